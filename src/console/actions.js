@@ -1,7 +1,7 @@
 // What people do on a page: forms, questions before an action, and notices of its result.
 
 import { Cancelled, Refused } from './api.js'
-import { el, field, newId } from './dom.js'
+import { discard, el, field, newId, setText, show } from './dom.js'
 
 const NOTICE_MS = 6000
 
@@ -18,7 +18,7 @@ export function notify(text, isError = false) {
     class: 'close',
     'aria-label': 'Close the notice',
     text: '×',
-    on: { click: () => node.remove() },
+    on: { click: () => discard(node) },
   })
   const node = el(
     'div',
@@ -26,14 +26,14 @@ export function notify(text, isError = false) {
     el('p', { text }),
     close,
   )
-  while (area.childElementCount >= 3) area.firstElementChild.remove()
+  while (area.childElementCount >= 3) discard(area.firstElementChild)
   area.append(node)
-  if (!isError) setTimeout(() => node.remove(), NOTICE_MS)
+  if (!isError) setTimeout(() => discard(node), NOTICE_MS)
 }
 
 /** Closes the notices of errors. */
 export function closeErrors() {
-  for (const node of document.querySelectorAll('#notices .error')) node.remove()
+  for (const node of document.querySelectorAll('#notices .error')) discard(node)
 }
 
 /** Says why an action has failed. */
@@ -52,6 +52,54 @@ export async function attempt(action, beside = null) {
     if (error instanceof Refused && beside !== null) beside.fail(error.message)
     else if (!(error instanceof Cancelled)) notify(explain(error), true)
     return null
+  }
+}
+
+/** What buttons read. The node says why something is not loaded, with a button that tries again. */
+export class Reading {
+  #poller
+  #latest = 0
+  #again = null
+  #text = el('p')
+  #retry = el('button', { type: 'button', text: 'Try again', on: { click: () => this.#again() } })
+  node = el('div', { class: 'problem failed', role: 'alert', hidden: true }, this.#text, this.#retry)
+
+  constructor(app) {
+    this.#poller = app.poller
+  }
+
+  /**
+   * Returns what `read` returns. If that fails, shows that `what` is not loaded, and returns `undefined`: what was shown
+   * before stays. The same is returned if a later reading has begun. `again` is what the button does. With a `signal`, the
+   * reading is part of a repeated one.
+   */
+  async load(what, read, again, signal = null) {
+    this.#latest += 1
+    const own = this.#latest
+    closeErrors()
+    try {
+      const value = await (signal === null ? this.#poller.act(read) : read())
+      if (own !== this.#latest) return undefined
+      show(this.node, false)
+      return value
+    } catch (error) {
+      if (error instanceof Cancelled) throw error
+      if (own === this.#latest) this.#fail(what, error, again)
+      return undefined
+    }
+  }
+
+  /** Forgets a reading in progress and its error. */
+  clear() {
+    this.#latest += 1
+    show(this.node, false)
+  }
+
+  #fail(what, error, again) {
+    const why = error instanceof Refused ? error.message : `The server did not reply: ${error.message}.`
+    this.#again = again
+    setText(this.#text, `${what} is not loaded. ${why}`)
+    show(this.node, true)
   }
 }
 

@@ -89,12 +89,13 @@ function parsed({ bytes }) {
 /** Reads a JSON object. */
 export const read = async (path, signal) => parsed(await request('GET', path, { signal }))
 
-/** Reads a JSON object, or returns `null` if there is no such thing. */
+/** Reads a JSON object, or returns `null` if the server says that there is no such thing. */
 export async function find(path, signal) {
   try {
     return await read(path, signal)
   } catch (error) {
-    if (error instanceof Refused && error.status === 404) return null
+    // A proxy that does not reach the server may say 404 too.
+    if (error instanceof Refused && error.status === 404 && error.word === 'not-found') return null
     throw error
   }
 }

@@ -1,6 +1,7 @@
 // The body of a job: as text, as JSON with indentation, or as a hex dump. It is shown as text and never interpreted.
 
 import { readBody } from './api.js'
+import { Reading } from './actions.js'
 import { bytes as size, counted, exactBytes, hiddenIn, visible } from './format.js'
 import { el, newId, setText, show } from './dom.js'
 
@@ -125,7 +126,7 @@ const VIEWS = { json: 'JSON', text: 'Text', hex: 'Hex' }
 
 /** Shows the body of one job at a time. */
 export class BodyView {
-  #app
+  #reading
   #id = null
   #part = new Uint8Array()
   #text = null
@@ -148,7 +149,7 @@ export class BodyView {
   })
 
   constructor(app) {
-    this.#app = app
+    this.#reading = new Reading(app)
     const group = newId('view')
     const views = Object.entries(VIEWS).map(([view, label]) => {
       const radio = el('input', {
@@ -170,6 +171,7 @@ export class BodyView {
       'div',
       { class: 'body-view' },
       el('div', { class: 'body-tools' }, choice, this.#whole, this.#save),
+      this.#reading.node,
       this.#content,
       this.#summary,
     )
@@ -179,6 +181,7 @@ export class BodyView {
   async load(id, signal = null) {
     const { bytes, size } = await readBody(id, FIRST_BYTES, signal)
     this.#id = id
+    this.#reading.clear()
     this.#take(bytes, size)
   }
 
@@ -192,7 +195,7 @@ export class BodyView {
     this.#json = json
     this.#radios.get('text').disabled = text === null
     this.#radios.get('json').disabled = json === null
-    show(this.#whole, isPart && whole <= SHOWN_BYTES_MAX)
+    show(this.#whole, isPart && whole <= SHOWN_BYTES_MAX, this.#content)
     const isText = text !== null && problem === null
     const kind = whole === 0 ? 'empty' : isText && json === null ? 'text' : text !== null ? 'JSON' : 'binary'
     const hidden = text === null ? 0 : hiddenIn(text)
@@ -215,14 +218,18 @@ export class BodyView {
     else setText(this.#content, visible(view === 'json' ? this.#json : this.#text))
   }
 
+  #readWhole(again) {
+    return this.#reading.load('The whole body', () => readBody(this.#id), again)
+  }
+
   async #showWhole() {
-    const body = await this.#app.act(() => readBody(this.#id))
-    if (body !== null) this.#take(body.bytes, body.size)
+    const body = await this.#readWhole(() => this.#showWhole())
+    if (body !== undefined) this.#take(body.bytes, body.size)
   }
 
   async #download() {
-    const body = await this.#app.act(() => readBody(this.#id))
-    if (body === null) return
+    const body = await this.#readWhole(() => this.#download())
+    if (body === undefined) return
     const url = URL.createObjectURL(new Blob([body.bytes], { type: 'application/octet-stream' }))
     el('a', { href: url, download: `job-${this.#id}` }).click()
     setTimeout(() => URL.revokeObjectURL(url), 10000)

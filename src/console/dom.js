@@ -26,15 +26,47 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
 
+const canFocus = (node) =>
+  node?.isConnected && node.checkVisibility({ visibilityProperty: true }) && !node.matches(':disabled')
+
+/**
+ * Makes a change that may hide, disable or remove a node. Focus that the node then loses goes to the first of `successors`
+ * that can have it, or else to the card around the node, or to the page.
+ */
+function keepFocus(node, change, successors = []) {
+  const focused = document.activeElement
+  const hasFocus = node.contains(focused)
+  const around = node.parentElement?.closest('.card')
+  change()
+  if (!hasFocus) return
+  const next = [focused, ...successors, around, document.getElementById('content')].find(canFocus)
+  next?.focus({ preventScroll: true })
+}
+
+/** Shows or hides a node. `successors` may get its focus. */
+export function show(node, isShown, ...successors) {
+  if (node.hidden !== isShown) return
+  const change = () => {
+    node.hidden = !isShown
+  }
+  keepFocus(node, change, successors)
+}
+
+/** Disables or enables a control, or a group of them. */
+export function disable(node, isDisabled) {
+  if (node.disabled === isDisabled) return
+  keepFocus(node, () => {
+    node.disabled = isDisabled
+  })
+}
+
+/** Removes a node. `successors` may get its focus. */
+export const discard = (node, ...successors) => keepFocus(node, () => node.remove(), successors)
+
 /** Sets the content of a node, and leaves the document alone if it has that text: a link keeps the focus. */
 function setNodes(node, content) {
   const text = content.map((part) => part.textContent ?? part).join('')
-  if (node.textContent !== text) node.replaceChildren(...content)
-}
-
-/** Shows or hides a node. */
-export function show(node, isShown) {
-  if (node.hidden === isShown) node.hidden = !isShown
+  if (node.textContent !== text) keepFocus(node, () => node.replaceChildren(...content))
 }
 
 /** Sets an attribute, or removes it if the value is `null`. */
@@ -108,5 +140,5 @@ export function facts(rows, isWide = false) {
 /** A titled section of a page. */
 export function card(title, ...children) {
   const id = newId('card')
-  return el('section', { class: 'card', 'aria-labelledby': id }, el('h2', { id, text: title }), ...children)
+  return el('section', { class: 'card', tabindex: '-1', 'aria-labelledby': id }, el('h2', { id, text: title }), ...children)
 }

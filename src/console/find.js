@@ -31,7 +31,7 @@ export function findGroupForm() {
 export function findPage() {
   const job = findJobForm()
   return {
-    title: 'Jobs',
+    title: 'Find a job or a group',
     node: el(
       'div',
       { class: 'narrow' },

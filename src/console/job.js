@@ -6,7 +6,7 @@ import { BodyView } from './body.js'
 import { findJobForm } from './find.js'
 import * as format from './format.js'
 import { groupLink } from './group.js'
-import { card, el, facts, numberField, setText, show } from './dom.js'
+import { card, disable, el, facts, numberField, setText, show } from './dom.js'
 import { NEVER } from './poll.js'
 import { Controls } from './shell.js'
 import { tubeLink } from './tubes.js'
@@ -162,9 +162,9 @@ function actionsCard(app, id, controls) {
     )
     show(reserved, isReserved)
     show(held, isHeld)
-    if (isReserved || isHeld) reserving.disabled = true
-    if (isReserved) rest.disabled = true
-    kick.disabled = job.state === 'ready' || isReserved
+    if (isReserved || isHeld) disable(reserving, true)
+    if (isReserved) disable(rest, true)
+    disable(kick, job.state === 'ready' || isReserved)
   }
   return { node: card('Actions', controls.note, reserved, held, kicking, reserving, rest), set }
 }

@@ -3,7 +3,7 @@
 import { attempt, closeErrors, closeQuestions, NAME_PATTERN, NAME_RULE, notify } from './actions.js'
 import { problemPage, tokenPage } from './access.js'
 import { read, token } from './api.js'
-import { el } from './dom.js'
+import { el, setText } from './dom.js'
 import { findPage } from './find.js'
 import { visible } from './format.js'
 import { groupPage } from './group.js'
@@ -22,7 +22,7 @@ const JOB_ID_MAX = 2n ** 64n - 1n
 const PAGES = [
   { name: 'overview', path: /^$/, open: () => overviewPage(app) },
   { name: 'tubes', path: /^tubes$/, open: (_, query) => tubesPage(app, query) },
-  { name: 'tubes', path: /^tubes\/([^/]+)$/, open: ([, name]) => tubeOf(decodeURIComponent(name)) },
+  { name: 'tubes', path: /^tubes\/([^/]+)$/, open: ([, name], query) => tubeOf(decodeURIComponent(name), query) },
   { name: 'jobs', path: /^(jobs|groups)$/, open: () => findPage() },
   { name: 'jobs', path: /^jobs\/([^/]+)$/, open: ([, id]) => jobOf(decodeURIComponent(id)) },
   { name: 'jobs', path: /^groups\/([^/]+)$/, open: ([, name]) => groupOf(decodeURIComponent(name)) },
@@ -35,7 +35,7 @@ let page = null
 let isOpened = false
 // Whether the page has shown what the server says since it was opened.
 let isLoaded = false
-const notLoaded = el('p', { class: 'empty not-loaded', text: 'Not loaded: the server does not reply.' })
+const notLoaded = el('p', { class: 'empty not-loaded' })
 // A page that asks for access stands in place of the page.
 let isLocked = false
 
@@ -54,8 +54,8 @@ function missing(title, text, href, label) {
   return { ...problemPage(title, text, el('a', { class: 'button', href, text: label })), interval: NEVER }
 }
 
-function tubeOf(name) {
-  if (IS_NAME.test(name)) return tubePage(app, name)
+function tubeOf(name, query) {
+  if (IS_NAME.test(name)) return tubePage(app, name, query)
   const text = `No tube can have the name “${visible(name)}”. A tube name has ${NAME_RULE}.`
   return missing('There is no such tube', text, '#/tubes', 'Go to the tubes')
 }
@@ -131,17 +131,18 @@ async function refresh(signal) {
 }
 
 // Says why a page is empty. One that reads only the server itself is filled from the latest answer.
-function explainEmpty() {
+function explainEmpty(why) {
   const needsAnswer = page.refresh !== undefined || (page.serverChanged !== undefined && app.server === null)
   if (isLoaded || !needsAnswer) return
   const heading = page.node.querySelector('h1')
   const head = heading.closest('.head') ?? heading
+  setText(notLoaded, `Not loaded: ${why}.`)
   head.after(notLoaded)
 }
 
 function changed(state, detail = {}) {
   showConnection(state, detail, () => poller.now())
-  if (state === 'gone') explainEmpty()
+  if (state === 'gone') explainEmpty('the server does not reply')
   if (state !== 'refused' || isLocked) return
   const { error } = detail
   // A proxy may refuse a token that it cannot read. The server always can answer this request.
@@ -155,6 +156,7 @@ function changed(state, detail = {}) {
         el('button', { type: 'button', text: 'Try again', on: { click: () => route() } }),
       ),
     )
+  else explainEmpty('the server has answered with an error')
 }
 
 function lock(one) {

@@ -145,8 +145,9 @@ function drainControl(app) {
   const node = el('div', {}, controls.group(drain, undrain), controls.note)
   const set = (server) => {
     controls.update(server)
-    show(drain, !server.draining)
-    show(undrain, server.draining)
+    const [shown, hidden] = server.draining ? [undrain, drain] : [drain, undrain]
+    show(shown, true)
+    show(hidden, false, shown)
   }
   return { node, set }
 }

@@ -71,7 +71,7 @@ export function putPage(app, query) {
   const fileChanged = () => {
     const hasFile = file.input.files.length > 0
     text.input.disabled = hasFile
-    show(clear, hasFile)
+    show(clear, hasFile, file.input)
   }
   // The same file would be put again by a second click.
   const removeFile = () => {

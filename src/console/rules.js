@@ -20,7 +20,7 @@ const RULES = {
     label: 'Dead-letter tube',
     unit: 'Name of another tube',
     shown: (value) => value,
-    hint: 'It gets the jobs that have had the maximum attempts.',
+    hint: 'A job out of attempts is moved to this tube instead of being buried.',
   },
   'max-jobs': {
     label: 'Maximum jobs',
@@ -34,7 +34,7 @@ const RULES = {
     shown: format.exactBytes,
     // A larger number would be rounded on its way.
     max: Number.MAX_SAFE_INTEGER,
-    hint: 'A put is refused if the bodies of all jobs would have more bytes.',
+    hint: 'A put is refused if all bodies together would exceed this size.',
   },
   'default-ttr': {
     label: 'Default TTR',

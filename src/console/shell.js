@@ -1,7 +1,7 @@
 // What surrounds every page: the state of the connection, banners, and what is announced to screen readers.
 
 import { clock } from './format.js'
-import { el, setAttribute, setText, show } from './dom.js'
+import { disable, discard, el, setAttribute, setText, show } from './dom.js'
 
 const announcer = el('p', { class: 'visually-hidden', role: 'status' })
 const banners = new Map()
@@ -20,12 +20,17 @@ export function showPage(name, title) {
 export function banner(key, kind, text, button = null) {
   const old = banners.get(key)
   if (old !== undefined && old.text === text) return
-  old?.node.remove()
   banners.delete(key)
-  if (text === null) return
+  if (text === null) {
+    if (old !== undefined) discard(old.node)
+    return
+  }
   const node = el('div', { class: `banner ${kind}`, 'data-banner': key }, el('p', { text }))
-  if (button !== null) node.append(el('button', { type: 'button', text: button.label, on: { click: button.click } }))
+  const action =
+    button === null ? null : el('button', { type: 'button', text: button.label, on: { click: button.click } })
+  if (action !== null) node.append(action)
   document.getElementById('banners').append(node)
+  if (old !== undefined) discard(old.node, action)
   banners.set(key, { node, text })
 }
 
@@ -125,6 +130,6 @@ export class Controls {
   update(server, isDisabled = false) {
     show(this.note, !server.may_write)
     const disabled = !server.may_write || isDisabled
-    for (const set of this.#groups) if (set.disabled !== disabled) set.disabled = disabled
+    for (const set of this.#groups) disable(set, disabled)
   }
 }

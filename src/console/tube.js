@@ -1,7 +1,7 @@
 // A tube: its counts over time, its times, and what can be done with it.
 
 import { act, find } from './api.js'
-import { ask, askFor, checkAgain, form, notify, tubeField } from './actions.js'
+import { ask, askFor, checkAgain, form, notify, Reading, tubeField } from './actions.js'
 import { BodyView } from './body.js'
 import { Chart } from './chart.js'
 import * as format from './format.js'
@@ -88,7 +88,10 @@ async function moveJobs(app, name, tube) {
   const target = to.input.value
   const move = { state: state.input.value, to: target, count: Number(count.input.value) }
   const answer = await app.act(() => act(`${tubePath(name)}/move`, move))
-  if (answer !== null) notify(`Moved ${format.counted(answer.moved, 'job')} to ${target}.`)
+  if (answer === null) return
+  const done = `Moved ${format.counted(answer.moved, 'job')} to ${target}.`
+  if (answer.reason === undefined) notify(done)
+  else notify(`${done} The move stopped at job ${answer.stopped_at}: ${answer.reason}.`, true)
 }
 
 function actionsCard(app, name, controls) {
@@ -154,7 +157,7 @@ function actionsCard(app, name, controls) {
         ? `Paused: ${format.seconds(tube.paused_seconds)} left. Clients reserve no jobs from this tube.`
         : 'Not paused.',
     )
-    show(resume, isPaused)
+    show(resume, isPaused, pause.send)
   }
   return { node, set }
 }
@@ -167,12 +170,15 @@ function nextCard(app, name) {
   const details = jobFacts()
   const body = new BodyView(app)
   const found = el('div', { hidden: true }, heading, details.node, body.node)
+  const reading = new Reading(app)
   const look = async (state) => {
-    const job = await app.act(async () => {
+    const read = async () => {
       const next = await find(`${tubePath(name)}/next/${state}`)
       if (next !== null) await body.load(next.id)
       return next
-    })
+    }
+    const job = await reading.load(`The ${title(state).toLowerCase()} job`, read, () => look(state))
+    if (job === undefined) return
     show(found, job !== null)
     show(empty, job === null)
     if (job === null) return setText(empty, `There is no ${state} job in this tube.`)
@@ -186,6 +192,7 @@ function nextCard(app, name) {
     'Next jobs',
     el('div', { class: 'buttons' }, ...buttons),
     el('div', { role: 'status', class: 'next' }, empty),
+    reading.node,
     found,
   )
 }
@@ -202,11 +209,12 @@ class Tube {
   #counters
   #controls = new Controls()
   #actions
+  #jobs
   #heading
   #found
   #missing
 
-  constructor(app, name) {
+  constructor(app, name, query) {
     this.#app = app
     this.#name = name
     this.title = `Tube ${name}`
@@ -229,6 +237,7 @@ class Tube {
     })
     this.#actions = actionsCard(app, name, this.#controls)
     this.#rules = rulesCard(app, name, this.#controls)
+    this.#jobs = jobsCard(app, name, query, () => this.#toTop())
     this.#found = el(
       'div',
       {},
@@ -243,7 +252,7 @@ class Tube {
       ),
       this.#rules.node,
       nextCard(app, name),
-      jobsCard(app, name, () => this.#toTop()),
+      this.#jobs.node,
     )
     this.#missing = el(
       'div',
@@ -305,6 +314,7 @@ class Tube {
       buries: format.count(tube.buries),
       pauses: format.count(tube.pauses),
     })
+    await this.#jobs.restore(signal)
   }
 
   close() {
@@ -312,4 +322,4 @@ class Tube {
   }
 }
 
-export const tubePage = (app, name) => new Tube(app, name)
+export const tubePage = (app, name, query) => new Tube(app, name, query)

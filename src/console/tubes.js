@@ -82,7 +82,8 @@ class Tubes {
       spellcheck: 'false',
       maxlength: FILTER_CHARS_MAX,
       'aria-keyshortcuts': '/',
-      placeholder: 'Press / to filter',
+      placeholder: 'Part of a name',
+      title: 'Press / to filter',
     })
     this.#filter.input.addEventListener('input', () => this.#typed())
     this.#sortBox = field('Sort by', { tag: 'select' })

@@ -202,6 +202,29 @@ async function jobs_of_a_tube_are_moved() {
   })
 }
 
+async function a_move_that_stops_says_why() {
+  await withConsole({ expected: [/507/] }, async (view, server, client) => {
+    for (let job = 0; job < 5; job += 1) await client.put('mail', 'x')
+    await client.ask('tube-config full max-jobs 2')
+    await view.go('#/tubes/mail')
+    await view.shows('.tile.ready .tile-value', '5')
+    const move = async () => {
+      await view.button('Move jobs').click()
+      await view.page.getByRole('dialog').getByLabel('To tube').fill('full')
+      await view.page.keyboard.press('Enter')
+    }
+    await move()
+    await view.notice(/^Moved 2 jobs to full\. The move stopped at job 3: [^.]*\bfull\b[^.]*\.$/)
+    // It is no success: the notice stays.
+    assert.equal(await view.page.locator('.notice.error').count(), 1)
+    await view.shows('.tile.ready .tile-value', '3')
+    await move()
+    await view.notice(/^Stopped at job 3: [^.]*\bfull\b[^.]*\.$/)
+    assert.ok(!(await view.page.locator('.notice').allInnerTexts()).some((text) => text.includes('Moved')))
+    assert.equal((await server.api('tubes/mail')).ready, 3)
+  })
+}
+
 async function a_job_is_moved() {
   await withConsole({ expected: [/409/] }, async (view, server, client) => {
     const id = await client.put('mail', 'x', { priority: 7 })
@@ -474,6 +497,7 @@ export const checks = {
   the_jobs_of_a_tube_are_listed_page_by_page,
   a_job_is_kicked_released_buried_and_deleted,
   jobs_of_a_tube_are_moved,
+  a_move_that_stops_says_why,
   a_job_is_moved,
   a_question_ends_with_its_page,
   a_reserved_job_belongs_to_its_client,

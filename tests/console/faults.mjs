@@ -124,6 +124,107 @@ async function a_page_that_cannot_be_loaded_says_so() {
   })
 }
 
+async function a_page_that_a_proxy_answers_is_not_missing() {
+  let isBroken = true
+  const answer = { status: 404, contentType: 'text/html', body: '<h1>Not here</h1>' }
+  const before = (page) =>
+    page.route('**/api/v1/tubes/mail', (route) => (isBroken ? route.fulfill(answer) : route.continue()))
+  await withConsole({ before, expected: [/404/] }, async (view, _, client) => {
+    await client.put('mail', 'x')
+    await view.go('#/tubes/mail')
+    await view.page.getByText('The response was 404').waitFor()
+    await view.shows('.not-loaded', 'Not loaded: the server has answered with an error.')
+    assert.ok(await view.page.getByText('There is no such tube').isHidden())
+    isBroken = false
+    await view.shows('.tile.ready .tile-value', '1')
+    assert.equal(await view.page.locator('.not-loaded').count(), 0)
+  })
+}
+
+/** Has the readings whose path matches fail, until it is called with `null`. */
+async function breaker(page) {
+  let broken = null
+  await page.route('**/api/v1/**', (route) =>
+    broken?.test(route.request().url()) ? route.abort('connectionrefused') : route.continue(),
+  )
+  return (pattern) => {
+    broken = pattern
+  }
+}
+
+async function a_list_that_cannot_be_loaded_is_not_an_empty_one() {
+  await withConsole({ expected: [...BROKEN, /404/] }, async (view, _, client) => {
+    for (let job = 0; job < 60; job += 1) await client.put('mail', 'x')
+    const fails = await breaker(view.page)
+    const card = view.page.getByRole('region', { name: 'Jobs', exact: true })
+    const failed = card.getByRole('alert')
+    await view.go('#/tubes/mail')
+    await view.shows('.tile.ready .tile-value', '60')
+    fails(/mail\/jobs/)
+    await view.button('List ready').click()
+    const text = (what) => `${what} is not loaded. The server did not reply: the connection failed.`
+    const says = (what) => failed.getByText(text(what), { exact: true }).waitFor()
+    await says('The list of ready jobs')
+    assert.ok(await card.getByText('There is no').isHidden())
+    assert.equal(await view.page.locator('.notice').count(), 0)
+    assert.equal(await view.page.locator('button[aria-pressed="true"]').count(), 0)
+    fails(null)
+    await card.getByRole('button', { name: 'Try again' }).click()
+    await view.shows('.listed', '50 ready jobs, from 1 to 50.')
+    assert.ok(await failed.isHidden())
+    // The list that is there stays, with its state and its buttons.
+    fails(/mail\/jobs/)
+    for (const [button, what] of [['Next page', 'ready'], ['List buried', 'buried']]) {
+      await view.button(button).click()
+      await says(`The list of ${what} jobs`)
+      await view.shows('.listed', '50 ready jobs, from 1 to 50.')
+      assert.equal(await card.locator('tbody tr').count(), 50)
+      assert.equal(await view.button('List ready').getAttribute('aria-pressed'), 'true')
+      assert.ok(await view.button('Next page').isVisible())
+    }
+    fails(null)
+    await view.button('Next page').click()
+    await view.shows('.listed', '10 ready jobs, from 51 to 60.')
+    assert.ok(await failed.isHidden())
+    // A list that the address names.
+    fails(/mail\/jobs/)
+    await view.page.reload()
+    await says('The list of ready jobs')
+    fails(null)
+    await card.getByRole('button', { name: 'Try again' }).click()
+    await view.shows('.listed', '10 ready jobs, from 51 to 60.')
+  })
+}
+
+async function a_job_that_cannot_be_loaded_is_not_missing() {
+  const server = { flags: ['--http-allow-writes', '-z', '400000'] }
+  await withConsole({ server, expected: [...BROKEN, /404/] }, async (view, _, client) => {
+    const id = await client.put('mail', 'a'.repeat(300_000))
+    const fails = await breaker(view.page)
+    const failed = view.page.locator('.failed:visible')
+    const again = () => view.page.getByRole('button', { name: 'Try again' }).click()
+    await view.go('#/tubes/mail')
+    for (const path of [/next\/ready/, /body/]) {
+      fails(path)
+      await view.page.reload()
+      await view.button('Next ready').click()
+      await failed.getByText('The next ready job is not loaded. The server did not reply').waitFor()
+      await view.shows('.next', 'Choose a state to see its next job.')
+    }
+    fails(null)
+    await again()
+    await view.shows('.next-job', `Next ready job: job ${id}`)
+    fails(/body$/)
+    await view.button('Show the whole body').click()
+    await failed.getByText('The whole body is not loaded.').waitFor()
+    assert.equal(await view.page.locator('.notice').count(), 0)
+    fails(null)
+    await again()
+    await until('the whole body', async () => (await view.text('pre.body')).length === 300_000)
+    assert.equal(await failed.count(), 0)
+  })
+}
+
 export const checks = {
   the_server_restarts_under_it,
   the_server_is_gone_and_comes_back,
@@ -131,4 +232,7 @@ export const checks = {
   an_action_on_a_server_that_is_gone_is_explained,
   an_error_of_the_server_is_shown,
   a_page_that_cannot_be_loaded_says_so,
+  a_page_that_a_proxy_answers_is_not_missing,
+  a_list_that_cannot_be_loaded_is_not_an_empty_one,
+  a_job_that_cannot_be_loaded_is_not_missing,
 }

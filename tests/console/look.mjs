@@ -32,6 +32,24 @@ const VIEWS = {
         .click()
         .then(() => view.button('Top of the tube').waitFor()),
   },
+  'list of jobs not loaded': {
+    hash: '#/tubes/mail',
+    before: (page) => page.route('**/mail/jobs?*', (route) => route.abort('connectionrefused')),
+    act: (view) =>
+      view
+        .button('List ready')
+        .click()
+        .then(() => view.page.locator('.failed:visible').waitFor()),
+  },
+  'next job not loaded': {
+    hash: '#/tubes/mail',
+    before: (page) => page.route('**/next/*', (route) => route.abort('connectionrefused')),
+    act: (view) =>
+      view
+        .button('Next ready')
+        .click()
+        .then(() => view.page.locator('.failed:visible').waitFor()),
+  },
   'tube with a long name': { hash: `#/tubes/${encodeURIComponent(LONG)}` },
   'tube that is missing': { hash: '#/tubes/nowhere' },
   'find a job or a group': { hash: '#/jobs' },

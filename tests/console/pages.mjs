@@ -144,6 +144,8 @@ async function tubes_are_sorted_on_a_phone() {
     await client.put('a', 'x')
     await client.put('a', 'x')
     await view.shows('.table-space .table-row:first-child .cell-name', 'a')
+    // A phone has no "/" to press.
+    await view.page.getByPlaceholder('Part of a name', { exact: true }).waitFor()
     await view.page.getByLabel('Sort by').selectOption('ready')
     await view.shows('.table-space .table-row:first-child .cell-ready', /2$/)
     await view.button('Descending ▼').click()
@@ -433,6 +435,7 @@ async function a_job_shows_its_values() {
   await withConsole({ expected: [/404/] }, async (view, _, client) => {
     const id = await client.put('mail', 'hello', { priority: 77, delay: 5000, ttr: 90 })
     await view.go('#/jobs')
+    assert.equal(await view.page.title(), 'Find a job or a group – beanring')
     await view.page.getByLabel('Job id').fill(String(id))
     await view.button('Show the job').click()
     await view.shows('h1', `Job ${id} delayed`)

@@ -11,10 +11,11 @@ import { checks as bodies } from './bodies.mjs'
 import { checks as faults } from './faults.mjs'
 import { checks as look } from './look.mjs'
 import { checks as pages } from './pages.mjs'
+import { checks as place } from './place.mjs'
 import { checks as speed } from './speed.mjs'
 
 const filters = process.argv.slice(2)
-const all = { ...pages, ...actions, ...bodies, ...access, ...faults, ...look, ...speed }
+const all = { ...pages, ...place, ...actions, ...bodies, ...access, ...faults, ...look, ...speed }
 
 let status = 0
 try {
