@@ -8,7 +8,7 @@ use std::thread;
 use super::{Trouble, is_timed};
 
 /// Some seeds keep a core busy, others mostly sleep.
-const AT_ONCE: usize = 6;
+const AT_ONCE: usize = 12;
 
 /// How often a run that was late is repeated beside others, and then alone. A difference is never repeated.
 const TRIES_AMONG_OTHERS: usize = 3;
