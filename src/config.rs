@@ -345,7 +345,7 @@ fn memory_limit(given: &mut Settings, io_threads: usize) -> Result<Option<u64>, 
     match size(&given, None)? {
         0 => Ok(None),
         bytes if bytes >= min => Ok(Some(bytes)),
-        _ => Err(given.error(Problem::MemoryTooSmall { min })),
+        _ => Err(given.error(Problem::MemoryTooSmall { min, io_threads })),
     }
 }
 

@@ -120,7 +120,7 @@ fn files_that_cannot_be_compared_are_named() {
         "ops/s of a round of put is 0",
     );
     let short = with(&|report| report["rows"].as_array_mut().unwrap().truncate(6));
-    check(&short, &[], "cycle has 3 rounds; this confidence needs 6 (--rounds)");
+    check(&short, &[], "cycle has 3 rounds; this confidence needs 6 (--rounds 6)");
     check(
         &with(&|report| report["rows"].as_array_mut().unwrap().retain(|row| row["workload"] == "put")),
         &[],

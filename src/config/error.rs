@@ -109,6 +109,8 @@ pub enum Problem {
     MemoryTooSmall {
         /// The smallest one.
         min: u64,
+        /// The number of I/O threads that it is for.
+        io_threads: usize,
     },
     /// The driver that was chosen has no I/O threads.
     ThreadsWithoutUring,
@@ -260,8 +262,14 @@ impl fmt::Display for Problem {
                 write!(f, "must be a size such as 65536, 64k, 10m or 2g")?;
                 max.map_or(Ok(()), |max| write!(f, ", at most {}", Size(max)))
             }
-            Self::MemoryTooSmall { min } => {
-                write!(f, "must be at least {}, such as 512m or 2g, or 0 for no limit", Size(*min))
+            Self::MemoryTooSmall { min, io_threads } => {
+                write!(f, "must be at least {}", Size(*min))?;
+                match io_threads {
+                    0 => {}
+                    1 => write!(f, " with 1 I/O thread")?,
+                    count => write!(f, " with {count} I/O threads")?,
+                }
+                write!(f, ", such as 512m or 2g, or 0 for no limit")
             }
             Self::ThreadsWithoutUring => {
                 write!(f, "only the driver uring has I/O threads; set --io uring, or remove this setting")

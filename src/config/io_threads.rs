@@ -12,6 +12,7 @@ const CPU_MAX: usize = 8191;
 
 pub(super) fn io_threads(given: &mut Settings, io: Choice) -> Result<IoThreads, ConfigError> {
     let (threads, cpus) = (given.take("io-threads"), given.take("io-cpus"));
+    let cpus = cpus.filter(|cpus| cpus.value != "any");
     let Some(threads) = threads else {
         return match cpus {
             Some(cpus) => Err(cpus.error(Problem::CpusWithoutThreads)),

@@ -204,6 +204,8 @@ fn io_threads() {
     let threads = |line| check(line).map(|config| (config.io_threads.count, config.io_threads.cpus));
     assert_eq!(threads(""), Ok((0, vec![])));
     assert_eq!(threads("--io-threads 0 --io epoll"), Ok((0, vec![])));
+    assert_eq!(threads("--io-cpus any"), Ok((0, vec![])));
+    assert_eq!(threads("--io-threads 2 --io-cpus any"), Ok((2, vec![])));
     assert_eq!(threads("--io-threads 32 --io uring"), Ok((32, vec![])));
     assert_eq!(threads("--io-threads 3 --io-cpus 7,0-1,7"), Ok((3, vec![7, 0, 1, 7])));
     let count =
@@ -235,7 +237,7 @@ fn io_threads() {
     }
     let memory = |line| check(line).map(|config| config.max_memory_bytes);
     assert_eq!(memory("--io-threads 2 --max-memory 28m"), Ok(Some(28 << 20)));
-    let error = "--max-memory \"27m\": must be at least 28m, such as 512m or 2g, or 0 for no limit";
+    let error = "--max-memory \"27m\": must be at least 28m with 2 I/O threads, such as 512m or 2g, or 0 for no limit";
     assert_eq!(memory("--io-threads 2 --max-memory 27m"), Err(error.to_owned()));
 }
 

@@ -349,8 +349,9 @@ impl fmt::Display for Obstacle {
             Obstacle::Different(what) => write!(f, "the files cannot be compared: they differ in {what}"),
             Obstacle::Short { path, workload, rounds, needed } => write!(
                 f,
-                "{}: {workload} has {rounds} rounds; this confidence needs {needed} (--rounds)",
-                path.display()
+                "{}: {workload} has {rounds} round{}; this confidence needs {needed} (--rounds {needed})",
+                path.display(),
+                if *rounds == 1 { "" } else { "s" }
             ),
         }
     }
