@@ -141,6 +141,15 @@ impl Stage {
     }
 }
 
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let logged = fs::read_to_string(self.stderr());
+            println!("{} {:?} has logged: {}", self.io.name(), self.mode, logged.unwrap_or_default());
+        }
+    }
+}
+
 /// Runs a test under each driver and in each of these modes, in parallel: each waits for its disk most of the time.
 fn on_btrfs(what: &str, modes: &[&'static [&'static str]], make: &[&str], test: impl Fn(&Stage) + Sync) {
     let mut stages = Vec::new();
