@@ -140,12 +140,12 @@ fn verbs_name_their_own_flags() {
         ("put -p -1 x", "-p/--pri \"-1\": must be a number from 0 to 4294967295"),
         (
             "put --ttr 5x",
-            "-r/--ttr \"5x\": must be a number of seconds, or a time such as 90s, 10m, 2h or 1d",
+            "-r/--ttr \"5x\": must be a whole number of seconds, or a time such as 90s, 10m, 2h or 1d",
         ),
         (
             "put --delay 0.1234",
-            "-d/--delay \"0.1234\": must be a number of seconds with one to three decimals, such as 0.25, or a time such as \
-             90s or 10m",
+            "-d/--delay \"0.1234\": must be a number of seconds with one to three decimals, such as 0.25, or a whole number \
+             with a unit, such as 90m",
         ),
         ("put a -f b", "give bodies or files, not both"),
         ("put a --lines", "BODY... and --lines cannot be combined; remove one of them"),

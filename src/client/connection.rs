@@ -111,7 +111,7 @@ impl Connection {
         // No job has the id 0.
         let reply = self.ask(format!("release 0 0 {time}"))?.expect("NOT_FOUND", &format!("{time} s"));
         let meaning =
-            "the server accepts whole seconds only; start beanring with --sub-second, or round the time";
+            "the server accepts whole seconds only; round the time, or use beanring with --sub-second";
         Ok(reply.map(drop).map_err(|refusal| refusal.meaning("BAD_FORMAT", meaning))?)
     }
 

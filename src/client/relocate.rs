@@ -24,10 +24,16 @@ const MOVED_AT_ONCE_MAX: u64 = 1000;
 const BURY_DELAY: Seconds = Seconds::whole(3600);
 
 #[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
 struct Moved<'a> {
     from: &'a str,
     to: &'a str,
     moved: u64,
+    /// Where it has stopped early, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_at: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 /// Both tubes, each with a connection that uses it.
@@ -36,6 +42,8 @@ struct Move {
     from: Connection,
     to: Connection,
     moved: u64,
+    /// The job that the other tube did not take.
+    stopped_at: Option<JobId>,
 }
 
 pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
@@ -51,13 +59,17 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
     let mut to = super::connect(&verb.common)?;
     to.use_tube(&verb.to)?;
     let interrupt = Interrupt::catch()?;
-    let mut work = Move { state: verb.state, from, to, moved: 0 };
+    let mut work = Move { state: verb.state, from, to, moved: 0, stopped_at: None };
     let result = work.run(verb, limit, &interrupt);
-    let moved = work.moved;
+    let (moved, stopped_at) = (work.moved, work.stopped_at.map(|id| id.0));
     let plural = if moved == 1 { "" } else { "s" };
     let mut output = Output::new(&verb.common);
     if output.is_json() {
-        output.json(&Moved { from: &verb.from, to: &verb.to, moved })?;
+        let reason = match &result {
+            Err(ClientError::Refused(refusal)) if stopped_at.is_some() => Some(&*refusal.meaning),
+            _ => None,
+        };
+        output.json(&Moved { from: &verb.from, to: &verb.to, moved, stopped_at, reason })?;
     } else {
         output.line(&format!("moved {moved} job{plural} from {} to {}", verb.from, verb.to))?;
     }
@@ -132,6 +144,7 @@ impl Move {
         }
         let moved = reply.expect("MOVED", &format!("stopped at job {id}"));
         moved.map_err(|refusal| {
+            self.stopped_at = Some(id);
             let full = format!(
                 "{to} is full by its rules (beanring tube-config {to}), or the disk of the job log is full"
             );

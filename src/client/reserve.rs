@@ -26,8 +26,13 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
     connection.set_patience(timeout.map(patience))?;
     let reply = connection.ask(command)?;
     let (id, body) = reply.into_job("reserve").map_err(|refusal| {
-        let time = units::time(timeout.unwrap_or_default());
-        refusal.meaning("TIMED_OUT", format!("no job became ready within {time}"))
+        let waited = timeout.unwrap_or_default();
+        let meaning = if waited == Seconds::default() {
+            "no job is ready".to_owned()
+        } else {
+            format!("no job became ready within {}", units::time(waited))
+        };
+        refusal.meaning("TIMED_OUT", meaning)
     })?;
     connection.set_patience(Some(REPLY_PATIENCE))?;
     let mut output = Output::new(&verb.common);

@@ -1,6 +1,6 @@
 // What people do on a page: forms, questions before an action, and notices of its result.
 
-import { Cancelled, Refused } from './api.js'
+import { Cancelled, Garbled, Refused } from './api.js'
 import { discard, el, field, newId, setText, show } from './dom.js'
 
 const NOTICE_MS = 6000
@@ -36,10 +36,15 @@ export function closeErrors() {
   for (const node of document.querySelectorAll('#notices .error')) discard(node)
 }
 
+/** Says in a sentence why a request has failed. */
+export function reason(error) {
+  if (error instanceof Refused) return error.message
+  return error instanceof Garbled ? `${error.message}.` : `The server did not reply: ${error.message}.`
+}
+
 /** Says why an action has failed. */
 export function explain(error) {
-  if (error instanceof Refused) return error.message
-  return `The server did not reply: ${error.message}. It may or may not have carried out the action.`
+  return error instanceof Refused ? reason(error) : `${reason(error)} The action may or may not have been carried out.`
 }
 
 /** Runs `action` and returns its result, or shows its error and returns `null`. A refusal is shown at the field `beside`. */
@@ -69,11 +74,11 @@ export class Reading {
   }
 
   /**
-   * Returns what `read` returns. If that fails, shows that `what` is not loaded, and returns `undefined`: what was shown
-   * before stays. The same is returned if a later reading has begun. `again` is what the button does. With a `signal`, the
+   * Returns what `read` returns. If that fails, shows `otherwise`, a sentence, with the reason, and returns `undefined`: what was
+   * shown before stays. The same is returned if a later reading has begun. `again` is what the button does. With a `signal`, the
    * reading is part of a repeated one.
    */
-  async load(what, read, again, signal = null) {
+  async load(otherwise, read, again, signal = null) {
     this.#latest += 1
     const own = this.#latest
     closeErrors()
@@ -84,7 +89,7 @@ export class Reading {
       return value
     } catch (error) {
       if (error instanceof Cancelled) throw error
-      if (own === this.#latest) this.#fail(what, error, again)
+      if (own === this.#latest) this.#fail(otherwise, error, again)
       return undefined
     }
   }
@@ -95,10 +100,9 @@ export class Reading {
     show(this.node, false)
   }
 
-  #fail(what, error, again) {
-    const why = error instanceof Refused ? error.message : `The server did not reply: ${error.message}.`
+  #fail(otherwise, error, again) {
     this.#again = again
-    setText(this.#text, `${what} is not loaded. ${why}`)
+    setText(this.#text, `${otherwise} ${reason(error)}`)
     show(this.node, true)
   }
 }
@@ -161,12 +165,15 @@ export function ask(question, consequence, yes) {
   return dialog(question, consequence, [], confirm)
 }
 
-/** Asks for the fields of an action. Resolves to whether they are filled in. */
-export function askFor(question, explanation, fields, yes) {
-  return dialog(question, explanation, fields, el('button', { type: 'submit', class: 'primary', text: yes }))
+/**
+ * Asks for the fields of an action. Resolves to whether they are filled in. Before it closes it calls `carryOut`, and stays open if that
+ * returns false.
+ */
+export function askFor(question, explanation, fields, yes, carryOut) {
+  return dialog(question, explanation, fields, el('button', { type: 'submit', class: 'primary', text: yes }), carryOut)
 }
 
-function dialog(question, text, fields, confirm) {
+function dialog(question, text, fields, confirm, carryOut = async () => true) {
   const id = newId('ask')
   return new Promise((resolve) => {
     const cancel = el('button', { type: 'button', text: 'Cancel', on: { click: () => node.close('no') } })
@@ -176,9 +183,13 @@ function dialog(question, text, fields, confirm) {
       ...fields.map((one) => one.node),
       el('div', { class: 'buttons' }, cancel, confirm),
     )
-    questions.addEventListener('submit', (event) => {
+    questions.addEventListener('submit', async (event) => {
       event.preventDefault()
-      node.close('yes')
+      if (cancel.disabled) return
+      cancel.disabled = true
+      const isDone = await carryOut()
+      cancel.disabled = false
+      if (isDone) node.close('yes')
     })
     const node = el(
       'dialog',
@@ -187,6 +198,9 @@ function dialog(question, text, fields, confirm) {
       el('p', { id: `${id}-text`, text }),
       questions,
     )
+    node.addEventListener('cancel', (event) => {
+      if (cancel.disabled) event.preventDefault()
+    })
     node.addEventListener('close', () => {
       node.remove()
       resolve(node.returnValue === 'yes')

@@ -19,6 +19,9 @@ export class Refused extends Error {
 /** There is no answer: the server is gone, or too slow. */
 export class Unreachable extends Error {}
 
+/** The answer is not of the API. */
+export class Garbled extends Error {}
+
 /** The request was given up by this page. */
 export class Cancelled extends Error {}
 
@@ -82,7 +85,7 @@ function parsed({ bytes }) {
   try {
     return JSON.parse(new TextDecoder().decode(bytes))
   } catch (error) {
-    throw new Unreachable('the response is not JSON: another program may use this address', { cause: error })
+    throw new Garbled('The response is not JSON. Another program may use this address', { cause: error })
   }
 }
 

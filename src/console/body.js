@@ -126,6 +126,7 @@ const VIEWS = { json: 'JSON', text: 'Text', hex: 'Hex' }
 
 /** Shows the body of one job at a time. */
 export class BodyView {
+  #poller
   #reading
   #id = null
   #part = new Uint8Array()
@@ -135,6 +136,7 @@ export class BodyView {
   #endDrawing = () => {}
   #content = el('pre', { class: 'body', tabindex: '0', role: 'group', 'aria-label': 'Body' })
   #summary = el('p', { class: 'hint' })
+  #shown
   #whole = el('button', {
     type: 'button',
     class: 'quiet',
@@ -149,6 +151,7 @@ export class BodyView {
   })
 
   constructor(app) {
+    this.#poller = app.poller
     this.#reading = new Reading(app)
     const group = newId('view')
     const views = Object.entries(VIEWS).map(([view, label]) => {
@@ -167,22 +170,29 @@ export class BodyView {
       el('legend', { class: 'visually-hidden', text: 'Show the body as' }),
       ...views,
     )
-    this.node = el(
-      'div',
-      { class: 'body-view' },
-      el('div', { class: 'body-tools' }, choice, this.#whole, this.#save),
-      this.#reading.node,
-      this.#content,
-      this.#summary,
-    )
+    // What stands above and below the reason why a body is not loaded.
+    const tools = el('div', { class: 'body-tools' }, choice, this.#whole, this.#save)
+    const content = el('div', {}, this.#content, this.#summary)
+    this.#shown = [tools, content]
+    this.node = el('div', { class: 'body-view' }, tools, this.#reading.node, content)
   }
 
   /** Reads the body of a job, and shows it in the view that suits it. */
-  async load(id, signal = null) {
-    const { bytes, size } = await readBody(id, FIRST_BYTES, signal)
+  async load(id) {
+    const { bytes, size } = await readBody(id, FIRST_BYTES)
     this.#id = id
     this.#reading.clear()
     this.#take(bytes, size)
+  }
+
+  /** The same as a part of a repeated reading. Shows why the body is not loaded. Returns whether it is. */
+  async loadBeside(id, signal) {
+    this.#id = id
+    const read = () => readBody(id, FIRST_BYTES, signal)
+    const body = await this.#reading.load('The body is not loaded.', read, () => this.#poller.now(), signal)
+    for (const node of this.#shown) show(node, body !== undefined)
+    if (body !== undefined) this.#take(body.bytes, body.size)
+    return body !== undefined
   }
 
   #take(bytes, whole) {
@@ -218,17 +228,17 @@ export class BodyView {
     else setText(this.#content, visible(view === 'json' ? this.#json : this.#text))
   }
 
-  #readWhole(again) {
-    return this.#reading.load('The whole body', () => readBody(this.#id), again)
+  #readWhole(otherwise, again) {
+    return this.#reading.load(otherwise, () => readBody(this.#id), again)
   }
 
   async #showWhole() {
-    const body = await this.#readWhole(() => this.#showWhole())
+    const body = await this.#readWhole('The whole body is not loaded.', () => this.#showWhole())
     if (body !== undefined) this.#take(body.bytes, body.size)
   }
 
   async #download() {
-    const body = await this.#readWhole(() => this.#download())
+    const body = await this.#readWhole('The body is not saved.', () => this.#download())
     if (body === undefined) return
     const url = URL.createObjectURL(new Blob([body.bytes], { type: 'application/octet-stream' }))
     el('a', { href: url, download: `job-${this.#id}` }).click()

@@ -240,10 +240,7 @@ class Job {
     this.#facts.set(job)
     this.#actions.set(job)
     // A body never changes.
-    if (!this.#hasBody) {
-      await this.#body.load(this.#id, signal)
-      this.#hasBody = true
-    }
+    if (!this.#hasBody) this.#hasBody = await this.#body.loadBeside(this.#id, signal)
   }
 }
 

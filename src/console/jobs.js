@@ -46,7 +46,7 @@ export function jobsCard(app, name, query, toTop) {
   const list = async (state, after, signal = null) => {
     const path = `${tubePath(name)}/jobs?state=${state}&after=${after}&limit=${PAGE_JOBS}`
     const read = () => find(path, signal)
-    const page = await reading.load(`The list of ${state} jobs`, read, () => listed(state, after), signal)
+    const page = await reading.load(`The list of ${state} jobs is not loaded.`, read, () => listed(state, after), signal)
     // Another page may be open by now.
     if (page === undefined || !node.isConnected) return
     const jobs = page?.jobs ?? []

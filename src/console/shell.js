@@ -1,5 +1,6 @@
 // What surrounds every page: the state of the connection, banners, and what is announced to screen readers.
 
+import { Garbled } from './api.js'
 import { clock } from './format.js'
 import { disable, discard, el, setAttribute, setText, show } from './dom.js'
 
@@ -72,7 +73,8 @@ let lastAnswer = null
 
 function showGone({ error, at }, retry) {
   const since = lastAnswer === null ? '' : ` This page shows its state at ${clock(lastAnswer)}.`
-  banner('gone', 'error', `The server does not reply: ${error.message}.${since}`, { label: 'Try now', click: retry })
+  const why = error instanceof Garbled ? error.message : `The server does not reply: ${error.message}`
+  banner('gone', 'error', `${why}.${since}`, { label: 'Try now', click: retry })
   const update = () => {
     const left = Math.max(0, Math.ceil((at - Date.now()) / 1000))
     setText(document.getElementById('connection-text'), left === 0 ? 'Trying' : `No reply, next try in ${left} s`)

@@ -84,12 +84,16 @@ async function moveJobs(app, name, tube) {
   })
   const to = tubeField('To tube')
   const explanation = 'The jobs keep their ids, states, priorities and counters. The other tube is created if it does not exist.'
-  if (!(await askFor(`Move jobs of the tube ${name}`, explanation, [state, count, to], 'Move'))) return
-  const target = to.input.value
-  const move = { state: state.input.value, to: target, count: Number(count.input.value) }
-  const answer = await app.act(() => act(`${tubePath(name)}/move`, move))
+  let answer = null
+  const move = () => ({ state: state.input.value, to: to.input.value, count: Number(count.input.value) })
+  // A refusal is shown at the field, in the question that stays open.
+  const carryOut = async () => {
+    answer = await app.act(() => act(`${tubePath(name)}/move`, move()), to)
+    return answer !== null || to.input.getAttribute('aria-invalid') === null
+  }
+  await askFor(`Move jobs of the tube ${name}`, explanation, [state, count, to], 'Move', carryOut)
   if (answer === null) return
-  const done = `Moved ${format.counted(answer.moved, 'job')} to ${target}.`
+  const done = `Moved ${format.counted(answer.moved, 'job')} to ${to.input.value}.`
   if (answer.reason === undefined) notify(done)
   else notify(`${done} The move stopped at job ${answer.stopped_at}: ${answer.reason}.`, true)
 }
@@ -177,7 +181,7 @@ function nextCard(app, name) {
       if (next !== null) await body.load(next.id)
       return next
     }
-    const job = await reading.load(`The ${title(state).toLowerCase()} job`, read, () => look(state))
+    const job = await reading.load(`The ${title(state).toLowerCase()} job is not loaded.`, read, () => look(state))
     if (job === undefined) return
     show(found, job !== null)
     show(empty, job === null)

@@ -71,7 +71,9 @@ fn a_move_that_is_refused_loses_nothing() {
     refused("0 jobs", key);
     assert_eq!(place.jobs(), [4, 0, 0, 0]);
     let json = place.run(&["move", "a", "b", "--json"]);
-    assert_eq!((json.code, &*json.text()), (Some(1), "{\"from\":\"a\",\"to\":\"b\",\"moved\":0}\n"));
+    let stopped = "{\"from\":\"a\",\"to\":\"b\",\"moved\":0,\"stopped-at\":3,\"reason\":\"b has a job with the same idempotency key; \
+                   delete one of the two\"}\n";
+    assert_eq!((json.code, &*json.text()), (Some(1), stopped));
     // The other jobs come first now.
     client.expect("reserve-job 3\r\n", "RESERVED 3 1");
     client.expect("release 3 100000 0\r\n", "RELEASED");

@@ -177,7 +177,14 @@ fn refused_jobs_are_counted_and_the_first_is_named() {
         );
         let refused = place.feed(&["put", "--json"], long.as_bytes()).text();
         let refused: serde_json::Value = serde_json::from_str(&refused).expect("JSON");
-        assert_eq!(refused, serde_json::json!({ "input": "body 1", "refused": "JOB_TOO_BIG" }));
+        assert_eq!(
+            refused,
+            serde_json::json!({
+                "input": "body 1",
+                "refused": "JOB_TOO_BIG",
+                "reason": "the body is larger than the server accepts; raise -z of the server, or split the job",
+            })
+        );
         let result = place.feed(&["put", "--lines", "--json"], input.as_bytes());
         let summary: serde_json::Value = serde_json::from_str(&result.text()).expect("JSON");
         assert_eq!((&summary["put"], &summary["refused"]), (&3.into(), &2.into()), "{summary}");

@@ -54,15 +54,15 @@ fn a_server_with_whole_seconds_is_named() {
         ] {
             place.run(verb).fails(
                 1,
-                "0.25 s: BAD_FORMAT: the server accepts whole seconds only; start beanring with --sub-second, or round the \
-                 time",
+                "0.25 s: BAD_FORMAT: the server accepts whole seconds only; round the time, or use beanring with \
+                 --sub-second",
             );
         }
         assert_eq!(place.jobs(), [1, 0, 0, 0]);
         // A failure that buries needs no delay.
         place.run(&["work", "--delay", "0.25", "--until-empty", "--", "true"]);
         assert_eq!(place.jobs(), [0; 4]);
-        let rule = "must be a number of seconds with one to three decimals, such as 0.25, or a time such as 90s or 10m";
+        let rule = "must be a number of seconds with one to three decimals, such as 0.25, or a whole number with a unit, such as 90m";
         for wrong in ["0.1234", ".5", "1.5m", "1e0.5"] {
             place.run(&["put", "x", "--delay", wrong]).fails(2, &format!("-d/--delay \"{wrong}\": {rule}"));
         }

@@ -78,7 +78,7 @@ async function an_action_on_a_server_that_is_gone_is_explained() {
     await view.shows('.pause-state', 'Not paused.')
     await server.end()
     await view.button('Pause').click()
-    await view.notice(/did not reply: .*may or may not have carried out the action/)
+    await view.notice(/did not reply: .*may or may not have been carried out/)
   })
 }
 
@@ -222,6 +222,28 @@ async function a_job_that_cannot_be_loaded_is_not_missing() {
     await again()
     await until('the whole body', async () => (await view.text('pre.body')).length === 300_000)
     assert.equal(await failed.count(), 0)
+    fails(/body$/)
+    await view.button('Save to a file').click()
+    await failed.getByText('The body is not saved.').waitFor()
+    // The page of a job whose body alone cannot be loaded.
+    fails(/body/)
+    await view.go(`#/jobs/${id}`)
+    await failed.getByText('The body is not loaded. The server did not reply: the connection failed.').waitFor()
+    await view.shows('h1', `Job ${id} ready`)
+    assert.ok(await view.button('Delete').isEnabled())
+    assert.ok(await view.page.locator('pre.body').isHidden())
+    fails(null)
+    await again()
+    await view.shows('.body-view .hint', /^The first 256 KiB of 300,000 bytes, text/)
+    assert.equal(await failed.count(), 0)
+  })
+}
+
+async function a_console_whose_files_do_not_arrive_says_so() {
+  await withConsole({ expected: BROKEN }, async (view) => {
+    await view.page.route('**/assets/body.js', (route) => route.abort())
+    await view.page.reload()
+    await view.shows('#loading', /^The console is not loaded: /)
   })
 }
 
@@ -232,6 +254,7 @@ export const checks = {
   an_action_on_a_server_that_is_gone_is_explained,
   an_error_of_the_server_is_shown,
   a_page_that_cannot_be_loaded_says_so,
+  a_console_whose_files_do_not_arrive_says_so,
   a_page_that_a_proxy_answers_is_not_missing,
   a_list_that_cannot_be_loaded_is_not_an_empty_one,
   a_job_that_cannot_be_loaded_is_not_missing,

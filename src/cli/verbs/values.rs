@@ -124,8 +124,7 @@ pub(super) fn time(text: &str) -> Result<Seconds, String> {
     if !text.contains('.') {
         return seconds(text).map(Seconds::whole);
     }
-    let rule =
-        "must be a number of seconds with one to three decimals, such as 0.25, or a time such as 90s or 10m";
+    let rule = "must be a number of seconds with one to three decimals, such as 0.25, or a whole number with a unit, such as 90m";
     Seconds::parse(text.strip_suffix('s').unwrap_or(text)).ok_or_else(|| rule.to_owned())
 }
 
@@ -140,7 +139,7 @@ pub fn seconds(text: &str) -> Result<u32, String> {
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))
         .unwrap_or((text, 1));
     let Some(number) = digits(number).filter(|digits| !digits.is_empty()) else {
-        return Err("must be a number of seconds, or a time such as 90s, 10m, 2h or 1d".to_owned());
+        return Err("must be a whole number of seconds, or a time such as 90s, 10m, 2h or 1d".to_owned());
     };
     let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
     seconds.ok_or_else(|| format!("must be at most {} s, {} days", u32::MAX, u32::MAX / 86_400))

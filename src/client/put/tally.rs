@@ -47,6 +47,7 @@ struct First {
 struct JsonRefused<'a> {
     input: &'a str,
     refused: &'a str,
+    reason: &'a str,
 }
 
 #[derive(Serialize)]
@@ -88,7 +89,8 @@ impl Tally {
             self.refused += 1;
             let refusal = || Refusal::new(place.to_string(), reply.line());
             if self.prints_ids && output.is_json() {
-                output.json(&JsonRefused { input: &place.to_string(), refused: &refusal().reply })?;
+                let Refusal { subject, reply, meaning, .. } = &refusal();
+                output.json(&JsonRefused { input: subject, refused: reply, reason: meaning })?;
             }
             self.first_refusal.get_or_insert_with(refusal);
             return Ok(());

@@ -178,7 +178,7 @@ fn move_of(from: Name, json: &[u8]) -> Result<Operation, Refusal> {
     let to = Name::new(members.text("to")?.as_bytes())?;
     let count = members.count()?;
     if from == to {
-        return Err(Refusal::new(ErrorKind::Conflict, "the jobs are in this tube: name another one in to"));
+        return Err(Refusal::new(ErrorKind::Conflict, "the jobs are in this tube: name another tube"));
     }
     Ok(Operation::Move { from, state, to, count })
 }

@@ -65,7 +65,7 @@ impl Asset {
 /// Files that are served. A program without the console does not contain the files.
 static ASSETS: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
 
-static FILES: [Asset; 27] = [
+static FILES: [Asset; 28] = [
     Asset::new("/", HTML, include_bytes!("../../console/index.html")),
     Asset::new("/assets/access.js", SCRIPT, include_bytes!("../../console/access.js")),
     Asset::new("/assets/actions.js", SCRIPT, include_bytes!("../../console/actions.js")),
@@ -81,6 +81,7 @@ static FILES: [Asset; 27] = [
     Asset::new("/assets/icon.svg", SVG, include_bytes!("../../console/icon.svg")),
     Asset::new("/assets/job.js", SCRIPT, include_bytes!("../../console/job.js")),
     Asset::new("/assets/jobs.js", SCRIPT, include_bytes!("../../console/jobs.js")),
+    Asset::new("/assets/loading.js", SCRIPT, include_bytes!("../../console/loading.js")),
     Asset::new("/assets/main.js", SCRIPT, include_bytes!("../../console/main.js")),
     Asset::new("/assets/overview.js", SCRIPT, include_bytes!("../../console/overview.js")),
     Asset::new("/assets/poll.js", SCRIPT, include_bytes!("../../console/poll.js")),

@@ -449,7 +449,7 @@ impl Obstacle {
                 "the job is ready: only a buried, delayed or held job can be kicked"
             }
             Self::State(state) => unreachable!("a {} job permits every operation", state.word()),
-            Self::SameTube => "the job is in this tube: name another one in to",
+            Self::SameTube => "the job is in this tube: name another tube",
         };
         Refusal::new(ErrorKind::Conflict, message)
     }

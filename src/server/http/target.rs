@@ -276,7 +276,10 @@ fn jobs_query(parameters: &mut Parameters) -> Result<PageQuery, Refusal> {
         Some("held") => JobState::Held,
         Some(_) => return Err(bad("state must be ready, reserved, delayed, buried or held")),
     };
-    let after = parameters.take("after").map_or(Ok(JobId(0)), |text| id(text.as_bytes()))?;
+    let after = parameters
+        .take("after")
+        .map(|text| id(text.as_bytes()).map_err(|_| bad("after must be the id of a job, a decimal number")));
+    let after = after.transpose()?.unwrap_or(JobId(0));
     let limit = parameters.number("limit", LIMIT_DEFAULT, 1..=LIMIT_MAX)?;
     Ok(PageQuery { state, after, limit })
 }

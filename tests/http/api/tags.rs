@@ -104,7 +104,7 @@ fn a_job_is_moved() {
     assert_eq!(bench.ask(&post("jobs/9/move", "{\"to\":\"later\"}")).error(), (404, "not-found".to_owned()));
     let refused = bench.ask(&post("jobs/2/move", "{\"to\":\"mail\"}"));
     assert_eq!(refused.error(), (409, "conflict".to_owned()));
-    assert_eq!(refused.json()["message"], "the job is in this tube: name another one in to");
+    assert_eq!(refused.json()["message"], "the job is in this tube: name another tube");
     assert_eq!(bench.ask(&get("server")).json()["totals"]["moves"], 1);
     bench.command("watch later\r\nreserve-with-timeout 0\r\n");
     let refused = bench.ask(&post("jobs/1/move", "{\"to\":\"mail\"}"));
