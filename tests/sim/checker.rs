@@ -145,13 +145,7 @@ impl Checker {
             StepKind::PutBatch { first, is_out_of_memory } => {
                 self.end_batch(client, first, is_out_of_memory);
             }
-            StepKind::Batch { count } => {
-                let record = &mut self.clients[client];
-                let (wanted, first) = (record.batch.take(), record.first_of_batch.take());
-                let first = first.unwrap_or_else(|| panic!("client {client} waits for no batch"));
-                assert!(wanted == Some(count) || count == 1, "client {client} wants {wanted:?}, not {count}");
-                self.batch(client, first, count);
-            }
+            StepKind::Batch(room) => self.take_batch(client, room),
             StepKind::Drawn(ids) => self.drawn(client, &ids),
             StepKind::Canceled => {
                 let record = &self.clients[client];
