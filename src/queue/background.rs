@@ -47,6 +47,16 @@ impl Shares {
 #[derive(Clone, Copy)]
 pub(super) struct StepLimit(pub(super) u32);
 
+impl StepLimit {
+    /// The same as [`Engine::spend`], where parts of the engine are borrowed.
+    #[must_use]
+    pub(super) const fn spend(self, steps: &mut u32) -> bool {
+        let is_left = *steps < self.0;
+        *steps += is_left as u32;
+        is_left
+    }
+}
+
 impl Engine {
     /// The limit of a piece of work that begins now and may take this many steps.
     pub(super) const fn step_limit(&self, steps: u32) -> StepLimit {
@@ -60,9 +70,7 @@ impl Engine {
     /// Takes a step. Returns false, and takes none, if the limit is reached: then the caller must stop.
     #[must_use]
     pub(super) const fn spend(&mut self, limit: StepLimit) -> bool {
-        let is_left = !self.is_reached(limit);
-        self.steps += is_left as u32;
-        is_left
+        limit.spend(&mut self.steps)
     }
 
     /// Does a piece of work with the steps that are left of a share.
@@ -282,11 +290,10 @@ impl Engine {
             self.answer_job_wait(client);
         }
         while let Some(activity) = self.clients[client].reserved.min() {
-            let activity = &mut self.jobs.activities[activity];
-            // Not `is_reached`: `activity` borrows a part of the engine.
-            if activity.deadline > now || self.steps >= limit.0 {
+            if self.jobs.activities[activity].deadline > now || self.is_reached(limit) {
                 break;
             }
+            let activity = &mut self.jobs.activities[activity];
             activity.counts.timeouts += 1;
             let job = activity.job;
             self.totals.timeouts += 1;

@@ -39,6 +39,7 @@ const HELD_NS_MIN: f64 = 1000.0;
 
 impl TimeSum {
     /// The average time, for the chance of a tube.
+    #[inline]
     pub(super) fn average_ns(self) -> f64 {
         (self.ns / self.count as f64).max(HELD_NS_MIN)
     }

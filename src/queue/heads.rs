@@ -95,6 +95,7 @@ impl Heads {
         (head.pri, head.id, head.job) = job.unwrap_or((u32::MAX, JobId(u64::MAX), JobKey(u32::MAX)));
     }
 
+    #[inline]
     pub fn set_held_ns(&mut self, tube: TubeSlot, held_ns: f64) {
         self.heads[tube.0 as usize].held_ns = held_ns as f32;
     }

@@ -206,10 +206,9 @@ impl Engine {
             return found.map_or(Search::None, |(_, client)| Search::Found(client));
         }
         for place in clients.wide_waiters.after(record.searched_through).take_while(|place| place.seq < end) {
-            if *steps >= limit.0 {
+            if !limit.spend(steps) {
                 return Search::Unfinished;
             }
-            *steps += 1;
             if let Some(client) = place.client.filter(|&client| clients.is_watching(client, tube)) {
                 return Search::Found(client);
             }

@@ -84,7 +84,7 @@ impl Engine {
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
         let record = self.enter(job, JobState::Ready);
-        let (pri, tube_key, extra) = (record.pri, record.tube, record.extra());
+        let (pri, id, tube_key, extra) = (record.pri, record.id, record.tube, record.extra());
         self.insert_ready(job, tube_key, extra);
         let tube = &mut self.tubes[tube_key];
         tube.ready_order.push(&mut self.jobs, job, now);
@@ -92,8 +92,10 @@ impl Engine {
             tube.urgent += 1;
             self.totals.urgent += 1;
         }
-        if extra.is_some() || tube.ready.min() == Some(job.0) {
+        if extra.is_some() {
             self.refresh(tube_key);
+        } else if tube.ready.min() == Some(job.0) {
+            self.tubes.refresh_with(tube_key, Some((pri, id, job)));
         }
     }
 

@@ -194,13 +194,20 @@ impl Tube {
         self.rules = rules.map_or(NIL, |slot| slot.0);
     }
 
-    /// The priority, id and key of the job that a reserve gets.
-    pub(super) fn head(&self, jobs: &Jobs) -> Option<(u32, JobId, JobKey)> {
-        let job = JobKey(self.ready.min().filter(|_| self.is_reservable())?);
+    /// The priority, id and key of the most urgent ready job.
+    #[inline]
+    fn first_ready(&self, jobs: &Jobs) -> Option<(u32, JobId, JobKey)> {
+        let job = JobKey(self.ready.min()?);
         let record = jobs.get(job);
         Some((record.pri, record.id, job))
     }
 
+    /// The same, if a reserve gets that job.
+    pub(super) fn head(&self, jobs: &Jobs) -> Option<(u32, JobId, JobKey)> {
+        self.first_ready(jobs).filter(|_| self.is_reservable())
+    }
+
+    #[inline]
     fn is_reservable(&self) -> bool {
         !self.ready.is_empty() && self.pause.is_none() && !self.is_throttled && !self.shutting
     }
@@ -383,9 +390,16 @@ impl Tubes {
 
     /// Brings the head of the tube and the list of reservable tubes in line with a change of its jobs, its pause or its work.
     pub(super) fn refresh(&mut self, slot: TubeSlot, jobs: &Jobs) {
+        let first = self[slot].first_ready(jobs);
+        self.refresh_with(slot, first);
+    }
+
+    /// The same for a tube with this most urgent ready job.
+    #[inline(always)]
+    pub(super) fn refresh_with(&mut self, slot: TubeSlot, first: Option<(u32, JobId, JobKey)>) {
         let tube = &mut self.slab[slot.0];
         let is_reservable = tube.is_reservable();
-        self.heads.set_job(slot, tube.head(jobs));
+        self.heads.set_job(slot, first.filter(|_| is_reservable));
         if is_reservable != tube.in_reservable {
             tube.in_reservable = is_reservable;
             if is_reservable {
@@ -408,12 +422,12 @@ impl Tubes {
         self.heads.set_shutting(slot, is_shutting);
     }
 
-    /// Counts a time for which a client has held a job of the tube, if there is a counter for it.
+    /// Counts a time of a job of the tube, if there is a counter for it.
     #[inline]
     pub(super) fn add_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample) -> bool {
         let Some(latency) = &mut self.slab[slot.0].latency else { return false };
         let is_counted = latency.add(kind, sample);
-        if is_counted && kind == LatencyKind::Reserved {
+        if kind == LatencyKind::Reserved && is_counted {
             self.heads.set_held_ns(slot, latency.sum(kind).average_ns());
         }
         is_counted

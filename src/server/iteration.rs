@@ -32,6 +32,7 @@ impl Server {
             self.deliver_notices(now);
         }
         self.core.iteration_steps = 0;
+        self.release_committed(now);
         self.step_http(now);
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         if self.core.config.max_memory_bytes.is_some() {
@@ -167,7 +168,7 @@ impl Core {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let is_behind = self.is_behind();
         let can_serve = !self.ready_sessions.is_empty() && !is_behind;
-        if can_serve || self.is_reclaiming || !self.ready_pages.is_empty() {
+        if can_serve || self.is_reclaiming || !self.ready_pages.is_empty() || self.has_released() {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };

@@ -245,7 +245,7 @@ impl Service for Server {
     }
 
     fn is_settled(&self) -> bool {
-        self.core.wal.as_ref().is_none_or(Wal::is_settled)
+        self.core.wal.as_ref().is_none_or(|wal| wal.is_settled() && !self.core.has_released())
     }
 
     fn failure(&self) -> Option<String> {

@@ -76,6 +76,8 @@ impl Core {
         if self.has_sample(now) {
             self.data(replies, |core, out| stats::stats(core, out, now));
         } else {
+            // The reply is made later in this iteration, in which there may be very many.
+            self.extra_steps += STATS_STEPS;
             protocol.state = SessionState::Sampling;
         }
     }
@@ -97,6 +99,9 @@ impl Core {
 
 /// Bytes of statistics that are rendered in the time of one elementary step.
 pub(super) const STATS_BYTES_PER_STEP: usize = 64;
+
+/// Steps of a reply to `stats`: it has some 5 KiB.
+const STATS_STEPS: u32 = 5 * 1024 / STATS_BYTES_PER_STEP as u32;
 
 /// Steps for the percentiles of a tube: each reads all bins of a histogram.
 pub(super) const PERCENTILE_STEPS: u32 = 8;

@@ -49,7 +49,8 @@ impl Core {
             core.stats(protocol, replies, now);
             protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
         });
-        self.iteration_steps += self.take_extra_steps();
+        // They were counted with the command.
+        self.take_extra_steps();
         self.after_serving(session, now);
     }
 }
