@@ -292,7 +292,7 @@ fn data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
             Ok(begin) => begin as u64,
             Err(Errno::ENXIO) => break,
             // The file system does not tell.
-            Err(_) => return Ok(vec![0..bytes]),
+            Err(_) => at,
         };
         let end = lseek(file, begin as i64, Whence::SeekHole).map_or(bytes, |end| (end as u64).min(bytes));
         found.push(begin..end);
