@@ -282,8 +282,12 @@ impl Directory {
             Arrangement::Create { segment, bytes } => self.create(segment, bytes, self.prewrites)?,
             Arrangement::Recycle { from, to } => {
                 fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
+                return self.sync().map_err(after_change);
             }
-            Arrangement::Remove(segment) => fs::remove_file(self.file(&segment.to_string()))?,
+            Arrangement::Remove(segment) => {
+                fs::remove_file(self.file(&segment.to_string()))?;
+                return self.sync().map_err(after_change);
+            }
         }
         self.sync()
     }
@@ -342,6 +346,11 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+/// Out of space after a change must not have the change repeated.
+fn after_change(error: io::Error) -> io::Error {
+    io::Error::other(text_of(&error))
 }
 
 /// Keeps servers from writing to a directory while the value lives, and waits for the writes of a killed one. Returns none

@@ -116,6 +116,12 @@ impl Disk {
                 }
                 Outcome::Synced(Ok(()))
             }
+            Operation::Arrange(arrangement @ Arrangement::Recycle { .. })
+                if self.copies_on_write && !self.has_room() =>
+            {
+                // As btrfs does, if data and metadata share the space.
+                Outcome::Arranged(arrangement, Err(ErrorKind::StorageFull.into()))
+            }
             Operation::Arrange(arrangement) => {
                 let arranged = self.arrange(arrangement);
                 Outcome::Arranged(arrangement, arranged)
@@ -145,7 +151,7 @@ impl Disk {
                 for segment in segments {
                     files.get_mut(&segment).expect("it is there").fail_to_sync(random);
                 }
-                // A full btrfs or thin volume reports it here, although it accepted the write.
+                // A thin volume reports it here, although the kernel accepted the write.
                 let errno = if random.below(2) == 0 { Errno::EIO } else { Errno::ENOSPC };
                 Outcome::Synced(Err(errno.into()))
             }
