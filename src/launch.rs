@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use tracing::{error, info};
 
 use crate::config::{ServerConfig, SettingError};
-use crate::io::binlog_import;
+use crate::io::binlog_import::{self, ImportError};
 use crate::io::clock::Clock;
 use crate::io::driver::{Cause, PreparedDriver};
 use crate::io::host::ProcessFiles;
@@ -25,7 +25,7 @@ use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
-use crate::io::wal_files::{self, Directory, Disk, RecoveryError};
+use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
@@ -83,9 +83,13 @@ pub fn run(config: ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
     let lock = reexec::inherit_lock();
-    let prepared = Prepared::take(config, program, inherited, lock)?;
+    let prepared = match Prepared::take(config, program, inherited, lock) {
+        Err(error) if is_stop(&*error) => return Ok(stopped_early()),
+        result => result?,
+    };
     Ok(match prepared.serve() {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_stop(&*error) => stopped_early(),
         Err(error) => {
             error!("{error}");
             ExitCode::FAILURE
@@ -214,6 +218,20 @@ impl Prepared {
             }
         }
     }
+}
+
+/// Whether a start ends because of a signal, and not because something is wrong.
+fn is_stop(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref().map_or(error, SettingError::error);
+    error.downcast_ref().is_some_and(DirectoryError::is_stop)
+        || error.downcast_ref().is_some_and(ImportError::is_stop)
+        || error.downcast_ref().is_some_and(RecoveryError::is_stop)
+}
+
+/// The end of a start that a signal has stopped.
+fn stopped_early() -> ExitCode {
+    info!("stopped by a signal before the jobs were recovered; the job log has all of them");
+    ExitCode::SUCCESS
 }
 
 /// Returns a function that says what the system has refused.

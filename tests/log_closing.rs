@@ -258,3 +258,23 @@ fn salvage_closes_the_new_log() {
     assert_eq!(kinds(&to), ["job", "closed"]);
     assert_refused(&to, "salvaged");
 }
+
+/// What the closing record proves is on disk and need not be read again to see whether it is.
+#[test]
+fn a_start_reads_a_log_once() {
+    const JOBS: u64 = 90;
+    let scratch = Scratch::new("read-once");
+    let flags = ["-s", "10M", "-z", "100k"];
+    let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
+    let body = "r".repeat(100_000);
+    (1..=JOBS).for_each(|id| client.expect(&put(0, 0, &body), &format!("INSERTED {id}")));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+
+    let (server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
+    let io = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("it runs");
+    let read: u64 = io.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).expect("a number");
+    assert_eq!(client.stat("current-jobs-ready"), JOBS);
+    // The records are nine tenths of the segment, which is searched to its end.
+    assert!(read < 13 << 20, "{read} bytes for 10 MiB");
+}

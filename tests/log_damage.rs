@@ -478,7 +478,7 @@ fn a_link_in_the_place_of_a_segment_is_refused() {
     fs::remove_file(scratch.join(FILE)).expect("it is there");
     fs::create_dir(scratch.join(FILE)).expect("a directory");
     let message = refusal(&scratch.0);
-    assert!(message.contains(&format!("{FILE} is not a regular file")), "{message}");
+    assert!(message.contains(&format!("{FILE} is a directory and not a regular file")), "{message}");
     fs::remove_dir(scratch.join(FILE)).expect("it is there");
     fs::rename(&elsewhere, scratch.join(FILE)).expect("the file can be moved back");
     assert!(jobs_of(&scratch.0).is_ok());

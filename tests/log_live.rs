@@ -351,12 +351,22 @@ fn a_full_disk_refuses_large_puts_at_once() {
             fs::remove_file(&other).expect("it was written");
             let started = Instant::now();
             while client.ask(&large).0 == "OUT_OF_MEMORY" {
-                assert!(started.elapsed() < REPLY_PATIENCE, "{} {mode:?}: there is space", io.name());
+                let is_in_time = started.elapsed() < REPLY_PATIENCE;
+                assert!(is_in_time, "{} {mode:?}: there is space\n{}", io.name(), space_on(&disk.0.0));
                 thread::sleep(Duration::from_millis(20));
             }
             await_idle(&server);
         }
     }
+}
+
+/// The files of a directory, and the space of its disk.
+fn space_on(dir: &Path) -> String {
+    let shown = |command: &mut Command| {
+        let output = command.arg(dir).output().map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&output).into_owned()
+    };
+    shown(Command::new("ls").arg("-las")) + &shown(&mut Command::new("df"))
 }
 
 /// Waits until the server uses no CPU: an idle server does nothing once its log is closed.

@@ -11,7 +11,7 @@ use beanring::wal::{Durability, Operation, WalConfig};
 use beanring_testkit::config::config;
 use beanring_testkit::connection::send_all;
 use beanring_testkit::disk::{Crash, Disk};
-use beanring_testkit::random::Random;
+use beanring_testkit::random::{Random, seeds};
 
 const SEGMENT_BYTES: u64 = 64 * 1024;
 const MODES: [Durability; 3] =
@@ -72,34 +72,39 @@ impl Stage {
     fn settle(&mut self) {
         for spin in 0.. {
             assert!(spin < 1000, "the server never becomes idle");
-            self.server.turn(self.now);
-            self.turns += 1;
+            self.turn();
             let mut is_idle = true;
-            while let Some(effect) = self.server.next_effect() {
-                match effect {
-                    Effect::Disk => {
-                        while let Some(operation) = self.server.disk(self.now) {
-                            self.operations += usize::from(!matches!(operation, Operation::Sync(_)));
-                            self.disk.begin(operation);
-                        }
-                    }
-                    Effect::SampleStats => {
-                        self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
-                    }
-                    Effect::Fail => self.has_failed = true,
-                    Effect::Send(_)
-                    | Effect::Close(_)
-                    | Effect::Pause(_)
-                    | Effect::Resume(_)
-                    | Effect::LogClient(..) => {}
-                }
-            }
             while let Some(outcome) = self.disk.finish_one(&mut self.random) {
                 self.server.handle(self.now, Event::Disk(outcome));
                 is_idle = false;
             }
             if is_idle && self.server.next_deadline().is_none_or(|at| at > self.now) {
                 break;
+            }
+        }
+    }
+
+    /// One iteration of the event loop.
+    fn turn(&mut self) {
+        self.server.turn(self.now);
+        self.turns += 1;
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Disk => {
+                    while let Some(operation) = self.server.disk(self.now) {
+                        self.operations += usize::from(!matches!(operation, Operation::Sync(_)));
+                        self.disk.begin(operation);
+                    }
+                }
+                Effect::SampleStats => {
+                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
+                }
+                Effect::Fail => self.has_failed = true,
+                Effect::Send(_)
+                | Effect::Close(_)
+                | Effect::Pause(_)
+                | Effect::Resume(_)
+                | Effect::LogClient(..) => {}
             }
         }
     }
@@ -322,4 +327,90 @@ fn the_next_write_begins_before_replies_leave() {
     assert!(matches!(stage.server.next_effect(), Some(Effect::Disk)));
     assert!(matches!(stage.server.disk(stage.now), Some(Operation::Write { .. })));
     assert!(matches!(stage.server.next_effect(), Some(Effect::Send(conn)) if conn == clients[0]));
+}
+
+/// The kernel accepts a write and finds no space for it later. It reports that once, and may drop the data, so a repeated sync
+/// that succeeds would prove nothing.
+#[test]
+fn out_of_space_in_a_sync_is_a_failure_and_no_full_disk() {
+    let mode = MODES[1];
+    let seeds = 0..8;
+    let mut causes = Vec::new();
+    for seed in seeds {
+        let mut stage = Stage::new(mode);
+        stage.random = Random::new(seed);
+        let client = stage.server.accept(Protocol::Beanstalk);
+        assert_eq!(stage.ask(client, "put 0 0 9 1\r\na\r\n"), "INSERTED 1\r\n");
+        // The next operation is the sync.
+        stage.disk.fails_at = Some(stage.disk.ended);
+        stage.pass(Span::from_millis(100));
+        assert!(stage.has_failed, "{seed}: the server ends");
+        assert_eq!(stage.disk.refused_writes, 0, "{seed}: no write was refused");
+        causes.push(stage.server.failure().expect("it has failed").to_string());
+    }
+    for cause in ["No space left on device", "Input/output error"] {
+        assert!(causes.iter().any(|text| text.contains(cause)), "{causes:?}");
+    }
+}
+
+/// As `a_full_disk_refuses_large_puts_at_once` of `tests/log_live.rs`, with input and operations in any order: whatever the
+/// full disk has made of the log, a put is accepted soon after another process has freed space.
+#[test]
+fn a_large_put_is_accepted_once_there_is_space() {
+    let body = "l".repeat(30_000);
+    let large = format!("put 0 0 9 {}\r\n{body}\r\n", body.len());
+    for (seed, mode) in seeds(5).flat_map(|seed| MODES.map(|mode| (seed, mode))) {
+        let now = Time::from_nanos(1_000_000_000_000);
+        let mut stage = Stage::on(Disk::new(21, false), mode, now);
+        stage.random = Random::new(seed);
+        let client = stage.server.accept(Protocol::Beanstalk);
+        let replies = stage.feed(client, &large.repeat(100), 100);
+        let jobs = replies.matches("INSERTED ").count();
+        assert!(jobs > 5 && replies.ends_with(OUT_OF_MEMORY), "{seed} {mode:?}: {jobs}, {replies}");
+        for round in 0..30 {
+            let id = 1 + round % jobs;
+            assert!(stage.feed(client, &format!("reserve-job {id}\r\n"), 2).starts_with("RESERVED "));
+            assert_eq!(stage.feed(client, &format!("bury {id} 3\r\n"), 1), "BURIED\r\n");
+            assert_eq!(stage.feed(client, &format!("kick-job {id}\r\n"), 1), "KICKED\r\n");
+        }
+        assert_eq!(stage.feed(client, &large, 1), OUT_OF_MEMORY, "{seed} {mode:?}");
+        stage.pass(Span::from_secs(3));
+
+        stage.disk.room = 32;
+        let freed = stage.now;
+        while stage.feed(client, &large, 1) == OUT_OF_MEMORY {
+            assert!(stage.now.since(freed) < Span::from_secs(3), "{seed} {mode:?}: there is space");
+            stage.pass(Span::from_millis(20));
+        }
+    }
+}
+
+impl Stage {
+    /// Hands over input in pieces, between operations of the disk that take a while. Returns the replies, up to this number of
+    /// lines.
+    fn feed(&mut self, conn: ConnId, text: &str, lines: usize) -> String {
+        let (mut rest, mut replies) = (text.as_bytes(), String::new());
+        for round in 0.. {
+            assert!(round < 100_000, "the replies do not come: {replies}");
+            let count = self.random.below(16 << 10).min(rest.len());
+            let (piece, behind) = rest.split_at(count);
+            rest = behind;
+            if !piece.is_empty() {
+                self.server.handle(self.now, Event::Received { conn, bytes: piece });
+            }
+            for _ in 0..self.random.below(4) {
+                self.now = self.now + Span::from_nanos(self.random.below(300_000) as u64);
+                if self.random.below(2) == 0 {
+                    self.turn();
+                } else if let Some(outcome) = self.disk.finish_one(&mut self.random) {
+                    self.server.handle(self.now, Event::Disk(outcome));
+                }
+            }
+            replies += &self.replies(conn);
+            if rest.is_empty() && replies.matches("\r\n").count() >= lines {
+                return replies;
+            }
+        }
+        unreachable!("the rounds have no end")
+    }
 }

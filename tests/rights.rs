@@ -292,5 +292,5 @@ fn a_log_is_read_within_its_directory_only() {
     fs::write(other.join("binlog.1"), "").expect("the file is written");
     symlink(other.join("binlog.1"), log.join("binlog.1")).expect("the link is created");
     let said = refused(&log);
-    assert!(said.contains("cannot import") && said.contains("Permission denied"), "{said}");
+    assert!(said.contains("cannot import") && said.contains("binlog.1 is a symbolic link"), "{said}");
 }

@@ -37,6 +37,8 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
+use nix::sys::resource::{Resource, getrlimit};
 
 use clock::Clock;
 use host::ProcessFiles;
@@ -94,6 +96,28 @@ fn retry_briefly<T, E>(
     attempt()
 }
 
+/// Repeats an attempt as [`retry_briefly`] does that needs `bytes` of locked memory or more. Where the limit of the process is
+/// lower, no other process can give back enough, so there is one attempt.
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
+fn retry_for_locked_memory<T, E>(
+    bytes: u64,
+    attempt: impl FnMut() -> Result<T, E>,
+    is_shortage: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(u64::MAX, |(soft, _)| soft);
+    retry_within(limit, bytes, attempt, is_shortage)
+}
+
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
+fn retry_within<T, E>(
+    limit: u64,
+    bytes: u64,
+    attempt: impl FnMut() -> Result<T, E>,
+    is_shortage: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    retry_briefly(attempt, |error| limit >= bytes && is_shortage(error))
+}
+
 /// How a run has ended.
 #[derive(Debug)]
 pub enum Exit {
@@ -134,3 +158,24 @@ impl fmt::Display for DriverError {
 }
 
 impl std::error::Error for DriverError {}
+
+#[cfg(all(test, any(feature = "tokio-uring", feature = "uring")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_too_low_is_no_reason_to_wait() {
+        let attempts = |bytes| {
+            let mut count = 0;
+            let attempt = || {
+                count += 1;
+                Err::<(), _>(Errno::ENOMEM)
+            };
+            let result = retry_within(1 << 16, bytes, attempt, |&errno| errno == Errno::ENOMEM);
+            assert_eq!(result, Err(Errno::ENOMEM));
+            count
+        };
+        assert_eq!(attempts((1 << 16) + 1), 1);
+        assert_eq!(attempts(1 << 16), 1 + RETRY_PAUSES.len());
+    }
+}

@@ -1,6 +1,7 @@
 //! Signals as input: blocked, and read from a descriptor when the event loop gets to them.
 
 use std::fmt;
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
@@ -127,6 +128,44 @@ impl Signals {
         }
         Ok(None)
     }
+}
+
+/// A signal to stop is pending while nothing reads signals: during a start.
+#[derive(Debug)]
+pub struct StopRequested;
+
+impl StopRequested {
+    /// Whether an error comes from [`refuse_to_go_on`].
+    pub fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
+impl fmt::Display for StopRequested {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a signal stops the process")
+    }
+}
+
+impl std::error::Error for StopRequested {}
+
+/// Ends a long operation of a start if a signal to stop has come, which stays pending.
+///
+/// # Errors
+/// [`StopRequested`].
+pub fn refuse_to_go_on() -> io::Result<()> {
+    let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the call writes a whole set if it succeeds, and the set is read only then.
+    #[allow(unsafe_code)]
+    let pending = unsafe {
+        // A seccomp filter may refuse the call; the start then ends as late as it would without it.
+        if libc::sigpending(pending.as_mut_ptr()) != 0 {
+            return Ok(());
+        }
+        SigSet::from_sigset_t_unchecked(pending.assume_init())
+    };
+    let stops = [SIGTERM, SIGINT, SIGHUP].into_iter().any(|signal| pending.contains(signal));
+    if stops { Err(io::Error::other(StopRequested)) } else { Ok(()) }
 }
 
 /// Whether the parent has SIGHUP ignored, as nohup(1) does. A blocked signal is delivered even if it is ignored.

@@ -35,7 +35,8 @@ use self::readiness::Watched;
 use super::ring_error::RingError;
 use super::shell::Backend;
 use super::socket::{text_of, to_errno};
-use super::{DriverError, Exit, Resources, retry_briefly};
+use super::{DriverError, Exit, Resources, retry_for_locked_memory};
+use crate::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS};
 use crate::server::Service;
 use crate::time::Time;
 
@@ -47,6 +48,12 @@ const SUBMISSIONS: u32 = 1024;
 
 /// Completions that the ring holds. The kernel keeps further ones, at a cost.
 const COMPLETIONS: u32 = 8 * SUBMISSIONS;
+
+/// Memory of all registered buffers.
+const FIXED_BYTES: u64 = (FIXED_BUFFERS * FIXED_BUFFER_BYTES) as u64;
+
+/// Memory of the ring without its headers: requests and completions.
+const RING_BYTES_MIN: u64 = 64 * SUBMISSIONS as u64 + 16 * COMPLETIONS as u64;
 
 /// Iterations of the ring at the end, in which the last replies are sent.
 const LAST_ITERATIONS_MAX: usize = 1000;
@@ -92,7 +99,7 @@ pub fn runtime() -> Result<Runtime, DriverError> {
             _ => Err(error),
         })
     };
-    retry_briefly(attempt, is_out_of_memory).map_err(|error| {
+    retry_for_locked_memory(RING_BYTES_MIN, attempt, is_out_of_memory).map_err(|error| {
         DriverError::Ring(RingError { driver: NAME, oldest: "5.10", errno: to_errno(&error) })
     })
 }
@@ -101,7 +108,8 @@ pub fn runtime() -> Result<Runtime, DriverError> {
 async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverError> {
     {
         let mut driver = shared.borrow_mut();
-        if let Err(error) = retry_briefly(|| driver.fixed.register(), is_out_of_memory) {
+        let register = || driver.fixed.register();
+        if let Err(error) = retry_for_locked_memory(FIXED_BYTES, register, is_out_of_memory) {
             debug!("receiving without registered buffers: {}", text_of(&error));
         }
         let shell = driver.shell();

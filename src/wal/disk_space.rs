@@ -16,6 +16,8 @@ const RETRY_INTERVAL: Span = Span::from_secs(1);
 pub struct DiskSpace {
     /// When to try to create a segment again.
     retry_create_at: Option<Time>,
+    /// When to try again to recycle or remove a file.
+    retry_change_at: Option<Time>,
     /// When to try the write again.
     retry_write_at: Option<Time>,
     is_stalled: bool,
@@ -35,6 +37,16 @@ impl DiskSpace {
     /// A new segment was created, or none is needed: it is unknown again whether there is space.
     pub const fn clear_full(&mut self) {
         self.retry_create_at = None;
+    }
+
+    /// A file could not be recycled or removed. btrfs may have no space for a new name, and may still remove the file, which is
+    /// tried at once.
+    pub fn change_failed(&mut self, now: Time) {
+        let later = Some(now + RETRY_INTERVAL);
+        if std::mem::replace(&mut self.writes_take_space, true) {
+            self.retry_change_at = later;
+        }
+        self.retry_create_at = later;
     }
 
     /// A write found no space. `unwritten` are the jobs whose records wait for it.
@@ -75,6 +87,15 @@ impl DiskSpace {
         true
     }
 
+    /// Whether a file may be recycled or removed. If so, the pause after a failed attempt is over.
+    pub fn may_change(&mut self, now: Time) -> bool {
+        if self.retry_change_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.retry_change_at = None;
+        true
+    }
+
     /// Whether a segment may be created.
     pub fn may_create(&self, now: Time) -> bool {
         self.retry_create_at.is_none_or(|at| at <= now)
@@ -101,6 +122,10 @@ impl DiskSpace {
 
     pub const fn retry_create_at(&self) -> Option<Time> {
         self.retry_create_at
+    }
+
+    pub const fn retry_change_at(&self) -> Option<Time> {
+        self.retry_change_at
     }
 
     pub const fn retry_write_at(&self) -> Option<Time> {

@@ -66,14 +66,14 @@ impl Wal {
         if self.segments.is_arranging() {
             return None;
         }
-        let may_create = self.space.may_create(now);
+        let (may_create, may_change) = (self.space.may_create(now), self.space.may_change(now));
         let wanted = self.wanted_arrangement();
         if wanted.is_none() && may_create {
             // Nothing tries the disk again, so it does not count as full.
             self.space.clear_full();
         }
         let is_create = |wanted: &Arrangement| matches!(wanted, Arrangement::Create { .. });
-        let arrangement = wanted.filter(|wanted| may_create || !is_create(wanted))?;
+        let arrangement = wanted.filter(|wanted| if is_create(wanted) { may_create } else { may_change })?;
         if let Arrangement::Remove(segment) = arrangement {
             // Records must not continue in it.
             self.segments.withdraw(segment);
@@ -169,6 +169,13 @@ impl Wal {
         self.segments.finish_arrangement();
         match (done, result) {
             (Arrangement::Create { .. }, Err(error)) if is_full(&error) => self.space.create_failed(now),
+            (Arrangement::Recycle { .. }, Err(error)) if is_full(&error) => self.space.change_failed(now),
+            (Arrangement::Remove(segment), Err(error)) if is_full(&error) => {
+                if self.index.oldest() != Some(segment) {
+                    self.segments.add(segment);
+                }
+                self.space.change_failed(now);
+            }
             (_, Err(error)) => return Err(error),
             (Arrangement::Create { segment, .. }, Ok(())) => {
                 self.space.clear_full();
@@ -201,10 +208,13 @@ impl Wal {
         if self.failure.is_some() {
             return None;
         }
-        let create = self.space.retry_create_at().filter(|_| !self.segments.is_arranging());
+        let is_arranging = self.segments.is_arranging();
+        let create = self.space.retry_create_at().filter(|_| !is_arranging);
+        let change = self.space.retry_change_at().filter(|_| !is_arranging);
         let deadlines = [
             self.commits.next_sync(),
             create,
+            change,
             self.space.retry_write_at(),
             self.next_compaction(),
             self.next_close(),

@@ -144,7 +144,9 @@ impl Replay {
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
         let JobRecord { id, created, ttr, tube, tags, state, body } = *job;
-        if let (UnreservedState::Held(_), Some(group)) = (state.state, tags.aft()) {
+        if matches!(state.state, UnreservedState::Held(_))
+            && let Some(group) = tags.aft()
+        {
             self.held.entry(group.as_bytes().into()).or_default().push(id);
         }
         if let Some(job) = engine.jobs().find(id) {

@@ -64,6 +64,13 @@ impl<S: Source> Scanner<S> {
         }
     }
 
+    /// Begins at the end of a record instead.
+    pub fn starting_at(mut self, end: Lsn) -> Self {
+        assert_eq!(self.read_to, HEADER_BYTES, "nothing was read");
+        (self.read_to, self.end) = (self.header.offset(end), end);
+        self
+    }
+
     /// Returns the next record and its offset in the file; none at the end of the valid records.
     ///
     /// # Errors

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use messages::{Messages, normalized};
 
 /// The types whose `Display` is a line of the log, or its end: why a start is refused, and why a server ends.
-const ERRORS: [&str; 15] = [
+const ERRORS: [&str; 16] = [
     "BinlogError",
     "Cause",
     "DirectoryError",
     "DriverError",
+    "FileRefusal",
     "ImportError",
     "ListenError",
     "PrivilegesError",

@@ -12,17 +12,19 @@
 mod reader;
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
 use tracing::{info, warn};
 
 use self::reader::Binlog;
 pub use self::reader::BinlogError;
+use super::signal::StopRequested;
 use super::wal_files::Directory;
-use super::wal_files::directory::{IMPORT_BEGUN, IMPORT_DONE, segments_in};
+use super::wal_files::directory::{IMPORT_BEGUN, IMPORT_DONE, binlog_number, segments_in};
 use super::wal_files::fresh::Fresh;
+use super::wal_files::plain_file::{self, FileRefusal};
 use crate::beanstalkd_binlog::Imported;
 use crate::io::host;
 use crate::io::socket::text_of;
@@ -43,6 +45,8 @@ pub enum ImportError {
     TwoLogs(String),
     /// A file already has the name that an imported file would get.
     NameTaken(String),
+    /// The list of imported files has something else.
+    ForeignList,
     /// A job does not fit into a segment.
     JobTooLarge {
         /// The size that it needs, in bytes.
@@ -50,16 +54,19 @@ pub enum ImportError {
     },
 }
 
+/// The size of a list of a million files.
+const LIST_BYTES_MAX: u64 = 1 << 24;
+
 /// Imports the binlog in a directory, if there is one, or finishes an interrupted import.
 ///
 /// # Errors
 /// If the binlog is damaged, or a file cannot be written.
 pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportError> {
-    if directory.file(IMPORT_DONE).exists() {
+    if plain_file::exists(&directory.file(IMPORT_DONE)) {
         finish(directory)?;
     }
     let names = reader::names(directory.path()).map_err(ImportError::Binlog)?;
-    let has_begun = directory.file(IMPORT_BEGUN).exists();
+    let has_begun = plain_file::exists(&directory.file(IMPORT_BEGUN));
     if names.is_empty() && !has_begun {
         return Ok(());
     }
@@ -70,7 +77,7 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
         refuse_two_logs(directory.path(), &names)?;
     }
     if let Some(taken) =
-        names.iter().map(|name| imported_name(name)).find(|name| directory.file(name).exists())
+        names.iter().map(|name| imported_name(name)).find(|name| plain_file::exists(&directory.file(name)))
     {
         return Err(ImportError::NameTaken(taken));
     }
@@ -102,7 +109,7 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
 /// # Errors
 /// If it would, or the directory cannot be read.
 pub fn check(path: &Path) -> Result<(), ImportError> {
-    if [IMPORT_DONE, IMPORT_BEGUN].iter().any(|name| path.join(name).exists()) {
+    if [IMPORT_DONE, IMPORT_BEGUN].iter().any(|name| plain_file::exists(&path.join(name))) {
         return Ok(());
     }
     let names = reader::names(path).map_err(ImportError::Binlog)?;
@@ -123,7 +130,7 @@ fn needed_bytes(job: &Imported) -> u64 {
 /// Writes the list of the files to import.
 fn begin(directory: &Directory, names: &[String]) -> Result<(), ImportError> {
     let failed = |error| io_error(IMPORT_BEGUN, error);
-    let mut file = File::create(directory.file(IMPORT_BEGUN)).map_err(failed)?;
+    let mut file = plain_file::create(&directory.file(IMPORT_BEGUN), 0o600).map_err(failed)?;
     let list: String = names.iter().flat_map(|name| [name, "\n"]).collect();
     file.write_all(list.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     sync(directory)
@@ -150,8 +157,11 @@ fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(
 
 /// Renames the imported files.
 fn finish(directory: &Directory) -> Result<(), ImportError> {
-    let list =
-        fs::read_to_string(directory.file(IMPORT_DONE)).map_err(|error| io_error(IMPORT_DONE, error))?;
+    let list = read_list(&directory.file(IMPORT_DONE)).map_err(|error| io_error(IMPORT_DONE, error))?;
+    // A line of another origin could name any file of the machine.
+    if list.lines().any(|name| binlog_number(name).is_none()) {
+        return Err(ImportError::ForeignList);
+    }
     for name in list.lines() {
         match rename(directory, name, &imported_name(name)) {
             // An interrupted import has renamed it.
@@ -162,6 +172,13 @@ fn finish(directory: &Directory) -> Result<(), ImportError> {
     sync(directory)?;
     fs::remove_file(directory.file(IMPORT_DONE)).map_err(|error| io_error(IMPORT_DONE, error))?;
     sync(directory)
+}
+
+/// Reads a list of files, up to a size that no list has.
+fn read_list(path: &Path) -> io::Result<String> {
+    let mut list = String::new();
+    plain_file::open_to_read(path)?.take(LIST_BYTES_MAX).read_to_string(&mut list)?;
+    Ok(list)
 }
 
 fn imported_name(name: &str) -> String {
@@ -189,12 +206,27 @@ fn io_error(file: &str, error: io::Error) -> ImportError {
     ImportError::Io(file.to_owned(), error)
 }
 
+impl ImportError {
+    /// Whether a signal has ended the import.
+    pub fn is_stop(&self) -> bool {
+        match self {
+            Self::Binlog(BinlogError::Io(_, error)) | Self::Io(_, error) => StopRequested::is(error),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot import the binlog of beanstalkd: ")?;
         match self {
             Self::Binlog(error) => error.fmt(f),
+            Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
             Self::Io(file, error) => write!(f, "{file}: {}", text_of(error)),
+            Self::ForeignList => write!(
+                f,
+                "{IMPORT_DONE} is damaged: it lists something else than files of a binlog; move it out of the directory"
+            ),
             Self::TwoLogs(file) => write!(
                 f,
                 "{file} and a job log of beanring are in one directory, and may contain the same jobs; move one of them \

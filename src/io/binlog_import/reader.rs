@@ -1,19 +1,28 @@
 //! Reading the files of beanstalkd's binlog.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::Path;
 use std::{fmt, io};
 
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
 use tracing::warn;
 
 use crate::beanstalkd_binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, VERSION_BYTES, Version};
 use crate::ids::JobId;
 use crate::io::privileges::current_user;
+use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::text_of;
+use crate::io::wal_files::directory::binlog_number;
+use crate::io::wal_files::plain_file::{self, FileRefusal};
 use crate::io::wal_files::storage::read_up_to;
 
 /// Bytes per read.
 const WINDOW_BYTES: usize = 1 << 20;
+
+/// Numbers that a version of beanstalkd may have.
+const VERSION_MAX: u32 = 255;
 
 /// Why a binlog cannot be read.
 #[derive(Debug)]
@@ -29,6 +38,8 @@ pub enum BinlogError {
     },
     /// The format is unknown.
     Version(String, u32),
+    /// The file does not begin as one of beanstalkd.
+    Foreign(String),
     /// A file is missing between others.
     Missing(String),
     /// A job has an id that later ids cannot continue from.
@@ -56,18 +67,13 @@ pub fn names(directory: &Path) -> Result<Vec<String>, BinlogError> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        numbers.extend(name.to_str().and_then(number_of));
+        numbers.extend(name.to_str().and_then(binlog_number));
     }
     numbers.sort_unstable();
     match numbers.windows(2).find(|pair| pair[0] + 1 < pair[1]) {
         Some(pair) => Err(BinlogError::Missing(format!("binlog.{}", pair[0] + 1))),
         None => Ok(numbers.into_iter().map(|number| format!("binlog.{number}")).collect()),
     }
-}
-
-fn number_of(name: &str) -> Option<u32> {
-    let number = name.strip_prefix("binlog.")?.parse().ok()?;
-    (name == format!("binlog.{number}")).then_some(number)
 }
 
 /// Reads all records. Returns the files too, to read bodies from.
@@ -86,7 +92,7 @@ pub fn read_all(directory: &Path, names: &[String]) -> Result<(History, Vec<Binl
 impl Binlog {
     fn open(directory: &Path, name: &str) -> Result<Self, BinlogError> {
         let failed = |error| BinlogError::Io(name.to_owned(), error);
-        let file = File::open(directory.join(name)).map_err(failed)?;
+        let file = plain_file::open_to_read(&directory.join(name)).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         let end = content_end(&file, bytes).map_err(failed)?;
         Ok(Self { name: name.to_owned(), file, end, window: Vec::new(), window_at: 0 })
@@ -108,7 +114,14 @@ impl Binlog {
             return if is_last { Ok(()) } else { Err(self.damaged(0)) };
         };
         let Some(version) = Version::from_number(code) else {
-            return Err(BinlogError::Version(self.name.clone(), code));
+            let name = self.name.clone();
+            // The number of a foreign file is its content, which may be a secret.
+            let is_number = code <= VERSION_MAX;
+            return Err(if is_number {
+                BinlogError::Version(name, code)
+            } else {
+                BinlogError::Foreign(name)
+            });
         };
         let mut offset = VERSION_BYTES as u64;
         while offset < self.end {
@@ -208,7 +221,7 @@ impl Binlog {
         let is_there = offset >= self.window_at && (offset + count as u64 <= window_end || is_last);
         if !is_there {
             self.window.resize(WINDOW_BYTES, 0);
-            let read = read_up_to(&self.file, offset, &mut self.window);
+            let read = refuse_to_go_on().and_then(|()| read_up_to(&self.file, offset, &mut self.window));
             let read = read.map_err(|error| BinlogError::Io(self.name.clone(), error))?;
             self.window.truncate(read);
             self.window_at = offset;
@@ -250,24 +263,48 @@ impl Tear {
     }
 }
 
-/// Returns the offset behind the last byte that is not zero.
+/// Returns the offset behind the last byte that is not zero. Holes are not read: a file may have any size without using
+/// space.
 fn content_end(file: &File, bytes: u64) -> io::Result<u64> {
     let mut window = vec![0; WINDOW_BYTES];
-    let mut end = bytes;
-    while end > 0 {
-        let begin = end.saturating_sub(WINDOW_BYTES as u64);
-        let count = read_up_to(file, begin, &mut window[..(end - begin) as usize])?;
-        if let Some(at) = window[..count].iter().rposition(|&byte| byte != 0) {
-            return Ok(begin + at as u64 + 1);
+    for data in data(file, bytes)?.into_iter().rev() {
+        let mut end = data.end;
+        while end > data.start {
+            refuse_to_go_on()?;
+            let begin = end.saturating_sub(WINDOW_BYTES as u64).max(data.start);
+            let count = read_up_to(file, begin, &mut window[..(end - begin) as usize])?;
+            if let Some(at) = window[..count].iter().rposition(|&byte| byte != 0) {
+                return Ok(begin + at as u64 + 1);
+            }
+            end = begin;
         }
-        end = begin;
     }
     Ok(0)
+}
+
+/// Returns the parts of a file that are no holes, in order.
+fn data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes {
+        refuse_to_go_on()?;
+        let begin = match lseek(file, at as i64, Whence::SeekData) {
+            Ok(begin) => begin as u64,
+            Err(Errno::ENXIO) => break,
+            // The file system does not tell.
+            Err(_) => at,
+        };
+        let end = lseek(file, begin as i64, Whence::SeekHole).map_or(bytes, |end| (end as u64).min(bytes));
+        found.push(begin..end);
+        at = end.max(begin + 1);
+    }
+    Ok(found)
 }
 
 impl fmt::Display for BinlogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
             Self::Io(file, error) => {
                 let user = current_user();
                 write!(f, "{file}: {}; user {user} must be able to read it", text_of(error))
@@ -282,6 +319,9 @@ impl fmt::Display for BinlogError {
                 "{file} has version {version}, and beanring reads 5 and 7; start the beanstalkd that wrote it, and \
                  finish its jobs there"
             ),
+            Self::Foreign(file) => {
+                write!(f, "{file} is not a binlog of beanstalkd; move it out of the directory")
+            }
             Self::Id { file, id } => write!(
                 f,
                 "{file}: job {id} has an id that beanring cannot continue from: it reads ids from 1 to {}",

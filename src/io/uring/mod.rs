@@ -38,11 +38,12 @@ use self::log_writes::LogWrite;
 use self::registered::Registered;
 use self::ring::{Completion, Ring, Token};
 use self::self_check::SelfCheck;
+use self::setup::RING_BYTES_MIN;
 use self::threads::PreparedThreads;
 use super::ring_error::RingError;
 use super::shell::{Backend, InputState, Shell};
 use super::socket::AcceptError;
-use super::{DriverError, Exit, IoThreads, Resources, retry_briefly};
+use super::{DriverError, Exit, IoThreads, Resources, retry_for_locked_memory};
 use crate::ids::ConnId;
 use crate::server::{Event, Service};
 use crate::time::{Span, Time};
@@ -66,7 +67,8 @@ pub struct PreparedRings {
 /// # Errors
 /// If the kernel grants none to the event loop.
 pub fn prepare(threads: &IoThreads) -> Result<PreparedRings, DriverError> {
-    let rings = retry_briefly(KernelRings::new, |&errno| errno == Errno::ENOMEM).map_err(refused)?;
+    let is_shortage = |&errno: &Errno| errno == Errno::ENOMEM;
+    let rings = retry_for_locked_memory(RING_BYTES_MIN, KernelRings::new, is_shortage).map_err(refused)?;
     let cpus = threads.cpus.clone();
     Ok(PreparedRings { rings, threads: PreparedThreads::new(threads.count), cpus })
 }

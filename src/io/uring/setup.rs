@@ -13,6 +13,9 @@ use super::registered::REGISTERED_CHUNKS_MAX;
 use crate::io::socket::to_errno;
 use crate::limits::REQUESTS_QUEUED_MAX;
 
+/// Memory of a ring without its headers: requests and completions.
+pub const RING_BYTES_MIN: u64 = 64 * REQUESTS_QUEUED_MAX as u64 + 16 * COMPLETIONS_QUEUED_MAX as u64;
+
 /// Entries of the completion queue. Further completions wait in the kernel.
 pub const COMPLETIONS_QUEUED_MAX: u32 = 4096;
 

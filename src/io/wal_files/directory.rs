@@ -20,7 +20,9 @@ use super::Access;
 use super::in_flight;
 use super::in_place::Overwrites;
 use super::lock::Lock;
+use super::plain_file::{self, FileRefusal};
 use crate::io::privileges::current_user;
+use crate::io::signal::{StopRequested, refuse_to_go_on};
 use crate::io::socket::{text_of, to_errno};
 use crate::wal::{Arrangement, SegmentNumber};
 
@@ -34,6 +36,8 @@ pub struct Directory {
     prewrites: bool,
     overwrites: Overwrites,
     is_cancelled: AtomicBool,
+    /// Whether signals to stop are pending until a long operation looks for them.
+    is_starting: AtomicBool,
     lock: Lock,
 }
 
@@ -92,25 +96,28 @@ impl Directory {
         inherited: Option<File>,
     ) -> Result<Self, DirectoryError> {
         let unusable = |error| DirectoryError::new(path, error);
-        let handle = File::open(path).map_err(unusable)?;
+        // Not a FIFO, whose open would wait.
+        let handle = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path);
+        let handle = handle.map_err(unusable)?;
         refuse_foreign(path)?;
         let file = path.join(LOCK);
         let identity = |found: Metadata| (found.dev(), found.ino());
-        let present = fs::metadata(&file).map(identity).ok();
+        let present = fs::symlink_metadata(&file).map(identity).ok();
         let inherited = inherited.filter(|lock| lock.metadata().map(identity).ok() == present);
         let lock = match inherited {
             Some(lock) => lock,
             None => {
-                let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&file);
+                let mut options = OpenOptions::new();
+                let opened = plain_file::open(&file, options.write(true).create(true).truncate(false), 0);
                 opened.map_err(|error| DirectoryError::new(&file, error))?
             }
         };
         let lock = Lock::to_write(lock).map_err(unusable)?;
         let lock = lock.ok_or_else(|| DirectoryError::Locked(path.to_owned()))?;
-        in_flight::wait(path);
+        in_flight::wait(path).map_err(unusable)?;
         let overwrites = Overwrites::on(&handle);
-        let is_cancelled = AtomicBool::new(false);
-        Ok(Self { path: path.to_owned(), handle, prewrites, overwrites, is_cancelled, lock })
+        let (is_cancelled, is_starting) = (AtomicBool::new(false), AtomicBool::new(true));
+        Ok(Self { path: path.to_owned(), handle, prewrites, overwrites, is_cancelled, is_starting, lock })
     }
 
     /// Returns the locked file. The directory stays locked while any process has it open.
@@ -137,7 +144,11 @@ impl Directory {
             let entry = entry.map_err(unusable)?;
             let name = entry.file_name();
             if name == LOCK || is_log_file(&name.to_string_lossy()) {
-                match check(&entry.path(), both) {
+                let path = entry.path();
+                let is_plain =
+                    if is_opened(&name.to_string_lossy()) { plain_file::check(&path) } else { Ok(()) };
+                let is_plain = is_plain.map_err(|error| DirectoryError::new(&path, error));
+                match is_plain.and_then(|()| check(&path, both)) {
                     // A running server has removed the file since it was listed.
                     Err(DirectoryError::Unusable(_, error)) if error.kind() == ErrorKind::NotFound => {}
                     result => result?,
@@ -195,14 +206,18 @@ impl Directory {
         self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
+    /// From now on the event loop reads signals, and long operations go on until they are [cancelled](Self::cancel).
+    pub fn end_start(&self) {
+        self.is_starting.store(false, Ordering::Relaxed);
+    }
+
     /// # Errors
-    /// After [`cancel`](Self::cancel).
+    /// After [`cancel`](Self::cancel), or if a signal to stop comes during the start.
     pub fn refuse_cancelled(&self) -> io::Result<()> {
         if self.is_cancelled.load(Ordering::Relaxed) {
-            Err(io::Error::other("the server is stopping"))
-        } else {
-            Ok(())
+            return Err(io::Error::other("the server is stopping"));
         }
+        if self.is_starting.load(Ordering::Relaxed) { refuse_to_go_on() } else { Ok(()) }
     }
 
     /// Makes all creations, renames and removals durable.
@@ -222,13 +237,13 @@ impl Directory {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         match access {
-            Access::Cached => options.open(path),
+            Access::Cached => plain_file::open(&path, &mut options, 0),
             Access::Durable => {
-                let direct = options.custom_flags(libc::O_DSYNC | libc::O_DIRECT).open(&path);
+                let direct = plain_file::open(&path, &mut options, libc::O_DSYNC | libc::O_DIRECT);
                 let file = match direct {
                     // Not every file system supports direct I/O.
                     Err(error) if to_errno(&error) == Errno::EINVAL => {
-                        options.custom_flags(libc::O_DSYNC).open(path)
+                        plain_file::open(&path, &mut options, libc::O_DSYNC)
                     }
                     result => result,
                 }?;
@@ -243,7 +258,8 @@ impl Directory {
     /// # Errors
     /// If there is no space, or the disk reports an error.
     pub fn resize_segment(&self, segment: SegmentNumber, bytes: u64) -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).open(self.file(&segment.to_string()))?;
+        let mut options = OpenOptions::new();
+        let mut file = plain_file::open(&self.file(&segment.to_string()), options.append(true), 0)?;
         let before = file.metadata()?.len();
         if before > bytes {
             file.set_len(bytes)?;
@@ -266,8 +282,12 @@ impl Directory {
             Arrangement::Create { segment, bytes } => self.create(segment, bytes, self.prewrites)?,
             Arrangement::Recycle { from, to } => {
                 fs::rename(self.file(&from.to_string()), self.file(&to.to_string()))?;
+                return self.sync().map_err(after_change);
             }
-            Arrangement::Remove(segment) => fs::remove_file(self.file(&segment.to_string()))?,
+            Arrangement::Remove(segment) => {
+                fs::remove_file(self.file(&segment.to_string()))?;
+                return self.sync().map_err(after_change);
+            }
         }
         self.sync()
     }
@@ -290,7 +310,7 @@ impl Directory {
     }
 
     fn create_at(&self, path: &Path, bytes: u64, prewrites: bool) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file = plain_file::create(path, 0o600)?;
         // To write zeros before gains nothing where the next write goes elsewhere.
         let prewrites = self.overwrites.prepare(&file) && prewrites;
         match self.allocate(&file, bytes) {
@@ -328,11 +348,16 @@ impl Directory {
     }
 }
 
+/// Out of space after a change must not have the change repeated.
+fn after_change(error: io::Error) -> io::Error {
+    io::Error::other(text_of(&error))
+}
+
 /// Keeps servers from writing to a directory while the value lives, and waits for the writes of a killed one. Returns none
 /// if there is no file to lock: it is not created, since the directory must not change.
 pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
     let unusable = |error| DirectoryError::new(path, error);
-    let lock = match File::open(path.join(LOCK)) {
+    let lock = match plain_file::open_to_read(&path.join(LOCK)) {
         Ok(lock) => lock,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(DirectoryError::new(&path.join(LOCK), error)),
@@ -341,7 +366,7 @@ pub fn lock_to_read(path: &Path) -> Result<Option<Lock>, DirectoryError> {
     if held.is_none() {
         return Err(DirectoryError::Locked(path.to_owned()));
     }
-    in_flight::wait(path);
+    in_flight::wait(path).map_err(unusable)?;
     Ok(held)
 }
 
@@ -357,16 +382,14 @@ pub fn segments_in(path: &Path) -> io::Result<BTreeMap<SegmentNumber, u64>> {
     Ok(found)
 }
 
-/// Returns the metadata of a segment's file. A link or a directory with the name of a segment is refused: the size of the
-/// link would count as that of the segment, and renames and removals would affect the link alone.
+/// Returns the metadata of a segment's file. A link with the name of a segment is refused: its own size would count as that
+/// of the segment, and renames and removals would affect the link alone.
 fn segment_metadata(entry: &DirEntry) -> io::Result<Metadata> {
     let found = entry.metadata()?;
-    if found.is_file() {
-        return Ok(found);
+    match FileRefusal::of_kind(&entry.path(), found.file_type()) {
+        Some(refusal) => Err(refusal.into()),
+        None => Ok(found),
     }
-    let name = entry.file_name();
-    let kind = if found.is_symlink() { "a symbolic link" } else { "not a regular file" };
-    Err(io::Error::other(format!("{} is {kind}; replace it by the segment file itself", name.display())))
 }
 
 /// Refuses a directory that has files, and none of a job log: it has another purpose.
@@ -391,7 +414,24 @@ fn is_log_file(name: &str) -> bool {
     is_of_import || SegmentNumber::from_file_name(name).is_some()
 }
 
+/// Whether a start opens a file of this name.
+fn is_opened(name: &str) -> bool {
+    let is_of_start = name == LOCK || name == IMPORT_BEGUN || name == IMPORT_DONE;
+    is_of_start || binlog_number(name).is_some() || SegmentNumber::from_file_name(name).is_some()
+}
+
+/// Returns the number of a file of a binlog.
+pub fn binlog_number(name: &str) -> Option<u32> {
+    let number = name.strip_prefix("binlog.")?.parse().ok()?;
+    (name == format!("binlog.{number}")).then_some(number)
+}
+
 impl DirectoryError {
+    /// Whether a signal has ended the wait for the directory.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Unusable(_, error) if StopRequested::is(error))
+    }
+
     fn new(path: &Path, error: io::Error) -> Self {
         if error.kind() == ErrorKind::PermissionDenied {
             Self::Denied { file: path.to_owned(), user: current_user() }
@@ -413,6 +453,7 @@ impl fmt::Display for DirectoryError {
             Self::Unusable(_, error) if matches!(to_errno(error), Errno::EMFILE | Errno::ENFILE) => {
                 write!(f, "{}; raise the limit of open files (ulimit -n, LimitNOFILE=)", text_of(error))
             }
+            Self::Unusable(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
             Self::Unusable(_, error) => {
                 write!(f, "{}; choose a directory that the server can write to", text_of(error))
             }

@@ -84,6 +84,7 @@ impl<'a> Fresh<'a> {
     }
 
     fn write(&mut self) -> io::Result<()> {
+        self.directory.refuse_cancelled()?;
         self.file.write_all_at(self.batch.bytes(), self.batch_at)?;
         self.batch_at += self.batch.len() as u64;
         self.batch.clear();

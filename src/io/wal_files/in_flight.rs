@@ -6,6 +6,7 @@
 //! that open. The next server waits for these locks before it reads a segment.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use tracing::warn;
 
 use super::directory::segments_in;
 use super::lock::{set, whole};
+use super::plain_file;
+use crate::io::signal::refuse_to_go_on;
 
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -30,19 +33,24 @@ pub fn mark(segment: &File) -> nix::Result<()> {
 
 /// Waits until no request of an earlier process writes to a segment of the directory, whose own lock the caller has.
 /// Ignores what cannot be read: reading the job log reports it.
-pub fn wait(directory: &Path) {
+///
+/// # Errors
+/// If a signal to stop comes. A user who can read a segment can lock it forever.
+pub fn wait(directory: &Path) -> io::Result<()> {
     let begun = Instant::now();
     let mut is_reported = false;
     for segment in segments_in(directory).unwrap_or_default().into_keys() {
-        let Ok(file) = File::open(directory.join(segment.to_string())) else { continue };
+        let Ok(file) = plain_file::open_to_read(&directory.join(segment.to_string())) else { continue };
         while is_marked(&file) == Ok(true) {
             if !is_reported && begun.elapsed() > SILENCE_MAX {
                 warn!("{segment}: waiting for the disk to finish a write of the server before this one");
                 is_reported = true;
             }
+            refuse_to_go_on()?;
             thread::sleep(PAUSE);
         }
     }
+    Ok(())
 }
 
 fn is_marked(segment: &File) -> Result<bool, Errno> {

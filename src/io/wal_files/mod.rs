@@ -8,6 +8,7 @@ mod in_flight;
 mod in_place;
 mod lock;
 pub mod offline;
+pub mod plain_file;
 mod recovery;
 pub(super) mod storage;
 #[cfg(any(feature = "tokio-uring", feature = "uring"))]
@@ -76,6 +77,7 @@ impl Disk {
     /// # Errors
     /// If there are no threads or descriptors left.
     pub fn new(directory: Directory) -> io::Result<Self> {
+        directory.end_start();
         let directory = Arc::new(directory);
         let outcome_fd =
             Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);

@@ -7,7 +7,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::{Access, Directory};
+use super::{Access, Directory, plain_file};
+use crate::io::signal::refuse_to_go_on;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::scan::Source;
 use crate::wal::{Arrangement, SegmentNumber};
@@ -56,7 +57,7 @@ impl Segments for Path {
     type File = File;
 
     fn open(&self, segment: SegmentNumber) -> io::Result<File> {
-        File::open(self.join(segment.to_string()))
+        plain_file::open_to_read(&self.join(segment.to_string()))
     }
 }
 
@@ -82,6 +83,7 @@ impl Storage for Directory {
         let end = then_end.next_multiple_of(BLOCK_BYTES as u64);
         let (mut piece, mut at) = (Batch::default(), from);
         while at < end {
+            self.refuse_cancelled()?;
             let count = (end - at).min(REWRITE_BYTES as u64);
             piece.clear();
             piece.pad_to(count as usize);
@@ -140,6 +142,7 @@ impl Source for File {
     type Error = io::Error;
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        refuse_to_go_on()?;
         read_up_to(self, offset, into)
     }
 }

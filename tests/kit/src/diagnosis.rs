@@ -14,7 +14,7 @@ use super::stream::Stream;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Further lines of a section are left out.
-const LINES_MAX: usize = 40;
+const LINES_MAX: usize = 150;
 
 /// Returns a report of several lines. It never fails: where something cannot be read, the report has the error.
 pub fn of(pid: u32, address: &Address, connection: Option<Stream>) -> String {
@@ -24,6 +24,7 @@ pub fn of(pid: u32, address: &Address, connection: Option<Stream>) -> String {
         let text = fs::read(proc.join(name)).map(|bytes| String::from_utf8_lossy(&bytes).replace('\0', " "));
         add(&mut report, name, &text.unwrap_or_else(|error| error.to_string()));
     }
+    add(&mut report, "threads (name, state, what the kernel waits for)", &threads(&proc));
     for (fd, info) in rings(&proc) {
         add(&mut report, &format!("io_uring, descriptor {fd}"), &info);
     }
@@ -41,6 +42,19 @@ fn add(report: &mut String, title: &str, text: &str) {
     if lines > LINES_MAX {
         let _ = writeln!(report, "   and {} lines more", lines - LINES_MAX);
     }
+}
+
+/// Returns a line for each thread.
+fn threads(proc: &Path) -> String {
+    let threads = fs::read_dir(proc.join("task")).into_iter().flatten().flatten();
+    let lines = threads.map(|thread| {
+        let read =
+            |name| fs::read_to_string(thread.path().join(name)).unwrap_or_else(|error| error.to_string());
+        let status = read("status");
+        let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or_default();
+        format!("{} {} {}", read("comm").trim(), state.trim(), read("wchan"))
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the descriptors of io_uring instances, with their /proc/PID/fdinfo.

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use beanring::io::wal_files::{Segments, Storage};
 use beanring::wal::scan::Source;
 use beanring::wal::{Arrangement, Operation, Outcome, SegmentNumber};
+use nix::errno::Errno;
 
 use super::random::Random;
 
@@ -115,6 +116,12 @@ impl Disk {
                 }
                 Outcome::Synced(Ok(()))
             }
+            Operation::Arrange(arrangement @ Arrangement::Recycle { .. })
+                if self.copies_on_write && !self.has_room() =>
+            {
+                // As btrfs does, if data and metadata share the space.
+                Outcome::Arranged(arrangement, Err(ErrorKind::StorageFull.into()))
+            }
             Operation::Arrange(arrangement) => {
                 let arranged = self.arrange(arrangement);
                 Outcome::Arranged(arrangement, arranged)
@@ -128,7 +135,7 @@ impl Disk {
 
     /// Fails an operation, which has happened in part or not at all.
     fn fail(&mut self, operation: Operation, random: &mut Random) -> Outcome {
-        let error = || io::Error::from_raw_os_error(5);
+        let error = || io::Error::from(Errno::EIO);
         let mut files = self.files.borrow_mut();
         match operation {
             Operation::Write { segment, offset, batch, sync } => {
@@ -144,7 +151,9 @@ impl Disk {
                 for segment in segments {
                     files.get_mut(&segment).expect("it is there").fail_to_sync(random);
                 }
-                Outcome::Synced(Err(error()))
+                // A thin volume reports it here, although the kernel accepted the write.
+                let errno = if random.below(2) == 0 { Errno::EIO } else { Errno::ENOSPC };
+                Outcome::Synced(Err(errno.into()))
             }
             Operation::Arrange(arrangement) => {
                 drop(files);

@@ -168,6 +168,17 @@ impl ServerProcess {
         pages * 4096
     }
 
+    /// Returns the memory that belongs to the process alone. Resident memory also has the pages of the program, which the
+    /// kernel drops when memory is short, and reads again when they are used.
+    pub fn anonymous_bytes(&self) -> usize {
+        let sums = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).expect("it runs");
+        let kib = |name: &str| {
+            let line = sums.lines().find_map(|line| line.strip_prefix(name)).expect("all sums are there");
+            line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number")
+        };
+        1024 * (kib("Anonymous:") + kib("Swap:"))
+    }
+
     /// Returns the number of open descriptors.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()

@@ -2,11 +2,11 @@
 //! from the id and the number of the segment.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use super::survey::SEARCH_BYTES;
+use crate::io::wal_files::plain_file;
 use crate::io::wal_files::storage::read_up_to;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, Lsn, Record};
@@ -17,7 +17,7 @@ const RECORDS_MIN: u32 = 2;
 
 /// Returns the id that the records of a segment show, if there are enough of them, and the position of the last one.
 pub fn shown_by(directory: &Path, number: SegmentNumber) -> io::Result<Option<(u64, Lsn)>> {
-    let file = File::open(directory.join(number.to_string()))?;
+    let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
     let mut bytes = vec![0; file.metadata()?.len().min(SEARCH_BYTES) as usize];
     let count = read_up_to(&file, HEADER_BYTES, &mut bytes)?;
     Ok(seed(&bytes[..count]).map(|(seed, last)| (Header::log_id_of(seed, number), last)))

@@ -21,6 +21,7 @@ pub use self::survey::Finding;
 use self::survey::{SurveyError, UnreadableBytes, survey};
 use super::directory::{self, DirectoryError, IMPORT_BEGUN};
 use super::lock::Lock;
+use super::plain_file;
 pub use super::recovery::Hole;
 use super::recovery::{self, RecoveryError, Tail};
 use crate::io::host;
@@ -127,7 +128,7 @@ impl<'a> Offline<'a> {
             DirectoryError::Foreign(..) => unreachable!("a lock does not depend on other files"),
         })?;
         let files = directory::segments_in(path).map_err(unusable)?;
-        if path.join(IMPORT_BEGUN).exists() {
+        if plain_file::exists(&path.join(IMPORT_BEGUN)) {
             return Err(ToolError::Importing(path.to_owned()));
         }
         if files.is_empty() {
@@ -189,8 +190,7 @@ fn release_held(engine: &mut Engine, now: Time) {
 fn has_binlog(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("binlog."));
-        if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+        if name.to_str().and_then(directory::binlog_number).is_some() {
             return Ok(true);
         }
     }

@@ -8,6 +8,7 @@ use std::{fmt, io};
 use super::log_id;
 use crate::ids::JobId;
 use crate::io::socket::text_of;
+use crate::io::wal_files::plain_file::{self, FileRefusal};
 use crate::io::wal_files::storage::read_up_to;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
@@ -129,7 +130,7 @@ pub fn survey<E: From<SurveyError>>(
         visit(Finding::Segment { file: name, header, is_headless, bytes })?;
         oldest = oldest.max(header.oldest);
         let mut end = header.first;
-        let file = File::open(directory.join(name)).map_err(failed)?;
+        let file = plain_file::open_to_read(&directory.join(name)).map_err(failed)?;
         let mut scanner = Scanner::new(file, segment.bytes, *header, window);
         while let Some((offset, framed)) = scanner.next_beyond().map_err(failed)? {
             let at = header.lsn(offset);
@@ -175,7 +176,7 @@ pub struct UnreadableBytes {
 impl UnreadableBytes {
     /// Returns the bytes of a file from the first to the last that is not zero, if there is one.
     pub fn of(directory: &Path, number: SegmentNumber) -> io::Result<Option<Self>> {
-        let file = File::open(directory.join(number.to_string()))?;
+        let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
         let (mut from, mut end, mut at) = (None, 0, 0);
         let mut piece = vec![0; 1 << 20];
         loop {
@@ -200,7 +201,8 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
     for &number in files.keys() {
         let name = number.to_string();
         let mut block = vec![0; HEADER_BYTES as usize];
-        let read = File::open(directory.join(&name)).and_then(|file| read_up_to(&file, 0, &mut block));
+        let read = plain_file::open_to_read(&directory.join(&name))
+            .and_then(|file| read_up_to(&file, 0, &mut block));
         let count = read.map_err(|error| SurveyError::Io(name, error))?;
         is_blank &= block[..count].iter().all(|&byte| byte == 0) && number <= SegmentNumber::LAST;
         headers.push(Header::decode(&block[..count]));
@@ -223,7 +225,7 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
             Some(header) if header.number != number || header.log_id != log_id => continue,
             Some(header) => (header, false),
             None => {
-                let file = File::open(directory.join(&name));
+                let file = plain_file::open_to_read(&directory.join(&name));
                 match file.and_then(|file| reconstruct_header(&file, bytes, number, log_id)) {
                     Ok(Some(header)) => (header, true),
                     Ok(None) => {
@@ -294,6 +296,7 @@ fn reconstruct_header(
 impl fmt::Display for SurveyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
             Self::Io(file, error) => write!(f, "{file}: {}", text_of(error)),
             Self::NoLogId => write!(
                 f,

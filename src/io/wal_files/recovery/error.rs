@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 
 use crate::ids::JobId;
+use crate::io::signal::StopRequested;
 use crate::io::socket::text_of;
+use crate::io::wal_files::plain_file::FileRefusal;
 use crate::wal::is_full;
 
 /// Why a job log cannot be recovered. Only [`NoSpace`](Self::NoSpace) and [`Unstable`](Self::Unstable) may leave changes
@@ -63,6 +65,11 @@ impl RecoveryError {
     pub fn of_directory(error: io::Error) -> Self {
         Self::Io("the directory".to_owned(), error)
     }
+
+    /// Whether a signal has ended the recovery.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Io(_, error) if StopRequested::is(error))
+    }
 }
 
 impl fmt::Display for RecoveryError {
@@ -73,6 +80,7 @@ impl fmt::Display for RecoveryError {
                 "the disk is full, and the job log needs the new segment {file}; free some space, or start with the -f and \
                  -s of the last run"
             ),
+            Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
             Self::Io(file, error) => {
                 write!(f, "cannot read or write the job log: {file}: {}", text_of(error))
             }

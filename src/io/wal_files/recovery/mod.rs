@@ -20,7 +20,7 @@ use crate::io::host;
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::record::padding_bytes;
+use crate::wal::record::{Lsn, padding_bytes};
 use crate::wal::scan::Scanner;
 use crate::wal::segment::HEADER_BYTES;
 use crate::wal::{Arrangement, Recovered, SegmentNumber, Wal, WalConfig, is_full};
@@ -136,14 +136,21 @@ fn secure(storage: &impl Storage, findings: &mut Findings, filling: &[u8]) -> Re
             true => RecoveryError::NoSpace { file: header.number.to_string(), bytes: needed },
             false => failed(error),
         })?;
-        // The kernel may have evicted an unwritten page since the first read.
-        let file = storage.open(header.number).map_err(failed)?;
-        let mut scanner = Scanner::new(file, bytes, header, window);
-        while scanner.end() < end && scanner.next_record().map_err(failed)?.is_some() {}
-        if scanner.end() < end {
+        // The kernel may have evicted an unwritten page since the first read. What is proven was on disk.
+        let mut has_records = |from: Lsn| -> io::Result<bool> {
+            let file = storage.open(header.number)?;
+            let mut scanner =
+                Scanner::new(file, bytes, header, std::mem::take(&mut window)).starting_at(from);
+            while scanner.end() < end && scanner.next_record()?.is_some() {}
+            let is_whole = scanner.end() == end;
+            window = scanner.into_window();
+            Ok(is_whole)
+        };
+        let proven = findings.proven.clamp(header.first, end);
+        // A log that was changed may prove a position within a record.
+        if !has_records(proven).map_err(failed)? && !has_records(header.first).map_err(failed)? {
             return Err(RecoveryError::Unstable(header.number.to_string()));
         }
-        window = scanner.into_window();
     }
     Ok(())
 }
