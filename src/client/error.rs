@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::escape::escaped;
 use super::reply::ReadError;
-use super::units::Bytes;
 use super::untrusted::Untrusted;
 use crate::config::ConfigError;
 use crate::io::socket::{Address, text_of};
@@ -206,9 +205,7 @@ impl fmt::Display for ClientError {
             ),
             Self::TooLong { address, bytes, bytes_max } => write!(
                 f,
-                "{address} announced a reply of {}, and the client reads {} at most here; is it a beanstalk server?",
-                Bytes(*bytes),
-                Bytes(*bytes_max)
+                "{address} announced a reply of {bytes} bytes, and the client reads at most {bytes_max} here; is it a beanstalk server?"
             ),
             Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
             Self::OutputClosed => f.write_str("standard output is closed; no further job is reserved"),

@@ -146,3 +146,68 @@ fn host(given: &str) -> Result<String, Problem> {
         || is_name && (!has_four_numbers || given.parse::<Ipv4Addr>().is_ok());
     if is_host { Ok(inner.to_owned()) } else { Err(Problem::Host) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unix_sockets_have_a_mode_and_a_group() {
+        let socket = |given: &str| {
+            let given = Setting::on_command_line("-l/--listen", format!("unix:{given}"));
+            listen(Some(given), None).map(|address| address.expect("it is set"))
+        };
+        for (given, path, mode, group) in [
+            ("/a", "/a", None, None),
+            ("/a,mode=0660", "/a", Some(0o660), None),
+            ("/a,group=web", "/a", None, Some("web")),
+            ("/a,mode=660,group=web", "/a", Some(0o660), Some("web")),
+            ("/a,group=12,mode=0", "/a", Some(0), Some("12")),
+            // Other commas belong to the path.
+            ("/a,b", "/a,b", None, None),
+            ("/a,b,mode=0777", "/a,b", Some(0o777), None),
+            ("/a,mode=1/b", "/a,mode=1/b", None, None),
+            ("/a,mode=1/b,group=c", "/a,mode=1/b", None, Some("c")),
+        ] {
+            let access = SocketAccess { mode, group: group.map(str::to_owned) };
+            assert_eq!(
+                socket(given).map_err(|error| error.to_string()),
+                Ok((Address::Unix(path.into()), access)),
+                "{given}"
+            );
+        }
+        for (given, said) in [
+            ("/a,mode=", "mode= must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=0680", "mode=0680 must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=1777", "mode=1777 must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=00660", "mode=00660 must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=+66", "mode=+66 must have octal digits from 0 to 0777, such as mode=0660"),
+            (
+                "/a,group=",
+                "group= is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
+            ),
+            (
+                "/a,user=web",
+                "user=web is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
+            ),
+            (
+                "/a,mode=1,mode=2",
+                "mode=1 is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
+            ),
+            (
+                ",mode=0660",
+                "the path of the socket is missing; write unix:PATH, such as unix:/run/beanring/socket",
+            ),
+        ] {
+            let error = socket(given).unwrap_err().to_string();
+            assert!(error.ends_with(&format!(": {said}")), "{given}: {error}");
+        }
+        // A client connects, and sets neither.
+        let setting = Setting::on_command_line("-a/--addr", "unix:/a,mode=0660");
+        let error = endpoint(&setting, 1).unwrap_err().to_string();
+        assert!(
+            error.ends_with("are for the address that a server listens on; leave them out here"),
+            "{error}"
+        );
+    }
+}
