@@ -122,9 +122,9 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Binds `address`, for a server that will run as `user`. Clients cannot connect over TCP before [`listen`](Self::listen); on a UNIX socket they wait. An address
-    /// that is in use is tried again for 350 ms: the kernel frees the sockets that an io_uring refers to some time after the
-    /// process has ended.
+    /// Binds `address`, for a server that will run as `user`. Clients cannot connect over TCP before [`listen`](Self::listen);
+    /// on a UNIX socket they wait. An address that is in use is tried again for 350 ms: the kernel frees the sockets that an
+    /// io_uring refers to some time after the process has ended.
     ///
     /// # Errors
     /// If the host is unknown, or the address is in use or refused.

@@ -42,11 +42,16 @@ impl SocketAccess {
     }
 }
 
-/// Finds a group by its name, else by its number: the system of a container may have no list of groups.
+/// Finds a group by its name, else by its number: the system of a container may have no list of groups. The largest number is
+/// none of a group: for the system it means that the group stays.
 fn gid_of(name: &str) -> Result<Gid, Errno> {
     match Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid),
-        Ok(None) | Err(Errno::ENOENT) => name.parse().map(Gid::from_raw).map_err(|_| Errno::ENOENT),
+        Ok(None) | Err(Errno::ENOENT) => {
+            let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+            let number = name.parse().ok().filter(|&number| is_number && number < u32::MAX);
+            number.map(Gid::from_raw).ok_or(Errno::ENOENT)
+        }
         Err(errno) => Err(errno),
     }
 }
@@ -89,7 +94,7 @@ mod tests {
     fn a_group_has_a_name_or_a_number() {
         assert_eq!(gid_of("root"), Ok(Gid::from_raw(0)));
         assert_eq!(gid_of("54321"), Ok(Gid::from_raw(54_321)));
-        for name in ["no-such-group", "-1", "4294967296"] {
+        for name in ["no-such-group", "-1", "+1", "4294967295", "4294967296"] {
             assert_eq!(gid_of(name), Err(Errno::ENOENT), "{name}");
         }
     }
