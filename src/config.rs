@@ -24,7 +24,7 @@ use crate::cli::flags::{Flag, Kind};
 use crate::cli::{LogFormat, LogLevel};
 use crate::io::IoThreads;
 use crate::io::driver::Choice;
-use crate::io::socket::Address;
+use crate::io::socket::{Address, SocketAccess};
 use crate::limits::{
     IO_THREAD_BYTES, JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT,
     METRICS_TUBES_DEFAULT, TUBE_NAME_BYTES_MAX, WAL_FILE_BYTES_DEFAULT,
@@ -81,8 +81,12 @@ const SIMILARITY_MIN: f64 = 0.6;
 pub struct ServerConfig {
     /// The address to listen on, if it is set.
     pub listen: Option<Address>,
+    /// Who may connect to the address to listen on, if it is a UNIX socket.
+    pub listen_access: SocketAccess,
     /// The address of the HTTP listener, if it is set.
     pub http: Option<Address>,
+    /// The same for the HTTP listener.
+    pub http_access: SocketAccess,
     /// Host names that HTTP requests may have, besides those of the machine.
     pub http_hosts: Vec<String>,
     /// The file with the token that requests of the HTTP API need.
@@ -200,10 +204,13 @@ impl ServerConfig {
             None => job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes),
         };
         warnings.extend(without_effect);
-        let listen = address::listen(given.take("listen"), given.take("port"))?;
+        let (listen, listen_access) = address::listen(given.take("listen"), given.take("port"))?.unzip();
+        let (http, http_access) = http(given, listen.clone().unwrap_or_default())?.unzip();
         let config = Self {
-            http: http(given, listen.clone().unwrap_or_default())?,
             listen,
+            listen_access: listen_access.unwrap_or_default(),
+            http,
+            http_access: http_access.unwrap_or_default(),
             http_hosts: http_hosts(given.take_list("http-host"))?,
             http_token: http_token(given.take("http-token"))?,
             http_allow_writes: switch(given, "http-allow-writes")?,
@@ -358,10 +365,14 @@ fn zero_copy_memory(given: &mut Settings, limit: Option<u64>) -> Result<u64, Con
     Ok(limit.map_or(bytes, |limit| bytes.min(limit / ZERO_COPY_SHARE)))
 }
 
-fn http(given: &mut Settings, clients: Address) -> Result<Option<Address>, ConfigError> {
+fn http(given: &mut Settings, clients: Address) -> Result<Option<(Address, SocketAccess)>, ConfigError> {
     let Some(given) = given.take("http") else { return Ok(None) };
-    let address = address::endpoint(&given, 0)?;
-    if address.overlaps(&clients) { Err(given.error(Problem::HttpTaken)) } else { Ok(Some(address)) }
+    let (address, access) = address::endpoint_to_listen(&given)?;
+    if address.overlaps(&clients) {
+        Err(given.error(Problem::HttpTaken))
+    } else {
+        Ok(Some((address, access)))
+    }
 }
 
 fn http_hosts(given: Vec<Setting>) -> Result<Vec<String>, ConfigError> {

@@ -52,7 +52,7 @@ fn is_wrong_setting(error: &ConfigError) -> bool {
 
 fn is_wrong_address(error: &ListenError) -> bool {
     match error {
-        ListenError::NotASocket { .. } => true,
+        ListenError::NotASocket { .. } | ListenError::UnknownGroup { .. } => true,
         ListenError::System { address: Address::Unix(_), errno } => {
             matches!(errno, Errno::ENOENT | Errno::ENOTDIR)
         }

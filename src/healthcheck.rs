@@ -16,7 +16,7 @@ const PROBE: Probe = Probe { command: b"list-tube-used\r\n", reply: b"USING defa
 /// # Errors
 /// If the address is invalid, or the server does not reply as expected.
 pub fn run(tool: &Healthcheck, mut settings: Settings) -> Result<(), Box<dyn Error>> {
-    let address = address::listen(settings.take("listen"), settings.take("port"))?.unwrap_or_default();
+    let (address, _) = address::listen(settings.take("listen"), settings.take("port"))?.unwrap_or_default();
     let timeout = Duration::from_secs(tool.timeout.into());
     Ok(probe::run(&address, PROBE, timeout)?)
 }

@@ -116,7 +116,7 @@ impl Prepared {
         let systemd = NotifySocket::from_environment();
         let [listen, http] = configured_addresses(&inherited, &config);
         let is_address_ignored = config.listen.is_some() && listen.is_none();
-        let listeners = listeners(inherited, &config)?;
+        let listeners = listeners(inherited, &config, user.as_ref())?;
         let process = ProcessFiles::open();
         drop_privileges(user.as_ref()).map_err(refused_user)?;
         // As the user that an in-place restart will read it as.
@@ -380,16 +380,20 @@ fn is_activated(inherited: &[Listener], protocol: Protocol) -> bool {
 }
 
 /// The listeners that the process has inherited, and those that are missing.
-fn listeners(inherited: Vec<Listener>, config: &ServerConfig) -> Result<Vec<Listener>, SettingError> {
+fn listeners(
+    inherited: Vec<Listener>,
+    config: &ServerConfig,
+    user: Option<&User>,
+) -> Result<Vec<Listener>, SettingError> {
     let (mut http, mut listeners): (Vec<_>, Vec<_>) =
         inherited.into_iter().partition(|listener| listener.protocol() == Protocol::Http);
     if listeners.is_empty() {
         let default = Address::default();
-        let bound = Listener::bind(config.listen.as_ref().unwrap_or(&default));
+        let bound = Listener::bind(config.listen.as_ref().unwrap_or(&default), &config.listen_access, user);
         listeners.push(bound.map_err(|error| SettingError::about(&config.given.listen, error))?);
     }
     if let Some(address) = config.http.as_ref().filter(|_| http.is_empty()) {
-        let bound = Listener::bind(address);
+        let bound = Listener::bind(address, &config.http_access, user);
         let mut listener = bound.map_err(|error| SettingError::about(&config.given.http, error))?;
         listener.set_protocol(Protocol::Http);
         http.push(listener);
@@ -403,12 +407,13 @@ mod tests {
     use std::net::{SocketAddr, TcpStream};
 
     use super::*;
+    use crate::io::socket::SocketAccess;
 
     #[test]
     fn nobody_connects_before_http_is_served() {
         let bind = |port| {
             let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
-            Listener::bind(&address).expect("it is free")
+            Listener::bind(&address, &SocketAccess::default(), None).expect("it is free")
         };
         let clients = bind(0);
         let mut http = bind(0);

@@ -137,11 +137,12 @@ fn check_addresses(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
     let is_there = |protocol| inherited.iter().any(|listener| listener.protocol() == protocol);
     let default = Default::default();
     if !is_there(Protocol::Beanstalk) {
-        Listener::check(config.listen.as_ref().unwrap_or(&default))
+        Listener::check(config.listen.as_ref().unwrap_or(&default), &config.listen_access)
             .map_err(|error| SettingError::about(&given.listen, error))?;
     }
     if let Some(http) = config.http.as_ref().filter(|_| !is_there(Protocol::Http)) {
-        Listener::check(http).map_err(|error| SettingError::about(&given.http, error))?;
+        Listener::check(http, &config.http_access)
+            .map_err(|error| SettingError::about(&given.http, error))?;
     }
     Ok(())
 }

@@ -41,6 +41,12 @@ fn conversation() {
     replay("conversation", fuzz::conversation::run);
 }
 
+#[cfg(feature = "client")]
+#[test]
+fn client_replies() {
+    replay("client_replies", fuzz::client_replies::run);
+}
+
 #[test]
 fn log_decoder() {
     replay("log_decoder", fuzz::log_decoder::run);

@@ -155,6 +155,24 @@ const MISTAKES: &[(&str, &str)] = &[
         "--http: cannot listen on unix:beanring.toml: the path is a file and not a socket; remove the file, or choose \
          another path",
     ),
+    (
+        "-l unix:socket,mode=0888",
+        "-l/--listen \"unix:socket,mode=0888\": mode=0888 must have octal digits from 0 to 0777, such as mode=0660",
+    ),
+    (
+        "--http unix:socket,user=web",
+        "--http \"unix:socket,user=web\": user=web is no option of a UNIX socket, or is there twice; write \
+         unix:PATH,mode=0660,group=NAME",
+    ),
+    (
+        "-l unix:socket,group=nosuchgroup",
+        "-l/--listen: cannot listen on unix:socket: there is no group nosuchgroup; create it, or correct group=",
+    ),
+    (
+        "tubes -a unix:socket,mode=0660",
+        "-a/--addr \"unix:socket,mode=0660\": mode= and group= are for the address that a server listens on; leave \
+         them out here",
+    ),
     ("wal check beanring.toml", "beanring.toml is a file; name the directory of the job log"),
     ("wal check missing", "missing: no such directory; correct the path"),
     ("wal dump photos", "photos: the directory contains no job log"),
@@ -350,6 +368,16 @@ const MISTAKES_WITHOUT_FLAGS: &[(&str, &str, &str)] = &[
         "listen = \"unix:missing/socket\"",
         "beanring.toml:1: listen: cannot listen on unix:missing/socket: the directory of the socket is missing; \
          create it first",
+    ),
+    (
+        "BEANRING_CONFIG=beanring.toml",
+        "http = \"unix:socket,group=nosuchgroup\"",
+        "beanring.toml:1: http: cannot listen on unix:socket: there is no group nosuchgroup; create it, or correct group=",
+    ),
+    (
+        "BEANRING_LISTEN=unix:socket,mode=rw",
+        "",
+        "BEANRING_LISTEN=\"unix:socket,mode=rw\": mode=rw must have octal digits from 0 to 0777, such as mode=0660",
     ),
     (
         "BEANRING_LISTEN=unix:beanring.toml",

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -14,7 +14,7 @@ use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transpor
 use beanring_testkit::scratch::{Scratch, lines_of};
 use beanring_testkit::statistics::field;
 use nix::sys::signal::Signal;
-use nix::unistd::{User, geteuid};
+use nix::unistd::{Group, User, geteuid};
 
 /// No capability.
 const NONE: &str = "0000000000000000";
@@ -176,6 +176,68 @@ exec chroot . bash -c 'cd /; exec -a /beanring /opt/beanring "$@"' bash "$@"
 "#;
 
 /// Overwrites a file, which keeps its inode.
+/// Mode, owner and group of a file.
+fn access_of(path: &Path) -> (u32, u32, u32) {
+    let found = fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    (found.mode() & 0o7777, found.uid(), found.gid())
+}
+
+#[test]
+fn a_unix_socket_has_the_mode_the_owner_and_the_group_of_its_address() {
+    let Some(nobody) = nobody("the owner of a UNIX socket") else { return };
+    let (uid, gid) = (nobody.uid.as_raw(), nobody.gid.as_raw());
+    let audio = Group::from_name("audio").expect("the list of groups is read").expect("the group exists").gid;
+    for (umask, options, user, mode, owner) in [
+        // Without options, the mode that the umask leaves.
+        ("027", "", false, 0o750, (0, 0)),
+        ("027", "", true, 0o750, (uid, gid)),
+        ("077", ",mode=0666", false, 0o666, (0, 0)),
+        ("000", ",mode=0600", true, 0o600, (uid, gid)),
+        ("022", ",group=audio", false, 0o755, (0, audio.as_raw())),
+        ("077", ",group=audio,mode=0660", true, 0o660, (uid, audio.as_raw())),
+    ] {
+        let (scratch, program, log) = prepare("rights-socket", &nobody);
+        let (clients, http) = (scratch.0.join("clients"), scratch.0.join("http"));
+        let listen = [&clients, &http].map(|path| format!("unix:{}{options}", path.display()));
+        let mut flags = vec!["-l", &listen[0], "--http", &listen[1], "-b", &log];
+        if user {
+            flags.extend(["-u", "nobody"]);
+        }
+        let flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("umask {umask} && exec \"$0\" \"$@\"")]).arg(program);
+        let (server, stream) = ServerProcess::launch(command, Address::Unix(clients.clone()), &flags);
+        let expected = (mode, owner.0, owner.1);
+        for path in [&clients, &http] {
+            assert_eq!(access_of(path), expected, "{umask} {options} {user} {}", path.display());
+        }
+        // A socket that a new program inherits stays as it is.
+        fs::set_permissions(&clients, fs::Permissions::from_mode(0o700)).expect("the mode is set");
+        restart(&server, &mut Client::new(stream));
+        assert_eq!(access_of(&clients), (0o700, owner.0, owner.1), "{umask} {options} {user}");
+        assert_eq!(access_of(&http), expected, "{umask} {options} {user}");
+    }
+}
+
+#[test]
+fn only_the_group_of_a_unix_socket_can_connect() {
+    let Some(nobody) = nobody("the group of a UNIX socket") else { return };
+    let (scratch, program, _) = prepare("rights-group", &nobody);
+    let path = scratch.0.join("socket");
+    let flags = [format!("-lunix:{},mode=0660,group=audio", path.display())];
+    let (_server, _stream) =
+        ServerProcess::launch(Command::new(&program), Address::Unix(path.clone()), &flags);
+    let connects = |groups: &str| {
+        let mut command = Command::new("setpriv");
+        let ids = [nobody.uid.to_string(), nobody.gid.to_string()];
+        command.args(["--reuid", &ids[0], "--regid", &ids[1], "--groups", groups]).arg(&program);
+        let address = format!("unix:{}", path.display());
+        let output = command.args(["healthcheck", "-l", &address]).output().expect("setpriv starts");
+        output.status.success()
+    };
+    assert!(connects("audio") && !connects("daemon"));
+}
+
 fn overwrite(file: &Path, text: &str) {
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(file).expect("the file opens");
     file.write_all(text.as_bytes()).expect("the file is written");

@@ -65,7 +65,7 @@ pub enum Heading {
 /// Every flag of the server, in the order of `--help`.
 pub static FLAGS: &[Flag] = &[
     Flag {
-        help: "Address, host name or unix:PATH to listen on [default: 0.0.0.0]",
+        help: "Address, host name or unix:PATH[,mode=0660][,group=NAME] to listen on [default: 0.0.0.0]",
         ..Flag::value('l', "listen", "ADDR", Heading::Network)
     },
     Flag {

@@ -1,31 +1,34 @@
 //! A connection to a server: blocking, with buffers, and in two halves for pipelining.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::error::ClientError;
 use super::escape::escaped;
-use super::reply::{Parsed, Reply};
+use super::reply::{Follows, ReadError, Reply};
 use crate::io::socket::Address;
 use crate::time::Seconds;
 
 /// The longest time for the connection itself.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest time for a reply to a command that does not wait for a job.
+/// The longest time for a whole reply to a command that does not wait for a job, and for the server to take a command.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Each byte that arrives or leaves adds to the time. At this rate, of a slow line, a body of 1 GiB has 4.5 hours, and statistics of
+/// 10 KB 0.2 s: a server that sends a byte per second gains nothing.
+const BYTES_PER_SECOND_MIN: u32 = 64 * 1024;
 
 /// Buffered output. It is sent when it reaches this size.
 const SEND_BYTES: usize = 64 * 1024;
-
-/// The longest line of a reply. Those of beanstalk servers have less than 300 bytes.
-const LINE_BYTES_MAX: u64 = 64 * 1024;
-
-/// The most that follows a line: the largest job body, 1 GiB, and room for lists of tubes.
-const DATA_BYTES_MAX: u64 = 4 << 30;
 
 /// Commands of which the replies are not read yet. The replies of some hundred bytes each must fit into the buffers of a
 /// socket, because the server reads no command while it cannot send.
@@ -59,9 +62,16 @@ pub struct Sender {
 /// The half of a connection that receives replies.
 #[derive(Debug)]
 pub struct Receiver {
-    input: BufReader<Socket>,
+    input: BufReader<Timed>,
     address: Address,
     patience: Option<Duration>,
+}
+
+/// Input with a deadline for all that is read of a reply. Without one, the first byte sets it.
+#[derive(Debug)]
+struct Timed {
+    socket: Socket,
+    until: Option<Instant>,
 }
 
 impl Connection {
@@ -72,23 +82,30 @@ impl Connection {
     pub fn open(address: &Address) -> Result<Self, ClientError> {
         let failed = |error| ClientError::Connect { address: address.clone(), error };
         let socket = Socket(Arc::new(stream(address).map_err(failed)?));
-        let patience = Some(REPLY_PATIENCE);
-        socket.set_read_timeout(patience).map_err(failed)?;
-        let input = BufReader::with_capacity(SEND_BYTES, socket.clone());
+        let input = Timed { socket: socket.clone(), until: None };
+        let input = BufReader::with_capacity(SEND_BYTES, input);
         Ok(Self {
             sender: Sender { socket, address: address.clone(), buffer: Vec::new() },
-            receiver: Receiver { input, address: address.clone(), patience },
+            receiver: Receiver { input, address: address.clone(), patience: Some(REPLY_PATIENCE) },
         })
     }
 
-    /// Sends a command line without its CR LF, and returns the reply.
+    /// Sends a command line without its CR LF, and returns the reply, which must have no data.
     ///
     /// # Errors
-    /// If the connection breaks, or the reply is none of the protocol.
+    /// If the connection breaks, no reply comes in time, or the reply is none to such a command.
     pub fn ask(&mut self, command: impl AsRef<[u8]>) -> Result<Reply, ClientError> {
+        self.ask_for(Follows::Nothing, command)
+    }
+
+    /// Sends a command line without its CR LF, and returns the reply, which may have such data.
+    ///
+    /// # Errors
+    /// As for [`Self::ask`].
+    pub fn ask_for(&mut self, follows: Follows, command: impl AsRef<[u8]>) -> Result<Reply, ClientError> {
         self.sender.line(command)?;
         self.sender.flush()?;
-        self.receiver.reply()
+        self.receiver.reply(follows)
     }
 
     /// Sends `put` with a body, and returns the reply. The times are delay and time to run.
@@ -98,7 +115,7 @@ impl Connection {
     pub fn put(&mut self, pri: u32, times: [Seconds; 2], body: &[u8]) -> Result<Reply, ClientError> {
         self.sender.put(pri, times, "", body)?;
         self.sender.flush()?;
-        self.receiver.reply()
+        self.receiver.reply(Follows::Nothing)
     }
 
     /// Asks whether the server accepts these times, if one has decimals. After a `put` that is refused for its times a server
@@ -144,10 +161,11 @@ impl Connection {
     ///
     /// # Errors
     /// As for [`Self::ask`], or what `each` returns.
-    pub fn ask_all<T>(
+    pub fn ask_all<T, Line: AsRef<[u8]>>(
         &mut self,
+        follows: Follows,
         commands: &[T],
-        line: impl Fn(&T) -> String,
+        line: impl Fn(&T) -> Line,
         mut each: impl FnMut(&T, Reply) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
         for some in commands.chunks(ASKED_MAX) {
@@ -156,18 +174,15 @@ impl Connection {
             }
             self.sender.flush()?;
             for command in some {
-                each(command, self.receiver.reply()?)?;
+                each(command, self.receiver.reply(follows)?)?;
             }
         }
         Ok(())
     }
 
-    /// Sets how long to wait for a reply; `None` waits forever.
-    ///
-    /// # Errors
-    /// If the connection is broken.
-    pub fn set_patience(&mut self, patience: Option<Duration>) -> Result<(), ClientError> {
-        self.receiver.set_patience(patience)
+    /// Sets how long to wait for a whole reply. `None` waits forever for its first byte.
+    pub const fn set_patience(&mut self, patience: Option<Duration>) {
+        self.receiver.patience = patience;
     }
 
     /// Separates the halves, for two threads.
@@ -206,7 +221,7 @@ impl Sender {
         write!(self.buffer, "put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).expect("memory is there");
         if body.len() >= SEND_BYTES {
             self.flush()?;
-            (&self.socket).write_all(body).map_err(|error| self.broken(error))?;
+            self.send(body)?;
         } else {
             self.buffer.extend_from_slice(body);
         }
@@ -219,77 +234,74 @@ impl Sender {
     /// # Errors
     /// If the connection is broken.
     pub fn flush(&mut self) -> Result<(), ClientError> {
-        let result = (&self.socket).write_all(&self.buffer);
+        let result = self.send(&self.buffer);
         self.buffer.clear();
-        result.map_err(|error| self.broken(error))
+        result
+    }
+
+    /// Sends bytes, as long as the server takes them.
+    fn send(&self, mut bytes: &[u8]) -> Result<(), ClientError> {
+        let mut until = Instant::now() + REPLY_PATIENCE;
+        while !bytes.is_empty() {
+            let sent = time_left(until)
+                .and_then(|left| self.socket.set_write_timeout(left))
+                .and_then(|()| (&self.socket).write(bytes));
+            match sent {
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    until += time_of(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let error = ReadError::Io(error);
+                    return Err(ClientError::of_server(error, &self.address, REPLY_PATIENCE));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn flush_if_full(&mut self) -> Result<(), ClientError> {
         if self.buffer.len() >= SEND_BYTES { self.flush() } else { Ok(()) }
     }
-
-    fn broken(&self, error: io::Error) -> ClientError {
-        ClientError::Broken { address: self.address.clone(), error }
-    }
 }
 
 impl Receiver {
-    /// Waits for a reply.
+    /// Waits for a reply, which may have such data.
     ///
     /// # Errors
-    /// If the connection breaks, no reply comes in time, or the reply is none of the protocol.
-    pub fn reply(&mut self) -> Result<Reply, ClientError> {
-        let line = self.line()?;
-        match Reply::parse(line) {
-            Parsed::Complete(reply) => Ok(reply),
-            Parsed::NeedsData { line, bytes } if bytes < DATA_BYTES_MAX => {
-                let mut data = Vec::new();
-                let read = self.input.by_ref().take(bytes + 2).read_to_end(&mut data);
-                read.map_err(|error| self.failed(error))?;
-                if data.len() as u64 != bytes + 2 {
-                    return Err(self.failed(ErrorKind::UnexpectedEof.into()));
-                }
-                if !data.ends_with(b"\r\n") {
-                    return Err(self.foreign(line));
-                }
-                data.truncate(bytes as usize);
-                Ok(Reply::with_data(line, data))
-            }
-            Parsed::NeedsData { line, .. } | Parsed::Foreign(line) => Err(self.foreign(line)),
-        }
+    /// If the connection breaks, no reply comes in time, or the reply is none to such a command.
+    pub fn reply(&mut self, follows: Follows) -> Result<Reply, ClientError> {
+        self.input.get_mut().until = self.patience.map(|patience| Instant::now() + patience);
+        let patience = self.patience.unwrap_or(REPLY_PATIENCE);
+        Reply::read(&mut self.input, follows)
+            .map_err(|error| ClientError::of_server(error, &self.address, patience))
     }
+}
 
-    fn set_patience(&mut self, patience: Option<Duration>) -> Result<(), ClientError> {
-        self.patience = patience;
-        self.input.get_ref().set_read_timeout(patience).map_err(|error| self.failed(error))
+/// Returns the time until then.
+///
+/// # Errors
+/// If it is over.
+fn time_left(until: Instant) -> io::Result<Option<Duration>> {
+    match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+        left => Ok(Some(left)),
     }
+}
 
-    fn line(&mut self) -> Result<Vec<u8>, ClientError> {
-        let mut line = Vec::new();
-        let read = self.input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        read.map_err(|error| self.failed(error))?;
-        if line.ends_with(b"\r\n") {
-            line.truncate(line.len() - 2);
-            return Ok(line);
-        }
-        if line.len() as u64 == LINE_BYTES_MAX || line.ends_with(b"\n") {
-            return Err(self.foreign(line));
-        }
-        Err(self.failed(ErrorKind::UnexpectedEof.into()))
-    }
+/// The time that a slow line needs for some bytes.
+fn time_of(bytes: usize) -> Duration {
+    Duration::from_secs(bytes as u64) / BYTES_PER_SECOND_MIN
+}
 
-    fn foreign(&self, line: Vec<u8>) -> ClientError {
-        ClientError::Foreign { address: self.address.clone(), line }
-    }
-
-    fn failed(&self, error: io::Error) -> ClientError {
-        let address = self.address.clone();
-        match (error.kind(), self.patience) {
-            (ErrorKind::WouldBlock | ErrorKind::TimedOut, Some(patience)) => {
-                ClientError::Silent { address, patience }
-            }
-            _ => ClientError::Broken { address, error },
-        }
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(self.until.map_or(Ok(None), time_left)?)?;
+        let count = self.socket.read(buffer)?;
+        let until = self.until.unwrap_or_else(|| Instant::now() + REPLY_PATIENCE);
+        self.until = Some(until + time_of(count));
+        Ok(count)
     }
 }
 
@@ -307,6 +319,13 @@ impl Socket {
         match &*self.0 {
             Stream::Tcp(stream) => stream.set_read_timeout(timeout),
             Stream::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match &*self.0 {
+            Stream::Tcp(stream) => stream.set_write_timeout(timeout),
+            Stream::Unix(stream) => stream.set_write_timeout(timeout),
         }
     }
 }
@@ -336,7 +355,7 @@ impl Write for &Socket {
 /// Tries each address of a host name.
 fn stream(address: &Address) -> io::Result<Stream> {
     match address {
-        Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        Address::Unix(path) => connect_unix(path).map(Stream::Unix),
         Address::Tcp { host, port } => {
             let mut refusal = io::Error::new(ErrorKind::NotFound, "the host has no address");
             let places = (host.as_str(), *port)
@@ -353,5 +372,59 @@ fn stream(address: &Address) -> io::Result<Stream> {
             }
             Err(refusal)
         }
+    }
+}
+
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // With a full backlog, connect(2) waits as long as a send may.
+    setsockopt(&socket, sockopt::SendTimeout, &TimeVal::seconds(CONNECT_PATIENCE.as_secs() as i64))?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Connects to a server that runs `serve`.
+    fn connected(serve: impl FnOnce(TcpStream) + Send + 'static) -> Connection {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        thread::spawn(move || serve(listener.accept().expect("a connection").0));
+        Connection::open(&Address::Tcp { host: "127.0.0.1".to_owned(), port }).expect("it listens")
+    }
+
+    /// Sends a byte of an endless reply before the time for a byte is over, again and again.
+    fn drip(mut stream: TcpStream, reply: &'static [u8]) {
+        for byte in reply.iter().chain(std::iter::repeat(&b'A')) {
+            if stream.write_all(&[*byte]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_drips_is_given_up() {
+        for reply in [&b""[..], b"OK 100000\r\n---\n"] {
+            let mut connection = connected(|stream| drip(stream, reply));
+            connection.set_patience(Some(Duration::from_millis(400)));
+            let result = connection.ask_for(Follows::Statistics, "stats");
+            assert!(matches!(result, Err(ClientError::Silent { .. })), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_reply_has_more_time() {
+        let (ours, mut theirs) = UnixStream::pair().expect("descriptors are left");
+        let until = Instant::now() + REPLY_PATIENCE;
+        let mut input = Timed { socket: Socket(Arc::new(Stream::Unix(ours))), until: Some(until) };
+        theirs.write_all(&[b'x'; 4096]).expect("there is room");
+        assert_eq!(input.read(&mut [0; 4096]).expect("there are bytes"), 4096);
+        assert_eq!(input.until, Some(until + Duration::from_secs(1) / 16));
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::escape::escaped;
+use super::reply::ReadError;
+use super::untrusted::Untrusted;
 use crate::config::ConfigError;
 use crate::io::socket::{Address, text_of};
 
@@ -58,10 +60,19 @@ pub enum ClientError {
         /// The server.
         address: Address,
         /// The reply.
-        line: Vec<u8>,
+        line: Untrusted,
     },
     /// A reply has something else in it than the command asks for.
-    Unreadable(Vec<u8>),
+    Unreadable(Untrusted),
+    /// A reply announces more data than the command can have.
+    TooLong {
+        /// The server.
+        address: Address,
+        /// What is announced.
+        bytes: u64,
+        /// The most that the client reads.
+        bytes_max: u64,
+    },
     /// The output cannot be written.
     Output(io::Error),
     /// Nothing reads standard output, which the commands of jobs inherit.
@@ -83,6 +94,20 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Why a server's reply cannot be read, or a command cannot be sent.
+    pub fn of_server(error: ReadError, address: &Address, patience: Duration) -> Self {
+        let address = address.clone();
+        match error {
+            ReadError::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Self::Silent { address, patience }
+            }
+            ReadError::Io(error) => Self::Broken { address, error },
+            ReadError::Foreign(line) => Self::Foreign { address, line },
+            ReadError::Unexpected(line) => Self::Unreadable(line),
+            ReadError::TooLong { bytes, bytes_max } => Self::TooLong { address, bytes, bytes_max },
+        }
+    }
+
     /// The exit code: 1 the server refused, 2 wrong usage, 3 no connection.
     pub const fn exit_code(&self) -> u8 {
         match self {
@@ -96,7 +121,8 @@ impl ClientError {
             | Self::Broken { .. }
             | Self::Silent { .. }
             | Self::Foreign { .. }
-            | Self::Unreadable(_) => 3,
+            | Self::Unreadable(_)
+            | Self::TooLong { .. } => 3,
         }
     }
 
@@ -170,12 +196,16 @@ impl fmt::Display for ClientError {
             Self::Foreign { address, line } => write!(
                 f,
                 "{address} replied \"{}\", which is no reply of the beanstalk protocol; correct --addr",
-                escaped(&line[..line.len().min(SHOWN_BYTES_MAX)])
+                line.beginning(SHOWN_BYTES_MAX)
             ),
             Self::Unreadable(data) => write!(
                 f,
                 "the server replied with \"{}\", which is not what the command asks for; is it a beanstalk server?",
-                escaped(&data[..data.len().min(SHOWN_BYTES_MAX)])
+                data.beginning(SHOWN_BYTES_MAX)
+            ),
+            Self::TooLong { address, bytes, bytes_max } => write!(
+                f,
+                "{address} announced a reply of {bytes} bytes, and the client reads at most {bytes_max} here; is it a beanstalk server?"
             ),
             Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
             Self::OutputClosed => f.write_str("standard output is closed; no further job is reserved"),
@@ -197,7 +227,9 @@ fn reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => format!("{text}; start the server, or name it with --addr"),
         ErrorKind::NotFound => format!("{text}; start the server, or correct the path"),
-        ErrorKind::TimedOut => "no answer; check the address and the firewall".to_owned(),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            "no answer; check the address and the firewall".to_owned()
+        }
         _ => text,
     }
 }
@@ -207,8 +239,8 @@ fn reason(error: &io::Error) -> String {
 pub struct Refusal {
     /// The subject of the request, such as `job 7`.
     pub subject: String,
-    /// The reply, escaped.
-    pub reply: String,
+    /// The reply.
+    pub reply: Untrusted,
     /// What it means, and what to do.
     pub meaning: String,
     /// The meaning alone says what is the case.
@@ -217,10 +249,9 @@ pub struct Refusal {
 
 impl Refusal {
     /// Explains a reply that means the same in every verb.
-    pub fn new(subject: impl Into<String>, reply: &[u8]) -> Self {
-        let reply = escaped(reply);
-        let meaning = meaning(reply.split(' ').next().unwrap_or_default());
-        Self { subject: subject.into(), reply, meaning: meaning.to_owned(), hides_reply: false }
+    pub fn new(subject: impl Into<String>, reply: &Untrusted) -> Self {
+        let meaning = meaning(reply.word()).to_owned();
+        Self { subject: subject.into(), reply: reply.clone(), meaning, hides_reply: false }
     }
 
     /// Replaces the explanation of one reply.
@@ -239,7 +270,7 @@ impl Refusal {
 
     /// The first word of the reply.
     pub fn word(&self) -> &str {
-        self.reply.split(' ').next().unwrap_or_default()
+        self.reply.word()
     }
 }
 

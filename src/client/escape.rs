@@ -45,7 +45,7 @@ fn escape(bytes: &[u8], is_kept: impl Fn(char) -> bool) -> String {
 ///
 /// # Errors
 /// If the value is none that JSON has.
-pub(super) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
     let json = serde_json::to_string(value)?;
     // Only strings have such characters, so an escape is valid wherever there is one.
     let Some(first) = json.find(is_hidden) else { return Ok(json) };
@@ -63,14 +63,36 @@ pub(super) fn json(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(text)
 }
 
-/// Characters without a place of their own: control characters of C1, and what changes the direction, the joining or the
-/// tag of others.
+/// Characters that are not seen: control characters of C1, those of Unicode's category Cf (what changes the direction, the joining
+/// or the tag of others), line separators, and what has no width or no ink by default (Default_Ignorable_Code_Point).
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{600}'..='\u{605}'
+                | '\u{61c}'
+                | '\u{6dd}'
+                | '\u{70f}'
+                | '\u{890}'..='\u{891}'
+                | '\u{8e2}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{110bd}'
+                | '\u{110cd}'
+                | '\u{13430}'..='\u{1343f}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
                 | '\u{e0000}'..='\u{e0fff}'
         )
 }

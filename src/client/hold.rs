@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::error::{ClientError, Refusal};
 use super::inspect;
 use super::output::say;
+use super::reply::Follows;
 use super::stats::{Stats, Value};
 use super::units::{self, Seconds};
 use crate::cli::verbs;
@@ -55,9 +56,9 @@ pub(super) fn touch(verb: &verbs::Touch) -> Result<ExitCode, ClientError> {
     for Held { id, stats } in held.iter().filter(|_| !matches!(&result, Err(error) if error.is_connection()))
     {
         let pri = stats.number("pri");
-        let (command, done) = match stats.text("state") {
-            "buried" => (format!("bury {id} {pri}"), "BURIED"),
-            "delayed" => (format!("release {id} {pri} {}", stats.number("time-left")), "RELEASED"),
+        let (command, done) = match stats.text("state").bytes() {
+            b"buried" => (format!("bury {id} {pri}"), "BURIED"),
+            b"delayed" => (format!("release {id} {pri} {}", stats.number("time-left")), "RELEASED"),
             _ => continue,
         };
         connection.ask(command)?.expect(done, &format!("job {id}"))?;
@@ -115,15 +116,15 @@ pub(super) fn reserved(stats: &Stats, verb: &str) -> String {
 pub(super) fn take(connection: &mut Connection, id: JobId, verb: &str) -> Result<Stats, ClientError> {
     let subject = format!("job {id}");
     let stats = inspect::of_job(connection, id)?;
-    if stats.text("state") == "reserved" {
+    if *stats.text("state") == "reserved" {
         let meaning = reserved(&stats, verb);
-        return Err(Refusal { subject, reply: "RESERVED".to_owned(), meaning, hides_reply: true }.into());
+        return Err(Refusal { subject, reply: "RESERVED".into(), meaning, hides_reply: true }.into());
     }
     if let Some(group) = inspect::group_ahead(&stats) {
         let meaning = format!("it waits for group {group}; beanring kick {id} makes it ready");
-        return Err(Refusal { subject, reply: "HELD".to_owned(), meaning, hides_reply: true }.into());
+        return Err(Refusal { subject, reply: "HELD".into(), meaning, hides_reply: true }.into());
     }
-    let reply = connection.ask(format!("reserve-job {id}"))?;
+    let reply = connection.ask_for(Follows::Job, format!("reserve-job {id}"))?;
     let taken = reply.into_job(&subject);
     let is_passed_over = stats.get("passed-over") == Some(&Value::Switch(true));
     let meaning = if is_passed_over {

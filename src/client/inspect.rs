@@ -3,7 +3,9 @@
 use super::connection::Connection;
 use super::error::ClientError;
 use super::output::{Align, Output, Table};
+use super::reply::Follows;
 use super::stats::{Kind, Stats, Value};
+use super::untrusted::Untrusted;
 use crate::cli::verbs::{self, Common};
 use crate::ids::JobId;
 
@@ -19,7 +21,8 @@ pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {
 }
 
 pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
-    let reply = super::connect(&verb.common)?.ask(format!("stats-group {}", verb.name))?;
+    let command = format!("stats-group {}", verb.name);
+    let reply = super::connect(&verb.common)?.ask_for(Follows::Statistics, command)?;
     let data = reply.into_ok(&format!("group {}", verb.name)).map_err(|refusal| {
         refusal
             .meaning("NOT_FOUND", "there is no such group; it exists while it has a job")
@@ -34,25 +37,26 @@ pub(super) fn job(verb: &verbs::Job) -> Result<(), ClientError> {
 }
 
 /// The group that a held job waits for.
-pub(super) fn group_ahead(job: &Stats) -> Option<&str> {
+pub(super) fn group_ahead(job: &Stats) -> Option<&Untrusted> {
     Some(job.text("waits-for")).filter(|group| !group.is_empty())
 }
 
 /// Returns the statistics of the server.
 pub(super) fn of_server(connection: &mut Connection) -> Result<Stats, ClientError> {
-    Stats::parse(Kind::Server, &connection.ask("stats")?.into_ok("stats")?)
+    Stats::parse(Kind::Server, &connection.ask_for(Follows::Statistics, "stats")?.into_ok("stats")?)
 }
 
 /// Returns the statistics of a tube. `absent` explains that there is none.
 pub(super) fn of_tube(connection: &mut Connection, tube: &str, absent: &str) -> Result<Stats, ClientError> {
-    let reply = connection.ask(format!("stats-tube {tube}"))?.into_ok(&format!("tube {tube}"));
-    Stats::parse(Kind::Tube, &reply.map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?)
+    let reply = connection.ask_for(Follows::Statistics, format!("stats-tube {tube}"))?;
+    let data = reply.into_ok(&format!("tube {tube}"));
+    Stats::parse(Kind::Tube, &data.map_err(|refusal| refusal.meaning("NOT_FOUND", absent))?)
 }
 
 /// Returns the statistics of a job.
 pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, ClientError> {
-    let data = connection.ask(format!("stats-job {id}"))?.into_ok(&format!("job {id}"))?;
-    Stats::parse(Kind::Job, &data)
+    let reply = connection.ask_for(Follows::Statistics, format!("stats-job {id}"))?;
+    Stats::parse(Kind::Job, &reply.into_ok(&format!("job {id}"))?)
 }
 
 fn print(common: &Common, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
@@ -61,14 +65,14 @@ fn print(common: &Common, stats: &Stats, is_sorted: bool) -> Result<(), ClientEr
         output.json(stats)?;
         return Ok(output.flush()?);
     }
-    let mut rows: Vec<(&str, &Value)> = stats.iter().collect();
+    let mut rows: Vec<(&Untrusted, &Value)> = stats.iter().collect();
     if is_sorted {
         rows.sort_by_key(|(key, _)| *key);
     }
     let mut table = Table::without_header(&[Align::Left, Align::Right]);
     for (key, value) in rows {
-        let mut texts = value.texts(key).into_iter();
-        table.row([super::escaped(key.as_bytes()), texts.next().unwrap_or_default()]);
+        let mut texts = value.texts(key.bytes()).into_iter();
+        table.row([key.to_string(), texts.next().unwrap_or_default()]);
         texts.for_each(|text| table.row([String::new(), text]));
     }
     Ok(output.table(table)?)

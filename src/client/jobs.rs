@@ -8,7 +8,7 @@ use super::NO_TUBE;
 use super::connection::{ASKED_MAX, Connection};
 use super::error::{ClientError, Refusal};
 use super::output::{Output, say};
-use super::reply::Reply;
+use super::reply::{Follows, Reply};
 use super::stats::{Kind, Stats};
 use super::{hold, inspect};
 use crate::cli::verbs::{self, Common};
@@ -19,10 +19,12 @@ const CHANGED: &str = "its state has changed just now; try again";
 
 pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
     if !verb.ids.is_empty() {
-        return each(&verb.common, &verb.ids, "kick-job", "KICKED", |stats| match stats.text("state") {
-            "reserved" => hold::reserved(stats, "release"),
-            "ready" => "it is ready already".to_owned(),
-            _ => CHANGED.to_owned(),
+        return each(&verb.common, &verb.ids, "kick-job", "KICKED", |stats| {
+            match stats.text("state").bytes() {
+                b"reserved" => hold::reserved(stats, "release"),
+                b"ready" => "it is ready already".to_owned(),
+                _ => CHANGED.to_owned(),
+            }
         });
     }
     let kicked = kick_tube(&mut super::connect(&verb.common)?, verb)?;
@@ -50,8 +52,8 @@ fn kick_tube(connection: &mut Connection, verb: &verbs::Kick) -> Result<u64, Cli
 }
 
 pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {
-    each(&verb.common, &verb.ids, "delete", "DELETED", |stats| match stats.text("state") {
-        "reserved" => hold::reserved(stats, "delete"),
+    each(&verb.common, &verb.ids, "delete", "DELETED", |stats| match stats.text("state").bytes() {
+        b"reserved" => hold::reserved(stats, "delete"),
         _ => CHANGED.to_owned(),
     })
 }
@@ -111,6 +113,7 @@ fn each(
     for some in ids.chunks(ASKED_MAX) {
         let mut replies = Vec::new();
         let sent = connection.ask_all(
+            Follows::Nothing,
             some,
             |id| format!("{command} {id}"),
             |id, reply| {
@@ -138,7 +141,7 @@ fn explain(
         if refusal.word() != "NOT_FOUND" {
             continue;
         }
-        let reply = connection.ask(format!("stats-job {id}"))?;
+        let reply = connection.ask_for(Follows::Statistics, format!("stats-job {id}"))?;
         if let Ok(data) = reply.into_ok("") {
             refusal.explain(why(&Stats::parse(Kind::Job, &data)?));
         }

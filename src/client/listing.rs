@@ -4,7 +4,7 @@ use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::ClientError;
 use super::output::{Align, Output, Table};
-use super::reply;
+use super::reply::{self, Follows};
 use super::stats::{Kind, Stats};
 use super::units::{Bytes, Seconds};
 use crate::cli::verbs::{self, JobState};
@@ -38,16 +38,17 @@ fn page(
     limit: u32,
 ) -> Result<Vec<Stats>, ClientError> {
     let verbs::Jobs { tube, state, .. } = verb;
-    let reply = connection.ask(format!("list-jobs {tube} {} {after} {limit}", state.name()))?;
+    let command = format!("list-jobs {tube} {} {after} {limit}", state.name());
+    let reply = connection.ask_for(Follows::List, command)?;
     let data = reply.into_ok(&format!("tube {tube}")).map_err(|refusal| {
         refusal.meaning("NOT_FOUND", NO_TUBE).meaning(
             "UNKNOWN_COMMAND",
             "the server does not know list-jobs; beanring peek shows the next job of a state",
         )
     })?;
-    let job = |line: &str| {
-        let entries = line.strip_prefix("{")?.strip_suffix('}')?.replace(", ", "\n");
-        Stats::parse(Kind::Job, format!("---\n{entries}").as_bytes()).ok()
+    let job = |line: &[u8]| {
+        let entries = line.strip_prefix(b"{")?.strip_suffix(b"}")?;
+        Stats::of_entries(Kind::Job, reply::split(entries, b", "))
     };
     reply::items(&data, job)
 }

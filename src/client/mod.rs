@@ -22,6 +22,7 @@ pub mod top;
 mod tube_config;
 mod tubes;
 pub mod units;
+pub mod untrusted;
 mod wait;
 mod watch;
 mod work;
@@ -30,9 +31,9 @@ use std::process::ExitCode;
 
 pub use self::connection::{Connection, Receiver, Sender};
 pub use self::error::{ClientError, Refusal};
-pub use self::escape::{escaped, escaped_lines};
+pub use self::escape::{escaped, escaped_lines, json};
 pub use self::output::{Align, Output, Table, say};
-pub use self::reply::Reply;
+pub use self::reply::{Follows, ReadError, Reply, items};
 pub use self::stats::{Kind, Stats, Value};
 use crate::cli::verbs::{Common, Verb};
 

@@ -1,6 +1,5 @@
 //! What verbs print: tables and texts for people, or JSON for programs.
 
-use std::borrow::Cow;
 use std::env;
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
@@ -11,7 +10,8 @@ use ratatui_core::text::Span;
 use ratatui_crossterm::crossterm::terminal;
 use serde::Serialize;
 
-use super::escape::{self, escaped_lines};
+use super::escape;
+use super::untrusted::Untrusted;
 use crate::cli::verbs::Common;
 use crate::ids::JobId;
 
@@ -125,11 +125,11 @@ impl Output {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn body(&mut self, body: &[u8]) -> io::Result<()> {
+    pub fn body(&mut self, body: &Untrusted) -> io::Result<()> {
         if !self.is_terminal {
-            return self.write(body);
+            return self.write(body.bytes());
         }
-        let mut text = escaped_lines(body);
+        let mut text = body.lines();
         // The prompt of the shell begins a line.
         if !text.ends_with('\n') {
             text.push('\n');
@@ -181,18 +181,26 @@ pub(super) fn has_colors() -> bool {
 pub(super) struct JsonJob<'a> {
     id: u64,
     bytes: usize,
-    body: Cow<'a, str>,
+    body: JsonBody<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<&'static str>,
 }
 
+#[derive(Serialize, Debug)]
+#[serde(untagged)]
+enum JsonBody<'a> {
+    Text(&'a Untrusted),
+    Base64(String),
+}
+
 impl<'a> JsonJob<'a> {
-    pub(super) fn new(id: JobId, body: &'a [u8]) -> Self {
-        let (text, encoding) = match str::from_utf8(body) {
-            Ok(text) => (text.into(), None),
-            Err(_) => (BASE64.encode(body).into(), Some("base64")),
+    pub(super) fn new(id: JobId, body: &'a Untrusted) -> Self {
+        let bytes = body.bytes().len();
+        let (body, encoding) = match body.check_utf8() {
+            Ok(()) => (JsonBody::Text(body), None),
+            Err(_) => (JsonBody::Base64(BASE64.encode(body.bytes())), Some("base64")),
         };
-        Self { id: id.0, bytes: body.len(), body: text, encoding }
+        Self { id: id.0, bytes, body, encoding }
     }
 }
 

@@ -6,7 +6,9 @@ use super::NO_TUBE;
 use super::error::ClientError;
 use super::inspect;
 use super::output::{JsonJob, Output};
+use super::reply::Follows;
 use super::units::Bytes;
+use super::untrusted::Untrusted;
 use crate::cli::verbs;
 use crate::ids::JobId;
 
@@ -14,7 +16,7 @@ pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let (reply, subject, absent) = match verb.id {
         Some(id) => {
-            let reply = connection.ask(format!("peek {id}"))?;
+            let reply = connection.ask_for(Follows::Job, format!("peek {id}"))?;
             (reply, format!("job {id}"), "there is no such job".to_owned())
         }
         None => {
@@ -23,7 +25,7 @@ pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
             // `use` would create it.
             inspect::of_tube(&mut connection, tube, NO_TUBE)?;
             connection.use_tube(tube)?;
-            let reply = connection.ask(format!("peek-{state}"))?;
+            let reply = connection.ask_for(Follows::Job, format!("peek-{state}"))?;
             (reply, subject, format!("the tube has no {state} job"))
         }
     };
@@ -37,14 +39,18 @@ pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
 }
 
 /// Prints a job: a line with id and size, and the body; or only the body.
-pub(super) fn print(output: &mut Output, id: JobId, body: &[u8], is_body_alone: bool) -> io::Result<()> {
+pub(super) fn print(output: &mut Output, id: JobId, body: &Untrusted, is_body_alone: bool) -> io::Result<()> {
     if output.is_json() {
         return output.json(&JsonJob::new(id, body));
     }
     if !is_body_alone {
-        output.line(&format!("job {id}, {}:", Bytes(body.len() as u64)))?;
+        output.line(&format!("job {id}, {}:", Bytes(body.bytes().len() as u64)))?;
     }
     output.body(body)?;
     // A line for itself, unless the bytes must stay as they are.
-    if !is_body_alone && !output.is_terminal() && !body.ends_with(b"\n") { output.line("") } else { Ok(()) }
+    if !is_body_alone && !output.is_terminal() && !body.bytes().ends_with(b"\n") {
+        output.line("")
+    } else {
+        Ok(())
+    }
 }

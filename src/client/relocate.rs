@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::error::ClientError;
 use super::interrupt::Interrupt;
 use super::output::Output;
+use super::reply::Follows;
 use super::stats::Stats;
 use super::{NO_TUBE, inspect};
 use crate::cli::verbs::{self, JobState};
@@ -132,7 +133,7 @@ impl Move {
 
     /// Returns the job that the next move begins with.
     fn next_job(&mut self) -> Result<Option<JobId>, ClientError> {
-        let reply = self.from.ask(format!("peek-{}", self.state.name()))?;
+        let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.name()))?;
         if reply.word() == "NOT_FOUND" { Ok(None) } else { Ok(Some(reply.into_job("peek")?.0)) }
     }
 
@@ -167,12 +168,12 @@ impl Move {
         progress: &ProgressBar,
     ) -> Result<(), ClientError> {
         while self.moved < limit && !interrupt.is_caught() {
-            let reply = self.from.ask(format!("peek-{}", self.state.name()))?;
+            let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.name()))?;
             if reply.word() == "NOT_FOUND" {
                 break;
             }
             let (id, body) = reply.into_job("peek")?;
-            if self.move_one(id, &body)? {
+            if self.move_one(id, body.bytes())? {
                 self.moved += 1;
                 progress.set_position(self.moved);
             }
@@ -186,13 +187,13 @@ impl Move {
             Err(ClientError::Refused(refusal)) if refusal.word() == "NOT_FOUND" => return Ok(false),
             stats => stats?,
         };
-        if stats.text("state") != self.state.name() {
+        if *stats.text("state") != *self.state.name() {
             return Ok(false);
         }
         // A ready job must not be given to a worker now. A delayed or buried one is not, and reserving it would make it ready
         // if this program died.
         if self.state == JobState::Ready {
-            let reply = self.from.ask(format!("reserve-job {id}"))?;
+            let reply = self.from.ask_for(Follows::Job, format!("reserve-job {id}"))?;
             if reply.word() == "NOT_FOUND" {
                 return Ok(false);
             }
@@ -226,7 +227,7 @@ impl Move {
         let reply = reply.expect("INSERTED", &subject)?;
         let copy = JobId(reply.count()?);
         if self.state == JobState::Buried {
-            self.to.ask(format!("reserve-job {copy}"))?.into_job(&subject)?;
+            self.to.ask_for(Follows::Job, format!("reserve-job {copy}"))?.into_job(&subject)?;
             self.to.ask(format!("bury {copy} {pri}"))?.expect("BURIED", &subject)?;
         }
         Ok(copy)

@@ -1,62 +1,154 @@
-//! Replies of the protocol.
+//! Replies of the protocol, and how much of them the client reads.
+
+use std::io::{self, BufRead, ErrorKind, Read};
+
+use memchr::memmem;
 
 use super::error::{ClientError, Refusal};
+use super::untrusted::{Untrusted, integer};
 use crate::ids::JobId;
+use crate::limits::JOB_BYTES_MAX;
+
+/// The longest line of a reply. The longest that a server has is `USING` with a name of 200 bytes.
+const LINE_BYTES_MAX: u64 = 4 * 1024;
+
+/// The most statistics. The groups of `stats-group` are the longest: 100 names of 200 bytes, 21 KB. `stats` has some 150 lines of
+/// 60 bytes, and with 32 I/O threads 100 more: 15 KB.
+const STATISTICS_BYTES_MAX: u64 = 256 * 1024;
+
+/// The longest list. `list-tubes` has a line of at most 205 bytes for each tube: with the default `--max-tubes`, 100,000, that is
+/// 20 MB. This is enough for 300,000 tubes with the longest names, and 2 million with names of 30 bytes.
+const LIST_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// What may follow the line of a reply. The command decides it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Follows {
+    /// No data.
+    Nothing,
+    /// Statistics of one thing.
+    Statistics,
+    /// A list of tubes or jobs.
+    List,
+    /// The body of a job.
+    Job,
+}
 
 /// A reply: its line without the CR LF, and the data that follows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    line: Vec<u8>,
-    data: Option<Vec<u8>>,
+    line: Untrusted,
+    data: Option<Untrusted>,
+}
+
+/// Why a reply cannot be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The connection has ended, or does not go on in time.
+    Io(io::Error),
+    /// The line is no reply of the protocol.
+    Foreign(Untrusted),
+    /// The command has another reply than this line.
+    Unexpected(Untrusted),
+    /// More data is announced than the command can have.
+    TooLong {
+        /// What is announced.
+        bytes: u64,
+        /// The most that is read.
+        bytes_max: u64,
+    },
 }
 
 /// What a line of a reply is.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Parsed {
+enum Parsed {
     /// The whole reply.
     Complete(Reply),
-    /// This line, and this number of bytes that follow it.
-    NeedsData { line: Vec<u8>, bytes: u64 },
+    /// The line, and this number of bytes that follow it.
+    NeedsData { reply: Reply, bytes: u64 },
     /// No reply of the protocol.
-    Foreign(Vec<u8>),
+    Foreign(Untrusted),
 }
 
-impl Reply {
-    pub(super) fn parse(line: Vec<u8>) -> Parsed {
-        let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-        let is_word = |word: &[u8]| {
-            !word.is_empty() && word.iter().all(|&byte| byte.is_ascii_uppercase() || byte == b'_')
-        };
-        let bytes = match words[..] {
-            [b"OK", bytes] | [b"RESERVED" | b"FOUND", _, bytes] => Some(number(bytes)),
-            [b"OK" | b"RESERVED" | b"FOUND", ..] => Some(None),
-            _ => None,
-        };
-        match bytes {
-            Some(Some(bytes)) => Parsed::NeedsData { line, bytes },
-            None if is_word(words[0]) => Parsed::Complete(Self { line, data: None }),
-            _ => Parsed::Foreign(line),
+impl Follows {
+    /// The most bytes that are read behind the line.
+    pub const fn bytes_max(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Statistics => STATISTICS_BYTES_MAX,
+            Self::List => LIST_BYTES_MAX,
+            Self::Job => JOB_BYTES_MAX as u64,
         }
     }
 
-    pub(super) const fn with_data(line: Vec<u8>, data: Vec<u8>) -> Self {
-        Self { line, data: Some(data) }
+    /// Whether the word of a reply announces such data.
+    fn is_announced_by(self, word: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Statistics | Self::List => word == "OK",
+            Self::Job => matches!(word, "RESERVED" | "FOUND"),
+        }
+    }
+}
+
+impl Reply {
+    /// Reads a reply.
+    ///
+    /// # Errors
+    /// If the input ends, or is not a reply to a command that `follows` belongs to.
+    pub fn read(input: &mut impl BufRead, follows: Follows) -> Result<Self, ReadError> {
+        let (mut reply, bytes) = match Self::parse(line(input)?) {
+            Parsed::Complete(reply) => return Ok(reply),
+            Parsed::NeedsData { reply, bytes } => (reply, bytes),
+            Parsed::Foreign(line) => return Err(ReadError::Foreign(line)),
+        };
+        if !follows.is_announced_by(reply.word()) {
+            return Err(ReadError::Unexpected(reply.line));
+        }
+        let bytes_max = follows.bytes_max();
+        if bytes > bytes_max {
+            return Err(ReadError::TooLong { bytes, bytes_max });
+        }
+        let mut data = Vec::new();
+        input.by_ref().take(bytes + 2).read_to_end(&mut data).map_err(ReadError::Io)?;
+        if data.len() as u64 != bytes + 2 {
+            return Err(ReadError::Io(ErrorKind::UnexpectedEof.into()));
+        }
+        if !data.ends_with(b"\r\n") {
+            return Err(ReadError::Foreign(reply.line));
+        }
+        data.truncate(bytes as usize);
+        reply.data = Some(data.into());
+        Ok(reply)
+    }
+
+    fn parse(line: Vec<u8>) -> Parsed {
+        let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        let bytes = match words[..] {
+            [b"OK", bytes] | [b"RESERVED" | b"FOUND", _, bytes] => Some(integer(bytes)),
+            [b"OK" | b"RESERVED" | b"FOUND", ..] => Some(None),
+            _ => None,
+        };
+        let reply = Self { line: line.into(), data: None };
+        match bytes {
+            Some(Some(bytes)) => Parsed::NeedsData { reply, bytes },
+            None if !reply.word().is_empty() => Parsed::Complete(reply),
+            _ => Parsed::Foreign(reply.line),
+        }
     }
 
     /// The line.
-    pub fn line(&self) -> &[u8] {
+    pub const fn line(&self) -> &Untrusted {
         &self.line
     }
 
     /// The first word.
     pub fn word(&self) -> &str {
-        let word = self.line.split(|&byte| byte == b' ').next().unwrap_or_default();
-        str::from_utf8(word).unwrap_or_default()
+        self.line.word()
     }
 
     /// The number after the first word: the id of a job, or a count.
     pub fn number(&self) -> Option<u64> {
-        number(self.line.split(|&byte| byte == b' ').nth(1)?)
+        integer(self.line.bytes().split(|&byte| byte == b' ').nth(1)?)
     }
 
     /// Returns the number of a reply that must have one.
@@ -68,8 +160,8 @@ impl Reply {
     }
 
     /// The data behind the line.
-    pub fn data(&self) -> Option<&[u8]> {
-        self.data.as_deref()
+    pub const fn data(&self) -> Option<&Untrusted> {
+        self.data.as_ref()
     }
 
     /// Returns nothing if the reply begins with this word.
@@ -84,7 +176,7 @@ impl Reply {
     ///
     /// # Errors
     /// If it is another reply.
-    pub fn into_ok(self, subject: &str) -> Result<Vec<u8>, Refusal> {
+    pub fn into_ok(self, subject: &str) -> Result<Untrusted, Refusal> {
         self.expect("OK", subject).map(|reply| reply.data.unwrap_or_default())
     }
 
@@ -92,7 +184,7 @@ impl Reply {
     ///
     /// # Errors
     /// If it is another reply.
-    pub fn into_job(self, subject: &str) -> Result<(JobId, Vec<u8>), Refusal> {
+    pub fn into_job(self, subject: &str) -> Result<(JobId, Untrusted), Refusal> {
         match (self.word(), self.number()) {
             ("RESERVED" | "FOUND", Some(id)) => Ok((JobId(id), self.data.unwrap_or_default())),
             _ => Err(Refusal::new(subject, &self.line)),
@@ -100,24 +192,53 @@ impl Reply {
     }
 }
 
+/// Reads a line. Returns it without its CR LF.
+fn line(input: &mut impl BufRead) -> Result<Vec<u8>, ReadError> {
+    let mut line = Vec::new();
+    input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).map_err(ReadError::Io)?;
+    if line.ends_with(b"\r\n") {
+        line.truncate(line.len() - 2);
+        return Ok(line);
+    }
+    if line.len() as u64 == LINE_BYTES_MAX || line.ends_with(b"\n") {
+        return Err(ReadError::Foreign(line.into()));
+    }
+    Err(ReadError::Io(ErrorKind::UnexpectedEof.into()))
+}
+
+/// Returns the lines of a document. Its first line is `---`.
+///
+/// # Errors
+/// If the first line is something else.
+pub(super) fn document(data: &Untrusted) -> Result<impl Iterator<Item = &[u8]>, ClientError> {
+    let bytes = data.bytes();
+    let mut lines = bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|&byte| byte == b'\n');
+    if lines.next() == Some(b"---") { Ok(lines) } else { Err(ClientError::Unreadable(data.clone())) }
+}
+
 /// Reads the data of a list: the line `---`, and a line `- ITEM` for each item.
 ///
 /// # Errors
 /// If a line is something else.
-pub(super) fn items<T>(data: &[u8], item: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, ClientError> {
-    let text = String::from_utf8_lossy(data);
-    let mut lines = text.lines();
-    let all = if lines.next() == Some("---") {
-        lines.map(|line| item(line.strip_prefix("- ")?)).collect()
-    } else {
-        None
-    };
-    all.ok_or_else(|| ClientError::Unreadable(data.to_vec()))
+pub fn items<T>(data: &Untrusted, item: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, ClientError> {
+    let all = document(data)?.map(|line| item(line.strip_prefix(b"- ")?)).collect::<Option<_>>();
+    all.ok_or_else(|| ClientError::Unreadable(data.clone()))
 }
 
-fn number(text: &[u8]) -> Option<u64> {
-    let is_number = text.iter().all(u8::is_ascii_digit);
-    str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
+/// Splits at a separator.
+pub(super) fn split<'a>(text: &'a [u8], separator: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(at) = memmem::find(text, separator) else { return rest.take() };
+        rest = Some(&text[at + separator.len()..]);
+        Some(&text[..at])
+    })
+}
+
+/// A name without its quotes.
+pub(super) fn unquoted(name: &[u8]) -> &[u8] {
+    name.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -141,12 +262,44 @@ mod tests {
 
     #[test]
     fn lists_of_replies() {
-        let names = |data: &str| items(data.as_bytes(), |name| Some(name.to_owned())).ok();
-        assert_eq!(names("---\n- a\n- b\n"), Some(vec!["a".to_owned(), "b".to_owned()]));
+        let names = |data: &str| items(&data.into(), |name| Some(Untrusted::from(name))).ok();
+        assert_eq!(names("---\n- a\n- b\n"), Some(vec!["a".into(), "b".into()]));
         assert_eq!(names("---\n"), Some(Vec::new()));
         for data in ["", "hello", "- a\n", "---\nhello\n", "---\na: 1\n"] {
             assert_eq!(names(data), None, "{data}");
         }
+    }
+
+    #[test]
+    fn data_is_that_of_the_command_and_has_a_bound() {
+        let read = |text: &str, follows| Reply::read(&mut text.as_bytes(), follows);
+        for follows in [Follows::Statistics, Follows::List] {
+            let reply = read("OK 3\r\nabc\r\n", follows).expect("a reply");
+            assert_eq!(reply.into_ok("").expect("data"), "abc");
+            let unexpected = read("FOUND 1 3\r\nabc\r\n", follows);
+            assert!(matches!(unexpected, Err(ReadError::Unexpected(_))), "{unexpected:?}");
+        }
+        assert!(read("RESERVED 1 3\r\nabc\r\n", Follows::Job).is_ok());
+        for follows in [Follows::Nothing, Follows::Job] {
+            assert!(matches!(read("OK 3\r\nabc\r\n", follows), Err(ReadError::Unexpected(_))));
+        }
+        for follows in [Follows::Nothing, Follows::Statistics, Follows::List, Follows::Job] {
+            assert_eq!(read("NOT_FOUND\r\n", follows).expect("a reply").word(), "NOT_FOUND");
+            let word = if follows == Follows::Job { "RESERVED 1" } else { "OK" };
+            if follows != Follows::Nothing {
+                // Without the data: the number alone decides.
+                let bytes_max = follows.bytes_max();
+                let result = read(&format!("{word} {}\r\n", bytes_max + 1), follows);
+                assert!(matches!(result, Err(ReadError::TooLong { .. })), "{result:?}");
+                let result = read(&format!("{word} {bytes_max}\r\n"), follows);
+                assert!(matches!(result, Err(ReadError::Io(_))), "{result:?}");
+            }
+        }
+        let endless = "A".repeat(2 * LINE_BYTES_MAX as usize);
+        let result = read(&endless, Follows::Nothing);
+        assert!(
+            matches!(result, Err(ReadError::Foreign(line)) if line.bytes().len() as u64 == LINE_BYTES_MAX)
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::connection::{Connection, REPLY_PATIENCE};
 use super::error::ClientError;
 use super::hold::{self, Held};
 use super::output::{Output, say};
+use super::reply::Follows;
 use super::{inspect, peek, units};
 use crate::cli::verbs;
 use crate::time::Seconds;
@@ -23,8 +24,8 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
         None => "reserve".to_owned(),
         Some(time) => format!("reserve-with-timeout {time}"),
     };
-    connection.set_patience(timeout.map(patience))?;
-    let reply = connection.ask(command)?;
+    connection.set_patience(timeout.map(patience));
+    let reply = connection.ask_for(Follows::Job, command)?;
     let (id, body) = reply.into_job("reserve").map_err(|refusal| {
         let waited = timeout.unwrap_or_default();
         let meaning = if waited == Seconds::default() {
@@ -34,7 +35,7 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
         };
         refusal.meaning("TIMED_OUT", meaning)
     })?;
-    connection.set_patience(Some(REPLY_PATIENCE))?;
+    connection.set_patience(Some(REPLY_PATIENCE));
     let mut output = Output::new(&verb.common);
     peek::print(&mut output, id, &body, verb.body)?;
     output.flush()?;

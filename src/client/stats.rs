@@ -3,11 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use memchr::memmem;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::error::ClientError;
-use super::escape::escaped;
+use super::reply::{document, split, unquoted};
 use super::units::{Bytes, Micros, Seconds};
+use super::untrusted::{Untrusted, decimal, integer};
 
 /// Which command has replied. Some keys are numbers in one reply and text in another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,14 +34,14 @@ pub enum Value {
     /// Yes or no.
     Switch(bool),
     /// Names.
-    List(Vec<String>),
+    List(Vec<Untrusted>),
     /// Anything else.
-    Text(String),
+    Text(Untrusted),
 }
 
 /// Statistics, in the order of the reply.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Stats(Vec<(String, Value)>);
+pub struct Stats(Vec<(Untrusted, Value)>);
 
 /// Keys whose values are text even if they look like numbers.
 const TEXTS: [(Kind, &[&str]); 4] = [
@@ -54,21 +56,27 @@ impl Stats {
     ///
     /// # Errors
     /// If a line is something else, or the first one is missing.
-    pub fn parse(kind: Kind, data: &[u8]) -> Result<Self, ClientError> {
-        let text = String::from_utf8_lossy(data);
+    pub fn parse(kind: Kind, data: &Untrusted) -> Result<Self, ClientError> {
+        Self::of_entries(kind, document(data)?).ok_or_else(|| ClientError::Unreadable(data.clone()))
+    }
+
+    /// Reads entries `KEY: VALUE` or `KEY:`. Returns none if one is something else.
+    pub(super) fn of_entries<'a>(kind: Kind, entries: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let (_, texts) = TEXTS[kind as usize];
-        let pair = |line: &str| {
-            let (key, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
-            Some((key.to_owned(), Value::parse(value, texts.contains(&key))))
+        let pair = |entry: &[u8]| {
+            let (key, value) = match memmem::find(entry, b": ") {
+                Some(at) => (&entry[..at], &entry[at + 2..]),
+                None => (entry.strip_suffix(b":")?, &b""[..]),
+            };
+            let is_text = texts.iter().any(|text| text.as_bytes() == key);
+            Some((key.into(), Value::parse(value, is_text)))
         };
-        let mut lines = text.lines();
-        let pairs = if lines.next() == Some("---") { lines.map(pair).collect() } else { None };
-        pairs.map(Self).ok_or_else(|| ClientError::Unreadable(data.to_vec()))
+        entries.map(pair).collect::<Option<_>>().map(Self)
     }
 
     /// Returns a value.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.0.iter().find(|(own, _)| own == key).map(|(_, value)| value)
+        self.0.iter().find(|(own, _)| *own == *key).map(|(_, value)| value)
     }
 
     /// Returns a number, rounded up: a short time is not none. Returns 0 if the server does not have this key.
@@ -89,59 +97,56 @@ impl Stats {
     }
 
     /// Returns a text; an empty one if the server does not have this key.
-    pub fn text(&self, key: &str) -> &str {
+    pub fn text(&self, key: &str) -> &Untrusted {
         match self.get(key) {
             Some(Value::Text(text)) => text,
-            _ => "",
+            _ => Untrusted::EMPTY,
         }
     }
 
     /// All keys and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value))
+    pub fn iter(&self) -> impl Iterator<Item = (&Untrusted, &Value)> {
+        self.0.iter().map(|(key, value)| (key, value))
     }
 }
 
 impl Value {
-    fn parse(text: &str, is_text: bool) -> Self {
-        if let Some(inner) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-            return Self::Text(inner.to_owned());
+    fn parse(text: &[u8], is_text: bool) -> Self {
+        if let Some(inner) = text.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) {
+            return Self::Text(inner.into());
         }
-        if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))
+        if let Some(inner) = text.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"))
             && !is_text
         {
-            let names = inner.split(", ").filter(|name| !name.is_empty());
-            return Self::List(names.map(|name| name.trim_matches('"').to_owned()).collect());
+            let names = split(inner, b", ").filter(|name| !name.is_empty());
+            return Self::List(names.map(|name| unquoted(name).into()).collect());
         }
-        let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         match text {
-            _ if is_text => Self::Text(text.to_owned()),
-            "true" => Self::Switch(true),
-            "false" => Self::Switch(false),
-            _ => match (text.parse(), text.parse()) {
-                (Ok(number), _) => Self::Number(number),
-                (_, Ok(number)) if is_decimal => Self::Decimal(number),
-                _ => Self::Text(text.to_owned()),
+            _ if is_text => Self::Text(text.into()),
+            b"true" => Self::Switch(true),
+            b"false" => Self::Switch(false),
+            _ => match (integer(text), decimal(text)) {
+                (Some(number), _) => Self::Number(number),
+                (None, Some(number)) => Self::Decimal(number),
+                (None, None) => Self::Text(text.into()),
             },
         }
     }
 
     /// The value for people, in several lines if it is a list.
-    pub fn texts(&self, key: &str) -> Vec<String> {
+    pub fn texts(&self, key: &[u8]) -> Vec<String> {
         match self {
-            Self::List(names) if !names.is_empty() => {
-                names.iter().map(|name| escaped(name.as_bytes())).collect()
-            }
+            Self::List(names) if !names.is_empty() => names.iter().map(ToString::to_string).collect(),
             _ => vec![self.with_unit(key)],
         }
     }
 
     /// The value for people, with the unit that belongs to its key. Text is escaped.
-    pub fn with_unit(&self, key: &str) -> String {
+    pub fn with_unit(&self, key: &[u8]) -> String {
         match self {
-            Self::Number(0) if NONE_IF_ZERO.contains(&key) => "none".to_owned(),
+            Self::Number(0) if is_one_of(key, &NONE_IF_ZERO) => "none".to_owned(),
             Self::Number(bytes) if is_size(key) => Bytes(*bytes).to_string(),
-            Self::Number(micros) if key.ends_with("-us") => Micros(*micros).to_string(),
+            Self::Number(micros) if key.ends_with(b"-us") => Micros(*micros).to_string(),
             Self::Number(seconds) if is_time(key) => Seconds(*seconds).to_string(),
             Self::Decimal(seconds) if is_time(key) && *seconds < 60.0 => format!("{seconds} s"),
             Self::Decimal(seconds) if is_time(key) => Seconds(seconds.round() as u64).to_string(),
@@ -155,17 +160,17 @@ impl Value {
 const NONE_IF_ZERO: [&str; 4] = ["max-memory", "max-connections", "max-tubes", "max-watches"];
 
 /// CPU time, in seconds with decimals.
-fn is_cpu_time(key: &str) -> bool {
-    key.starts_with("rusage-") || key.starts_with("io-thread-") && key.ends_with("-cpu")
+fn is_cpu_time(key: &[u8]) -> bool {
+    key.starts_with(b"rusage-") || key.starts_with(b"io-thread-") && key.ends_with(b"-cpu")
 }
 
-fn is_size(key: &str) -> bool {
+fn is_size(key: &[u8]) -> bool {
     let sizes =
         ["max-job-size", "binlog-max-size", "max-memory", "memory-used", "memory-reserved", "memory-tubes"];
-    key.ends_with("-bytes") || sizes.contains(&key)
+    key.ends_with(b"-bytes") || is_one_of(key, &sizes)
 }
 
-fn is_time(key: &str) -> bool {
+fn is_time(key: &[u8]) -> bool {
     let times = [
         "uptime",
         "age",
@@ -178,7 +183,11 @@ fn is_time(key: &str) -> bool {
         "default-ttr",
         "retention",
     ];
-    times.contains(&key)
+    is_one_of(key, &times)
+}
+
+fn is_one_of(key: &[u8], keys: &[&str]) -> bool {
+    keys.iter().any(|one| one.as_bytes() == key)
 }
 
 impl fmt::Display for Value {
@@ -188,8 +197,13 @@ impl fmt::Display for Value {
             Self::Decimal(number) => number.fmt(f),
             Self::Switch(is_on) => f.write_str(if *is_on { "yes" } else { "no" }),
             Self::List(names) if names.is_empty() => f.write_str("-"),
-            Self::List(names) => f.write_str(&escaped(names.join(", ").as_bytes())),
-            Self::Text(text) => f.write_str(&escaped(text.as_bytes())),
+            Self::List(names) => {
+                for (at, name) in names.iter().enumerate() {
+                    write!(f, "{}{name}", if at == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Self::Text(text) => text.fmt(f),
         }
     }
 }
@@ -201,7 +215,7 @@ impl Serialize for Value {
             Self::Decimal(number) => serializer.serialize_f64(*number),
             Self::Switch(is_on) => serializer.serialize_bool(*is_on),
             Self::List(names) => names.serialize(serializer),
-            Self::Text(text) => serializer.serialize_str(text),
+            Self::Text(text) => text.serialize(serializer),
         }
     }
 }
@@ -221,7 +235,7 @@ mod tests {
     use super::*;
 
     fn parse(kind: Kind, data: &[u8]) -> Stats {
-        Stats::parse(kind, data).expect("these are statistics")
+        Stats::parse(kind, &data.into()).expect("these are statistics")
     }
 
     #[test]
@@ -229,7 +243,7 @@ mod tests {
         for data in
             ["", "hello", "---\nhello\n", "key: 1\n", "---\na: 1\n\nb: 2\n", "---\n- default\n", "<html>: x"]
         {
-            assert!(Stats::parse(Kind::Server, data.as_bytes()).is_err(), "{data:?}");
+            assert!(Stats::parse(Kind::Server, &data.into()).is_err(), "{data:?}");
         }
         assert_eq!(parse(Kind::Server, b"---\n").iter().count(), 0);
         assert_eq!(parse(Kind::Server, b"---\na: 1\nplatform:\n").iter().count(), 2);
@@ -245,10 +259,10 @@ mod tests {
         assert_eq!(stats.text("id"), "1234567890123456");
         assert_eq!(stats.get("rusage-utime"), Some(&Value::Decimal(0.25)));
         assert_eq!(stats.get("draining"), Some(&Value::Switch(false)));
-        assert_eq!((stats.text("hostname"), stats.text("os")), ("a: b", "#1 SMP"));
+        assert_eq!(["hostname", "os"].map(|key| stats.text(key).to_string()), ["a: b", "#1 SMP"]);
         assert_eq!(stats.iter().count(), 8);
         let job = parse(Kind::Job, b"---\nid: 7\ntube: 123\n");
-        assert_eq!((job.number("id"), job.text("tube")), (7, "123"));
+        assert_eq!((job.number("id"), job.text("tube").to_string()), (7, "123".to_owned()));
         assert_eq!(serde_json::to_string(&job).expect("it is plain"), r#"{"id":7,"tube":"123"}"#);
         let times = parse(Kind::Job, b"---\ndelay: 2\nttr: 1.005\n");
         assert_eq!((times.number("delay"), times.number("ttr"), times.number("age")), (2, 2, 0));
@@ -257,10 +271,10 @@ mod tests {
         let group = parse(Kind::Group, b"---\nname: \"7\"\nready: 1\nwaits-for: [\"a\", \"8\"]\n");
         let expected = r#"{"name":"7","ready":1,"waits-for":["a","8"]}"#;
         assert_eq!(serde_json::to_string(&group).expect("it is plain"), expected);
-        assert_eq!(group.get("waits-for").map(|groups| groups.texts("waits-for").len()), Some(2));
+        assert_eq!(group.get("waits-for").map(|groups| groups.texts(b"waits-for").len()), Some(2));
         let alone = parse(Kind::Group, b"---\nwaits-for: []\n");
         assert_eq!(
-            alone.get("waits-for").map(|groups| groups.texts("waits-for")),
+            alone.get("waits-for").map(|groups| groups.texts(b"waits-for")),
             Some(vec!["-".to_owned()])
         );
     }
@@ -279,7 +293,7 @@ mod tests {
             ("queue-time-p50-us", 1500, "1.5 ms"),
             ("current-jobs-ready", 1500, "1500"),
         ] {
-            assert_eq!(Value::Number(number).with_unit(key), text, "{key}");
+            assert_eq!(Value::Number(number).with_unit(key.as_bytes()), text, "{key}");
         }
         for (key, number, text) in [
             ("time-left", 0.25, "0.25 s"),
@@ -288,8 +302,8 @@ mod tests {
             ("rusage-utime", 0.125, "0.12 s"),
             ("io-thread-1-cpu", 61.5, "61.50 s"),
         ] {
-            assert_eq!(Value::Decimal(number).with_unit(key), text, "{key}");
+            assert_eq!(Value::Decimal(number).with_unit(key.as_bytes()), text, "{key}");
         }
-        assert_eq!(Value::Text("a\x1bb".to_owned()).with_unit("os"), "a\\x1bb");
+        assert_eq!(Value::Text("a\x1bb".into()).with_unit(b"os"), "a\\x1bb");
     }
 }

@@ -6,7 +6,7 @@ use super::error::ClientError;
 use super::output::{Align, Output, Table};
 use super::stats::{Kind, Stats, Value};
 use super::units;
-use super::{Connection, Refusal};
+use super::{Connection, Follows, Refusal};
 use crate::cli::verbs;
 use crate::config::settings::quoted;
 use crate::config::size;
@@ -46,7 +46,7 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
         }
         let mut table = Table::without_header(&[Align::Left, Align::Right]);
         for (key, value) in rules.iter() {
-            table.row([super::escaped(key.as_bytes()), shown(key, value)]);
+            table.row([key.to_string(), shown(key.bytes(), value)]);
         }
         return Ok(output.table(table)?);
     };
@@ -94,13 +94,13 @@ fn number_of(tube: &str, key: RuleKey, given: &str) -> Result<String, ClientErro
 fn typed(key: RuleKey, value: String) -> Value {
     match value.parse() {
         Ok(number) if key != RuleKey::DeadLetter || value == "0" => Value::Number(number),
-        _ => Value::Text(value),
+        _ => Value::Text(value.into_bytes().into()),
     }
 }
 
 /// The value of a rule as the command line takes it, with a unit if it is a whole multiple of it.
-fn shown(key: &str, value: &Value) -> String {
-    match (RuleKey::named(key.as_bytes()), value) {
+fn shown(key: &[u8], value: &Value) -> String {
+    match (RuleKey::named(key), value) {
         (Some(RuleKey::MaxBytes), Value::Number(bytes)) => units::whole_size(*bytes),
         (Some(RuleKey::DefaultTtr | RuleKey::Retention), Value::Number(seconds)) => {
             units::whole_time(*seconds)
@@ -110,7 +110,9 @@ fn shown(key: &str, value: &Value) -> String {
 }
 
 fn rules(connection: &mut Connection, tube: &str) -> Result<Stats, ClientError> {
-    let reply = connection.ask(format!("tube-config {tube}"))?.into_ok(&format!("tube {tube}"));
+    let reply = connection
+        .ask_for(Follows::Statistics, format!("tube-config {tube}"))?
+        .into_ok(&format!("tube {tube}"));
     let data = reply.map_err(|refusal| {
         explained(refusal).meaning("NOT_FOUND", "no such tube exists, and no rule is set for its name")
     })?;

@@ -2,13 +2,15 @@
 
 use std::cmp::Reverse;
 
+use memchr::memmem;
+
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
-use super::escape::escaped;
 use super::output::{Align, Color, Output, Table, say};
-use super::reply;
+use super::reply::{self, Follows};
 use super::stats::{Kind, Stats};
 use super::units::Seconds;
+use super::untrusted::Untrusted;
 use crate::cli::verbs::{self, SortKey};
 
 /// A column: its title and its key in `stats-tube`.
@@ -35,9 +37,9 @@ const OLDEST: &str = "oldest-ready-age";
 pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let names = names(&mut connection)?;
-    let shown: Vec<String> = names
+    let shown: Vec<Untrusted> = names
         .into_iter()
-        .filter(|name| verb.pattern.as_ref().is_none_or(|text| matches(text, name)))
+        .filter(|name| verb.pattern.as_ref().is_none_or(|text| matches(text, name.bytes())))
         .collect();
     let mut tubes = statistics(&mut connection, &shown)?;
     let has_jobs = |tube: &Stats| COUNTS[..STATES].iter().chain([&HELD]).any(|(_, key)| tube.number(key) > 0);
@@ -61,24 +63,28 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
 }
 
 /// Returns the names of all tubes.
-pub(super) fn names(connection: &mut Connection) -> Result<Vec<String>, ClientError> {
-    let data = connection.ask("list-tubes")?.into_ok("list-tubes")?;
-    reply::items(&data, |name| Some(name.trim_matches('"').to_owned()))
+pub(super) fn names(connection: &mut Connection) -> Result<Vec<Untrusted>, ClientError> {
+    let data = connection.ask_for(Follows::List, "list-tubes")?.into_ok("list-tubes")?;
+    reply::items(&data, |name| Some(reply::unquoted(name).into()))
 }
 
 /// Returns the statistics of tubes. One that has disappeared is left out.
-pub(super) fn statistics(connection: &mut Connection, names: &[String]) -> Result<Vec<Stats>, ClientError> {
+pub(super) fn statistics(
+    connection: &mut Connection,
+    names: &[Untrusted],
+) -> Result<Vec<Stats>, ClientError> {
     let mut tubes = Vec::with_capacity(names.len());
     connection.ask_all(
+        Follows::Statistics,
         names,
-        |name| format!("stats-tube {name}"),
+        |name| [b"stats-tube ", name.bytes()].concat(),
         |name, reply| match reply.word() {
             "OK" => {
-                tubes.push(Stats::parse(Kind::Tube, reply.data().unwrap_or_default())?);
+                tubes.push(Stats::parse(Kind::Tube, &reply.into_ok("")?)?);
                 Ok(())
             }
             "NOT_FOUND" => Ok(()),
-            _ => Err(Refusal::new(format!("tube {}", escaped(name.as_bytes())), reply.line()).into()),
+            _ => Err(Refusal::new(format!("tube {name}"), reply.line()).into()),
         },
     )?;
     Ok(tubes)
@@ -116,7 +122,7 @@ fn table(tubes: &[Stats]) -> Table {
     columns.push(("PAUSED FOR", Align::Right));
     let mut table = Table::new(&columns);
     for tube in tubes {
-        let mut cells = vec![escaped(tube.text("name").as_bytes())];
+        let mut cells = vec![tube.text("name").to_string()];
         cells.extend(counts().map(|(_, key)| tube.number(key).to_string()));
         let time = |key| match tube.number(key) {
             0 => "-".to_owned(),
@@ -139,11 +145,11 @@ fn table(tubes: &[Stats]) -> Table {
 }
 
 /// Whether a name matches a pattern with `*` and `?`, or contains it. The case of ASCII letters does not matter.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &[u8]) -> bool {
     if !pattern.contains(['*', '?']) {
-        return name.to_ascii_lowercase().contains(&pattern.to_ascii_lowercase());
+        return memmem::find(&name.to_ascii_lowercase(), pattern.to_ascii_lowercase().as_bytes()).is_some();
     }
-    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let pattern = pattern.as_bytes();
     let (mut at, mut in_name) = (0, 0);
     // Where to continue if the text behind the last * does not match.
     let mut retry: Option<(usize, usize)> = None;
@@ -189,7 +195,7 @@ mod tests {
             ("mAIL*", "Mail.send", true),
             ("a*a", "a", false),
         ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+            assert_eq!(matches(pattern, name.as_bytes()), expected, "{pattern} {name}");
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn run(verb: &verbs::Wait) -> Result<ExitCode, ClientError> {
     let mut connection = super::connect(common)?;
     connection.require_decimals(*timeout)?;
     let time = timeout.map_or(TIMEOUT_MAX, |time| time.min(TIMEOUT_MAX));
-    connection.set_patience(timeout.map(|_| patience(time)))?;
+    connection.set_patience(timeout.map(|_| patience(time)));
     let reply = connection.ask(format!("wait-job {id} {time}"))?;
     let result = reply.expect("DELETED", &format!("job {id}")).map_err(|refusal| {
         refusal

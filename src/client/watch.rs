@@ -10,6 +10,7 @@ use super::error::ClientError;
 use super::escape::escaped;
 use super::output::{Output, say};
 use super::stats::Stats;
+use super::untrusted::Untrusted;
 use super::{inspect, tubes};
 use crate::cli::verbs;
 
@@ -117,9 +118,9 @@ fn read(connection: &mut Connection, names: &[Option<String>]) -> Result<Vec<Opt
         let totals = ["total-jobs", "cmd-delete", "cmd-bury", "job-timeouts"];
         return Ok(vec![Some(Counts::new(&stats, totals))]);
     }
-    let names: Vec<String> = names.iter().flatten().cloned().collect();
+    let names: Vec<Untrusted> = names.iter().flatten().map(|name| name.as_str().into()).collect();
     let tubes = tubes::statistics(connection, &names)?;
-    let counts = |name: &String| {
+    let counts = |name: &Untrusted| {
         let stats = tubes.iter().find(|stats| stats.text("name") == name);
         let keys = ["total-jobs", "cmd-delete", "job-buries", "job-timeouts"];
         stats.map(|stats| Counts::new(stats, keys))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::settings::Setting;
 use super::{ConfigError, Problem, number};
-use crate::io::socket::Address;
+use crate::io::socket::{Address, SocketAccess};
 
 /// The longest path of a UNIX socket (unix(7)): 108 bytes with the NUL.
 pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -13,11 +13,14 @@ pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
 /// The longest host name (RFC 1035).
 const HOST_BYTES_MAX: usize = 253;
 
-/// Combines `-l` and `-p` into the address to listen on. Returns `None` if neither is set.
+/// Combines `-l` and `-p` into the address to listen on, and who may connect to a UNIX socket. Returns `None` if neither is set.
 ///
 /// # Errors
 /// If one of them is not valid.
-pub fn listen(listen: Option<Setting>, port: Option<Setting>) -> Result<Option<Address>, ConfigError> {
+pub fn listen(
+    listen: Option<Setting>,
+    port: Option<Setting>,
+) -> Result<Option<(Address, SocketAccess)>, ConfigError> {
     if listen.is_none() && port.is_none() {
         return Ok(None);
     }
@@ -29,23 +32,42 @@ pub fn listen(listen: Option<Setting>, port: Option<Setting>) -> Result<Option<A
         Some(given) => number(given, u16::MAX.into())? as u16,
     };
     let Some(listen) = listen else {
-        return Ok(Some(Address::Tcp { host: default_host, port }));
+        return Ok(Some((Address::Tcp { host: default_host, port }, SocketAccess::default())));
     };
     let text = listen.text()?;
-    let result = unix(text).unwrap_or_else(|| host(text).map(|host| Address::Tcp { host, port }));
+    let tcp = || host(text).map(|host| (Address::Tcp { host, port }, SocketAccess::default()));
+    let result = unix(text).unwrap_or_else(tcp);
     result.map(Some).map_err(|problem| listen.error(problem))
 }
 
-/// Checks an address with its port: `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A port without a host is one of the
-/// loopback address, which other machines cannot reach. The port must be at least `port_least`: 0 is one to listen on.
+/// Checks an address to connect to, with its port: `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A port without a host is one of
+/// the loopback address, which other machines cannot reach. The port must be at least `port_least`.
 ///
 /// # Errors
 /// If it is not valid.
 pub fn endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError> {
-    let text = given.text()?;
-    if let Some(result) = unix(text) {
-        return result.map_err(|problem| given.error(problem));
+    match unix(given.text()?) {
+        Some(Ok((_, access))) if access != SocketAccess::default() => {
+            Err(given.error(Problem::SocketOptionOfServer))
+        }
+        Some(result) => result.map(|(address, _)| address).map_err(|problem| given.error(problem)),
+        None => tcp_endpoint(given, port_least),
     }
+}
+
+/// The same for an address to listen on, whose port may be 0. A UNIX socket may have options.
+///
+/// # Errors
+/// If it is not valid.
+pub fn endpoint_to_listen(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
+    match unix(given.text()?) {
+        Some(result) => result.map_err(|problem| given.error(problem)),
+        None => tcp_endpoint(given, 0).map(|address| (address, SocketAccess::default())),
+    }
+}
+
+fn tcp_endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError> {
+    let text = given.text()?;
     let (name, port) = text.rsplit_once(':').unwrap_or(("127.0.0.1", text));
     let name = if name.is_empty() { "127.0.0.1" } else { name };
     // Without brackets, the last colon of an IPv6 address such as ::1 would look like the one before a port.
@@ -66,19 +88,43 @@ pub fn endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError
 }
 
 /// Returns the UNIX socket that is given, or the problem of one that seems to be meant. Returns none for a TCP address.
-fn unix(given: &str) -> Option<Result<Address, Problem>> {
+fn unix(given: &str) -> Option<Result<(Address, SocketAccess), Problem>> {
     if given == "unix" {
         return Some(Err(Problem::UnixPathMissing));
     }
     if given.starts_with(['/', '.']) {
         return Some(Err(Problem::UnixPathAlone { path: given.to_owned() }));
     }
-    let path = given.strip_prefix("unix:")?;
-    Some(match path.len() {
+    Some(socket(given.strip_prefix("unix:")?))
+}
+
+/// Reads `PATH[,mode=MODE][,group=NAME]`. What follows the last comma is an option if it has an equals sign and no slash, so that
+/// the names of directories may have both.
+fn socket(given: &str) -> Result<(Address, SocketAccess), Problem> {
+    let (mut path, mut access) = (given, SocketAccess::default());
+    while let Some((before, option)) = path.rsplit_once(',')
+        && let Some((key, value)) = option.split_once('=')
+        && !option.contains('/')
+    {
+        match key {
+            "mode" if access.mode.is_none() => access.mode = Some(mode(value)?),
+            "group" if access.group.is_none() && !value.is_empty() => access.group = Some(value.to_owned()),
+            _ => return Err(Problem::SocketOption { option: option.to_owned() }),
+        }
+        path = before;
+    }
+    match path.len() {
         0 => Err(Problem::UnixPathMissing),
-        1..=UNIX_PATH_BYTES_MAX => Ok(Address::Unix(PathBuf::from(path))),
+        1..=UNIX_PATH_BYTES_MAX => Ok((Address::Unix(PathBuf::from(path)), access)),
         _ => Err(Problem::UnixPathTooLong),
-    })
+    }
+}
+
+/// Reads permissions in octal digits.
+fn mode(given: &str) -> Result<u32, Problem> {
+    let is_octal = (1..=4).contains(&given.len()) && given.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mode = u32::from_str_radix(given, 8).ok().filter(|&mode| is_octal && mode <= 0o777);
+    mode.ok_or_else(|| Problem::SocketMode { mode: given.to_owned() })
 }
 
 /// Checks the form of a host: an address of IPv4 or IPv6, or a name.
@@ -99,4 +145,69 @@ fn host(given: &str) -> Result<String, Problem> {
     let is_host = address.parse::<Ipv6Addr>().is_ok()
         || is_name && (!has_four_numbers || given.parse::<Ipv4Addr>().is_ok());
     if is_host { Ok(inner.to_owned()) } else { Err(Problem::Host) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unix_sockets_have_a_mode_and_a_group() {
+        let socket = |given: &str| {
+            let given = Setting::on_command_line("-l/--listen", format!("unix:{given}"));
+            listen(Some(given), None).map(|address| address.expect("it is set"))
+        };
+        for (given, path, mode, group) in [
+            ("/a", "/a", None, None),
+            ("/a,mode=0660", "/a", Some(0o660), None),
+            ("/a,group=web", "/a", None, Some("web")),
+            ("/a,mode=660,group=web", "/a", Some(0o660), Some("web")),
+            ("/a,group=12,mode=0", "/a", Some(0), Some("12")),
+            // Other commas belong to the path.
+            ("/a,b", "/a,b", None, None),
+            ("/a,b,mode=0777", "/a,b", Some(0o777), None),
+            ("/a,mode=1/b", "/a,mode=1/b", None, None),
+            ("/a,mode=1/b,group=c", "/a,mode=1/b", None, Some("c")),
+        ] {
+            let access = SocketAccess { mode, group: group.map(str::to_owned) };
+            assert_eq!(
+                socket(given).map_err(|error| error.to_string()),
+                Ok((Address::Unix(path.into()), access)),
+                "{given}"
+            );
+        }
+        for (given, said) in [
+            ("/a,mode=", "mode= must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=0680", "mode=0680 must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=1777", "mode=1777 must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=00660", "mode=00660 must have octal digits from 0 to 0777, such as mode=0660"),
+            ("/a,mode=+66", "mode=+66 must have octal digits from 0 to 0777, such as mode=0660"),
+            (
+                "/a,group=",
+                "group= is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
+            ),
+            (
+                "/a,user=web",
+                "user=web is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
+            ),
+            (
+                "/a,mode=1,mode=2",
+                "mode=1 is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
+            ),
+            (
+                ",mode=0660",
+                "the path of the socket is missing; write unix:PATH, such as unix:/run/beanring/socket",
+            ),
+        ] {
+            let error = socket(given).unwrap_err().to_string();
+            assert!(error.ends_with(&format!(": {said}")), "{given}: {error}");
+        }
+        // A client connects, and sets neither.
+        let setting = Setting::on_command_line("-a/--addr", "unix:/a,mode=0660");
+        let error = endpoint(&setting, 1).unwrap_err().to_string();
+        assert!(
+            error.ends_with("are for the address that a server listens on; leave them out here"),
+            "{error}"
+        );
+    }
 }

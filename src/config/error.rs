@@ -148,6 +148,18 @@ pub enum Problem {
     },
     /// A UNIX socket cannot have this path.
     UnixPathTooLong,
+    /// A UNIX socket has no such option, or it has it twice.
+    SocketOption {
+        /// The option.
+        option: String,
+    },
+    /// Not the mode of a UNIX socket.
+    SocketMode {
+        /// What was given.
+        mode: String,
+    },
+    /// An option of a UNIX socket that is not listened on.
+    SocketOptionOfServer,
     /// It is not an address with a port.
     Endpoint,
     /// It is an address without a port.
@@ -304,6 +316,19 @@ impl fmt::Display for Problem {
                 write!(
                     f,
                     "the path of a UNIX socket has at most {UNIX_PATH_BYTES_MAX} bytes; choose a shorter one"
+                )
+            }
+            Self::SocketOption { option } => write!(
+                f,
+                "{option} is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME"
+            ),
+            Self::SocketMode { mode } => {
+                write!(f, "mode={mode} must have octal digits from 0 to 0777, such as mode=0660")
+            }
+            Self::SocketOptionOfServer => {
+                write!(
+                    f,
+                    "mode= and group= are for the address that a server listens on; leave them out here"
                 )
             }
             Self::Endpoint => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),

@@ -255,6 +255,7 @@ fn monitoring() {
         assert_eq!(http(given), Ok(tcp(host, port)), "{given}");
     }
     assert_eq!(http("unix:/a"), Ok(Some(Address::Unix("/a".into()))));
+    assert_eq!(http("unix:/a,mode=0600"), Ok(Some(Address::Unix("/a".into()))));
     for given in ["host:", "1:+80", "+80", "::1", "a/b:80"] {
         let error = format!("--http \"{given}\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH");
         assert_eq!(http(given), Err(error), "{given}");

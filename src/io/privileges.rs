@@ -78,6 +78,11 @@ impl User {
         }
     }
 
+    /// The ids of the user and of its first group.
+    pub(super) const fn ids(&self) -> (Uid, Gid) {
+        (self.uid, self.gid)
+    }
+
     /// The name.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,5 +1,7 @@
 //! Listeners: bound here, or inherited by socket activation or in-place restart.
 
+mod access;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -15,7 +17,9 @@ use nix::sys::socket::{
     getpeername, getsockname, listen, setsockopt, socket, sockopt,
 };
 
-use super::privileges::current_user;
+pub use self::access::SocketAccess;
+use self::access::{Owner, bind_with_mode};
+use super::privileges::{User, current_user};
 use super::retry_briefly;
 use super::sandbox::directory_of;
 use crate::server::{Peer, PeerKind, Protocol};
@@ -73,6 +77,10 @@ pub enum ListenError {
     NotASocket { address: Address },
     /// Another server listens at the path.
     Answered { address: Address },
+    /// There is no such group.
+    UnknownGroup { address: Address, group: String },
+    /// The system did not let the socket file have its owner and group.
+    Owner { address: Address, errno: Errno },
     /// The system refused to bind the address.
     System { address: Address, errno: Errno },
     /// The system refused to listen on a bound address.
@@ -109,26 +117,31 @@ impl Listener {
     /// # Errors
     /// As those of [`bind`](Self::bind) and [`listen`](Self::listen).
     pub fn open(address: &Address) -> Result<Self, ListenError> {
-        let listener = Self::bind(address)?;
+        let listener = Self::bind(address, &SocketAccess::default(), None)?;
         listener.listen()?;
         Ok(listener)
     }
 
-    /// Binds `address`. Clients cannot connect over TCP before [`listen`](Self::listen); on a UNIX socket they wait. An address
-    /// that is in use is tried again for 350 ms: the kernel frees the sockets that an io_uring refers to some time after the
-    /// process has ended.
+    /// Binds `address`, for a server that will run as `user`. Clients cannot connect over TCP before [`listen`](Self::listen);
+    /// on a UNIX socket they wait. An address that is in use is tried again for 350 ms: the kernel frees the sockets that an
+    /// io_uring refers to some time after the process has ended.
     ///
     /// # Errors
     /// If the host is unknown, or the address is in use or refused.
-    pub fn bind(address: &Address) -> Result<Self, ListenError> {
-        retry_briefly(|| Self::bind_now(address), ListenError::is_in_use)
+    pub fn bind(address: &Address, access: &SocketAccess, user: Option<&User>) -> Result<Self, ListenError> {
+        let bind = || match address {
+            Address::Tcp { host, port } => bind_host(address, host, *port),
+            Address::Unix(path) => bind_path(address, path, access, user),
+        };
+        retry_briefly(bind, ListenError::is_in_use)
     }
 
     /// Checks what can be checked of `address` without binding it.
     ///
     /// # Errors
-    /// If the host is unknown, the path is a file and not a socket, or the directory of the socket file is missing.
-    pub fn check(address: &Address) -> Result<(), ListenError> {
+    /// If the host is unknown, the path is a file and not a socket, the directory of the socket file is missing, or there is no
+    /// such group.
+    pub fn check(address: &Address, access: &SocketAccess) -> Result<(), ListenError> {
         match address {
             Address::Tcp { host, port } => candidates(address, host, *port).map(drop),
             Address::Unix(path) => {
@@ -138,17 +151,10 @@ impl Listener {
                     return Err(ListenError::NotASocket { address: address.clone() });
                 }
                 match fs::metadata(directory_of(path)) {
-                    Ok(_) => Ok(()),
+                    Ok(_) => owner(address, access, None).map(drop),
                     Err(error) => Err(system(to_errno(&error))),
                 }
             }
-        }
-    }
-
-    fn bind_now(address: &Address) -> Result<Self, ListenError> {
-        match address {
-            Address::Tcp { host, port } => bind_host(address, host, *port),
-            Address::Unix(path) => bind_path(address, path),
         }
     }
 
@@ -350,9 +356,25 @@ fn set_connection_options(fd: &OwnedFd) -> nix::Result<()> {
     setsockopt(fd, sockopt::TcpNoDelay, &true)
 }
 
-fn bind_path(address: &Address, path: &Path) -> Result<Listener, ListenError> {
+/// Returns the owner that the socket file gets.
+fn owner(address: &Address, access: &SocketAccess, user: Option<&User>) -> Result<Owner, ListenError> {
+    access.owner(user).map_err(|errno| match (errno, &access.group) {
+        (Errno::ENOENT, Some(group)) => {
+            ListenError::UnknownGroup { address: address.clone(), group: group.clone() }
+        }
+        _ => ListenError::Owner { address: address.clone(), errno },
+    })
+}
+
+fn bind_path(
+    address: &Address,
+    path: &Path,
+    access: &SocketAccess,
+    user: Option<&User>,
+) -> Result<Listener, ListenError> {
     let system = |errno| ListenError::System { address: address.clone(), errno };
     let unix = UnixAddr::new(path).map_err(system)?;
+    let owner = owner(address, access, user)?;
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             return Err(ListenError::NotASocket { address: address.clone() });
@@ -363,8 +385,11 @@ fn bind_path(address: &Address, path: &Path) -> Result<Listener, ListenError> {
         fs::remove_file(path).map_err(|error| system(to_errno(&error)))?;
     }
     let fd = socket(AddressFamily::Unix, SockType::Stream, FLAGS, None).map_err(system)?;
-    bind(fd.as_raw_fd(), &unix).map_err(system)?;
+    bind_with_mode(&fd, &unix, access.mode).map_err(system)?;
     let file = SocketFile::created_at(path).map_err(|error| system(to_errno(&error)))?;
+    // Before a client can connect.
+    let refused = |errno| ListenError::Owner { address: address.clone(), errno };
+    owner.take(path, file.identity).map_err(refused)?;
     // Another server would replace a socket file without a listener.
     listen(&fd, Backlog::MAXALLOWABLE).map_err(system)?;
     Ok(Listener {
@@ -495,6 +520,21 @@ impl fmt::Display for ListenError {
                 write!(
                     f,
                     "cannot listen on {address}: another server listens there; stop it, or choose another path"
+                )
+            }
+            Self::UnknownGroup { address, group } => {
+                write!(
+                    f,
+                    "cannot listen on {address}: there is no group {group}; create it, or correct group="
+                )
+            }
+            Self::Owner { address, errno } => {
+                write!(
+                    f,
+                    "cannot listen on {address}: cannot change the owner or group of the socket: {}; this needs CAP_CHOWN, except \
+                     for a group of user {}",
+                    errno.desc(),
+                    current_user()
                 )
             }
             Self::System { address, errno: Errno::EADDRINUSE } => {

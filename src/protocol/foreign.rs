@@ -17,6 +17,9 @@ pub enum Verdict {
     Native,
     /// A request that must not be served.
     Foreign(Foreign),
+    /// The line has ended as an HTTP request does. It must not be served either, unless it is a command: the last word of
+    /// `move-job 3 HTTP/1.1` is the name of a tube.
+    RequestLine,
 }
 
 /// The first line of a connection so far. It may arrive in any pieces and have any length.
@@ -25,7 +28,8 @@ pub enum Verdict {
 ///             token          space            anything             CR LF
 ///   Method ----------------------> Target ------------------------------> Native
 ///     | known method and a space     | ` HTTP/1.1` and CR LF
-///     '--------> Foreign <-----------'
+///     v                              v
+///   Foreign                      RequestLine
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Opening {
@@ -104,7 +108,7 @@ impl Opening {
                     _ => u8::from(byte == VERSION[0]),
                 };
                 if usize::from(self.matched) == VERSION.len() {
-                    return Some(Verdict::Foreign(Foreign::Http));
+                    return Some(Verdict::RequestLine);
                 }
                 if is_end {
                     return Some(Verdict::Native);
@@ -176,6 +180,10 @@ mod tests {
             "TRACE ",
             "PATCH ",
             "PRI * HTTP/2.0\r\n",
+        ] {
+            check(line.as_bytes(), http);
+        }
+        for line in [
             "PROPFIND /a HTTP/1.1\r\n",
             "delete / HTTP/1.0\r\n",
             "put 0 0 60 1 HTTP/1.1\r\n",
@@ -183,10 +191,12 @@ mod tests {
             "a b HTTP/1. HTTP/1.1\r\n",
             "a b\r HTTP/1.1\r\n",
             "methodoflength15 / HTTP/1.1\r\n",
+            "move-job 3 HTTP/1.1\r\n",
         ] {
-            check(line.as_bytes(), http);
+            check(line.as_bytes(), Some(Verdict::RequestLine));
         }
-        check(format!("search /{} HTTP/1.1\r\n", "x".repeat(100_000)).as_bytes(), http);
+        let long = format!("search /{} HTTP/1.1\r\n", "x".repeat(100_000));
+        check(long.as_bytes(), Some(Verdict::RequestLine));
         check(b"\x16\x03", Some(Verdict::Foreign(Foreign::Tls)));
         check(b"\x16\x03\x01\x02\0", Some(Verdict::Foreign(Foreign::Tls)));
     }

@@ -117,6 +117,19 @@ impl LineReader {
         }
     }
 
+    /// Returns the line that `input` completes, without its CR LF. Returns `None` if it does not complete one, or one that is
+    /// too long. Unlike [`LineReader::next`], this takes nothing off the input.
+    #[cold]
+    pub fn peek(&self, mut input: &[u8]) -> Option<Vec<u8>> {
+        let front = match &self.state {
+            State::Between | State::HandedOut(_) => &[],
+            State::Within(front) => front.as_bytes(),
+            State::Discarding { .. } => return None,
+        };
+        let line = [front, take_line(&mut input, front.ends_with(b"\r")).ok()?].concat();
+        (line.len() <= line_bytes_max(&line)).then(|| without_crlf(&line).to_vec())
+    }
+
     /// Returns whether the input so far has ended with a line.
     pub const fn is_empty(&self) -> bool {
         matches!(self.state, State::Between | State::HandedOut(_))

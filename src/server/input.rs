@@ -80,7 +80,7 @@ impl Core {
                     if core.is_behind() {
                         break;
                     }
-                    if opening.is_some() && core.is_foreign_request(*conn, opening, rest) {
+                    if opening.is_some() && core.is_foreign_request(*conn, opening, reader, rest) {
                         (protocol.state, rest) = (SessionState::Closing, &[]);
                         break;
                     }

@@ -1,6 +1,7 @@
 //! The client: every verb against beanring under each driver, and against beanstalkd.
 
 mod jobs;
+mod liar;
 mod movement;
 mod output;
 mod place;

@@ -14,14 +14,18 @@ fn hidden() -> String {
     let ranges = [
         '\u{7f}'..='\u{9f}',
         '\u{61c}'..='\u{61c}',
-        '\u{200e}'..='\u{200f}',
+        '\u{ad}'..='\u{ad}',
+        '\u{34f}'..='\u{34f}',
+        '\u{200b}'..='\u{200f}',
         '\u{2028}'..='\u{202e}',
-        '\u{2066}'..='\u{2069}',
+        '\u{2060}'..='\u{206f}',
+        '\u{feff}'..='\u{feff}',
+        '\u{e0041}'..='\u{e0041}',
     ];
     ranges.into_iter().flatten().collect()
 }
 
-fn assert_harmless(text: &str) {
+pub fn assert_harmless(text: &str) {
     let hidden = hidden();
     let is_harmless = |character: char| {
         matches!(character, '\n' | '\t') || !character.is_control() && !hidden.contains(character)

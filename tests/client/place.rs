@@ -105,14 +105,7 @@ impl Place {
 
     /// Runs the client on a terminal, and returns what appeared there.
     pub fn on_terminal(&self, arguments: &[&str], variables: &[(&str, &str)]) -> String {
-        let words = [&[program()], arguments].concat();
-        let line: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-        let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--command", &line.join(" "), "/dev/null"]);
-        without_variables(&mut command);
-        command.env("BEANRING_ADDR", &self.address).env("TERM", "xterm").envs(variables.iter().copied());
-        let output = command.stdin(Stdio::null()).output().expect("script is there");
-        String::from_utf8(output.stdout).expect("the terminal gets text").replace("\r\n", "\n")
+        on_terminal(&self.address, arguments, variables)
     }
 
     /// Returns a number that `beanring job`, `tube` or `stats` shows.
@@ -180,6 +173,18 @@ fn without_variables(command: &mut Command) {
     {
         command.env_remove(name);
     }
+}
+
+/// Runs the client on a terminal with the server at this address, and returns what appeared there.
+pub fn on_terminal(address: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let words = [&[program()], arguments].concat();
+    let line: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line.join(" "), "/dev/null"]);
+    without_variables(&mut command);
+    command.env("BEANRING_ADDR", address).env("TERM", "xterm").envs(variables.iter().copied());
+    let output = command.stdin(Stdio::null()).output().expect("script is there");
+    String::from_utf8(output.stdout).expect("the terminal gets text").replace("\r\n", "\n")
 }
 
 /// Runs a command with this input.

@@ -349,7 +349,7 @@ fn what_is_no_beanstalk_server_is_exit_code_3() {
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", foreign("HTTP/1.1 400 Bad Request")),
         (b"-ERR \x1b[2J\r\n", foreign("-ERR \\x1b[2J")),
         (b"OK 1\r\nxxxxxx", foreign("OK 1")),
-        (b"OK 18446744073709551615\r\n", foreign("OK 18446744073709551615")),
+        (b"OK 18446744073709551616\r\n", foreign("OK 18446744073709551616")),
     ] {
         let address = impostor(reply);
         let result = ran(client().args(["stats", "-a", &address]), b"");

@@ -18,6 +18,7 @@ use super::error::ClientError;
 use super::inspect;
 use super::interrupt::Interrupt;
 use super::output::Output;
+use super::reply::Follows;
 use crate::cli::verbs::Put;
 use crate::tags::Tags;
 
@@ -138,7 +139,7 @@ fn collect(
         let Some(place) = token else { return Ok(()) };
         tally.in_flight(place);
         // The other thread may wait until the server reads more.
-        let reply = receiver.reply().inspect_err(|_| socket.close())?;
+        let reply = receiver.reply(Follows::Nothing).inspect_err(|_| socket.close())?;
         tally.add(reply, output).inspect_err(|_| socket.close())?;
     }
 }

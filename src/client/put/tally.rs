@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::error::{ClientError, Refusal};
-use super::super::escape::escaped;
 use super::super::output::{Output, say};
 use super::super::reply::Reply;
+use super::super::untrusted::{Untrusted, integer};
 use super::bodies::Place;
 use crate::cli::verbs::Put;
 
@@ -37,7 +37,7 @@ struct JsonPut<'a> {
 /// The job that had the idempotency key first, after a put that has added none.
 #[derive(Serialize)]
 struct First {
-    state: String,
+    state: Untrusted,
     /// Its new priority, if this put has made it more urgent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pri: Option<u64>,
@@ -46,7 +46,7 @@ struct First {
 #[derive(Serialize)]
 struct JsonRefused<'a> {
     input: &'a str,
-    refused: &'a str,
+    refused: String,
     reason: &'a str,
 }
 
@@ -90,7 +90,7 @@ impl Tally {
             let refusal = || Refusal::new(place.to_string(), reply.line());
             if self.prints_ids && output.is_json() {
                 let Refusal { subject, reply, meaning, .. } = &refusal();
-                output.json(&JsonRefused { input: subject, refused: reply, reason: meaning })?;
+                output.json(&JsonRefused { input: subject, refused: reply.to_string(), reason: meaning })?;
             }
             self.first_refusal.get_or_insert_with(refusal);
             return Ok(());
@@ -167,18 +167,16 @@ impl Tally {
 impl First {
     /// Reads `INSERTED <id> <state> [<pri>]`. A reply without a state is that to a new job.
     fn of(reply: &Reply) -> Option<Self> {
-        let line = String::from_utf8_lossy(reply.line());
-        let mut words = line.split(' ').skip(2);
-        let state = words.next()?.to_ascii_lowercase();
-        Some(Self { state, pri: words.next().and_then(|pri| pri.parse().ok()) })
+        let mut words = reply.line().bytes().split(|&byte| byte == b' ').skip(2);
+        let state = Untrusted::from(words.next()?).to_lowercase();
+        Some(Self { state, pri: words.next().and_then(integer) })
     }
 }
 
 /// Completes the sentence "job 7 ...".
 impl fmt::Display for First {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = escaped(self.state.as_bytes());
-        write!(f, "has this key and is {state}")?;
+        write!(f, "has this key and is {}", self.state)?;
         self.pri.map_or(Ok(()), |pri| write!(f, "; its priority is {pri} now"))
     }
 }

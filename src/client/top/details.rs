@@ -6,6 +6,7 @@ use ratatui_core::text::{Line, Span};
 use super::super::escape::{escaped, escaped_lines};
 use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
+use super::super::untrusted::Untrusted;
 use super::text::wrapped;
 use crate::cli::verbs::JobState;
 use crate::ids::JobId;
@@ -31,23 +32,21 @@ pub(super) struct Peeked {
     id: JobId,
     stats: Option<Stats>,
     /// The beginning of the body.
-    body: Vec<u8>,
+    body: Untrusted,
     bytes: usize,
 }
 
 impl Peeked {
-    pub(super) fn new(id: JobId, stats: Option<Stats>, mut body: Vec<u8>) -> Self {
-        let bytes = body.len();
-        body.truncate(BODY_BYTES_MAX);
-        body.shrink_to_fit();
-        Self { id, stats, body, bytes }
+    pub(super) fn new(id: JobId, stats: Option<Stats>, body: &Untrusted) -> Self {
+        Self { id, stats, body: body.beginning(BODY_BYTES_MAX), bytes: body.bytes().len() }
     }
 
     /// Whether the body can be read as text. The end may cut a character.
     fn is_text(&self) -> bool {
-        match str::from_utf8(&self.body) {
-            Ok(text) => !text.contains('\0'),
-            Err(error) => error.error_len().is_none() && self.body.len() < self.bytes,
+        let body = self.body.bytes();
+        match self.body.check_utf8() {
+            Ok(()) => !body.contains(&0),
+            Err(error) => error.error_len().is_none() && body.len() < self.bytes,
         }
     }
 
@@ -58,7 +57,7 @@ impl Peeked {
             let time = |key| Seconds(stats.number(key));
             parts.push(format!("priority {}", stats.number("pri")));
             parts.push(format!("age {}", time("age")));
-            if stats.text("state") == "delayed" {
+            if *stats.text("state") == "delayed" {
                 parts.push(format!("delayed for {}", time("time-left")));
             }
             parts.push(format!("TTR {}", time("ttr")));
@@ -78,9 +77,9 @@ impl Peeked {
             if stats.get("passed-over") == Some(&Value::Switch(true)) {
                 parts.push("passed over".to_owned());
             }
-            match stats.text("tags") {
-                "" => {}
-                tags => parts.push(format!("tags {}", escaped(tags.as_bytes()))),
+            let tags = stats.text("tags");
+            if !tags.is_empty() {
+                parts.push(format!("tags {tags}"));
             }
         }
         parts.join(", ")
@@ -100,10 +99,11 @@ impl Details {
             lines.push(heading(format!("Next {state} job")));
             lines.extend(wrapped(&job.summary(), width).map(Line::raw));
             let is_hex = is_hex || !job.is_text();
-            let body = if is_hex { hex(&job.body, width) } else { text(&job.body, width) };
+            let body = if is_hex { hex(job.body.bytes(), width) } else { text(job.body.bytes(), width) };
             lines.extend(body.into_iter().map(|line| Line::raw(format!("  {line}"))));
-            if job.body.len() < job.bytes {
-                let rest = Bytes((job.bytes - job.body.len()) as u64);
+            let shown = job.body.bytes().len();
+            if shown < job.bytes {
+                let rest = Bytes((job.bytes - shown) as u64);
                 lines.push(Line::raw(format!("  ... {rest} more; beanring peek {} prints all", job.id)));
             }
             lines.push(Line::default());
@@ -118,8 +118,8 @@ impl Details {
         let rows: Vec<(String, String)> = self
             .stats
             .iter()
-            .filter(|(key, _)| *key != "name")
-            .map(|(key, value)| (escaped(key.as_bytes()), value.with_unit(key)))
+            .filter(|(key, _)| **key != "name")
+            .map(|(key, value)| (key.to_string(), value.with_unit(key.bytes())))
             .collect();
         let longest = |of: fn(&(String, String)) -> &String| {
             rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn bodies_are_text_or_hex() {
-        let is_text = |body: &[u8]| Peeked::new(JobId(1), None, body.to_vec()).is_text();
+        let is_text = |body: &[u8]| Peeked::new(JobId(1), None, &body.into()).is_text();
         assert!(
             is_text(b"")
                 && is_text(b"{\"a\": 1}\n")
@@ -185,7 +185,7 @@ mod tests {
         // A long text may be cut within a character.
         let long = [vec![b'a'; BODY_BYTES_MAX - 1], "\u{fc}".as_bytes().to_vec()].concat();
         assert!(is_text(&long));
-        assert_eq!(Peeked::new(JobId(1), None, long).bytes, BODY_BYTES_MAX + 1);
+        assert_eq!(Peeked::new(JobId(1), None, &long.into()).bytes, BODY_BYTES_MAX + 1);
     }
 
     #[test]

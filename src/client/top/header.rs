@@ -42,7 +42,7 @@ fn identity(state: &State, has_all: bool, theme: Theme) -> Vec<Item> {
         // Only beanring has a driver.
         let driver = stats.get("io-driver");
         let name = if driver.is_some() { "beanring" } else { "beanstalkd" };
-        let version = escaped(stats.text("version").as_bytes());
+        let version = stats.text("version");
         items.push((format!("{name} {version} at {address}"), Theme::bold()));
         if has_all {
             items.extend(driver.map(|driver| (driver.to_string(), Style::new())));

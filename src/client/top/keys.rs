@@ -3,7 +3,7 @@
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::state::{Ask, Hint, Page, Prompt, Scroll, State};
-use super::worker::{Request, is_valid};
+use super::worker::Request;
 use crate::cli::verbs;
 
 /// The proposals of the prompts.
@@ -179,17 +179,15 @@ fn filter(state: &mut State, text: String) {
 /// Returns the selected tube, if commands can name it. From here on the cursor stays with it.
 fn usable(state: &mut State) -> Option<String> {
     state.pin();
-    match state.selected().map(str::to_owned) {
-        Some(tube) if is_valid(&tube) => Some(tube),
-        Some(_) => {
-            state.complain("the protocol does not allow this name in a command");
-            None
-        }
-        None => {
-            state.complain("no tube is selected");
-            None
-        }
+    let Some(tube) = state.selected() else {
+        state.complain("no tube is selected");
+        return None;
+    };
+    let name = tube.tube_name().map(str::to_owned);
+    if name.is_none() {
+        state.complain("the protocol does not allow this name in a command");
     }
+    name
 }
 
 fn ask_pause(state: &mut State) {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::state::{Page, State};
-use super::worker::{Report, Request, is_valid};
+use super::worker::{Report, Request};
 
 /// With more tubes than this, all of them are read less often.
 const TUBES_MANY: usize = 1000;
@@ -168,9 +168,11 @@ impl Schedule {
         let mut rows = Vec::new();
         for place in state.on_screen() {
             let tube = state.tubes.at_mut(place).expect("it is on the screen");
-            if tube.asked < poll && is_valid(&tube.name) {
+            if tube.asked < poll
+                && let Some(name) = tube.name.tube_name()
+            {
                 tube.asked = poll;
-                rows.push(tube.name.clone());
+                rows.push(name.to_owned());
             }
         }
         if let Page::Details(view) = &state.page
@@ -207,9 +209,11 @@ impl Schedule {
             let poll = self.poll;
             for place in 0..state.tubes.shown() {
                 let tube = state.tubes.at_mut(place).expect("it is shown");
-                if tube.asked < poll && is_valid(&tube.name) {
+                if tube.asked < poll
+                    && let Some(name) = tube.name.tube_name()
+                {
                     tube.asked = poll;
-                    self.queue.push_back(tube.name.clone());
+                    self.queue.push_back(name.to_owned());
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::super::escape::escaped;
 use super::super::output::shortened;
 use super::super::stats::Stats;
+use super::super::untrusted::Untrusted;
 use super::columns::Column;
 use super::details::Details;
 use super::tubes::{Rate, Tubes};
@@ -63,7 +64,7 @@ pub(super) struct Server {
 #[derive(Default, Debug)]
 pub(super) struct Cursor {
     /// The tube that the cursor follows. Without one, it is on the first row, whichever tube comes there.
-    tube: Option<String>,
+    tube: Option<Untrusted>,
     pub(super) place: usize,
     /// The first row on the screen.
     pub(super) first: usize,
@@ -212,10 +213,10 @@ impl State {
     }
 
     /// The tube that keys act on.
-    pub(super) fn selected(&self) -> Option<&str> {
+    pub(super) fn selected(&self) -> Option<Untrusted> {
         match &self.page {
-            Page::Details(view) => Some(&view.details.tube),
-            Page::Table | Page::Help(_) => self.tubes.at(self.cursor.place).map(|tube| tube.name.as_str()),
+            Page::Details(view) => Some(view.details.tube.as_str().into()),
+            Page::Table | Page::Help(_) => self.tubes.at(self.cursor.place).map(|tube| tube.name.clone()),
         }
     }
 

@@ -92,7 +92,7 @@ impl Session {
         match request {
             Request::Poll { known } => {
                 let is_known = *known == Some(self.tubes.len() as u64);
-                let names = (!is_known).then(|| self.tubes.keys().cloned().collect());
+                let names = (!is_known).then(|| self.tubes.keys().map(|name| name.as_str().into()).collect());
                 let stats = Box::new(stats(Kind::Server, &self.server));
                 Report::Server { stats, names }
             }
@@ -105,9 +105,9 @@ impl Session {
                 tube: name.clone(),
                 stats: tube(name).unwrap_or_else(|| stats(Kind::Tube, "")),
                 jobs: vec![
-                    (JobState::Ready, Some(Peeked::new(JobId(7), None, all_bytes()))),
+                    (JobState::Ready, Some(Peeked::new(JobId(7), None, &all_bytes().into()))),
                     (JobState::Delayed, None),
-                    (JobState::Buried, Some(Peeked::new(JobId(8), None, b"a\x1b[2Jb\n\tc".to_vec()))),
+                    (JobState::Buried, Some(Peeked::new(JobId(8), None, &"a\x1b[2Jb\n\tc".into()))),
                 ],
             })),
         }
@@ -143,7 +143,7 @@ impl Session {
 }
 
 fn stats(kind: Kind, text: &str) -> Stats {
-    Stats::parse(kind, format!("---\n{text}").as_bytes()).expect("these are statistics")
+    Stats::parse(kind, &format!("---\n{text}").into_bytes().into()).expect("these are statistics")
 }
 
 fn lines(buffer: &Buffer) -> Vec<String> {

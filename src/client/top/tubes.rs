@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::stats::{Stats, Value};
 use super::super::tubes::matches;
+use super::super::untrusted::Untrusted;
 use super::columns::Column;
 
 /// Two readings that are closer give no rate: the clock of the client is not that of the server.
@@ -20,7 +21,7 @@ pub(super) struct Rate {
 #[derive(Clone, Debug)]
 pub(super) struct Tube {
     /// Its name as the server has sent it.
-    pub(super) name: String,
+    pub(super) name: Untrusted,
     /// The last counts; none before the first reply.
     pub(super) counts: Option<Counts>,
     /// The poll that has last asked for the counts.
@@ -101,7 +102,7 @@ impl Tubes {
     }
 
     /// Takes over a list of names. Tubes that are still there keep their counts.
-    pub(super) fn list(&mut self, mut names: Vec<String>) {
+    pub(super) fn list(&mut self, mut names: Vec<Untrusted>) {
         names.sort_unstable();
         names.dedup();
         let mut old = std::mem::take(&mut self.all).into_iter().peekable();
@@ -115,7 +116,7 @@ impl Tubes {
 
     /// Takes over statistics of a tube. Without them the tube has disappeared, and stays until the next list.
     pub(super) fn read(&mut self, now: Instant, name: &str, stats: Option<&Stats>) {
-        let Ok(at) = self.all.binary_search_by(|tube| tube.name.as_str().cmp(name)) else { return };
+        let Ok(at) = self.all.binary_search_by(|tube| tube.name.bytes().cmp(name.as_bytes())) else { return };
         let tube = &mut self.all[at];
         match stats {
             Some(stats) => tube.counts.get_or_insert_default().read(now, stats),
@@ -134,7 +135,7 @@ impl Tubes {
     pub(super) fn arrange(&mut self) {
         let all = &self.all;
         self.shown.clear();
-        self.shown.extend((0..all.len()).filter(|&at| matches(&self.filter, &all[at].name)));
+        self.shown.extend((0..all.len()).filter(|&at| matches(&self.filter, all[at].name.bytes())));
         let sort = self.sort;
         self.shown.sort_by(|&one, &other| sort.compare(&all[one], &all[other]));
         if self.is_reversed {
@@ -192,8 +193,8 @@ impl Tubes {
     }
 
     /// Where a tube is shown.
-    pub(super) fn place_of(&self, name: &str) -> Option<usize> {
-        self.shown.iter().position(|&at| self.all[at].name == name)
+    pub(super) fn place_of(&self, name: &Untrusted) -> Option<usize> {
+        self.shown.iter().position(|&at| self.all[at].name == *name)
     }
 
     /// Whether the server knows the age of jobs. Before there is a tube with counts, it is believed to.
@@ -230,10 +231,10 @@ mod tests {
 
     #[test]
     fn a_list_keeps_what_is_known() {
-        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+        let names = |list: &[&str]| list.iter().map(|name| (*name).into()).collect();
         let ready = |count| {
             let text = format!("---\ncurrent-jobs-ready: {count}\n");
-            Stats::parse(Kind::Tube, text.as_bytes()).expect("these are statistics")
+            Stats::parse(Kind::Tube, &text.as_str().into()).expect("these are statistics")
         };
         let mut tubes = Tubes::new(Column::Ready);
         tubes.list(names(&["b", "a", "d", "b"]));
@@ -243,7 +244,7 @@ mod tests {
         tubes.list(names(&["d", "c", "a"]));
         let shown = |tubes: &Tubes| {
             (0..tubes.shown())
-                .map(|place| tubes.at(place).expect("it is shown").name.clone())
+                .map(|place| tubes.at(place).expect("it is shown").name.to_string())
                 .collect::<String>()
         };
         assert_eq!(shown(&tubes), "dac");
@@ -256,7 +257,7 @@ mod tests {
         tubes.filter_by(String::new());
         tubes.sort_by(Column::Name);
         assert_eq!(
-            (shown(&tubes), tubes.place_of("c"), tubes.is_ascending()),
+            (shown(&tubes), tubes.place_of(&"c".into()), tubes.is_ascending()),
             ("acd".to_owned(), Some(1), true)
         );
     }

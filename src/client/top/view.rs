@@ -5,7 +5,6 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
-use super::super::escape::escaped;
 use super::super::output::shortened;
 use super::columns::{Column, fitting};
 use super::header;
@@ -115,7 +114,7 @@ fn table(state: &mut State, page: Rect, theme: Theme, buffer: &mut Buffer) {
         let counts = tube.counts.as_ref();
         let is_paused = counts.is_some_and(|counts| counts.paused_for > 0);
         let suffix = if is_paused && hides_pause { " (paused)" } else { "" };
-        put_name(buffer, Rect::new(page.x, y, name_width, 1), &escaped(tube.name.as_bytes()), suffix);
+        put_name(buffer, Rect::new(page.x, y, name_width, 1), &tube.name.to_string(), suffix);
         let mut x = page.x + name_width;
         for &column in &columns {
             let style = match column {

@@ -7,14 +7,15 @@ use super::super::connection::Connection;
 use super::super::error::{ClientError, Refusal};
 use super::super::escape::escaped;
 use super::super::inspect;
+use super::super::reply::Follows;
 use super::super::stats::{Kind, Stats};
 use super::super::tubes::names;
 use super::super::units::Seconds;
+use super::super::untrusted::Untrusted;
 use super::Event;
 use super::details::{Details, Peeked};
 use crate::cli::verbs::JobState;
 use crate::io::socket::Address;
-use crate::tube_name::TubeName;
 
 /// The longest time for a reply. A server that needs longer is shown as gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,7 +51,7 @@ impl Request {
 pub(super) enum Report {
     Server {
         stats: Box<Stats>,
-        names: Option<Vec<String>>,
+        names: Option<Vec<Untrusted>>,
     },
     Tubes(Vec<(String, Option<Stats>)>),
     Details(Box<Details>),
@@ -127,21 +128,21 @@ impl Worker {
     fn connection(&mut self) -> Result<&mut Connection, ClientError> {
         if self.connection.is_none() {
             let mut connection = Connection::open(&self.address)?;
-            connection.set_patience(Some(PATIENCE))?;
+            connection.set_patience(Some(PATIENCE));
             self.connection = Some(connection);
         }
         Ok(self.connection.as_mut().expect("it is open"))
     }
 }
 
-/// Returns the statistics of tubes; none for those that are gone. A name that the protocol does not allow is not sent.
+/// Returns the statistics of tubes; none for those that are gone.
 fn tubes(
     connection: &mut Connection,
     names: Vec<String>,
 ) -> Result<Vec<(String, Option<Stats>)>, ClientError> {
-    let (names, wrong): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_valid(name));
-    let mut tubes: Vec<_> = wrong.into_iter().map(|name| (name, None)).collect();
+    let mut tubes = Vec::with_capacity(names.len());
     connection.ask_all(
+        Follows::Statistics,
         &names,
         |name| format!("stats-tube {name}"),
         |name, reply| {
@@ -154,12 +155,12 @@ fn tubes(
 }
 
 fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientError> {
-    let reply = connection.ask(format!("stats-tube {tube}"))?;
+    let reply = connection.ask_for(Follows::Statistics, format!("stats-tube {tube}"))?;
     let stats = Stats::parse(Kind::Tube, &no_tube(reply.into_ok(&subject(&tube)))?)?;
     let mut jobs = Vec::new();
     using(connection, &tube, |connection| {
         for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
-            let reply = connection.ask(format!("peek-{}", state.name()))?;
+            let reply = connection.ask_for(Follows::Job, format!("peek-{}", state.name()))?;
             let (id, body) = match reply.word() {
                 "NOT_FOUND" => {
                     jobs.push((state, None));
@@ -167,9 +168,9 @@ fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientE
                 }
                 _ => reply.into_job(&subject(&tube))?,
             };
-            let stats = connection.ask(format!("stats-job {id}"))?;
+            let stats = connection.ask_for(Follows::Statistics, format!("stats-job {id}"))?;
             let stats = stats.data().map(|data| Stats::parse(Kind::Job, data)).transpose()?;
-            jobs.push((state, Some(Peeked::new(id, stats, body))));
+            jobs.push((state, Some(Peeked::new(id, stats, &body))));
         }
         Ok(())
     })?;
@@ -194,29 +195,4 @@ fn no_tube<T>(result: Result<T, Refusal>) -> Result<T, Refusal> {
 
 fn subject(tube: &str) -> String {
     format!("tube {}", escaped(tube.as_bytes()))
-}
-
-/// Whether the protocol allows a name.
-pub(super) fn is_valid(tube: &str) -> bool {
-    TubeName::new(tube.as_bytes()).is_some()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_the_protocol_are_sent() {
-        for (name, expected) in [
-            ("default", true),
-            ("a/b;c.$_(x)+-1", true),
-            ("", false),
-            ("-a", false),
-            ("a b", false),
-            ("a\rdelete 1", false),
-            ("\x1b[2J", false),
-        ] {
-            assert_eq!(is_valid(name), expected, "{name:?}");
-        }
-    }
 }

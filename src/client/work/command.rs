@@ -1,8 +1,10 @@
 //! The command of one job: a process group of its own, with the body on stdin.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
@@ -46,7 +48,7 @@ impl Running {
             .args(arguments)
             .env(ADDRESS_VARIABLE, address.to_string())
             .env("BEANRING_JOB_ID", id.to_string())
-            .env("BEANRING_TUBE", stats.text("tube"))
+            .env("BEANRING_TUBE", OsStr::from_bytes(stats.text("tube").bytes()))
             .env("BEANRING_JOB_PRI", number("pri"))
             .env("BEANRING_JOB_TTR", number("ttr"))
             .env("BEANRING_JOB_AGE", number("age"))

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::super::error::ClientError;
-use super::super::escape::{self, escaped};
+use super::super::escape;
 use super::super::output::say;
 use super::super::units;
+use super::super::untrusted::Untrusted;
 use crate::time;
 
 /// What became of a job.
@@ -47,7 +48,7 @@ pub(super) struct Report {
 #[derive(Serialize, Debug)]
 pub(super) struct Ended<'a> {
     pub(super) job: u64,
-    pub(super) tube: &'a str,
+    pub(super) tube: &'a Untrusted,
     /// Why the command failed, or why the job is lost.
     pub(super) reason: Option<String>,
     pub(super) fate: Fate,
@@ -88,7 +89,6 @@ impl Report {
             (Fate::Released, None) => "released".to_owned(),
             (Fate::Lost, _) => "the job may run again".to_owned(),
         };
-        let tube = escaped(tube.as_bytes());
         say(format_args!("beanring: job {job} of {tube}: {reason} after {seconds:.1} s; {fate}"));
     }
 

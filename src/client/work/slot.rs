@@ -8,7 +8,9 @@ use nix::sys::signal::Signal;
 
 use super::super::connection::{Connection, REPLY_PATIENCE};
 use super::super::error::ClientError;
+use super::super::reply::Follows;
 use super::super::stats::Stats;
+use super::super::untrusted::Untrusted;
 use super::super::{hold, inspect, reserve, units};
 use super::command::{self, Running};
 use super::control::{Control, Event};
@@ -42,7 +44,7 @@ pub(super) struct Slot<'a> {
 /// A reserved job.
 struct Job {
     id: JobId,
-    body: Vec<u8>,
+    body: Untrusted,
     stats: Stats,
     reserved: Instant,
 }
@@ -64,7 +66,7 @@ pub(super) fn open(address: &Address, verb: &Work) -> Result<Connection, ClientE
         connection.require_decimals([verb.delay, verb.max_delay])?;
     }
     reserve::watch(&mut connection, &verb.tube)?;
-    connection.set_patience(Some(REPLY_PATIENCE + Duration::from_secs(RESERVE_SECONDS.into())))?;
+    connection.set_patience(Some(REPLY_PATIENCE + Duration::from_secs(RESERVE_SECONDS.into())));
     Ok(connection)
 }
 
@@ -131,7 +133,7 @@ impl Slot<'_> {
             return Ok(false);
         }
         let seconds = if self.verb.until_empty { 0 } else { RESERVE_SECONDS };
-        let reply = connection.ask(format!("reserve-with-timeout {seconds}"));
+        let reply = connection.ask_for(Follows::Job, format!("reserve-with-timeout {seconds}"));
         if !self.control.end_reserve(self.place) {
             return Ok(false);
         }
@@ -158,7 +160,8 @@ impl Slot<'_> {
         let Some(mailbox) = self.control.begin_command(self.place) else {
             return self.finish(connection, job, Outcome::Killed);
         };
-        let started = Running::start(self.verb, self.address, (job.id, &job.body), &job.stats, mailbox);
+        let started =
+            Running::start(self.verb, self.address, (job.id, job.body.bytes()), &job.stats, mailbox);
         let running = match started {
             Ok(running) => running,
             Err(error) => {

@@ -86,6 +86,53 @@ fn a_socket_file_is_made_and_removed() {
 }
 
 #[test]
+fn a_socket_file_has_its_mode() {
+    for mode in [0o600, 0o666, 0o711] {
+        let scratch = Scratch::new("mode");
+        let address = Address::Unix(scratch.path());
+        let access = SocketAccess { mode: Some(mode), group: None };
+        let _listener = Listener::bind(&address, &access, None).unwrap();
+        assert_eq!(fs::metadata(scratch.path()).unwrap().mode() & 0o7777, mode);
+    }
+}
+
+#[test]
+fn a_socket_file_of_an_unknown_group_is_not_made() {
+    let scratch = Scratch::new("group");
+    let address = Address::Unix(scratch.path());
+    let access = SocketAccess { mode: None, group: Some("nosuchgroup".to_owned()) };
+    let expected =
+        format!("cannot listen on {address}: there is no group nosuchgroup; create it, or correct group=");
+    assert_eq!(Listener::bind(&address, &access, None).unwrap_err().to_string(), expected);
+    assert_eq!(Listener::check(&address, &access).unwrap_err().to_string(), expected);
+    assert!(!scratch.path().exists());
+}
+
+#[test]
+fn another_file_at_the_path_keeps_its_owner() {
+    let scratch = Scratch::new("other");
+    let address = Address::Unix(scratch.path());
+    let listener = Listener::open(&address).unwrap();
+    let identity = listener.file.as_ref().unwrap().identity;
+    let owner =
+        SocketAccess { mode: None, group: Some(nix::unistd::getegid().to_string()) }.owner(None).unwrap();
+    assert_eq!(owner.take(&scratch.path(), identity), Ok(()));
+    let (aside, target) = (scratch.0.join("aside"), scratch.0.join("target"));
+    fs::rename(scratch.path(), &aside).unwrap();
+    fs::write(&target, "").unwrap();
+    let others: [&dyn Fn(); 3] = [
+        &|| std::os::unix::fs::symlink(&aside, scratch.path()).unwrap(),
+        &|| fs::hard_link(&target, scratch.path()).unwrap(),
+        &|| drop(UnixListener::bind(scratch.path()).unwrap()),
+    ];
+    for make in others {
+        make();
+        assert!(owner.take(&scratch.path(), identity).is_err());
+        fs::remove_file(scratch.path()).unwrap();
+    }
+}
+
+#[test]
 fn a_stale_socket_file_is_replaced() {
     let scratch = Scratch::new("stale");
     // Without listen(2): a child that another thread starts would inherit a listening socket.

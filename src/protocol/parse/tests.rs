@@ -425,3 +425,20 @@ fn a_nul_is_an_error_anywhere() {
     check_bad(&["\0", "stat\0", "stats\0", "x\0y", "use t\0", "delete 1\0", "quit\0", "quit x\0"]);
     check_bad(&["put 0 0 0 5\0", "put 0 0 0 5 x\0y", "put\0", "pause-tube t\0 0"]);
 }
+
+/// A browser may send any method, but its target begins with `/`, and that of other programs with `/`, `*` or `http`.
+#[test]
+fn no_request_line_is_a_command_that_does_something() {
+    let parsed = |line: String| match parse(line.as_bytes()) {
+        Ok(Command::Quit | Command::PutBatch { count: None }) | Err(_) => None,
+        Ok(command) => Some(format!("{command:?}")),
+    };
+    assert!(parsed("move-job 3 HTTP/1.1".to_owned()).is_some());
+    for word in naive::WORDS.map(str::trim_end) {
+        for target in ["/", "/1", "/a?b=1", "*", "http://a/", "https://a:1/b"] {
+            for version in ["HTTP/1.1", "HTTP/1.0", "HTTP/2.0"] {
+                assert_eq!(parsed(format!("{word} {target} {version}")), None, "{word}");
+            }
+        }
+    }
+}

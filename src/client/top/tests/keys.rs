@@ -32,7 +32,7 @@ fn the_cursor_stays_with_its_tube() {
         session.tube(&format!("t{at:02}"), 100 - at, "");
     }
     session.settle();
-    let selected = |session: &Session| session.state.selected().expect("there is a tube").to_owned();
+    let selected = |session: &Session| session.state.selected().expect("there is a tube").to_string();
     for (code, expected) in [
         (KeyCode::Down, "t01"),
         (KeyCode::PageDown, "t09"),

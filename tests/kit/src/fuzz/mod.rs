@@ -1,6 +1,8 @@
 //! What each fuzz target does with an input. A target fails by a panic, under libFuzzer and in `tests/fuzz_corpus.rs`.
 
 pub mod binlog_import;
+#[cfg(feature = "client")]
+pub mod client_replies;
 pub mod conversation;
 pub mod dialogue;
 pub mod driver;
