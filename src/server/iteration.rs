@@ -23,6 +23,7 @@ impl Server {
             self.deliver_notices(now);
         }
         self.core.iteration_steps = 0;
+        self.answer_queued_http(now);
         // A reply to `stats` shows the state between two commands, so no command is served while it waits for its sample.
         while self.core.iteration_steps < RUN_STEPS
             && !self.core.is_behind()
@@ -163,7 +164,8 @@ impl Core {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let is_behind = self.is_behind();
         let can_serve = !self.ready_sessions.is_empty() && !is_behind;
-        if can_serve || self.is_reclaiming || !self.ready_pages.is_empty() {
+        let has_http = !self.ready_pages.is_empty() || !self.ready_requests.is_empty();
+        if can_serve || self.is_reclaiming || has_http {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };
