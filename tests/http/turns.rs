@@ -16,8 +16,8 @@ use super::NOW;
 /// As many as may be open, less some for others.
 const FLOODING: usize = 60;
 
-/// One answer at once for each connection, and those of one turn in the queue.
-const ANSWERS_MAX: usize = 170;
+/// Answers in one iteration: half of them at once, and as many from the queue.
+const ANSWERS_MAX: usize = 70;
 
 /// A driver without a kernel, which sends everything at once.
 pub struct Loop {

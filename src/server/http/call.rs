@@ -34,6 +34,9 @@ use crate::time::Time;
 /// A piece of a job's body that is copied to the output at once.
 const PIECE_BYTES: usize = 16 * 1024;
 
+/// Elementary steps of a call besides those of its commands: its client, its session and its response.
+const CALL_STEPS: u32 = 20;
+
 /// Bytes that are copied in the time of an elementary step.
 const BYTES_COPIED_PER_STEP: usize = 1024;
 
@@ -158,6 +161,7 @@ impl Core {
         };
         let refusals = self.refusal_counts();
         if call.stage == Stage::Queued {
+            self.iteration_steps += CALL_STEPS;
             let client = self.engine.connect(*conn);
             let session = call.session.insert(Box::new(Session::new(*conn, *number, client, None)));
             let was_draining = self.draining;
