@@ -229,7 +229,7 @@ impl Core {
         true
     }
 
-    /// Whether so much more fits below the limit without refusing anything else.
+    /// Whether this much more memory fits below the limit.
     pub(super) fn has_memory_for_http(&self, bytes: usize) -> bool {
         self.config.max_memory_bytes.is_none_or(|max| self.charged_bytes() + bytes as u64 <= max)
     }

@@ -34,7 +34,7 @@ use crate::time::Time;
 /// A piece of a job's body that is copied to the output at once.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// Elementary steps of a call besides those of its commands: its client, its session and its response.
+/// Elementary steps of a call, not counting its commands: its client, its session and its response.
 const CALL_STEPS: u32 = 20;
 
 /// Bytes that are copied in the time of an elementary step.

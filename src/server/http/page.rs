@@ -30,7 +30,7 @@ pub(super) struct Piece<'a> {
     pub out: &'a mut Vec<u8>,
     /// It ends when the output has reached this.
     pub output_bytes_max: usize,
-    /// The elementary steps that it has taken besides those of its bytes.
+    /// The elementary steps that it has taken, not counting its bytes.
     pub steps: usize,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Selection {
     offset: usize,
     limit: usize,
     has_names_reversed: bool,
-    /// The interval begins behind this place.
+    /// The interval begins after this place.
     begin: Option<Place>,
     /// The interval ends with this place.
     end: Option<Place>,
@@ -82,15 +82,15 @@ impl Selection {
 
     /// Shows it the next tube of this pass.
     pub fn offer(&mut self, rank: u64, tube: TubeKey, name: &[u8], tubes: &Tubes) {
-        let is_behind = |place: &Place| self.compare((rank, name), (place.rank, &place.name)).is_gt();
-        if self.begin.as_ref().is_some_and(|begin| !is_behind(begin)) {
+        let is_after = |place: &Place| self.compare((rank, name), (place.rank, &place.name)).is_gt();
+        if self.begin.as_ref().is_some_and(|begin| !is_after(begin)) {
             self.before += 1;
             return;
         }
-        if self.end.as_ref().is_some_and(is_behind) {
+        if self.end.as_ref().is_some_and(is_after) {
             return;
         }
-        let is_late = self.last.as_ref().is_some_and(is_behind);
+        let is_late = self.last.as_ref().is_some_and(is_after);
         self.within += 1;
         let entry = Entry { rank, tube };
         if self.keeps_first {
@@ -161,7 +161,7 @@ impl Selection {
         None
     }
 
-    /// The page, if the interval begins so many tubes before it.
+    /// The page, which begins after the first `skipped` tubes of the interval.
     fn page(&mut self, skipped: usize, tubes: &Tubes) -> Vec<TubeKey> {
         let begin = skipped.min(self.kept.len());
         let end = (skipped + self.limit).min(self.kept.len());

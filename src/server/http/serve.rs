@@ -10,7 +10,7 @@ use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
 
 /// Elementary steps that the answers of all HTTP connections share: those of one connection's turn. The events of an iteration
-/// have so many, and the connections in the queue after them.
+/// have this budget, and the connections in the queue have it again.
 const HTTP_STEPS: u32 = TURN_STEPS;
 
 impl Server {

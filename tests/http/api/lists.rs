@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use beanring::server::{Config, Peer as HttpPeer, PeerKind, Service};
 use beanring_testkit::client;
 use beanring_testkit::in_memory::Cut;
-use beanring_testkit::peer::Peer;
+use beanring_testkit::peer::{Patience, Peer, Received};
 use beanring_testkit::random::{Random, seeds};
 use serde_json::{Value, json};
 
@@ -202,7 +202,7 @@ fn a_list_is_made_between_other_work() {
     }
 }
 
-/// Makes so many tubes with names of this length, with jobs in some of them.
+/// Makes tubes with names of this length and one or several jobs each.
 fn make_tubes(bench: &mut Bench, count: usize, name_bytes: usize, jobs: &mut Random) {
     for first in (0..count).step_by(200) {
         let mut commands = String::new();
@@ -332,4 +332,29 @@ fn lists_are_refused_at_the_memory_limit_but_for_one() {
     bench.server.send(other, &get("tubes?limit=500"));
     bench.server.close(other);
     assert_eq!(bench.ask(&list).status, 200, "the other list has ended with its connection");
+}
+
+#[test]
+fn pages_that_are_not_read_take_little_memory_at_the_limit() {
+    const READERS: usize = 50;
+    let config = Config { max_memory_bytes: Some(8 << 20), ..writable() };
+    let mut bench = Bench::new(config, Cut::Whole);
+    make_tubes(&mut bench, 600, 100, &mut Random::new(1));
+    let readers: Vec<usize> = (0..READERS).map(|_| bench.server.open_http(PeerKind::Loopback)).collect();
+    while bench.command(&client::put(0, 0, &"x".repeat(1000))) != "OUT_OF_MEMORY\r\n" {}
+    let before = bench.server.memory_bytes();
+    for &reader in &readers {
+        bench.server.block(reader, true);
+        bench.server.send(reader, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    let each = (bench.server.memory_bytes() - before) / READERS as u64;
+    assert!(each < 48 * 1024, "{each} bytes each");
+    for reader in readers {
+        bench.server.block(reader, false);
+        let Received::Bytes(mut bytes) = bench.server.receive(reader, Patience::Quiet) else {
+            panic!("there is a page")
+        };
+        let page = Response::take(&mut bytes, true).expect("the page is complete");
+        assert!(String::from_utf8_lossy(&page.body).contains("\nbeanring_tubes_not_shown 0\n"));
+    }
 }
