@@ -22,7 +22,7 @@ use self::access::{Owner, bind_with_mode};
 use super::privileges::{User, current_user};
 use super::retry_briefly;
 use super::sandbox::directory_of;
-use crate::server::{Peer, PeerKind, Protocol};
+use crate::server::{Origin, Peer, PeerKind, Protocol};
 
 /// The first descriptor of socket activation (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST_INHERITED: RawFd = 3;
@@ -264,19 +264,35 @@ pub fn peer_name(connection: RawFd) -> String {
 /// The peer of a connection.
 pub fn peer(connection: RawFd) -> Peer {
     let address = getpeername(connection);
-    Peer { kind: kind(&address), name: name(address) }
+    let ip = address.as_ref().ok().and_then(ip);
+    let kind = match (&address, ip) {
+        (_, Some(ip)) if ip.is_loopback() => PeerKind::Loopback,
+        (Ok(address), None) if address.as_unix_addr().is_some() => PeerKind::Unix,
+        _ => PeerKind::Network,
+    };
+    let mut peer = Peer::new(kind, name(address));
+    if let Some(ip) = ip {
+        let own = getsockname(connection).ok().as_ref().and_then(self::ip);
+        peer.origin = Origin { network: network(ip), is_local: ip.is_loopback() || own == Some(ip) };
+    }
+    peer
 }
 
-fn kind(address: &nix::Result<SockaddrStorage>) -> PeerKind {
-    let Ok(address) = address else { return PeerKind::Network };
-    let ip = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-        (Some(four), _) => IpAddr::V4(four.ip()),
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+        (Some(four), _) => Some(IpAddr::V4(four.ip())),
         // A dual-stack listener has IPv4 peers too.
-        (None, Some(six)) => IpAddr::V6(six.ip()).to_canonical(),
-        (None, None) if address.as_unix_addr().is_some() => return PeerKind::Unix,
-        (None, None) => return PeerKind::Network,
-    };
-    if ip.is_loopback() { PeerKind::Loopback } else { PeerKind::Network }
+        (None, Some(six)) => Some(IpAddr::V6(six.ip()).to_canonical()),
+        (None, None) => None,
+    }
+}
+
+/// The number of an address, or for IPv6 of the network that one machine usually has for itself.
+fn network(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(four) => four.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(six) => six.to_bits() & !u128::from(u64::MAX),
+    }
 }
 
 /// The names of inherited sockets: for HTTP, and for the beanstalk protocol after an in-place restart.

@@ -207,8 +207,9 @@ impl Tube {
         self.first_ready(jobs).filter(|_| self.is_reservable())
     }
 
+    /// Whether a client that watches it may get a job of it.
     #[inline]
-    fn is_reservable(&self) -> bool {
+    pub fn is_reservable(&self) -> bool {
         !self.ready.is_empty() && self.pause.is_none() && !self.is_throttled && !self.shutting
     }
 }
@@ -280,17 +281,6 @@ impl Tubes {
     pub(super) fn find_slot(&self, name: TubeName<'_>) -> Option<TubeSlot> {
         let hash = self.hash(name);
         self.index.find(&self.slab, hash, |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
-    }
-
-    /// All tubes in the order of `list-tubes`. If there are more than `max`, only `max` of them: first those with a ready
-    /// job and without a pause.
-    pub fn busiest(&self, max: usize) -> Vec<TubeKey> {
-        if self.len() <= max {
-            return self.iter().map(|(key, _)| key).collect();
-        }
-        let reservable = self.reservable.iter(&self.slab).map(|slot| self.key(TubeSlot(slot)));
-        let others = self.iter().filter(|(_, tube)| !tube.in_reservable).map(|(key, _)| key);
-        reservable.chain(others).take(max).collect()
     }
 
     /// All tubes, in the order of `list-tubes`.

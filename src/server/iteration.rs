@@ -18,6 +18,7 @@ impl Server {
             self.deliver_notices(now);
         }
         self.core.iteration_steps = 0;
+        self.answer_queued_http(now);
         // A reply to `stats` shows the state between two commands, so no command is served while it waits for its sample.
         while self.core.iteration_steps < RUN_STEPS
             && !self.core.is_behind()
@@ -168,7 +169,8 @@ impl Core {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let is_behind = self.is_behind();
         let can_serve = !self.ready_sessions.is_empty() && !is_behind;
-        if can_serve || self.is_reclaiming || !self.ready_pages.is_empty() || self.has_released() {
+        let has_http = !self.ready_pages.is_empty() || !self.ready_requests.is_empty();
+        if can_serve || self.is_reclaiming || has_http || self.has_released() {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };

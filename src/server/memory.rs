@@ -88,8 +88,10 @@ impl Server {
     /// Counts the current size of sessions, tables and queues.
     pub(super) fn count_tables(&mut self) {
         let Self { core, connections } = self;
-        let queued =
-            core.ready_sessions.capacity() + core.ready_pages.capacity() + core.sample_waiters.capacity();
+        let queued = core.ready_sessions.capacity()
+            + core.ready_pages.capacity()
+            + core.ready_requests.capacity()
+            + core.sample_waiters.capacity();
         core.memory.headroom_bytes = 0;
         core.memory.table_bytes = connections.len() * SESSION_BYTES
             + connections.capacity() * Connections::ENTRY_BYTES
@@ -129,7 +131,8 @@ impl Server {
             inbox_bytes += session.inbox_bytes;
             buffer_bytes += session.output.buffer_bytes();
         }
-        connections.all_http().for_each(HttpConnection::check);
+        let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
+        assert_eq!(http_lists, core.http_lists, "every list over HTTP is counted");
         buffer_bytes += connections.all_http().map(HttpConnection::reply_bytes).sum::<usize>();
         assert_eq!(inbox_bytes, core.memory.inbox_bytes, "every inbox is counted");
         assert_eq!(buffer_bytes, core.buffers.bytes(), "every reply buffer is counted");
@@ -238,6 +241,26 @@ impl Core {
         let max = self.config.max_memory_bytes.unwrap_or(u64::MAX);
         let is_short = self.buffers.bytes() as u64 > max / REPLIES_SHARE;
         self.output_bytes_pause = if is_short { 1 } else { OUTPUT_BYTES_PAUSE };
+    }
+
+    /// Whether there is memory for a list of tubes over HTTP. One at a time is always made: at the limit, an operator needs it to
+    /// see which tube is full.
+    pub(super) fn begin_http_list(&mut self, bytes: usize) -> bool {
+        if self.http_lists > 0 && !self.has_memory_for_http(bytes) {
+            return false;
+        }
+        self.http_lists += 1;
+        if self.config.max_memory_bytes.is_some() {
+            // Until the tables are counted again, at the end of this iteration.
+            self.memory.table_bytes += bytes;
+            self.memory.invalidate_headroom();
+        }
+        true
+    }
+
+    /// Whether this much more memory fits below the limit.
+    pub(super) fn has_memory_for_http(&self, bytes: usize) -> bool {
+        self.config.max_memory_bytes.is_none_or(|max| self.charged_bytes() + bytes as u64 <= max)
     }
 
     /// Memory in use and reserved memory.

@@ -33,7 +33,7 @@ use std::io::IoSlice;
 
 pub use config::{Config, CpuUsage, DriverStats, HostFacts, IoThreadStats, ProcessUsage, ThreadStats};
 pub use event::{ClientAct, Effect, Event};
-pub use http::{Hosts, HttpAccess, Peer, PeerKind, Token};
+pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use observer::{Observation, Observer};
 pub use service::{BodyMemory, Protocol, Service};
 
@@ -74,9 +74,13 @@ struct Core {
     ready_sessions: VecDeque<ConnId>,
     /// HTTP connections with a page to render.
     ready_pages: VecDeque<ConnId>,
+    /// HTTP connections with input that could not be answered when it came.
+    ready_requests: VecDeque<ConnId>,
     /// Steps that the events of this event-loop iteration have taken, or after them the sessions in the queue: see
     /// [`RUN_STEPS`](crate::limits::RUN_STEPS).
     iteration_steps: u32,
+    /// The part of these steps that answers to HTTP requests have taken.
+    http_steps: u32,
     /// Steps of the current command that the engine does not count.
     extra_steps: u32,
     /// A connection is not served while this much of its replies is unsent: see [`OUTPUT_BYTES_PAUSE`].
@@ -98,6 +102,8 @@ struct Core {
     tube_refusals: u64,
     /// Sessions that hold a list that is being rendered.
     lists: usize,
+    /// HTTP connections with a list of tubes in progress.
+    http_lists: usize,
     /// Sessions whose line is longer than usual and has come in pieces.
     long_lines: usize,
     /// Commands served, by kind.
@@ -169,7 +175,7 @@ impl Service for Server {
 
     fn set_peer(&mut self, conn: ConnId, peer: Peer) {
         if conn.is_http() {
-            self.connections.http(conn).peer = peer;
+            self.admit_http(conn, peer);
         }
     }
 
@@ -292,7 +298,9 @@ impl Core {
             effects: VecDeque::new(),
             ready_sessions: VecDeque::new(),
             ready_pages: VecDeque::new(),
+            ready_requests: VecDeque::new(),
             iteration_steps: 0,
+            http_steps: 0,
             extra_steps: 0,
             output_bytes_pause: OUTPUT_BYTES_PAUSE,
             is_reclaiming: false,
@@ -306,6 +314,7 @@ impl Core {
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
             tube_refusals: 0,
             lists: 0,
+            http_lists: 0,
             long_lines: 0,
             commands: [0; CommandKind::COUNT],
             received_bytes: 0,

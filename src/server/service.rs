@@ -30,7 +30,8 @@ pub trait Service {
     /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
     fn accept(&mut self, protocol: Protocol) -> ConnId;
 
-    /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection.
+    /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection. The server may close
+    /// another connection for it.
     fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
 
     /// The number of an open connection in log lines. Connections are counted from 1, so no number is used twice, unlike the

@@ -3,6 +3,8 @@
 mod api;
 mod console;
 mod documented;
+mod slots;
+mod turns;
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +16,9 @@ use std::{fs, thread};
 
 use beanring::ids::ConnId;
 use beanring::io::driver::Driver;
-use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{
+    Config, DriverStats, Effect, Event, Origin, Peer, PeerKind, Protocol, Server, Service,
+};
 use beanring::time::Time;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::config::config;
@@ -198,9 +202,18 @@ fn a_scraper_that_does_not_read_takes_little_memory() {
 
 const CROWD: usize = 64;
 
-/// Sends a request over a new connection at `now`. Returns the connection, and those that were closed for it.
-fn request_at(server: &mut Server, now: Time, request: &str, reads: bool) -> (ConnId, Vec<ConnId>) {
+const LOOPBACK: Origin = Origin { network: 1, is_local: true };
+
+/// Accepts an HTTP connection.
+fn accept_from(server: &mut Server, origin: Origin) -> ConnId {
     let conn = server.accept(Protocol::Http);
+    server.set_peer(conn, Peer { origin, ..Peer::new(PeerKind::Network, "peer") });
+    conn
+}
+
+/// Sends a request over a new connection from this machine at `now`. Returns the connection, and those that were closed for it.
+fn request_at(server: &mut Server, now: Time, request: &str, reads: bool) -> (ConnId, Vec<ConnId>) {
+    let conn = accept_from(server, LOOPBACK);
     if !request.is_empty() {
         server.handle(now, Event::Received { conn, bytes: request.as_bytes() });
     }
@@ -233,38 +246,6 @@ fn run_until_idle(server: &mut Server, now: Time, read: bool) -> Vec<ConnId> {
         }
     }
     closed
-}
-
-fn second(number: u64) -> Time {
-    Time::from_nanos(number * 1_000_000_000)
-}
-
-#[test]
-fn the_connection_that_was_quiet_for_longest_makes_room() {
-    let mut server = Server::new(config(65_535));
-    let health = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
-    let known: Vec<ConnId> =
-        (1..=CROWD as u64).map(|at| request_at(&mut server, second(at), health, true).0).collect();
-    assert_eq!(request_at(&mut server, second(100), "", true).1, [known[0]]);
-    // The newest connection stays, although it has sent no request yet.
-    assert_eq!(request_at(&mut server, second(100), "", true).1, [known[1]]);
-}
-
-#[test]
-fn stalled_readers_make_room_for_new_connections() {
-    for request in ["GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "GET /metrics HTTP/1.0\r\n\r\n"] {
-        let mut server = Server::new(config(65_535));
-        let known: Vec<ConnId> =
-            (1..=CROWD as u64).map(|at| request_at(&mut server, second(at), request, false).0).collect();
-        for before in &known {
-            let (_, closed) = request_at(&mut server, second(100), request, false);
-            assert_eq!(closed, [*before], "{request:?}");
-        }
-        // Two connections that are open before either sends a request both stay.
-        let probes = [server.accept(Protocol::Http), server.accept(Protocol::Http)];
-        let closed = run_until_idle(&mut server, second(101), false);
-        assert!(closed.len() == 2 && probes.iter().all(|probe| !closed.contains(probe)), "{request:?}");
-    }
 }
 
 #[test]

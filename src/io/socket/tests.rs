@@ -215,10 +215,11 @@ fn peers_are_told_apart() {
         let fd = accepted(&listener);
         let peer = peer(fd.as_raw_fd());
         assert_eq!(peer.kind, kind, "{address}");
+        assert!(peer.origin.is_local, "{peer:?}");
         assert!(peer.name.ends_with(&format!(":{}", client.local_addr().unwrap().port())), "{peer:?}");
     }
     let (one, _other) = UnixStream::pair().unwrap();
-    assert_eq!(peer(one.as_raw_fd()), Peer { kind: PeerKind::Unix, name: "unix".to_owned() });
+    assert_eq!(peer(one.as_raw_fd()), Peer::new(PeerKind::Unix, "unix"));
     let scratch = Scratch::new("peers");
     let listener = Listener::open(&Address::Unix(scratch.path())).unwrap();
     let client = socket(AddressFamily::Unix, SockType::Stream, FLAGS, None).unwrap();
@@ -228,7 +229,33 @@ fn peers_are_told_apart() {
     let name = peer(accepted(&listener).as_raw_fd()).name;
     assert!(name.ends_with("/a?2026 INFO forged"), "{name:?}");
     let unconnected = socket(AddressFamily::Inet, SockType::Stream, FLAGS, None).unwrap();
-    assert_eq!(peer(unconnected.as_raw_fd()).kind, PeerKind::Network);
+    let unknown = peer(unconnected.as_raw_fd());
+    assert_eq!((unknown.kind, unknown.origin.is_local), (PeerKind::Network, false));
+}
+
+#[test]
+fn a_peer_with_the_own_address_is_on_this_machine() {
+    use std::net::{TcpStream, UdpSocket};
+
+    // The address by which others reach this machine, if it has one. Nothing is sent.
+    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let own = probe.connect("192.0.2.1:9").and_then(|()| probe.local_addr());
+    let Ok(IpAddr::V4(own)) = own.map(|address| address.ip()) else { return };
+    let listener = Listener::open(&Address::Tcp { host: own.to_string(), port: 0 }).unwrap();
+    let local: SockaddrStorage = getsockname(listener.fd.as_raw_fd()).unwrap();
+    let _client = TcpStream::connect((own, local.as_sockaddr_in().unwrap().port())).unwrap();
+    let peer = peer(accepted(&listener).as_raw_fd());
+    assert!(peer.origin.is_local, "{peer:?}");
+    // It still needs a token.
+    assert_eq!(peer.kind == PeerKind::Loopback, own.is_loopback(), "{peer:?}");
+}
+
+#[test]
+fn a_network_of_ipv6_counts_as_one_peer() {
+    let of = |text: &str| network(text.parse().unwrap());
+    assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+    assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
 }
 
 /// Accepts the connection that a client has made.

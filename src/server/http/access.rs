@@ -15,6 +15,18 @@ pub struct Peer {
     pub kind: PeerKind,
     /// Its address, for log lines.
     pub name: String,
+    /// Whose share of the connections it takes.
+    pub origin: Origin,
+}
+
+/// Whose share of the connections a peer takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// A number of its address: of all 128 bits, or for IPv6 of the 64 that are the same for a whole network. All peers of UNIX
+    /// sockets have the same.
+    pub network: u128,
+    /// From this machine: over a UNIX socket, from loopback, or from the address that it has connected to.
+    pub is_local: bool,
 }
 
 /// From where a peer connects.
@@ -69,9 +81,15 @@ impl fmt::Debug for Token {
 }
 
 impl Peer {
+    /// A peer of this kind without an address of its own.
+    pub fn new(kind: PeerKind, name: impl Into<String>) -> Self {
+        let origin = Origin { network: 0, is_local: kind != PeerKind::Network };
+        Self { kind, name: name.into(), origin }
+    }
+
     /// A peer whose address is not known.
     pub fn unknown() -> Self {
-        Self { kind: PeerKind::Network, name: "unknown".to_owned() }
+        Self::new(PeerKind::Network, "unknown")
     }
 }
 

@@ -9,8 +9,10 @@ use super::page::{Page, PageResponse};
 use super::prometheus::MetricsPage;
 use super::request::{Parsed, Request};
 use super::response::{DATA, ErrorKind, GUARDS, Head, JSON_TYPE, PLAIN_TYPE, Refusal, Rules, write_whole};
+use super::shortage::Shortage;
 use super::target::{PREFIX, is_of_api, no_such_path};
-use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, Work};
+use super::{HttpConnection, HttpState, Work};
+use crate::limits::HTTP_REQUEST_BYTES_MAX;
 use crate::server::Core;
 
 const UNKNOWN_HOST: &str =
@@ -24,34 +26,53 @@ const CHUNKED: &str = "state the length of the body in Content-Length: chunks ar
 const HEAD_TOO_LARGE: &str =
     "the head of the request is too large: send fewer or shorter fields, or a shorter path";
 
+/// Elementary steps of any answer: some 1.5 us, and as much for its send, which often carries no other answer. Then the bytes of
+/// a request that are read and those of a response that are written in the time of a step.
+const ANSWER_STEPS: u32 = 30;
+const BYTES_READ_PER_STEP: usize = 64;
+const BYTES_MADE_PER_STEP: usize = 256;
+
 /// The interim response to a client that waits before it sends a body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl HttpConnection {
-    /// Answers the requests that have arrived, in order, as far as they can be answered at once.
-    pub fn answer(&mut self, core: &Core) {
-        while self.state == HttpState::Open
+    /// Answers the next request, or begins to, if it has arrived. Returns the elementary steps of that.
+    pub fn answer(&mut self, core: &mut Core) -> u32 {
+        let unsent = self.next.len();
+        self.has_news = false;
+        let parsed = Request::parse(&self.input);
+        let mut read = self.input.len().min(HTTP_REQUEST_BYTES_MAX);
+        match parsed {
+            Parsed::Partial => {}
+            Parsed::TooLong => self.reject(ErrorKind::HeadTooLarge, HEAD_TOO_LARGE),
+            Parsed::Bad => self.reject(ErrorKind::BadRequest, NOT_HTTP),
+            Parsed::Chunked => self.reject(ErrorKind::LengthRequired, CHUNKED),
+            Parsed::Request(request, head_bytes) => {
+                read = head_bytes;
+                self.has_news = self.answer_one(request, head_bytes, core);
+            }
+        }
+        let made = self.next.len() - unsent;
+        ANSWER_STEPS + (read / BYTES_READ_PER_STEP + made / BYTES_MADE_PER_STEP) as u32
+    }
+
+    /// Whether a request may have come that can be answered.
+    pub fn can_answer(&self, output_bytes_max: usize) -> bool {
+        self.has_news
+            && self.state == HttpState::Open
             && matches!(self.work, Work::None)
-            && self.next.len() < OUTPUT_BYTES_PAUSE
-        {
-            if !self.discard() {
-                break;
-            }
-            if self.is_last {
+            && !self.is_last
+            && !self.input.is_empty()
+            && self.next.len() < output_bytes_max
+    }
+
+    /// Discards the rest of a refused body, and notes that no further request will be answered.
+    pub fn settle(&mut self) {
+        if self.state == HttpState::Open && matches!(self.work, Work::None) {
+            let has_next = self.discard();
+            let is_over = self.is_last || self.input_ended && (self.input.is_empty() || !self.has_news);
+            if has_next && is_over {
                 self.state = HttpState::Closing;
-                break;
-            }
-            match Request::parse(&self.input) {
-                Parsed::Partial if self.input_ended => self.state = HttpState::Closing,
-                Parsed::Partial => break,
-                Parsed::TooLong => self.reject(ErrorKind::HeadTooLarge, HEAD_TOO_LARGE),
-                Parsed::Bad => self.reject(ErrorKind::BadRequest, NOT_HTTP),
-                Parsed::Chunked => self.reject(ErrorKind::LengthRequired, CHUNKED),
-                Parsed::Request(request, bytes) => {
-                    if !self.answer_one(request, bytes, core) {
-                        break;
-                    }
-                }
             }
         }
         if self.state != HttpState::Open || self.input.is_empty() {
@@ -71,7 +92,7 @@ impl HttpConnection {
     }
 
     /// Answers a request, or begins to. Returns false if more of its body must arrive first.
-    fn answer_one(&mut self, request: Box<Request>, head_bytes: usize, core: &Core) -> bool {
+    fn answer_one(&mut self, request: Box<Request>, head_bytes: usize, core: &mut Core) -> bool {
         let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
         if is_own_host && request.path.starts_with(PREFIX) {
             let plan = match self.plan(&request, head_bytes, core) {
@@ -84,7 +105,7 @@ impl HttpConnection {
                     return true;
                 }
             };
-            self.begin(request, head_bytes, plan);
+            self.begin(request, head_bytes, plan, core);
             return true;
         }
         if is_of_api(&request.path) {
@@ -112,7 +133,7 @@ impl HttpConnection {
             }
             // No scraper sends a body, and a proxy in front may not see where it ends.
             _ if self.skip > 0 => self.close_with("400 Bad Request", None, false),
-            "/metrics" => self.begin_page(&request, Page::Metrics(MetricsPage::new(core))),
+            "/metrics" => self.begin_page(&request, Page::Metrics(MetricsPage::new())),
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
             "/readyz" => plain("200 OK", "", "ready\n"),
@@ -153,12 +174,9 @@ impl HttpConnection {
         Plan::new(target, json, body_bytes).map(Some)
     }
 
-    /// Has the client send the body, unless it will never be complete. Returns false.
+    /// Has the client send the body. Returns false.
     fn await_body(&mut self, request: &Request) -> bool {
         self.interim(request);
-        if self.input_ended {
-            self.state = HttpState::Closing;
-        }
         false
     }
 
@@ -169,9 +187,15 @@ impl HttpConnection {
         }
     }
 
-    fn begin(&mut self, request: Box<Request>, head_bytes: usize, plan: Plan) {
+    fn begin(&mut self, request: Box<Request>, head_bytes: usize, plan: Plan, core: &mut Core) {
         match plan {
             Plan::Page(page) => {
+                if request.method != "HEAD"
+                    && let Some(bytes) = page.memory_bytes_max()
+                    && !core.begin_http_list(bytes)
+                {
+                    return self.refuse(request, head_bytes, &Shortage::Memory.refusal());
+                }
                 self.take_head(&request, head_bytes);
                 self.begin_page(&request, page);
             }

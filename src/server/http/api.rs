@@ -15,7 +15,7 @@ use crate::server::Core;
 use crate::tube_rules::RuleKey;
 
 /// The longest JSON body: many times the arguments of any action.
-const JSON_BYTES_MAX: u64 = 4096;
+pub(super) const JSON_BYTES_MAX: u64 = 4096;
 
 /// What the API does in the place of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -21,7 +21,7 @@ use super::json::{FlushedJson, KickedJson, MovedJson, PutJson};
 use super::request::Request;
 use super::response::{ErrorKind, Head, JSON_TYPE, Refusal, json, write_whole};
 use super::shortage::Shortage;
-use super::{HttpConnection, OUTPUT_BYTES_PAUSE, Work};
+use super::{HttpConnection, Work};
 use crate::ids::JobId;
 use crate::limits::ALLOCATION_BYTES;
 use crate::protocol::framing;
@@ -33,6 +33,12 @@ use crate::time::Time;
 
 /// A piece of a job's body that is copied to the output at once.
 const PIECE_BYTES: usize = 16 * 1024;
+
+/// Elementary steps of a call, not counting its commands: its client, its session and its response.
+const CALL_STEPS: u32 = 20;
+
+/// Bytes that are copied in the time of an elementary step.
+const BYTES_COPIED_PER_STEP: usize = 1024;
 
 const BODY_TYPE: &str = "application/octet-stream";
 
@@ -155,6 +161,7 @@ impl Core {
         };
         let refusals = self.refusal_counts();
         if call.stage == Stage::Queued {
+            self.iteration_steps += CALL_STEPS;
             let client = self.engine.connect(*conn);
             let session = call.session.insert(Box::new(Session::new(*conn, *number, client, None)));
             let was_draining = self.draining;
@@ -350,7 +357,7 @@ impl Core {
             if *left == 0 {
                 return self.end_call(connection);
             }
-            if unsent >= OUTPUT_BYTES_PAUSE {
+            if unsent >= self.http_output_bytes_max() {
                 return;
             }
             let mut slices = Vec::new();
@@ -360,6 +367,7 @@ impl Core {
             next.extend_from_slice(&first[..bytes]);
             self.take_sent(*conn, &mut session.output, bytes);
             *left -= bytes as u64;
+            self.iteration_steps += (bytes / BYTES_COPIED_PER_STEP) as u32;
         }
     }
 

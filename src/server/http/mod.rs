@@ -16,25 +16,36 @@ mod page;
 mod prometheus;
 mod request;
 mod response;
+mod selection;
 mod serve;
 mod shortage;
+mod slots;
 mod target;
 mod tube_json;
 mod tubes;
 
 use bytes::BytesMut;
 
-pub use self::access::{HttpAccess, Peer, PeerKind, Token};
+pub use self::access::{HttpAccess, Origin, Peer, PeerKind, Token};
 use self::call::Call;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
+use self::slots::Activity;
 use super::Core;
 use crate::ids::ConnId;
-use crate::limits::INBOX_BYTES_PAUSE;
+use crate::limits::{HTTP_REQUEST_BYTES_MAX, INBOX_BYTES_PAUSE};
 use crate::time::{Span, Time};
 
 /// No further responses are made, and no page is rendered, while this much is unsent.
 const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
+
+/// The same while memory is short.
+const OUTPUT_BYTES_SHORT: usize = 4 * 1024;
+
+/// A paused connection receives again when it has less input: the longest head with the longest JSON body.
+const INPUT_BYTES_RESUME: usize = HTTP_REQUEST_BYTES_MAX + api::JSON_BYTES_MAX as usize;
+
+const _: () = assert!(INPUT_BYTES_RESUME < INBOX_BYTES_PAUSE);
 
 /// How often, at most, a wrong token is logged. A client may try tokens all day.
 pub(super) const WRONG_TOKEN_INTERVAL: Span = Span::from_secs(60);
@@ -58,6 +69,8 @@ pub(super) struct HttpConnection {
     pub is_queued: bool,
     work: Work,
     input: BytesMut,
+    /// The input may have a request that can be answered, as far as it was looked at.
+    has_news: bool,
     input_ended: bool,
     /// Bytes of a refused body that are discarded.
     skip: u64,
@@ -109,6 +122,7 @@ impl HttpConnection {
             is_queued: false,
             work: Work::None,
             input: BytesMut::new(),
+            has_news: false,
             input_ended: false,
             skip: 0,
             is_last: false,
@@ -122,13 +136,13 @@ impl HttpConnection {
 
     /// Returns the memory of its buffers and of its work, in bytes.
     pub fn memory_bytes(&self) -> usize {
+        let output_bytes = self.sending.capacity() + self.next.capacity();
         let work_bytes = match &self.work {
-            Work::None => 0,
-            Work::Page(response) => response.memory_bytes(),
-            Work::Call(call) => call.memory_bytes(),
+            Work::None => output_bytes,
+            Work::Page(response) => response.memory_bytes(output_bytes),
+            Work::Call(call) => output_bytes + call.memory_bytes(),
         };
-        let peer_bytes = self.peer.name.capacity();
-        self.input.capacity() + self.sending.capacity() + self.next.capacity() + peer_bytes + work_bytes
+        self.input.capacity() + self.peer.name.capacity() + work_bytes
     }
 
     /// Returns the memory of replies that are not in a response yet: the account of reply buffers has it.
@@ -136,13 +150,17 @@ impl HttpConnection {
         if let Work::Call(call) = &self.work { call.reply_bytes() } else { 0 }
     }
 
-    /// Recounts what the memory account takes from counters.
-    ///
-    /// # Panics
-    /// If a count is wrong: a defect of the connection.
-    pub fn check(&self) {
-        if let Work::Page(PageResponse { page: Page::Tubes(list), .. }) = &self.work {
-            list.check();
+    /// Whether it makes a list of tubes.
+    pub fn is_listing(&self) -> bool {
+        matches!(&self.work, Work::Page(PageResponse { page: Page::Tubes(_), .. }))
+    }
+
+    /// What it is doing, for the choice of a connection to close.
+    fn activity(&self) -> Activity {
+        match (self.has_requested, self.is_idle() && self.input.is_empty()) {
+            (true, true) => Activity::Idle,
+            (false, true) => Activity::Pending,
+            (_, false) => Activity::Busy,
         }
     }
 
@@ -151,9 +169,9 @@ impl HttpConnection {
         matches!(self.work, Work::None) && self.unsent_bytes() == 0
     }
 
-    /// Whether there is a page to render, and room for more of it.
-    pub fn can_step(&self) -> bool {
-        matches!(self.work, Work::Page(_)) && self.unsent_bytes() < OUTPUT_BYTES_PAUSE
+    /// Whether there is a page to render, and so little unsent that more of it is.
+    pub fn can_step(&self, output_bytes_max: usize) -> bool {
+        matches!(self.work, Work::Page(_)) && self.unsent_bytes() < output_bytes_max
     }
 
     /// Whether there is a call that can go on.
@@ -177,9 +195,11 @@ impl HttpConnection {
         std::mem::take(&mut self.has_wrong_token)
     }
 
-    /// Whether further input should stay in the kernel.
+    /// Whether further input should stay in the kernel. A paused connection goes on only when much of its input is answered, but
+    /// before it lacks a part of the next request.
     pub fn has_much_input(&self) -> bool {
-        self.input.len() >= INBOX_BYTES_PAUSE
+        let bytes_max = if self.is_paused { INPUT_BYTES_RESUME } else { INBOX_BYTES_PAUSE };
+        self.input.len() >= bytes_max
     }
 
     pub fn unsent_bytes(&self) -> usize {
@@ -189,6 +209,7 @@ impl HttpConnection {
     pub fn received(&mut self, bytes: &[u8]) {
         if self.state == HttpState::Open && !self.input_ended {
             self.input.extend_from_slice(bytes);
+            self.has_news = true;
         }
     }
 
@@ -218,10 +239,18 @@ impl HttpConnection {
     }
 
     /// Renders a bounded piece of the page.
-    pub fn step(&mut self, core: &Core, now: Time) {
+    pub fn step(&mut self, core: &mut Core, now: Time) {
         if let Work::Page(response) = &mut self.work
             && response.step(core, now, &mut self.next)
         {
+            self.end_page(core);
+        }
+    }
+
+    /// Frees the memory of a page.
+    fn end_page(&mut self, core: &mut Core) {
+        core.http_lists -= usize::from(self.is_listing());
+        if let Work::Page(_) = self.work {
             self.work = Work::None;
         }
     }

@@ -6,6 +6,7 @@ use super::request::Version;
 use super::response::JSON_TYPE;
 use super::tubes::TubeList;
 use crate::server::Core;
+use crate::server::queries::STATS_BYTES_PER_STEP;
 use crate::time::Time;
 
 /// The format of metrics (prometheus.io, "Exposition formats", 0.0.4).
@@ -24,6 +25,15 @@ pub(super) struct PageResponse {
     pub version: Version,
 }
 
+/// A piece of a page while it is rendered.
+pub(super) struct Piece<'a> {
+    pub out: &'a mut Vec<u8>,
+    /// It ends when the output has reached this.
+    pub output_bytes_max: usize,
+    /// The elementary steps that it has taken, not counting its bytes.
+    pub steps: usize,
+}
+
 impl Page {
     pub const fn content_type(&self) -> &'static str {
         match self {
@@ -32,13 +42,19 @@ impl Page {
         }
     }
 
+    /// The memory that it needs, with the output that is not sent, if it may be refused for lack of memory.
+    pub fn memory_bytes_max(&self) -> Option<usize> {
+        if let Self::Tubes(list) = self { Some(list.memory_bytes_max()) } else { None }
+    }
+
     /// Renders a bounded piece. Returns true if it was the last.
-    fn step(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
+    fn step(&mut self, core: &mut Core, now: Time, piece: &mut Piece<'_>) -> bool {
         match self {
-            Self::Metrics(page) => page.step(core, now, out),
-            Self::Tubes(list) => list.step(core, now, out),
+            Self::Metrics(page) => page.step(core, now, piece),
+            Self::Tubes(list) => list.step(core, now, piece),
             Self::Server => {
-                serde_json::to_writer(out, &ServerJson::of(core, now)).expect("plain data can be rendered");
+                let json = ServerJson::of(core, now);
+                serde_json::to_writer(&mut *piece.out, &json).expect("plain data can be rendered");
                 true
             }
         }
@@ -46,11 +62,13 @@ impl Page {
 }
 
 impl PageResponse {
-    pub fn memory_bytes(&self) -> usize {
+    /// The memory of the page, and of the output of its connection, which has `output_bytes` now.
+    pub fn memory_bytes(&self, output_bytes: usize) -> usize {
         match &self.page {
-            Page::Metrics(page) => page.memory_bytes(),
-            Page::Tubes(list) => size_of::<TubeList>() + list.memory_bytes(),
-            Page::Server => 0,
+            Page::Metrics(page) => page.memory_bytes() + output_bytes,
+            // It was refused, or had all of this in advance.
+            Page::Tubes(list) => size_of::<TubeList>() + list.memory_bytes_max(),
+            Page::Server => output_bytes,
         }
     }
 
@@ -63,16 +81,19 @@ impl PageResponse {
         }
     }
 
-    /// Appends a bounded piece of the body. Returns true if it was the last.
-    pub fn step(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
+    /// Appends a bounded piece of the body, and counts its steps. Returns true if it was the last.
+    pub fn step(&mut self, core: &mut Core, now: Time, out: &mut Vec<u8>) -> bool {
         let is_chunked = self.version == Version::Http11;
         let begin = out.len();
         if is_chunked {
             out.extend_from_slice(b"00000000\r\n");
         }
         let body = out.len();
-        let is_done = self.page.step(core, now, out);
+        let mut piece = Piece { out, output_bytes_max: core.http_output_bytes_max(), steps: 0 };
+        let is_done = self.page.step(core, now, &mut piece);
+        let steps = piece.steps;
         let bytes = out.len() - body;
+        core.iteration_steps += (steps + bytes / STATS_BYTES_PER_STEP) as u32;
         if is_chunked && bytes > 0 {
             out[begin..begin + 8].copy_from_slice(format!("{bytes:08x}").as_bytes());
             out.extend_from_slice(b"\r\n");

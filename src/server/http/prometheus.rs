@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
-use super::OUTPUT_BYTES_PAUSE;
+use super::page::Piece;
 use crate::histogram::Histogram;
 use crate::ids::TubeKey;
+use crate::limits::METRICS_TUBES_DEFAULT;
 use crate::server::Core;
 use crate::server::metric_catalog::{self, Metric, MetricKind, Value};
 use crate::time::Time;
@@ -15,30 +16,34 @@ const STEP_LINES: usize = 500;
 /// Clients that are looked at in the time of one line.
 const LOOKS_PER_LINE: usize = 16;
 
+/// Slots of tubes that are visited in one event-loop iteration.
+const STEP_SLOTS: usize = 1000;
+
 /// A page that is rendered in pieces. The format wants all values of a metric together, so the page visits all tubes once
-/// per metric.
+/// per metric. Nothing is allocated before the first piece.
 pub(super) struct MetricsPage {
     at: Position,
-    /// The tubes that are shown. A tube that has been removed is left out from then on.
+    /// The tubes that are shown, and while they are chosen those that may be shown. A tube that has been removed is left out
+    /// from then on.
     tubes: Vec<TubeKey>,
-    /// How many tubes `--metrics-tubes` leaves out.
-    tubes_not_shown: usize,
+    others: Vec<TubeKey>,
+    /// The most tubes that are shown.
+    tubes_max: usize,
 }
 
 enum Position {
     Server,
+    Choice { next_slot: u32 },
     Tubes { metric: usize, tube: usize },
 }
 
 impl MetricsPage {
-    pub fn new(core: &Core) -> Self {
-        let all = core.engine.tubes();
-        let tubes = all.busiest(core.config.metrics_tubes as usize);
-        Self { at: Position::Server, tubes_not_shown: all.len() - tubes.len(), tubes }
+    pub const fn new() -> Self {
+        Self { at: Position::Server, tubes: Vec::new(), others: Vec::new(), tubes_max: 0 }
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.tubes.capacity() * size_of::<TubeKey>()
+        (self.tubes.capacity() + self.others.capacity()) * size_of::<TubeKey>()
     }
 
     /// Whether the statistics of the server are still to be rendered.
@@ -47,18 +52,57 @@ impl MetricsPage {
     }
 
     /// Renders a bounded piece. Returns true if it was the last.
-    pub fn step(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
+    pub fn step(&mut self, core: &Core, now: Time, piece: &mut Piece<'_>) -> bool {
         match self.at {
             Position::Server => {
-                self.server(core, now, out);
-                self.at = Position::Tubes { metric: 0, tube: 0 };
-                self.tubes.is_empty()
+                let count = core.engine.tubes().len();
+                self.tubes_max = Self::tubes_max(core).min(count);
+                self.server(core, now, count - self.tubes_max, piece.out);
+                self.at = Position::Choice { next_slot: 0 };
+                self.tubes_max == 0
             }
-            Position::Tubes { metric, tube } => self.step_tubes(metric, tube, core, now, out),
+            Position::Choice { next_slot } => {
+                self.choose(next_slot, core, piece);
+                false
+            }
+            Position::Tubes { metric, tube } => self.step_tubes(metric, tube, core, now, piece),
         }
     }
 
-    fn server(&self, core: &Core, now: Time, out: &mut Vec<u8>) {
+    /// How many tubes may be shown: no more than usual if memory is short.
+    fn tubes_max(core: &Core) -> usize {
+        let wanted = (core.config.metrics_tubes as usize).min(core.engine.tubes().len());
+        let has_memory = core.has_memory_for_http(2 * wanted * size_of::<TubeKey>());
+        if has_memory { wanted } else { wanted.min(METRICS_TUBES_DEFAULT as usize) }
+    }
+
+    /// Visits a bounded number of slots. Tubes with a ready job and without a pause come first.
+    fn choose(&mut self, mut next_slot: u32, core: &Core, piece: &mut Piece<'_>) {
+        let Self { tubes, others, tubes_max, .. } = self;
+        let all = core.engine.tubes();
+        let end = all.slots_end();
+        let last = end.min(next_slot.saturating_add(STEP_SLOTS as u32));
+        // With fewer tubes, the order does not matter.
+        let needs_order = all.len() > *tubes_max;
+        while next_slot < last && tubes.len() < *tubes_max {
+            if let Some((key, tube)) = all.at_slot(next_slot) {
+                if !needs_order || tube.is_reservable() {
+                    tubes.push(key);
+                } else if others.len() < *tubes_max {
+                    others.push(key);
+                }
+            }
+            next_slot += 1;
+        }
+        piece.steps += STEP_SLOTS;
+        self.at = Position::Choice { next_slot };
+        if next_slot == end || tubes.len() == *tubes_max {
+            tubes.extend(std::mem::take(others).into_iter().take(*tubes_max - tubes.len()));
+            self.at = Position::Tubes { metric: 0, tube: 0 };
+        }
+    }
+
+    fn server(&self, core: &Core, now: Time, tubes_not_shown: usize, out: &mut Vec<u8>) {
         let mut page = Page::new(core, out);
         metric_catalog::visit_server(core, now, &mut |entry, value| {
             if let Some(metric) = entry.metric {
@@ -67,7 +111,7 @@ impl MetricsPage {
         });
         let help = "Number of tubes that this page leaves out (--metrics-tubes).";
         let not_shown = Metric::new(MetricKind::Gauge, "tubes_not_shown", help);
-        page.value(&not_shown, Value::Number(self.tubes_not_shown as u64));
+        page.value(&not_shown, Value::Number(tubes_not_shown as u64));
         metric_catalog::visit_histograms(core, &mut |metric, histogram, unit| {
             page.histogram(&metric, histogram, unit);
         });
@@ -79,10 +123,10 @@ impl MetricsPage {
         mut tube: usize,
         core: &Core,
         now: Time,
-        out: &mut Vec<u8>,
+        piece: &mut Piece<'_>,
     ) -> bool {
         let tubes = core.engine.tubes();
-        let mut page = Page::new(core, out);
+        let mut page = Page::new(core, piece.out);
         let mut lines = 0;
         while lines < STEP_LINES {
             let Some(current) = metric_catalog::tube_metric(core, metric) else { return true };
@@ -103,7 +147,7 @@ impl MetricsPage {
                 }
                 lines += current.looks(core, key) / LOOKS_PER_LINE;
             }
-            if page.out.len() >= OUTPUT_BYTES_PAUSE {
+            if page.out.len() >= piece.output_bytes_max {
                 break;
             }
         }

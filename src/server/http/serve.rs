@@ -2,32 +2,45 @@
 
 use tracing::warn;
 
-use super::{HttpConnection, HttpState};
+use super::slots::{self, Candidate};
+use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer};
 use crate::ids::ConnId;
+use crate::limits::{RUN_STEPS, TURN_STEPS};
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
 
-/// HTTP connections at a time: more than scrapers and probes need, and little memory.
-const CONNECTIONS_MAX: usize = 64;
+/// Elementary steps that the answers of all HTTP connections share: those of one connection's turn. The events of an iteration
+/// have this budget, and the connections in the queue have it again.
+const HTTP_STEPS: u32 = TURN_STEPS;
 
 impl Server {
-    /// Takes in an accepted connection. At the maximum another one is closed: the one that has been quiet for longest
-    /// among the idle connections, or else among all.
+    /// Takes in an accepted connection.
     pub(in crate::server) fn open_http(&mut self) -> ConnId {
-        let Self { core, connections } = self;
-        // A connection without a request yet is about to send one.
-        let is_idle = |one: &HttpConnection| one.is_idle() && one.has_requested;
-        let open = || connections.all_http().filter(|one| one.state < HttpState::Closed);
-        // `connect` gets no time. The latest activity of another connection is a lower bound for now.
-        let active = open().map(|one| one.active).max().unwrap_or(Time::ZERO);
-        if open().count() >= CONNECTIONS_MAX {
-            let quiet = open().min_by_key(|one| (!is_idle(one), one.active)).expect("there are many");
-            let conn = quiet.conn;
-            core.close_http(connections.http(conn), active);
-        }
+        let Self { connections, .. } = self;
+        // `accept` gets no time. The latest activity of another connection is a lower bound for now.
+        let active = connections.all_http().map(|one| one.active).max().unwrap_or(Time::ZERO);
         let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, active));
         self.count_tables();
         conn
+    }
+
+    /// Notes the peer of a new connection. If there are too many connections, another one is closed.
+    pub(in crate::server) fn admit_http(&mut self, conn: ConnId, peer: Peer) {
+        let Self { core, connections } = self;
+        connections.http(conn).peer = peer;
+        let open = connections.all_http().filter(|one| one.state < HttpState::Closed);
+        let all: Vec<Candidate> = open
+            .map(|one| Candidate {
+                conn: one.conn,
+                origin: one.peer.origin,
+                activity: one.activity(),
+                active: one.active,
+            })
+            .collect();
+        if let Some(surplus) = slots::surplus(&all, conn) {
+            let now = connections.http(conn).active;
+            core.close_http(connections.http(surplus), now);
+        }
     }
 
     pub(in crate::server) fn handle_http(&mut self, conn: ConnId, event: &Event<'_>, now: Time) {
@@ -37,6 +50,7 @@ impl Server {
             Event::Received { bytes, .. } => {
                 connection.active = now;
                 connection.received(bytes);
+                core.answer_at_once(connection, now);
             }
             Event::InputEnded { .. } => connection.input_ended(),
             Event::Sent { bytes, .. } => {
@@ -61,6 +75,21 @@ impl Server {
             }
         }
         core.after_http(connection, now);
+    }
+
+    /// Answers one request of each connection in the queue, in turns, until they have used their steps. It needs no command and
+    /// no statistics, so it goes on while these wait for the disk or the driver.
+    pub(in crate::server) fn answer_queued_http(&mut self, now: Time) {
+        let Self { core, connections } = self;
+        core.http_steps = 0;
+        while core.http_steps < HTTP_STEPS {
+            let Some(conn) = core.ready_requests.pop_front() else { break };
+            let Some(connection) = connections.find_http(conn) else { continue };
+            connection.is_queued = false;
+            core.answer_next(connection, now);
+            core.after_http(connection, now);
+        }
+        core.http_steps = 0;
     }
 
     /// Runs the call of a connection from the queue of sessions.
@@ -98,29 +127,51 @@ impl Server {
 }
 
 impl Core {
-    /// Answers what can be answered, and brings the driver and the queues in line with it.
-    pub(in crate::server) fn after_http(&mut self, connection: &mut HttpConnection, now: Time) {
-        if connection.state == HttpState::Closed {
+    /// Answers the request that has just come, unless others wait for their turn or the steps of this iteration are used up.
+    fn answer_at_once(&mut self, connection: &mut HttpConnection, now: Time) {
+        let has_turn = self.ready_requests.is_empty() && !connection.is_queued;
+        if has_turn && self.http_steps < HTTP_STEPS && self.iteration_steps < RUN_STEPS {
+            connection.settle();
+            self.answer_next(connection, now);
+        }
+    }
+
+    /// Answers one request of a connection, if one has come.
+    fn answer_next(&mut self, connection: &mut HttpConnection, now: Time) {
+        if !connection.can_answer(self.http_output_bytes_max()) {
             return;
         }
-        self.send_body(connection);
-        connection.answer(self);
+        let steps = connection.answer(self);
+        self.http_steps += steps;
+        self.iteration_steps += steps;
         if connection.take_wrong_token()
             && let Some(left_out) = self.wrong_tokens.admit(now)
         {
             let (conn, peer) = (connection.number, &connection.peer.name);
             warn!(conn, "an HTTP request from {peer} had a wrong token and was refused{left_out}");
         }
+    }
+
+    /// Brings the driver and the queues in line with what has become of a connection.
+    pub(in crate::server) fn after_http(&mut self, connection: &mut HttpConnection, now: Time) {
+        if connection.state == HttpState::Closed {
+            return;
+        }
+        self.send_body(connection);
+        connection.settle();
         if connection.is_cut_off() {
             return self.close_http(connection, now);
         }
         let conn = connection.conn;
         if !connection.is_queued {
             connection.is_queued = true;
-            if connection.can_step() {
+            let output_bytes_max = self.http_output_bytes_max();
+            if connection.can_step(output_bytes_max) {
                 self.ready_pages.push_back(conn);
             } else if connection.can_run() {
                 self.ready_sessions.push_back(conn);
+            } else if connection.can_answer(output_bytes_max) {
+                self.ready_requests.push_back(conn);
             } else {
                 connection.is_queued = false;
             }
@@ -139,9 +190,15 @@ impl Core {
         }
     }
 
+    /// The output that is made for a connection before some of it is sent.
+    pub(super) fn http_output_bytes_max(&self) -> usize {
+        if self.has_memory_for_http(OUTPUT_BYTES_PAUSE) { OUTPUT_BYTES_PAUSE } else { OUTPUT_BYTES_SHORT }
+    }
+
     fn close_http(&mut self, connection: &mut HttpConnection, now: Time) {
         if connection.state != HttpState::Closed {
             connection.state = HttpState::Closed;
+            connection.end_page(self);
             self.abandon_call(connection, now);
             self.effects.push_back(Effect::Close(connection.conn));
         }

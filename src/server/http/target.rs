@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::response::{ErrorKind, Refusal};
+use super::selection::LIMIT_MAX;
 use super::tubes::{Order, Query, SortKey};
 use crate::ids::JobId;
 use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT, TUBE_NAME_BYTES_MAX};
@@ -16,8 +17,7 @@ const ROOT: &str = "/api";
 /// Every path of this version of the API begins with it.
 pub(super) const PREFIX: &str = "/api/v1/";
 
-/// Tubes or jobs in one response, at most, and if the request does not say.
-const LIMIT_MAX: u32 = 500;
+/// Tubes or jobs in one response, if the request does not say.
 const LIMIT_DEFAULT: u32 = 100;
 
 /// A tube name of a path.

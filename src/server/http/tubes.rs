@@ -1,17 +1,15 @@
-//! The list of tubes: filtered, sorted, and one page of it. Both the walk over all tubes and the page are cut into bounded
-//! steps.
+//! The list of tubes: filtered, sorted, and one page of it. Both the walks over all tubes and the page are cut into bounded
+//! steps. Nothing is allocated before the first of them.
 //!
-//! The walk keeps the first `offset + limit` tubes of the order in a heap whose greatest element is the last of them. In the
-//! end the page is what comes off the heap first. A tube that comes or goes during the walk may be shown or not.
-
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+//! A [`Selection`] finds the page. A tube that comes or goes during the walk may be shown or not.
 
 use memchr::memmem::Finder;
 
+use super::OUTPUT_BYTES_PAUSE;
+use super::page::Piece;
+use super::selection::{KEPT_BYTES, Selection};
 use super::tube_json::TubeJson;
 use crate::ids::TubeKey;
-use crate::limits::ALLOCATION_BYTES;
 use crate::queue::Tube;
 use crate::server::Core;
 use crate::time::Time;
@@ -24,6 +22,12 @@ const LOOKS_PER_SLOT: usize = 16;
 
 /// Tubes that one step renders: some 100 us.
 const STEP_TUBES: usize = 100;
+
+/// Steps of the end of a walk, which sorts what it has kept.
+const STEPS_OF_PASS_END: usize = 2 * STEP_SLOTS;
+
+/// The most bytes of a tube in the response.
+const TUBE_JSON_BYTES_MAX: usize = 700;
 
 /// Which tubes a request wants, in which order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,17 +68,8 @@ pub(super) struct TubeList {
 }
 
 enum Stage {
-    Walk { next_slot: u32, matched: usize, first: BinaryHeap<Place>, name_bytes: usize },
+    Walk { next_slot: u32, matched: usize, selection: Option<Box<Selection>> },
     Render { tubes: Vec<TubeKey>, at: usize, is_first: bool },
-}
-
-/// The place of a tube in the order.
-#[derive(PartialEq, Eq)]
-struct Place {
-    rank: u64,
-    name: Box<[u8]>,
-    has_names_reversed: bool,
-    tube: TubeKey,
 }
 
 impl SortKey {
@@ -111,67 +106,45 @@ impl SortKey {
     }
 }
 
-impl Ord for Place {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let names = self.name.cmp(&other.name);
-        let names = if self.has_names_reversed { names.reverse() } else { names };
-        self.rank.cmp(&other.rank).then(names)
-    }
-}
-
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 impl TubeList {
     pub fn new(query: Query) -> Self {
         let filter = query.filter.to_ascii_lowercase();
         let finder = Finder::new(filter.as_bytes()).into_owned();
-        let first = BinaryHeap::new();
-        Self { query, finder, stage: Stage::Walk { next_slot: 0, matched: 0, first, name_bytes: 0 } }
+        Self { query, finder, stage: Stage::Walk { next_slot: 0, matched: 0, selection: None } }
     }
 
-    pub fn memory_bytes(&self) -> usize {
-        let stage_bytes = match &self.stage {
-            Stage::Walk { first, name_bytes, .. } => first.capacity() * size_of::<Place>() + name_bytes,
-            Stage::Render { tubes, .. } => tubes.capacity() * size_of::<TubeKey>(),
-        };
-        stage_bytes + 2 * self.query.filter.len()
-    }
-
-    /// Recounts the memory of the names.
-    ///
-    /// # Panics
-    /// If the count is wrong: a defect of the list.
-    pub fn check(&self) {
-        if let Stage::Walk { first, name_bytes, .. } = &self.stage {
-            let counted: usize = first.iter().map(|place| memory_of_name(&place.name)).sum();
-            assert_eq!(counted, *name_bytes, "every name is counted");
-        }
+    /// The most memory that it takes, with the output that is not sent.
+    pub fn memory_bytes_max(&self) -> usize {
+        let json_bytes = (self.query.limit as usize * TUBE_JSON_BYTES_MAX).next_power_of_two();
+        KEPT_BYTES + 2 * self.query.filter.len() + json_bytes.min(4 * OUTPUT_BYTES_PAUSE)
     }
 
     /// Does a bounded piece of the work. Returns true if it was the last.
-    pub fn step(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
+    pub fn step(&mut self, core: &Core, now: Time, piece: &mut Piece<'_>) -> bool {
         match self.stage {
             Stage::Walk { .. } => {
-                if self.walk(core, now) {
-                    self.begin_rendering(core, out);
+                if let Some((matched, tubes)) = self.walk(core, now, piece) {
+                    let (total, offset) = (core.engine.tubes().len(), self.query.offset);
+                    let head =
+                        format!("{{\"total\":{total},\"matched\":{matched},\"offset\":{offset},\"tubes\":[");
+                    piece.out.extend_from_slice(head.as_bytes());
+                    self.stage = Stage::Render { tubes, at: 0, is_first: true };
                 }
                 false
             }
-            Stage::Render { .. } => self.render(core, now, out),
+            Stage::Render { .. } => self.render(core, now, piece),
         }
     }
 
-    /// Visits a bounded number of tubes. Returns true after the last.
-    fn walk(&mut self, core: &Core, now: Time) -> bool {
-        let Self { query, finder, stage: Stage::Walk { next_slot, matched, first, name_bytes } } = self
-        else {
+    /// Visits a bounded number of tubes. Returns the number of those that match and the page, after the last pass.
+    fn walk(&mut self, core: &Core, now: Time, piece: &mut Piece<'_>) -> Option<(usize, Vec<TubeKey>)> {
+        let Self { query, finder, stage: Stage::Walk { next_slot, matched, selection } } = self else {
             unreachable!("the list is still being walked")
         };
-        let wanted = query.offset as usize + query.limit as usize;
+        let is_descending = query.order == Order::Descending;
+        let has_names_reversed = is_descending && query.sort == SortKey::Name;
+        let selection = selection
+            .get_or_insert_with(|| Box::new(Selection::new(query.offset, query.limit, has_names_reversed)));
         let tubes = core.engine.tubes();
         let end = tubes.slots_end();
         let mut steps = 0;
@@ -185,48 +158,27 @@ impl TubeList {
                 steps += core.engine.tube_waiting_cost(key) / LOOKS_PER_SLOT;
             }
             let number = query.sort.rank(core, key, now);
-            let is_descending = query.order == Order::Descending;
             let rank = if is_descending && query.sort != SortKey::Name { !number } else { number };
-            let has_names_reversed = is_descending && query.sort == SortKey::Name;
-            let name = tube.name().as_bytes();
-            if first.len() == wanted {
-                let last = first.peek().expect("a list shows at least one tube");
-                let names = name.cmp(&last.name);
-                let names = if has_names_reversed { names.reverse() } else { names };
-                if rank.cmp(&last.rank).then(names).is_ge() {
-                    continue;
-                }
-                *name_bytes -= memory_of_name(&last.name);
-                first.pop();
-            }
-            *name_bytes += memory_of_name(name);
-            first.push(Place { rank, name: name.into(), has_names_reversed, tube: key });
+            selection.offer(rank, key, tube.name().as_bytes(), tubes);
         }
-        *next_slot >= end
-    }
-
-    fn begin_rendering(&mut self, core: &Core, out: &mut Vec<u8>) {
-        let Stage::Walk { matched, first, .. } = &mut self.stage else {
-            unreachable!("the walk has just ended")
-        };
-        let offset = self.query.offset as usize;
-        let count = first.len().saturating_sub(offset);
-        let last_first = (0..count).filter_map(|_| first.pop());
-        let mut tubes: Vec<TubeKey> = last_first.map(|place| place.tube).collect();
-        tubes.reverse();
-        let total = core.engine.tubes().len();
-        let head = format!("{{\"total\":{total},\"matched\":{matched},\"offset\":{offset},\"tubes\":[");
-        out.extend_from_slice(head.as_bytes());
-        self.stage = Stage::Render { tubes, at: 0, is_first: true };
+        piece.steps += steps;
+        if *next_slot < end {
+            return None;
+        }
+        piece.steps += STEPS_OF_PASS_END;
+        let page = selection.end_pass(tubes);
+        let found = page.map(|page| (*matched, page));
+        (*next_slot, *matched) = (0, 0);
+        found
     }
 
     /// Renders a bounded number of tubes. Returns true after the last.
-    fn render(&mut self, core: &Core, now: Time, out: &mut Vec<u8>) -> bool {
+    fn render(&mut self, core: &Core, now: Time, piece: &mut Piece<'_>) -> bool {
         let Stage::Render { tubes, at, is_first } = &mut self.stage else {
             unreachable!("the list is being rendered")
         };
         let mut steps = 0;
-        while steps < STEP_TUBES && *at < tubes.len() {
+        while steps < STEP_TUBES && *at < tubes.len() && piece.out.len() < piece.output_bytes_max {
             let key = tubes[*at];
             (steps, *at) = (steps + 1, *at + 1);
             if core.engine.tubes().get_if_there(key).is_none() {
@@ -234,14 +186,15 @@ impl TubeList {
             }
             steps += core.engine.tube_waiting_cost(key) / (LOOKS_PER_SLOT * STEP_SLOTS / STEP_TUBES);
             if !std::mem::take(is_first) {
-                out.push(b',');
+                piece.out.push(b',');
             }
-            serde_json::to_writer(&mut *out, &TubeJson::of(core, key, now))
+            serde_json::to_writer(&mut *piece.out, &TubeJson::of(core, key, now))
                 .expect("plain data can be rendered");
         }
+        piece.steps += steps * (STEP_SLOTS / STEP_TUBES);
         let is_done = *at == tubes.len();
         if is_done {
-            out.extend_from_slice(b"]}");
+            piece.out.extend_from_slice(b"]}");
         }
         is_done
     }
@@ -250,9 +203,4 @@ impl TubeList {
 /// Whether a name contains the filter.
 fn is_match(finder: &Finder<'_>, tube: &Tube) -> bool {
     finder.needle().is_empty() || finder.find(&tube.name().as_bytes().to_ascii_lowercase()).is_some()
-}
-
-/// The memory of a copied name.
-const fn memory_of_name(name: &[u8]) -> usize {
-    name.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
 }

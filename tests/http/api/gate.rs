@@ -32,7 +32,7 @@ impl Stage {
         let wal = recover(&disk, wal_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
         let mut server = Server::with_wal(writable(), engine, Some(wal));
         let http = server.accept(Protocol::Http);
-        server.set_peer(http, Peer { kind: PeerKind::Unix, name: "unix".to_owned() });
+        server.set_peer(http, Peer::new(PeerKind::Unix, "unix"));
         let random = Random::new(1);
         let mut stage = Self { server, disk, now, http, received: Vec::new(), random, has_failed: false };
         stage.write();
@@ -180,14 +180,14 @@ fn another_connection_sees_a_change_only_when_it_is_committed() {
     let mut stage = Stage::new(Durability::Always);
     assert!(stage.ask(&put("tubes/a/jobs", b"x")).is_none());
     stage.http = stage.server.accept(Protocol::Http);
-    stage.server.set_peer(stage.http, Peer { kind: PeerKind::Unix, name: "unix".to_owned() });
+    stage.server.set_peer(stage.http, Peer::new(PeerKind::Unix, "unix"));
     for request in [get("jobs/1"), get("jobs/1/body"), get("tubes/a/next/ready")] {
         assert!(stage.ask(&request).is_none());
     }
     // Statistics name no job.
     let other = stage.http;
     stage.http = stage.server.accept(Protocol::Http);
-    stage.server.set_peer(stage.http, Peer { kind: PeerKind::Unix, name: "unix".to_owned() });
+    stage.server.set_peer(stage.http, Peer::new(PeerKind::Unix, "unix"));
     assert_eq!(stage.ask(&get("server")).expect("it does not wait").json()["jobs"]["ready"], 1);
     assert_eq!(stage.ask(&get("tubes")).expect("it does not wait").json()["matched"], 2);
     stage.server.handle(stage.now, Event::HungUp { conn: other });
@@ -233,7 +233,7 @@ fn a_console_shows_why_a_full_disk_stalls_everything_else() {
     assert!(stage.disk.refused_writes > 1 && stage.take().is_none());
     let waiting = stage.http;
     stage.http = stage.server.accept(Protocol::Http);
-    stage.server.set_peer(stage.http, Peer { kind: PeerKind::Unix, name: "unix".to_owned() });
+    stage.server.set_peer(stage.http, Peer::new(PeerKind::Unix, "unix"));
     let server = stage.ask(&get("server")).expect("it does not wait").json();
     assert_eq!(
         (&server["job_log"]["stalled"], &server["warnings"][0]["kind"]),
@@ -253,4 +253,24 @@ fn a_console_shows_why_a_full_disk_stalls_everything_else() {
         std::iter::from_fn(|| stage.take()).map(|response| response.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 404]);
+}
+
+#[test]
+fn probes_are_answered_while_commands_wait_for_the_disk() {
+    let mut stage = Stage::new(Durability::Never);
+    let client = stage.server.accept(Protocol::Beanstalk);
+    assert!(stage.ask(&put("tubes/a/jobs", b"x")).is_none());
+    // A server that stops serves no commands, and ends when the disk has written everything.
+    stage.server.handle(stage.now, Event::Stop);
+    stage.server.handle(stage.now, Event::Received { conn: client, bytes: b"list-tube-used\r\n" });
+    stage.http = stage.server.accept(Protocol::Http);
+    stage.run();
+    assert!(stage.received.is_empty(), "the command waits");
+    // The second one waits for its turn, but not for the disk.
+    let probes = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3);
+    stage.server.handle(stage.now, Event::Received { conn: stage.http, bytes: probes.as_bytes() });
+    stage.run();
+    for number in 0..3 {
+        assert_eq!(stage.take().map(|response| response.status), Some(200), "probe {number}");
+    }
 }

@@ -1,14 +1,15 @@
 //! The list of tubes, beside a simple one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use beanring::server::{Config, Peer as HttpPeer, PeerKind, Service};
 use beanring_testkit::client;
 use beanring_testkit::in_memory::Cut;
-use beanring_testkit::peer::Peer;
+use beanring_testkit::peer::{Patience, Peer, Received};
 use beanring_testkit::random::{Random, seeds};
 use serde_json::{Value, json};
 
+use super::super::turns::Loop;
 use super::super::{CLIENT, HTTP};
 use super::{Bench, Response, get, writable};
 
@@ -180,7 +181,7 @@ fn a_list_is_made_between_other_work() {
     const TUBES: usize = 5000;
     for sort in ["name", "ready", "waiting"] {
         let mut bench = super::super::Bench::new(usize::MAX);
-        let peer = HttpPeer { kind: PeerKind::Loopback, name: "loopback".to_owned() };
+        let peer = HttpPeer::new(PeerKind::Loopback, "loopback");
         bench.server.set_peer(bench.conns[HTTP], peer);
         for first in (1..TUBES).step_by(100) {
             let tubes = (first..first + 100).take_while(|&tube| tube < TUBES);
@@ -198,5 +199,162 @@ fn a_list_is_made_between_other_work() {
         let mut sent = bench.sent[HTTP].clone();
         let list = Response::take(&mut sent, true).expect("the list is complete").json();
         assert_eq!((&list["matched"], list["tubes"].as_array().map(Vec::len)), (&json!(TUBES), Some(500)));
+    }
+}
+
+/// Makes tubes with names of this length and one or several jobs each.
+fn make_tubes(bench: &mut Bench, count: usize, name_bytes: usize, jobs: &mut Random) {
+    for first in (0..count).step_by(200) {
+        let mut commands = String::new();
+        for tube in first..count.min(first + 200) {
+            let puts = client::put(0, 0, "x").repeat(1 + jobs.below(4) * jobs.below(2));
+            commands += &format!("use {:0width$}\r\n{puts}", tube * 7919 % count, width = name_bytes);
+        }
+        bench.server.send(bench.client, commands.as_bytes());
+        bench.command("use default\r\n");
+    }
+}
+
+#[test]
+fn every_page_of_a_long_list_is_found() {
+    const TUBES: usize = 7000;
+    for seed in seeds(2) {
+        let mut random = Random::new(seed);
+        let mut bench = Bench::new(writable(), Cut::Whole);
+        make_tubes(&mut bench, TUBES, 8, &mut random);
+        let mut all: Vec<Value> = Vec::new();
+        for offset in (0..=TUBES).step_by(500) {
+            let page = bench.ask(&get(&format!("tubes?offset={offset}&limit=500"))).json();
+            all.extend(page["tubes"].as_array().expect("a list").iter().cloned());
+        }
+        assert_eq!(all.len(), TUBES + 1, "seed {seed}");
+        assert!(all.is_sorted_by(|one, other| one["name"].as_str() < other["name"].as_str()), "seed {seed}");
+        for (sort, order) in [("name", "desc"), ("ready", "asc"), ("ready", "desc"), ("waiting", "asc")] {
+            let mut expected: Vec<&Value> = all.iter().collect();
+            match (sort, order) {
+                ("name", _) => expected.reverse(),
+                (_, "asc") => expected.sort_by_key(|tube| rank(tube, sort)),
+                _ => expected.sort_by_key(|tube| !rank(tube, sort)),
+            }
+            for fixed in [0, 499, 500, 501, 1000, TUBES / 2, TUBES - 499, TUBES, TUBES + 1, usize::MAX] {
+                let offset = fixed.min(u32::MAX as usize);
+                let limit = 1 + random.below(500);
+                let page: Vec<&&Value> = expected.iter().skip(offset).take(limit).collect();
+                let query = format!("tubes?sort={sort}&order={order}&offset={offset}&limit={limit}");
+                let found = bench.ask(&get(&query)).json();
+                assert_eq!(
+                    (&found["matched"], found["tubes"].as_array().map(Vec::len)),
+                    (&json!(TUBES + 1), Some(page.len())),
+                    "seed {seed}: {query}"
+                );
+                assert_eq!(found["tubes"], json!(page), "seed {seed}: {query}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_ends_while_tubes_come_go_and_change_their_places() {
+    const TUBES: usize = 5000;
+    let mut bench = Loop::new(writable(), 1);
+    bench.add_tubes(TUBES, 0);
+    let mut random = Random::new(1);
+    for sort in ["name", "ready"] {
+        for offset in [0, 800, 2500] {
+            let query = format!("tubes?limit=500&sort={sort}&offset={offset}");
+            bench.request(0, &String::from_utf8(get(&query)).expect("text"));
+            let mut turns = 0;
+            while bench.is_busy() {
+                bench.turn();
+                turns += 1;
+                assert!(turns < 200, "{query}");
+                for at in 0..20 {
+                    let tube = random.below(TUBES);
+                    bench.command(&format!("use t{tube}\r\n{}use default\r\n", client::put(0, 0, "x")));
+                    if at < 4 {
+                        bench.command(&format!("flush-tube t{}\r\n", random.below(TUBES)));
+                    }
+                }
+            }
+            let mut sent = std::mem::take(&mut bench.answers[0]);
+            let list = Response::take(&mut sent, true).expect("the list is complete").json();
+            let shown = list["tubes"].as_array().expect("a list");
+            let names: BTreeSet<&str> = shown.iter().filter_map(|tube| tube["name"].as_str()).collect();
+            assert_eq!(names.len(), shown.len(), "{query}: a tube is shown once");
+            assert!(shown.len() > 300, "{query}: {} tubes", shown.len());
+        }
+    }
+    bench.server.check();
+}
+
+#[test]
+fn an_offset_takes_no_memory() {
+    const TUBES: usize = 20_000;
+    const LISTS: usize = 60;
+    // With a limit, memory is counted in every iteration.
+    let mut bench = Loop::new(Config { max_memory_bytes: Some(1 << 30), ..writable() }, LISTS);
+    bench.add_tubes(TUBES, 200);
+    let before = bench.server.memory_bytes();
+    let mut most = 0;
+    for offset in [TUBES as u32 - 100, u32::MAX - 1] {
+        for http in 0..LISTS {
+            let request = get(&format!("tubes?offset={offset}&limit=100"));
+            bench.request(http, &String::from_utf8(request).expect("text"));
+        }
+        while bench.is_busy() {
+            bench.turn();
+            most = most.max(bench.server.memory_bytes() - before);
+        }
+    }
+    assert!(bench.answers.iter().all(|answer| answer.ends_with(b"]}\r\n0\r\n\r\n")));
+    let each = most / LISTS as u64;
+    assert!(each < 200 * 1024, "{each} bytes for each list");
+}
+
+#[test]
+fn lists_are_refused_at_the_memory_limit_but_for_one() {
+    let config = Config { max_memory_bytes: Some(4 << 20), ..writable() };
+    let mut bench = Bench::new(config, Cut::Whole);
+    make_tubes(&mut bench, 600, 8, &mut Random::new(1));
+    while bench.command(&client::put(0, 0, &"x".repeat(1000))) != "OUT_OF_MEMORY\r\n" {}
+    let list = get("tubes?limit=500&offset=4294967294");
+    assert_eq!(bench.ask(&list).json()["matched"], 601, "one is made at the limit, too");
+    let other = bench.server.open_http(PeerKind::Loopback);
+    bench.server.block(other, true);
+    bench.server.send(other, &get("tubes?limit=500"));
+    assert_eq!(bench.ask(&list).error(), (507, "out-of-memory".to_owned()));
+    assert_eq!(bench.ask(&get("server")).status, 200);
+    let head = [b"HEAD".as_slice(), &list[3..]].concat();
+    assert_eq!(bench.ask(&head).status, 200);
+    bench.server.block(other, false);
+    assert_eq!(bench.ask(&list).status, 200, "the other list is complete");
+    bench.server.block(other, true);
+    bench.server.send(other, &get("tubes?limit=500"));
+    bench.server.close(other);
+    assert_eq!(bench.ask(&list).status, 200, "the other list has ended with its connection");
+}
+
+#[test]
+fn pages_that_are_not_read_take_little_memory_at_the_limit() {
+    const READERS: usize = 50;
+    let config = Config { max_memory_bytes: Some(8 << 20), ..writable() };
+    let mut bench = Bench::new(config, Cut::Whole);
+    make_tubes(&mut bench, 600, 100, &mut Random::new(1));
+    let readers: Vec<usize> = (0..READERS).map(|_| bench.server.open_http(PeerKind::Loopback)).collect();
+    while bench.command(&client::put(0, 0, &"x".repeat(1000))) != "OUT_OF_MEMORY\r\n" {}
+    let before = bench.server.memory_bytes();
+    for &reader in &readers {
+        bench.server.block(reader, true);
+        bench.server.send(reader, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    let each = (bench.server.memory_bytes() - before) / READERS as u64;
+    assert!(each < 48 * 1024, "{each} bytes each");
+    for reader in readers {
+        bench.server.block(reader, false);
+        let Received::Bytes(mut bytes) = bench.server.receive(reader, Patience::Quiet) else {
+            panic!("there is a page")
+        };
+        let page = Response::take(&mut bytes, true).expect("the page is complete");
+        assert!(String::from_utf8_lossy(&page.body).contains("\nbeanring_tubes_not_shown 0\n"));
     }
 }

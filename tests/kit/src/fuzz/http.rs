@@ -128,7 +128,7 @@ impl Watched {
 
     fn connect(&mut self) {
         let conn = self.server.accept(Protocol::Http);
-        self.server.set_peer(conn, Peer { kind: PeerKind::Loopback, name: "loopback".to_owned() });
+        self.server.set_peer(conn, Peer::new(PeerKind::Loopback, "loopback"));
         self.monitors.push(Monitor {
             conn,
             expected: Vec::new(),
