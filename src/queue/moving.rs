@@ -162,6 +162,12 @@ impl Engine {
         true
     }
 
+    /// The number of jobs moved so far, and of moves that are not finished.
+    pub fn moves(&self) -> (u64, usize) {
+        let unfinished = self.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
+        (self.totals.moves, unfinished)
+    }
+
     /// The job that a `move-jobs` begins with, unless the other tube can take it: its id, and why the tube cannot.
     pub fn barred_job(
         &self,

@@ -42,6 +42,24 @@ impl Checker {
         }
     }
 
+    /// Completes a batch that has waited for its first job. The server says how many jobs it takes at most.
+    pub(super) fn batch_after_wait(&mut self, client: usize, reported: u32) {
+        let record = &mut self.clients[client];
+        let (wanted, first) = (record.batch.take(), record.first_of_batch.take());
+        let (Some(wanted), Some(first)) = (wanted, first) else {
+            panic!("client {client} waits for no batch")
+        };
+        let count = self.batch_size(wanted);
+        assert_eq!(count, reported, "the batch of client {client}, which wants {wanted}");
+        self.batch(client, first, count);
+    }
+
+    /// How many jobs a batch of `wanted` jobs takes after a wait.
+    fn batch_size(&self, wanted: u32) -> u32 {
+        // A reply to `stats` shows the state after its command, so no job leaves that state before the sample.
+        if self.is_sampling { 1 } else { wanted }
+    }
+
     /// Takes further jobs after the first, and answers with all of them.
     pub(super) fn batch(&mut self, client: usize, first: u64, count: u32) {
         if self.model.get(client as Conn).mode.is_weighted() {
