@@ -48,20 +48,21 @@ const ZERO_COPY_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// At most this part of `--max-memory` may be registered, because it is not given back.
 const ZERO_COPY_SHARE: u64 = 4;
 
-/// Maximum number of tubes without `--max-tubes`: far more than applications have, and some 57 MB. Bytes per tube:
+/// Maximum number of tubes without `--max-tubes`: far more than applications have, and some 60 MB. Bytes per tube:
 ///
 /// - 312 for the record
 /// - 40 for the timer
 /// - 32 for a short name
 /// - 12 for the place in the order of tubes and in the hash index
-/// - 40 for one watch
+/// - 24 for its entry in the table that a search reads
+/// - 48 for one watch
 /// - 180 for latency counters
 const TUBES_DEFAULT: u32 = 100_000;
 
-/// Maximum number of watches of a connection without `--max-watches`: some 2.6 MB. Bytes per watch:
+/// Maximum number of watches of a connection without `--max-watches`: some 3.1 MB. Bytes per watch:
 ///
 /// - 32 for the record
-/// - 4 for the entry in the client's vector
+/// - 12 for the entry in the client's vector
 /// - 4 for the entry in the hash index
 const WATCHES_DEFAULT: u32 = 65_536;
 

@@ -1,16 +1,13 @@
 //! Timers that fire, and commands too large for one call: done in bounded steps between other work.
 
-use super::bulk::Flush;
 use super::change::Change;
-use super::client::Wait;
+use super::client::{Wait, Watched};
 use super::engine::{Engine, Notice};
 use super::job::JobState;
-use super::job_list::JobSearch;
-use super::job_waits::AwaitedKey;
-use super::moving::Move;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
-use crate::ids::{ClientKey, ClientSlot, ConSlot, ConnId, GroupSlot, JobKey, TubeKey, TubeSlot};
+use super::work::{Kick, Work};
+use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 use crate::time::{Span, Time};
 
 /// Elementary steps of one piece of background work: some 25 us. All disconnects of an event-loop iteration share another
@@ -20,40 +17,30 @@ pub const BACKGROUND_STEPS: u32 = 256;
 /// A wait that should end does not end before the search for a job, and looks again after this time.
 const SEARCH_PAUSE: Span = Span::from_millis(1);
 
-/// Unfinished work. It pins the tube that it names.
-pub(super) enum Work {
-    /// Make jobs ready, then notify the client of their number.
-    Kick(Kick),
-    /// Delete the jobs of a tube, then notify the client of their number.
-    Flush(Flush),
-    /// Move jobs to another tube, then notify the client of their number.
-    Move(Move),
-    /// Find the jobs of a page, then show them to the client.
-    List(Box<JobSearch>),
-    /// Return the reserved jobs of a client that has disconnected, and remove its watches.
-    Disconnect { client: ClientKey },
-    /// Open the lanes of a concurrency key.
-    Reopen { con: ConSlot },
-    /// Shut the lanes of full concurrency keys in a tube.
-    Shut { tube: TubeKey },
-    /// Assign ready jobs to waiting clients.
-    Assign { tube: TubeKey },
-    /// Release the jobs that wait for a group that is done.
-    Release { group: GroupSlot },
-    /// Notify the clients that wait for a job that has ended.
-    Answer { awaited: AwaitedKey },
-    /// Remove the names of removed tubes that no list shows any more.
-    PurgeTubeOrder,
+/// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
+const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
+
+/// What commands and events of one event-loop iteration set off besides their own work. All of a kind share
+/// [`BACKGROUND_STEPS`]; background work does the rest.
+#[derive(Clone, Copy)]
+pub(super) enum Share {
+    /// Disconnects.
+    Disconnects,
+    /// The release of jobs that a group has held.
+    Releases,
+    /// The opening of lanes of concurrency keys.
+    Lanes,
+    /// Jobs of puts that waiting clients get.
+    Assignments,
+    /// Answers to clients that wait for the end of a job.
+    Answers,
 }
 
-/// A `kick` that is not finished.
-pub(super) struct Kick {
-    pub(super) conn: ConnId,
-    pub(super) tube: TubeKey,
-    /// `Buried` or `Delayed`.
-    pub(super) from: JobState,
-    pub(super) left: u32,
-    pub(super) kicked: u32,
+/// The steps that are left of each share.
+pub(super) struct Shares([u32; Share::Answers as usize + 1]);
+
+impl Shares {
+    pub(super) const FULL: Self = Self([BACKGROUND_STEPS; Share::Answers as usize + 1]);
 }
 
 /// The value of the engine's step count at which a piece of work must stop.
@@ -70,6 +57,23 @@ impl Engine {
         self.steps >= limit.0
     }
 
+    /// Takes a step. Returns false, and takes none, if the limit is reached: then the caller must stop.
+    #[must_use]
+    pub(super) const fn spend(&mut self, limit: StepLimit) -> bool {
+        let is_left = !self.is_reached(limit);
+        self.steps += is_left as u32;
+        is_left
+    }
+
+    /// Does a piece of work with the steps that are left of a share.
+    pub(super) fn with_share<R>(&mut self, share: Share, work: impl FnOnce(&mut Self, StepLimit) -> R) -> R {
+        let (begin, limit) = (self.steps, self.step_limit(self.shares.0[share as usize]));
+        let result = work(self, limit);
+        let left = &mut self.shares.0[share as usize];
+        *left = left.saturating_sub(self.steps - begin);
+        result
+    }
+
     /// Does a bounded piece of unfinished work, and of what is due at `now`. Returns true if more is left to do at once.
     ///
     /// Unfinished work gets half of the steps and timers get the rest, so neither waits for the other.
@@ -79,7 +83,7 @@ impl Engine {
         if had_work {
             self.work_and_fire(now);
         }
-        (self.disconnect_steps, self.release_steps) = (BACKGROUND_STEPS, BACKGROUND_STEPS);
+        self.shares = Shares::FULL;
         had_work && self.has_work(now)
     }
 
@@ -93,14 +97,14 @@ impl Engine {
     fn work_and_fire(&mut self, now: Time) {
         let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
         while !self.is_reached(half) {
-            let Some(work) = self.work.pop_front() else { break };
+            let Some(work) = self.work.pop() else { break };
             if matches!(work, Work::Flush(_)) && (self.changes.is_pending() || self.has_unread_page()) {
                 // The flush could delete a job whose change or page the caller has yet to read.
                 self.work.push_front(work);
                 break;
             }
             let least = self.steps + 1;
-            self.run(work, now, half);
+            self.run(work, now, StepLimit(half.0.min(self.steps + PIECE_STEPS)));
             self.steps = self.steps.max(least);
         }
         while !self.is_reached(whole) {
@@ -171,10 +175,15 @@ impl Engine {
                 }
             }
             Work::Reopen { con } => self.run_reopen(con, limit, now),
+            Work::Search { client } => {
+                if !self.continue_search_for(client, limit, now) {
+                    self.work.push_back(Work::Search { client });
+                }
+            }
             Work::Shut { tube } => self.run_shut(self.tubes.slot(tube), limit, now),
             Work::Assign { tube } => {
                 let tube = self.tubes.slot(tube);
-                self.tubes[tube].assigning = false;
+                self.tubes.set_assigning(tube, false);
                 self.assign_jobs(tube, limit, now);
                 self.unpin(tube);
             }
@@ -234,11 +243,10 @@ impl Engine {
         }
         // From the front, where the last watch takes the place of the removed one, as in beanstalkd: `list-tubes` shows in
         // which order the tubes are removed.
-        while let Some(&watch) = self.clients[slot].watches.first() {
-            if self.is_reached(limit) {
+        while let Some(&Watched { watch, .. }) = self.clients[slot].watches.first() {
+            if !self.spend(limit) {
                 return false;
             }
-            self.steps += 1;
             self.unwatch(watch);
         }
         let client = self.clients.remove(client);
@@ -298,7 +306,7 @@ impl Engine {
         let tube = &mut self.tubes[key];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
-            self.tubes.update_reservable(key);
+            self.refresh(key);
             self.assign_jobs(key, limit, now);
         }
         let had_rules = self.tubes[key].rules().is_some();
@@ -307,11 +315,10 @@ impl Engine {
         }
         while let Some(activity) = self.tubes[key].delayed.min() {
             let activity = &self.jobs.activities[activity];
-            if activity.deadline > now || self.is_reached(limit) {
+            let job = activity.job;
+            if activity.deadline > now || !self.spend(limit) {
                 break;
             }
-            let job = activity.job;
-            self.steps += 1;
             self.leave(job, now);
             self.enter_ready(job, now);
             self.assign_jobs(key, limit, now);

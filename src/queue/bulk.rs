@@ -1,13 +1,9 @@
 //! Commands that name many jobs at once.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::engine::Engine;
-use super::lots::Lot;
+use super::work::Work;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey};
-use crate::limits::BATCH_BODY_BYTES_MAX;
 use crate::time::Time;
 use crate::tube_name::TubeName;
 
@@ -62,54 +58,6 @@ impl Engine {
             }
         }
         (deleted, not_found)
-    }
-
-    /// Reserves up to `most` jobs for a client that has just reserved those in `jobs`, as that many `reserve`s would, and appends
-    /// them. Takes fewer if the bodies would come to more than [`BATCH_BODY_BYTES_MAX`], and none of a tube in which very many jobs
-    /// are passed over first.
-    ///
-    /// A client that could wait must not overtake clients that do, so it takes no job of a tube whose jobs background work
-    /// assigns. `may_overtake` is set for a client that could not.
-    pub fn reserve_more(
-        &mut self,
-        client: ClientKey,
-        most: usize,
-        may_overtake: bool,
-        now: Time,
-        jobs: &mut Vec<JobKey>,
-    ) {
-        let client = self.clients.slot(client);
-        let mut bytes: u64 = jobs.iter().map(|&job| self.body_bytes(job)).sum();
-        if most == 0 {
-            return;
-        }
-        let limit = self.step_limit(BACKGROUND_STEPS + most as u32);
-        self.shut_full_lanes_for(client, limit);
-        self.count_looks(client);
-        let mut lots = self.lots_for(client);
-        let first = |watch| self.turn(watch, Lot::FIRST, &mut lots, may_overtake).map(Reverse);
-        let mut turns: BinaryHeap<_> = self.reservable_watches(client).filter_map(first).collect();
-        let end = jobs.len() + most;
-        while jobs.len() < end {
-            let Some(Reverse((lot, (_, _, job), watch))) = turns.pop() else { break };
-            if self.is_at_limit(job) {
-                // A job of this batch has taken the last place of its key. The tube keeps its lot.
-                let tube = self.jobs.get(job).tube;
-                self.shut_full_lanes(tube, limit);
-                let next = self.first_reservable(tube, may_overtake);
-                turns.extend(next.map(|job| Reverse((lot, job, watch))));
-                continue;
-            }
-            bytes += self.body_bytes(job);
-            if bytes > BATCH_BODY_BYTES_MAX as u64 {
-                break;
-            }
-            self.hand_out(job, client, now);
-            self.steps += 1;
-            jobs.push(job);
-            turns.extend(self.turn(watch, lot, &mut lots, may_overtake).map(Reverse));
-        }
-        self.lots = lots;
     }
 
     /// Deletes jobs up to the limit. Returns true if the flush is finished.

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::background::Work;
 use super::engine::Engine;
 use super::job::{Activity, JobState, URGENT_BELOW};
 use super::stats::JobTotals;
+use super::work::Work;
 use crate::ids::{ClientSlot, JobKey, TubeSlot};
 use crate::time::Time;
 
@@ -90,7 +90,7 @@ impl Engine {
                 tally.narrow_waiting += usize::from(!client.is_wide() && client.is_waiting());
             }
         }
-        for work in &self.work {
+        for work in self.work.iter() {
             match work {
                 Work::Kick(kick) => tallies.entry(self.tubes.slot(kick.tube)).or_default().pins += 1,
                 Work::Flush(flush) => tallies.entry(self.tubes.slot(flush.tube)).or_default().pins += 1,
@@ -104,7 +104,7 @@ impl Engine {
                     tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1;
                 }
                 Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
-                Work::Answer { .. } | Work::PurgeTubeOrder => {}
+                Work::Answer { .. } | Work::Search { .. } | Work::PurgeTubeOrder => {}
             }
         }
         let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
@@ -133,6 +133,8 @@ impl Engine {
             let is_shut = |work: &&Work| matches!(work, Work::Shut { tube } if *tube == key);
             let shutting = self.work.iter().filter(is_shut).count();
             assert_eq!(usize::from(tube.shutting), shutting, "one piece of work shuts the lanes of a tube");
+            let flags = [tube.assigning, tube.shutting];
+            self.tubes.heads.check(key.slot, tube.head(&self.jobs), flags);
             assert!(tube.is_referenced() || key.slot == self.default_tube, "an unreferenced tube is removed");
         }
         assert!(tallies.is_empty(), "no job or client names a removed tube");
@@ -227,6 +229,10 @@ impl Engine {
     fn check_waiting_clients(&self) {
         for (key, client) in self.clients.slab.iter().filter(|(_, client)| client.is_waiting()) {
             assert!(!client.is_disconnecting, "a disconnected client does not wait");
+            if client.is_searching {
+                assert!(client.has_search, "work searches for the client");
+                continue;
+            }
             for tube in self.clients.watched(self.clients.key(ClientSlot(key))) {
                 let is_passed_over = client.is_wide()
                     && self.clients.wait_seq(ClientSlot(key)) <= self.tubes[tube].searched_through;

@@ -24,7 +24,7 @@ pub struct Client {
     /// The tube of `put`, `kick` and the peeks.
     pub used: TubeSlot,
     /// In the order of `list-tubes-watched`.
-    pub(super) watches: Vec<WatchKey>,
+    pub(super) watches: Vec<Watched>,
     /// The same tubes, if they are very many.
     bits: WatchedBits,
     /// The length of the names of all watched tubes.
@@ -35,6 +35,10 @@ pub struct Client {
     pub(super) held_order: List,
     /// Set while the client waits for a job to reserve.
     pub(super) wait: Option<Wait>,
+    /// The client waits, and background work finds out whether there is a job for it.
+    pub(super) is_searching: bool,
+    /// Such work is queued. It may be of an earlier wait.
+    pub(super) has_search: bool,
     /// Set while the client waits for the end of a job. Then it does not wait for another job.
     pub(super) job_wait: Option<JobWaitKey>,
     /// How its reserves choose among tubes.
@@ -67,8 +71,6 @@ const WATCHES_KEPT: usize = 64;
 pub struct Watch {
     pub(super) client: ClientSlot,
     pub(super) tube: TubeSlot,
-    /// For the modes of reserve in which chance decides.
-    pub(super) weight: NonZeroU32,
     /// In the client's vector.
     position: u32,
     /// In the tube's list of narrow waiters or wide watches.
@@ -76,7 +78,16 @@ pub struct Watch {
     chain: u32,
 }
 
-const _: () = assert!(size_of::<Option<Watch>>() == 32);
+/// A watch as the client's vector has it: all that a search needs of it, so that it reads one place of memory after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Watched {
+    pub tube: TubeSlot,
+    pub watch: WatchKey,
+    /// For the modes of reserve in which chance decides.
+    pub weight: NonZeroU32,
+}
+
+const _: () = assert!(size_of::<Option<Watch>>() == 32 && size_of::<Watched>() == 12);
 
 /// All clients and their watches.
 pub struct Clients {
@@ -102,7 +113,7 @@ impl Client {
     }
 
     const fn list_bytes(&self) -> usize {
-        self.watches.capacity() * size_of::<WatchKey>() + ALLOCATION_BYTES + self.bits.bytes()
+        self.watches.capacity() * size_of::<Watched>() + ALLOCATION_BYTES + self.bits.bytes()
     }
 
     /// Returns true if the client watches too many tubes to wait in the list of each.
@@ -140,10 +151,15 @@ impl Clients {
         record
     }
 
+    /// The slot of the client, if it exists.
+    pub(super) fn find(&self, client: ClientKey) -> Option<ClientSlot> {
+        let record = self.slab.get(client.slot.0)?;
+        (record.generation == client.generation).then_some(client.slot)
+    }
+
     /// Whether the client exists and has not disconnected.
     pub(super) fn is_connected(&self, client: ClientKey) -> bool {
-        let record = self.slab.get(client.slot.0).filter(|record| record.generation == client.generation);
-        record.is_some_and(|record| !record.is_disconnecting)
+        self.find(client).is_some_and(|client| !self[client].is_disconnecting)
     }
 
     /// The slot of the client.
@@ -170,12 +186,12 @@ impl Clients {
 
     /// The tubes that the client watches, in the order of `list-tubes-watched`.
     pub fn watched(&self, client: ClientKey) -> impl ExactSizeIterator<Item = TubeSlot> {
-        self.get(client).watches.iter().map(|watch| self.watches[watch.0].tube)
+        self.get(client).watches.iter().map(|watched| watched.tube)
     }
 
     /// The tube at this place of [`watched`](Self::watched).
     pub(super) fn watched_at(&self, client: ClientKey, at: usize) -> Option<TubeSlot> {
-        self.get(client).watches.get(at).map(|watch| self.watches[watch.0].tube)
+        self.get(client).watches.get(at).map(|watched| watched.tube)
     }
 
     /// Returns true if the client watches the tube.
@@ -199,7 +215,7 @@ impl Clients {
         let Client { watches: list, bits, .. } = self.get(client);
         let bits_growth = if list.len() + 1 >= BITS_FROM { bits.growth(slots_end) } else { 0 };
         let is_full = list.len() == list.capacity();
-        let list_growth = if is_full { list.capacity().max(4) * size_of::<WatchKey>() } else { 0 };
+        let list_growth = if is_full { list.capacity().max(4) * size_of::<Watched>() } else { 0 };
         self.watches.growth(1) + self.index.growth() + list_growth + bits_growth
     }
 
@@ -218,6 +234,8 @@ impl Clients {
             reserved: Heap::new(),
             held_order: List::new(),
             wait: None,
+            is_searching: false,
+            has_search: false,
             job_wait: None,
             mode: ReserveMode::Default,
             is_producer: false,
@@ -247,21 +265,23 @@ impl Clients {
         self.index.find(&self.watches, hash(client, tube, self.index.seed()), is_it).map(WatchKey)
     }
 
+    /// The place of a watch in the vector of its client.
+    pub(super) fn position(&self, watch: WatchKey) -> usize {
+        self.watches[watch.0].position as usize
+    }
+
     /// Adds a watch. The client must not watch the tube yet.
     pub(super) fn add_watch(&mut self, client: ClientSlot, tube: TubeSlot) -> WatchKey {
         let record = &mut self.slab[client.0];
         let position = record.watches.len() as u32;
-        let (weight, links) = (NonZeroU32::MIN, Links::NONE);
-        let key = self.watches.insert(Watch { client, tube, weight, position, links, chain: NIL });
+        let key = self.watches.insert(Watch { client, tube, position, links: Links::NONE, chain: NIL });
         let before = record.list_bytes();
-        record.watches.push(WatchKey(key));
+        record.watches.push(Watched { tube, watch: WatchKey(key), weight: NonZeroU32::MIN });
         if record.bits.is_on() {
             record.bits.set(tube);
         } else if record.watches.len() >= BITS_FROM {
             record.bits.turn_on();
-            for watch in &record.watches {
-                record.bits.set(self.watches[watch.0].tube);
-            }
+            record.watches.iter().for_each(|watched| record.bits.set(watched.tube));
         }
         self.list_bytes += record.list_bytes() - before;
         self.index.insert(&mut self.watches, key);
@@ -282,7 +302,7 @@ impl Clients {
             client.bits = WatchedBits::default();
         }
         if let Some(&moved) = list.get(watch.position as usize) {
-            self.watches[moved.0].position = watch.position;
+            self.watches[moved.watch.0].position = watch.position;
         }
         if list.capacity() > WATCHES_KEPT && list.len() < list.capacity() / 4 {
             list.shrink_to(list.capacity() / 2);
@@ -301,13 +321,14 @@ impl Clients {
         let mut watches = 0;
         let mut wide_waiting = 0;
         for (key, client) in self.slab.iter() {
-            for (position, watch) in client.watches.iter().enumerate() {
-                let watch = &self.watches[watch.0];
+            for (position, watched) in client.watches.iter().enumerate() {
+                let watch = &self.watches[watched.watch.0];
                 assert_eq!((watch.client, watch.position as usize), (ClientSlot(key), position));
+                assert_eq!(watch.tube, watched.tube);
                 assert_ne!(client.bits.get(watch.tube), Some(false), "the bits show every watch");
                 watches += 1;
             }
-            let has_bit = |watch: &&WatchKey| client.bits.get(self.watches[watch.0].tube) == Some(true);
+            let has_bit = |watched: &&Watched| client.bits.get(watched.tube) == Some(true);
             let shown = client.watches.iter().filter(has_bit).count();
             assert_eq!(client.bits.shown(), shown, "the bits show only watches");
             wide_waiting += usize::from(client.is_wide() && client.is_waiting());

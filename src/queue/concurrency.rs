@@ -16,12 +16,13 @@
 //! search meets them. Each opening follows a shutting, and each shutting an opening or a job that became ready. A search that
 //! meets very many of them leaves the rest to background work, and clients wait for a job of the tube until that is done.
 
-use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::background::{Share, StepLimit};
 use super::engine::Engine;
 use super::extras::{hash_names, text_bytes};
 use super::job::{Job, JobState};
+use super::work::Work;
 use crate::ids::{ClientSlot, ConSlot, ExtraKey, JobId, JobKey, TubeSlot};
-use crate::intrusive::{Chained, Heap, Index, Linked, Links, NIL, Pages, Ranked, mix_seeded};
+use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, Ranked, mix_seeded};
 use crate::tags::Con;
 use crate::time::Time;
 
@@ -35,8 +36,8 @@ pub(super) struct ConKeys {
     name_bytes: usize,
     /// Number of jobs with a key.
     jobs: usize,
-    /// Number of keys that are full and have an open lane.
-    loose: u32,
+    /// Keys that are full and have an open lane.
+    loose: List,
     /// Number of tubes whose lanes background work shuts.
     shutting: u32,
 }
@@ -49,16 +50,18 @@ struct ConKey {
     held: u32,
     /// The limit of the newest job.
     limit: u32,
-    /// Number of open lanes.
-    open: u32,
+    /// Open lanes.
+    open: List,
     /// Shut lanes by the priority and id of their heads.
     shut: Heap,
-    /// The key is counted as loose.
+    /// The key is in the list of loose keys.
     is_loose: bool,
     /// Background work opens the lanes.
     is_reopening: bool,
     hash: u64,
     chain: u32,
+    /// In the list of loose keys.
+    links: Links,
 }
 
 /// The ready jobs of one key in one tube, of which there is at least one.
@@ -72,7 +75,7 @@ struct Lane {
     parked: Heap,
     is_open: bool,
     chain: u32,
-    /// In the heap of shut lanes.
+    /// In the list of open lanes, or in the heap of shut ones.
     links: Links,
     rank: u8,
 }
@@ -87,7 +90,7 @@ impl ConKeys {
             lane_index: Index::new(seed),
             name_bytes: 0,
             jobs: 0,
-            loose: 0,
+            loose: List::new(),
             shutting: 0,
         }
     }
@@ -112,6 +115,11 @@ impl ConKeys {
         key + lane + self.index.growth() + self.lane_index.growth()
     }
 
+    /// Whether background work shuts lanes of some tube.
+    pub(super) const fn is_shutting_any(&self) -> bool {
+        self.shutting > 0
+    }
+
     fn is_full(&self, con: ConSlot) -> bool {
         let key = &self.slab[con.0];
         key.held >= key.limit
@@ -134,12 +142,13 @@ impl ConKeys {
             jobs: Heap::new(),
             held: 0,
             limit: 0,
-            open: 0,
+            open: List::new(),
             shut: Heap::new(),
             is_loose: false,
             is_reopening: false,
             hash: hash_names(self.index.seed(), &[name]),
             chain: NIL,
+            links: Links::NONE,
         });
         self.index.insert(&mut self.slab, slot);
         ConSlot(slot)
@@ -151,7 +160,7 @@ impl ConKeys {
             self.index.remove(&mut self.slab, con.0);
             let key = self.slab.remove(con.0);
             assert!(
-                key.held == 0 && key.open == 0 && key.shut.is_empty(),
+                key.held == 0 && key.open.is_empty() && key.shut.is_empty(),
                 "a key that is removed has no jobs"
             );
             self.name_bytes -= text_bytes(&key.name);
@@ -160,9 +169,12 @@ impl ConKeys {
 
     fn update_loose(&mut self, con: ConSlot) {
         let key = &mut self.slab[con.0];
-        let is_loose = key.held >= key.limit && key.open > 0;
-        self.loose = self.loose + u32::from(is_loose) - u32::from(key.is_loose);
-        key.is_loose = is_loose;
+        let is_loose = key.held >= key.limit && !key.open.is_empty();
+        match (std::mem::replace(&mut key.is_loose, is_loose), is_loose) {
+            (false, true) => self.loose.push_back(&mut self.slab, con.0),
+            (true, false) => self.loose.remove(&mut self.slab, con.0),
+            _ => {}
+        }
     }
 
     fn find_lane(&self, con: ConSlot, tube: TubeSlot) -> Option<u32> {
@@ -338,7 +350,7 @@ impl Engine {
         let is_open = self.cons.may_open(con);
         self.cons.lanes[lane].is_open = is_open;
         if is_open {
-            self.cons.slab[con.0].open += 1;
+            self.cons.slab[con.0].open.push_back(&mut self.cons.lanes, lane);
             self.tubes[tube].ready.insert(&mut self.jobs.slab, head.0);
         } else {
             self.cons.slab[con.0].shut.insert(&mut self.cons.lanes, lane);
@@ -351,7 +363,7 @@ impl Engine {
     fn lift_head(&mut self, lane: u32) {
         let Lane { con, tube, head, is_open, .. } = self.cons.lanes[lane];
         if is_open {
-            self.cons.slab[con.0].open -= 1;
+            self.cons.slab[con.0].open.remove(&mut self.cons.lanes, lane);
             self.tubes[tube].ready.remove(&mut self.jobs.slab, head.0);
         } else {
             self.cons.slab[con.0].shut.remove(&mut self.cons.lanes, lane);
@@ -364,7 +376,7 @@ impl Engine {
     /// is not reservable until background work has shut them.
     #[inline]
     pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: StepLimit) {
-        if self.cons.loose > 0 {
+        if !self.cons.loose.is_empty() {
             self.shut_full_lanes_of(tube, limit);
         }
     }
@@ -375,60 +387,67 @@ impl Engine {
             return;
         }
         while let Some(job) = self.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job)) {
-            if self.is_reached(limit) {
+            if !self.spend(limit) {
                 self.shut_later(tube);
                 break;
             }
             let con = self.con_of(job).expect("a job at its limit has a key");
             let lane = self.cons.find_lane(con, tube).expect("a ready job with a key has a lane");
-            self.steps += 1;
             self.lift_head(lane);
             self.place_head(lane);
         }
-        self.tubes.update_reservable(tube);
+        self.refresh(tube);
     }
 
-    /// The same for all tubes that a client watches.
+    /// Shuts the lanes of full keys that a search for this client may meet: those of its tubes, or all of them if it watches many.
+    /// Returns false if there are more of all of them.
     #[inline]
-    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: StepLimit) {
-        if self.cons.loose > 0 {
-            self.shut_full_lanes_watched(client, limit);
-        }
+    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: StepLimit) -> bool {
+        self.cons.loose.is_empty() || self.shut_full_lanes_watched(client, limit)
     }
 
     #[cold]
-    fn shut_full_lanes_watched(&mut self, client: ClientSlot, limit: StepLimit) {
-        self.count_looks(client);
-        let watches = self.reservable_watches(client);
-        let tubes: Vec<TubeSlot> = watches.map(|watch| self.clients.watches[watch.0].tube).collect();
-        tubes.into_iter().for_each(|tube| self.shut_full_lanes_of(tube, limit));
+    fn shut_full_lanes_watched(&mut self, client: ClientSlot, limit: StepLimit) -> bool {
+        if self.clients[client].is_wide() {
+            return self.shut_loose_lanes(limit);
+        }
+        for watched in self.clients[client].watches.clone() {
+            if self.tubes[watched.tube].in_reservable {
+                self.shut_full_lanes_of(watched.tube, limit);
+            }
+        }
+        true
+    }
+
+    /// Shuts the open lanes of all full keys, up to the limit. Returns true if there are no more.
+    pub(super) fn shut_loose_lanes(&mut self, limit: StepLimit) -> bool {
+        while let Some(con) = self.cons.loose.front() {
+            if !self.spend(limit) {
+                return false;
+            }
+            let lane = self.cons.slab[con].open.front().expect("a loose key has an open lane");
+            let tube = self.cons.lanes[lane].tube;
+            self.lift_head(lane);
+            self.place_head(lane);
+            self.refresh(tube);
+        }
+        true
     }
 
     fn shut_later(&mut self, tube: TubeSlot) {
-        let record = &mut self.tubes[tube];
-        record.pins += 1;
-        record.shutting = true;
+        self.tubes[tube].pins += 1;
+        self.tubes.set_shutting(tube, true);
         self.cons.shutting += 1;
         self.work.push_back(Work::Shut { tube: self.tubes.key(tube) });
     }
 
     /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
     pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
-        self.tubes[tube].shutting = false;
+        self.tubes.set_shutting(tube, false);
         self.cons.shutting -= 1;
         self.shut_full_lanes_of(tube, limit);
         self.assign_jobs(tube, limit, now);
         self.unpin(tube);
-    }
-
-    /// Whether background work shuts lanes of a tube that the client watches, so that it is not known whether there is a job for it.
-    pub(super) fn is_search_unfinished(&mut self, client: ClientSlot) -> bool {
-        if self.cons.shutting == 0 {
-            return false;
-        }
-        let record = &self.clients[client];
-        self.steps += record.watch_count() as u32;
-        record.watches.iter().any(|watch| self.tubes[self.clients.watches[watch.0].tube].shutting)
     }
 
     /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
@@ -436,23 +455,26 @@ impl Engine {
     #[inline]
     pub(super) fn reopen(&mut self, con: Option<ConSlot>, now: Time) {
         if let Some(con) = con {
-            self.continue_reopen(con, self.step_limit(BACKGROUND_STEPS), now);
+            self.with_share(Share::Lanes, |engine, limit| engine.continue_reopen(con, limit, now));
         }
     }
 
-    /// Opens lanes up to the limit. The rest is left to background work.
+    /// Opens at least one lane, and others up to the limit. The rest is left to background work.
     pub(super) fn continue_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
+        // The end of each reservation opens a lane, however many end at once: else lanes would be opened more slowly than shut.
+        let mut has_opened = false;
         while self.cons.may_open(con) {
             let Some(lane) = self.cons.slab[con.0].shut.min() else { break };
-            if self.is_reached(limit) {
+            if has_opened && self.is_reached(limit) {
                 self.cons.slab[con.0].is_reopening = true;
                 return self.work.push_back(Work::Reopen { con });
             }
+            has_opened = true;
             self.steps += 1;
             let tube = self.cons.lanes[lane].tube;
             self.lift_head(lane);
             self.place_head(lane);
-            self.tubes.update_reservable(tube);
+            self.refresh(tube);
             self.assign_jobs(tube, limit, now);
         }
         self.cons.remove_if_unused(con);
@@ -478,6 +500,7 @@ impl Engine {
             let con = ConSlot(slot);
             key.jobs.check(&self.jobs.extras.slab);
             key.shut.check(lanes);
+            key.open.check(lanes);
             jobs += key.jobs.len();
             let of_key = self.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
             let held = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
@@ -486,12 +509,8 @@ impl Engine {
             assert_eq!(newest.map_or(0, |newest| newest.limit), key.limit, "the newest job has the limit");
             let own = || lanes.iter().filter(|(_, lane)| lane.con == con);
             let open = own().filter(|(_, lane)| lane.is_open).count();
-            assert_eq!(
-                (open, own().count() - open),
-                (key.open as usize, key.shut.len()),
-                "lanes are counted"
-            );
-            assert_eq!(key.is_loose, key.held >= key.limit && key.open > 0, "a loose key is known");
+            assert_eq!((open, own().count() - open), (key.open.len(), key.shut.len()), "lanes are counted");
+            assert_eq!(key.is_loose, key.held >= key.limit && !key.open.is_empty(), "a loose key is known");
             assert!(
                 self.cons.is_full(con) || key.shut.is_empty() || key.is_reopening,
                 "no lane is shut in vain"
@@ -504,7 +523,8 @@ impl Engine {
             assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");
         }
         assert_eq!(jobs, self.cons.jobs, "the jobs with a key are counted");
-        assert_eq!(slab.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose as usize);
+        self.cons.loose.check(slab);
+        assert_eq!(slab.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose.len());
         let shutting = self.tubes.iter().filter(|(_, tube)| tube.shutting).count();
         assert_eq!(shutting, self.cons.shutting as usize, "tubes whose lanes are being shut are counted");
         for (_, lane) in lanes.iter() {
@@ -544,6 +564,16 @@ impl Chained for ConKey {
 
     fn set_chain(&mut self, next: u32) {
         self.chain = next;
+    }
+}
+
+impl Linked for ConKey {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
     }
 }
 

@@ -2,23 +2,24 @@
 
 use std::collections::VecDeque;
 
-use super::background::{BACKGROUND_STEPS, Kick, Work};
+use super::background::{BACKGROUND_STEPS, Share, Shares};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
 use super::concurrency::ConKeys;
+use super::draw::Lots;
 use super::groups::Groups;
 use super::idempotency::IdpKeys;
 use super::job::{Activity, Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
-use super::lots::Lots;
 use super::moving::LogRoom;
 use super::rules::Rules;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Pause, Tube, Tubes};
 use super::tube_limits::TubeLimits;
+use super::work::{Kick, Work, WorkQueue};
 use crate::bodies::Bodies;
 use crate::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
 use crate::time::{Seconds, Span, Time};
@@ -43,7 +44,7 @@ pub struct Engine {
     pub(super) timers: Timers,
     pub(super) job_waits: JobWaits,
     pub(super) lots: Lots,
-    pub(super) work: VecDeque<Work>,
+    pub(super) work: WorkQueue,
     pub(super) notices: VecDeque<Notice>,
     pub(super) changes: Changes,
     pub(super) totals: JobTotals,
@@ -52,10 +53,8 @@ pub struct Engine {
     pub(super) waits_begun: u64,
     /// See [`Engine::take_steps`].
     pub(super) steps: u32,
-    /// Steps left for disconnects, all together, before the next [`Engine::step`].
-    pub(super) disconnect_steps: u32,
-    /// The same for the release of held jobs.
-    pub(super) release_steps: u32,
+    /// What commands may set off before the next [`Engine::step`].
+    pub(super) shares: Shares,
     pub(super) next_id: u64,
     /// The smallest number that the next burial may have: see [`Engine::enter_buried`].
     pub(super) burials: u64,
@@ -160,15 +159,14 @@ impl Engine {
             timers,
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
-            work: VecDeque::new(),
+            work: WorkQueue::default(),
             notices: VecDeque::new(),
             changes: Changes::default(),
             totals: JobTotals::default(),
             default_tube,
             waits_begun: 0,
             steps: 0,
-            disconnect_steps: BACKGROUND_STEPS,
-            release_steps: BACKGROUND_STEPS,
+            shares: Shares::FULL,
             next_id: 1,
             burials: 0,
             search_bytes: 0,
@@ -203,11 +201,11 @@ impl Engine {
         record.is_disconnecting = true;
         self.totals.producers -= u32::from(record.is_producer);
         self.totals.workers -= u32::from(record.is_worker);
-        let (begin, limit) = (self.steps, self.step_limit(self.disconnect_steps));
-        if !self.continue_disconnect(client, now, limit) {
-            self.work.push_back(Work::Disconnect { client });
-        }
-        self.disconnect_steps = self.disconnect_steps.saturating_sub(self.steps - begin);
+        self.with_share(Share::Disconnects, |engine, limit| {
+            if !engine.continue_disconnect(client, now, limit) {
+                engine.work.push_back(Work::Disconnect { client });
+            }
+        });
     }
 
     /// Counts the client as a producer from now on.
@@ -261,7 +259,9 @@ impl Engine {
             Some(group) => self.hold(job, group, delay, now),
         }
         self.changes.push(Change::Put(job));
-        self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
+        if self.has_waiting(tube) {
+            self.with_share(Share::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
+        }
         if extra.is_some() {
             self.reopen(self.con_of(job), now);
         }
@@ -425,7 +425,7 @@ impl Engine {
         tube.counts.pauses += 1;
         tube.pause = (length > Span::ZERO).then_some(Pause { until, length });
         self.timers.arm(tube.timer, until);
-        self.tubes.update_reservable(slot);
+        self.refresh(slot);
         self.changes.push(Change::Paused { tube: key, until });
         self.assign_jobs(slot, self.step_limit(BACKGROUND_STEPS), now);
         true
@@ -526,11 +526,21 @@ impl Engine {
         &self.tubes[self.clients.get(client).used]
     }
 
+    /// Brings the head of a tube in line with a change of its ready jobs, its pause or its work.
+    pub(super) fn refresh(&mut self, tube: TubeSlot) {
+        self.tubes.refresh(tube, &self.jobs);
+    }
+
     // Reserved jobs.
 
     /// The client that holds the job.
     pub fn holder(&self, job: JobKey) -> Option<ClientKey> {
         self.jobs.holder(self.jobs.get(job)).map(|holder| self.clients.key(holder))
+    }
+
+    /// The job with this id, if the client holds it.
+    pub fn reserved_job(&self, client: ClientKey, id: JobId) -> Option<JobKey> {
+        self.held_by(self.clients.slot(client), id)
     }
 
     fn held_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {

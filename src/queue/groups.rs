@@ -11,11 +11,12 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
-use super::background::{StepLimit, Work};
+use super::background::{Share, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
 use super::extras::{Extra, text_bytes};
 use super::job::JobState;
+use super::work::Work;
 use crate::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
 use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::tags::Tags;
@@ -228,11 +229,11 @@ impl Engine {
         if !record.waiting.is_empty() {
             self.changes.push(Change::GroupDone(record.name.clone()));
         }
-        let (begin, limit) = (self.steps, self.step_limit(self.release_steps));
-        if !self.continue_release(group, limit, now) {
-            self.work.push_back(Work::Release { group });
-        }
-        self.release_steps = self.release_steps.saturating_sub(self.steps - begin);
+        self.with_share(Share::Releases, |engine, limit| {
+            if !engine.continue_release(group, limit, now) {
+                engine.work.push_back(Work::Release { group });
+            }
+        });
     }
 
     /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
@@ -331,7 +332,7 @@ impl Engine {
             });
             self.enter_held(job, group);
         }
-        self.work.extend(done.into_values().map(|group| Work::Release { group }));
+        done.into_values().for_each(|group| self.work.push_back(Work::Release { group }));
     }
 
     /// Returns the statistics of a group, if it has a member.

@@ -6,9 +6,10 @@
 
 use std::collections::BinaryHeap;
 
-use super::background::{StepLimit, Work};
+use super::background::StepLimit;
 use super::engine::Engine;
 use super::job::{Job, JobState};
+use super::work::Work;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::limits::ALLOCATION_BYTES;
 use crate::time::{Span, Time};

@@ -5,10 +5,11 @@
 //! leaves the index with the list of its clients, so the key of the job can be used again while many clients are answered in
 //! background work.
 
-use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::background::{Share, StepLimit};
 use super::client::Clients;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
+use super::work::Work;
 use crate::ids::{ClientKey, ClientSlot, JobId, JobKey};
 use crate::intrusive::{Chained, Index, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::time::{Span, Time};
@@ -189,18 +190,19 @@ impl Engine {
     fn answer_waits_for(&mut self, job: JobKey, end: JobEnd) {
         let Some(awaited) = self.job_waits.end(job, end) else { return };
         let is_short = self.job_waits.awaited[awaited.0].waits.len() <= ANSWERED_AT_ONCE_MAX;
-        if !is_short || !self.continue_answering(awaited, self.step_limit(BACKGROUND_STEPS)) {
-            self.work.push_back(Work::Answer { awaited });
-        }
+        self.with_share(Share::Answers, |engine, limit| {
+            if !is_short || !engine.continue_answering(awaited, limit) {
+                engine.work.push_back(Work::Answer { awaited });
+            }
+        });
     }
 
     /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
     pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: StepLimit) -> bool {
         while let Some(wait) = self.job_waits.awaited[awaited.0].waits.front() {
-            if self.is_reached(limit) {
+            if !self.spend(limit) {
                 return false;
             }
-            self.steps += 1;
             self.answer_job_wait(self.job_waits.waits[wait].client);
         }
         self.job_waits.awaited.remove(awaited.0);

@@ -1,9 +1,9 @@
 //! Lists of tubes that are read piece by piece. [`TubeOrder`](super::tube_order::TubeOrder) keeps them consistent while
 //! tubes are added and removed.
 
-use super::background::Work;
 use super::engine::Engine;
 use super::tube_order::Found;
+use super::work::Work;
 use crate::ids::ClientKey;
 use crate::tube_name::TubeName;
 

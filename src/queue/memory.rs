@@ -1,6 +1,5 @@
 //! The memory of the queue. It is counted as it changes, so that a query costs a few additions.
 
-use super::background::Work;
 use super::engine::{Engine, Notice};
 
 impl Engine {
@@ -18,7 +17,7 @@ impl Engine {
             + self.timers.bytes()
             + self.job_waits.bytes()
             + self.changes.bytes()
-            + self.work.capacity() * size_of::<Work>()
+            + self.work.bytes()
             + self.notices.capacity() * size_of::<Notice>()
             + self.search_bytes
     }

@@ -36,6 +36,7 @@
 //! | Jobs    | `index`          | job index | Job        | id                                |
 //! | Tubes   | `index`          | hash      | Tube       | name                              |
 //! | Tubes   | `reservable`     | list      | Tube       |                                   |
+//! | Tubes   | `heads`          | vector    | Job        | slot of the tube                  |
 //! | Tubes   | `order`          | table     | Tube       | order of `list-tubes`             |
 //! | Clients | `index`          | hash      | Watch      | client and tube                   |
 //! | Clients | `wide_waiters`   | table     | Client     | start of the wait                 |
@@ -87,9 +88,11 @@ mod change;
 mod check;
 mod client;
 mod concurrency;
+mod draw;
 mod engine;
 mod extras;
 mod groups;
+mod heads;
 mod idempotency;
 mod job;
 mod job_index;
@@ -97,15 +100,16 @@ mod job_list;
 mod job_waits;
 mod latency;
 mod listing;
-mod lots;
 mod memory;
 mod moving;
 mod persisted;
 mod rate;
 mod ready_order;
 mod reserve;
+mod reserve_batch;
 mod reserved_order;
 mod rules;
+mod search;
 mod stats;
 mod timers;
 mod transitions;
@@ -115,6 +119,7 @@ mod tube_order;
 mod watched_bits;
 mod watches;
 mod wide_waiters;
+mod work;
 
 pub use background::BACKGROUND_STEPS;
 pub use bulk::Flushed;
@@ -130,6 +135,7 @@ pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use listing::{Listed, TubeList};
 pub use moving::{JobMoved, JobsMoved, LogRoom, MoveBar};
 pub use persisted::{PersistedState, Restored, UnreservedState};
+pub use reserve_batch::BatchRoom;
 pub use rules::RuleCounts;
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};

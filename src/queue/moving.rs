@@ -1,9 +1,10 @@
 //! `move-job` and `move-jobs`: a job changes its tube, and keeps everything else.
 
-use super::background::{BACKGROUND_STEPS, StepLimit, Work};
+use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
+use super::work::Work;
 use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::time::Time;
 use crate::tube_name::TubeName;

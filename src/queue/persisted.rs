@@ -225,7 +225,7 @@ impl Engine {
             let tube = &mut self.tubes[key];
             tube.pause = Some(Pause { until, length });
             self.timers.arm(tube.timer, until);
-            self.tubes.update_reservable(key);
+            self.refresh(key);
         }
     }
 

@@ -99,7 +99,7 @@ impl Engine {
 
     fn set_throttled(&mut self, tube: TubeSlot, is_throttled: bool) {
         self.tubes[tube].is_throttled = is_throttled;
-        self.tubes.update_reservable(tube);
+        self.refresh(tube);
     }
 }
 

@@ -12,10 +12,11 @@
 //! become ready: it remembers the sequence number through which it has searched. A search that runs out of steps resumes
 //! there in background work, as does the assignment of very many jobs.
 
-use super::background::{BACKGROUND_STEPS, StepLimit, Work};
-use super::client::{Clients, Wait};
+use super::background::{BACKGROUND_STEPS, StepLimit};
+use super::client::{Clients, Wait, Watched};
 use super::engine::{Engine, Notice, Reserved};
-use crate::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot, WatchKey};
+use super::work::Work;
+use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 use crate::time::{Span, Time};
 
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
@@ -40,17 +41,15 @@ impl Engine {
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.clients.slot(client);
         self.mark_worker(client);
-        self.shut_full_lanes_for(client, self.step_limit(BACKGROUND_STEPS));
+        if !self.shut_full_lanes_for(client, self.step_limit(BACKGROUND_STEPS)) {
+            self.start_waiting(client, timeout.map(|span| now + span));
+            self.search_later(client);
+            return Reserved::Waiting;
+        }
         // While background work assigns a tube's jobs, a client that can wait must not overtake those that do.
-        let may_overtake = timeout == Some(Span::ZERO);
-        let is_drawn = self.clients[client].mode.is_weighted();
-        let job = if is_drawn {
-            self.draw(client, may_overtake)
-        } else {
-            self.most_urgent_ready(client, may_overtake)
-        };
-        if let Some(job) = job {
+        if let Some(job) = self.search(client, timeout == Some(Span::ZERO)) {
             self.hand_out(job, client, now);
+            let is_drawn = self.clients[client].mode.is_weighted();
             return if is_drawn { Reserved::Drawn(job) } else { Reserved::Job(job) };
         }
         if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
@@ -74,13 +73,13 @@ impl Engine {
         let Clients { slab, watches, wide_waiters, .. } = &mut self.clients;
         let record = &mut slab[client.0];
         let Some(wait) = record.wait.take() else { return };
+        record.is_searching = false;
         self.totals.waiting -= 1;
         if record.is_wide() {
             return wide_waiters.remove(wait.seq);
         }
-        for &WatchKey(watch) in &record.watches {
-            let tube = &mut self.tubes[watches[watch].tube];
-            tube.narrow_waiters.remove(watches, watch);
+        for &Watched { tube, watch, .. } in &record.watches {
+            self.tubes[tube].narrow_waiters.remove(watches, watch.0);
         }
     }
 
@@ -88,29 +87,34 @@ impl Engine {
     // Inlined: usually no client waits.
     #[inline(always)]
     pub(super) fn assign_jobs(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
-        let record = &self.tubes[tube];
-        if record.assigning || (record.narrow_waiters.is_empty() && record.wide_watches.is_empty()) {
-            return;
+        if self.has_waiting(tube) {
+            self.assign_to_waiting(tube, limit, now);
         }
-        self.assign_to_waiting(tube, limit, now);
+    }
+
+    /// Whether clients may wait for jobs of the tube, and no work assigns these already.
+    #[inline(always)]
+    pub(super) fn has_waiting(&self, tube: TubeSlot) -> bool {
+        let record = &self.tubes[tube];
+        let has_waiters = !record.narrow_waiters.is_empty() || !record.wide_watches.is_empty();
+        has_waiters && !record.assigning
     }
 
     #[inline(never)]
     fn assign_to_waiting(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
-        // At least one job is assigned per call, so that the work ends even if each call begins at its limit.
-        let mut may_assign = true;
         while self.has_job(tube, limit) {
             let client = match self.longest_waiting(tube, limit) {
-                Search::Found(client) if may_assign => client,
                 Search::None => return,
-                Search::Found(_) | Search::Unfinished => return self.assign_later(tube),
+                Search::Unfinished => return self.assign_later(tube),
+                Search::Found(client) => client,
             };
+            if !self.spend(limit) {
+                return self.assign_later(tube);
+            }
             let job = JobKey(self.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.stop_waiting(client);
             self.hand_out(job, client, now);
             self.notices.push_back(Notice::Reserved(self.clients[client].conn, job));
-            self.steps += 1;
-            may_assign = !self.is_reached(limit);
         }
     }
 
@@ -121,9 +125,8 @@ impl Engine {
     }
 
     fn assign_later(&mut self, tube: TubeSlot) {
-        let record = &mut self.tubes[tube];
-        record.pins += 1;
-        record.assigning = true;
+        self.tubes[tube].pins += 1;
+        self.tubes.set_assigning(tube, true);
         self.work.push_back(Work::Assign { tube: self.tubes.key(tube) });
     }
 
@@ -158,49 +161,11 @@ impl Engine {
         if record.is_wide() {
             wide_waiters.push(self.waits_begun, client);
         } else {
-            for &WatchKey(watch) in &record.watches {
-                let tube = &mut self.tubes[watches[watch].tube];
-                tube.narrow_waiters.push_back(watches, watch);
+            for &Watched { tube, watch, .. } in &record.watches {
+                self.tubes[tube].narrow_waiters.push_back(watches, watch.0);
             }
         }
         self.arm_client_timer(client);
-    }
-
-    /// Finds the most urgent ready job of the watched tubes that are not paused. Checks the watched tubes or the
-    /// reservable ones, whichever are fewer.
-    fn most_urgent_ready(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
-        let watches = &self.clients[client].watches;
-        let candidate = |tube: TubeSlot| self.first_reservable(tube, may_overtake);
-        let reservable = self.tubes.reservable.len();
-        let (best, checked) = if watches.len() <= reservable {
-            let tubes = watches.iter().map(|watch| self.clients.watches[watch.0].tube);
-            (tubes.filter_map(candidate).min(), watches.len())
-        } else {
-            let mut best = None;
-            for tube in self.tubes.reservable.iter(&self.tubes.slab).map(TubeSlot) {
-                // Of many watches few are in a cache. So it looks for one only where the job would be the best so far.
-                let job = candidate(tube).filter(|job| best.is_none_or(|best| *job < best));
-                if job.is_some() && self.clients.is_watching(client, tube) {
-                    best = job;
-                }
-            }
-            (best, reservable)
-        };
-        self.steps += checked as u32;
-        best.map(|(_, _, job)| job)
-    }
-
-    /// Finds the most urgent ready job of a tube that is not paused. Tuples are sorted by urgency.
-    #[inline]
-    pub(super) fn first_reservable(
-        &self,
-        tube: TubeSlot,
-        may_overtake: bool,
-    ) -> Option<(u32, JobId, JobKey)> {
-        let tube = &self.tubes[tube];
-        let job = tube.ready.min().filter(|_| tube.in_reservable && (may_overtake || !tube.assigning))?;
-        let record = self.jobs.get(JobKey(job));
-        Some((record.pri, record.id, JobKey(job)))
     }
 
     /// Finds the client that has waited longest for a job of this tube.

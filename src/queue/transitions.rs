@@ -63,8 +63,9 @@ impl Engine {
             tube.urgent -= 1;
             self.totals.urgent -= 1;
         }
-        if tube.reservable_changed() {
-            self.tubes.update_reservable(tube_key);
+        // Another job of its key may take its place in the heap.
+        if extra.is_some() || self.tubes.heads.get(tube_key).job(true) == Some(job) {
+            self.refresh(tube_key);
         }
         self.totals.jobs[JobState::Ready as usize] -= 1;
         since
@@ -91,8 +92,8 @@ impl Engine {
             tube.urgent += 1;
             self.totals.urgent += 1;
         }
-        if tube.reservable_changed() {
-            self.tubes.update_reservable(tube_key);
+        if extra.is_some() || tube.ready.min() == Some(job.0) {
+            self.refresh(tube_key);
         }
     }
 
@@ -204,7 +205,7 @@ impl Engine {
                 *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
             }
             // The lane of a full key may have been shut.
-            self.tubes.update_reservable(tube_key);
+            self.refresh(tube_key);
         }
     }
 

@@ -3,13 +3,14 @@
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Index, IndexMut};
 
-use super::job::JobState;
+use super::heads::Heads;
+use super::job::{JobState, Jobs};
 use super::latency::{LatencyKind, Sample, TubeLatency};
 use super::ready_order::ReadyOrder;
 use super::reserved_order::ReservedOrder;
 use super::timers::{Owner, TimerKey, Timers};
 use super::tube_order::{Found, TubeOrder, name_bytes};
-use crate::ids::{RulesSlot, TubeKey, TubeSlot};
+use crate::ids::{JobId, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
@@ -121,6 +122,8 @@ pub struct Tubes {
     order: TubeOrder,
     /// Tubes with a ready job that are neither paused nor throttled, and whose lanes no background work shuts.
     pub(super) reservable: List,
+    /// What a reserve compares of each tube.
+    pub(super) heads: Heads,
     /// The memory of all names.
     name_bytes: usize,
     /// The length of all names.
@@ -160,12 +163,6 @@ impl Tube {
         }
     }
 
-    /// Counts a sample. Returns false if that needs [memory](Tubes::add_first_sample).
-    #[inline]
-    pub(super) fn add_sample(&mut self, kind: LatencyKind, sample: Sample) -> bool {
-        self.latency.as_mut().is_some_and(|latency| latency.add(kind, sample))
-    }
-
     pub(super) const fn added_at(&self) -> u64 {
         self.added_at
     }
@@ -197,8 +194,11 @@ impl Tube {
         self.rules = rules.map_or(NIL, |slot| slot.0);
     }
 
-    pub(super) fn reservable_changed(&self) -> bool {
-        self.is_reservable() != self.in_reservable
+    /// The priority, id and key of the job that a reserve gets.
+    pub(super) fn head(&self, jobs: &Jobs) -> Option<(u32, JobId, JobKey)> {
+        let job = JobKey(self.ready.min().filter(|_| self.is_reservable())?);
+        let record = jobs.get(job);
+        Some((record.pri, record.id, job))
     }
 
     fn is_reservable(&self) -> bool {
@@ -213,6 +213,7 @@ impl Tubes {
             index: intrusive::Index::new(seed),
             order: TubeOrder::default(),
             reservable: List::new(),
+            heads: Heads::default(),
             name_bytes: 0,
             name_lengths: 0,
             latency_bytes: 0,
@@ -302,12 +303,14 @@ impl Tubes {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.slab.bytes() + self.index.bytes() + self.order.bytes() + self.name_bytes + self.latency_bytes
+        let tables = self.slab.bytes() + self.index.bytes() + self.order.bytes() + self.heads.bytes();
+        tables + self.name_bytes + self.latency_bytes
     }
 
     /// What a new tube of this name adds to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, name: TubeName<'_>) -> usize {
-        self.slab.growth(1) + self.index.growth() + self.order.growth() + name_bytes(name.as_bytes())
+        let tables = self.slab.growth(1) + self.index.growth() + self.order.growth() + self.heads.growth();
+        tables + name_bytes(name.as_bytes())
     }
 
     /// The number of names: of tubes, and of removed tubes that a list still shows.
@@ -356,6 +359,7 @@ impl Tubes {
             chain: NIL,
         }));
         self.index.insert(&mut self.slab, slot.0);
+        self.heads.add(slot);
         self.name_bytes += name_bytes(name.as_bytes());
         self.name_lengths += name.as_bytes().len();
         let (position, added_at) = self.order.add(slot);
@@ -373,13 +377,15 @@ impl Tubes {
         self.name_bytes -= name_bytes(&tube.name);
         self.name_lengths -= tube.name.len();
         self.latency_bytes -= tube.latency.map_or(0, |latency| latency.bytes());
+        self.heads.shrink(self.slab.keys_end());
         self.order.remove(&mut self.slab, tube.name, tube.added_at, tube.position);
     }
 
-    /// Adds the tube to the reservable ones or removes it from them, after a change of its jobs or its pause.
-    pub(super) fn update_reservable(&mut self, slot: TubeSlot) {
+    /// Brings the head of the tube and the list of reservable tubes in line with a change of its jobs, its pause or its work.
+    pub(super) fn refresh(&mut self, slot: TubeSlot, jobs: &Jobs) {
         let tube = &mut self.slab[slot.0];
         let is_reservable = tube.is_reservable();
+        self.heads.set_job(slot, tube.head(jobs));
         if is_reservable != tube.in_reservable {
             tube.in_reservable = is_reservable;
             if is_reservable {
@@ -388,6 +394,29 @@ impl Tubes {
                 self.reservable.remove(&mut self.slab, slot.0);
             }
         }
+    }
+
+    /// Notes whether background work assigns the tube's jobs to waiting clients.
+    pub(super) fn set_assigning(&mut self, slot: TubeSlot, is_assigning: bool) {
+        self[slot].assigning = is_assigning;
+        self.heads.set_assigning(slot, is_assigning);
+    }
+
+    /// Notes whether background work shuts lanes of the tube. [`refresh`](Self::refresh) must follow.
+    pub(super) fn set_shutting(&mut self, slot: TubeSlot, is_shutting: bool) {
+        self[slot].shutting = is_shutting;
+        self.heads.set_shutting(slot, is_shutting);
+    }
+
+    /// Counts a time for which a client has held a job of the tube, if there is a counter for it.
+    #[inline]
+    pub(super) fn add_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample) -> bool {
+        let Some(latency) = &mut self.slab[slot.0].latency else { return false };
+        let is_counted = latency.add(kind, sample);
+        if is_counted && kind == LatencyKind::Reserved {
+            self.heads.set_held_ns(slot, latency.sum(kind).average_ns());
+        }
+        is_counted
     }
 
     /// The most memory that [`add_first_sample`](Self::add_first_sample) allocates.
@@ -401,8 +430,8 @@ impl Tubes {
         let before = latency.as_ref().map_or(0, |latency| latency.bytes());
         let latency = latency.get_or_insert_with(TubeLatency::new);
         latency.add_block(kind, sample);
-        latency.add(kind, sample);
         self.latency_bytes += latency.bytes() - before;
+        self.add_sample(slot, kind, sample);
     }
 
     /// Registers a list of all tubes that shows the current version.

@@ -70,7 +70,7 @@ impl Engine {
     #[inline]
     pub(super) fn record_latency(&mut self, tube: TubeSlot, kind: LatencyKind, span: Span) {
         let sample = self.latency.add(kind, span);
-        if !self.tubes[tube].add_sample(kind, sample)
+        if !self.tubes.add_sample(tube, kind, sample)
             && self.tube_bytes() + self.tubes.latency_growth(tube) <= self.limits.bytes
         {
             self.tubes.add_first_sample(tube, kind, sample);

@@ -83,8 +83,9 @@ impl Engine {
         if was_wide {
             self.add_wide_watch(added);
         } else if record.is_wide() {
-            for watch in record.watches.clone() {
-                self.add_wide_watch(watch);
+            // One more than a narrow client may watch.
+            for watched in record.watches.clone() {
+                self.add_wide_watch(watched.watch);
             }
         }
     }
@@ -100,8 +101,8 @@ impl Engine {
         self.clients.remove_watch(watch);
         let record = &self.clients[client];
         if was_wide && !record.is_wide() {
-            for watch in record.watches.clone() {
-                self.remove_wide_watch(watch);
+            for watched in record.watches.clone() {
+                self.remove_wide_watch(watched.watch);
             }
         }
         let record = &mut self.tubes[tube];

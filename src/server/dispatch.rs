@@ -368,7 +368,9 @@ impl Core {
         let reply = match self.engine.reserve(client, Some(patience), now) {
             Reserved::Job(job) | Reserved::Drawn(job) => {
                 let may_overtake = patience == Span::ZERO;
-                return self.reply_batch(client, replies, job, count, may_overtake, now);
+                let mut jobs = vec![job];
+                self.fill_batch(client, &mut jobs, count, may_overtake, now);
+                return self.reply_batch(replies, &jobs);
             }
             Reserved::DeadlineSoon => Reply::DeadlineSoon,
             Reserved::TimedOut if timeout.is_none() => Reply::ReservedBatch(0),
@@ -382,23 +384,27 @@ impl Core {
         replies.reply(reply, &mut self.buffers);
     }
 
-    /// Replies with a job that the client has just reserved, and with further ones up to `count` together.
-    pub(super) fn reply_batch(
+    /// Reserves further jobs for a `reserve-batch` of `count` jobs.
+    pub(super) fn fill_batch(
         &mut self,
         client: ClientKey,
-        replies: &mut Replies,
-        first: JobKey,
+        jobs: &mut Vec<JobKey>,
         count: u32,
         may_overtake: bool,
         now: Time,
     ) {
-        let mut jobs = vec![first];
-        self.engine.reserve_more(client, count as usize - 1, may_overtake, now, &mut jobs);
+        let room = self.batch_room(count);
+        self.observe(client, Observation::Batch(room));
+        self.engine.reserve_more(client, room, may_overtake, now, jobs);
         if self.engine.clients().get(client).mode.is_weighted() {
-            self.report_drawn(client, &jobs);
+            self.report_drawn(client, jobs);
         }
+    }
+
+    /// Replies with the jobs of a `reserve-batch`.
+    pub(super) fn reply_batch(&mut self, replies: &mut Replies, jobs: &[JobKey]) {
         replies.reply(Reply::ReservedBatch(jobs.len()), &mut self.buffers);
-        for job in jobs {
+        for &job in jobs {
             self.extra_steps += 1 + (self.engine.jobs().get(job).body.len() / COPIED_BYTES_PER_STEP) as u32;
             self.reply_job(replies, job, reserved);
         }

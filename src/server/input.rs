@@ -8,9 +8,7 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, trace};
-use crate::limits::{
-    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, OUTPUT_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS,
-};
+use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS};
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
 use crate::server::Effect;
@@ -112,7 +110,7 @@ impl Core {
                     break;
                 }
                 core.record_changes(now);
-                protocol.is_choked = replies.unsent_bytes() >= OUTPUT_BYTES_PAUSE;
+                protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
                 steps += core.take_steps();
             }
             core.iteration_steps += steps;
@@ -136,7 +134,10 @@ impl Core {
     /// Serves the inbox, or the list, of a session from the queue.
     pub(super) fn serve_queued(&mut self, session: &mut Session, now: Time) {
         session.is_queued = false;
-        if session.can_list() {
+        if session.protocol.state == SessionState::Gathering {
+            return self.complete_batch(session, now);
+        }
+        if session.can_list(self.output_bytes_pause) {
             return self.continue_list(session, now);
         }
         if !session.protocol.can_serve() {
@@ -201,7 +202,9 @@ impl Core {
     pub(super) fn queue_if_servable(&mut self, session: &mut Session) {
         let has_input =
             !session.inbox.is_empty() || session.input_end == InputEnd::Ended || session.has_complete_body();
-        let is_servable = has_input && session.protocol.can_serve() || session.can_list();
+        let is_servable = has_input && session.protocol.can_serve()
+            || session.can_list(self.output_bytes_pause)
+            || session.protocol.state == SessionState::Gathering;
         if is_servable && !session.is_queued {
             session.is_queued = true;
             self.ready_sessions.push_back(session.conn);

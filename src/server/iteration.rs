@@ -1,17 +1,12 @@
 //! An event-loop iteration: what every event ends with, and the bounded work between events.
 
 use super::commit_gate::Replies;
-use super::observer::Observation;
-use super::session::{InputEnd, Session, SessionState};
+use super::session::{InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Event, Server, dispatch};
-use crate::ids::{ClientKey, JobKey};
-use crate::limits::{OUTPUT_BYTES_PAUSE, RUN_STEPS};
+use crate::limits::RUN_STEPS;
 use crate::protocol::reply::Reply;
 use crate::queue::{JobEnd, Notice};
 use crate::time::Time;
-
-/// A connection whose unsent replies have passed [`OUTPUT_BYTES_PAUSE`] is served again below this.
-const OUTPUT_BYTES_RESUME: usize = OUTPUT_BYTES_PAUSE / 2;
 
 impl Server {
     /// Does a bounded piece of everything that is due or left over.
@@ -43,6 +38,7 @@ impl Server {
         if self.core.config.max_memory_bytes.is_some() {
             // Without a limit, only statistics need the count.
             self.count_tables();
+            self.core.update_output_pause();
         }
         let core = &mut self.core;
         core.metrics.end_iteration();
@@ -105,24 +101,29 @@ impl Core {
             self.metrics.add_reply(std::mem::take(&mut session.unanswered_since), now);
         }
         self.close_if_sent(session);
-        let resumes = session.protocol.is_choked && unsent < OUTPUT_BYTES_RESUME;
+        // At half of the mark, so that a client that reads slowly is not served reply by reply.
+        let resumes = session.protocol.is_choked && unsent < self.output_bytes_pause.div_ceil(2);
         if resumes {
             session.protocol.is_choked = false;
         }
-        if resumes || session.can_list() {
+        if resumes || session.can_list(self.output_bytes_pause) {
             self.queue_if_servable(session);
         }
     }
 
     fn answer(&mut self, session: &mut Session, notice: Notice, now: Time) {
         session.note_request(now);
+        if let Notice::Reserved(_, job) = notice
+            && session.protocol.batch > 0
+        {
+            // Very many clients may have waited for one job, and each may watch very many tubes. So each takes its turn.
+            session.protocol.state = SessionState::Gathering;
+            session.protocol.first_of_batch = self.engine.jobs().get(job).id;
+            return self.queue_if_servable(session);
+        }
         let timed_out = session.protocol.timed_out();
-        let (client, batch) = (session.protocol.client, std::mem::take(&mut session.protocol.batch));
         self.with_replies(&mut session.output, |core, replies: &mut Replies| {
             let reply = match notice {
-                Notice::Reserved(_, job) if batch > 0 => {
-                    return core.complete_batch(client, replies, job, batch, now);
-                }
                 Notice::Reserved(_, job) => return core.reply_job(replies, job, dispatch::reserved),
                 Notice::TimedOut(_) => timed_out,
                 Notice::DeadlineSoon(_) => Reply::DeadlineSoon,
@@ -145,20 +146,23 @@ impl Core {
     }
 
     /// Takes the jobs that are there for a `reserve-batch` that has waited for the first one.
-    fn complete_batch(
-        &mut self,
-        client: ClientKey,
-        replies: &mut Replies,
-        first: JobKey,
-        count: u32,
-        now: Time,
-    ) {
-        // A reply to `stats` that waits for its sample shows the state after its command: no job may leave that state.
-        let count = if self.sample_waiters.is_empty() { count } else { 1 };
-        self.observe(client, Observation::Batch { count });
-        self.reply_batch(client, replies, first, count, false, now);
-        self.record_changes(now);
+    pub(super) fn complete_batch(&mut self, session: &mut Session, now: Time) {
+        let ProtocolState { client, batch: count, first_of_batch, .. } = session.protocol;
+        let timed_out = session.protocol.timed_out();
+        // Its reservation may have ended, if the job log has kept the client waiting.
+        let mut jobs = Vec::from_iter(self.engine.reserved_job(client, first_of_batch));
+        self.with_replies(&mut session.output, |core, replies: &mut Replies| {
+            core.fill_batch(client, &mut jobs, count, false, now);
+            if jobs.is_empty() {
+                replies.reply(timed_out, &mut core.buffers);
+            } else {
+                core.reply_batch(replies, &jobs);
+            }
+            core.record_changes(now);
+        });
         self.iteration_steps += self.take_steps();
+        session.protocol.state = SessionState::Serving;
+        self.after_serving(session, now);
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {

@@ -5,7 +5,6 @@ use super::Core;
 use super::commit_gate::Replies;
 use super::queries::STATS_BYTES_PER_STEP;
 use super::session::{ProtocolState, Session, SessionState};
-use crate::limits::OUTPUT_BYTES_PAUSE;
 use crate::protocol::reply::{Reply, Yaml};
 use crate::queue::{Listed, TubeList};
 use crate::time::Time;
@@ -29,7 +28,7 @@ impl Core {
             if core.reply_piece(list, replies, |_| {}) {
                 core.end_list(protocol);
                 protocol.state = SessionState::Serving;
-                protocol.is_choked = replies.unsent_bytes() >= OUTPUT_BYTES_PAUSE;
+                protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
             }
         });
         self.iteration_steps += self.take_steps();

@@ -10,10 +10,12 @@ use super::put_batch::PutBatch;
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
 use crate::ids::{ClientKey, ConnId};
-use crate::limits::{ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, RECEIVE_DIRECT_BYTES_MAX};
+use crate::limits::{
+    ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, OUTPUT_BYTES_PAUSE, RECEIVE_DIRECT_BYTES_MAX,
+};
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
-use crate::queue::TubeList;
+use crate::queue::{BatchRoom, TubeList};
 use crate::tags::Tags;
 use crate::wal::Wal;
 
@@ -34,6 +36,13 @@ const TAGS_BYTES_USUAL: u64 = 512;
 
 /// Subtracted from the headroom of an iteration: first pages of every size of body, growing tables, buffers.
 const HEADROOM_MARGIN_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The part of `--max-memory` that unsent replies may take: a quarter. Beyond it, a connection is served again once all of its replies
+/// are sent, so it holds one of them.
+const REPLIES_SHARE: u64 = 4;
+
+/// What a job takes in the reply to a `reserve-batch` besides its body: its line, and the CR LF.
+const BATCH_LINE_BYTES: u64 = 48;
 
 /// A large body gets memory in advance for this many times of what has arrived. So a client that announces large bodies and
 /// sends little takes little.
@@ -209,6 +218,26 @@ impl Core {
             self.free_incoming(incoming);
         }
         false
+    }
+
+    /// What a `reserve-batch` of `count` jobs may reply with. Small bodies are copied into the reply, so with a memory limit there must
+    /// be memory for them: at the limit a batch has one job.
+    pub(super) fn batch_room(&self, count: u32) -> BatchRoom {
+        let room = BatchRoom::new(count as usize);
+        let Some(max) = self.config.max_memory_bytes else { return room };
+        let for_replies = (max / REPLIES_SHARE).saturating_sub(self.buffers.bytes() as u64);
+        // A buffer may double as it grows.
+        let bytes = for_replies.min(max.saturating_sub(self.charged_bytes())) / 2;
+        let jobs = (bytes / BATCH_LINE_BYTES).max(1).min(u64::from(count)) as usize;
+        BatchRoom { jobs, body_bytes: room.body_bytes.min(bytes) }
+    }
+
+    /// Decides how much of a connection's replies may be unsent while it is served: little once unsent replies take their share of
+    /// the memory limit.
+    pub(super) fn update_output_pause(&mut self) {
+        let max = self.config.max_memory_bytes.unwrap_or(u64::MAX);
+        let is_short = self.buffers.bytes() as u64 > max / REPLIES_SHARE;
+        self.output_bytes_pause = if is_short { 1 } else { OUTPUT_BYTES_PAUSE };
     }
 
     /// Memory in use and reserved memory.

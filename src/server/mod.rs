@@ -45,6 +45,7 @@ use self::metrics::Metrics;
 use self::puts::RecentPut;
 use self::session::Session;
 use crate::ids::ConnId;
+use crate::limits::OUTPUT_BYTES_PAUSE;
 use crate::log_limit::LogLimit;
 use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
@@ -78,6 +79,8 @@ struct Core {
     iteration_steps: u32,
     /// Steps of the current command that the engine does not count.
     extra_steps: u32,
+    /// A connection is not served while this much of its replies is unsent: see [`OUTPUT_BYTES_PAUSE`].
+    output_bytes_pause: usize,
     /// Freed memory is being given back to the kernel in pieces.
     is_reclaiming: bool,
     buffers: Buffers,
@@ -291,6 +294,7 @@ impl Core {
             ready_pages: VecDeque::new(),
             iteration_steps: 0,
             extra_steps: 0,
+            output_bytes_pause: OUTPUT_BYTES_PAUSE,
             is_reclaiming: false,
             buffers: Buffers::default(),
             recent_put: RecentPut::new(),

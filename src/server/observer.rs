@@ -3,6 +3,7 @@
 use super::Core;
 use crate::ids::{ClientKey, ConnId, JobId};
 use crate::protocol::reply::Reply;
+use crate::queue::BatchRoom;
 
 /// A step of the server for one client.
 #[derive(Clone, Copy, Debug)]
@@ -15,11 +16,9 @@ pub enum Observation<'a> {
     Put(JobId, Reply<'a>),
     /// It has the last body of a `put-batch`, and replies this. The first job that it has put has this id.
     PutBatch(Reply<'a>, Option<JobId>),
-    /// It takes jobs for a `reserve-batch` that has waited for the first one, up to this number together.
-    Batch {
-        /// That of the command, or 1 while a reply to `stats` waits.
-        count: u32,
-    },
+    /// It takes jobs for a `reserve-batch` that has its first one. The room is smaller than the command permits only if there is a
+    /// memory limit.
+    Batch(BatchRoom),
     /// It reserves these jobs for one command, after a choice by chance.
     Drawn(&'a [JobId]),
     /// It ends the client's wait, because the next line is `cancel-reserve`.

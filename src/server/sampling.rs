@@ -6,7 +6,6 @@
 use super::session::{Session, SessionState};
 use super::{Core, DriverStats, Effect, Server};
 use crate::ids::ConnId;
-use crate::limits::OUTPUT_BYTES_PAUSE;
 use crate::time::Time;
 
 impl Server {
@@ -48,7 +47,7 @@ impl Core {
         self.with_replies(output, |core, replies| {
             replies.set_harmless(true);
             core.stats(protocol, replies, now);
-            protocol.is_choked = replies.unsent_bytes() >= OUTPUT_BYTES_PAUSE;
+            protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
         });
         self.iteration_steps += self.take_extra_steps();
         self.after_serving(session, now);

@@ -57,8 +57,11 @@ pub(super) struct ProtocolState {
     /// The unsent replies have passed [`OUTPUT_BYTES_PAUSE`](crate::limits::OUTPUT_BYTES_PAUSE) and not yet fallen below
     /// the mark where serving resumes.
     pub is_choked: bool,
-    /// In [`SessionState::Waiting`]: the number of jobs that a `reserve-batch` takes, or 0 for any other reserve.
+    /// In [`SessionState::Waiting`] and [`SessionState::Gathering`]: the number of jobs that a `reserve-batch` takes, or 0 for any
+    /// other reserve.
     pub batch: u32,
+    /// In [`SessionState::Gathering`]: the first of them.
+    pub first_of_batch: JobId,
     /// In [`SessionState::Waiting`]: the `reserve-batch` has no timeout. It waits only until it is known whether there is a job.
     pub is_batch_at_once: bool,
     /// The `put-batch` whose jobs are arriving: the next line belongs to it.
@@ -68,7 +71,7 @@ pub(super) struct ProtocolState {
 }
 
 /// ```text
-///           reserve, wait-job (Waiting)
+///           reserve, wait-job (Waiting, then for a batch Gathering)
 ///           large command     (Working)
 ///           stats             (Sampling)
 ///           long list         (Listing)      quit, end of input      broken
@@ -82,6 +85,8 @@ pub(super) enum SessionState {
     Serving,
     /// A `reserve` waits for a job, or a `wait-job` for the end of one.
     Waiting,
+    /// A `reserve-batch` has waited and got its first job. It takes the others in its turn.
+    Gathering,
     /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `move-jobs` or `list-jobs`.
     Working,
     /// A `stats` waits for the driver's statistics.
@@ -136,6 +141,7 @@ impl Session {
                 input,
                 is_choked: false,
                 batch: 0,
+                first_of_batch: JobId(0),
                 is_batch_at_once: false,
                 put_batch: None,
                 list: None,
@@ -174,8 +180,9 @@ impl Session {
     }
 
     /// Whether more of a list can be rendered now.
-    pub fn can_list(&self) -> bool {
-        self.protocol.state == SessionState::Listing && self.output.unsent_bytes() < LIST_OUTPUT_BYTES_PAUSE
+    pub fn can_list(&self, output_bytes_pause: usize) -> bool {
+        let pause = LIST_OUTPUT_BYTES_PAUSE.min(output_bytes_pause);
+        self.protocol.state == SessionState::Listing && self.output.unsent_bytes() < pause
     }
 }
 

@@ -13,8 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use beanring::histogram::Histogram;
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{
-    Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, Kicked, LatencyKind, NewJob, Notice,
-    PageQuery, Percentiles, Reserved, TimeSum,
+    BatchRoom, Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, Kicked, LatencyKind,
+    NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
@@ -200,7 +200,7 @@ impl Pair {
                     _ => return assert!(matches!(expected, Reserve::TimedOut | Reserve::DeadlineSoon)),
                 };
                 let mut jobs = vec![first];
-                engine.reserve_more(keys[&conn], count, true, now, &mut jobs);
+                engine.reserve_more(keys[&conn], BatchRoom::new(count + 1), true, now, &mut jobs);
                 let ids: Vec<u64> = jobs.into_iter().map(|job| id_of(engine, job)).collect();
                 if expected == Reserve::Draw {
                     return model.draw_batch(conn, &ids, count + 1, |_| true);

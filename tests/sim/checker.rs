@@ -41,9 +41,6 @@ pub struct Checker {
     pub has_been_short: bool,
     /// The number of puts that lack of space may have refused since the start, or the rules of their tubes.
     unclear_refusals: u64,
-    /// A reply to `stats` waits for the driver's sample.
-    is_sampling: bool,
-    sampled_at: Option<Time>,
     /// The disk has failed. Clients that wait for a commit get an error.
     pub has_failed: bool,
 }
@@ -106,8 +103,6 @@ impl Checker {
             may_be_short: has_memory_limit,
             has_been_short: has_memory_limit,
             unclear_refusals: 0,
-            is_sampling: false,
-            sampled_at: None,
             has_failed: false,
         }
     }
@@ -134,11 +129,6 @@ impl Checker {
             self.end_wait(client);
         }
         self.add_step();
-    }
-
-    /// The driver reports its statistics.
-    pub fn sampled(&mut self) {
-        (self.is_sampling, self.sampled_at) = (false, Some(self.model.now));
     }
 
     /// The server has handled everything that was due.
@@ -168,9 +158,7 @@ impl Checker {
             StepKind::PutBatch { first, is_out_of_memory } => {
                 self.end_batch(client, first, is_out_of_memory);
             }
-            StepKind::Batch { count } => {
-                self.batch_after_wait(client, count);
-            }
+            StepKind::Batch(room) => self.take_batch(client, room),
             StepKind::Drawn(ids) => self.drawn(client, &ids),
             StepKind::Canceled => {
                 let record = &self.clients[client];
@@ -277,7 +265,6 @@ impl Checker {
         self.bodies.retain(|id, _| state.jobs.contains_key(id));
         (self.may_be_short, self.has_been_short) = (self.has_memory_limit, self.has_memory_limit);
         (self.has_failed, self.unclear_refusals) = (false, 0);
-        (self.is_sampling, self.sampled_at) = (false, None);
         self.history = History::from(state, self.model.last_id);
         self.compare(engine);
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use beanring::ids::ConnId;
 use beanring::protocol::reply::Reply;
+use beanring::queue::BatchRoom;
 use beanring::server::{Observation, Observer};
 
 #[derive(Debug)]
@@ -36,8 +37,8 @@ pub enum StepKind {
     Put { id: u64, is_out_of_memory: bool },
     /// It had the last body of a put-batch, and decided on a reply: to put jobs from this id on, or none.
     PutBatch { first: Option<u64>, is_out_of_memory: bool },
-    /// It took up to this number of jobs for a reserve-batch that had waited.
-    Batch { count: u32 },
+    /// It took jobs for a reserve-batch that had its first one.
+    Batch(BatchRoom),
     /// It drew these jobs for one command.
     Drawn(Vec<u64>),
     /// It ended the client's wait, because the next line is cancel-reserve.
@@ -77,7 +78,7 @@ impl Observer for Steps {
                 first: first.map(|id| id.0),
                 is_out_of_memory: reply == Reply::OutOfMemory,
             },
-            Observation::Batch { count } => StepKind::Batch { count },
+            Observation::Batch(room) => StepKind::Batch(room),
             Observation::Drawn(ids) => StepKind::Drawn(ids.iter().map(|id| id.0).collect()),
             Observation::Canceled => StepKind::Canceled,
             Observation::Left => StepKind::Left,

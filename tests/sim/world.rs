@@ -260,7 +260,6 @@ impl World {
                 link.close(&mut self.server, self.now);
             }
             Effect::SampleStats => {
-                self.checker.sampled();
                 self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
             }
             Effect::Disk => {

@@ -9,14 +9,15 @@ mod kept_keys;
 mod late;
 mod put_batch;
 mod rules;
+mod shares;
 mod weights;
 mod wide;
 
 use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::limits::BATCH_BODY_BYTES_MAX;
 use beanring::queue::{
-    BACKGROUND_STEPS, Change, Engine, Flushed, JobMoved, JobState, JobsListed, JobsMoved, Kicked, LogRoom,
-    NewJob, Notice, PageQuery, Reserved,
+    BACKGROUND_STEPS, BatchRoom, Change, Engine, Flushed, JobMoved, JobState, JobsListed, JobsMoved, Kicked,
+    LogRoom, NewJob, Notice, PageQuery, Reserved,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
@@ -326,7 +327,7 @@ fn batch(bench: &mut Bench, client: ClientKey, count: usize) -> Vec<JobId> {
         return Vec::new();
     };
     let mut jobs = vec![first];
-    bench.engine.reserve_more(client, count - 1, true, bench.now, &mut jobs);
+    bench.engine.reserve_more(client, BatchRoom::new(count), true, bench.now, &mut jobs);
     jobs.into_iter().map(|job| bench.engine.jobs().get(job).id).collect()
 }
 

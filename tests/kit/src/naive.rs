@@ -471,6 +471,11 @@ impl Model {
 
     // Helpers.
 
+    /// Whether the client holds the job.
+    pub fn holds(&self, conn: Conn, id: u64) -> bool {
+        self.jobs.iter().any(|job| job.id == id && job.is_held_by(conn))
+    }
+
     pub fn get(&self, conn: Conn) -> &Client {
         self.clients.iter().find(|client| client.conn == conn).expect("the client is there")
     }

@@ -127,9 +127,6 @@ impl Checker {
     }
 
     fn report(&mut self, client: usize, command: Command<'_>) {
-        if matches!(command, Command::Stats) {
-            self.is_sampling |= self.sampled_at != Some(self.model.now);
-        }
         let model = &self.model;
         let names = |tubes: &[Name]| {
             let items: String = tubes.iter().map(|&tube| format!("- {}\n", name_of(tube))).collect();

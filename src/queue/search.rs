@@ -1,0 +1,149 @@
+//! The search of a reserve: the tubes that a client watches and that have a job for it.
+
+use super::background::StepLimit;
+use super::client::{Client, Watched};
+use super::engine::{Engine, Notice};
+use super::heads::{HEADS_PER_STEP, Head};
+use super::work::Work;
+use crate::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
+use crate::time::Time;
+
+impl Engine {
+    /// Finds the job that the client gets: the most urgent one, unless its mode leaves that to chance.
+    pub(super) fn search(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
+        if self.clients[client].mode.is_weighted() {
+            self.draw(client, may_overtake)
+        } else {
+            self.most_urgent(client, may_overtake)
+        }
+    }
+
+    /// Has background work search for a client that waits, because lanes of full concurrency keys are to be shut first.
+    pub(super) fn search_later(&mut self, client: ClientSlot) {
+        let record = &mut self.clients[client];
+        record.is_searching = true;
+        if !std::mem::replace(&mut record.has_search, true) {
+            self.work.push_back(Work::Search { client: self.clients.key(client) });
+        }
+    }
+
+    /// Continues [`Work::Search`]. Returns true if it is finished.
+    pub(super) fn continue_search_for(&mut self, key: ClientKey, limit: StepLimit, now: Time) -> bool {
+        let Some(client) = self.clients.find(key) else { return true };
+        if self.clients[client].is_searching && !self.shut_loose_lanes(limit) {
+            return false;
+        }
+        let record = &mut self.clients[client];
+        record.has_search = false;
+        if std::mem::take(&mut record.is_searching)
+            && let Some(job) = self.search(client, false)
+        {
+            self.stop_waiting(client);
+            self.hand_out(job, client, now);
+            self.notices.push_back(Notice::Reserved(self.clients[client].conn, job));
+        }
+        true
+    }
+
+    /// Whether it is not known yet whether there is a job for the client.
+    pub(super) fn is_search_unfinished(&mut self, client: ClientSlot) -> bool {
+        let record = &self.clients[client];
+        if record.is_searching || !self.cons.is_shutting_any() {
+            return record.is_searching;
+        }
+        self.steps += record.watch_count().div_ceil(HEADS_PER_STEP) as u32;
+        record.watches.iter().any(|watched| self.tubes.heads.get(watched.tube).is_shutting())
+    }
+
+    /// Finds the most urgent ready job that the client may get.
+    #[inline]
+    pub(super) fn most_urgent(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
+        self.count_look(client);
+        let Self { clients, tubes, .. } = &*self;
+        let (mut key, mut best) = ((u32::MAX, JobId(u64::MAX)), None);
+        if self.searches_watches(&clients[client]) {
+            for watched in &clients[client].watches {
+                let head = tubes.heads.get(watched.tube);
+                if head.key() < key
+                    && let Some(job) = head.job(may_overtake)
+                {
+                    (key, best) = (head.key(), Some(job));
+                }
+            }
+        } else {
+            for tube in tubes.reservable.iter(&tubes.slab).map(TubeSlot) {
+                let head = tubes.heads.get(tube);
+                // Whether the client watches the tube takes longer to find out.
+                if head.key() < key
+                    && let Some(job) = head.job(may_overtake)
+                    && clients.is_watching(client, tube)
+                {
+                    (key, best) = (head.key(), Some(job));
+                }
+            }
+        }
+        best
+    }
+
+    /// The tubes from which the client may get a job.
+    pub(super) fn candidates(
+        &self,
+        client: ClientSlot,
+        may_overtake: bool,
+    ) -> impl Iterator<Item = (&Watched, &Head)> {
+        let Self { clients, tubes, .. } = self;
+        let record = &clients[client];
+        let by_watch = self.searches_watches(record);
+        let watches = by_watch.then(|| record.watches.iter());
+        let found = (!by_watch).then(|| {
+            let watches = tubes.reservable.iter(&tubes.slab).filter_map(move |tube| {
+                let is_watched = clients.is_watching(client, TubeSlot(tube));
+                is_watched.then(|| clients.find_watch(client, TubeSlot(tube))).flatten()
+            });
+            watches.map(|watch| &record.watches[clients.position(watch)])
+        });
+        let watches = watches.into_iter().flatten().chain(found.into_iter().flatten());
+        let with_heads = watches.map(|watched| (watched, tubes.heads.get(watched.tube)));
+        with_heads.filter(move |(_, head)| head.job(may_overtake).is_some())
+    }
+
+    /// The priorities and ids of the most urgent jobs of the [`candidates`](Self::candidates), with their tubes, up to `most` of
+    /// them in no order. Returns also whether there are more.
+    pub(super) fn most_urgent_heads(
+        &mut self,
+        client: ClientSlot,
+        most: usize,
+        may_overtake: bool,
+    ) -> (Vec<(u32, JobId, TubeSlot)>, bool) {
+        self.count_look(client);
+        let (mut heads, mut is_cut) = (Vec::with_capacity(2 * most), false);
+        let mut bound = (u32::MAX, JobId(u64::MAX));
+        for (watched, head) in self.candidates(client, may_overtake) {
+            let (pri, id) = head.key();
+            if (pri, id) > bound {
+                continue;
+            }
+            heads.push((pri, id, watched.tube));
+            if heads.len() == 2 * most {
+                // Half of them are discarded at once, so that each costs the same time in whatever order they come.
+                let (_, &mut (pri, id, _), _) = heads.select_nth_unstable(most - 1);
+                (bound, is_cut) = ((pri, id), true);
+                heads.truncate(most);
+            }
+        }
+        (heads, is_cut)
+    }
+
+    /// Whether a search looks at the watched tubes, and not at the reservable ones. Those are in many places of memory.
+    #[inline]
+    fn searches_watches(&self, client: &Client) -> bool {
+        client.watches.len() <= HEADS_PER_STEP * self.tubes.reservable.len()
+    }
+
+    /// Counts the steps of one look at all [`candidates`](Self::candidates).
+    #[inline]
+    pub(super) fn count_look(&mut self, client: ClientSlot) {
+        let watches = self.clients[client].watch_count().div_ceil(HEADS_PER_STEP);
+        self.steps += watches.min(self.tubes.reservable.len()) as u32;
+    }
+}

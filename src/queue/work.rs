@@ -1,0 +1,129 @@
+//! Unfinished work: commands and events too large for one call, which background work continues in bounded pieces.
+
+use std::collections::VecDeque;
+
+use super::bulk::Flush;
+use super::job::JobState;
+use super::job_list::JobSearch;
+use super::job_waits::AwaitedKey;
+use super::moving::Move;
+use crate::ids::{ClientKey, ConSlot, ConnId, GroupSlot, TubeKey};
+
+/// Unfinished work. It pins the tube that it names.
+pub(super) enum Work {
+    /// Make jobs ready, then notify the client of their number.
+    Kick(Kick),
+    /// Delete the jobs of a tube, then notify the client of their number.
+    Flush(Flush),
+    /// Move jobs to another tube, then notify the client of their number.
+    Move(Move),
+    /// Find the jobs of a page, then show them to the client.
+    List(Box<JobSearch>),
+    /// Return the reserved jobs of a client that has disconnected, and remove its watches.
+    Disconnect { client: ClientKey },
+    /// Open the lanes of a concurrency key.
+    Reopen { con: ConSlot },
+    /// Shut the lanes of full concurrency keys in a tube.
+    Shut { tube: TubeKey },
+    /// Shut the lanes of all full concurrency keys, and search for a job of a client that watches many tubes.
+    Search { client: ClientKey },
+    /// Assign ready jobs to waiting clients.
+    Assign { tube: TubeKey },
+    /// Release the jobs that wait for a group that is done.
+    Release { group: GroupSlot },
+    /// Notify the clients that wait for a job that has ended.
+    Answer { awaited: AwaitedKey },
+    /// Remove the names of removed tubes that no list shows any more.
+    PurgeTubeOrder,
+}
+
+/// A `kick` that is not finished.
+pub(super) struct Kick {
+    pub(super) conn: ConnId,
+    pub(super) tube: TubeKey,
+    /// `Buried` or `Delayed`.
+    pub(super) from: JobState,
+    pub(super) left: u32,
+    pub(super) kicked: u32,
+}
+
+/// Kinds of work take turns, so that thousands of one kind do not delay the others.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Commands that change jobs.
+    Change,
+    /// Commands that read.
+    Read,
+    /// What hands jobs out: no client has asked for it, and clients wait for it.
+    HandOut,
+    Disconnect,
+    Release,
+    Answer,
+    Purge,
+}
+
+const KINDS: usize = Kind::Purge as usize + 1;
+
+/// All unfinished work.
+#[derive(Default)]
+pub(super) struct WorkQueue {
+    by_kind: [VecDeque<Work>; KINDS],
+    /// The kind whose turn is next.
+    next: usize,
+    len: usize,
+}
+
+impl Work {
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::Kick(_) | Self::Flush(_) | Self::Move(_) => Kind::Change,
+            Self::List(_) => Kind::Read,
+            Self::Reopen { .. } | Self::Shut { .. } | Self::Search { .. } | Self::Assign { .. } => {
+                Kind::HandOut
+            }
+            Self::Disconnect { .. } => Kind::Disconnect,
+            Self::Release { .. } => Kind::Release,
+            Self::Answer { .. } => Kind::Answer,
+            Self::PurgeTubeOrder => Kind::Purge,
+        }
+    }
+}
+
+impl WorkQueue {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn push_back(&mut self, work: Work) {
+        self.len += 1;
+        self.by_kind[work.kind() as usize].push_back(work);
+    }
+
+    /// Puts work back that cannot be continued yet. It is the next of its kind.
+    pub(super) fn push_front(&mut self, work: Work) {
+        self.len += 1;
+        self.by_kind[work.kind() as usize].push_front(work);
+    }
+
+    /// Takes the first work of the kind whose turn it is.
+    pub(super) fn pop(&mut self) -> Option<Work> {
+        let in_turn = (self.next..KINDS).chain(0..self.next);
+        let kind = in_turn.into_iter().find(|&kind| !self.by_kind[kind].is_empty())?;
+        self.next = (kind + 1) % KINDS;
+        self.len -= 1;
+        let queue = &mut self.by_kind[kind];
+        let work = queue.pop_front();
+        if queue.is_empty() && queue.capacity() > 1024 {
+            *queue = VecDeque::new();
+        }
+        work
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
+        self.by_kind.iter().flatten()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.by_kind.iter().map(|queue| queue.capacity() * size_of::<Work>()).sum()
+    }
+}
