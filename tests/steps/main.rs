@@ -190,9 +190,9 @@ fn a_move_of_a_million_jobs_in_every_state() {
         assert!(bench.engine.bury(holder, id, USUAL, bench.now));
     }
     bench.put_many(mover, JOBS / 2, 1000);
-    // A ready job counts as several.
+    // A ready or delayed job counts as several.
     for (state, count, each) in
-        [(JobState::Ready, JOBS / 4, 8), (JobState::Buried, JOBS / 4, 1), (JobState::Delayed, JOBS / 2, 1)]
+        [(JobState::Ready, JOBS / 4, 8), (JobState::Buried, JOBS / 4, 1), (JobState::Delayed, JOBS / 2, 8)]
     {
         let there = |bench: &Bench| {
             let tube = bench.engine.tubes().find(to).map(|tube| bench.engine.tube_stats(tube, bench.now));
