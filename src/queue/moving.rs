@@ -10,6 +10,10 @@ use crate::time::Time;
 use crate::tube_name::TubeName;
 use crate::tube_rules::RuleKey;
 
+/// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
+/// that is in no cache.
+const HEAP_MOVE_STEPS: u32 = 8;
+
 /// The room of the job log for jobs whose tube name becomes longer.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRoom {
@@ -163,6 +167,12 @@ impl Engine {
         true
     }
 
+    /// The number of jobs moved so far, and of moves that are not finished.
+    pub fn moves(&self) -> (u64, usize) {
+        let unfinished = self.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
+        (self.totals.moves, unfinished)
+    }
+
     /// The job that a `move-jobs` begins with, unless the other tube can take it: its id, and why the tube cannot.
     pub fn barred_job(
         &self,
@@ -205,9 +215,9 @@ impl Engine {
 
     /// Moves a job that no client holds, and assigns it to a client that waits for jobs of the tube.
     fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: StepLimit, now: Time) {
-        self.steps += 1;
-        self.totals.moves += 1;
         let state = self.jobs.get(job).state;
+        self.steps += if matches!(state, JobState::Ready | JobState::Delayed) { HEAP_MOVE_STEPS } else { 1 };
+        self.totals.moves += 1;
         if state == JobState::Held {
             return self.move_held(job, to, now);
         }

@@ -301,7 +301,9 @@ impl Core {
         }
         self.update_log_room();
         self.memory.invalidate_headroom();
-        match self.engine.move_jobs(client, [from, to], state, bound, now) {
+        let moved = self.engine.move_jobs(client, [from, to], state, bound, now);
+        self.observe_moves();
+        match moved {
             JobsMoved::Jobs(count) => Some(Reply::MovedJobs(count.into())),
             JobsMoved::NotFound => Some(Reply::NotFound),
             JobsMoved::Working => None,

@@ -14,6 +14,7 @@ impl Server {
         if !self.core.is_behind() {
             self.core.update_log_room();
             self.core.engine.step(now);
+            self.core.observe_moves();
             self.core.take_steps();
             self.deliver_notices(now);
         }

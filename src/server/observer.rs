@@ -31,6 +31,10 @@ pub enum Observation<'a> {
 pub trait Observer {
     /// Takes in one step.
     fn observe(&mut self, conn: ConnId, observation: Observation<'_>);
+
+    /// Takes in how far moves are, after each `move-jobs` and after each piece of background work: the number of jobs moved so far, and of
+    /// moves that are not finished.
+    fn observe_moves(&mut self, moved: u64, unfinished: usize);
 }
 
 impl Core {
@@ -38,6 +42,14 @@ impl Core {
     pub(super) fn observe(&mut self, client: ClientKey, observation: Observation<'_>) {
         if self.observer.is_some() {
             self.report(client, observation);
+        }
+    }
+
+    #[inline]
+    pub(super) fn observe_moves(&mut self) {
+        if let Some(observer) = &mut self.observer {
+            let (moved, unfinished) = self.engine.moves();
+            observer.observe_moves(moved, unfinished);
         }
     }
 

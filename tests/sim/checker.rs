@@ -1,6 +1,7 @@
 //! Compares the replies that each client gets with those of the model.
 
 mod commands;
+mod moves;
 mod put_batch;
 mod reserves;
 
@@ -15,6 +16,7 @@ use beanring::protocol::reply::Reply;
 use beanring::queue::{Engine, JobEnd, JobState, Repeated, RuleCounts, UnreservedState};
 use beanring::time::{Span, Time};
 
+use self::moves::Moves;
 use self::reserves::Draw;
 use super::history::{DurableJob, DurableState, History, Promise};
 use super::names::{name_of, number_of};
@@ -29,6 +31,7 @@ pub struct Checker {
     pub clients: Vec<Client>,
     bodies: BTreeMap<u64, Rc<[u8]>>,
     history: History,
+    moves: Moves,
     /// With a job log: how much the records of one put, or of a batch, come to at most.
     record_bytes_max: Option<usize>,
     pub has_memory_limit: bool,
@@ -94,6 +97,7 @@ impl Checker {
             clients: Vec::new(),
             bodies: BTreeMap::new(),
             history: History::default(),
+            moves: Moves::default(),
             record_bytes_max,
             has_memory_limit,
             may_be_short: has_memory_limit,
@@ -136,6 +140,15 @@ impl Checker {
 
     /// Runs in the model what the server did.
     pub fn observed(&mut self, step: Step) {
+        let step = match step {
+            Step::Of(step) => step,
+            Step::Moves { moved, unfinished } => {
+                if self.moved(moved, unfinished) {
+                    self.add_step();
+                }
+                return;
+            }
+        };
         let known = self.clients.iter().rposition(|client| client.slot == step.slot && !client.has_left);
         let client = known.unwrap_or_else(|| panic!("{step:?}: no client has this slot"));
         match step.kind {
@@ -248,6 +261,7 @@ impl Checker {
         restore(&mut self.model, &state, engine);
         self.totals = Totals::new(self.totals.max_job_bytes);
         self.clients.clear();
+        self.moves = Moves::default();
         self.bodies.retain(|id, _| state.jobs.contains_key(id));
         (self.may_be_short, self.has_been_short) = (self.has_memory_limit, self.has_memory_limit);
         (self.has_failed, self.unclear_refusals) = (false, 0);
@@ -273,6 +287,7 @@ impl Checker {
             "the tubes and their order"
         );
         assert_eq!(engine.jobs().len(), self.model.jobs.len());
+        assert_eq!(engine.moves().1, 0, "no move is left unfinished");
         for job in &self.model.jobs {
             let key = engine.jobs().find(beanring::ids::JobId(job.id)).expect("the job is there");
             let stats = engine.job_stats(key, now);
@@ -306,6 +321,9 @@ impl Checker {
 
     /// Whether the client waits, and its next line does not cancel that.
     fn is_waiting(&self, client: usize) -> bool {
+        if self.is_moving(client) {
+            return true;
+        }
         let Client { sent, served, arrived, .. } = &self.clients[client];
         let is_canceling = sent[*served..*arrived].starts_with(b"cancel-reserve\r\n");
         self.model.get(client as Conn).is_blocked() && !is_canceling
@@ -352,7 +370,8 @@ impl Checker {
             let (_, answer) = record.expected.back_mut().expect("the put expects a reply");
             *answer = Expected::Line(b"OUT_OF_MEMORY\r\n".to_vec());
         }
-        assert!(!self.model.get(client as Conn).is_blocked(), "client {client} is served while it waits");
+        let is_waiting = self.model.get(client as Conn).is_blocked() || self.is_moving(client);
+        assert!(!is_waiting, "client {client} is served while it waits");
         assert!(self.clients[client].draw.is_none(), "client {client} gets no job though there is one");
         if self.clients[client].put_batch.is_some() {
             return self.batch_line(client, expected);

@@ -10,9 +10,19 @@ use beanring::protocol::reply::Reply;
 use beanring::queue::BatchRoom;
 use beanring::server::{Observation, Observer};
 
+#[derive(Debug)]
+pub enum Step {
+    Of(ClientStep),
+    /// It has moved so many jobs since its start, and this many moves are unfinished.
+    Moves {
+        moved: u64,
+        unfinished: usize,
+    },
+}
+
 /// A step of the server for the connection in a slot.
 #[derive(Debug)]
-pub struct Step {
+pub struct ClientStep {
     pub slot: u32,
     pub kind: StepKind,
 }
@@ -46,6 +56,11 @@ impl Steps {
         self.0.borrow_mut().pop_front()
     }
 
+    /// Takes the next step if it is one of moves.
+    pub fn take_moves(&self) -> Option<Step> {
+        self.0.borrow_mut().pop_front_if(|step| matches!(step, Step::Moves { .. }))
+    }
+
     pub fn clear(&self) {
         self.0.borrow_mut().clear();
     }
@@ -68,6 +83,10 @@ impl Observer for Steps {
             Observation::Canceled => StepKind::Canceled,
             Observation::Left => StepKind::Left,
         };
-        self.0.borrow_mut().push_back(Step { slot: conn.slot, kind });
+        self.0.borrow_mut().push_back(Step::Of(ClientStep { slot: conn.slot, kind }));
+    }
+
+    fn observe_moves(&mut self, moved: u64, unfinished: usize) {
+        self.0.borrow_mut().push_back(Step::Moves { moved, unfinished });
     }
 }

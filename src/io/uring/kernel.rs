@@ -138,19 +138,19 @@ impl KernelRings {
         if !have_shown_all {
             thread::yield_now();
         }
-        if timeout == Some(Span::ZERO) || !have_shown_all || self.has_completions() {
+        if timeout == Some(Span::ZERO) || !have_shown_all || self.has_news() {
             return self.poll();
         }
         let spin = timeout.map_or(SPIN, |timeout| SPIN.min(Duration::from_nanos(timeout.as_nanos())));
         let began = Instant::now();
         while began.elapsed() < spin {
             thread::yield_now();
-            if self.has_completions() {
+            if self.has_news() {
                 return self.poll();
             }
         }
         self.event_loop.announce();
-        let result = if self.has_completions() { self.poll() } else { self.own.enter(timeout) };
+        let result = if self.has_news() { self.poll() } else { self.own.enter(timeout) };
         self.event_loop.rise();
         result
     }
@@ -160,8 +160,8 @@ impl KernelRings {
         if self.own.requests.need_enter() { self.own.enter(Some(Span::ZERO)) } else { Ok(()) }
     }
 
-    fn has_completions(&mut self) -> bool {
-        self.threads.have_completions() || self.own.has_work()
+    fn has_news(&mut self) -> bool {
+        self.threads.have_news() || self.own.has_work()
     }
 
     #[inline(never)]

@@ -18,6 +18,7 @@ use beanring::queue::{Counts, JobEnd, JobState, Released, Repeated, RuleCounts};
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Seconds, Span, Time};
 
+pub use bulk::Move;
 pub use rules::{Ruled, Value};
 pub use tags::{Kept, Tags};
 
@@ -49,6 +50,8 @@ pub struct Model {
     /// Keys of deleted jobs, some of them longer than they are kept.
     pub kept: Vec<Kept>,
     pub rules: BTreeMap<Name, Ruled>,
+    /// Tubes that unfinished moves name.
+    pub pinned: Vec<Name>,
     pub rule_totals: RuleCounts,
     pub last_id: u64,
     /// Numbers waits, and the arrivals of jobs at their places.
@@ -589,6 +592,7 @@ impl Model {
     fn drop_tubes(&mut self) {
         let is_wanted = |name: Name| {
             name == 0
+                || self.pinned.contains(&name)
                 || self.rules.get(&name).is_some_and(Ruled::is_throttled)
                 || self.jobs.iter().any(|job| job.tube == name)
                 || self.clients.iter().any(|client| client.used == name || client.watched.contains(&name))

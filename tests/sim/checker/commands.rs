@@ -92,8 +92,7 @@ impl Checker {
                 JobMoved::KeyExists => Reply::NotMoved,
             },
             Command::MoveJobs { from, state, to, bound } => {
-                let moved = model.move_jobs(number(from), report::state_of(state), number(to), bound);
-                moved.map_or(Reply::NotFound, |count| Reply::MovedJobs(count.into()))
+                return self.begin_move(client, [from, to].map(number), report::state_of(state), bound);
             }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,

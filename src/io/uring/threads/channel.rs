@@ -3,9 +3,7 @@
 //! The event loop cannot read the completion queue itself. A thread that waits for one more completion would have to tell the
 //! kernel how many the loop has not taken yet, and the loop takes them at any moment.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
+use super::sync::{Arc, AtomicU32, Ordering, Word};
 use crate::io::uring::requests::RawCompletion;
 
 /// A position on a cache line of its own: two, since processors fetch them in pairs.
@@ -14,7 +12,7 @@ use crate::io::uring::requests::RawCompletion;
 struct Position(AtomicU32);
 
 struct Channel {
-    slots: Box<[[AtomicU64; 2]]>,
+    slots: Box<[[Word; 2]]>,
     /// Completions written so far, modulo 2^32.
     written: Position,
     /// Completions taken so far.
@@ -41,14 +39,14 @@ pub struct Receiver {
 /// Returns the ends of a channel with room for `capacity` completions: a power of two.
 pub fn channel(capacity: u32) -> (Sender, Receiver) {
     assert!(capacity.is_power_of_two(), "positions wrap around");
-    let slots = (0..capacity).map(|_| [const { AtomicU64::new(0) }; 2]).collect();
+    let slots = (0..capacity).map(|_| <[Word; 2]>::default()).collect();
     let channel = Arc::new(Channel { slots, written: Position::default(), taken: Position::default() });
     let sender = Sender { channel: channel.clone(), written: 0, taken: 0 };
     (sender, Receiver { channel, taken: 0, written: 0 })
 }
 
 impl Channel {
-    fn slot(&self, position: u32) -> &[AtomicU64; 2] {
+    fn slot(&self, position: u32) -> &[Word; 2] {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 }

@@ -2,9 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use nix::libc::iovec;
 
 use super::SPIN;
 use super::channel::Sender;
+use super::mailbox::Mailbox;
 use super::sleeper::Sleeper;
 use crate::io::socket::to_errno;
 use crate::io::uring::requests::RawCompletion;
@@ -38,16 +38,8 @@ pub struct Shared {
     pub stops: AtomicBool,
     /// The error that has ended the thread, or 0.
     failure: AtomicI32,
+    /// A buffer that the thread is to register.
     pub registration: Mailbox,
-}
-
-/// A buffer that the thread is to register with its ring: the kernel accepts that only from the thread that enabled the ring.
-#[derive(Default, Debug)]
-pub struct Mailbox {
-    /// The number of the buffer, plus 1. 0: none is to be registered.
-    number: AtomicU32,
-    address: AtomicUsize,
-    bytes: AtomicUsize,
 }
 
 impl Shared {
@@ -67,37 +59,6 @@ impl Shared {
     pub fn failure(&self) -> Option<Errno> {
         let failure = self.failure.load(Ordering::Relaxed);
         (failure != 0).then(|| Errno::from_raw(failure))
-    }
-}
-
-impl Mailbox {
-    /// Whether a buffer is still to be registered.
-    pub fn is_full(&self) -> bool {
-        self.number.load(Ordering::Acquire) != 0
-    }
-
-    /// Requests the registration of memory as the buffer with this number. The mailbox is empty.
-    ///
-    /// # Safety
-    /// The memory must stay mapped, with its present pages, for the life of the process.
-    pub unsafe fn put(&self, number: u16, memory: ptr::NonNull<[u8]>) {
-        self.address.store(memory.as_ptr().expose_provenance(), Ordering::Relaxed);
-        self.bytes.store(memory.len(), Ordering::Relaxed);
-        self.number.store(u32::from(number) + 1, Ordering::Release);
-    }
-
-    fn get(&self) -> Option<(u16, iovec)> {
-        let number = self.number.load(Ordering::Acquire).checked_sub(1)?;
-        let address = self.address.load(Ordering::Relaxed);
-        let memory = iovec {
-            iov_base: ptr::with_exposed_provenance_mut(address),
-            iov_len: self.bytes.load(Ordering::Relaxed),
-        };
-        Some((number as u16, memory))
-    }
-
-    fn clear(&self) {
-        self.number.store(0, Ordering::Release);
     }
 }
 
@@ -251,6 +212,7 @@ impl IoThread {
         let Some((number, memory)) = self.shared.registration.get().filter(|_| self.sender.has_room()) else {
             return;
         };
+        let memory = iovec { iov_base: memory.cast(), iov_len: memory.len() };
         // SAFETY: the caller of `Mailbox::put` keeps the memory mapped.
         let registered =
             unsafe { setup::register_buffer(&self.submitter, &mut self.has_buffer_table, number, memory) };

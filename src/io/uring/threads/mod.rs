@@ -5,7 +5,10 @@
 
 mod channel;
 mod io_thread;
+mod mailbox;
+mod sleep_flag;
 mod sleeper;
+mod sync;
 
 use std::convert::Infallible;
 use std::ptr::NonNull;
@@ -193,9 +196,9 @@ impl Threads {
         None
     }
 
-    /// Whether a thread has passed completions on.
-    pub fn have_completions(&mut self) -> bool {
-        self.rings.iter_mut().any(|ring| !ring.receiver.is_empty())
+    /// Whether a thread has passed completions on, or has failed.
+    pub fn have_news(&mut self) -> bool {
+        self.rings.iter_mut().any(|ring| !ring.receiver.is_empty() || ring.shared.failure().is_some())
     }
 
     /// Shows the threads all requests, as far as they find room. Returns whether all did.

@@ -1,25 +1,16 @@
 //! How a thread that waits for the completions of its own ring is woken by another thread.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// A thread that sleeps in its ring, which polls the eventfd of this value.
-///
-/// ```text
-///   the thread                            another thread
-///   1. announce: is_asleep = true         1. publishes what the thread is to find
-///   2. fence                              2. wake: fence
-///   3. looks for it once more, and        3. if is_asleep: writes to the eventfd
-///      sleeps if there is nothing
-/// ```
-///
-/// The fences order the two stores before the two loads. So the thread finds what was published, or is woken.
+use super::sleep_flag::SleepFlag;
+
+/// A thread that sleeps in its ring, which polls the eventfd of this value. [`SleepFlag`] says why no wake-up is lost.
 #[repr(align(128))]
 #[derive(Debug)]
 pub struct Sleeper {
-    is_asleep: AtomicBool,
+    flag: SleepFlag,
     event: EventFd,
 }
 
@@ -31,7 +22,7 @@ impl Sleeper {
     /// Those of eventfd(2).
     pub fn new() -> nix::Result<Self> {
         let event = EventFd::from_value_and_flags(1, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(Self { is_asleep: AtomicBool::new(false), event })
+        Ok(Self { flag: SleepFlag::default(), event })
     }
 
     /// The descriptor that the ring of the thread polls.
@@ -41,19 +32,17 @@ impl Sleeper {
 
     /// Announces that this thread sleeps unless it finds something to do.
     pub fn announce(&self) {
-        self.is_asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.flag.announce();
     }
 
     /// Ends the sleep.
     pub fn rise(&self) {
-        self.is_asleep.store(false, Ordering::Relaxed);
+        self.flag.rise();
     }
 
     /// Wakes the thread if it sleeps. Called after something was published for it.
     pub fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.is_asleep.load(Ordering::Relaxed) && self.is_asleep.swap(false, Ordering::Relaxed) {
+        if self.flag.take() {
             self.event.write(1).expect("the counter has room for 2^64 wake-ups");
         }
     }

@@ -4,6 +4,16 @@ use beanring::queue::{JobMoved, JobState};
 
 use super::{Conn, Job, Model, Name, Place};
 
+/// A `move-jobs`.
+#[derive(Clone, Copy, Debug)]
+pub struct Move {
+    from: Name,
+    state: JobState,
+    to: Name,
+    left: u32,
+    moved: u32,
+}
+
 impl Model {
     /// Returns the number of jobs deleted, or none if there is no such tube.
     pub fn flush(&mut self, name: Name) -> Option<u32> {
@@ -52,33 +62,53 @@ impl Model {
         JobMoved::Done
     }
 
-    /// Moves the first jobs in a state, up to one whose key the other tube has, or that it has no room for. Returns their number, or none if there is no such tube.
-    pub fn move_jobs(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<u32> {
+    /// Begins to move the first jobs in a state. Returns none if there is no such tube.
+    pub fn begin_move(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<Move> {
         self.tubes.iter().find(|tube| tube.name == from)?;
         let there = self.jobs.iter().filter(|job| job.tube == from && job.state() == state).count();
-        let count = bound.min(there as u32);
-        if count > 0 {
+        let left = bound.min(there as u32);
+        if left > 0 {
             self.make_tube(to);
+            self.pinned.extend([from, to]);
         }
-        for moved in 0..count {
-            let at = match state {
-                JobState::Delayed => self.soonest_delayed(from),
-                JobState::Buried => self.oldest_buried(from),
-                _ => self.most_urgent(from),
-            };
+        Some(Move { from, state, to, left, moved: 0 })
+    }
+
+    /// Moves the next job. Returns false if there is none, or one that cannot move: the other tube has its key, or no room for it.
+    pub fn move_next(&mut self, work: &mut Move) -> bool {
+        let next = match work.state {
+            _ if work.left == 0 => None,
+            JobState::Delayed => self.soonest_delayed(work.from),
+            JobState::Buried => self.oldest_buried(work.from),
             // A job whose concurrency key is at its limit stays.
-            let Some(at) = at else {
-                self.drop_tubes();
-                return Some(moved);
-            };
-            if !self.is_key_free_in(to, &self.jobs[at]) || !self.has_room(to, 1, self.jobs[at].bytes) {
-                self.drop_tubes();
-                return Some(moved);
+            _ => self.most_urgent(work.from),
+        };
+        let can_move = |&at: &usize| {
+            self.is_key_free_in(work.to, &self.jobs[at]) && self.has_room(work.to, 1, self.jobs[at].bytes)
+        };
+        let Some(at) = next.filter(can_move) else { return false };
+        self.change_tube(at, work.to);
+        work.left -= 1;
+        work.moved += 1;
+        true
+    }
+
+    /// Ends a move. Returns the number of jobs moved.
+    pub fn end_move(&mut self, work: &Move) -> u32 {
+        for tube in [work.from, work.to] {
+            if let Some(at) = self.pinned.iter().position(|&pinned| pinned == tube) {
+                self.pinned.swap_remove(at);
             }
-            self.change_tube(at, to);
+            self.drop_tubes();
         }
-        self.drop_tubes();
-        Some(count)
+        work.moved
+    }
+
+    /// Moves the first jobs in a state, all at once. Returns their number, or none if there is no such tube.
+    pub fn move_jobs(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<u32> {
+        let mut work = self.begin_move(from, state, to, bound)?;
+        while self.move_next(&mut work) {}
+        Some(self.end_move(&work))
     }
 
     /// A ready job is ready in its new tube since now, and a buried one is the last.
