@@ -160,9 +160,9 @@ fn is_cpu_time(key: &str) -> bool {
 }
 
 fn is_size(key: &str) -> bool {
-    let sizes =
-        ["max-job-size", "binlog-max-size", "max-memory", "memory-used", "memory-reserved", "memory-tubes"];
-    key.ends_with("-bytes") || sizes.contains(&key)
+    let sizes = ["max-job-size", "binlog-max-size", "max-memory"];
+    let is_part_of_memory = key.starts_with("memory-") && key != "memory-refusals";
+    key.ends_with("-bytes") || is_part_of_memory || sizes.contains(&key)
 }
 
 fn is_time(key: &str) -> bool {

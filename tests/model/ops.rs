@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use beanring::queue::JobState;
+use beanring::queue::{JobState, kept_key_bytes};
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_rules::RuleKey;
@@ -160,6 +160,8 @@ struct Profile {
     groups: u64,
     /// Clients set rules of tubes.
     has_rules: bool,
+    /// Idempotency keys have room for this many, or any number.
+    keys_max: Option<usize>,
     /// Times have fractions of a second.
     has_millis: bool,
     /// The run has a flood of more jobs than the engine moves in one step.
@@ -189,8 +191,14 @@ impl Generator {
             has_millis: random.one_in(2),
             flood: random.one_in(20),
             has_rules: random.one_in(2),
+            keys_max: random.pick(&[None, None, Some(3), Some(8)]),
         };
         Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
+    }
+
+    /// The size of the share of idempotency keys.
+    pub fn key_bytes_max(&self) -> Option<usize> {
+        self.profile.keys_max.map(|count| count * kept_key_bytes(10, 2))
     }
 
     /// During a flood only answers are compared, to save time.
@@ -335,7 +343,7 @@ impl Generator {
 
     fn tags(&mut self) -> Tags {
         let is_tagged = self.random.one_in(self.profile.tagged_one_in);
-        let idp = (self.random.below_u64(4) as u8, self.random.pick(&[0, 1, 3, 100]));
+        let idp = (self.random.below_u64(4) as u8, self.random.pick(&[0, 1, 3, 100, 3601]));
         let has_idp = is_tagged && self.random.one_in(2);
         let key = self.random.below_u64(3) as u8;
         let limit =

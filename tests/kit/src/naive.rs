@@ -48,6 +48,9 @@ pub struct Model {
     pub repeats: u64,
     /// Keys of deleted jobs, some of them longer than they are kept.
     pub kept: Vec<Kept>,
+    /// The memory that kept and promised keys may take, and the length of a tube's name.
+    pub key_share: Option<(usize, fn(Name) -> usize)>,
+    pub key_refusals: u64,
     pub rules: BTreeMap<Name, Ruled>,
     pub rule_totals: RuleCounts,
     pub last_id: u64,
@@ -298,7 +301,7 @@ impl Model {
         if let Some(repeated) = self.repeat(conn, pri, tags) {
             return Stored::Repeated(repeated);
         }
-        if !self.admits(conn, 1, bytes) {
+        if !self.admits_key(conn, tags) || !self.admits(conn, 1, bytes) {
             return Stored::Refused;
         }
         self.store_new(conn, id, pri, times, tags, bytes);

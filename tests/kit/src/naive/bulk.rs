@@ -40,6 +40,9 @@ impl Model {
         if self.jobs[at].tube == to {
             return JobMoved::Done;
         }
+        if !self.has_key_room_in(to, &self.jobs[at]) {
+            return JobMoved::NoRoom;
+        }
         if !self.is_key_free_in(to, &self.jobs[at]) {
             return JobMoved::KeyExists;
         }
@@ -52,7 +55,7 @@ impl Model {
         JobMoved::Done
     }
 
-    /// Moves the first jobs in a state, up to one whose key the other tube has, or that it has no room for. Returns their number, or none if there is no such tube.
+    /// Moves the first jobs in a state, up to one whose key the other tube has, or that there is no room for. Returns their number, or none if there is no such tube.
     pub fn move_jobs(&mut self, from: Name, state: JobState, to: Name, bound: u32) -> Option<u32> {
         self.tubes.iter().find(|tube| tube.name == from)?;
         let there = self.jobs.iter().filter(|job| job.tube == from && job.state() == state).count();
@@ -71,7 +74,9 @@ impl Model {
                 self.drop_tubes();
                 return Some(moved);
             };
-            if !self.is_key_free_in(to, &self.jobs[at]) || !self.has_room(to, 1, self.jobs[at].bytes) {
+            let job = &self.jobs[at];
+            let has_room = self.has_key_room_in(to, job) && self.has_room(to, 1, job.bytes);
+            if !has_room || !self.is_key_free_in(to, job) {
                 self.drop_tubes();
                 return Some(moved);
             }
