@@ -45,10 +45,11 @@ fn keep_all(client: &mut Client, keys: impl Iterator<Item = String>, ttl: u32, f
 /// Keeps keys until the next one is refused. Returns their number.
 fn keep_many(client: &mut Client, ttl: u32) -> usize {
     const BATCH: usize = 200;
-    for kept in (0..300_000).step_by(BATCH) {
+    let mut kept = 0;
+    for first in (0..300_000).step_by(BATCH) {
         let key = |number: usize| format!("{ttl}-{number}");
-        let Some(id) = keep(client, &key(kept), ttl) else { return kept };
-        keep_all(client, (kept + 1..kept + BATCH).map(key), ttl, id + 1);
+        let Some(id) = keep(client, &key(first), ttl) else { return kept };
+        kept += 1 + keep_all(client, (first + 1..first + BATCH).map(key), ttl, id + 1);
     }
     panic!("the server keeps any number of keys");
 }
@@ -153,4 +154,27 @@ fn recovery_keeps_the_keys_that_are_forgotten_first() {
     let answer = client.ask(&put_once(&format!("{FOREVER}-{}", KEYS / 2 - 1), 0)).0;
     assert!(!answer.ends_with(" DELETED"), "the key that is forgotten last is dropped: {answer}");
     stop(server);
+}
+
+#[test]
+fn flushed_keys_are_gone_and_stay_so_after_a_restart() {
+    let scratch = Scratch::new("flushed_keys");
+    let limit = ["--max-memory", "24m"];
+    let kept = {
+        let (server, mut client) = begin(&scratch.0, &limit);
+        let kept = keep_many(&mut client, FOREVER);
+        client.expect("use other\r\n", "USING other");
+        let other = keep(&mut client, "other", 1000).expect("a short key has room");
+        client.expect("flush-keys default\r\n", &format!("FLUSHED {kept}"));
+        assert_eq!(client.stat("current-kept-keys"), 1);
+        client.expect(&put_once("other", 0), &format!("INSERTED {other} DELETED"));
+        client.expect("use default\r\n", "USING default");
+        assert!(keep(&mut client, "again", FOREVER).is_some(), "there is room again");
+        stop(server);
+        kept
+    };
+    let (_server, mut client) = begin(&scratch.0, &limit);
+    assert_eq!(client.stat("current-kept-keys"), 2, "{kept} keys were flushed");
+    assert_eq!(client.ask(&put_once("again", 0)).0.split(' ').nth(2), Some("DELETED"));
+    assert_eq!(client.ask(&put_once(&format!("{FOREVER}-0"), 0)).0.split(' ').nth(2), None);
 }

@@ -7,6 +7,7 @@ use super::engine::{Engine, Notice};
 use super::job::JobState;
 use super::job_list::JobSearch;
 use super::job_waits::AwaitedKey;
+use super::key_flush::KeyFlush;
 use super::moving::Move;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
@@ -26,6 +27,8 @@ pub(super) enum Work {
     Kick(Kick),
     /// Delete the jobs of a tube, then notify the client of their number.
     Flush(Flush),
+    /// Forget the kept keys of a tube, then notify the client of their number.
+    FlushKeys(Box<KeyFlush>),
     /// Move jobs to another tube, then notify the client of their number.
     Move(Move),
     /// Find the jobs of a page, then show them to the client.
@@ -94,8 +97,9 @@ impl Engine {
         let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
         while !self.is_reached(half) {
             let Some(work) = self.work.pop_front() else { break };
-            if matches!(work, Work::Flush(_)) && (self.changes.is_pending() || self.has_unread_page()) {
-                // The flush could delete a job whose change or page the caller has yet to read.
+            let is_flush = matches!(work, Work::Flush(_) | Work::FlushKeys(_));
+            if is_flush && (self.changes.is_pending() || self.has_unread_page()) {
+                // The flush could delete a job or forget a key whose change or page the caller has yet to read.
                 self.work.push_front(work);
                 break;
             }
@@ -148,6 +152,13 @@ impl Engine {
                     self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
                 } else {
                     self.work.push_back(Work::Flush(flush));
+                }
+            }
+            Work::FlushKeys(mut flush) => {
+                if self.continue_key_flush(&mut flush, limit) {
+                    self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
+                } else {
+                    self.work.push_back(Work::FlushKeys(flush));
                 }
             }
             Work::Move(mut work) => {

@@ -104,7 +104,7 @@ impl Engine {
                     tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1;
                 }
                 Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
-                Work::Answer { .. } | Work::PurgeTubeOrder => {}
+                Work::FlushKeys(_) | Work::Answer { .. } | Work::PurgeTubeOrder => {}
             }
         }
         let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));

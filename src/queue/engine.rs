@@ -80,7 +80,7 @@ pub enum Notice {
     DeadlineSoon(ConnId),
     /// The `kick` is finished. It has kicked this many jobs.
     Kicked(ConnId, u32),
-    /// The `flush-tube` is finished. It has deleted this many jobs.
+    /// The `flush-tube` or `flush-keys` is finished. It has deleted this many jobs, or forgotten this many keys.
     Flushed(ConnId, u32),
     /// The job that this connection has waited for has ended.
     JobEnded(ConnId, JobEnd),

@@ -52,7 +52,7 @@ pub(super) enum Owner {
 
 #[derive(Clone, Copy)]
 pub(super) struct Deleted {
-    id: JobId,
+    pub(super) id: JobId,
     /// When the key is forgotten.
     until: Time,
     /// The time to live of the tag, in seconds.
@@ -151,6 +151,22 @@ impl IdpKeys {
         &self.slab[slot.0]
     }
 
+    pub(super) fn find_slot(&self, slot: IdpSlot) -> Option<&IdpKey> {
+        self.slab.get(slot.0)
+    }
+
+    /// A number above every slot in use.
+    pub(super) fn slots_end(&self) -> u32 {
+        self.slab.keys_end()
+    }
+
+    /// Removes a kept key. Returns the id of its job, and its name.
+    pub(super) fn remove_kept(&mut self, slot: IdpSlot) -> (JobId, Box<[u8]>) {
+        self.kept.remove(&mut self.slab, slot.0);
+        let key = self.remove(slot.0);
+        (key.deleted().id, key.name)
+    }
+
     /// The number of kept keys.
     pub(super) const fn kept(&self) -> usize {
         self.kept.len()
@@ -195,18 +211,23 @@ impl IdpKey {
         &self.name
     }
 
-    fn parts(&self) -> (&[u8], &[u8]) {
-        let space =
-            self.name.iter().position(|&byte| byte == b' ').expect("a space ends the name of the tube");
-        (&self.name[..space], &self.name[space + 1..])
+    /// The names of the tube and the key in the name of both.
+    pub(super) fn names(name: &[u8]) -> (TubeName<'_>, TubeName<'_>) {
+        let space = name.iter().position(|&byte| byte == b' ').expect("a space ends the name of the tube");
+        let checked = |name| TubeName::new(name).expect("the names were checked");
+        (checked(&name[..space]), checked(&name[space + 1..]))
+    }
+
+    pub(super) fn is_of(&self, tube: &[u8]) -> bool {
+        self.name.strip_prefix(tube).is_some_and(|rest| rest.first() == Some(&b' '))
     }
 
     fn tube(&self) -> TubeName<'_> {
-        TubeName::new(self.parts().0).expect("the name was checked")
+        Self::names(&self.name).0
     }
 
     fn key(&self) -> TubeName<'_> {
-        TubeName::new(self.parts().1).expect("the key was checked")
+        Self::names(&self.name).1
     }
 
     fn deleted(&self) -> Deleted {
@@ -382,8 +403,7 @@ impl Engine {
     }
 
     pub(super) fn forget(&mut self, slot: u32) {
-        self.idps.kept.remove(&mut self.idps.slab, slot);
-        self.idps.remove(slot);
+        self.idps.remove_kept(IdpSlot(slot));
         self.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 

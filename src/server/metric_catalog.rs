@@ -164,8 +164,9 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 13] = [
+const EXTENSIONS: [(&str, CommandKind); 14] = [
     ("cmd-flush-tube", FlushTube),
+    ("cmd-flush-keys", FlushKeys),
     ("cmd-delete-batch", DeleteBatch),
     ("cmd-reserve-batch", ReserveBatch),
     ("cmd-put-batch", PutBatch),

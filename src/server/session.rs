@@ -82,7 +82,7 @@ pub(super) enum SessionState {
     Serving,
     /// A `reserve` waits for a job, or a `wait-job` for the end of one.
     Waiting,
-    /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `move-jobs` or `list-jobs`.
+    /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `flush-keys`, `move-jobs` or `list-jobs`.
     Working,
     /// A `stats` waits for the driver's statistics.
     Sampling,

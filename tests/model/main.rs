@@ -13,8 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use beanring::histogram::Histogram;
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{
-    Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, KeyStats, Kicked, LatencyKind,
-    NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
+    Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, KeyStats, KeysFlushed, Kicked,
+    LatencyKind, NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
@@ -260,6 +260,10 @@ impl Pair {
                         assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
                     }
                 }
+            }
+            Op::FlushKeys { conn, tube } => {
+                let answer = named(tube, |name| engine.flush_keys(keys[&conn], name));
+                assert_eq!(answer, KeysFlushed::Keys(model.flush_keys(tube)));
             }
             Op::MoveJob { id, tube } => {
                 let answer = named(tube, |name| engine.move_job(JobId(id), name, now));

@@ -104,6 +104,10 @@ pub enum Op {
         conn: Conn,
         tube: Name,
     },
+    FlushKeys {
+        conn: Conn,
+        tube: Name,
+    },
     Pause {
         tube: Name,
         seconds: Seconds,
@@ -254,6 +258,7 @@ impl Generator {
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
             78..80 => Op::KickJob { id: self.job(model) },
             80 if self.random.one_in(2) => Op::Flush { conn, tube },
+            80 if self.random.one_in(4) => Op::FlushKeys { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.seconds(&[0, 1, 2, 5]) },
             84 if self.profile.has_rules && self.random.one_in(2) => self.rule(tube),
             84 => Op::Peek { conn },
@@ -458,6 +463,7 @@ fn can_be_sent(model: &Model, op: Op) -> bool {
         | Op::ReserveBatch { conn, .. }
         | Op::Kick { conn, .. }
         | Op::Flush { conn, .. }
+        | Op::FlushKeys { conn, .. }
         | Op::List { conn, .. }
         | Op::MoveJobs { conn, .. }
         | Op::Disconnect { conn }

@@ -126,6 +126,15 @@ impl Model {
         !is_kept && !self.jobs.iter().any(is_it)
     }
 
+    /// Forgets the kept keys of a tube. Returns their number.
+    pub fn flush_keys(&mut self, name: Name) -> u32 {
+        let now = self.now;
+        self.kept.retain(|kept| kept.until > now);
+        let before = self.kept.len();
+        self.kept.retain(|kept| kept.tube != name);
+        (before - self.kept.len()) as u32
+    }
+
     /// The keys of deleted jobs, sorted.
     pub fn kept_keys(&self) -> Vec<Kept> {
         let mut kept: Vec<Kept> = self.kept.iter().filter(|kept| kept.until > self.now).copied().collect();
