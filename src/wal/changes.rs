@@ -1,6 +1,6 @@
 //! From changes of the queue to records in the gathering batch.
 
-use super::pauses::LoggedPause;
+use super::pauses::{FORGOTTEN_PER_PAUSE, LoggedPause};
 use super::record::{JobRecord, PauseRecord, Record, padding_bytes};
 use super::segment::Header;
 use super::{Durability, Wal};
@@ -76,6 +76,7 @@ impl Wal {
             Change::Paused { tube, until } => {
                 let tube = engine.tubes().get(tube);
                 let length = tube.pause.map_or(Span::ZERO, |pause| pause.length);
+                self.pauses.forget_over(now, FORGOTTEN_PER_PAUSE, &mut self.index);
                 self.append_pause(PauseRecord { tube: tube.name(), until, length }, engine);
             }
             Change::PausedGone(name) => {
