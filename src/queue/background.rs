@@ -154,8 +154,10 @@ impl Engine {
                     self.work.push_back(Work::Flush(flush));
                 }
             }
+            Work::FlushKeys(flush) if !self.clients.is_connected(flush.client) => self.end_key_flush(&flush),
             Work::FlushKeys(mut flush) => {
                 if self.continue_key_flush(&mut flush, limit) {
+                    self.end_key_flush(&flush);
                     self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
                 } else {
                     self.work.push_back(Work::FlushKeys(flush));

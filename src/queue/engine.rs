@@ -59,7 +59,7 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// The smallest number that the next burial may have: see [`Engine::enter_buried`].
     pub(super) burials: u64,
-    /// The memory of lists of jobs that are unfinished.
+    /// The memory of lists of jobs and flushes of keys that are unfinished.
     pub(super) search_bytes: usize,
     pub(super) latency: QueueLatency,
     pub(super) limits: TubeLimits,

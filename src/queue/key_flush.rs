@@ -3,17 +3,21 @@
 use super::background::{BACKGROUND_STEPS, StepLimit, Work};
 use super::change::Change;
 use super::engine::Engine;
+use super::extras::text_bytes;
 use super::idempotency::{IdpKey, Owner};
 use super::key_share::KeyStats;
 use crate::ids::{ClientKey, ConnId, IdpSlot, JobId};
+use crate::limits::ALLOCATION_BYTES;
 use crate::tube_name::TubeName;
 
 /// Steps of a key that is forgotten, in addition to the look at it: it leaves the index and the heap, and the job log gets a
 /// record.
 const FORGET_STEPS: u32 = 3;
 
-/// A `flush-keys` that is not finished. It looks at each slot once, so it ends although keys come and go.
+/// A `flush-keys` that is not finished. It looks at each slot once, so it ends although keys come and go. It ends with its client
+/// too, so there are no more of them than connections.
 pub(super) struct KeyFlush {
+    pub(super) client: ClientKey,
     pub(super) conn: ConnId,
     tube: Box<[u8]>,
     /// Jobs from this id on were announced after the command, and their keys stay.
@@ -41,6 +45,13 @@ pub struct FlushedKey {
     name: Box<[u8]>,
 }
 
+impl KeyFlush {
+    /// Its memory.
+    pub(super) const fn bytes(&self) -> usize {
+        size_of::<Self>() + ALLOCATION_BYTES + text_bytes(&self.tube)
+    }
+}
+
 impl FlushedKey {
     /// The names of the tube and the key.
     pub fn names(&self) -> (TubeName<'_>, TubeName<'_>) {
@@ -53,6 +64,7 @@ impl Engine {
     pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> KeysFlushed {
         let KeyStats { kept, .. } = self.key_stats();
         let mut flush = KeyFlush {
+            client,
             conn: self.clients.get(client).conn,
             tube: tube.as_bytes().into(),
             end: self.upcoming_id(),
@@ -63,8 +75,13 @@ impl Engine {
         if self.continue_key_flush(&mut flush, self.step_limit(BACKGROUND_STEPS)) {
             return KeysFlushed::Keys(flush.flushed);
         }
+        self.search_bytes += flush.bytes();
         self.work.push_back(Work::FlushKeys(Box::new(flush)));
         KeysFlushed::Working
+    }
+
+    pub(super) fn end_key_flush(&mut self, flush: &KeyFlush) {
+        self.search_bytes -= flush.bytes();
     }
 
     /// Forgets keys up to the limit. Returns true if the flush is finished.

@@ -136,6 +136,11 @@ impl Engine {
         self.rules.slab.iter().map(|(_, ruled)| (ruled.name(), &ruled.rules))
     }
 
+    /// The number of tubes with rules, with those that do not exist.
+    pub const fn ruled_tubes_len(&self) -> usize {
+        self.rules.slab.len()
+    }
+
     /// What rules have led to since the start.
     pub const fn rule_totals(&self) -> RuleCounts {
         self.rules.totals

@@ -252,6 +252,8 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
         counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
     catalog.both("job-repeats", repeats, core.engine.queue_stats().totals.repeats);
     rules(&core.engine.rule_totals(), catalog);
+    let ruled = gauge("ruled_tubes", "Number of tubes with rules, with those that do not exist.");
+    catalog.both("current-ruled-tubes", ruled, core.engine.ruled_tubes_len() as u64);
 }
 
 fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {

@@ -19,7 +19,7 @@ use beanring::queue::{
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::Rule;
-use beanring_testkit::naive::{Conn, Kept, Model, Name, Place, Reserve, Stored, Told, Value};
+use beanring_testkit::naive::{Conn, Kept, KeyShare, Model, Name, Place, Reserve, Stored, Told, Value};
 use ops::{Generator, Op};
 use segment_index::SegmentIndex;
 
@@ -84,8 +84,8 @@ impl Pair {
         let mut engine = Engine::new(seed);
         engine.record_changes(true);
         engine.set_key_bytes_max(key_bytes_max.unwrap_or(usize::MAX));
-        let name_bytes = |tube| name_of(tube).len();
-        let key_share = Some((key_bytes_max.unwrap_or(usize::MAX), name_bytes as fn(Name) -> usize));
+        let bytes_max = key_bytes_max.unwrap_or(usize::MAX);
+        let key_share = Some(KeyShare { bytes_max, name_bytes: |tube| name_of(tube).len() });
         Self {
             engine,
             model: Model { key_share, ..Model::new() },
@@ -562,7 +562,7 @@ fn number_of_tube(name: TubeName<'_>) -> Name {
 fn name_of(tube: Name) -> String {
     match tube {
         0 => "default".into(),
-        _ if tube % 2 == 0 => format!("tube-{tube}"),
+        _ if tube.is_multiple_of(2) => format!("tube-{tube}"),
         _ => format!("tube-{tube:030}"),
     }
 }

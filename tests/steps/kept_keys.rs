@@ -93,3 +93,19 @@ fn a_hundred_thousand_kept_keys_are_flushed() {
         Some(Notice::Flushed(bench.engine.clients().get(client).conn, 1000))
     );
 }
+
+#[test]
+fn a_flush_of_keys_ends_with_its_client() {
+    let mut bench = Bench::new();
+    for number in 0..1000 {
+        put_and_delete(&mut bench, &format!("idp:key-{number}:1000"));
+    }
+    let client = bench.connect();
+    assert_eq!(bench.engine.flush_keys(client, TubeName::DEFAULT), KeysFlushed::Working);
+    bench.engine.disconnect(client, bench.now);
+    let kept = bench.engine.kept_keys().count();
+    while bench.engine.step(bench.now) {}
+    assert_eq!(bench.engine.kept_keys().count(), kept);
+    assert_eq!(bench.engine.next_notice(), None);
+    bench.engine.check();
+}

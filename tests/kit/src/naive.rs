@@ -28,6 +28,14 @@ pub type Conn = u32;
 
 const MARGIN: Span = Span::from_secs(1);
 
+/// The memory that kept and promised idempotency keys may take.
+#[derive(Clone, Copy)]
+pub struct KeyShare {
+    pub bytes_max: usize,
+    /// The length of the name of a tube.
+    pub name_bytes: fn(Name) -> usize,
+}
+
 #[derive(Default)]
 pub struct Model {
     pub now: Time,
@@ -48,8 +56,7 @@ pub struct Model {
     pub repeats: u64,
     /// Keys of deleted jobs, some of them longer than they are kept.
     pub kept: Vec<Kept>,
-    /// The memory that kept and promised keys may take, and the length of a tube's name.
-    pub key_share: Option<(usize, fn(Name) -> usize)>,
+    pub key_share: Option<KeyShare>,
     pub key_refusals: u64,
     pub rules: BTreeMap<Name, Ruled>,
     pub rule_totals: RuleCounts,

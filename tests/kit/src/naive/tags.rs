@@ -5,7 +5,7 @@ use beanring::queue::{Repeated, kept_key_bytes};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
-use super::{Conn, Job, Model, Name};
+use super::{Conn, Job, KeyShare, Model, Name};
 
 /// The tags of a job. Their keys are numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -92,7 +92,7 @@ impl Model {
     }
 
     fn has_key_room(&self, bytes: usize, ttl: u32) -> bool {
-        let Some((max, _)) = self.key_share else { return true };
+        let Some(KeyShare { bytes_max: max, .. }) = self.key_share else { return true };
         let (kept, promised) = self.keys_bytes();
         kept + promised + bytes <= if ttl > 3600 { max / 2 } else { max }
     }
@@ -107,7 +107,7 @@ impl Model {
 
     fn key_bytes(&self, tube: Name, key: u8) -> usize {
         let key = format!("k{key}").len();
-        self.key_share.map_or(0, |(_, name_bytes)| kept_key_bytes(name_bytes(tube), key))
+        self.key_share.map_or(0, |share| kept_key_bytes((share.name_bytes)(tube), key))
     }
 
     /// Keeps the key of a job that is deleted.
