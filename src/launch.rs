@@ -180,6 +180,7 @@ impl Prepared {
         sandbox::enter(&needs(&config, &listeners, &program));
         let seed = host::random_word().map_err(cannot("read random numbers"))?;
         let mut engine = Engine::new(seed);
+        engine.set_key_share(config.max_memory_bytes);
         let recovery_began = clock.now();
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
         set_rules(&config, &mut engine, clock.now());
@@ -289,6 +290,7 @@ fn recover(
     let segments = directory.segments().map_err(|error| refused(RecoveryError::of_directory(error)))?;
     let wal = wal_files::recover(directory, config.wal, engine, now).map_err(refused)?;
     report::recovery(directory.path(), engine.jobs().len(), segments.len(), clock.now().since(now));
+    report::dropped_keys(engine.key_stats().drops);
     Ok(wal)
 }
 

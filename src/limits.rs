@@ -137,6 +137,13 @@ pub const MEMORY_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// The part of `--max-memory` that tubes, their names and watches may take: a quarter. The rest is left to jobs.
 pub const TUBES_SHARE: u64 = 4;
 
+/// The part of `--max-memory` that kept idempotency keys may take, with those that jobs promise to keep: a quarter.
+pub const KEYS_SHARE: u64 = 4;
+
+/// The longest time to live in seconds of keys that may use the whole share, an hour. Longer ones get the first half, so keys
+/// that are kept for years leave room to producers that need theirs for minutes.
+pub const KEY_TTL_SHORT_SECONDS: u32 = 3600;
+
 /// Buffers that are registered with the ring of tokio-uring.
 pub const FIXED_BUFFERS: usize = 48;
 

@@ -513,3 +513,26 @@ fn a_job_log_with_more_tubes_than_allowed_is_recovered() {
     }
     client.expect("use another\r\n", "USING another");
 }
+
+/// A pause that is over may outlive its tube in the index of the job log.
+#[test]
+fn pauses_that_are_over_leave_no_memory() {
+    const TUBES: usize = 3000;
+    const ROUNDS: usize = 6;
+    let scratch = Scratch::new("over_pauses");
+    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["-F", "--sub-second"]);
+    let mut used = Vec::new();
+    for round in 0..ROUNDS {
+        for command in ["watch NAME\r\n", "pause-tube NAME 0.1\r\n", "ignore NAME\r\n"] {
+            if command.starts_with("ignore") {
+                thread::sleep(Duration::from_millis(150));
+            }
+            let name = |number| command.replace("NAME", &format!("{round}-{number}"));
+            client.send(&(0..TUBES).map(name).collect::<String>());
+            (0..TUBES).for_each(|_| drop(client.line().expect("the server runs")));
+        }
+        assert_eq!(client.stat("current-tubes"), 1);
+        used.push(client.stat("memory-used"));
+    }
+    assert!(used[ROUNDS - 1] < used[1] + 2 * MIB as u64, "after each round: {used:?}");
+}

@@ -1,4 +1,4 @@
-//! `beanring flush`: deletes the jobs of a tube.
+//! `beanring flush`: deletes the jobs of a tube, or forgets the idempotency keys of deleted ones.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -21,7 +21,10 @@ struct Flushed<'a> {
 
 /// Asks first, for which the answer must come from a terminal.
 pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
-    let verbs::Flush { tube, yes, common } = verb;
+    let verbs::Flush { tube, yes, keys, common } = verb;
+    if *keys {
+        return flush_keys(tube, common);
+    }
     if !yes && !io::stdin().is_terminal() {
         let problem =
             format!("flush deletes jobs and cannot ask without a terminal; add --yes to flush {tube}");
@@ -36,14 +39,35 @@ pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
         }
     }
     let flushed = flush(&mut connection, tube)?;
+    report(common, &Flushed { tube, flushed }, &format!("deleted {flushed} job{} of {tube}", plural(flushed)))
+}
+
+fn flush_keys(tube: &str, common: &verbs::Common) -> Result<ExitCode, ClientError> {
+    let mut connection = super::connect(common)?;
+    let reply = connection.ask(format!("flush-keys {tube}"))?.expect("FLUSHED", &format!("tube {tube}"));
+    let reply = reply.map_err(|refusal| {
+        refusal.meaning(
+            "UNKNOWN_COMMAND",
+            "the server does not know flush-keys: it is beanstalkd, or an older beanring",
+        )
+    })?;
+    let flushed = reply.count()?;
+    report(common, &Flushed { tube, flushed }, &format!("forgot {flushed} key{} of {tube}", plural(flushed)))
+}
+
+fn report(common: &verbs::Common, flushed: &Flushed<'_>, line: &str) -> Result<ExitCode, ClientError> {
     let mut output = Output::new(common);
     if output.is_json() {
-        output.json(&Flushed { tube, flushed })?;
+        output.json(flushed)?;
     } else {
-        output.line(&format!("deleted {flushed} job{} of {tube}", if flushed == 1 { "" } else { "s" }))?;
+        output.line(line)?;
     }
     output.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+const fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 fn flush(connection: &mut Connection, tube: &str) -> Result<u64, ClientError> {

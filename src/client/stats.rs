@@ -165,9 +165,9 @@ fn is_cpu_time(key: &[u8]) -> bool {
 }
 
 fn is_size(key: &[u8]) -> bool {
-    let sizes =
-        ["max-job-size", "binlog-max-size", "max-memory", "memory-used", "memory-reserved", "memory-tubes"];
-    key.ends_with(b"-bytes") || is_one_of(key, &sizes)
+    let sizes = ["max-job-size", "binlog-max-size", "max-memory"];
+    let is_part_of_memory = key.starts_with(b"memory-") && key != b"memory-refusals";
+    key.ends_with(b"-bytes") || is_part_of_memory || is_one_of(key, &sizes)
 }
 
 fn is_time(key: &[u8]) -> bool {

@@ -133,6 +133,13 @@ pub(super) fn little_memory(max: Option<u64>, used: u64) {
     }
 }
 
+/// Warns of kept idempotency keys that the job log has and the server does not keep.
+pub(super) fn dropped_keys(count: u64) {
+    if count > 0 {
+        warn!("dropped kept idempotency keys that would take more than a quarter of --max-memory: {count}");
+    }
+}
+
 /// Logs the end of the start.
 pub(super) fn ready(took: Span) {
     let duration_ms = millis(took);

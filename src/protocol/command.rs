@@ -137,6 +137,8 @@ pub enum Command<'a> {
     },
     /// `flush-tube`, which beanstalkd does not have.
     FlushTube(TubeName<'a>),
+    /// `flush-keys`, which beanstalkd does not have.
+    FlushKeys(TubeName<'a>),
     /// `put-batch`, which beanstalkd does not have: as many `put` follow, each with its body.
     PutBatch {
         /// The number of jobs, or `None` if the line has no valid one. Then the end of the batch is unknown. That is so for
@@ -281,6 +283,7 @@ pub enum CommandKind {
     MoveJobs,
     TubeConfig,
     FlushTube,
+    FlushKeys,
     PutBatch,
     DeleteBatch,
     ReserveBatch,
@@ -332,6 +335,7 @@ impl Command<'_> {
             Self::MoveJobs { .. } => CommandKind::MoveJobs,
             Self::TubeConfig { .. } => CommandKind::TubeConfig,
             Self::FlushTube(_) => CommandKind::FlushTube,
+            Self::FlushKeys(_) => CommandKind::FlushKeys,
             Self::PutBatch { .. } => CommandKind::PutBatch,
             Self::DeleteBatch(_) => CommandKind::DeleteBatch,
             Self::ReserveBatch { .. } => CommandKind::ReserveBatch,

@@ -119,6 +119,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         tube_config(args)
     } else if let Some(args) = after(b"flush-tube ") {
         args.only_name().map(Command::FlushTube)
+    } else if let Some(args) = after(b"flush-keys ") {
+        args.only_name().map(Command::FlushKeys)
     } else if let Some(args) = after(BATCH_WORD) {
         Ok(Command::PutBatch { count: put_batch(args) })
     } else if let Some(args) = after(b"delete-batch ") {

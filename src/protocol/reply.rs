@@ -60,7 +60,7 @@ pub enum Reply<'a> {
     Kicked(u64),
     /// `kick-job` has moved the job.
     KickedJob,
-    /// Number of jobs that `flush-tube` has deleted.
+    /// Number of jobs that `flush-tube` has deleted, or of keys that `flush-keys` has forgotten.
     Flushed(u64),
     /// `move-job` has moved the job.
     Moved,

@@ -106,8 +106,9 @@ impl Engine {
         let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
         while !self.is_reached(half) {
             let Some(work) = self.work.pop() else { break };
-            if matches!(work, Work::Flush(_)) && (self.changes.is_pending() || self.has_unread_page()) {
-                // The flush could delete a job whose change or page the caller has yet to read.
+            let is_flush = matches!(work, Work::Flush(_) | Work::FlushKeys(_));
+            if is_flush && (self.changes.is_pending() || self.has_unread_page()) {
+                // The flush could delete a job or forget a key whose change or page the caller has yet to read.
                 self.work.push_front(work);
                 break;
             }
@@ -160,6 +161,15 @@ impl Engine {
                     self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
                 } else {
                     self.work.push_back(Work::Flush(flush));
+                }
+            }
+            Work::FlushKeys(flush) if !self.clients.is_connected(flush.client) => self.end_key_flush(&flush),
+            Work::FlushKeys(mut flush) => {
+                if self.continue_key_flush(&mut flush, limit) {
+                    self.end_key_flush(&flush);
+                    self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
+                } else {
+                    self.work.push_back(Work::FlushKeys(flush));
                 }
             }
             Work::Move(mut work) => {

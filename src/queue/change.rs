@@ -1,5 +1,6 @@
 //! What the job log records: one change per transition.
 
+use super::key_flush::FlushedKey;
 use crate::ids::{IdpSlot, JobId, JobKey, TubeKey};
 use crate::time::Time;
 use crate::tube_rules::RuleKey;
@@ -40,6 +41,8 @@ pub enum Change {
     DeletedKeepingKey(JobKey, IdpSlot),
     /// The idempotency key of a deleted job was forgotten, because its time was over. Another key may have its slot.
     KeyForgotten(IdpSlot),
+    /// The same, because a client has flushed the keys of a tube.
+    KeyFlushed(IdpSlot, Box<FlushedKey>),
     /// A tube was paused, or its pause was ended.
     Paused {
         /// The tube.

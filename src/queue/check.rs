@@ -104,14 +104,18 @@ impl Engine {
                     tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1;
                 }
                 Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
-                Work::Answer { .. } | Work::Search { .. } | Work::PurgeTubeOrder => {}
+                Work::FlushKeys(_) | Work::Answer { .. } | Work::Search { .. } => {}
+                Work::PurgeTubeOrder => {}
             }
         }
         let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
         assert_eq!(self.is_purging, is_purging, "one piece of work purges");
-        let searches =
-            self.work.iter().map(|work| if let Work::List(search) = work { search.bytes() } else { 0 });
-        assert_eq!(self.search_bytes, searches.sum::<usize>(), "the memory of lists of jobs is counted");
+        let searches = self.work.iter().map(|work| match work {
+            Work::List(search) => search.bytes(),
+            Work::FlushKeys(flush) => flush.bytes(),
+            _ => 0,
+        });
+        assert_eq!(self.search_bytes, searches.sum::<usize>(), "the memory of lists and flushes is counted");
         assert_eq!(self.totals, totals, "the counts of the queue are right");
         for (key, tube) in self.tubes.iter() {
             let reserved = tube.reserved.len() as usize;

@@ -58,7 +58,7 @@ pub struct Engine {
     pub(super) next_id: u64,
     /// The smallest number that the next burial may have: see [`Engine::enter_buried`].
     pub(super) burials: u64,
-    /// The memory of lists of jobs that are unfinished.
+    /// The memory of lists of jobs and flushes of keys that are unfinished.
     pub(super) search_bytes: usize,
     pub(super) latency: QueueLatency,
     pub(super) limits: TubeLimits,
@@ -79,7 +79,7 @@ pub enum Notice {
     DeadlineSoon(ConnId),
     /// The `kick` is finished. It has kicked this many jobs.
     Kicked(ConnId, u32),
-    /// The `flush-tube` is finished. It has deleted this many jobs.
+    /// The `flush-tube` or `flush-keys` is finished. It has deleted this many jobs, or forgotten this many keys.
     Flushed(ConnId, u32),
     /// The job that this connection has waited for has ended.
     JobEnded(ConnId, JobEnd),

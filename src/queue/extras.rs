@@ -91,7 +91,12 @@ impl Extras {
 
 /// The memory of a text with the overhead of its allocation.
 pub(super) const fn text_bytes(text: &[u8]) -> usize {
-    text.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
+    allocated_bytes(text.len())
+}
+
+/// The memory of an allocation of this size with its overhead.
+pub(super) const fn allocated_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
 }
 
 /// Hashes names that clients choose: SipHash, with a seed before the names.

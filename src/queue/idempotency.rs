@@ -8,6 +8,7 @@ use super::change::Change;
 use super::engine::Engine;
 use super::extras::{hash_names, text_bytes};
 use super::job::JobState;
+use super::key_share::KeyShare;
 use super::timers::{TimerKey, Timers};
 use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, NIL, Pages, Ranked};
@@ -25,9 +26,10 @@ pub(super) struct IdpKeys {
     timer: TimerKey,
     /// The memory of all names.
     name_bytes: usize,
+    pub(super) share: KeyShare,
 }
 
-struct IdpKey {
+pub(super) struct IdpKey {
     /// The name of the tube, a space, and the key.
     name: Box<[u8]>,
     owner: Owner,
@@ -39,14 +41,18 @@ struct IdpKey {
 }
 
 #[derive(Clone, Copy)]
-enum Owner {
-    Job(JobKey),
+pub(super) enum Owner {
+    /// The job, and the time to live of its tag, in seconds.
+    Job {
+        job: JobKey,
+        ttl: u32,
+    },
     Deleted(Deleted),
 }
 
 #[derive(Clone, Copy)]
-struct Deleted {
-    id: JobId,
+pub(super) struct Deleted {
+    pub(super) id: JobId,
     /// When the key is forgotten.
     until: Time,
     /// The time to live of the tag, in seconds.
@@ -88,6 +94,7 @@ impl IdpKeys {
             kept: Heap::new(),
             timer,
             name_bytes: 0,
+            share: KeyShare::UNLIMITED,
         }
     }
 
@@ -110,22 +117,67 @@ impl IdpKeys {
         let name = joined(tube, key);
         self.name_bytes += text_bytes(&name);
         let hash = self.hash(tube, key);
-        let slot = self.slab.insert(IdpKey { name, owner, hash, chain: NIL, links: Links::NONE, rank: 0 });
+        let key = IdpKey { name, owner, hash, chain: NIL, links: Links::NONE, rank: 0 };
+        self.share.add(&key);
+        let slot = self.slab.insert(key);
         self.index.insert(&mut self.slab, slot);
         slot
     }
 
+    fn set_owner(&mut self, slot: u32, owner: Owner) {
+        let key = &mut self.slab[slot];
+        self.share.remove(key);
+        key.owner = owner;
+        self.share.add(key);
+    }
+
     /// Removes a key that is not in the heap.
-    fn remove(&mut self, slot: u32) {
+    fn remove(&mut self, slot: u32) -> IdpKey {
         self.index.remove(&mut self.slab, slot);
-        self.name_bytes -= text_bytes(&self.slab.remove(slot).name);
+        let key = self.slab.remove(slot);
+        self.name_bytes -= text_bytes(&key.name);
+        self.share.remove(&key);
+        key
     }
 
     /// Keeps the key of a deleted job.
     fn keep(&mut self, slot: u32, deleted: Deleted, timers: &mut Timers) {
-        self.slab[slot].owner = Owner::Deleted(deleted);
+        self.set_owner(slot, Owner::Deleted(deleted));
         self.kept.insert(&mut self.slab, slot);
         timers.arm(self.timer, deleted.until);
+    }
+
+    pub(super) fn get(&self, slot: IdpSlot) -> &IdpKey {
+        &self.slab[slot.0]
+    }
+
+    pub(super) fn find_slot(&self, slot: IdpSlot) -> Option<&IdpKey> {
+        self.slab.get(slot.0)
+    }
+
+    /// A number above every slot in use.
+    pub(super) fn slots_end(&self) -> u32 {
+        self.slab.keys_end()
+    }
+
+    /// Removes a kept key. Returns the id of its job, and its name.
+    pub(super) fn remove_kept(&mut self, slot: IdpSlot) -> (JobId, Box<[u8]>) {
+        self.kept.remove(&mut self.slab, slot.0);
+        let key = self.remove(slot.0);
+        (key.deleted().id, key.name)
+    }
+
+    /// The number of kept keys.
+    pub(super) const fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// All kept keys. The one that is forgotten first comes first.
+    pub(super) fn kept_by_time(&self) -> Vec<IdpSlot> {
+        let mut kept = Vec::with_capacity(self.kept.len());
+        self.kept.for_each(&self.slab, |slot| kept.push(slot));
+        kept.sort_unstable_by_key(|&slot| Ranked::key(&self.slab[slot]));
+        kept.into_iter().map(IdpSlot).collect()
     }
 
     fn hash(&self, tube: TubeName<'_>, key: TubeName<'_>) -> u64 {
@@ -141,6 +193,7 @@ impl IdpKeys {
         assert_eq!(self.kept.len(), kept, "the keys of deleted jobs are in the heap");
         let names: usize = self.slab.iter().map(|(_, entry)| text_bytes(&entry.name)).sum();
         assert_eq!(self.name_bytes, names, "the memory of names is counted");
+        self.share.check(self.slab.iter().map(|(_, entry)| entry));
         if let Some(first) = self.kept.min() {
             let until = self.slab[first].deleted().until;
             assert!(timers.armed(self.timer).is_some_and(|at| at <= until), "a kept key has a timer");
@@ -149,24 +202,38 @@ impl IdpKeys {
 }
 
 impl IdpKey {
-    fn parts(&self) -> (&[u8], &[u8]) {
-        let space =
-            self.name.iter().position(|&byte| byte == b' ').expect("a space ends the name of the tube");
-        (&self.name[..space], &self.name[space + 1..])
+    pub(super) const fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// The name of the tube, a space, and the key.
+    pub(super) const fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The names of the tube and the key in the name of both.
+    pub(super) fn names(name: &[u8]) -> (TubeName<'_>, TubeName<'_>) {
+        let space = name.iter().position(|&byte| byte == b' ').expect("a space ends the name of the tube");
+        let checked = |name| TubeName::new(name).expect("the names were checked");
+        (checked(&name[..space]), checked(&name[space + 1..]))
+    }
+
+    pub(super) fn is_of(&self, tube: &[u8]) -> bool {
+        self.name.strip_prefix(tube).is_some_and(|rest| rest.first() == Some(&b' '))
     }
 
     fn tube(&self) -> TubeName<'_> {
-        TubeName::new(self.parts().0).expect("the name was checked")
+        Self::names(&self.name).0
     }
 
     fn key(&self) -> TubeName<'_> {
-        TubeName::new(self.parts().1).expect("the key was checked")
+        Self::names(&self.name).1
     }
 
     fn deleted(&self) -> Deleted {
         match self.owner {
             Owner::Deleted(deleted) => deleted,
-            Owner::Job(_) => panic!("a kept key is that of a deleted job"),
+            Owner::Job { .. } => panic!("a kept key is that of a deleted job"),
         }
     }
 }
@@ -190,7 +257,7 @@ impl Engine {
                 self.forget(slot);
                 return None;
             }
-            Owner::Job(job) => {
+            Owner::Job { job, .. } => {
                 let record = self.jobs.get(job);
                 let (id, state, is_raised) = (record.id, record.state, pri < record.pri);
                 if is_raised {
@@ -208,7 +275,7 @@ impl Engine {
     pub fn first_of_key(&self, tube: TubeName<'_>, key: TubeName<'_>) -> Option<JobId> {
         let slot = self.idps.find(tube, key)?;
         Some(match self.idps.slab[slot].owner {
-            Owner::Job(job) => self.jobs.get(job).id,
+            Owner::Job { job, .. } => self.jobs.get(job).id,
             Owner::Deleted(Deleted { id, .. }) => id,
         })
     }
@@ -217,12 +284,12 @@ impl Engine {
     pub(super) fn claim_key(&mut self, job: JobKey, extra: ExtraKey) {
         let tube = self.tubes[self.jobs.get(job).tube].name();
         let Some(idp) = self.jobs.extras.get(extra).tags().idp() else { return };
-        let owner = Owner::Job(job);
+        let owner = Owner::Job { job, ttl: idp.ttl };
         let slot = match self.idps.find(tube, idp.key) {
             None => self.idps.insert(tube, idp.key, owner),
             Some(slot) if matches!(self.idps.slab[slot].owner, Owner::Deleted(_)) => {
                 self.idps.kept.remove(&mut self.idps.slab, slot);
-                self.idps.slab[slot].owner = owner;
+                self.idps.set_owner(slot, owner);
                 slot
             }
             Some(_) => return,
@@ -235,7 +302,7 @@ impl Engine {
         let extra = self.jobs.extras.get(extra);
         let key = extra.idp?;
         let ttl = extra.tags().idp().expect("a job with a key has the tag").ttl;
-        if ttl == 0 {
+        if ttl == 0 || !self.idps.share.can_keep(self.idps.slab[key.0].name()) {
             self.idps.remove(key.0);
             return None;
         }
@@ -246,14 +313,15 @@ impl Engine {
 
     /// Returns true unless another job of the tube of this name has the key of the job, or the tube keeps that key.
     pub(super) fn is_key_free_in(&self, tube: TubeName<'_>, job: JobKey, now: Time) -> bool {
-        let Some(slot) = self.key_of(job) else { return true };
-        match self.idps.find(tube, self.idps.slab[slot.0].key()) {
-            None => true,
-            Some(other) => match self.idps.slab[other].owner {
-                Owner::Job(_) => false,
-                Owner::Deleted(Deleted { until, .. }) => until <= now,
-            },
-        }
+        self.key_of(job).is_none_or(|slot| self.is_key_free(tube, self.idps.slab[slot.0].key(), now))
+    }
+
+    /// Returns true unless a job of the tube of this name has the key, or the tube keeps it.
+    pub(super) fn is_key_free(&self, tube: TubeName<'_>, key: TubeName<'_>, now: Time) -> bool {
+        self.idps.find(tube, key).is_none_or(|slot| match self.idps.slab[slot].owner {
+            Owner::Job { .. } => false,
+            Owner::Deleted(Deleted { until, .. }) => until <= now,
+        })
     }
 
     /// Sets the tube of a job, where its key must be [free](Self::is_key_free_in). The key moves with the job.
@@ -274,7 +342,7 @@ impl Engine {
         }
     }
 
-    fn key_of(&self, job: JobKey) -> Option<IdpSlot> {
+    pub(super) fn key_of(&self, job: JobKey) -> Option<IdpSlot> {
         self.jobs.extras.get(self.jobs.get(job).extra()?).idp
     }
 
@@ -305,7 +373,8 @@ impl Engine {
         IdpSlot(slot)
     }
 
-    /// Forgets kept keys whose time is over, and keeps none for longer than its time to live from now on.
+    /// Forgets kept keys whose time is over or that pass the share, and keeps none for longer than its time to live from now
+    /// on.
     pub(super) fn settle_keys(&mut self, now: Time) {
         let slots: Vec<u32> = self.idps.slab.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
@@ -318,6 +387,7 @@ impl Engine {
                 self.idps.keep(slot, deleted, &mut self.timers);
             }
         }
+        self.drop_keys_beyond_share();
     }
 
     /// Forgets keys whose time is over, up to the limit.
@@ -332,9 +402,8 @@ impl Engine {
         }
     }
 
-    fn forget(&mut self, slot: u32) {
-        self.idps.kept.remove(&mut self.idps.slab, slot);
-        self.idps.remove(slot);
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.idps.remove_kept(IdpSlot(slot));
         self.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 
@@ -342,11 +411,11 @@ impl Engine {
         self.jobs.extras.check();
         self.idps.check(&self.timers);
         for (slot, entry) in self.idps.slab.iter() {
-            let Owner::Job(job) = entry.owner else { continue };
+            let Owner::Job { job, ttl } = entry.owner else { continue };
             let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
             let extra = extra.expect("a job with a key has tags");
             assert_eq!(extra.idp, Some(IdpSlot(slot)), "a job and its key name each other");
-            assert_eq!(extra.tags().idp().map(|idp| idp.key), Some(entry.key()));
+            assert_eq!(extra.tags().idp(), Some(Idp { key: entry.key(), ttl }));
             assert_eq!(self.tube_of(job), entry.tube());
         }
         let with_key = self.jobs.iter().filter_map(|(_, job)| self.jobs.extras.get(job.extra()?).idp).count();

@@ -35,7 +35,7 @@ pub enum JobMoved {
     Done,
     /// There is no such job, or a client holds it.
     NotFound,
-    /// The job log has no room for the longer name.
+    /// The job log, or the share of idempotency keys, has no room for the longer name.
     NoRoom,
     /// The tube has the idempotency key of the job already.
     KeyExists,
@@ -48,6 +48,8 @@ pub enum JobMoved {
 pub enum MoveBar {
     /// The job log has no room for the longer name.
     NoRoom,
+    /// The share of idempotency keys has no room for the longer name.
+    NoKeyRoom,
     /// The tube has the idempotency key of the job already.
     KeyExists,
     /// The tube is full by this rule.
@@ -90,7 +92,7 @@ impl Engine {
     /// Moves a job that no client holds to the tube of this name, which is created if it does not exist.
     pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
         let Some(job) = self.jobs.find(id).filter(|_| self.can_move(id)) else { return JobMoved::NotFound };
-        if !self.has_room_in(name, job) {
+        if !self.has_room_in(name, job) || !self.has_key_room_in(name, job) {
             return JobMoved::NoRoom;
         }
         if self.tube_of(job) != name && !self.is_key_free_in(name, job, now) {
@@ -198,6 +200,9 @@ impl Engine {
     pub fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
         if !self.has_room_in(name, job) {
             return Some(MoveBar::NoRoom);
+        }
+        if !self.has_key_room_in(name, job) {
+            return Some(MoveBar::NoKeyRoom);
         }
         if !self.is_key_free_in(name, job, now) {
             return Some(MoveBar::KeyExists);

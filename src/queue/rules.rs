@@ -136,6 +136,11 @@ impl Engine {
         self.rules.slab.iter().map(|(_, ruled)| (ruled.name(), &ruled.rules))
     }
 
+    /// The number of tubes with rules, with those that do not exist.
+    pub const fn ruled_tubes_len(&self) -> usize {
+        self.rules.slab.len()
+    }
+
     /// What rules have led to since the start.
     pub const fn rule_totals(&self) -> RuleCounts {
         self.rules.totals
@@ -304,8 +309,8 @@ impl Engine {
     fn dead_letter_tube(&mut self, job: JobKey, rules: u32, now: Time) -> Option<TubeSlot> {
         let name: Box<[u8]> = self.rules.slab[rules].rules.dead_letter()?.as_bytes().into();
         let name = TubeName::new(&name).expect("the name was checked");
-        let may_get =
-            self.has_room_in(name, job) && self.is_key_free_in(name, job, now) && self.can_use(name);
+        let has_room = self.has_room_in(name, job) && self.has_key_room_in(name, job);
+        let may_get = has_room && self.is_key_free_in(name, job, now) && self.can_use(name);
         may_get.then(|| self.find_or_create_tube(name))
     }
 

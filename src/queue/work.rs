@@ -6,6 +6,7 @@ use super::bulk::Flush;
 use super::job::JobState;
 use super::job_list::JobSearch;
 use super::job_waits::AwaitedKey;
+use super::key_flush::KeyFlush;
 use super::moving::Move;
 use crate::ids::{ClientKey, ConSlot, ConnId, GroupSlot, TubeKey};
 
@@ -15,6 +16,8 @@ pub(super) enum Work {
     Kick(Kick),
     /// Delete the jobs of a tube, then notify the client of their number.
     Flush(Flush),
+    /// Forget the kept keys of a tube, then notify the client of their number.
+    FlushKeys(Box<KeyFlush>),
     /// Move jobs to another tube, then notify the client of their number.
     Move(Move),
     /// Find the jobs of a page, then show them to the client.
@@ -76,7 +79,7 @@ pub(super) struct WorkQueue {
 impl Work {
     const fn kind(&self) -> Kind {
         match self {
-            Self::Kick(_) | Self::Flush(_) | Self::Move(_) => Kind::Change,
+            Self::Kick(_) | Self::Flush(_) | Self::FlushKeys(_) | Self::Move(_) => Kind::Change,
             Self::List(_) => Kind::Read,
             Self::Reopen { .. } | Self::Shut { .. } | Self::Search { .. } | Self::Assign { .. } => {
                 Kind::HandOut

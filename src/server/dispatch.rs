@@ -13,8 +13,8 @@ use crate::protocol::command::{Command, CommandKind, JobStateWord};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
 use crate::queue::{
-    Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, Kicked, PageQuery, Released,
-    Reserved,
+    Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, KeysFlushed, Kicked, PageQuery,
+    Released, Reserved,
 };
 use crate::tags::Tags;
 use crate::time::{Seconds, Span, Time};
@@ -139,6 +139,13 @@ impl Core {
                 Flushed::Jobs(count) => Reply::Flushed(u64::from(count)),
                 Flushed::NotFound => Reply::NotFound,
                 Flushed::Working => {
+                    protocol.state = SessionState::Working;
+                    return;
+                }
+            },
+            Command::FlushKeys(tube) => match engine.flush_keys(client, tube) {
+                KeysFlushed::Keys(count) => Reply::Flushed(u64::from(count)),
+                KeysFlushed::Working => {
                     protocol.state = SessionState::Working;
                     return;
                 }

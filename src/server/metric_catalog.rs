@@ -8,7 +8,7 @@ use super::{Core, ThreadStats};
 use crate::histogram::Histogram;
 use crate::protocol::command::CommandKind::{self, *};
 use crate::protocol::reply::ErrorKind;
-use crate::queue::{JobState, JobTotals, RuleCounts};
+use crate::queue::{JobState, JobTotals, KeyStats, RuleCounts};
 use crate::time::{Seconds, Span, Time};
 use crate::wal::{Wal, WalStats};
 
@@ -164,8 +164,9 @@ const COUNTED: [(&str, CommandKind); 22] = [
 ];
 
 /// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 13] = [
+const EXTENSIONS: [(&str, CommandKind); 14] = [
     ("cmd-flush-tube", FlushTube),
+    ("cmd-flush-keys", FlushKeys),
     ("cmd-delete-batch", DeleteBatch),
     ("cmd-reserve-batch", ReserveBatch),
     ("cmd-put-batch", PutBatch),
@@ -251,6 +252,8 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
         counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
     catalog.both("job-repeats", repeats, core.engine.queue_stats().totals.repeats);
     rules(&core.engine.rule_totals(), catalog);
+    let ruled = gauge("ruled_tubes", "Number of tubes with rules, with those that do not exist.");
+    catalog.both("current-ruled-tubes", ruled, core.engine.ruled_tubes_len() as u64);
 }
 
 fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {
@@ -464,6 +467,30 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     let tube_refusals =
         counter("tube_refusals_total", "Number of use and watch commands refused with OUT_OF_MEMORY.");
     catalog.both("tube-refusals", tube_refusals, core.tube_refusals);
+    keys(&engine.key_stats(), catalog);
+}
+
+fn keys(stats: &KeyStats, catalog: &mut Catalog<'_>) {
+    let KeyStats { kept, kept_bytes, promised_bytes, refusals, drops } = *stats;
+    let count = gauge("kept_keys", "Number of idempotency keys of deleted jobs.");
+    catalog.both("current-kept-keys", count, kept as u64);
+    let memory = gauge("memory_kept_keys_bytes", "Memory of idempotency keys of deleted jobs.");
+    catalog.both("memory-kept-keys", memory, kept_bytes as u64);
+    let promised = gauge(
+        "memory_promised_keys_bytes",
+        "Memory of idempotency keys that will be kept once their jobs are deleted.",
+    );
+    catalog.both("memory-promised-keys", promised, promised_bytes as u64);
+    let refused = counter(
+        "key_refusals_total",
+        "Number of put and put-batch commands refused because the share of idempotency keys had no room.",
+    );
+    catalog.both("key-refusals", refused, refusals);
+    let dropped = counter(
+        "keys_dropped_total",
+        "Number of idempotency keys not kept because the job log had more than their share has room for.",
+    );
+    catalog.both("key-drops", dropped, drops);
 }
 
 /// Calls `visit` with every histogram, and how many of its units are one of the metric.

@@ -141,6 +141,7 @@ impl Server {
             engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
         }
         engine.set_tube_limits(config.tube_limits());
+        engine.set_key_share(config.max_memory_bytes);
         Self { core: Core::new(config, engine, wal), connections: Connections::default() }
     }
 

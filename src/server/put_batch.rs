@@ -191,7 +191,7 @@ impl Core {
         let refusal = match refusal {
             Some(reply) => Some(reply),
             None if self.draining => Some(Reply::Draining),
-            None => self.refusal_of_jobs(client, &jobs, body_bytes, record_bytes),
+            None => self.refusal_of_jobs(client, &jobs, body_bytes, record_bytes, now),
         };
         if let Some(reply) = refusal {
             self.free_jobs(jobs);
@@ -230,11 +230,13 @@ impl Core {
         jobs: &[IncomingJob],
         body_bytes: usize,
         record_bytes: u64,
+        now: Time,
     ) -> Option<Reply<'static>> {
         let wal = self.wal.as_mut();
         let space = wal.map_or(PutSpace::Available, |wal| wal.space_for_records(record_bytes));
         let is_refused = space.is_refused()
             || !self.has_memory_for_jobs(client, jobs)
+            || !self.engine.admits_keys(client, jobs.iter().filter_map(|job| job.extra), now)
             || !self.engine.admits(client, jobs.len(), body_bytes as u64);
         is_refused.then(|| refusal_for(space))
     }

@@ -176,13 +176,24 @@ impl Core {
             Some(Refusal::Error(Reply::Draining))
         } else if self.space_for_announced(client, args.bytes, extra).is_refused() {
             Some(Refusal::Error(Reply::OutOfMemory))
-        } else if let Some(first) = extra.and_then(|extra| self.engine.repeat(client, extra, args.pri, now)) {
-            Some(Refusal::Repeated(repeated(first)))
+        } else if let Some(refusal) =
+            extra.and_then(|extra| self.refusal_of_key(client, extra, args.pri, now))
+        {
+            Some(refusal)
         } else if !self.engine.admits(client, 1, args.bytes.into()) {
             Some(Refusal::Error(Reply::OutOfMemory))
         } else {
             None
         }
+    }
+
+    /// Returns why a job with tags cannot be queued because of its idempotency key, if it cannot.
+    fn refusal_of_key(&mut self, client: ClientKey, extra: ExtraKey, pri: u32, now: Time) -> Option<Refusal> {
+        if let Some(first) = self.engine.repeat(client, extra, pri, now) {
+            return Some(Refusal::Repeated(repeated(first)));
+        }
+        let is_admitted = self.engine.admits_key(client, extra);
+        (!is_admitted).then_some(Refusal::Error(Reply::OutOfMemory))
     }
 
     #[inline]

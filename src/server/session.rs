@@ -87,7 +87,7 @@ pub(super) enum SessionState {
     Waiting,
     /// A `reserve-batch` has waited and got its first job. It takes the others in its turn.
     Gathering,
-    /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `move-jobs` or `list-jobs`.
+    /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `flush-keys`, `move-jobs` or `list-jobs`.
     Working,
     /// A `stats` waits for the driver's statistics.
     Sampling,

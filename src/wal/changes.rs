@@ -1,11 +1,11 @@
 //! From changes of the queue to records in the gathering batch.
 
-use super::pauses::LoggedPause;
+use super::pauses::{FORGOTTEN_PER_PAUSE, LoggedPause};
 use super::record::{JobRecord, PauseRecord, Record, padding_bytes};
 use super::segment::Header;
 use super::{Durability, Wal};
 use crate::ids::JobKey;
-use crate::queue::{Change, Engine};
+use crate::queue::{Change, Engine, KeptKey};
 use crate::time::{Span, Time};
 use crate::tube_name::TubeName;
 
@@ -65,9 +65,18 @@ impl Wal {
             Change::KeyForgotten(key) => {
                 self.kept_keys.remove(key, &mut self.index).expect("the key is logged");
             }
+            Change::KeyFlushed(key, flushed) => {
+                self.kept_keys.remove(key, &mut self.index).expect("the key is logged");
+                let (tube, name) = flushed.names();
+                // Recovery replaces the kept key by one that is over.
+                let record =
+                    Record::KeptKey(KeptKey { id: flushed.id, tube, key: name, until: Time::ZERO, ttl: 0 });
+                self.append_change(&record, engine);
+            }
             Change::Paused { tube, until } => {
                 let tube = engine.tubes().get(tube);
                 let length = tube.pause.map_or(Span::ZERO, |pause| pause.length);
+                self.pauses.forget_over(now, FORGOTTEN_PER_PAUSE, &mut self.index);
                 self.append_pause(PauseRecord { tube: tube.name(), until, length }, engine);
             }
             Change::PausedGone(name) => {

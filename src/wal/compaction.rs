@@ -2,6 +2,7 @@
 //! goes with every write, so that no command waits for it.
 
 use super::capacity::Capacity;
+use super::pauses::FORGOTTEN_PER_ITERATION;
 use super::record::Record;
 use super::{BACKLOG_BYTES_MAX, Wal};
 use crate::queue::Engine;
@@ -117,6 +118,7 @@ impl Demand {
 impl Wal {
     /// Compacts a part of the oldest segment, if its space is wanted.
     pub fn compact(&mut self, engine: &Engine, now: Time) {
+        self.pauses.forget_over(now, FORGOTTEN_PER_ITERATION, &mut self.index);
         let capacity = self.capacity();
         let demand = Demand::of(&capacity, self.retirement.is_active());
         let step = self.compactor.next_step(&capacity, demand, self.appender.is_gathering(), now);

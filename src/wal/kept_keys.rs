@@ -6,7 +6,7 @@ use super::record::Record;
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
 use crate::ids::IdpSlot;
-use crate::queue::Engine;
+use crate::queue::{Engine, KEPT_KEY_LOG_BYTES};
 
 /// All logged keys, by their slots in the queue.
 #[derive(Default)]
@@ -16,6 +16,9 @@ pub struct KeptKeys {
 
 /// Memory of one key, at most: its share of two trees.
 const KEY_BYTES: usize = 4 * size_of::<Place<IdpSlot>>();
+
+// The share of memory that keys get covers it.
+const _: () = assert!(KEY_BYTES <= KEPT_KEY_LOG_BYTES);
 
 impl KeptKeys {
     /// Notes a record of this size in this segment, and accounts for it in the index.

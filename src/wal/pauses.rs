@@ -1,5 +1,7 @@
 //! Pauses of tubes, and which segment each is logged in.
 
+use std::collections::BTreeSet;
+
 use super::placed::{Place, Placed};
 use super::record::PauseRecord;
 use super::segment::SegmentNumber;
@@ -11,10 +13,17 @@ use crate::time::{Span, Time};
 #[derive(Default)]
 pub struct Pauses {
     placed: Placed<Box<[u8]>, LoggedPause>,
+    /// The same, by their ends. A tube that is removed after its pause has no change that would end it here.
+    by_end: BTreeSet<(Time, Box<[u8]>)>,
 }
 
-/// Memory of one pause, at most: the longest name twice, and its share of two trees.
-const PAUSE_BYTES: usize = 2 * TUBE_NAME_BYTES_MAX + 4 * size_of::<Place<LoggedPause>>();
+/// Memory of one pause, at most: the longest name three times, and its share of three trees.
+const PAUSE_BYTES: usize = 3 * TUBE_NAME_BYTES_MAX + 6 * size_of::<Place<LoggedPause>>();
+
+/// Pauses that are over and that an event-loop iteration forgets, and those that a new pause does. Each is a few operations on
+/// trees: some microseconds.
+pub const FORGOTTEN_PER_ITERATION: usize = 32;
+pub const FORGOTTEN_PER_PAUSE: usize = 2;
 
 /// What the log has of a pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,13 +43,30 @@ impl Pauses {
         index: &mut SegmentIndex,
     ) {
         let &PauseRecord { tube, until, length } = pause;
+        self.remove(tube.as_bytes(), index);
         if length > Span::ZERO {
             let place = (segment, bytes);
+            self.by_end.insert((until, tube.as_bytes().into()));
             self.placed.insert(tube.as_bytes().into(), LoggedPause { until, length }, place, index);
         } else {
             index.add_garbage(bytes as u64);
-            self.placed.remove(tube.as_bytes(), index);
         }
+    }
+
+    /// Forgets up to `most` pauses that are over.
+    pub fn forget_over(&mut self, now: Time, most: usize, index: &mut SegmentIndex) {
+        for _ in 0..most {
+            let over = self.by_end.first().filter(|(until, _)| *until <= now);
+            let Some(tube) = over.map(|(_, tube)| tube.clone()) else { return };
+            self.remove(&tube, index);
+        }
+    }
+
+    fn remove(&mut self, tube: &[u8], index: &mut SegmentIndex) -> Option<Place<LoggedPause>> {
+        let place = self.placed.remove(tube, index)?;
+        let is_there = self.by_end.remove(&(place.content.until, tube.into()));
+        assert!(is_there, "a pause is found by its end");
+        Some(place)
     }
 
     /// Removes a pause whose record is not needed any more. Returns it with the size of its record in bytes.
@@ -48,7 +74,7 @@ impl Pauses {
     /// # Panics
     /// If the tube has none.
     pub fn release(&mut self, tube: &[u8], index: &mut SegmentIndex) -> (LoggedPause, usize) {
-        let Place { content, bytes, .. } = self.placed.remove(tube, index).expect("the tube has a pause");
+        let Place { content, bytes, .. } = self.remove(tube, index).expect("the tube has a pause");
         (content, bytes)
     }
 

@@ -143,6 +143,28 @@ fn a_tube_is_flushed() {
 }
 
 #[test]
+fn keys_of_a_tube_are_flushed() {
+    everywhere("flush --keys by the client", |place| {
+        if !place.is_beanring {
+            let reason = "tube mail: UNKNOWN_COMMAND: the server does not know flush-keys: it is beanstalkd, or an older beanring";
+            return place.run(&["flush", "--keys", "mail"]).fails(1, reason);
+        }
+        for key in ["a:60", "b:60", "c"] {
+            place.ok(&["put", "-t", "mail", "--idp", key, "body"]);
+        }
+        place.ok(&["flush", "-y", "mail"]);
+        assert_eq!(place.json(&["stats"])["current-kept-keys"], 2);
+        assert_eq!(place.ok(&["flush", "--keys", "mail"]), "forgot 2 keys of mail\n");
+        assert_eq!(
+            place.json(&["flush", "--keys", "mail"]),
+            serde_json::json!({"tube": "mail", "flushed": 0})
+        );
+        assert_eq!(place.json(&["stats"])["current-kept-keys"], 0);
+        place.run(&["flush", "--keys", "-y", "mail"]).code.map(|code| assert_eq!(code, 2)).expect("it ends");
+    });
+}
+
+#[test]
 fn rules_of_a_tube_are_set_shown_and_removed() {
     everywhere("tube-config by the client", |place| {
         if !place.is_beanring {

@@ -13,13 +13,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use beanring::histogram::Histogram;
 use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{
-    BatchRoom, Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, Kicked, LatencyKind,
-    NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
+    BatchRoom, Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, KeyStats, KeysFlushed,
+    Kicked, LatencyKind, NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_name::TubeName;
 use beanring::tube_rules::Rule;
-use beanring_testkit::naive::{Conn, Kept, Model, Name, Place, Reserve, Stored, Told, Value};
+use beanring_testkit::naive::{Conn, Kept, KeyShare, Model, Name, Place, Reserve, Stored, Told, Value};
 use ops::{Generator, Op};
 use segment_index::SegmentIndex;
 
@@ -41,7 +41,7 @@ fn the_engine_agrees_with_the_model() {
 
 fn run(seed: u64) {
     let mut generator = Generator::new(seed);
-    let mut pair = Pair::new(seed);
+    let mut pair = Pair::new(seed, generator.key_bytes_max());
     let mut done = Vec::new();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut compared = 0;
@@ -80,12 +80,15 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, key_bytes_max: Option<usize>) -> Self {
         let mut engine = Engine::new(seed);
         engine.record_changes(true);
+        engine.set_key_bytes_max(key_bytes_max.unwrap_or(usize::MAX));
+        let bytes_max = key_bytes_max.unwrap_or(usize::MAX);
+        let key_share = Some(KeyShare { bytes_max, name_bytes: |tube| name_of(tube).len() });
         Self {
             engine,
-            model: Model::new(),
+            model: Model { key_share, ..Model::new() },
             ledger: SegmentIndex::default(),
             keys: BTreeMap::new(),
             told: Vec::new(),
@@ -165,6 +168,7 @@ impl Pair {
                 let body_bytes = bytes.len() as u64 - 2;
                 let stored = match extra.and_then(|extra| engine.repeat(client, extra, pri, now)) {
                     Some(repeated) => Stored::Repeated(repeated),
+                    None if !extra.is_none_or(|extra| engine.admits_key(client, extra)) => Stored::Refused,
                     None if !engine.admits(client, 1, body_bytes) => Stored::Refused,
                     None => Stored::Job,
                 };
@@ -256,6 +260,10 @@ impl Pair {
                         assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
                     }
                 }
+            }
+            Op::FlushKeys { conn, tube } => {
+                let answer = named(tube, |name| engine.flush_keys(keys[&conn], name));
+                assert_eq!(answer, KeysFlushed::Keys(model.flush_keys(tube)));
             }
             Op::MoveJob { id, tube } => {
                 let answer = named(tube, |name| engine.move_job(JobId(id), name, now));
@@ -398,6 +406,10 @@ impl Pair {
         let job_waits = self.model.clients.iter().filter(|client| client.job_wait.is_some()).count();
         assert_eq!(self.engine.job_waits(), job_waits);
         assert_eq!(kept_keys(&self.engine), self.model.kept_keys(), "keys of deleted jobs");
+        let KeyStats { kept, kept_bytes, promised_bytes, refusals, drops } = self.engine.key_stats();
+        assert_eq!(kept, self.model.kept_keys().len());
+        assert_eq!((kept_bytes, promised_bytes), self.model.keys_bytes(), "the memory of keys");
+        assert_eq!((refusals, drops), (self.model.key_refusals, 0), "a promised key is kept");
         assert_eq!(self.engine.rule_totals(), self.model.rule_totals, "what rules have led to");
         for (&tube, ruled) in &self.model.rules {
             let counts = named(tube, |name| self.engine.rules_of(name).map(|(_, counts)| counts));
@@ -546,8 +558,13 @@ fn number_of_tube(name: TubeName<'_>) -> Name {
     name.as_str().strip_prefix("tube-").map_or(0, |number| number.parse().expect("a number"))
 }
 
+/// Every other name is longer, so that keys grow with some moves.
 fn name_of(tube: Name) -> String {
-    if tube == 0 { "default".into() } else { format!("tube-{tube}") }
+    match tube {
+        0 => "default".into(),
+        _ if tube.is_multiple_of(2) => format!("tube-{tube}"),
+        _ => format!("tube-{tube:030}"),
+    }
 }
 
 fn named<R>(tube: Name, call: impl FnOnce(TubeName<'_>) -> R) -> R {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use beanring::queue::JobState;
+use beanring::queue::{JobState, kept_key_bytes};
 use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Seconds, Span, Time};
 use beanring::tube_rules::RuleKey;
@@ -104,6 +104,10 @@ pub enum Op {
         conn: Conn,
         tube: Name,
     },
+    FlushKeys {
+        conn: Conn,
+        tube: Name,
+    },
     Pause {
         tube: Name,
         seconds: Seconds,
@@ -160,6 +164,8 @@ struct Profile {
     groups: u64,
     /// Clients set rules of tubes.
     has_rules: bool,
+    /// Idempotency keys have room for this many, or any number.
+    keys_max: Option<usize>,
     /// Times have fractions of a second.
     has_millis: bool,
     /// The run has a flood of more jobs than the engine moves in one step.
@@ -189,8 +195,14 @@ impl Generator {
             has_millis: random.one_in(2),
             flood: random.one_in(20),
             has_rules: random.one_in(2),
+            keys_max: random.pick(&[None, None, Some(3), Some(8)]),
         };
         Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
+    }
+
+    /// The size of the share of idempotency keys.
+    pub fn key_bytes_max(&self) -> Option<usize> {
+        self.profile.keys_max.map(|count| count * kept_key_bytes(10, 2))
     }
 
     /// During a flood only answers are compared, to save time.
@@ -246,6 +258,7 @@ impl Generator {
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
             78..80 => Op::KickJob { id: self.job(model) },
             80 if self.random.one_in(2) => Op::Flush { conn, tube },
+            80 if self.random.one_in(4) => Op::FlushKeys { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.seconds(&[0, 1, 2, 5]) },
             84 if self.profile.has_rules && self.random.one_in(2) => self.rule(tube),
             84 => Op::Peek { conn },
@@ -335,7 +348,7 @@ impl Generator {
 
     fn tags(&mut self) -> Tags {
         let is_tagged = self.random.one_in(self.profile.tagged_one_in);
-        let idp = (self.random.below_u64(4) as u8, self.random.pick(&[0, 1, 3, 100]));
+        let idp = (self.random.below_u64(4) as u8, self.random.pick(&[0, 1, 3, 100, 3601]));
         let has_idp = is_tagged && self.random.one_in(2);
         let key = self.random.below_u64(3) as u8;
         let limit =
@@ -450,6 +463,7 @@ fn can_be_sent(model: &Model, op: Op) -> bool {
         | Op::ReserveBatch { conn, .. }
         | Op::Kick { conn, .. }
         | Op::Flush { conn, .. }
+        | Op::FlushKeys { conn, .. }
         | Op::List { conn, .. }
         | Op::MoveJobs { conn, .. }
         | Op::Disconnect { conn }

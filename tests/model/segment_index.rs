@@ -74,7 +74,7 @@ impl SegmentIndex {
                 self.kept.insert(slot, kept.expect("the key is kept"));
                 return;
             }
-            Change::KeyForgotten(slot) => {
+            Change::KeyForgotten(slot) | Change::KeyFlushed(slot, _) => {
                 self.kept.remove(&slot).expect("it was kept");
                 return;
             }
@@ -172,6 +172,7 @@ impl SegmentIndex {
             | Change::Deleted(..)
             | Change::DeletedKeepingKey(..)
             | Change::KeyForgotten(_)
+            | Change::KeyFlushed(..)
             | Change::Paused { .. }
             | Change::RuleSet(..)
             | Change::PausedGone(_) => unreachable!("seen above"),

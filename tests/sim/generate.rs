@@ -221,7 +221,7 @@ impl Generator {
             73..76 => format!("touch {}", self.reserved_or_any(model, conn)),
             76..79 => format!("kick {}", self.pick(&[0, 1, 2, 5, u32::MAX as usize])),
             79..81 => format!("kick-job {}", self.job(model)),
-            81 if self.one_in(3) => format!("flush-tube {tube}"),
+            81 if self.one_in(3) => format!("{} {tube}", self.pick(&["flush-tube", "flush-keys"])),
             81..84 => {
                 let seconds = self.pick(&[0, 1, 2, 5]);
                 format!("pause-tube {tube} {}", self.time(seconds))

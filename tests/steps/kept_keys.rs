@@ -1,9 +1,10 @@
 //! Idempotency keys of deleted jobs that are forgotten together, and the memory that they take.
 
 use beanring::ids::JobId;
-use beanring::queue::NewJob;
+use beanring::queue::{KeysFlushed, NewJob, Notice};
 use beanring::tags::Tags;
 use beanring::time::{Seconds, Span};
+use beanring::tube_name::TubeName;
 
 use super::{Bench, USUAL, assert_steps};
 
@@ -52,4 +53,59 @@ fn keys_without_a_time_leave_nothing() {
     }
     assert_eq!(bench.engine.memory_bytes(), before);
     assert_eq!(bench.engine.kept_keys().count(), 0);
+}
+
+/// Keys of other tubes and of jobs stay, and so do those of later jobs, although these come and go during the flush.
+#[test]
+fn a_hundred_thousand_kept_keys_are_flushed() {
+    const KEYS: u32 = 100_000;
+    let mut bench = Bench::new();
+    let (client, default) = (bench.amid, TubeName::DEFAULT);
+    let without = bench.engine.memory_bytes();
+    for number in 0..KEYS {
+        put_and_delete(&mut bench, &format!("idp:key-{number}:{}", u32::MAX));
+    }
+    bench.engine.use_tube(client, TubeName::new(b"other").expect("a valid name"));
+    put_and_delete(&mut bench, "idp:key-1:1000");
+    bench.engine.use_tube(client, default);
+    assert_eq!(bench.engine.flush_keys(client, default), KeysFlushed::Working);
+    let mut later = 0;
+    while bench.engine.next_deadline().is_some_and(|at| at <= bench.now) {
+        let before = bench.engine.kept_keys().count();
+        bench.engine.step(bench.now);
+        assert!(before - bench.engine.kept_keys().count() <= 64, "a step is bounded");
+        later += 1;
+        if later <= 1000 {
+            put_and_delete(&mut bench, &format!("idp:later-{later}:1000"));
+        }
+    }
+    let notices: Vec<Notice> = std::iter::from_fn(|| bench.engine.next_notice()).collect();
+    assert_eq!(notices, [Notice::Flushed(bench.engine.clients().get(client).conn, KEYS)]);
+    assert!((1500..3500).contains(&later), "{later} steps");
+    assert_eq!(bench.engine.kept_keys().count(), 1001);
+    bench.engine.check();
+    let left = bench.engine.memory_bytes() - without;
+    assert!(left < 2 * 1024 * 1024, "{left} bytes are left");
+    assert_eq!(bench.engine.flush_keys(client, default), KeysFlushed::Working);
+    while bench.engine.step(bench.now) {}
+    assert_eq!(
+        bench.engine.next_notice(),
+        Some(Notice::Flushed(bench.engine.clients().get(client).conn, 1000))
+    );
+}
+
+#[test]
+fn a_flush_of_keys_ends_with_its_client() {
+    let mut bench = Bench::new();
+    for number in 0..1000 {
+        put_and_delete(&mut bench, &format!("idp:key-{number}:1000"));
+    }
+    let client = bench.connect();
+    assert_eq!(bench.engine.flush_keys(client, TubeName::DEFAULT), KeysFlushed::Working);
+    bench.engine.disconnect(client, bench.now);
+    let kept = bench.engine.kept_keys().count();
+    while bench.engine.step(bench.now) {}
+    assert_eq!(bench.engine.kept_keys().count(), kept);
+    assert_eq!(bench.engine.next_notice(), None);
+    bench.engine.check();
 }

@@ -48,6 +48,9 @@ pub struct Flush {
     /// Delete without asking; required without a terminal
     #[arg(short, long)]
     pub yes: bool,
+    /// Delete no jobs; forget the idempotency keys of deleted ones, without asking
+    #[arg(long, conflicts_with = "yes")]
+    pub keys: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,

@@ -69,6 +69,7 @@ fn every_command_is_parsed() {
     check("move-job 7 t", Command::MoveJob { id: JobId(7), tube: tube("t") });
     check("move-jobs t delayed u 9", move_jobs(JobStateWord::Delayed, 9));
     check("flush-tube t", Command::FlushTube(tube("t")));
+    check("flush-keys t", Command::FlushKeys(tube("t")));
     check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
     check("put-batch 5", Command::PutBatch { count: Some(5) });
     check("reserve-batch 5", Command::ReserveBatch { count: 5, seconds: None });
@@ -86,7 +87,18 @@ fn every_command_is_parsed() {
 
 #[test]
 fn a_missing_argument_is_an_error() {
-    check_unknown(&["put", "peek", "delete", "release", "bury", "kick", "kick-job", "touch", "flush-tube"]);
+    check_unknown(&[
+        "put",
+        "peek",
+        "delete",
+        "release",
+        "bury",
+        "kick",
+        "kick-job",
+        "touch",
+        "flush-tube",
+        "flush-keys",
+    ]);
     check_unknown(&["delete-batch"]);
     check_unknown(&[
         "delete-batch",
@@ -109,7 +121,16 @@ fn a_missing_argument_is_an_error() {
     check_bad(&["tube-config ", "tube-config t ", "tube-config t rate", "tube-config t rate "]);
     check_unknown(&["use", "watch", "ignore", "use\tt", "deletex 7", "peek-", "peek-read"]);
     check_bad(&["put ", "peek ", "delete ", "release ", "bury ", "kick ", "kick-job ", "touch "]);
-    check_bad(&["use ", "watch ", "ignore ", "reserve-job ", "stats-job ", "stats-tube ", "flush-tube "]);
+    check_bad(&[
+        "use ",
+        "watch ",
+        "ignore ",
+        "reserve-job ",
+        "stats-job ",
+        "stats-tube ",
+        "flush-tube ",
+        "flush-keys ",
+    ]);
     check_bad(&["reserve-with-timeout ", "pause-tube ", "pause-tube t", "pause-tube t "]);
 }
 

@@ -54,6 +54,7 @@ impl Core {
             | Command::MoveJobs { .. }
             | Command::TubeConfig { .. }
             | Command::FlushTube(_)
+            | Command::FlushKeys(_)
             | Command::PutBatch { .. }
             | Command::ReserveBatch { .. }
             | Command::DeleteBatch(_)

@@ -3,7 +3,7 @@
 use super::api::Operation;
 use super::response::{ErrorKind, Refusal};
 use super::target::PutTarget;
-use crate::queue::MoveBar;
+use crate::queue::{KeyStats, MoveBar};
 use crate::server::Core;
 use crate::time::Time;
 use crate::tube_rules::RuleKey;
@@ -19,6 +19,8 @@ pub(super) enum Shortage {
     JobLog,
     /// A record of the job log is too short for the job with the name of the other tube.
     Record,
+    /// The share of idempotency keys has no room.
+    Keys,
     Memory,
 }
 
@@ -27,11 +29,13 @@ pub(super) enum Shortage {
 pub(super) struct RefusalCounts {
     tubes: u64,
     rules: u64,
+    keys: u64,
 }
 
 impl Core {
     pub(super) fn refusal_counts(&self) -> RefusalCounts {
-        RefusalCounts { tubes: self.tube_refusals, rules: self.engine.rule_totals().refusals }
+        let KeyStats { refusals: keys, .. } = self.engine.key_stats();
+        RefusalCounts { tubes: self.tube_refusals, rules: self.engine.rule_totals().refusals, keys }
     }
 
     /// What an operation has lacked that was refused just now.
@@ -43,6 +47,7 @@ impl Core {
             return if is_at_max { Shortage::Tubes } else { Shortage::Memory };
         }
         match operation {
+            Operation::Put { .. } if counts.keys > before.keys => Shortage::Keys,
             Operation::Put { job: PutTarget { tube, .. }, bytes }
                 if counts.rules > before.rules
                     && let Some(key) = self.engine.full_by(tube.get(), 1, (*bytes).into()) =>
@@ -66,6 +71,7 @@ impl Core {
         match bar {
             MoveBar::KeyExists => None,
             MoveBar::Full(key) => Some(Shortage::Rule(key)),
+            MoveBar::NoKeyRoom => Some(Shortage::Keys),
             MoveBar::NoRoom if self.is_disk_full() => Some(Shortage::JobLog),
             MoveBar::NoRoom => Some(Shortage::Record),
         }
@@ -90,6 +96,9 @@ impl Shortage {
             Self::RuledTubes => "1,000 tubes have rules: remove those of another one",
             Self::JobLog => "the disk of the job log is full: make room on it",
             Self::Record => "the body of the job leaves no room for this tube name: use a shorter one",
+            Self::Keys => {
+                "idempotency keys take their share of --max-memory: use a shorter time to live, or flush kept keys (flush-keys)"
+            }
             Self::Memory => {
                 "the server is at its memory limit (--max-memory): delete jobs, or raise the limit"
             }

@@ -29,6 +29,14 @@ pub type Conn = u32;
 
 const MARGIN: Span = Span::from_secs(1);
 
+/// The memory that kept and promised idempotency keys may take.
+#[derive(Clone, Copy)]
+pub struct KeyShare {
+    pub bytes_max: usize,
+    /// The length of the name of a tube.
+    pub name_bytes: fn(Name) -> usize,
+}
+
 #[derive(Default)]
 pub struct Model {
     pub now: Time,
@@ -49,6 +57,8 @@ pub struct Model {
     pub repeats: u64,
     /// Keys of deleted jobs, some of them longer than they are kept.
     pub kept: Vec<Kept>,
+    pub key_share: Option<KeyShare>,
+    pub key_refusals: u64,
     pub rules: BTreeMap<Name, Ruled>,
     /// Tubes that unfinished moves name.
     pub pinned: Vec<Name>,
@@ -301,7 +311,7 @@ impl Model {
         if let Some(repeated) = self.repeat(conn, pri, tags) {
             return Stored::Repeated(repeated);
         }
-        if !self.admits(conn, 1, bytes) {
+        if !self.admits_key(conn, tags) || !self.admits(conn, 1, bytes) {
             return Stored::Refused;
         }
         self.store_new(conn, id, pri, times, tags, bytes);

@@ -68,6 +68,7 @@ impl Checker {
             Command::FlushTube(tube) => {
                 model.flush(number(tube)).map_or(Reply::NotFound, |count| Reply::Flushed(count.into()))
             }
+            Command::FlushKeys(tube) => Reply::Flushed(model.flush_keys(number(tube)).into()),
             Command::DeleteBatch(ids) => {
                 let ids: Vec<u64> = ids.iter().map(|id| id.0).collect();
                 let (deleted, not_found) = model.delete_batch(conn, &ids);

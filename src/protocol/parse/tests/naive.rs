@@ -30,7 +30,7 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
 }
 
 /// The words in the order in which beanstalkd tries them.
-pub(super) const WORDS: [&str; 40] = [
+pub(super) const WORDS: [&str; 41] = [
     "put ",
     "put-batch",
     "peek ",
@@ -64,6 +64,7 @@ pub(super) const WORDS: [&str; 40] = [
     "move-jobs ",
     "tube-config ",
     "flush-tube ",
+    "flush-keys ",
     "delete-batch ",
     "wait-job ",
     "cancel-reserve",
@@ -155,6 +156,7 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
         "stats-tube " => return name.map(Command::StatsTube),
         "stats-group " => return name.map(Command::StatsGroup),
         "flush-tube " => return name.map(Command::FlushTube),
+        "flush-keys " => return name.map(Command::FlushKeys),
         "peek " => Command::Peek(JobId(number(&mut rest, u64::MAX)?)),
         "peek-ready" => Command::PeekReady,
         "peek-delayed" => Command::PeekDelayed,
@@ -305,7 +307,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 50] = [
+    const LINES: [&str; 51] = [
         "put 1 2 3 4",
         "put 1 2.5 3.25 4",
         "put 1 2.5 3.025 4 idp:k:9",
@@ -346,6 +348,7 @@ fn random_lines_agree_with_the_naive_parser() {
         "tube-config t1 max-jobs 7",
         "tube-config t1 dead-letter t2",
         "flush-tube t1",
+        "flush-keys t1",
         "delete-batch 7 8",
         "reserve-batch 5 6",
         "reserve-batch 5 6.5",

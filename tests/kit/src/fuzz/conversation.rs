@@ -177,7 +177,7 @@ impl Conversation<'_> {
             }
             40 | 41 => self.tube_config(),
             28 => self.delete_batch(),
-            27 => format!("flush-tube {}", self.tube()),
+            27 => format!("{} {}", self.input.pick(&["flush-tube", "flush-keys"]), self.tube()),
             26 => format!("pause-tube {} {}", self.tube(), self.delay()),
             _ if self.input.below(8) == 0 => "quit".to_owned(),
             _ => "reserve".to_owned(),

@@ -518,6 +518,10 @@ impl Book {
                 let jobs_max = (self.inserted.len() + self.unanswered) as u64;
                 matches!(words, ["FLUSHED", count] if number(count) <= jobs_max) || words == ["NOT_FOUND"]
             }
+            Command::FlushKeys(_) => {
+                let jobs_max = (self.inserted.len() + self.unanswered) as u64;
+                matches!(words, ["FLUSHED", count] if number(count) <= jobs_max)
+            }
             Command::StatsGroup(name) => {
                 reply.has("name", &format!("{:?}", name.as_str())) || words == ["NOT_FOUND"]
             }

@@ -147,6 +147,7 @@ fn plainly(command: &Command<'_>) -> Option<String> {
             }
         }
         Command::FlushTube(tube) => with_name("flush-tube", tube),
+        Command::FlushKeys(tube) => with_name("flush-keys", tube),
         Command::PutBatch { count } => format!("put-batch {}", count?),
         Command::DeleteBatch(ids) => {
             ids.iter().fold("delete-batch".to_owned(), |line, id| format!("{line} {id}"))

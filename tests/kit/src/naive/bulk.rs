@@ -50,6 +50,9 @@ impl Model {
         if self.jobs[at].tube == to {
             return JobMoved::Done;
         }
+        if !self.has_key_room_in(to, &self.jobs[at]) {
+            return JobMoved::NoRoom;
+        }
         if !self.is_key_free_in(to, &self.jobs[at]) {
             return JobMoved::KeyExists;
         }
@@ -84,7 +87,9 @@ impl Model {
             _ => self.most_urgent(work.from),
         };
         let can_move = |&at: &usize| {
-            self.is_key_free_in(work.to, &self.jobs[at]) && self.has_room(work.to, 1, self.jobs[at].bytes)
+            let job = &self.jobs[at];
+            let has_room = self.has_key_room_in(work.to, job) && self.has_room(work.to, 1, job.bytes);
+            has_room && self.is_key_free_in(work.to, job)
         };
         let Some(at) = next.filter(can_move) else { return false };
         self.change_tube(at, work.to);

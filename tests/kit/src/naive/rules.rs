@@ -140,7 +140,11 @@ impl Model {
         let Job { id, tube: from, tags, .. } = self.jobs[at];
         self.count(from, |counts| counts.dead_letters += 1);
         let to = match self.rule(from, RuleKey::DeadLetter) {
-            Some(Value::Tube(to)) if self.is_key_free_in(to, &self.jobs[at]) => Some(to),
+            Some(Value::Tube(to))
+                if self.is_key_free_in(to, &self.jobs[at]) && self.has_key_room_in(to, &self.jobs[at]) =>
+            {
+                Some(to)
+            }
             _ => None,
         };
         match to {

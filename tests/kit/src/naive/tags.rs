@@ -1,11 +1,11 @@
 //! Tags of jobs, and the idempotency keys of deleted jobs.
 
 use beanring::ids::JobId;
-use beanring::queue::Repeated;
+use beanring::queue::{Repeated, kept_key_bytes};
 use beanring::time::{Span, Time};
 use beanring::tube_name::TubeName;
 
-use super::{Conn, Job, Model, Name};
+use super::{Conn, Job, KeyShare, Model, Name};
 
 /// The tags of a job. Their keys are numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -76,6 +76,40 @@ impl Model {
         Some(repeated)
     }
 
+    /// Whether the share has room for the key of a new job. A refusal is counted.
+    pub(super) fn admits_key(&mut self, conn: Conn, tags: Tags) -> bool {
+        let Some((key, ttl)) = tags.idp.filter(|&(_, ttl)| ttl > 0) else { return true };
+        let is_admitted = self.has_key_room(self.key_bytes(self.get(conn).used, key), ttl);
+        self.key_refusals += u64::from(!is_admitted);
+        is_admitted
+    }
+
+    /// Whether the share has room for the key of a job in another tube.
+    pub(super) fn has_key_room_in(&self, tube: Name, job: &Job) -> bool {
+        let Some((key, ttl)) = job.tags.idp.filter(|&(_, ttl)| ttl > 0) else { return true };
+        let growth = self.key_bytes(tube, key).saturating_sub(self.key_bytes(job.tube, key));
+        growth == 0 || self.has_key_room(growth, ttl)
+    }
+
+    fn has_key_room(&self, bytes: usize, ttl: u32) -> bool {
+        let Some(KeyShare { bytes_max: max, .. }) = self.key_share else { return true };
+        let (kept, promised) = self.keys_bytes();
+        kept + promised + bytes <= if ttl > 3600 { max / 2 } else { max }
+    }
+
+    /// The memory of kept keys, and of keys that jobs promise to keep.
+    pub fn keys_bytes(&self) -> (usize, usize) {
+        let kept = self.kept_keys().into_iter().map(|kept| self.key_bytes(kept.tube, kept.key));
+        let promise = |job: &Job| Some((job.tube, job.tags.idp.filter(|&(_, ttl)| ttl > 0)?.0));
+        let promised = self.jobs.iter().filter_map(promise);
+        (kept.sum(), promised.map(|(tube, key)| self.key_bytes(tube, key)).sum())
+    }
+
+    fn key_bytes(&self, tube: Name, key: u8) -> usize {
+        let key = format!("k{key}").len();
+        self.key_share.map_or(0, |share| kept_key_bytes((share.name_bytes)(tube), key))
+    }
+
     /// Keeps the key of a job that is deleted.
     pub(super) fn keep_key(&mut self, job: &Job) {
         if let Some((key, ttl)) = job.tags.idp.filter(|&(_, ttl)| ttl > 0) {
@@ -90,6 +124,15 @@ impl Model {
         let is_it = |other: &Job| other.tube == tube && other.tags.idp.is_some_and(|(own, _)| own == key);
         let is_kept = self.kept_keys().iter().any(|kept| (kept.tube, kept.key) == (tube, key));
         !is_kept && !self.jobs.iter().any(is_it)
+    }
+
+    /// Forgets the kept keys of a tube. Returns their number.
+    pub fn flush_keys(&mut self, name: Name) -> u32 {
+        let now = self.now;
+        self.kept.retain(|kept| kept.until > now);
+        let before = self.kept.len();
+        self.kept.retain(|kept| kept.tube != name);
+        (before - self.kept.len()) as u32
     }
 
     /// The keys of deleted jobs, sorted.

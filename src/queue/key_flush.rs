@@ -1,0 +1,117 @@
+//! `flush-keys`: forgets the kept idempotency keys of a tube, which need not exist.
+
+use super::background::{BACKGROUND_STEPS, StepLimit};
+use super::change::Change;
+use super::engine::Engine;
+use super::extras::text_bytes;
+use super::idempotency::{IdpKey, Owner};
+use super::key_share::KeyStats;
+use super::work::Work;
+use crate::ids::{ClientKey, ConnId, IdpSlot, JobId};
+use crate::limits::ALLOCATION_BYTES;
+use crate::tube_name::TubeName;
+
+/// Steps of a key that is forgotten, in addition to the look at it: it leaves the index and the heap, and the job log gets a
+/// record.
+const FORGET_STEPS: u32 = 3;
+
+/// A `flush-keys` that is not finished. It looks at each slot once, so it ends although keys come and go. It ends with its client
+/// too, so there are no more of them than connections.
+pub(super) struct KeyFlush {
+    pub(super) client: ClientKey,
+    pub(super) conn: ConnId,
+    tube: Box<[u8]>,
+    /// Jobs from this id on were announced after the command, and their keys stay.
+    end: JobId,
+    next: u32,
+    slots_end: u32,
+    pub(super) flushed: u32,
+}
+
+/// The answer to a `flush-keys`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeysFlushed {
+    /// This many keys were forgotten.
+    Keys(u32),
+    /// The flush is unfinished. A [`Notice::Flushed`](super::Notice::Flushed) will follow.
+    Working,
+}
+
+/// A key that a client has flushed, for the job log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlushedKey {
+    /// The id of the deleted job.
+    pub id: JobId,
+    /// The name of the tube, a space, and the key.
+    name: Box<[u8]>,
+}
+
+impl KeyFlush {
+    /// Its memory.
+    pub(super) const fn bytes(&self) -> usize {
+        size_of::<Self>() + ALLOCATION_BYTES + text_bytes(&self.tube)
+    }
+}
+
+impl FlushedKey {
+    /// The names of the tube and the key.
+    pub fn names(&self) -> (TubeName<'_>, TubeName<'_>) {
+        IdpKey::names(&self.name)
+    }
+}
+
+impl Engine {
+    /// Forgets the kept keys of the tube of this name. Keys of jobs stay, and so do those of jobs that are put later.
+    pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> KeysFlushed {
+        let KeyStats { kept, .. } = self.key_stats();
+        let mut flush = KeyFlush {
+            client,
+            conn: self.clients.get(client).conn,
+            tube: tube.as_bytes().into(),
+            end: self.upcoming_id(),
+            next: 0,
+            slots_end: if kept == 0 { 0 } else { self.idps.slots_end() },
+            flushed: 0,
+        };
+        if self.continue_key_flush(&mut flush, self.step_limit(BACKGROUND_STEPS)) {
+            return KeysFlushed::Keys(flush.flushed);
+        }
+        self.search_bytes += flush.bytes();
+        self.work.push_back(Work::FlushKeys(Box::new(flush)));
+        KeysFlushed::Working
+    }
+
+    pub(super) fn end_key_flush(&mut self, flush: &KeyFlush) {
+        self.search_bytes -= flush.bytes();
+    }
+
+    /// Forgets keys up to the limit. Returns true if the flush is finished.
+    pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: StepLimit) -> bool {
+        while flush.next < flush.slots_end {
+            if self.is_reached(limit) {
+                return false;
+            }
+            self.steps += 1;
+            if self.is_flushed_by(flush, IdpSlot(flush.next)) {
+                self.steps += FORGET_STEPS;
+                self.forget_flushed(IdpSlot(flush.next));
+                flush.flushed += 1;
+            }
+            flush.next += 1;
+        }
+        true
+    }
+
+    fn is_flushed_by(&self, flush: &KeyFlush, slot: IdpSlot) -> bool {
+        let is_it = |key: &IdpKey| match key.owner() {
+            Owner::Job { .. } => false,
+            Owner::Deleted(deleted) => deleted.id < flush.end && key.is_of(&flush.tube),
+        };
+        self.idps.find_slot(slot).is_some_and(is_it)
+    }
+
+    fn forget_flushed(&mut self, slot: IdpSlot) {
+        let (id, name) = self.idps.remove_kept(slot);
+        self.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
+    }
+}

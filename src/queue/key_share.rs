@@ -1,0 +1,194 @@
+//! The share of memory of kept idempotency keys, and of keys that jobs promise to keep.
+//!
+//! A `put` with a time to live promises that its key is kept once the job is deleted, and a deletion cannot be refused. So a
+//! promised key takes its place in the share with the `put`, which is refused if the share has none.
+
+use super::engine::Engine;
+use super::extras::allocated_bytes;
+use super::idempotency::{IdpKey, Owner};
+use crate::ids::{ClientKey, ExtraKey, JobKey};
+use crate::limits::{KEY_TTL_SHORT_SECONDS, KEYS_SHARE, MEMORY_BYTES_MIN};
+use crate::tags::Idp;
+use crate::time::Time;
+use crate::tube_name::TubeName;
+
+/// What a kept key takes beside its name: itself, its piece of the hash table, and its two places in the job log.
+pub const KEPT_KEY_BYTES: usize = size_of::<Option<IdpKey>>() + INDEX_BYTES + KEPT_KEY_LOG_BYTES;
+
+/// A hash table that has just doubled has two entries for each key.
+const INDEX_BYTES: usize = 2 * size_of::<u32>();
+
+/// The part of [`KEPT_KEY_BYTES`] that the job log takes.
+pub const KEPT_KEY_LOG_BYTES: usize = 96;
+
+/// What is taken of the share, and how often it was exceeded.
+pub(super) struct KeyShare {
+    bytes_max: usize,
+    kept_bytes: usize,
+    promised_bytes: usize,
+    refusals: u64,
+    drops: u64,
+}
+
+/// Counts of idempotency keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyStats {
+    /// Keys of deleted jobs.
+    pub kept: usize,
+    /// Their memory.
+    pub kept_bytes: usize,
+    /// The memory of keys that will be kept once their jobs are deleted.
+    pub promised_bytes: usize,
+    /// Jobs refused because the share had no room for their keys.
+    pub refusals: u64,
+    /// Keys that were not kept although they were promised: recovery has found more than the share has room for.
+    pub drops: u64,
+}
+
+impl KeyShare {
+    pub const UNLIMITED: Self =
+        Self { bytes_max: usize::MAX, kept_bytes: 0, promised_bytes: 0, refusals: 0, drops: 0 };
+
+    /// Takes the place of a key with its present owner.
+    pub fn add(&mut self, key: &IdpKey) {
+        if let Some(bytes) = self.taken_by(key.owner()) {
+            *bytes += bytes_of_name(key.name());
+        }
+    }
+
+    /// Frees the place of a key with its present owner.
+    pub fn remove(&mut self, key: &IdpKey) {
+        if let Some(bytes) = self.taken_by(key.owner()) {
+            *bytes -= bytes_of_name(key.name());
+        }
+    }
+
+    fn taken_by(&mut self, owner: Owner) -> Option<&mut usize> {
+        match owner {
+            Owner::Job { ttl: 0, .. } => None,
+            Owner::Job { .. } => Some(&mut self.promised_bytes),
+            Owner::Deleted(_) => Some(&mut self.kept_bytes),
+        }
+    }
+
+    /// Whether there is room for a promised key, or for the growth of one. Those that would be kept for long leave the second half to the others.
+    const fn has_room(&self, bytes: usize, ttl: u32) -> bool {
+        let max = if ttl <= KEY_TTL_SHORT_SECONDS { self.bytes_max } else { self.bytes_max / 2 };
+        self.kept_bytes.saturating_add(self.promised_bytes).saturating_add(bytes) <= max
+    }
+
+    /// Whether the key of a job that is being deleted can be kept. It can, unless recovery has found more promises than the
+    /// share has room for. If not, the key counts as dropped.
+    pub fn can_keep(&mut self, name: &[u8]) -> bool {
+        let can_keep = self.kept_bytes + bytes_of_name(name) <= self.bytes_max;
+        self.drops += u64::from(!can_keep);
+        can_keep
+    }
+
+    pub fn check<'a>(&self, keys: impl Iterator<Item = &'a IdpKey>) {
+        let mut counted = Self::UNLIMITED;
+        keys.for_each(|key| counted.add(key));
+        assert_eq!(self.kept_bytes, counted.kept_bytes, "the memory of kept keys is counted");
+        assert_eq!(self.promised_bytes, counted.promised_bytes, "the memory of promised keys is counted");
+    }
+}
+
+/// What a kept key takes whose tube and key have names of these lengths.
+pub const fn kept_key_bytes(tube_bytes: usize, key_bytes: usize) -> usize {
+    KEPT_KEY_BYTES + allocated_bytes(tube_bytes + 1 + key_bytes)
+}
+
+const fn bytes_of_name(name: &[u8]) -> usize {
+    KEPT_KEY_BYTES + allocated_bytes(name.len())
+}
+
+impl Engine {
+    /// Sets the memory limit of the process, of which keys get a share. A new queue has no limit. Kept keys beyond the share
+    /// are dropped by [`settle_restored`](Self::settle_restored) alone, so recovery comes after this.
+    pub fn set_key_share(&mut self, memory_bytes_max: Option<u64>) {
+        let share = |max: u64| (max.max(MEMORY_BYTES_MIN) / KEYS_SHARE) as usize;
+        self.set_key_bytes_max(memory_bytes_max.map_or(usize::MAX, share));
+    }
+
+    /// The same with the size of the share itself.
+    pub const fn set_key_bytes_max(&mut self, bytes_max: usize) {
+        self.idps.share.bytes_max = bytes_max;
+    }
+
+    /// Counts of idempotency keys.
+    pub fn key_stats(&self) -> KeyStats {
+        let KeyShare { kept_bytes, promised_bytes, refusals, drops, .. } = self.idps.share;
+        KeyStats { kept: self.idps.kept(), kept_bytes, promised_bytes, refusals, drops }
+    }
+
+    /// Whether the share has room for the key of an announced job of the client, which must be new to its tube. A refusal is
+    /// counted.
+    pub fn admits_key(&mut self, client: ClientKey, extra: ExtraKey) -> bool {
+        let Some(idp) = self.jobs.extras.get(extra).tags().idp() else { return true };
+        let bytes = self.key_growth(client, idp);
+        self.admits_promise(bytes, idp.ttl)
+    }
+
+    /// Whether the share has room for all keys of announced jobs of the client that are new to its tube. A refusal is counted.
+    pub fn admits_keys(
+        &mut self,
+        client: ClientKey,
+        extras: impl Iterator<Item = ExtraKey>,
+        now: Time,
+    ) -> bool {
+        let (mut bytes, mut ttl_max) = (0, 0);
+        for extra in extras {
+            let Some(idp) = self.jobs.extras.get(extra).tags().idp().filter(|idp| idp.ttl > 0) else {
+                continue;
+            };
+            let tube = self.tubes[self.clients.get(client).used].name();
+            if self.is_key_free(tube, idp.key, now) {
+                bytes += self.key_growth(client, idp);
+                ttl_max = ttl_max.max(idp.ttl);
+            }
+        }
+        self.admits_promise(bytes, ttl_max)
+    }
+
+    fn key_growth(&self, client: ClientKey, idp: Idp<'_>) -> usize {
+        let tube = self.tubes[self.clients.get(client).used].name();
+        match idp.ttl {
+            0 => 0,
+            _ => kept_key_bytes(tube.as_bytes().len(), idp.key.as_bytes().len()),
+        }
+    }
+
+    fn admits_promise(&mut self, bytes: usize, ttl: u32) -> bool {
+        let share = &mut self.idps.share;
+        let is_admitted = bytes == 0 || share.has_room(bytes, ttl);
+        share.refusals += u64::from(!is_admitted);
+        is_admitted
+    }
+
+    /// Whether the share has room for the promised key of the job with the name of another tube.
+    pub(super) fn has_key_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
+        let Some(key) = self.key_of(job).map(|slot| self.idps.get(slot)) else { return true };
+        let Owner::Job { ttl, .. } = key.owner() else { unreachable!("a job has the key") };
+        let before = self.tube_of(job).as_bytes().len();
+        let key_bytes = key.name().len() - before - 1;
+        let bytes = |tube_bytes| kept_key_bytes(tube_bytes, key_bytes);
+        let growth = bytes(name.as_bytes().len()).saturating_sub(bytes(before));
+        ttl == 0 || growth == 0 || self.idps.share.has_room(growth, ttl)
+    }
+
+    /// Drops kept keys beyond the share. Those that would be forgotten first stay.
+    pub(super) fn drop_keys_beyond_share(&mut self) {
+        let KeyShare { bytes_max, kept_bytes, .. } = self.idps.share;
+        if kept_bytes <= bytes_max {
+            return;
+        }
+        let mut kept_bytes = 0;
+        for slot in self.idps.kept_by_time() {
+            kept_bytes += bytes_of_name(self.idps.get(slot).name());
+            if kept_bytes > bytes_max {
+                self.idps.share.drops += 1;
+                self.forget(slot.0);
+            }
+        }
+    }
+}
