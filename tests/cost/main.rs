@@ -1,0 +1,197 @@
+//! What an event-loop iteration costs, in CPU time of the thread, whatever the server counts: every load beside everything that
+//! one client can do, at two sizes, under each driver.
+//!
+//! CPU time has no time in which others had the core. It has the time of page faults and of a cache that others have filled.
+//! So a scenario that is too expensive is repeated, and its smallest result counts.
+//!
+//! `BEANRING_TEST_ONLY_SCENARIOS=part` runs the loads whose names contain the part.
+
+mod floods;
+mod loads;
+mod talk;
+mod triggers;
+mod world;
+
+use std::env;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use beanring::io::driver::Driver;
+use beanring::server::Token;
+use beanring_testkit::driver;
+use beanring_testkit::measured::Iterations;
+
+use floods::{FLOODS, PROBES};
+use loads::{BOMBS, LOADS, Load};
+use triggers::{ENDS, TIME, TRIGGERS, Trigger};
+use world::World;
+
+/// Growth of the longest iteration when the load is four times as large. A cost in proportion to the load grows by 4.
+const GROWTH_MAX: f64 = 2.0;
+
+/// Growth counts only above this. Below, the cost of waking up and of page faults decides.
+const GROWTH_FLOOR: Duration = Duration::from_micros(500);
+
+/// CPU time of an iteration at the documented limits.
+const LONGEST_MAX: Duration = Duration::from_millis(2);
+
+/// Runs of a scenario that is too expensive. The smallest result counts.
+const ATTEMPTS: usize = 3;
+
+/// How much larger the second size of a load is.
+const TIMES: usize = 4;
+
+const IS_SHORT: bool = cfg!(debug_assertions);
+
+/// Tests that measure run one after another.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Outcome {
+    driver: Driver,
+    load: &'static str,
+    trigger: &'static str,
+    sizes: [usize; 2],
+    costs: [Iterations; 2],
+}
+
+fn is_good(costs: [Iterations; 2]) -> bool {
+    let [small, large] = costs.map(|cost| cost.longest);
+    let grows = large > GROWTH_FLOOR && large.as_secs_f64() > GROWTH_MAX * small.as_secs_f64();
+    // Only optimized code has a time to keep.
+    !grows && (IS_SHORT || large <= LONGEST_MAX)
+}
+
+impl Outcome {
+    fn is_good(&self) -> bool {
+        is_good(self.costs)
+    }
+
+    fn print(&self) {
+        let [small, large] = self.costs.map(|cost| cost.longest.as_secs_f64() * 1e6);
+        println!(
+            "{:<4} {:<12} {:<52} {:<42} {:>6} {:>9.0} us {:>7} {:>9.0} us {:>8}",
+            if self.is_good() { "" } else { "RED" },
+            self.driver.name(),
+            self.load,
+            self.trigger,
+            self.sizes[0],
+            small,
+            self.sizes[1],
+            large,
+            self.costs[1].count,
+        );
+    }
+}
+
+fn sizes(load: &Load) -> [usize; 2] {
+    let small = load.sizes[usize::from(!IS_SHORT)];
+    [small, TIMES * small]
+}
+
+fn is_wanted(name: &str) -> bool {
+    env::var("BEANRING_TEST_ONLY_SCENARIOS").map_or(true, |part| name.contains(&part))
+}
+
+fn built(io: Driver, load: &Load, size: usize) -> World {
+    let mut world = World::new(io);
+    (load.build)(&mut world, size);
+    world
+}
+
+/// Runs all triggers beside a load.
+fn run(io: Driver, load: &'static Load) -> Vec<Outcome> {
+    let sizes = sizes(load);
+    let started = std::time::Instant::now();
+    let mut worlds = sizes.map(|size| built(io, load, size));
+    let setup = started.elapsed();
+    let mut outcomes = Vec::new();
+    for trigger in TRIGGERS {
+        let costs = measured(|at| (trigger.run)(&mut worlds[at]));
+        outcomes.push(Outcome { driver: io, load: load.name, trigger: trigger.name, sizes, costs });
+    }
+    drop(worlds);
+    println!("{} {}: setup {setup:?}, all {:?}", io.name(), load.name, started.elapsed());
+    outcomes
+}
+
+/// Measures at both sizes, and again what is too expensive.
+fn measured(mut once: impl FnMut(usize) -> Iterations) -> [Iterations; 2] {
+    let [mut small, mut large] = [once(0), once(1)];
+    for _ in 1..ATTEMPTS {
+        if is_good([small, large]) {
+            break;
+        }
+        let again = [once(0), once(1)];
+        // A command that comes in two pieces has shorter iterations.
+        small = if again[0].longest > small.longest { again[0] } else { small };
+        large = if again[1].longest < large.longest { again[1] } else { large };
+    }
+    [small, large]
+}
+
+fn run_end(io: Driver, load: &'static Load, end: &'static Trigger) -> Outcome {
+    let sizes = sizes(load);
+    let costs = measured(|at| (end.run)(&mut built(io, load, sizes[at])));
+    Outcome { driver: io, load: load.name, trigger: end.name, sizes, costs }
+}
+
+/// Runs what `outcomes` returns under each driver, and fails if an outcome is too expensive.
+fn under_each(outcomes: impl Fn(Driver) -> Vec<Outcome>) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut red = 0;
+    for &io in Driver::ALL {
+        if driver::is_allowed(io, "the cost of iterations") {
+            for outcome in outcomes(io) {
+                outcome.print();
+                red += usize::from(!outcome.is_good());
+            }
+        }
+    }
+    assert_eq!(red, 0, "scenarios are too expensive");
+}
+
+#[test]
+fn iterations_beside_a_load() {
+    under_each(|io| {
+        LOADS.iter().filter(|load| is_wanted(load.name)).flat_map(|load| run(io, load)).collect()
+    });
+}
+
+#[test]
+fn iterations_at_the_end_of_a_load() {
+    under_each(|io| {
+        let loads = LOADS.iter().filter(|load| is_wanted(load.name));
+        let ends = loads.flat_map(|load| ENDS.iter().map(move |end| run_end(io, load, end)));
+        ends.collect()
+    });
+}
+
+#[test]
+fn iterations_when_a_load_ends_by_itself() {
+    under_each(|io| {
+        BOMBS.iter().filter(|load| is_wanted(load.name)).map(|load| run_end(io, load, &TIME)).collect()
+    });
+}
+
+#[test]
+fn iterations_beside_a_flood() {
+    under_each(|io| {
+        let mut outcomes = Vec::new();
+        for flood in FLOODS.iter().filter(|flood| is_wanted(flood.name)) {
+            let small = flood.sizes[usize::from(!IS_SHORT)];
+            let sizes = [small, TIMES * small];
+            let costs = sizes.map(|size| {
+                let token = flood.has_token.then(|| Token::parse(b"0123456789abcdef").expect("a token"));
+                let mut world = World::with_token(io, token);
+                floods::measure(flood, &mut world, size, if IS_SHORT { 1 } else { 20 })
+            });
+            for (at, probe) in PROBES.iter().enumerate() {
+                let costs = [costs[0][at], costs[1][at]];
+                let probe = probe.split(' ').next().expect("a word");
+                println!("{probe} {} {:?}", flood.name, costs);
+                outcomes.push(Outcome { driver: io, load: flood.name, trigger: probe, sizes, costs });
+            }
+        }
+        outcomes
+    });
+}
