@@ -66,6 +66,14 @@ impl Outcome {
         is_good(self.costs)
     }
 
+    /// Prints what fails, and with `BEANRING_TEST_VERBOSE` everything.
+    fn shown(self) -> Self {
+        if !self.is_good() || env::var_os("BEANRING_TEST_VERBOSE").is_some() {
+            self.print();
+        }
+        self
+    }
+
     fn print(&self) {
         let [small, large] = self.costs.map(|cost| cost.longest.as_secs_f64() * 1e6);
         println!(
@@ -101,16 +109,13 @@ fn built(io: Driver, load: &Load, size: usize) -> World {
 /// Runs all triggers beside a load.
 fn run(io: Driver, load: &'static Load) -> Vec<Outcome> {
     let sizes = sizes(load);
-    let started = std::time::Instant::now();
     let mut worlds = sizes.map(|size| built(io, load, size));
-    let setup = started.elapsed();
     let mut outcomes = Vec::new();
     for trigger in TRIGGERS {
         let costs = measured(|at| (trigger.run)(&mut worlds[at]));
-        outcomes.push(Outcome { driver: io, load: load.name, trigger: trigger.name, sizes, costs });
+        outcomes.push(Outcome { driver: io, load: load.name, trigger: trigger.name, sizes, costs }.shown());
     }
     drop(worlds);
-    println!("{} {}: setup {setup:?}, all {:?}", io.name(), load.name, started.elapsed());
     outcomes
 }
 
@@ -132,7 +137,7 @@ fn measured(mut once: impl FnMut(usize) -> Iterations) -> [Iterations; 2] {
 fn run_end(io: Driver, load: &'static Load, end: &'static Trigger) -> Outcome {
     let sizes = sizes(load);
     let costs = measured(|at| (end.run)(&mut built(io, load, sizes[at])));
-    Outcome { driver: io, load: load.name, trigger: end.name, sizes, costs }
+    Outcome { driver: io, load: load.name, trigger: end.name, sizes, costs }.shown()
 }
 
 /// Runs what `outcomes` returns under each driver, and fails if an outcome is too expensive.
@@ -141,10 +146,7 @@ fn under_each(outcomes: impl Fn(Driver) -> Vec<Outcome>) {
     let mut red = 0;
     for &io in Driver::ALL {
         if driver::is_allowed(io, "the cost of iterations") {
-            for outcome in outcomes(io) {
-                outcome.print();
-                red += usize::from(!outcome.is_good());
-            }
+            red += outcomes(io).iter().filter(|outcome| !outcome.is_good()).count();
         }
     }
     assert_eq!(red, 0, "scenarios are too expensive");
@@ -188,8 +190,7 @@ fn iterations_beside_a_flood() {
             for (at, probe) in PROBES.iter().enumerate() {
                 let costs = [costs[0][at], costs[1][at]];
                 let probe = probe.split(' ').next().expect("a word");
-                println!("{probe} {} {:?}", flood.name, costs);
-                outcomes.push(Outcome { driver: io, load: flood.name, trigger: probe, sizes, costs });
+                outcomes.push(Outcome { driver: io, load: flood.name, trigger: probe, sizes, costs }.shown());
             }
         }
         outcomes

@@ -20,7 +20,6 @@ const WATCHES_MAX: u32 = 65_536;
 pub const BATCH: usize = 1000;
 
 pub struct World {
-    pub server: MeasuredServer,
     /// Sends what is measured. Uses [`TUBE`], and watches it alone unless the load says otherwise.
     pub actor: Talk,
     /// Prepares things. Uses [`TUBE`] too.
@@ -33,6 +32,8 @@ pub struct World {
     pub jobs: Vec<u64>,
     /// The end of something that the load has begun.
     pub ends_at: Option<Instant>,
+    /// Dropped last: clients leave before the server stops.
+    pub server: MeasuredServer,
 }
 
 impl World {

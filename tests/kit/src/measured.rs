@@ -159,6 +159,10 @@ pub struct Start {
 
 impl Drop for MeasuredServer {
     fn drop(&mut self) {
+        if !thread::panicking() {
+            // The server closes the connections of clients that have left. The driver uring would leave them open.
+            self.await_idle();
+        }
         self.shared.stops.store(true, Ordering::SeqCst);
         // An event, so that there is another turn.
         drop(TcpStream::connect(self.address));
