@@ -3,12 +3,13 @@
 //!
 //! `BEANRING_TEST_ONLY_SCENARIOS=part` runs the kinds whose names contain the part.
 
+use std::cell::RefCell;
 use std::env;
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,6 @@ use beanring::io::driver::Driver;
 use beanring_testkit::client::Client;
 use beanring_testkit::driver;
 use beanring_testkit::process::{Address, ServerProcess, Transport, program};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -51,7 +51,7 @@ const KINDS: &[Kind] = &[
         let mut client = target.client();
         fill(&mut client, 20_000, |_| put(1000, "0.1", ""));
         for _ in 0..CONNECTIONS / 20 {
-            target.send_unread(target.address, vec!["reserve-batch 1000\r\n".to_owned(); 20]);
+            target.send_unread(&target.clients, vec!["reserve-batch 1000\r\n".to_owned(); 20]);
             // The jobs time out, and others get them.
             thread::sleep(Duration::from_millis(250));
         }
@@ -154,32 +154,36 @@ const KINDS: &[Kind] = &[
     kind("idle connections", 64, |target| target.clients(|_| String::new())),
 ];
 
-/// A server under attack, and connections that stay open.
+/// A server under attack, and connections that stay open. All are UNIX sockets: the kernel takes up to 4 MiB of unread replies
+/// per TCP connection off the server, and only some 200 KiB here.
 struct Target {
     server: ServerProcess,
-    http: SocketAddr,
-    open: std::cell::RefCell<Vec<TcpStream>>,
-    address: SocketAddr,
+    clients: PathBuf,
+    http: PathBuf,
+    open: RefCell<Vec<UnixStream>>,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // The server that is killed leaves it.
+        let _ = fs::remove_file(&self.http);
+    }
 }
 
 impl Target {
     fn start(io: Driver, limit_mib: u64, flags: &[&str]) -> Self {
-        let Address::Tcp(http) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
-        let address = Address::fresh(Transport::Tcp);
-        let Address::Tcp(clients) = address else { unreachable!("it is one for TCP") };
+        let [clients, http] = [(); 2].map(|()| match Address::fresh(Transport::Unix) {
+            Address::Unix(path) => path,
+            Address::Tcp(_) => unreachable!("it is one for UNIX sockets"),
+        });
         let mut all = driver::flags(io);
-        let given =
-            ["--max-memory", &format!("{limit_mib}m"), "--http", &http.to_string()].map(str::to_owned);
-        all.extend(given);
-        all.extend(
-            ["--http-allow-writes", "--sub-second"]
-                .into_iter()
-                .chain(flags.iter().copied())
-                .map(str::to_owned),
-        );
-        let command = std::process::Command::new(Path::new(program()));
-        let (server, _) = ServerProcess::launch(command, address, &all);
-        Self { server, http, open: Vec::new().into(), address: clients }
+        all.extend(["--max-memory".to_owned(), format!("{limit_mib}m")]);
+        all.extend(["--http".to_owned(), format!("unix:{}", http.display())]);
+        let common = ["--http-allow-writes", "--sub-second"];
+        all.extend(common.iter().chain(flags).map(|&flag| flag.to_owned()));
+        let command = Command::new(program());
+        let (server, _) = ServerProcess::launch(command, Address::Unix(clients.clone()), &all);
+        Self { server, clients, http, open: RefCell::default() }
     }
 
     fn client(&self) -> Client {
@@ -188,7 +192,7 @@ impl Target {
 
     /// Connects many clients, each of which sends its text and reads nothing.
     fn clients(&self, text: impl Fn(usize) -> String) {
-        self.send_unread(self.address, (0..CONNECTIONS).map(text).collect());
+        self.send_unread(&self.clients, (0..CONNECTIONS).map(text).collect());
     }
 
     /// Sends a request many times on each of many connections, and reads nothing.
@@ -197,15 +201,15 @@ impl Target {
     }
 
     fn http(&self, text: impl Fn() -> String) {
-        self.send_unread(self.http, (0..HTTP_CONNECTIONS).map(|_| text()).collect());
+        self.send_unread(&self.http, (0..HTTP_CONNECTIONS).map(|_| text()).collect());
     }
 
-    fn send_unread(&self, address: SocketAddr, texts: Vec<String>) {
-        let mut senders: Vec<(TcpStream, String, usize)> = texts
+    fn send_unread(&self, path: &Path, texts: Vec<String>) {
+        let mut senders: Vec<(UnixStream, String, usize)> = texts
             .into_iter()
             .map(|text| {
-                let stream = connect_unread(address);
-                stream.set_nonblocking(true).expect("a TCP socket");
+                let stream = UnixStream::connect(path).expect("the server accepts");
+                stream.set_nonblocking(true).expect("a socket");
                 (stream, text, 0)
             })
             .collect();
@@ -230,17 +234,6 @@ impl Target {
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib * 1024
     }
-}
-
-/// Connects with the smallest receive buffer, set before the kernel has announced another one, so that replies stay with the
-/// server.
-fn connect_unread(address: SocketAddr) -> TcpStream {
-    let SocketAddr::V4(address) = address else { unreachable!("it is 127.x") };
-    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
-    let socket = socket.expect("there are descriptors");
-    setsockopt(&socket, sockopt::RcvBuf, &1024).expect("a socket has a buffer");
-    connect(socket.as_raw_fd(), &SockaddrIn::from(address)).expect("the server accepts");
-    TcpStream::from(socket)
 }
 
 /// Returns a name of this length.
