@@ -268,12 +268,7 @@ fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) ->
 /// Creates tubes with names of this length, each with a job, as far as the server permits.
 fn tubes(client: &mut Client, count: usize, name_bytes: usize) {
     let commands = |at: usize| {
-        let name = if at.is_multiple_of(2) {
-            format!("use {}\r\n", long(at / 2, name_bytes))
-        } else {
-            put(1, "60", "")
-        };
-        name
+        if at.is_multiple_of(2) { format!("use {}\r\n", long(at / 2, name_bytes)) } else { put(1, "60", "") }
     };
     fill(client, 2 * count, commands);
 }

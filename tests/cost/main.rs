@@ -133,7 +133,7 @@ fn run(io: Driver, is_first: bool, at: usize, load: &'static Load) -> Vec<Outcom
     let mut worlds = sizes.map(|size| built(io, load, size));
     let mut outcomes = Vec::new();
     for (number, trigger) in TRIGGERS.iter().enumerate() {
-        if !is_first && !runs_all() && (number + at) % SHARE != 0 {
+        if !is_first && !runs_all() && !(number + at).is_multiple_of(SHARE) {
             continue;
         }
         let costs = measured(|at| (trigger.run)(&mut worlds[at]));

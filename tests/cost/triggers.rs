@@ -176,7 +176,8 @@ pub const TRIGGERS: &[Trigger] = &[
         client.expect("watch nothing\r\n", "WATCHING");
         world.measure(|_| {
             client.send("reserve\r\ncancel-reserve\r\n");
-            [client.reply(), client.reply()];
+            client.reply();
+            client.reply();
         })
     }),
     trigger("connect, watch, reserve, leave", |world| {

@@ -5,7 +5,7 @@
 //! code of the driver, and the server, whatever the server's own counters say.
 
 use std::cell::Cell;
-use std::io::IoSlice;
+use std::io::{IoSlice, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -73,6 +73,8 @@ pub struct MeasuredServer {
     /// Where HTTP is served.
     pub http: SocketAddr,
     thread: Option<JoinHandle<()>>,
+    /// Wakes the thread for its stop, with input that has no reply: nothing of the server may be in flight then.
+    waker: TcpStream,
 }
 
 impl MeasuredServer {
@@ -109,7 +111,8 @@ impl MeasuredServer {
         };
         let thread = thread::Builder::new().name("server".to_owned()).spawn(run);
         let thread = Some(thread.expect("a thread can be started"));
-        Self { shared, address, http: http_address, thread }
+        let waker = TcpStream::connect(address).expect("the server listens");
+        Self { shared, address, http: http_address, thread, waker }
     }
 
     /// Begins a measurement. The server should be [idle](Self::await_idle).
@@ -164,8 +167,8 @@ impl Drop for MeasuredServer {
             self.await_idle();
         }
         self.shared.stops.store(true, Ordering::SeqCst);
-        // An event, so that there is another turn.
-        drop(TcpStream::connect(self.address));
+        // This fails if the server has ended.
+        let _ = self.waker.write_all(b"a line without an end");
         let ended = self.thread.take().map(JoinHandle::join);
         if !thread::panicking() {
             ended.expect("it is joined once").expect("the server does not panic");
@@ -191,7 +194,7 @@ impl Measured {
     }
 
     fn server(&mut self) -> &mut Server {
-        self.server.as_mut().expect("no event comes after the stop")
+        self.server.as_mut().expect("no client connects after the stop")
     }
 
     fn end_iteration(&mut self) {
@@ -251,11 +254,13 @@ impl Service for Measured {
     }
 
     fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
-        self.server().direct(conn)
+        self.server.as_mut()?.direct(conn)
     }
 
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
-        self.server().outgoing(conn, slices);
+        if let Some(server) = &mut self.server {
+            server.outgoing(conn, slices);
+        }
     }
 
     fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {
