@@ -19,6 +19,8 @@ pub struct Flood {
     /// Connections, of which there are four times as many at the larger size: in the short form, and in the long one.
     pub sizes: [usize; 2],
     pub is_http: bool,
+    /// The control client waits for its turn among the connections of the flood, so its reply takes longer with more of them.
+    pub shares_turns: bool,
     /// The server has a token, which the flood does not know.
     pub has_token: bool,
     /// Prepares the server. The number is a scale: 1 for the short form.
@@ -34,12 +36,13 @@ const HTTP: Flood = Flood {
     name: "",
     sizes: [15, 15],
     is_http: true,
+    shares_turns: false,
     has_token: false,
     build: |_, _| {},
     text: |_| String::new(),
 };
 
-const CLIENTS: Flood = Flood { sizes: [50, 500], is_http: false, ..HTTP };
+const CLIENTS: Flood = Flood { sizes: [50, 500], is_http: false, shares_turns: true, ..HTTP };
 
 fn requests(head: &str) -> String {
     format!("{head} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(20)
@@ -88,6 +91,7 @@ pub const FLOODS: &[Flood] = &[
     Flood { name: "GET a job", build: many_jobs, text: |_| requests("GET /api/v1/jobs/1"), ..HTTP },
     Flood {
         name: "list-jobs",
+        shares_turns: false,
         build: many_jobs,
         text: |_| format!("list-jobs {TUBE} ready 0 10\r\n").repeat(20),
         ..CLIENTS
@@ -113,6 +117,7 @@ pub const FLOODS: &[Flood] = &[
     },
     Flood {
         name: "move-jobs to and fro",
+        shares_turns: false,
         build: many_jobs,
         text: |at| {
             format!("move-jobs {TUBE} ready m{at} 300\r\nmove-jobs m{at} ready {TUBE} 300\r\n").repeat(10)
