@@ -1,0 +1,143 @@
+//! Clients that send many commands and read all replies.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use beanring_testkit::process::REPLY_PATIENCE;
+use nix::sys::socket::{MsgFlags, recv};
+
+/// Bytes of commands that are sent before their replies are read. The replies fit into the buffers of the sockets.
+const AHEAD_BYTES: usize = 24 * 1024;
+
+/// A client of the queue.
+pub struct Talk {
+    stream: BufReader<TcpStream>,
+}
+
+impl Talk {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the server accepts");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a TCP socket");
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, commands: &str) {
+        self.stream.get_mut().write_all(commands.as_bytes()).expect("the server runs");
+    }
+
+    /// Reads the reply to one command. Returns its first line, and the ids of the jobs that it names.
+    pub fn reply(&mut self) -> (String, Vec<u64>) {
+        let line = self.line();
+        let mut ids: Vec<u64> = id_of(&line).into_iter().collect();
+        let count = |word: &str| line.strip_prefix(word).and_then(|rest| rest.parse::<usize>().ok());
+        if let Some(replies) = count("INSERTED_BATCH ").or(count("RESERVED_BATCH ")) {
+            for _ in 0..replies {
+                let (_, more) = self.reply();
+                ids.extend(more);
+            }
+        } else if ["RESERVED ", "FOUND ", "OK "].iter().any(|word| line.starts_with(word)) {
+            let bytes: usize = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a length");
+            let data = &mut (&mut self.stream).take(bytes as u64 + 2);
+            std::io::copy(data, &mut std::io::sink()).expect("the server runs");
+        }
+        (line, ids)
+    }
+
+    /// Sends a command and reads its reply.
+    pub fn ask(&mut self, command: &str) -> (String, Vec<u64>) {
+        self.send(command);
+        self.reply()
+    }
+
+    /// Sends a command and asserts how its reply begins. Returns the ids of the reply.
+    pub fn expect(&mut self, command: &str, expected: &str) -> Vec<u64> {
+        let (line, ids) = self.ask(command);
+        assert!(line.starts_with(expected), "{:?}: {line}", &command[..command.len().min(200)]);
+        ids
+    }
+
+    /// Sends many commands, each with a reply of one line, and asserts how each reply begins. Returns all ids.
+    pub fn expect_all(&mut self, commands: impl IntoIterator<Item = String>, expected: &str) -> Vec<u64> {
+        let mut ids = Vec::new();
+        let (mut text, mut count) = (String::new(), 0);
+        let mut commands = commands.into_iter().peekable();
+        while let Some(command) = commands.next() {
+            text += &command;
+            count += 1;
+            if text.len() < AHEAD_BYTES && commands.peek().is_some() {
+                continue;
+            }
+            self.send(&text);
+            text.clear();
+            for _ in 0..std::mem::take(&mut count) {
+                let (line, more) = self.reply();
+                assert!(line.starts_with(expected), "{line}");
+                ids.extend(more);
+            }
+        }
+        ids
+    }
+
+    /// Reads the replies that have arrived. Returns whether there were any.
+    pub fn drain(&mut self) -> bool {
+        let mut has_any = false;
+        while !self.stream.buffer().is_empty() || self.has_arrived() {
+            self.reply();
+            has_any = true;
+        }
+        has_any
+    }
+
+    /// Waits for a reply for up to this time. Returns whether there is one.
+    pub fn await_reply(&self, patience: Duration) -> bool {
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(Some(patience)).expect("a TCP socket");
+        let result = stream.peek(&mut [0]);
+        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a TCP socket");
+        result.is_ok()
+    }
+
+    fn has_arrived(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        recv(self.stream.get_ref().as_raw_fd(), &mut [0], flags).is_ok_and(|bytes| bytes > 0)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("the server replies");
+        assert!(line.ends_with("\r\n"), "the server closed the connection: {line:?}");
+        line.truncate(line.len() - 2);
+        line
+    }
+}
+
+fn id_of(line: &str) -> Option<u64> {
+    let rest = line.strip_prefix("INSERTED ").or_else(|| line.strip_prefix("RESERVED "))?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// Asks over HTTP, and reads the response. Returns its status.
+pub fn http(address: SocketAddr, method: &str, path: &str) -> u16 {
+    let mut stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a TCP socket");
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the server runs");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).expect("the server answers");
+    let head = String::from_utf8_lossy(&response[..response.len().min(20)]).into_owned();
+    head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{head:?}"))
+}
+
+/// Returns a `put` of one byte with the longest time to run.
+pub fn put(delay: u32, tags: &str) -> String {
+    format!("put 0 {delay} 4000000000 1{tags}\r\nx\r\n")
+}
+
+/// Returns a `put-batch` of such jobs.
+pub fn put_batch(puts: impl IntoIterator<Item = String>) -> String {
+    let puts: Vec<String> = puts.into_iter().collect();
+    format!("put-batch {}\r\n{}", puts.len(), puts.concat())
+}

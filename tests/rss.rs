@@ -1,0 +1,335 @@
+//! Peak RSS of a server process against `--max-memory`, for each kind of memory that is no job, with clients that send and do not
+//! read. The kernel counts it, not the server.
+//!
+//! `BEANRING_TEST_ONLY_SCENARIOS=part` runs the kinds whose names contain the part.
+
+use std::cell::RefCell;
+use std::env;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use beanring_testkit::client::Client;
+use beanring_testkit::driver;
+use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+
+const MIB: u64 = 1024 * 1024;
+
+/// Peak RSS above the limit that is allowed: pieces that the allocator keeps.
+const EXCESS_PERCENT: u64 = 10;
+
+/// Connections that an operator would permit at such limits.
+const CONNECTIONS: usize = 400;
+
+/// HTTP connections that a server has at a time.
+const HTTP_CONNECTIONS: usize = 64;
+
+/// How long a connection whose bytes the server does not take is tried again.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long the server may go on after the last byte.
+const AFTERMATH: Duration = Duration::from_millis(400);
+
+struct Kind {
+    name: &'static str,
+    limit_mib: u64,
+    flags: &'static [&'static str],
+    attack: fn(&Target),
+}
+
+const fn kind(name: &'static str, limit_mib: u64, attack: fn(&Target)) -> Kind {
+    Kind { name, limit_mib, flags: &[], attack }
+}
+
+const KINDS: &[Kind] = &[
+    kind("unread replies of reserve-batch", 64, |target| {
+        let mut client = target.client();
+        fill(&mut client, 20_000, |_| put(1000, "0.1", ""));
+        for _ in 0..CONNECTIONS / 20 {
+            target.send_unread(&target.clients, vec!["reserve-batch 1000\r\n".to_owned(); 20]);
+            // The jobs time out, and others get them.
+            thread::sleep(Duration::from_millis(250));
+        }
+    }),
+    kind("unread replies of stats", 64, |target| target.clients(|_| "stats\r\n".repeat(4000))),
+    kind("unread replies of stats-job", 64, |target| {
+        fill(&mut target.client(), 1, |_| put(1, "60", ""));
+        target.clients(|_| "stats-job 1\r\n".repeat(4000));
+    }),
+    kind("unread replies of peek", 64, |target| {
+        fill(&mut target.client(), 1, |_| put(60_000, "60", ""));
+        target.clients(|_| "peek 1\r\n".repeat(1000));
+    }),
+    kind("unread replies of list-jobs", 64, |target| {
+        fill(&mut target.client(), 1000, |_| put(1, "60", ""));
+        target.clients(|_| "list-jobs default ready 0 1000\r\n".repeat(100));
+    }),
+    kind("unread replies of list-tubes", 64, |target| {
+        tubes(&mut target.client(), 10_000, 50);
+        target.clients(|_| "list-tubes\r\n".repeat(100));
+    }),
+    kind("unread replies of list-tubes while tubes come and go", 64, |target| {
+        tubes(&mut target.client(), 10_000, 150);
+        target.clients(|_| "list-tubes\r\n".repeat(100));
+        for _ in 0..3 {
+            tubes(&mut target.client(), 10_000, 150);
+        }
+    }),
+    kind("input of clients that wait", 64, |target| {
+        target.clients(|_| "reserve\r\n".to_owned() + &put(60_000, "60", "").repeat(20));
+    }),
+    kind("unfinished put-batches", 64, |target| {
+        target.clients(|_| "put-batch 1000\r\n".to_owned() + &put(1000, "60", "").repeat(900));
+    }),
+    Kind {
+        flags: &["-z", "100000000"],
+        ..kind("announced large bodies", 64, |target| {
+            target.clients(|_| "put 0 0 60 90000000\r\n".to_owned() + &"b".repeat(500_000));
+        })
+    },
+    kind("long lines without an end", 64, |target| {
+        target.clients(|_| "delete-batch ".to_owned() + &"1 ".repeat(900));
+    }),
+    kind("API lists from a far offset", 128, |target| {
+        tubes(&mut target.client(), 100_000, 12);
+        target.requests("GET /api/v1/tubes?offset=4294967294");
+    }),
+    kind("API lists from a far offset, sorted", 128, |target| {
+        tubes(&mut target.client(), 100_000, 12);
+        target.requests("GET /api/v1/tubes?sort=ready&offset=4294967294");
+    }),
+    kind("unread API lists", 128, |target| {
+        tubes(&mut target.client(), 20_000, 150);
+        target.requests("GET /api/v1/tubes?sort=ready&limit=500");
+    }),
+    kind("unread pages of metrics", 64, |target| {
+        tubes(&mut target.client(), 10_000, 150);
+        target.requests("GET /metrics");
+    }),
+    Kind {
+        flags: &["-z", "4000000"],
+        ..kind("unread bodies over HTTP", 64, |target| {
+            fill(&mut target.client(), 1, |_| put(4_000_000, "60", ""));
+            target.requests("GET /api/v1/jobs/1/body");
+        })
+    },
+    kind("unread API lists of jobs", 64, |target| {
+        fill(&mut target.client(), 20_000, |_| put(1, "60", ""));
+        target.requests("GET /api/v1/tubes/default/jobs?limit=500");
+    }),
+    kind("bodies that arrive over HTTP", 64, |target| {
+        let head = "POST /api/v1/tubes/default/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n\
+                    Content-Type: application/octet-stream\r\nContent-Length: 65000\r\n\r\n";
+        target.http(|| head.to_owned() + &"b".repeat(64_000));
+    }),
+    kind("watches", 64, |target| {
+        target.clients(|at| {
+            (0..2000).map(|tube| format!("watch t{}\r\n", (at * 37 + tube) % 50_000)).collect()
+        });
+    }),
+    kind("tubes with long names", 64, |target| tubes(&mut target.client(), 100_000, 190)),
+    kind("rules", 64, |target| {
+        let mut client = target.client();
+        let config = |at: usize| format!("tube-config {} max-jobs 5\r\n", long(at, 190));
+        fill(&mut client, 1200, config);
+    }),
+    kind("groups with long names", 64, |target| {
+        fill(&mut target.client(), 400_000, |at| put(1, "60", &format!(" grp:{}", long(at, 190))));
+    }),
+    kind("concurrency keys with long names", 64, |target| {
+        fill(&mut target.client(), 400_000, |at| put(1, "60", &format!(" con:{}", long(at, 190))));
+    }),
+    kind("waits for jobs", 64, |target| {
+        fill(&mut target.client(), 400, |_| put(1, "60", ""));
+        target.clients(|at| format!("wait-job {} 1000\r\n", at + 1));
+    }),
+    kind("jobs without bodies", 64, |target| {
+        fill(&mut target.client(), 800_000, |_| put(0, "60", ""));
+    }),
+    kind("idle connections", 64, |target| target.clients(|_| String::new())),
+];
+
+/// A server under attack, and connections that stay open. All are UNIX sockets: the kernel takes up to 4 MiB of unread replies
+/// per TCP connection off the server, and only some 200 KiB here.
+struct Target {
+    server: ServerProcess,
+    clients: PathBuf,
+    http: PathBuf,
+    open: RefCell<Vec<UnixStream>>,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // The server that is killed leaves it.
+        let _ = fs::remove_file(&self.http);
+    }
+}
+
+impl Target {
+    fn start(io: Driver, limit_mib: u64, flags: &[&str]) -> Self {
+        let [clients, http] = [(); 2].map(|()| match Address::fresh(Transport::Unix) {
+            Address::Unix(path) => path,
+            Address::Tcp(_) => unreachable!("it is one for UNIX sockets"),
+        });
+        let mut all = driver::flags(io);
+        all.extend(["--max-memory".to_owned(), format!("{limit_mib}m")]);
+        all.extend(["--http".to_owned(), format!("unix:{}", http.display())]);
+        let common = ["--http-allow-writes", "--sub-second"];
+        all.extend(common.iter().chain(flags).map(|&flag| flag.to_owned()));
+        let command = Command::new(program());
+        let (server, _) = ServerProcess::launch(command, Address::Unix(clients.clone()), &all);
+        Self { server, clients, http, open: RefCell::default() }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.server.connect())
+    }
+
+    /// Connects many clients, each of which sends its text and reads nothing.
+    fn clients(&self, text: impl Fn(usize) -> String) {
+        self.send_unread(&self.clients, (0..CONNECTIONS).map(text).collect());
+    }
+
+    /// Sends a request many times on each of many connections, and reads nothing.
+    fn requests(&self, head: &str) {
+        self.http(|| format!("{head} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").repeat(30));
+    }
+
+    fn http(&self, text: impl Fn() -> String) {
+        self.send_unread(&self.http, (0..HTTP_CONNECTIONS).map(|_| text()).collect());
+    }
+
+    fn send_unread(&self, path: &Path, texts: Vec<String>) {
+        let mut senders: Vec<(UnixStream, String, usize)> = texts
+            .into_iter()
+            .map(|text| {
+                let stream = UnixStream::connect(path).expect("the server accepts");
+                stream.set_nonblocking(true).expect("a socket");
+                (stream, text, 0)
+            })
+            .collect();
+        let mut progress = Instant::now();
+        while progress.elapsed() < PATIENCE && senders.iter().any(|(_, text, at)| *at < text.len()) {
+            for (stream, text, at) in &mut senders {
+                match stream.write(&text.as_bytes()[*at..]) {
+                    Ok(bytes) if bytes > 0 => (*at, progress) = (*at + bytes, Instant::now()),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    // The server may refuse an attack by closing its connection.
+                    _ => *at = text.len(),
+                }
+            }
+        }
+        self.open.borrow_mut().extend(senders.into_iter().map(|(stream, ..)| stream));
+    }
+
+    /// The largest RSS that the process has had, in bytes.
+    fn peak_rss_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.server.pid())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux has this line");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib * 1024
+    }
+}
+
+/// Returns a name of this length.
+fn long(at: usize, bytes: usize) -> String {
+    format!("n{at:0width$}", width = bytes - 1)
+}
+
+fn put(bytes: usize, ttr: &str, tags: &str) -> String {
+    format!("put 0 0 {ttr} {bytes}{tags}\r\n{}\r\n", "b".repeat(bytes))
+}
+
+/// Sends commands, each with a reply of one line, and reads the replies. Returns how many replies begin with `INSERTED`.
+fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) -> usize {
+    const AHEAD: usize = 100;
+    let mut inserted = 0;
+    for from in (0..count).step_by(AHEAD) {
+        let commands = from..count.min(from + AHEAD);
+        let expected = commands.len();
+        client.send(&commands.map(&command).collect::<String>());
+        let before = inserted;
+        for _ in 0..expected {
+            let line = client.line().expect("the server runs");
+            inserted += usize::from(line.starts_with("INSERTED"));
+        }
+        if inserted == before && from > 0 && command(0).starts_with("put") {
+            break;
+        }
+    }
+    inserted
+}
+
+/// Creates tubes with names of this length, each with a job, as far as the server permits.
+fn tubes(client: &mut Client, count: usize, name_bytes: usize) {
+    let commands = |at: usize| {
+        if at.is_multiple_of(2) { format!("use {}\r\n", long(at / 2, name_bytes)) } else { put(1, "60", "") }
+    };
+    fill(client, 2 * count, commands);
+}
+
+fn is_wanted(name: &str) -> bool {
+    env::var("BEANRING_TEST_ONLY_SCENARIOS").map_or(true, |part| name.contains(&part))
+}
+
+#[test]
+fn peak_rss_keeps_the_memory_limit() {
+    let mut red = Vec::new();
+    for &io in Driver::ALL {
+        if !driver::is_allowed(io, "peak RSS") {
+            continue;
+        }
+        for kind in KINDS.iter().filter(|kind| is_wanted(kind.name)) {
+            let target = Target::start(io, kind.limit_mib, kind.flags);
+            (kind.attack)(&target);
+            thread::sleep(AFTERMATH);
+            let (peak, limit) = (target.peak_rss_bytes(), kind.limit_mib * MIB);
+            let is_good = peak * 100 <= limit * (100 + EXCESS_PERCENT);
+            let line = format!(
+                "{:<12} {:<55} limit {:>4} MiB, peak RSS {:>5} MiB",
+                io.name(),
+                kind.name,
+                kind.limit_mib,
+                peak / MIB
+            );
+            println!("{:<4} {line}", if is_good { "" } else { "RED" });
+            if !is_good {
+                red.push(line);
+            }
+        }
+    }
+    assert!(red.is_empty(), "RSS passes the limit:\n{}", red.join("\n"));
+}
+
+#[test]
+fn puts_are_accepted_after_a_flood_of_kept_keys() {
+    for &io in Driver::ALL {
+        if !driver::is_allowed(io, "kept keys") {
+            continue;
+        }
+        let target = Target::start(io, 48, &[]);
+        let mut client = target.client();
+        for from in (0..200_000).step_by(100) {
+            let puts =
+                (from..from + 100).map(|at| put(1, "60", &format!(" idp:{}:4294967295", long(at, 100))));
+            client.send(&puts.collect::<String>());
+            let replies: Vec<String> = (0..100).map(|_| client.line().expect("the server runs")).collect();
+            let ids: Vec<&str> = replies.iter().filter_map(|line| line.strip_prefix("INSERTED ")).collect();
+            if ids.is_empty() {
+                break;
+            }
+            client.send(&ids.iter().map(|id| format!("delete {id}\r\n")).collect::<String>());
+            (0..ids.len()).for_each(|_| drop(client.line()));
+        }
+        let accepted = fill(&mut target.client(), 1000, |_| put(100, "60", ""));
+        let peak = target.peak_rss_bytes() / MIB;
+        println!("{}: {accepted} of 1,000 puts are accepted, peak RSS {peak} MiB", io.name());
+        assert_eq!(accepted, 1000, "{}: puts after a flood of kept keys", io.name());
+        assert!(peak * 100 <= 48 * (100 + EXCESS_PERCENT), "{}: peak RSS {peak} MiB", io.name());
+    }
+}
