@@ -24,7 +24,7 @@ use beanring_testkit::driver;
 use beanring_testkit::measured::Iterations;
 
 use floods::{FLOODS, Flood, PROBES};
-use loads::{BOMBS, LOADS, Load};
+use loads::{BOMBS, LANES, LOADS, Load};
 use triggers::{ENDS, TIME, TRIGGERS, Trigger};
 use world::World;
 
@@ -192,7 +192,8 @@ fn iterations_at_the_end_of_a_load() {
         let mut outcomes = Vec::new();
         for (at, load) in LOADS.iter().enumerate().filter(|(_, load)| is_wanted(load.name)) {
             // Each end takes a load of its own.
-            let turn = |number: usize| runs_all() || is_first && number == at % ENDS.len();
+            let is_turn = |number: usize| load.name == LANES || number == at % ENDS.len();
+            let turn = |number: usize| runs_all() || is_first && is_turn(number);
             let ends = ENDS.iter().enumerate().filter(|&(number, _)| turn(number));
             outcomes.extend(ends.map(|(_, end)| run_end(io, load, end)));
         }

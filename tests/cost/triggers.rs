@@ -213,6 +213,11 @@ pub const TRIGGERS: &[Trigger] = &[
 
 /// What ends the load. One server has only one of them.
 pub const ENDS: &[Trigger] = &[
+    trigger("put-batch 1000 that raises limits", |world| batch(world, |at| format!(" con:k{at}:1000"))),
+    trigger("the longest delete-batch of the load", |world| {
+        let line = longest_delete_batch(&mut world.jobs);
+        world.measure(|world| drop(world.actor.ask(&line)))
+    }),
     trigger("flush-tube of the load", |world| ask(world, &format!("flush-tube {TUBE}\r\n"))),
     trigger("kick of the load", |world| ask(world, &format!("kick {}\r\n", u32::MAX))),
     trigger("move-jobs of the load", |world| {
