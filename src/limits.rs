@@ -124,6 +124,10 @@ pub const REQUESTS_QUEUED_MAX: u32 = 1024;
 /// The most that one receive takes straight to the place of a body: the kernel copies it in some 30 us.
 pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 
+/// Steps that a session takes whose turn comes from the queue, and an answer to a client that has waited, besides their commands: the
+/// send is a system call of its own.
+pub const SEND_STEPS: u32 = 16;
+
 /// Readiness events taken from the kernel at once: 12 KiB of them, and one reading of the clock.
 pub const EVENTS_MAX: usize = 1024;
 

@@ -8,7 +8,9 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, trace};
-use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS};
+use crate::limits::{
+    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_STEPS,
+};
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
 use crate::server::Effect;
@@ -134,6 +136,7 @@ impl Core {
     /// Serves the inbox, or the list, of a session from the queue.
     pub(super) fn serve_queued(&mut self, session: &mut Session, now: Time) {
         session.is_queued = false;
+        self.iteration_steps += SEND_STEPS;
         if session.protocol.state == SessionState::Gathering {
             return self.complete_batch(session, now);
         }

@@ -3,7 +3,7 @@
 use super::commit_gate::Replies;
 use super::session::{InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Event, Server, dispatch};
-use crate::limits::RUN_STEPS;
+use crate::limits::{RUN_STEPS, SEND_STEPS};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobEnd, Notice};
 use crate::time::Time;
@@ -62,6 +62,7 @@ impl Server {
     #[inline(never)]
     fn deliver(&mut self, notice: Notice, now: Time) {
         let Self { core, connections } = self;
+        core.iteration_steps += SEND_STEPS;
         // A kick or a flush is carried out to its end even if its client has left.
         if notice.conn().is_http() {
             if let Some(connection) = connections.find_http(notice.conn()) {

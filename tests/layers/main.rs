@@ -1,5 +1,7 @@
 //! Dependencies between modules point downwards, and only `io` and the layers above it use the system.
 
+mod bounds;
+mod loops;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -325,7 +325,7 @@ impl<'ast> Visit<'ast> for Reader {
 }
 
 /// Returns true if these attributes exclude code from all builds except those for tests.
-fn is_test_only(attributes: &[Attribute]) -> bool {
+pub fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let predicate: syn::Result<Meta> = attribute.parse_args();
         predicate.is_ok_and(|predicate| implies_test(&predicate))
