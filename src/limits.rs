@@ -125,8 +125,8 @@ pub const REQUESTS_QUEUED_MAX: u32 = 1024;
 pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 
 /// Steps that a session takes whose turn comes from the queue, and an answer to a client that has waited, besides their commands: the
-/// send is a system call of its own.
-pub const SEND_STEPS: u32 = 16;
+/// send is a system call of its own, of some 3 us.
+pub const SEND_STEPS: u32 = 32;
 
 /// Readiness events taken from the kernel at once: 12 KiB of them, and one reading of the clock.
 pub const EVENTS_MAX: usize = 1024;

@@ -17,6 +17,9 @@ pub const BACKGROUND_STEPS: u32 = 256;
 /// A wait that should end does not end before the search for a job, and looks again after this time.
 const SEARCH_PAUSE: Span = Span::from_millis(1);
 
+/// Steps of an answer to a client whose wait is over: at the end of very many waits, each client is sent one.
+const ANSWER_STEPS: u32 = 4;
+
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
 
@@ -292,6 +295,7 @@ impl Engine {
                 _ => None,
             };
             if let Some(notice) = notice {
+                self.steps += ANSWER_STEPS;
                 self.stop_waiting(client);
                 self.notices.push_back(notice);
             }

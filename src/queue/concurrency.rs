@@ -459,18 +459,25 @@ impl Engine {
         }
     }
 
+    /// Opens lanes of a key whose limit a put may have raised, as [`reopen`](Self::reopen) does, but none beyond the share.
+    #[cold]
+    pub(super) fn reopen_raised(&mut self, con: ConSlot, now: Time) {
+        self.with_share(Share::Lanes, |engine, limit| engine.open_lanes(con, limit, now));
+    }
+
     /// Opens at least one lane, and others up to the limit. The rest is left to background work.
     pub(super) fn continue_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
         // The end of each reservation opens a lane, however many end at once: else lanes would be opened more slowly than shut.
-        let mut has_opened = false;
+        self.open_lanes(con, StepLimit(limit.0.max(self.steps + 1)), now);
+    }
+
+    fn open_lanes(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
         while self.cons.may_open(con) {
             let Some(lane) = self.cons.slab[con.0].shut.min() else { break };
-            if has_opened && self.is_reached(limit) {
+            if !self.spend(limit) {
                 self.cons.slab[con.0].is_reopening = true;
                 return self.work.push_back(Work::Reopen { con });
             }
-            has_opened = true;
-            self.steps += 1;
             let tube = self.cons.lanes[lane].tube;
             self.lift_head(lane);
             self.place_head(lane);

@@ -262,8 +262,10 @@ impl Engine {
         if self.has_waiting(tube) {
             self.with_share(Share::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
         }
-        if extra.is_some() {
-            self.reopen(self.con_of(job), now);
+        if extra.is_some()
+            && let Some(con) = self.con_of(job)
+        {
+            self.reopen_raised(con, now);
         }
         job
     }

@@ -3,7 +3,7 @@
 use slab::Slab;
 
 use super::http::HttpConnection;
-use super::session::Session;
+use super::session::{Session, SessionState};
 use crate::ids::ConnId;
 
 /// All connections. The [`ConnId`] tells the kind of a connection; both kinds share the slots, which drivers index by.
@@ -70,6 +70,16 @@ impl Connections {
         match self.slab.get_mut(conn.slot as usize) {
             Some(Connection::Client(session)) if session.conn == conn => Some(session),
             _ => None,
+        }
+    }
+
+    /// Whether the next turn of this connection stores a whole `put-batch`.
+    pub fn is_storing(&self, conn: ConnId) -> bool {
+        match self.slab.get(conn.slot as usize) {
+            Some(Connection::Client(session)) if session.conn == conn => {
+                session.protocol.state == SessionState::Storing
+            }
+            _ => false,
         }
     }
 

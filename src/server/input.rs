@@ -137,8 +137,10 @@ impl Core {
     pub(super) fn serve_queued(&mut self, session: &mut Session, now: Time) {
         session.is_queued = false;
         self.iteration_steps += SEND_STEPS;
-        if session.protocol.state == SessionState::Gathering {
-            return self.complete_batch(session, now);
+        match session.protocol.state {
+            SessionState::Gathering => return self.complete_batch(session, now),
+            SessionState::Storing => return self.end_put_batch(session, now),
+            _ => {}
         }
         if session.can_list(self.output_bytes_pause) {
             return self.continue_list(session, now);
@@ -207,7 +209,7 @@ impl Core {
             !session.inbox.is_empty() || session.input_end == InputEnd::Ended || session.has_complete_body();
         let is_servable = has_input && session.protocol.can_serve()
             || session.can_list(self.output_bytes_pause)
-            || session.protocol.state == SessionState::Gathering;
+            || session.protocol.state.is_in_turn();
         if is_servable && !session.is_queued {
             session.is_queued = true;
             self.ready_sessions.push_back(session.conn);
@@ -235,7 +237,7 @@ impl Core {
         match protocol.input {
             Input::Line => true,
             Input::Body(_) => self.fill_body(protocol, replies, rest, now),
-            Input::Skip { .. } => self.skip(protocol, replies, rest, now),
+            Input::Skip { .. } => self.skip(protocol, replies, rest),
         }
     }
 
@@ -257,7 +259,7 @@ impl Core {
         *rest = following;
         let is_complete = incoming.is_complete();
         if !self.keep_or_skip(protocol, grown) {
-            return self.skip(protocol, replies, rest, now);
+            return self.skip(protocol, replies, rest);
         }
         if !is_complete || self.space_for_body(protocol) == PutSpace::Pending {
             return false;
@@ -265,19 +267,13 @@ impl Core {
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, Input::Line) {
             match incoming.id {
                 Some(id) => self.put(protocol.client, replies, id, incoming, now),
-                None => self.add_to_batch(protocol, replies, incoming, now),
+                None => self.add_to_batch(protocol, incoming),
             }
         }
         true
     }
 
-    fn skip(
-        &mut self,
-        protocol: &mut ProtocolState,
-        replies: &mut Replies,
-        rest: &mut &[u8],
-        now: Time,
-    ) -> bool {
+    fn skip(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, rest: &mut &[u8]) -> bool {
         let Input::Skip { left, reply } = &mut protocol.input else {
             unreachable!("the caller has seen a refused body")
         };
@@ -290,7 +286,7 @@ impl Core {
         let reply = *reply;
         protocol.input = Input::Line;
         if protocol.put_batch.is_some() {
-            self.refuse_in_batch(protocol, replies, reply, now);
+            self.refuse_in_batch(protocol, reply);
         } else {
             replies.refuse(reply, &mut self.buffers);
         }

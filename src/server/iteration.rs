@@ -3,7 +3,7 @@
 use super::commit_gate::Replies;
 use super::session::{InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Event, Server, dispatch};
-use crate::limits::{RUN_STEPS, SEND_STEPS};
+use crate::limits::{RUN_STEPS, SEND_STEPS, TURN_STEPS};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobEnd, Notice};
 use crate::time::Time;
@@ -18,14 +18,25 @@ impl Server {
             self.core.take_steps();
             self.deliver_notices(now);
         }
-        self.core.iteration_steps = 0;
+        let event_steps = std::mem::take(&mut self.core.iteration_steps);
         self.answer_queued_http(now);
+        let mut is_first = true;
         // A reply to `stats` shows the state between two commands, so no command is served while it waits for its sample.
         while self.core.iteration_steps < RUN_STEPS
             && !self.core.is_behind()
             && self.core.sample_waiters.is_empty()
         {
-            let Some(conn) = self.core.ready_sessions.pop_front() else { break };
+            let Some(&conn) = self.core.ready_sessions.front() else { break };
+            if self.connections.is_storing(conn) {
+                // A whole batch is the work of an iteration: the first of its turns, and if that one had many events, of the next.
+                let is_deferred = std::mem::replace(&mut self.core.has_deferred, is_first);
+                if !is_first || event_steps >= TURN_STEPS && !is_deferred {
+                    break;
+                }
+                self.core.has_deferred = false;
+            }
+            is_first = false;
+            self.core.ready_sessions.pop_front();
             if conn.is_http() {
                 self.run_http(conn, now);
             } else if let Some(session) = self.connections.find(conn) {

@@ -83,6 +83,8 @@ struct Core {
     http_steps: u32,
     /// Steps of the current command that the engine does not count.
     extra_steps: u32,
+    /// A `put-batch` that is to be stored has left its turn to the next iteration.
+    has_deferred: bool,
     /// A connection is not served while this much of its replies is unsent: see [`OUTPUT_BYTES_PAUSE`].
     output_bytes_pause: usize,
     /// Freed memory is being given back to the kernel in pieces.
@@ -303,6 +305,7 @@ impl Core {
             iteration_steps: 0,
             http_steps: 0,
             extra_steps: 0,
+            has_deferred: false,
             output_bytes_pause: OUTPUT_BYTES_PAUSE,
             is_reclaiming: false,
             buffers: Buffers::default(),

@@ -7,7 +7,7 @@ use super::Core;
 use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::puts::{refusal_for, repeated};
-use super::session::{IncomingJob, Input, ProtocolState, SessionState};
+use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use crate::ids::{ClientKey, JobId};
 use crate::limits::BATCH_BODY_BYTES_MAX;
 use crate::protocol::command::{Command, PutArgs};
@@ -117,16 +117,10 @@ impl Core {
 
     /// Takes a job whose body is complete.
     #[inline(never)]
-    pub(super) fn add_to_batch(
-        &mut self,
-        protocol: &mut ProtocolState,
-        replies: &mut Replies,
-        job: IncomingJob,
-        now: Time,
-    ) {
+    pub(super) fn add_to_batch(&mut self, protocol: &mut ProtocolState, job: IncomingJob) {
         if !self.engine.bodies().bytes(&job.slot).ends_with(b"\r\n") {
             self.free_incoming(job);
-            return self.refuse_in_batch(protocol, replies, Reply::ExpectedCrlf, now);
+            return self.refuse_in_batch(protocol, Reply::ExpectedCrlf);
         }
         let record_bytes = self.record_bytes(protocol.client, &job);
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
@@ -134,24 +128,18 @@ impl Core {
         self.memory.remove_put_batch(batch);
         batch.jobs.push(job);
         self.memory.add_put_batch(batch);
-        self.end_batch_job(protocol, replies, now);
+        self.end_batch_job(protocol);
     }
 
     /// Refuses the batch because of a job whose body was discarded.
     #[inline(never)]
-    pub(super) fn refuse_in_batch(
-        &mut self,
-        protocol: &mut ProtocolState,
-        replies: &mut Replies,
-        reply: Reply<'static>,
-        now: Time,
-    ) {
+    pub(super) fn refuse_in_batch(&mut self, protocol: &mut ProtocolState, reply: Reply<'static>) {
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
         batch.refusal = Some(reply);
         self.memory.remove_put_batch(batch);
         self.free_jobs(std::mem::take(&mut batch.jobs));
         self.memory.add_put_batch(batch);
-        self.end_batch_job(protocol, replies, now);
+        self.end_batch_job(protocol);
     }
 
     /// Returns whether the job log has space for a body that is complete, or for the batch that it completes.
@@ -174,15 +162,29 @@ impl Core {
         job_record_bytes(tube.as_bytes().len(), tags, job.slot.len()) as u64
     }
 
-    fn end_batch_job(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, now: Time) {
+    /// Ends the arrival of a job. A batch that is complete waits for the turn of its session, since a thousand jobs have just been
+    /// received and a thousand are to be stored.
+    fn end_batch_job(&mut self, protocol: &mut ProtocolState) {
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
         batch.arrived += 1;
-        if batch.arrived == batch.count
-            && let Some(batch) = protocol.put_batch.take()
-        {
-            self.memory.remove_put_batch(&batch);
-            self.store_batch(protocol.client, replies, *batch, now);
+        if batch.arrived == batch.count {
+            protocol.state = SessionState::Storing;
         }
+    }
+
+    /// Stores the jobs of a complete batch.
+    pub(super) fn end_put_batch(&mut self, session: &mut Session, now: Time) {
+        let Session { protocol, output, .. } = session;
+        protocol.state = SessionState::Serving;
+        self.with_replies(output, |core, replies| {
+            let batch = protocol.put_batch.take().expect("a complete batch is stored");
+            core.memory.remove_put_batch(&batch);
+            core.store_batch(protocol.client, replies, *batch, now);
+            core.record_changes(now);
+            protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
+        });
+        self.iteration_steps += self.take_steps();
+        self.after_serving(session, now);
     }
 
     /// Queues the jobs of a complete batch, unless it is refused.

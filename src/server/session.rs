@@ -72,6 +72,7 @@ pub(super) struct ProtocolState {
 
 /// ```text
 ///           reserve, wait-job (Waiting, then for a batch Gathering)
+///           last job of put-batch (Storing)
 ///           large command     (Working)
 ///           stats             (Sampling)
 ///           long list         (Listing)      quit, end of input      broken
@@ -87,6 +88,8 @@ pub(super) enum SessionState {
     Waiting,
     /// A `reserve-batch` has waited and got its first job. It takes the others in its turn.
     Gathering,
+    /// All jobs of a `put-batch` have arrived. They are stored in the session's turn.
+    Storing,
     /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `flush-keys`, `move-jobs` or `list-jobs`.
     Working,
     /// A `stats` waits for the driver's statistics.
@@ -183,6 +186,13 @@ impl Session {
     pub fn can_list(&self, output_bytes_pause: usize) -> bool {
         let pause = LIST_OUTPUT_BYTES_PAUSE.min(output_bytes_pause);
         self.protocol.state == SessionState::Listing && self.output.unsent_bytes() < pause
+    }
+}
+
+impl SessionState {
+    /// Whether the session waits for its turn to carry out a command whose input is complete.
+    pub const fn is_in_turn(self) -> bool {
+        matches!(self, Self::Gathering | Self::Storing)
     }
 }
 
