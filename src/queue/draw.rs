@@ -125,6 +125,7 @@ impl Engine {
     /// Sets how the client's reserves choose among tubes.
     pub fn set_reserve_mode(&mut self, client: ClientKey, mode: ReserveMode) {
         self.clients.get_mut(client).mode = mode;
+        self.tubes.heads.has_averages |= mode == ReserveMode::WeightedFair;
     }
 
     /// Sets the weight of a tube that the client watches.

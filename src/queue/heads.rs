@@ -9,10 +9,16 @@ use crate::ids::{JobId, JobKey, TubeSlot};
 /// Entries that a search looks at in the time of one elementary step.
 pub(super) const HEADS_PER_STEP: usize = 32;
 
+/// Entries by which the table grows: 24 KiB. The allocator moves a large table without a copy, so it need not double.
+const GROWTH: usize = 1024;
+
 /// The heads of all tubes, by slot.
 #[derive(Default)]
 pub(super) struct Heads {
     heads: Vec<Head>,
+    /// A client has chosen weighted-fair. Before that no average is kept up to date; a tube gets its own with the next reservation that
+    /// ends.
+    pub has_averages: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +80,9 @@ impl Heads {
     pub fn add(&mut self, tube: TubeSlot) {
         let slot = tube.0 as usize;
         if slot >= self.heads.len() {
+            if slot >= self.heads.capacity() {
+                self.heads.reserve_exact((slot + 1).next_multiple_of(GROWTH) - self.heads.len());
+            }
             self.heads.resize(slot + 1, Head::NONE);
         }
         self.heads[slot] = Head::NONE;
@@ -114,8 +123,7 @@ impl Heads {
 
     /// What another tube adds to [`bytes`](Self::bytes) at most.
     pub fn growth(&self) -> usize {
-        let is_full = self.heads.len() == self.heads.capacity();
-        if is_full { self.heads.capacity().max(4) * size_of::<Head>() } else { 0 }
+        if self.heads.len() == self.heads.capacity() { GROWTH * size_of::<Head>() } else { 0 }
     }
 
     /// Asserts that the head of a tube is this job.

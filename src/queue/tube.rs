@@ -417,7 +417,7 @@ impl Tubes {
     pub(super) fn add_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample) -> bool {
         let Some(latency) = &mut self.slab[slot.0].latency else { return false };
         let is_counted = latency.add(kind, sample);
-        if kind == LatencyKind::Reserved && is_counted {
+        if self.heads.has_averages && kind == LatencyKind::Reserved && is_counted {
             self.heads.set_held_ns(slot, latency.sum(kind).average_ns());
         }
         is_counted

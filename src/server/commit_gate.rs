@@ -42,6 +42,7 @@ impl CommitGate {
     }
 
     /// Whether replies may leave that wait for a commit up to this one.
+    #[inline]
     pub fn has_released(&self, committed: Ticket) -> bool {
         self.waiting.front().is_some_and(|&(ticket, _)| ticket <= committed)
     }
@@ -73,8 +74,9 @@ impl Core {
     }
 
     /// Whether replies may leave that have not been released yet.
+    #[inline]
     pub(super) fn has_released(&self) -> bool {
-        self.gate.has_released(self.committed())
+        !self.gate.waiting.is_empty() && self.gate.has_released(self.committed())
     }
 
     /// The last ticket whose replies may leave.

@@ -19,7 +19,9 @@ impl Server {
             self.deliver_notices(now);
         }
         let event_steps = std::mem::take(&mut self.core.iteration_steps);
-        self.answer_queued_http(now);
+        if !self.core.ready_requests.is_empty() {
+            self.answer_queued_http(now);
+        }
         let mut is_first = true;
         // A reply to `stats` shows the state between two commands, so no command is served while it waits for its sample.
         while self.core.iteration_steps < RUN_STEPS
@@ -45,7 +47,9 @@ impl Server {
             self.deliver_notices(now);
         }
         self.core.iteration_steps = 0;
-        self.release_committed(now);
+        if self.core.has_released() {
+            self.release_committed(now);
+        }
         self.step_http(now);
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         if self.core.config.max_memory_bytes.is_some() {
