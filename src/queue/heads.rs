@@ -9,8 +9,8 @@ use crate::ids::{JobId, JobKey, TubeSlot};
 /// Entries that a search looks at in the time of one elementary step.
 pub(super) const HEADS_PER_STEP: usize = 32;
 
-/// Entries by which the table grows: 24 KiB. The allocator moves a large table without a copy, so it need not double.
-const GROWTH: usize = 1024;
+/// Entries by which the table grows: 3 KiB. The allocator moves a large table without a copy, so it need not double.
+const GROWTH: usize = 128;
 
 /// The heads of all tubes, by slot.
 #[derive(Default)]

@@ -47,7 +47,7 @@ impl<'ast> Visit<'ast> for Guard {
 }
 
 impl Unguarded {
-    fn in_function<'ast>(&mut self, name: &'ast Ident, inside: impl FnOnce(&mut Self)) {
+    fn in_function(&mut self, name: &Ident, inside: impl FnOnce(&mut Self)) {
         self.functions.push(name.to_string());
         inside(self);
         self.functions.pop();
