@@ -90,7 +90,7 @@ impl Urn {
         let mut at = 1;
         while at < blocks {
             let [first, second] = [self.sums[2 * at], self.sums[2 * at + 1]];
-            // What is left may be as much as the sum, by rounding.
+            // By rounding, the rest may equal the sum.
             let is_first = second == 0.0 || left < first;
             left -= if is_first { 0.0 } else { first };
             at = 2 * at + usize::from(!is_first);

@@ -21,7 +21,7 @@ const INDEX_BYTES: usize = 2 * size_of::<u32>();
 /// The part of [`KEPT_KEY_BYTES`] that the job log takes.
 pub const KEPT_KEY_LOG_BYTES: usize = 96;
 
-/// What is taken of the share, and how often it was exceeded.
+/// The part of the share in use, and the number of refusals.
 pub(super) struct KeyShare {
     bytes_max: usize,
     kept_bytes: usize,

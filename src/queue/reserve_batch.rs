@@ -1,4 +1,4 @@
-//! `reserve-batch`: as many jobs as so many reserves would get.
+//! `reserve-batch`: the jobs that a reserve for each of them would get.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -136,7 +136,7 @@ fn secure(storage: &impl Storage, findings: &mut Findings, filling: &[u8]) -> Re
             true => RecoveryError::NoSpace { file: header.number.to_string(), bytes: needed },
             false => failed(error),
         })?;
-        // The kernel may have evicted an unwritten page since the first read. What is proven was on disk.
+        // The kernel may have evicted an unwritten page since the first read. Proven records were on disk.
         let mut has_records = |from: Lsn| -> io::Result<bool> {
             let file = storage.open(header.number)?;
             let mut scanner =
