@@ -2,11 +2,17 @@
 
 use std::num::NonZeroU32;
 
+use memchr::memchr;
+
 use crate::tube_name::TubeName;
 
 /// The tags of a job as the producer wrote them: at most one of each kind, with one space between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tags<'a>(&'a str);
+pub struct Tags<'a>(&'a [u8]);
+
+/// Tags that own their text.
+#[derive(Debug)]
+pub struct TagsBuf(Box<[u8]>);
 
 /// The tag `idp:<key>[:<ttl>]`: a tube has one job of this key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,29 +32,29 @@ pub struct Con<'a> {
     pub limit: NonZeroU32,
 }
 
-enum Tag<'a> {
-    Idp(Idp<'a>),
-    Con(Con<'a>),
-    Grp(TubeName<'a>),
-    Aft(TubeName<'a>),
-}
+/// The kinds of tags, with their colons. A set of kinds has the bit of each.
+const KINDS: [&[u8; 4]; 4] = [IDP, CON, GRP, AFT];
+const IDP: &[u8; 4] = b"idp:";
+const CON: &[u8; 4] = b"con:";
+const GRP: &[u8; 4] = b"grp:";
+const AFT: &[u8; 4] = b"aft:";
 
 impl<'a> Tags<'a> {
     /// No tags.
-    pub const NONE: Tags<'static> = Tags("");
+    pub const NONE: Tags<'static> = Tags(b"");
 
     /// Checks tags that stand behind each other with one space between two. Returns `None` if there is none, a word is no
     /// tag, a kind of tag occurs twice, or a member of a group would wait for that group.
     pub fn new(text: &'a [u8]) -> Option<Self> {
         let mut kinds = 0;
         for word in text.split(|&byte| byte == b' ') {
-            let kind = Tag::parse(word)?.kind();
+            let kind = checked_kind(word)?;
             if kinds & kind > 0 {
                 return None;
             }
             kinds |= kind;
         }
-        let tags = Self(str::from_utf8(text).ok()?);
+        let tags = Self(text);
         let waits_for_itself = tags.grp().is_some() && tags.grp() == tags.aft();
         (!waits_for_itself).then_some(tags)
     }
@@ -66,66 +72,80 @@ impl<'a> Tags<'a> {
     }
 
     /// The tags as text, which is ASCII.
-    pub const fn as_str(self) -> &'a str {
+    pub fn as_str(self) -> &'a str {
+        str::from_utf8(self.0).expect("tags are ASCII")
+    }
+
+    /// The bytes of the text.
+    pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
     /// The tag `idp`.
     pub fn idp(self) -> Option<Idp<'a>> {
-        self.iter().find_map(|tag| if let Tag::Idp(idp) = tag { Some(idp) } else { None })
+        let (key, ttl) = split_colon(self.value(IDP)?);
+        Some(Idp { key: TubeName::checked_before(key), ttl: ttl.map_or(Some(0), parse_number)? })
     }
 
     /// The tag `con`.
     pub fn con(self) -> Option<Con<'a>> {
-        self.iter().find_map(|tag| if let Tag::Con(con) = tag { Some(con) } else { None })
+        let (key, limit) = split_colon(self.value(CON)?);
+        let limit = NonZeroU32::new(limit.map_or(Some(1), parse_number)?)?;
+        Some(Con { key: TubeName::checked_before(key), limit })
     }
 
     /// The tag `grp:<name>`: the job is a member of this group.
     pub fn grp(self) -> Option<TubeName<'a>> {
-        self.iter().find_map(|tag| if let Tag::Grp(name) = tag { Some(name) } else { None })
+        self.value(GRP).map(TubeName::checked_before)
     }
 
     /// The tag `aft:<name>`: the job is held until all members of this group are deleted.
     pub fn aft(self) -> Option<TubeName<'a>> {
-        self.iter().find_map(|tag| if let Tag::Aft(name) = tag { Some(name) } else { None })
+        self.value(AFT).map(TubeName::checked_before)
     }
 
     /// The kinds of the tags, and what stands behind their colons.
     pub fn pairs(self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.0.split(' ').filter_map(|word| word.split_once(':'))
+        self.as_str().split(' ').filter_map(|word| word.split_once(':'))
     }
 
-    fn iter(self) -> impl Iterator<Item = Tag<'a>> {
-        self.0.split(' ').filter_map(|word| Tag::parse(word.as_bytes()))
+    /// What stands behind the colon of the tag of this kind.
+    #[inline]
+    fn value(self, kind: &[u8; 4]) -> Option<&'a [u8]> {
+        let mut rest = self.0;
+        loop {
+            if let Some(rest) = rest.strip_prefix(kind) {
+                return Some(&rest[..memchr(b' ', rest).unwrap_or(rest.len())]);
+            }
+            rest = &rest[memchr(b' ', rest)? + 1..];
+        }
     }
 }
 
-impl<'a> Tag<'a> {
-    fn parse(word: &'a [u8]) -> Option<Self> {
-        let (kind, rest) = split_colon(word);
-        let (key, number) = split_colon(rest?);
-        let key = TubeName::new(key)?;
-        match kind {
-            b"idp" => Some(Self::Idp(Idp { key, ttl: number.map_or(Some(0), parse_number)? })),
-            b"con" => {
-                let limit = NonZeroU32::new(number.map_or(Some(1), parse_number)?)?;
-                Some(Self::Con(Con { key, limit }))
-            }
-            b"grp" if number.is_none() => Some(Self::Grp(key)),
-            b"aft" if number.is_none() => Some(Self::Aft(key)),
-            _ => None,
-        }
+impl TagsBuf {
+    /// Copies tags.
+    pub fn new(tags: Tags<'_>) -> Self {
+        Self(tags.0.into())
     }
 
-    /// One bit for each kind.
-    const fn kind(&self) -> u8 {
-        match self {
-            Self::Idp(_) => 1,
-            Self::Con(_) => 2,
-            Self::Grp(_) => 4,
-            Self::Aft(_) => 8,
-        }
+    /// The tags.
+    pub const fn get(&self) -> Tags<'_> {
+        Tags(&self.0)
     }
+}
+
+/// The kind of the tag that a word is, as a set of one.
+fn checked_kind(word: &[u8]) -> Option<u8> {
+    let (kind, rest) = word.split_first_chunk::<4>()?;
+    let at = KINDS.iter().position(|&known| known == kind)?;
+    let (key, number) = split_colon(rest);
+    TubeName::new(key)?;
+    let is_valid = match KINDS[at] {
+        IDP => number.is_none_or(|digits| parse_number(digits).is_some()),
+        CON => number.is_none_or(|digits| parse_number(digits).is_some_and(|limit| limit > 0)),
+        _ => number.is_none(),
+    };
+    is_valid.then_some(1 << at)
 }
 
 /// Splits a text at its first colon.
@@ -150,7 +170,7 @@ mod tests {
         let idp = tags.map(|tags| tags.idp().map(|idp| (idp.key.as_str(), idp.ttl)));
         assert_eq!(idp, expect, "{rest:?}");
         if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
-            assert_eq!(Tags::new(tags.as_str().as_bytes()), Some(tags), "the text is parsed again");
+            assert_eq!(Tags::new(tags.as_bytes()), Some(tags), "the text is parsed again");
             assert_eq!(tags.as_str(), &rest[1..]);
         }
     }

@@ -18,6 +18,13 @@ impl<'a> TubeName<'a> {
             .then_some(Self(name))
     }
 
+    /// A name that has been checked, as a part of a text that its owner keeps.
+    #[inline]
+    pub(crate) const fn checked_before(name: &'a [u8]) -> Self {
+        debug_assert!(!name.is_empty());
+        Self(name)
+    }
+
     /// Splits `text` after its longest prefix of bytes that names may have.
     pub fn split_alphabet(text: &[u8]) -> (&[u8], &[u8]) {
         let end = text.iter().position(|&byte| !IS_NAME_BYTE[byte as usize]);

@@ -8,13 +8,12 @@ use super::job::Job;
 use crate::ids::{ClientKey, ConSlot, ExtraKey, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::limits::ALLOCATION_BYTES;
-use crate::tags::Tags;
+use crate::tags::{Tags, TagsBuf};
 
 /// The tags of one job, and what follows from them once it is in a tube.
 #[derive(Debug)]
 pub(super) struct Extra {
-    /// The text of the [`Tags`].
-    tags: Box<[u8]>,
+    tags: TagsBuf,
     /// The idempotency key, if the job has one.
     pub(super) idp: Option<IdpSlot>,
     /// The concurrency key, if the job has one.
@@ -39,8 +38,8 @@ pub(super) struct Extras {
 }
 
 impl Extra {
-    pub(super) fn tags(&self) -> Tags<'_> {
-        Tags::new(&self.tags).expect("tags are checked before they are stored")
+    pub(super) const fn tags(&self) -> Tags<'_> {
+        self.tags.get()
     }
 }
 
@@ -59,19 +58,19 @@ impl Extras {
 
     /// What these tags add to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, tags: Tags<'_>) -> usize {
-        self.slab.growth(1) + text_bytes(tags.as_str().as_bytes())
+        self.slab.growth(1) + text_bytes(tags.as_bytes())
     }
 
     pub(super) fn insert(&mut self, tags: Tags<'_>) -> ExtraKey {
-        let tags: Box<[u8]> = tags.as_str().as_bytes().into();
-        self.text_bytes += text_bytes(&tags);
+        self.text_bytes += text_bytes(tags.as_bytes());
+        let tags = TagsBuf::new(tags);
         let (idp, con, group, hold) = (None, None, None, None);
         let (id, limit, links, rank) = (JobId(0), 0, Links::NONE, 0);
         ExtraKey(self.slab.insert(Extra { tags, idp, con, group, hold, id, limit, links, rank }))
     }
 
     pub(super) fn remove(&mut self, key: ExtraKey) {
-        self.text_bytes -= text_bytes(&self.slab.remove(key.0).tags);
+        self.text_bytes -= text_bytes(self.slab.remove(key.0).tags().as_bytes());
     }
 
     pub(super) fn get(&self, key: ExtraKey) -> &Extra {
@@ -84,7 +83,7 @@ impl Extras {
 
     pub(super) fn check(&self) {
         self.slab.check();
-        let texts: usize = self.slab.iter().map(|(_, extra)| text_bytes(&extra.tags)).sum();
+        let texts: usize = self.slab.iter().map(|(_, extra)| text_bytes(extra.tags().as_bytes())).sum();
         assert_eq!(self.text_bytes, texts, "the memory of tags is counted");
     }
 }

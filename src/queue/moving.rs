@@ -214,7 +214,7 @@ impl Engine {
     pub(super) fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
         let (before, after) = (self.tube_of(job).as_bytes().len(), name.as_bytes().len());
         let LogRoom { job_bytes_max, is_full } = self.log_room;
-        let others = self.tags(job).as_str().len() + self.jobs.get(job).body.len();
+        let others = self.tags(job).as_bytes().len() + self.jobs.get(job).body.len();
         after <= before || !is_full && after + others <= job_bytes_max
     }
 

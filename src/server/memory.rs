@@ -162,7 +162,7 @@ impl Core {
 
     #[inline(never)]
     fn has_memory_below(&mut self, max: u64, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> bool {
-        let (tags_most, tags_usual) = match tags.as_str().len() as u64 {
+        let (tags_most, tags_usual) = match tags.as_bytes().len() as u64 {
             0 => (0, 0),
             bytes => (TAGS_GROWTH_BYTES_MAX, TAGS_BYTES_USUAL + 2 * bytes),
         };

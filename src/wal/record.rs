@@ -213,7 +213,7 @@ pub const fn padding_bytes(offset: u64, segment_bytes: u64) -> usize {
 /// Returns the size of the record of a job, in bytes.
 pub const fn job_record_bytes(tube_bytes: usize, tags: Tags<'_>, body_bytes: usize) -> usize {
     let fixed = if tags.is_empty() { JOB_BYTES } else { TAGGED_JOB_BYTES };
-    framed_bytes(fixed + tube_bytes + tags.as_str().len() + body_bytes)
+    framed_bytes(fixed + tube_bytes + tags.as_bytes().len() + body_bytes)
 }
 
 /// Returns how many bytes the tube name, the tags and the body of a job have at most, with its CR LF, in segments of this
@@ -232,7 +232,7 @@ impl Record<'_> {
         match self {
             Self::Job(job) => {
                 let fixed = if job.tags.is_empty() { JOB_BYTES } else { TAGGED_JOB_BYTES };
-                fixed + job.tube.as_bytes().len() + job.tags.as_str().len() + job.body.len()
+                fixed + job.tube.as_bytes().len() + job.tags.as_bytes().len() + job.body.len()
             }
             Self::Change { .. } => STATE_BYTES,
             Self::Moved { tube, .. } => STATE_BYTES + tube.as_bytes().len(),
@@ -302,10 +302,10 @@ impl Record<'_> {
                 fixed.u32(job.ttr.as_whole()).u32(word);
                 out.push(&fixed.bytes);
                 if !job.tags.is_empty() {
-                    out.push(&(job.tags.as_str().len() as u32).to_le_bytes());
+                    out.push(&(job.tags.as_bytes().len() as u32).to_le_bytes());
                 }
                 out.push(tube);
-                out.push(job.tags.as_str().as_bytes());
+                out.push(job.tags.as_bytes());
                 out.push(job.body);
             }
             Self::Change { id, state } => {
