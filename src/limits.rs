@@ -9,6 +9,12 @@ pub const LINE_BYTES_LONG_MAX: usize = 2048;
 /// Jobs that one command of a batch names or takes.
 pub const BATCH_JOBS_MAX: u32 = 1000;
 
+/// A `reserve-batch` of a client that watches more tubes than this takes at most [`WIDE_BATCH_JOBS_MAX`] jobs.
+pub const WIDE_BATCH_WATCHES: usize = 1000;
+
+/// Jobs of a batch from very many tubes: each is in another place of memory, and takes some 2.5 us.
+pub const WIDE_BATCH_JOBS_MAX: u32 = 250;
+
 /// Bodies of one batch together, without their CR LF. A client that does not read the reply to a `reserve-batch`, or does not
 /// end its `put-batch`, keeps at most this much, and the server copies it within the time of some thousand steps. The first job
 /// of a `reserve-batch` and the only one of a `put-batch` may be larger.
@@ -128,8 +134,8 @@ pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 /// send is a system call of its own, of some 3 us.
 pub const SEND_STEPS: u32 = 32;
 
-/// Readiness events taken from the kernel at once: 12 KiB of them, and one reading of the clock.
-pub const EVENTS_MAX: usize = 1024;
+/// Readiness events taken from the kernel at once: 6 KiB of them, and one reading of the clock.
+pub const EVENTS_MAX: usize = 512;
 
 /// The overhead of an allocation in the allocator, and the unit to which it rounds.
 pub const ALLOCATION_BYTES: usize = 16;

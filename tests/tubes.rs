@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use beanring::ids::ConnId;
-use beanring::limits::JOB_BYTES_DEFAULT;
+use beanring::limits::{JOB_BYTES_DEFAULT, WIDE_BATCH_WATCHES};
 use beanring::queue::NARROW_WATCH_MAX;
 use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
@@ -296,6 +296,31 @@ fn only_new_tubes_and_watches_are_refused_at_a_limit() {
     check(two, "watch d", "WATCHING 3");
     check(two, "watch e", "OUT_OF_MEMORY");
     assert_eq!(["max-tubes", "max-watches", "tube-refusals"].map(|key| bench.stat(one, key)), [4, 3, 4]);
+}
+
+/// Each job of a batch may be in a tube of its own, which the CPU has not in its cache.
+#[test]
+fn a_batch_of_a_client_with_very_many_watches_is_smaller() {
+    for mode in ["default", "weighted"] {
+        let mut bench = Bench::new(config(JOB_BYTES_DEFAULT));
+        let client = bench.open();
+        let count = |bench: &mut Bench| {
+            let reply = bench.request(client, "reserve-batch 1000\r\n");
+            reply.lines().next().map(str::to_owned)
+        };
+        bench.request(client, &format!("reserve-mode {mode}\r\n"));
+        for tube in 1..WIDE_BATCH_WATCHES {
+            bench.request(client, &format!("use t{tube}\r\n"));
+            bench.request(client, &format!("watch t{tube}\r\n"));
+            bench.request(client, "put 0 0 60 1\r\nx\r\n");
+        }
+        assert_eq!(count(&mut bench).as_deref(), Some("RESERVED_BATCH 999"), "{mode}");
+        (1000..2000).for_each(|_| drop(bench.request(client, "put 0 0 60 1\r\nx\r\n")));
+        bench.request(client, "watch one-more\r\n");
+        assert_eq!(count(&mut bench).as_deref(), Some("RESERVED_BATCH 250"), "{mode}");
+        bench.request(client, "ignore one-more\r\n");
+        assert_eq!(count(&mut bench).as_deref(), Some("RESERVED_BATCH 750"), "{mode}");
+    }
 }
 
 /// Several clients use up the share of tubes and watches. Producers can still put, and the share is free once the clients have

@@ -400,7 +400,7 @@ impl Core {
         may_overtake: bool,
         now: Time,
     ) {
-        let room = self.batch_room(count);
+        let room = self.batch_room(client, count);
         self.observe(client, Observation::Batch(room));
         self.engine.reserve_more(client, room, may_overtake, now, jobs);
         if self.engine.clients().get(client).mode.is_weighted() {

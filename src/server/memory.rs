@@ -12,6 +12,7 @@ use super::{Core, Effect, Server};
 use crate::ids::{ClientKey, ConnId};
 use crate::limits::{
     ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, OUTPUT_BYTES_PAUSE, RECEIVE_DIRECT_BYTES_MAX,
+    WIDE_BATCH_JOBS_MAX, WIDE_BATCH_WATCHES,
 };
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
@@ -225,7 +226,9 @@ impl Core {
 
     /// What a `reserve-batch` of `count` jobs may reply with. Small bodies are copied into the reply, so with a memory limit there must
     /// be memory for them: at the limit a batch has one job.
-    pub(super) fn batch_room(&self, count: u32) -> BatchRoom {
+    pub(super) fn batch_room(&self, client: ClientKey, count: u32) -> BatchRoom {
+        let is_wide = self.engine.clients().get(client).watch_count() > WIDE_BATCH_WATCHES;
+        let count = if is_wide { count.min(WIDE_BATCH_JOBS_MAX) } else { count };
         let room = BatchRoom::new(count as usize);
         let Some(max) = self.config.max_memory_bytes else { return room };
         let for_replies = (max / REPLIES_SHARE).saturating_sub(self.buffers.bytes() as u64);

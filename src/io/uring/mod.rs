@@ -53,7 +53,7 @@ use crate::wal::{Operation, Outcome};
 pub const NAME: &str = "uring";
 
 /// Completions taken before the server has its turn.
-const COMPLETIONS_MAX: usize = 1024;
+const COMPLETIONS_MAX: usize = 512;
 
 /// The rings of a driver, before it runs.
 pub struct PreparedRings {
