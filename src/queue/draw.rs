@@ -1,14 +1,15 @@
 //! `reserve-mode`: a choice among tubes by chance.
 //!
 //! Each tube with a job is drawn with a probability in proportion to its chance: its weight, or with weighted-fair its weight
-//! divided by the average time for which clients hold its jobs. One draw adds up the chances of all tubes and walks through
-//! them again. A batch builds a tree of sums once, and draws in logarithmic time.
+//! times its rate, which is one over the average time for which clients hold its jobs. The chances of all tubes are added up once for
+//! a reserve or a batch, by blocks. Each draw looks at the sums of the blocks, and then at one block.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use super::client::Watched;
 use super::engine::Engine;
-use super::heads::Head;
+use super::heads::{HEADS_PER_STEP, Head};
 use super::latency::TimeSum;
 use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 use crate::intrusive::mix;
@@ -22,31 +23,54 @@ pub(super) struct Lots {
 
 /// The chances of tubes among which a client draws.
 #[derive(Clone, Copy)]
-pub(super) struct Chances {
+struct Chances {
     mode: ReserveMode,
-    /// The average time that a tube without one of its own counts with.
-    unknown_ns: f64,
+    /// The rate that a tube without one of its own counts with.
+    unknown_rate: f64,
 }
 
-/// Numbered chances, and a tree over the sums of blocks of them. The tree of 65,536 chances has 1,024 blocks, so it stays in the
-/// cache of the CPU.
-pub(super) struct Urn {
-    chances: Vec<f64>,
-    /// The sum of all at 1, those of its halves at 2 and 3. The second half of the vector has the sums of the blocks.
+/// The sums of the chances of blocks, as a tree.
+pub(super) struct Sums {
+    /// The sum of all at 1, those of its halves at 2 and 3. The second half of the vector has the blocks.
     sums: Vec<f64>,
 }
 
-/// Chances of a block: a draw adds up at most as many.
+/// What a reserve or a batch draws from.
+pub(super) struct Urn {
+    chances: Chances,
+    /// The places of the tubes in the client's list of watches; `None` for the whole list.
+    places: Option<Vec<u32>>,
+    /// The number of places.
+    count: usize,
+    sums: Sums,
+}
+
+/// Places of a block. A draw looks at one block, twice; the sums of the blocks of 65,536 tubes stay in the cache of the CPU.
 const BLOCK: usize = 64;
 
-/// Times below this count as this: a job may be deleted within the same microsecond.
+/// What some tubes add to the sum of chances.
+///
+/// With weighted-fair, a tube in which no reservation has ended counts with the largest rate of the other tubes that
+/// have jobs. So it is drawn at least as often for its weight as any of them, until it has a time of its own. With an
+/// average of all tubes, one long reservation elsewhere would starve it.
+#[derive(Default)]
+struct Parts {
+    /// The chances of the tubes with a rate, or without weighted-fair all weights.
+    known: f64,
+    /// The weights of the others.
+    unknown: f64,
+    /// The largest rate, or 0.
+    most: f64,
+}
+
+/// Times below this count as this, in nanoseconds: a job may be deleted within the same microsecond.
 const HELD_NS_MIN: f64 = 1000.0;
 
 impl TimeSum {
-    /// The average time, for the chance of a tube.
+    /// One over the average time in nanoseconds, for the chance of a tube.
     #[inline]
-    pub(super) fn average_ns(self) -> f64 {
-        (self.ns / self.count as f64).max(HELD_NS_MIN)
+    pub(super) fn rate(self) -> f64 {
+        (self.ns / self.count as f64).max(HELD_NS_MIN).recip()
     }
 }
 
@@ -63,63 +87,81 @@ impl Lots {
 }
 
 impl Chances {
-    pub(super) fn of(self, weight: NonZeroU32, head: &Head) -> f64 {
+    fn of(self, weight: NonZeroU32, head: &Head) -> f64 {
         let weight = f64::from(weight.get());
         match self.mode {
-            ReserveMode::WeightedFair => weight / head.held_ns().unwrap_or(self.unknown_ns),
+            ReserveMode::WeightedFair => weight * head.rate().unwrap_or(self.unknown_rate),
             ReserveMode::Default | ReserveMode::Fifo | ReserveMode::Weighted => weight,
         }
     }
 }
 
-impl Urn {
-    pub(super) fn new(chances: Vec<f64>) -> Self {
-        let blocks = chances.len().div_ceil(BLOCK).next_power_of_two();
-        let mut sums = vec![0.0; 2 * blocks];
-        for (sum, block) in sums[blocks..].iter_mut().zip(chances.chunks(BLOCK)) {
-            *sum = block.iter().sum();
+impl Parts {
+    fn add(&mut self, mode: ReserveMode, weight: NonZeroU32, head: &Head) {
+        let weight = f64::from(weight.get());
+        if mode != ReserveMode::WeightedFair {
+            self.known += weight;
+        } else if let Some(rate) = head.rate() {
+            self.known += weight * rate;
+            self.most = self.most.max(rate);
+        } else {
+            self.unknown += weight;
         }
-        (1..blocks).rev().for_each(|at| sums[at] = sums[2 * at] + sums[2 * at + 1]);
-        Self { chances, sums }
     }
 
-    /// Draws a number by the lot, unless all are taken out.
-    pub(super) fn draw(&self, lot: f64) -> Option<usize> {
-        let blocks = self.sums.len() / 2;
+    fn sum(&self, chances: &Chances) -> f64 {
+        self.known + self.unknown * chances.unknown_rate
+    }
+}
+
+impl Sums {
+    fn new(blocks: impl ExactSizeIterator<Item = f64>) -> Self {
+        let half = blocks.len().next_power_of_two();
+        let mut sums = vec![0.0; 2 * half];
+        sums[half..].iter_mut().zip(blocks).for_each(|(sum, block)| *sum = block);
+        (1..half).rev().for_each(|at| sums[at] = sums[2 * at] + sums[2 * at + 1]);
+        Self { sums }
+    }
+
+    /// Finds the block that a lot falls in, and where in it. Returns `None` if all sums are 0.
+    fn find(&self, lot: f64) -> Option<(usize, f64)> {
+        let half = self.sums.len() / 2;
         let mut left = lot * self.sums[1];
         let mut at = 1;
-        while at < blocks {
+        while at < half {
             let [first, second] = [self.sums[2 * at], self.sums[2 * at + 1]];
             // By rounding, the rest may equal the sum.
             let is_first = second == 0.0 || left < first;
             left -= if is_first { 0.0 } else { first };
             at = 2 * at + usize::from(!is_first);
         }
-        let begin = (at - blocks) * BLOCK;
-        let block = self.chances.get(begin..)?;
-        let mut drawn = None;
-        for (number, &chance) in block.iter().enumerate().take(BLOCK).filter(|(_, chance)| **chance > 0.0) {
-            drawn = Some(begin + number);
-            left -= chance;
-            if left < 0.0 {
-                break;
-            }
-        }
-        drawn
+        (self.sums[at] > 0.0).then_some((at - half, left))
     }
 
-    /// Takes out a number.
-    pub(super) fn take_out(&mut self, number: usize) {
-        self.chances[number] = 0.0;
-        let block = number / BLOCK;
+    fn set(&mut self, block: usize, sum: f64) {
         let mut at = self.sums.len() / 2 + block;
-        self.sums[at] = self.chances[block * BLOCK..].iter().take(BLOCK).sum();
+        self.sums[at] = sum;
         while at > 1 {
             at /= 2;
             self.sums[at] = self.sums[2 * at] + self.sums[2 * at + 1];
         }
     }
 }
+
+impl Urn {
+    fn block(&self, block: usize) -> Range<usize> {
+        let begin = block * BLOCK;
+        begin..(begin + BLOCK).min(self.count)
+    }
+
+    fn place(&self, number: usize) -> usize {
+        self.places.as_ref().map_or(number, |places| places[number] as usize)
+    }
+}
+
+/// The block of a tube that was drawn from an urn.
+#[derive(Clone, Copy)]
+pub(super) struct Block(usize);
 
 impl Engine {
     /// Sets how the client's reserves choose among tubes.
@@ -142,55 +184,96 @@ impl Engine {
 
     /// Draws the tube that serves a reserve of the client. Returns its most urgent job.
     pub(super) fn draw(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
-        let (chances, sum) = self.chances(client, may_overtake);
-        self.count_look(client);
-        let mut left = self.lots.draw() * sum;
-        let mut drawn = None;
-        for (watched, head) in self.candidates(client, may_overtake) {
-            drawn = head.job(may_overtake);
-            left -= chances.of(watched.weight, head);
-            if left < 0.0 {
-                break;
-            }
-        }
-        drawn
+        let mut urn = self.fill_urn(client, may_overtake);
+        let (tube, _) = self.draw_from(client, &mut urn, may_overtake)?;
+        self.tubes.heads.get(tube).job(may_overtake)
     }
 
-    /// Returns the chances of the tubes from which the client may get a job, and their sum.
-    ///
-    /// With weighted-fair, a tube in which no reservation has ended counts with the smallest average of the other tubes that
-    /// have jobs. So it is drawn at least as often for its weight as any of them, until it has a time of its own. With an
-    /// average of all tubes, one long reservation elsewhere would starve it.
-    fn chances(&mut self, client: ClientSlot, may_overtake: bool) -> (Chances, f64) {
+    /// Adds up the chances of the tubes from which the client may get a job.
+    pub(super) fn fill_urn(&mut self, client: ClientSlot, may_overtake: bool) -> Urn {
         self.count_look(client);
-        let mode = self.clients[client].mode;
-        let (mut known, mut unknown, mut least_ns) = (0.0, 0.0, f64::INFINITY);
-        for (&Watched { weight, .. }, head) in self.candidates(client, may_overtake) {
-            let weight = f64::from(weight.get());
-            match head.held_ns().filter(|_| mode == ReserveMode::WeightedFair) {
-                Some(held_ns) => {
-                    known += weight / held_ns;
-                    least_ns = least_ns.min(held_ns);
+        let record = &self.clients[client];
+        let is_whole = self.searches_watches(record);
+        let places = (!is_whole).then(|| {
+            self.candidates(client, may_overtake).map(|(place, _)| place as u32).collect::<Vec<_>>()
+        });
+        let count = places.as_ref().map_or(record.watches.len(), Vec::len);
+        let mode = record.mode;
+        let chances = Chances { mode, unknown_rate: 1.0 };
+        let mut urn = Urn { chances, places, count, sums: Sums { sums: Vec::new() } };
+        let mut parts = Vec::with_capacity(count.div_ceil(BLOCK));
+        let mut most = 0.0_f64;
+        for block in 0..count.div_ceil(BLOCK) {
+            let mut part = Parts::default();
+            for (watched, head) in self.in_block(client, &urn, Block(block), may_overtake) {
+                part.add(mode, watched.weight, head);
+            }
+            most = most.max(part.most);
+            parts.push(part);
+        }
+        if most > 0.0 {
+            urn.chances.unknown_rate = most;
+        }
+        urn.sums = Sums::new(parts.iter().map(|part| part.sum(&urn.chances)));
+        urn
+    }
+
+    /// Draws a tube.
+    pub(super) fn draw_from(
+        &mut self,
+        client: ClientSlot,
+        urn: &mut Urn,
+        may_overtake: bool,
+    ) -> Option<(TubeSlot, Block)> {
+        loop {
+            let (block, mut left) = urn.sums.find(self.lots.draw())?;
+            self.steps += (BLOCK / HEADS_PER_STEP) as u32;
+            let mut drawn = None;
+            for (watched, head) in self.in_block(client, urn, Block(block), may_overtake) {
+                drawn = Some((watched.tube, Block(block)));
+                left -= urn.chances.of(watched.weight, head);
+                if left < 0.0 {
+                    break;
                 }
-                None => unknown += weight,
             }
+            if drawn.is_some() {
+                return drawn;
+            }
+            // The tubes of the block have lost their jobs to a full key.
+            urn.sums.set(block, 0.0);
         }
-        let unknown_ns = if least_ns.is_finite() { least_ns } else { HELD_NS_MIN };
-        let share = if mode == ReserveMode::WeightedFair { unknown / unknown_ns } else { unknown };
-        (Chances { mode, unknown_ns }, known + share)
     }
 
-    /// Returns the tubes from which the client may get a job, and an urn with the chance of each.
-    pub(super) fn fill_urn(&mut self, client: ClientSlot, may_overtake: bool) -> (Vec<TubeSlot>, Urn) {
-        let (chances, _) = self.chances(client, may_overtake);
-        self.count_look(client);
-        let most = self.clients[client].watch_count();
-        let (mut tubes, mut shares) = (Vec::with_capacity(most), Vec::with_capacity(most));
-        for (watched, head) in self.candidates(client, may_overtake) {
-            tubes.push(watched.tube);
-            shares.push(chances.of(watched.weight, head));
+    /// Adds up a block again after a job of one of its tubes was taken.
+    pub(super) fn renew_block(
+        &mut self,
+        client: ClientSlot,
+        urn: &mut Urn,
+        block: Block,
+        may_overtake: bool,
+    ) {
+        self.steps += (BLOCK / HEADS_PER_STEP) as u32;
+        let mut part = Parts::default();
+        for (watched, head) in self.in_block(client, urn, block, may_overtake) {
+            part.add(urn.chances.mode, watched.weight, head);
         }
-        (tubes, Urn::new(shares))
+        urn.sums.set(block.0, part.sum(&urn.chances));
+    }
+
+    /// The tubes of a block from which the client may get a job.
+    fn in_block(
+        &self,
+        client: ClientSlot,
+        urn: &Urn,
+        block: Block,
+        may_overtake: bool,
+    ) -> impl Iterator<Item = (&Watched, &Head)> {
+        let watches = &self.clients[client].watches;
+        let tubes = urn.block(block.0).map(move |number| {
+            let watched = &watches[urn.place(number)];
+            (watched, self.tubes.heads.get(watched.tube))
+        });
+        tubes.filter(move |(_, head)| head.job(may_overtake).is_some())
     }
 }
 
@@ -199,27 +282,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_drawn_in_proportion_to_its_chance_until_it_is_taken_out() {
+    fn every_block_is_found_in_proportion_to_its_sum_until_it_is_set_to_0() {
         for count in [1, 2, 3, 63, 64, 65, 200] {
-            let chances: Vec<f64> = (0..count).map(|number| f64::from(number % 5)).collect();
-            let mut urn = Urn::new(chances.clone());
-            let mut left: Vec<usize> = (0..count as usize).filter(|&number| chances[number] > 0.0).collect();
-            let mut lots = Lots::new(u64::from(count as u32));
+            let blocks: Vec<f64> = (0..count).map(|number| f64::from(number % 5)).collect();
+            let mut sums = Sums::new(blocks.iter().copied());
+            let mut left: Vec<usize> = (0..count as usize).filter(|&block| blocks[block] > 0.0).collect();
             while let Some(&out) = left.get(left.len() / 2) {
-                let sum: f64 = left.iter().map(|&number| chances[number]).sum();
+                let sum: f64 = left.iter().map(|&block| blocks[block]).sum();
                 let mut before = 0.0;
-                for &number in &left {
-                    // The middle of the interval that belongs to the number.
-                    let lot = (before + chances[number] / 2.0) / sum;
-                    assert_eq!(urn.draw(lot), Some(number), "lot {lot} of {count}");
-                    before += chances[number];
+                for &block in &left {
+                    let half = blocks[block] / 2.0;
+                    let found = sums.find((before + half) / sum);
+                    let (number, rest) = found.expect("the sum is not 0");
+                    assert_eq!(number, block, "of {count}");
+                    assert!((rest - half).abs() < 1e-9, "{rest} of {half}");
+                    before += blocks[block];
                 }
-                assert!(left.contains(&urn.draw(lots.draw()).expect("not all are taken out")));
-                assert!(left.contains(&urn.draw(1.0).expect("not all are taken out")), "by rounding");
-                urn.take_out(out);
-                left.retain(|&number| number != out);
+                assert!(sums.find(1.0).is_some_and(|(block, _)| left.contains(&block)), "by rounding");
+                sums.set(out, 0.0);
+                left.retain(|&block| block != out);
             }
-            assert_eq!(urn.draw(0.5), None);
+            assert_eq!(sums.find(0.5), None);
         }
     }
 }

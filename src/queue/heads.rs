@@ -26,8 +26,8 @@ pub(super) struct Head {
     id: JobId,
     pri: u32,
     job: JobKey,
-    /// The average time for which clients held jobs of the tube, or 0 if none has been held to its end.
-    held_ns: f32,
+    /// One over the average time in nanoseconds for which clients held jobs of the tube, or 0 if none has been held to its end.
+    rate: f32,
     flags: u8,
 }
 
@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<Head>() == 24);
 
 impl Head {
     const NONE: Self =
-        Self { id: JobId(u64::MAX), pri: u32::MAX, job: JobKey(u32::MAX), held_ns: 0.0, flags: 0 };
+        Self { id: JobId(u64::MAX), pri: u32::MAX, job: JobKey(u32::MAX), rate: 0.0, flags: 0 };
 
     /// The job, if there is one for this client. One that `may_overtake` need not leave jobs to clients that wait.
     #[inline]
@@ -55,10 +55,10 @@ impl Head {
         (self.pri, self.id)
     }
 
-    /// The average time for which clients held jobs of the tube, in nanoseconds, if there is one.
+    /// One over the average time in nanoseconds for which clients held jobs of the tube, if there is one.
     #[inline]
-    pub fn held_ns(&self) -> Option<f64> {
-        (self.held_ns > 0.0).then_some(f64::from(self.held_ns))
+    pub fn rate(&self) -> Option<f64> {
+        (self.rate > 0.0).then_some(f64::from(self.rate))
     }
 
     pub const fn is_shutting(&self) -> bool {
@@ -105,8 +105,8 @@ impl Heads {
     }
 
     #[inline]
-    pub fn set_held_ns(&mut self, tube: TubeSlot, held_ns: f64) {
-        self.heads[tube.0 as usize].held_ns = held_ns as f32;
+    pub fn set_rate(&mut self, tube: TubeSlot, rate: f64) {
+        self.heads[tube.0 as usize].rate = rate as f32;
     }
 
     pub fn set_assigning(&mut self, tube: TubeSlot, is_assigning: bool) {

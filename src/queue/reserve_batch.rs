@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::background::BACKGROUND_STEPS;
-use super::draw::{Lots, Urn};
+use super::draw::{Block, Urn};
 use super::engine::Engine;
 use crate::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
 use crate::limits::BATCH_BODY_BYTES_MAX;
@@ -35,49 +35,27 @@ enum Turns {
         is_cut: bool,
     },
     /// Chance decides.
-    Drawn { tubes: Vec<TubeSlot>, urn: Urn },
+    Drawn(Urn),
 }
 
-/// The tube that is next, and its place.
+/// The tube that is next, and why.
 struct Turn {
     tube: TubeSlot,
     at: Place,
 }
 
+#[derive(Clone, Copy)]
 enum Place {
     /// The tube came next because of the job with this priority and id.
     Urgent((u32, JobId)),
-    /// The number of the tube in the urn.
-    Drawn(usize),
+    /// The tube is of this block of the urn.
+    Drawn(Block),
 }
 
 impl Turns {
     /// Whether there may be tubes with jobs that have no turn.
     const fn is_cut(&self) -> bool {
         matches!(self, Self::Urgent { is_cut: true, .. })
-    }
-
-    fn next(&mut self, lots: &mut Lots) -> Option<Turn> {
-        match self {
-            Self::Urgent { heads, .. } => {
-                let Reverse((pri, id, tube)) = heads.pop()?;
-                Some(Turn { tube, at: Place::Urgent((pri, id)) })
-            }
-            Self::Drawn { tubes, urn } => {
-                let number = urn.draw(lots.draw())?;
-                Some(Turn { tube: tubes[number], at: Place::Drawn(number) })
-            }
-        }
-    }
-
-    /// Gives a tube its next turn, if it has another job.
-    fn put_back(&mut self, turn: &Turn, next: Option<(u32, JobId)>) {
-        match (self, &turn.at, next) {
-            (Self::Urgent { heads, .. }, _, Some((pri, id))) => heads.push(Reverse((pri, id, turn.tube))),
-            (Self::Drawn { urn, .. }, &Place::Drawn(number), None) => urn.take_out(number),
-            // It left the heap with its turn, or it is still in the urn.
-            _ => {}
-        }
     }
 }
 
@@ -104,7 +82,7 @@ impl Engine {
         let mut bytes: u64 = jobs.iter().map(|&job| self.body_bytes(job)).sum();
         let mut turns = self.turns(client, most, may_overtake);
         while jobs.len() < room.jobs {
-            let Some(turn) = turns.next(&mut self.lots) else {
+            let Some(turn) = self.next_turn(client, &mut turns, may_overtake) else {
                 if !turns.is_cut() || self.is_reached(limit) {
                     break;
                 }
@@ -125,7 +103,7 @@ impl Engine {
                 self.hand_out(job, client, now);
                 jobs.push(job);
             }
-            turns.put_back(&turn, self.head(turn.tube, may_overtake).map(|(key, _)| key));
+            self.end_turn(client, &mut turns, &turn, may_overtake);
         }
     }
 
@@ -136,10 +114,35 @@ impl Engine {
 
     fn turns(&mut self, client: ClientSlot, most: usize, may_overtake: bool) -> Turns {
         if self.clients[client].mode.is_weighted() {
-            let (tubes, urn) = self.fill_urn(client, may_overtake);
-            return Turns::Drawn { tubes, urn };
+            return Turns::Drawn(self.fill_urn(client, may_overtake));
         }
         let (heads, is_cut) = self.most_urgent_heads(client, most, may_overtake);
         Turns::Urgent { heads: heads.into_iter().map(Reverse).collect(), is_cut }
+    }
+
+    fn next_turn(&mut self, client: ClientSlot, turns: &mut Turns, may_overtake: bool) -> Option<Turn> {
+        match turns {
+            Turns::Urgent { heads, .. } => {
+                let Reverse((pri, id, tube)) = heads.pop()?;
+                Some(Turn { tube, at: Place::Urgent((pri, id)) })
+            }
+            Turns::Drawn(urn) => {
+                let (tube, block) = self.draw_from(client, urn, may_overtake)?;
+                Some(Turn { tube, at: Place::Drawn(block) })
+            }
+        }
+    }
+
+    /// Gives a tube its next turn, if it has another job.
+    fn end_turn(&mut self, client: ClientSlot, turns: &mut Turns, turn: &Turn, may_overtake: bool) {
+        match (turns, turn.at) {
+            (Turns::Urgent { heads, .. }, _) => {
+                if let Some(((pri, id), _)) = self.head(turn.tube, may_overtake) {
+                    heads.push(Reverse((pri, id, turn.tube)));
+                }
+            }
+            (Turns::Drawn(urn), Place::Drawn(block)) => self.renew_block(client, urn, block, may_overtake),
+            (Turns::Drawn(_), Place::Urgent(_)) => unreachable!("the turn was drawn"),
+        }
     }
 }

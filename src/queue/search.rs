@@ -1,7 +1,7 @@
 //! The search of a reserve: the tubes that a client watches and that have a job for it.
 
 use super::background::StepLimit;
-use super::client::{Client, Watched};
+use super::client::Client;
 use super::engine::{Engine, Notice};
 use super::heads::{HEADS_PER_STEP, Head};
 use super::work::Work;
@@ -89,25 +89,25 @@ impl Engine {
         best
     }
 
-    /// The tubes from which the client may get a job.
+    /// The places in the client's list of watches of the tubes from which it may get a job.
     pub(super) fn candidates(
         &self,
         client: ClientSlot,
         may_overtake: bool,
-    ) -> impl Iterator<Item = (&Watched, &Head)> {
+    ) -> impl Iterator<Item = (usize, &Head)> {
         let Self { clients, tubes, .. } = self;
         let record = &clients[client];
         let by_watch = self.searches_watches(record);
-        let watches = by_watch.then(|| record.watches.iter());
+        let places = by_watch.then(|| 0..record.watches.len());
         let found = (!by_watch).then(|| {
             let watches = tubes.reservable.iter(&tubes.slab).filter_map(move |tube| {
                 let is_watched = clients.is_watching(client, TubeSlot(tube));
                 is_watched.then(|| clients.find_watch(client, TubeSlot(tube))).flatten()
             });
-            watches.map(|watch| &record.watches[clients.position(watch)])
+            watches.map(|watch| clients.position(watch))
         });
-        let watches = watches.into_iter().flatten().chain(found.into_iter().flatten());
-        let with_heads = watches.map(|watched| (watched, tubes.heads.get(watched.tube)));
+        let places = places.into_iter().flatten().chain(found.into_iter().flatten());
+        let with_heads = places.map(|place| (place, tubes.heads.get(record.watches[place].tube)));
         with_heads.filter(move |(_, head)| head.job(may_overtake).is_some())
     }
 
@@ -122,12 +122,12 @@ impl Engine {
         self.count_look(client);
         let (mut heads, mut is_cut) = (Vec::with_capacity(2 * most), false);
         let mut bound = (u32::MAX, JobId(u64::MAX));
-        for (watched, head) in self.candidates(client, may_overtake) {
+        for (place, head) in self.candidates(client, may_overtake) {
             let (pri, id) = head.key();
             if (pri, id) > bound {
                 continue;
             }
-            heads.push((pri, id, watched.tube));
+            heads.push((pri, id, self.clients[client].watches[place].tube));
             if heads.len() == 2 * most {
                 // Half of them are discarded at once, so that each costs the same time in whatever order they come.
                 let (_, &mut (pri, id, _), _) = heads.select_nth_unstable(most - 1);
@@ -140,7 +140,7 @@ impl Engine {
 
     /// Whether a search looks at the watched tubes, and not at the reservable ones. Those are in many places of memory.
     #[inline]
-    fn searches_watches(&self, client: &Client) -> bool {
+    pub(super) fn searches_watches(&self, client: &Client) -> bool {
         client.watches.len() <= HEADS_PER_STEP * self.tubes.reservable.len()
     }
 

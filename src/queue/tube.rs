@@ -418,7 +418,7 @@ impl Tubes {
         let Some(latency) = &mut self.slab[slot.0].latency else { return false };
         let is_counted = latency.add(kind, sample);
         if self.heads.has_averages && kind == LatencyKind::Reserved && is_counted {
-            self.heads.set_held_ns(slot, latency.sum(kind).average_ns());
+            self.heads.set_rate(slot, latency.sum(kind).rate());
         }
         is_counted
     }
