@@ -18,7 +18,7 @@ pub const BACKGROUND_STEPS: u32 = 256;
 const SEARCH_PAUSE: Span = Span::from_millis(1);
 
 /// Steps of an answer to a client whose wait is over: at the end of very many waits, each client is sent one.
-const ANSWER_STEPS: u32 = 4;
+pub(super) const ANSWER_STEPS: u32 = 4;
 
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;

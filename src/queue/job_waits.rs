@@ -5,7 +5,7 @@
 //! leaves the index with the list of its clients, so the key of the job can be used again while many clients are answered in
 //! background work.
 
-use super::background::{Share, StepLimit};
+use super::background::{ANSWER_STEPS, Share, StepLimit};
 use super::client::Clients;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
@@ -211,6 +211,7 @@ impl Engine {
 
     /// Ends the wait of the client for the end of a job, and tells it how the job has ended, or that it has not.
     pub(super) fn answer_job_wait(&mut self, client: ClientSlot) {
+        self.steps += ANSWER_STEPS;
         let end = self.stop_waiting_for_job(client);
         let conn = self.clients[client].conn;
         self.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));

@@ -8,7 +8,7 @@ use super::observer::Observation;
 use super::session::{ProtocolState, SessionState};
 use super::{ClientAct, Core, Effect};
 use crate::ids::{ClientKey, JobId, JobKey};
-use crate::limits::COMMAND_STEPS;
+use crate::limits::{BATCH_JOB_STEPS, COMMAND_STEPS};
 use crate::protocol::command::{Command, CommandKind, JobStateWord};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
@@ -412,7 +412,8 @@ impl Core {
     pub(super) fn reply_batch(&mut self, replies: &mut Replies, jobs: &[JobKey]) {
         replies.reply(Reply::ReservedBatch(jobs.len()), &mut self.buffers);
         for &job in jobs {
-            self.extra_steps += 1 + (self.engine.jobs().get(job).body.len() / COPIED_BYTES_PER_STEP) as u32;
+            self.extra_steps +=
+                BATCH_JOB_STEPS + (self.engine.jobs().get(job).body.len() / COPIED_BYTES_PER_STEP) as u32;
             self.reply_job(replies, job, reserved);
         }
     }

@@ -15,8 +15,8 @@ const PIECE_BYTES: usize = 8 * 1024;
 /// A piece ends after this many entries, with or without a tube: again some 10 us.
 const PIECE_ENTRIES: usize = 1024;
 
-/// Entries without a tube that are passed in the time of one elementary step.
-const ENTRIES_PER_STEP: usize = 16;
+/// Entries, with a tube or without one, that are visited in the time of one elementary step.
+const ENTRIES_PER_STEP: usize = 4;
 
 impl Core {
     /// Renders another piece of the list that a session waits for.

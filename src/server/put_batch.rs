@@ -9,7 +9,7 @@ use super::observer::Observation;
 use super::puts::{refusal_for, repeated};
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use crate::ids::{ClientKey, JobId};
-use crate::limits::BATCH_BODY_BYTES_MAX;
+use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
@@ -204,7 +204,7 @@ impl Core {
         let reply = Reply::InsertedBatch(jobs.len());
         replies.reply(reply, &mut self.buffers);
         for (id, job) in (first.0..).map(JobId).zip(jobs) {
-            self.extra_steps += 1 + (job.slot.len() / COPIED_BYTES_PER_STEP) as u32;
+            self.extra_steps += BATCH_JOB_STEPS + (job.slot.len() / COPIED_BYTES_PER_STEP) as u32;
             let reply = self.store(client, id, job, now);
             replies.reply(reply, &mut self.buffers);
         }

@@ -229,10 +229,11 @@ fn a_batch_behind_many_full_keys_is_answered_after_the_search() {
     bench.settle(holder, &lanes("default"));
     bench.settle(holder, &lanes("other"));
     bench.settle(holder, &format!("reserve-batch {KEYS}\r\n"));
+    for client in [batch, timeout] {
+        bench.settle(client, "watch other\r\nignore default\r\n");
+    }
     bench.sent.clear();
     for (client, command) in [(batch, "reserve-batch 5\r\n"), (timeout, "reserve-batch 5 0\r\n")] {
-        bench.receive(client, "watch other\r\nignore default\r\n");
-        bench.sent.remove(&client);
         bench.receive(client, command);
         assert_eq!(bench.sent.remove(&client), None, "the search is unfinished");
     }

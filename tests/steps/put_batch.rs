@@ -1,7 +1,7 @@
 //! `put-batch`: what a batch may contain, and how many jobs an iteration stores.
 
 use beanring::ids::ConnId;
-use beanring::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOBS_MAX, RUN_STEPS};
+use beanring::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS, BATCH_JOBS_MAX, RUN_STEPS};
 use beanring::queue::JobState;
 
 use super::iteration::Loop;
@@ -46,14 +46,13 @@ fn a_batch_has_up_to_a_thousand_jobs() {
     assert_eq!(bench.server.engine().jobs().len(), BATCH_JOBS_MAX as usize);
 }
 
-/// Each job costs one step to store, in addition to those of its line.
 #[test]
 fn many_batches_share_an_iteration() {
     const CLIENTS: u32 = 20;
     let mut bench = Loop::new();
     let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
     let text = batch(&[1; BATCH_JOBS_MAX as usize]);
-    let most = RUN_STEPS + BATCH_JOBS_MAX;
+    let most = RUN_STEPS / BATCH_JOB_STEPS + BATCH_JOBS_MAX;
     let ready = |bench: &Loop| bench.server.engine().queue_stats().totals.in_state(JobState::Ready);
     let mut before = 0;
     for &client in &clients {
