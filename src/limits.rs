@@ -95,6 +95,9 @@ pub const RUN_STEPS: u32 = 3 * TURN_STEPS;
 /// command from each of [`EVENTS_MAX`] clients, unless they are large ones such as `kick 256`.
 pub const RUN_STEPS_MAX: u32 = RUN_STEPS + 2 * TURN_STEPS;
 
+/// Answers to other clients that the commands of a turn set off before it ends: a send each.
+pub const TURN_NOTICES_MAX: usize = 64;
+
 /// Elementary steps of a job that a batch stores or reserves: some 0.8 us, since the memory of each job is elsewhere.
 pub const BATCH_JOB_STEPS: u32 = 8;
 

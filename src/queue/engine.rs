@@ -458,6 +458,12 @@ impl Engine {
 
     // Outputs.
 
+    /// The number of notices that have not been taken.
+    #[inline]
+    pub fn notices(&self) -> usize {
+        self.notices.len()
+    }
+
     /// Takes the next notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()

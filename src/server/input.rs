@@ -9,7 +9,8 @@ use super::observer::Observation;
 use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, trace};
 use crate::limits::{
-    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_STEPS,
+    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX,
+    TURN_STEPS,
 };
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
@@ -77,7 +78,7 @@ impl Core {
         let Session { conn, reader, opening, protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
             let mut steps = 0;
-            while steps < steps_max && protocol.can_serve() {
+            while steps < steps_max && protocol.can_serve() && core.engine.notices() < TURN_NOTICES_MAX {
                 if let Input::Line = protocol.input {
                     if core.is_behind() {
                         break;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use beanring::ids::ConnId;
-use beanring::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX};
+use beanring::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX};
 use beanring::queue::{BACKGROUND_STEPS, JobState};
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
@@ -269,4 +269,26 @@ fn a_batch_takes_no_job_that_clients_that_waited_longer_are_about_to_get() {
     assert!(reply.starts_with("RESERVED_BATCH 1\r\n") && reply.ends_with("\r\ny\r\n"), "{reply}");
     bench.settle(producer, "");
     assert_eq!(bench.replies("RESERVED "), WORKERS + 1);
+}
+
+/// Each put wakes a client. The answers to them are sends, which take longer than the puts.
+#[test]
+fn a_pipeline_of_puts_wakes_some_clients_in_a_turn() {
+    const CLIENTS: usize = 2000;
+    let mut bench = Loop::new();
+    let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
+    clients.iter().for_each(|&client| bench.settle(client, "reserve\r\n"));
+    let producer = bench.connect();
+    bench.receive(producer, &"put 0 0 60 1\r\nx\r\n".repeat(CLIENTS));
+    let mut woken = bench.replies("RESERVED ");
+    assert!(woken <= TURN_NOTICES_MAX, "an event woke {woken} clients");
+    let most = TURN_NOTICES_MAX + (RUN_STEPS / SEND_STEPS) as usize;
+    while bench.is_busy() {
+        bench.turn();
+        let now = bench.replies("RESERVED ");
+        assert!(now - woken <= most, "an iteration woke {} clients", now - woken);
+        woken = now;
+    }
+    assert_eq!(woken, CLIENTS);
+    bench.server.check();
 }
