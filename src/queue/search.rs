@@ -98,7 +98,7 @@ impl Engine {
         let Self { clients, tubes, .. } = self;
         let record = &clients[client];
         let by_watch = self.searches_watches(record);
-        let places = by_watch.then(|| 0..record.watches.len());
+        let places = by_watch.then_some(0..record.watches.len());
         let found = (!by_watch).then(|| {
             let watches = tubes.reservable.iter(&tubes.slab).filter_map(move |tube| {
                 let is_watched = clients.is_watching(client, TubeSlot(tube));
