@@ -113,6 +113,10 @@ fn socket(given: &str) -> Result<(Address, SocketAccess), Problem> {
         }
         path = before;
     }
+    // Else the options before the comma would be a part of the name, and the mode would not hold.
+    if path.ends_with(',') {
+        return Err(Problem::SocketOption { option: ",".to_owned() });
+    }
     match path.len() {
         0 => Err(Problem::UnixPathMissing),
         1..=UNIX_PATH_BYTES_MAX => Ok((Address::Unix(PathBuf::from(path)), access)),
@@ -177,6 +181,10 @@ mod tests {
             );
         }
         for (given, said) in [
+            (
+                "/a,mode=0640,",
+                ", is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
+            ),
             ("/a,mode=", "mode= must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=0680", "mode=0680 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=1777", "mode=1777 must have octal digits from 0 to 0777, such as mode=0660"),
