@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use beanring::io::host::cpu_usage;
 use beanring::io::wal_files::Directory;
-use beanring::limits::WAL_FILE_BYTES_DEFAULT;
+use beanring::values::limits::WAL_FILE_BYTES_DEFAULT;
 use beanring::wal::batch::BLOCK_BYTES;
 use beanring::wal::{Arrangement, SegmentNumber};
 use nix::libc::{O_DIRECT, O_DSYNC};

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use beanring::queue::Reserved;
-use beanring::tube_name::TubeName;
+use beanring::values::tube_name::TubeName;
 use beanring_testkit::bench::engine::{BODY_BYTES, Rig};
 use criterion::{Criterion, criterion_group, criterion_main};
 

@@ -2,7 +2,7 @@
 //!
 //! Prints a line for each measurement: its name, a tab, and the number of operations.
 
-use beanring::ids::ConnId;
+use beanring::values::ids::ConnId;
 use beanring_testkit::bench::server::Rig;
 
 /// Jobs of a measurement in one tube, so that the heaps have some depth.

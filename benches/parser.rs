@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 
-use beanring::ids::JobId;
 use beanring::protocol::framing::LineReader;
 use beanring::protocol::parse::parse;
 use beanring::protocol::reply::Reply;
+use beanring::values::ids::JobId;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn parsing(c: &mut Criterion) {

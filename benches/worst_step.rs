@@ -6,12 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use beanring::ids::{ClientKey, ConnId};
-use beanring::limits::{JOB_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
 use beanring::queue::{Flushed, JobState, JobsMoved, Kicked, NARROW_WATCH_MAX, NewJob, Reserved};
 use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, ConnId};
+use beanring::values::limits::{JOB_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
+use beanring::values::tube_name::TubeName;
 use beanring_testkit::bench::engine::Rig;
 use beanring_testkit::config::config;
 use beanring_testkit::random::Random;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use beanring::cli;
-use beanring::cli::flags::{Flag, Sources, variable};
+use beanring::flags::{Flag, Sources, variable};
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 use clap_mangen::Man;

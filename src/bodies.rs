@@ -35,7 +35,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
-use crate::limits::JOB_BYTES_MAX;
+use crate::values::limits::JOB_BYTES_MAX;
 use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Spot};
 use chunks::Chunks;
 use classes::Class;

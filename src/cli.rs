@@ -1,7 +1,6 @@
 //! The command line: which words are flags of the server, which name a tool. Values are not checked here;
 //! [`ServerConfig`](crate::config::ServerConfig) does that.
 
-pub mod flags;
 pub mod help;
 mod usage_error;
 #[cfg(feature = "client")]
@@ -14,15 +13,14 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, PossibleValuesParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
-use tracing::level_filters::LevelFilter;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use self::flags::{FLAGS, Flag, Heading, Kind};
 pub use self::usage_error::UsageError;
 #[cfg(feature = "client")]
 use self::verbs::{Common, Verb};
 use crate::config::ConfigError;
 use crate::config::settings::{Origin, Setting, Settings};
+use crate::flags::{FLAGS, Flag, Heading, Kind};
 
 /// Flags of old versions of beanstalkd. They have no effect.
 const OBSOLETE: [(&str, &str); 2] = [("c", "-c"), ("n", "-n")];
@@ -233,44 +231,6 @@ fn settings(matches: &ArgMatches) -> Result<Settings, UsageError> {
     settings.obsolete =
         OBSOLETE.into_iter().filter(|(name, _)| matches.get_flag(name)).map(|(_, flag)| flag).collect();
     Ok(settings)
-}
-
-/// The least severe level of log lines that are written.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum LogLevel {
-    /// The server ends because of a failure.
-    Error,
-    /// Something needs attention.
-    Warn,
-    /// Start, drain, restart and stop.
-    #[default]
-    Info,
-    /// Also connections.
-    Debug,
-    /// Also commands.
-    Trace,
-}
-
-impl From<LogLevel> for LevelFilter {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Error => Self::ERROR,
-            LogLevel::Warn => Self::WARN,
-            LogLevel::Info => Self::INFO,
-            LogLevel::Debug => Self::DEBUG,
-            LogLevel::Trace => Self::TRACE,
-        }
-    }
-}
-
-/// The format of log lines.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// For programs: one flat object per line, with `timestamp`, `level`, `message` and the values of the line.
-    Json,
 }
 
 /// A tool that runs instead of the server.

@@ -20,19 +20,19 @@ pub use self::error::{ConfigError, Problem};
 pub use self::given::{Given, SettingError};
 use self::settings::{Origin, Setting, Settings};
 use self::size::{Size, SizeError};
-use crate::cli::flags::{Flag, Kind};
-use crate::cli::{LogFormat, LogLevel};
+use crate::flags::{Flag, Kind};
 use crate::io::IoThreads;
 use crate::io::driver::Choice;
 use crate::io::socket::{Address, SocketAccess};
-use crate::limits::{
+use crate::logging::{LogFormat, LogLevel};
+use crate::server::Hosts;
+use crate::time::Span;
+use crate::values::limits::{
     IO_THREAD_BYTES, JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT,
     METRICS_TUBES_DEFAULT, TUBE_NAME_BYTES_MAX, WAL_FILE_BYTES_DEFAULT,
 };
-use crate::server::Hosts;
-use crate::tags::Tags;
-use crate::time::Span;
-use crate::tube_rules::TubeRules;
+use crate::values::tags::Tags;
+use crate::values::tube_rules::TubeRules;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::job_record_bytes;
 use crate::wal::segment::HEADER_BYTES;

@@ -31,8 +31,8 @@ use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
 use crate::time::{Span, Time};
-use crate::tube_name::TubeName;
-use crate::tube_rules::Rule;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::Rule;
 use crate::wal::{Durability, Wal};
 
 /// The system refuses what every server needs.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::panic::{self, Location};
 
+use clap::ValueEnum;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber, error};
@@ -13,8 +14,45 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::cli::LogFormat;
 use crate::io::systemd;
+
+/// The least severe level of log lines that are written.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LogLevel {
+    /// The server ends because of a failure.
+    Error,
+    /// Something needs attention.
+    Warn,
+    /// Start, drain, restart and stop.
+    #[default]
+    Info,
+    /// Also connections.
+    Debug,
+    /// Also commands.
+    Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// The format of log lines.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: one flat object per line, with `timestamp`, `level`, `message` and the values of the line.
+    Json,
+}
 
 /// Writes log lines of at least this severity to stderr from now on. A panic is an error line too.
 pub fn to_stderr(least: LevelFilter, format: LogFormat) {

@@ -5,13 +5,14 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use beanring::cli::{self, CommandLine, LogFormat, Tool};
+use beanring::cli::{self, CommandLine, Tool};
 #[cfg(feature = "client")]
 use beanring::client;
 use beanring::config::ServerConfig;
 use beanring::io::reexec::CHECK_PASSED;
 use beanring::io::stdout::print;
 use beanring::io::systemd;
+use beanring::logging::LogFormat;
 use beanring::{exit_code, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanring::ids::ConnId;
 use beanring::io::driver::Driver;
-use beanring::limits::{JOB_BYTES_DEFAULT, RECEIVE_DIRECT_BYTES_MAX};
 use beanring::server::{Config, Event, Protocol, Server, Service};
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
+use beanring::values::limits::{JOB_BYTES_DEFAULT, RECEIVE_DIRECT_BYTES_MAX};
 use beanring_testkit::client::{Client, put, start};
 use beanring_testkit::config::config;
 use beanring_testkit::driver;

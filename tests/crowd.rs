@@ -4,7 +4,7 @@ use std::path::Path;
 
 use beanring::io::descriptors;
 use beanring::io::driver::Driver;
-use beanring::limits::{RECEIVE_BUFFERS, REQUESTS_QUEUED_MAX};
+use beanring::values::limits::{RECEIVE_BUFFERS, REQUESTS_QUEUED_MAX};
 use beanring_testkit::driver;
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};

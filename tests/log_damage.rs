@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use beanring::bodies::Slot;
-use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::io::wal_files::offline;
 use beanring::io::wal_files::{Directory, RecoveryError, recover};
 use beanring::queue::{Counts, Engine, JobState, NewJob, PersistedState, UnreservedState};
-use beanring::tags::Tags;
 use beanring::time::{Seconds, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{Header, VERSION, VERSION_MIN};

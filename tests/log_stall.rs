@@ -1,11 +1,11 @@
 //! A write to the job log stalls: it finds no space although its file was prepared, as on a copy-on-write file system. Shows,
 //! in virtual time, which commands are answered until there is space.
 
-use beanring::ids::ConnId;
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, Operation, WalConfig};
 
 use beanring_testkit::config::config;

@@ -11,9 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanring::cli::LogFormat;
 use beanring::io::driver::Driver;
-use beanring::logging;
+use beanring::logging::{self, LogFormat};
 use beanring_testkit::driver;
 use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;

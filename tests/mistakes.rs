@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use beanring::cli::flags::{FLAGS, Kind, Sources, VARIABLE_PREFIX, variable};
+use beanring::flags::{FLAGS, Kind, Sources, VARIABLE_PREFIX, variable};
 use beanring_testkit::process::{Address, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::unused_address;

@@ -1,13 +1,13 @@
 //! Jobs and pauses that recovery restores when the wall clock was changed since they were logged.
 
-use beanring::ids::{ConnId, JobId};
 use beanring::queue::{
     Change, Counts, Engine, Flushed, NewJob, Notice, PersistedState, Reserved, Restored, UnreservedState,
 };
-use beanring::tags::Tags;
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
-use beanring::tube_rules::{Rule, RuleKey, RuleValue};
+use beanring::values::ids::{ConnId, JobId};
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
+use beanring::values::tube_rules::{Rule, RuleKey, RuleValue};
 
 const WRITTEN: Time = Time::from_nanos(1_000_000_000_000_000);
 const HOUR: Span = Span::from_secs(3600);

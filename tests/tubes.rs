@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 
-use beanring::ids::ConnId;
-use beanring::limits::{JOB_BYTES_DEFAULT, WIDE_BATCH_WATCHES};
 use beanring::queue::NARROW_WATCH_MAX;
 use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
+use beanring::values::limits::{JOB_BYTES_DEFAULT, WIDE_BATCH_WATCHES};
 use beanring_testkit::config::config;
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::statistics;

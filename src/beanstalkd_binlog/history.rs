@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::{Entry, Job, State};
-use crate::ids::JobId;
 use crate::queue::{Counts, PersistedState, UnreservedState};
-use crate::tube_name::TubeName;
+use crate::values::ids::JobId;
+use crate::values::tube_name::TubeName;
 
 /// Applies records in the order of the binlog.
 #[derive(Default)]

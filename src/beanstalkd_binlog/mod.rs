@@ -11,11 +11,11 @@
 mod history;
 
 pub use self::history::{History, Imported, Mismatch, Place};
-use crate::ids::JobId;
-use crate::limits::JOB_BYTES_MAX;
 use crate::queue::{Counts, PersistedState, UnreservedState};
 use crate::time::{Seconds, Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::JobId;
+use crate::values::limits::JOB_BYTES_MAX;
+use crate::values::tube_name::TubeName;
 
 /// The size of the version at the beginning of a file.
 pub const VERSION_BYTES: usize = 4;

@@ -7,9 +7,9 @@ use clap::Subcommand;
 use clap::{Arg, ArgAction, Command};
 
 use super::HELP_TEMPLATE;
-use super::flags::Heading;
 #[cfg(feature = "client")]
 use super::verbs::Verb;
+use crate::flags::Heading;
 
 /// The width of the help.
 pub(super) const COLUMNS: usize = 80;

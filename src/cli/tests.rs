@@ -1,5 +1,8 @@
-use super::flags::Heading;
 use super::*;
+use clap::ValueEnum;
+
+use crate::flags::Heading;
+use crate::logging::{LogFormat, LogLevel};
 
 fn words(line: &str) -> impl Iterator<Item = &str> + Clone {
     ["beanring"].into_iter().chain(line.split_whitespace())

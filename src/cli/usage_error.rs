@@ -8,9 +8,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
 use super::SERVE;
-use super::flags::{FLAGS, Flag};
 use crate::config::settings::quoted;
 use crate::config::{ConfigError, suggestion};
+use crate::flags::{FLAGS, Flag};
 
 /// The words of the command that takes flags of the server before its name.
 const HEALTHCHECK: &str = "beanring healthcheck";

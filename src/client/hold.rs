@@ -17,7 +17,7 @@ use super::reply::Follows;
 use super::stats::{Stats, Value};
 use super::units::{self, Seconds};
 use crate::cli::verbs;
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 /// The longest time between two touches, so that a broken connection is noticed.
 const TOUCH_INTERVAL_MAX: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use super::reply::Follows;
 use super::stats::{Kind, Stats, Value};
 use super::untrusted::Untrusted;
 use crate::cli::verbs::{self, Common};
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 pub(super) fn stats(verb: &verbs::Stats) -> Result<(), ClientError> {
     let stats = of_server(&mut super::connect(&verb.common)?)?;

@@ -12,7 +12,7 @@ use super::reply::{Follows, Reply};
 use super::stats::{Kind, Stats};
 use super::{hold, inspect};
 use crate::cli::verbs::{self, Common};
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 /// What a look at a refused job says that would not be refused now.
 const CHANGED: &str = "its state has changed just now; try again";

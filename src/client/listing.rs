@@ -8,7 +8,7 @@ use super::reply::{self, Follows};
 use super::stats::{Kind, Stats};
 use super::units::{Bytes, Seconds};
 use crate::cli::verbs::{self, JobState};
-use crate::limits::PAGE_JOBS_MAX;
+use crate::values::limits::PAGE_JOBS_MAX;
 
 pub(super) fn run(verb: &verbs::Jobs) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::escape;
 use super::untrusted::Untrusted;
 use crate::cli::verbs::Common;
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 /// Standard output, and how to print there.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use super::reply::Follows;
 use super::units::Bytes;
 use super::untrusted::Untrusted;
 use crate::cli::verbs;
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
     let mut connection = super::connect(&verb.common)?;

@@ -14,8 +14,8 @@ use super::reply::Follows;
 use super::stats::Stats;
 use super::{NO_TUBE, inspect};
 use crate::cli::verbs::{self, JobState};
-use crate::ids::JobId;
 use crate::time::Seconds;
+use crate::values::ids::JobId;
 
 /// Jobs that one `move-jobs` moves at most. A signal ends the move between two such commands.
 const MOVED_AT_ONCE_MAX: u64 = 1000;

@@ -6,8 +6,8 @@ use memchr::memmem;
 
 use super::error::{ClientError, Refusal};
 use super::untrusted::{Untrusted, integer};
-use crate::ids::JobId;
-use crate::limits::JOB_BYTES_MAX;
+use crate::values::ids::JobId;
+use crate::values::limits::JOB_BYTES_MAX;
 
 /// The longest line of a reply. The longest that a server has is `USING` with a name of 200 bytes.
 const LINE_BYTES_MAX: u64 = 4 * 1024;

@@ -10,8 +10,8 @@ use super::{Connection, Follows, Refusal};
 use crate::cli::verbs;
 use crate::config::settings::quoted;
 use crate::config::size;
-use crate::tube_name::TubeName;
-use crate::tube_rules::{Rule, RuleKey};
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, RuleKey};
 
 #[derive(Serialize)]
 struct Configured<'a> {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use super::settings::{Origin, Setting, Settings};
 use super::{ConfigError, suggestion};
-use crate::cli::flags::{FLAGS, Flag, Sources, VARIABLE_PREFIX, variable};
+use crate::flags::{FLAGS, Flag, Sources, VARIABLE_PREFIX, variable};
 use crate::io::reexec;
 
 /// The prefix of variables for tests of the server, which it ignores.

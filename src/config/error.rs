@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::address::UNIX_PATH_BYTES_MAX;
 use super::settings::{Origin, Setting};
 use super::size::{Size, SizeError};
-use crate::cli::flags::{Flag, Sources, variable};
+use crate::flags::{Flag, Sources, variable};
 use crate::io::privileges::current_user;
 use crate::io::reexec::RunningServer;
 use crate::io::socket::text_of;

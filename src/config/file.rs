@@ -8,8 +8,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
 use super::{ConfigError, Problem, rules, suggestion};
-use crate::cli::flags::{Flag, Kind, Sources};
-use crate::tube_name::TubeName;
+use crate::flags::{Flag, Kind, Sources};
+use crate::values::tube_name::TubeName;
 
 /// The message of the parser for a key that it has read before.
 const DUPLICATE: &str = "duplicate key";

@@ -5,7 +5,7 @@ use super::number;
 use super::settings::{Setting, Settings};
 use crate::io::IoThreads;
 use crate::io::driver::Choice;
-use crate::limits::IO_THREADS_MAX;
+use crate::values::limits::IO_THREADS_MAX;
 
 /// The largest number of a CPU: that of the largest kernels.
 const CPU_MAX: usize = 8191;

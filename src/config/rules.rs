@@ -7,9 +7,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::suggestion;
-use crate::limits::RULED_TUBES_MAX;
-use crate::tube_name::TubeName;
-use crate::tube_rules::{Rule, RuleKey, TubeRules};
+use crate::values::limits::RULED_TUBES_MAX;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, RuleKey, TubeRules};
 
 /// The key whose tables have the rules.
 pub const TUBES: &str = "tubes";

@@ -6,9 +6,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::{environment, file};
-use crate::cli::flags::{Flag, variable};
 use crate::config::ConfigError;
-use crate::tube_rules::TubeRules;
+use crate::flags::{Flag, variable};
+use crate::values::tube_rules::TubeRules;
 
 /// The most of a value that an error repeats.
 pub(super) const SHOWN_CHARS_MAX: usize = 80;

@@ -2,10 +2,10 @@ use std::fs;
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::cli::flags::{FLAGS, Sources};
-use crate::limits::RULED_TUBES_MAX;
-use crate::tube_name::TubeName;
-use crate::tube_rules::RuleValue;
+use crate::flags::{FLAGS, Sources};
+use crate::values::limits::RULED_TUBES_MAX;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::RuleValue;
 
 fn settings(line: &str) -> Settings {
     match crate::cli::parse(["beanring"].into_iter().chain(line.split_whitespace())) {

@@ -1,6 +1,6 @@
 //! What a driver keeps for each connection, found by the connection's id.
 
-use crate::ids::ConnId;
+use crate::values::ids::ConnId;
 
 /// A value per connection. The server chooses the slots densely. An id of a closed connection finds nothing.
 #[derive(Debug)]

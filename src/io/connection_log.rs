@@ -7,10 +7,10 @@ use tracing::{debug, info, warn};
 
 use super::shell::InputState;
 use super::socket::peer_name;
-use crate::log_limit::LogLimit;
 use crate::protocol::foreign::Foreign;
 use crate::server::{ClientAct, Protocol};
 use crate::time::{Span, Time};
+use crate::values::log_limit::LogLimit;
 
 /// A kernel that refuses one send may refuse all of them, so warnings are limited to one in this time.
 const REFUSED_INTERVAL: Span = Span::from_secs(10);

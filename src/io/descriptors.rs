@@ -14,9 +14,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
 use super::socket::to_errno;
-use crate::log_limit::LogLimit;
 use crate::server::Protocol;
 use crate::time::{Span, Time};
+use crate::values::log_limit::LogLimit;
 
 /// Descriptors of a server besides those of connections and the spare ones: the standard ones, listeners, the event loop's
 /// own, those of the job log.

@@ -18,9 +18,9 @@ use super::clock::Clock;
 use super::shell::{self, Backend, InputState, Shell};
 use super::socket::AcceptError;
 use super::{DriverError, Exit, Resources};
-use crate::ids::ConnId;
-use crate::limits::{EVENTS_MAX, OUTPUT_BYTES_PAUSE, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
 use crate::server::{Event, Protocol, Service};
+use crate::values::ids::ConnId;
+use crate::values::limits::{EVENTS_MAX, OUTPUT_BYTES_PAUSE, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
 
 /// What `stats` calls this driver.
 pub const NAME: &str = "epoll";

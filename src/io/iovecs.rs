@@ -2,8 +2,8 @@
 
 use std::io::IoSlice;
 
-use crate::ids::ConnId;
 use crate::server::Service;
+use crate::values::ids::ConnId;
 
 /// Gathers the output of a connection without allocating.
 #[derive(Default)]

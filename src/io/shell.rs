@@ -19,9 +19,9 @@ use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, peer, text_without_number};
 use super::wal_files::Disk;
 use super::{DriverError, Exit, Resources};
-use crate::ids::ConnId;
 use crate::server::{ClientAct, DriverStats, Effect, Event, Protocol, Service};
 use crate::time::Time;
+use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
 
 /// Connections accepted from one listener before the established ones have their turn.

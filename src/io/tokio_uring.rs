@@ -36,9 +36,9 @@ use super::ring_error::RingError;
 use super::shell::Backend;
 use super::socket::{text_of, to_errno};
 use super::{DriverError, Exit, Resources, retry_for_locked_memory};
-use crate::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS};
 use crate::server::Service;
 use crate::time::Time;
+use crate::values::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS};
 
 /// What `stats` calls this driver.
 pub const NAME: &str = "tokio-uring";

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use crate::ids::JobId;
-use crate::reserve_mode::ReserveMode;
-use crate::tags::Tags;
 use crate::time::Seconds;
-use crate::tube_name::TubeName;
-use crate::tube_rules::Rule;
+use crate::values::ids::JobId;
+use crate::values::reserve_mode::ReserveMode;
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::Rule;
 
 /// A parsed command line. It borrows names and tags from the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

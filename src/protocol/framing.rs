@@ -4,7 +4,7 @@ use std::mem;
 
 use memchr::memchr_iter;
 
-use crate::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
+use crate::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 
 /// A complete line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

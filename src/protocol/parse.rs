@@ -4,15 +4,15 @@ use std::num::NonZeroU32;
 
 use memchr::memchr;
 
-use crate::ids::JobId;
-use crate::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
 use crate::protocol::command::{Command, Ids, JobStateWord, PutArgs};
 use crate::protocol::framing::BATCH_WORD;
-use crate::reserve_mode::ReserveMode;
-use crate::tags::Tags;
 use crate::time::Seconds;
-use crate::tube_name::TubeName;
-use crate::tube_rules::{Rule, RuleKey};
+use crate::values::ids::JobId;
+use crate::values::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
+use crate::values::reserve_mode::ReserveMode;
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, RuleKey};
 
 /// The reason why a line is not a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io::Write;
 
-use crate::ids::JobId;
 use crate::protocol::parse::ParseError;
-use crate::reserve_mode::ReserveMode;
 use crate::time::Seconds;
-use crate::tube_name::TubeName;
+use crate::values::ids::JobId;
+use crate::values::reserve_mode::ReserveMode;
+use crate::values::tube_name::TubeName;
 
 /// A reply, or the first line of one that carries data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,8 +7,8 @@ use super::job::JobState;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
 use super::work::{Kick, Work};
-use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 use crate::time::{Span, Time};
+use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 
 /// Elementary steps of one piece of background work: some 25 us. All disconnects of an event-loop iteration share another
 /// piece of this size.

@@ -3,9 +3,9 @@
 use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::engine::Engine;
 use super::work::Work;
-use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey};
 use crate::time::Time;
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey};
+use crate::values::tube_name::TubeName;
 
 /// A `flush-tube` that is not finished.
 pub(super) struct Flush {

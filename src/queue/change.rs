@@ -1,9 +1,9 @@
 //! What the job log records: one change per transition.
 
 use super::key_flush::FlushedKey;
-use crate::ids::{IdpSlot, JobId, JobKey, TubeKey};
 use crate::time::Time;
-use crate::tube_rules::RuleKey;
+use crate::values::ids::{IdpSlot, JobId, JobKey, TubeKey};
+use crate::values::tube_rules::RuleKey;
 
 /// A transition of persistent state. A change names the job by its key, so the job must be read before the next call of the
 /// engine.

@@ -6,8 +6,8 @@ use super::engine::Engine;
 use super::job::{Activity, JobState, URGENT_BELOW};
 use super::stats::JobTotals;
 use super::work::Work;
-use crate::ids::{ClientSlot, JobKey, TubeSlot};
 use crate::time::Time;
+use crate::values::ids::{ClientSlot, JobKey, TubeSlot};
 
 /// The counts of one tube, recomputed from the jobs and clients.
 #[derive(Default, PartialEq, Eq, Debug)]

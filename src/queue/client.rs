@@ -7,11 +7,11 @@ use super::job_waits::JobWaitKey;
 use super::timers::{Owner, TimerKey, Timers};
 use super::watched_bits::{BITS_FROM, BITS_KEPT, WatchedBits};
 use super::wide_waiters::WideWaiters;
-use crate::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages, mix_seeded};
-use crate::limits::ALLOCATION_BYTES;
-use crate::reserve_mode::ReserveMode;
 use crate::time::Time;
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
+use crate::values::limits::ALLOCATION_BYTES;
+use crate::values::reserve_mode::ReserveMode;
 
 /// A client that watches up to this many tubes is narrow: while it waits, it is in a list of each. A client of more tubes is
 /// wide.

@@ -21,10 +21,10 @@ use super::engine::Engine;
 use super::extras::{hash_names, text_bytes};
 use super::job::{Job, JobState};
 use super::work::Work;
-use crate::ids::{ClientSlot, ConSlot, ExtraKey, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, Ranked, mix_seeded};
-use crate::tags::Con;
 use crate::time::Time;
+use crate::values::ids::{ClientSlot, ConSlot, ExtraKey, JobId, JobKey, TubeSlot};
+use crate::values::tags::Con;
 
 /// All keys and lanes.
 pub(super) struct ConKeys {

@@ -11,10 +11,10 @@ use super::client::Watched;
 use super::engine::Engine;
 use super::heads::{HEADS_PER_STEP, Head};
 use super::latency::TimeSum;
-use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 use crate::intrusive::mix;
-use crate::reserve_mode::ReserveMode;
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
+use crate::values::reserve_mode::ReserveMode;
+use crate::values::tube_name::TubeName;
 
 /// A generator of random numbers (SplitMix64).
 pub(super) struct Lots {

@@ -21,9 +21,9 @@ use super::tube::{Pause, Tube, Tubes};
 use super::tube_limits::TubeLimits;
 use super::work::{Kick, Work, WorkQueue};
 use crate::bodies::Bodies;
-use crate::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
 use crate::time::{Seconds, Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
+use crate::values::tube_name::TubeName;
 
 /// The queue.
 ///
@@ -142,7 +142,7 @@ pub enum Released {
 
 impl Engine {
     /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide, and decides by chance
-    /// for clients with such a [`ReserveMode`](crate::reserve_mode::ReserveMode). It has no other effect.
+    /// for clients with such a [`ReserveMode`](crate::values::reserve_mode::ReserveMode). It has no other effect.
     pub fn new(seed: u64) -> Self {
         let mut tubes = Tubes::new(seed);
         let mut timers = Timers::default();

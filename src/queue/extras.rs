@@ -5,10 +5,10 @@ use std::hash::{DefaultHasher, Hasher};
 
 use super::engine::Engine;
 use super::job::Job;
-use crate::ids::{ClientKey, ConSlot, ExtraKey, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
-use crate::limits::ALLOCATION_BYTES;
-use crate::tags::{Tags, TagsBuf};
+use crate::values::ids::{ClientKey, ConSlot, ExtraKey, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey};
+use crate::values::limits::ALLOCATION_BYTES;
+use crate::values::tags::{Tags, TagsBuf};
 
 /// The tags of one job, and what follows from them once it is in a tube.
 #[derive(Debug)]

@@ -17,11 +17,11 @@ use super::engine::Engine;
 use super::extras::{Extra, text_bytes};
 use super::job::JobState;
 use super::work::Work;
-use crate::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
 use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
-use crate::tags::Tags;
 use crate::time::Time;
-use crate::tube_name::TubeName;
+use crate::values::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
 
 /// All groups.
 pub(super) struct Groups {

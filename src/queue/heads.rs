@@ -4,7 +4,7 @@
 //! A client may watch 65,536 tubes that all have jobs. To look at as many tubes and jobs would take some 10 ms, since each is
 //! in another place of memory. To look at as many entries of this table takes some 0.2 ms.
 
-use crate::ids::{JobId, JobKey, TubeSlot};
+use crate::values::ids::{JobId, JobKey, TubeSlot};
 
 /// Entries that a search looks at in the time of one elementary step.
 pub(super) const HEADS_PER_STEP: usize = 32;

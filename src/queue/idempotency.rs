@@ -10,11 +10,11 @@ use super::extras::{hash_names, text_bytes};
 use super::job::JobState;
 use super::key_share::KeyShare;
 use super::timers::{TimerKey, Timers};
-use crate::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, NIL, Pages, Ranked};
-use crate::tags::Idp;
 use crate::time::{Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
+use crate::values::tags::Idp;
+use crate::values::tube_name::TubeName;
 
 /// All keys.
 pub(super) struct IdpKeys {

@@ -6,9 +6,9 @@ use super::extras::Extras;
 use super::job_index::JobIndex;
 use super::reserved_order::Neighbors;
 use crate::bodies::Slot;
-use crate::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::time::{Seconds, Span, Time};
+use crate::values::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
 
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;

@@ -7,8 +7,8 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-use crate::ids::JobId;
 use crate::intrusive::{Chained, Index, NIL, Pages, mix_seeded};
+use crate::values::ids::JobId;
 
 const BLOCK_IDS: usize = 16;
 

@@ -10,10 +10,10 @@ use super::background::StepLimit;
 use super::engine::Engine;
 use super::job::{Job, JobState};
 use super::work::Work;
-use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
-use crate::limits::ALLOCATION_BYTES;
 use crate::time::{Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
+use crate::values::limits::ALLOCATION_BYTES;
+use crate::values::tube_name::TubeName;
 
 /// The most jobs in a state that a command visits at once: some 100 us.
 const VISITED_AT_ONCE_MAX: usize = 1000;

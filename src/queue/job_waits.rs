@@ -10,9 +10,9 @@ use super::client::Clients;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
 use super::work::Work;
-use crate::ids::{ClientKey, ClientSlot, JobId, JobKey};
 use crate::intrusive::{Chained, Index, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::time::{Span, Time};
+use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey};
 
 /// Up to this number of clients are answered at once. A `delete-batch` may delete some hundred jobs that clients wait for.
 const ANSWERED_AT_ONCE_MAX: usize = 16;

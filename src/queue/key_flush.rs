@@ -7,9 +7,9 @@ use super::extras::text_bytes;
 use super::idempotency::{IdpKey, Owner};
 use super::key_share::KeyStats;
 use super::work::Work;
-use crate::ids::{ClientKey, ConnId, IdpSlot, JobId};
-use crate::limits::ALLOCATION_BYTES;
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId};
+use crate::values::limits::ALLOCATION_BYTES;
+use crate::values::tube_name::TubeName;
 
 /// Steps of a key that is forgotten, in addition to the look at it: it leaves the index and the heap, and the job log gets a
 /// record.

@@ -6,11 +6,11 @@
 use super::engine::Engine;
 use super::extras::allocated_bytes;
 use super::idempotency::{IdpKey, Owner};
-use crate::ids::{ClientKey, ExtraKey, JobKey};
-use crate::limits::{KEY_TTL_SHORT_SECONDS, KEYS_SHARE, MEMORY_BYTES_MIN};
-use crate::tags::Idp;
 use crate::time::Time;
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ExtraKey, JobKey};
+use crate::values::limits::{KEY_TTL_SHORT_SECONDS, KEYS_SHARE, MEMORY_BYTES_MIN};
+use crate::values::tags::Idp;
+use crate::values::tube_name::TubeName;
 
 /// What a kept key takes beside its name: itself, its piece of the hash table, and its two places in the job log.
 pub const KEPT_KEY_BYTES: usize = size_of::<Option<IdpKey>>() + INDEX_BYTES + KEPT_KEY_LOG_BYTES;

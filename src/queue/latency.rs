@@ -6,9 +6,9 @@
 //!
 //! The whole queue has a [`Histogram`] per kind, which is exact.
 
-use crate::histogram::Histogram;
-use crate::limits::ALLOCATION_BYTES;
 use crate::time::Span;
+use crate::values::histogram::Histogram;
+use crate::values::limits::ALLOCATION_BYTES;
 
 /// The two times that are measured per reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

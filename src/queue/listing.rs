@@ -4,8 +4,8 @@
 use super::engine::Engine;
 use super::tube_order::Found;
 use super::work::Work;
-use crate::ids::ClientKey;
-use crate::tube_name::TubeName;
+use crate::values::ids::ClientKey;
+use crate::values::tube_name::TubeName;
 
 /// A list of tubes that is being read.
 ///

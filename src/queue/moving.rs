@@ -5,10 +5,10 @@ use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
 use super::work::Work;
-use crate::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::time::Time;
-use crate::tube_name::TubeName;
-use crate::tube_rules::RuleKey;
+use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::RuleKey;
 
 /// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
 /// that is in no cache.

@@ -5,10 +5,10 @@ use super::job::{Activity, Counts, Job, JobState, NewJob};
 use super::rules::BURIAL_TIMES_MIN;
 use super::tube::Pause;
 use crate::bodies::Slot;
-use crate::ids::{JobId, JobKey, TubeKey, TubeSlot};
-use crate::tags::Tags;
 use crate::time::{Seconds, Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::{JobId, JobKey, TubeKey, TubeSlot};
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
 
 /// The part of a job's persistent state that can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

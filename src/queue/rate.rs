@@ -7,9 +7,9 @@
 
 use super::background::StepLimit;
 use super::engine::Engine;
-use crate::ids::{ClientSlot, JobKey, RulesSlot, TubeSlot};
 use crate::time::{Span, Time};
-use crate::tube_rules::RuleKey;
+use crate::values::ids::{ClientSlot, JobKey, RulesSlot, TubeSlot};
+use crate::values::tube_rules::RuleKey;
 
 /// The part of the tokens of a second that is kept for a burst.
 const BURST_SHARE: u64 = 10;

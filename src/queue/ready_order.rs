@@ -5,9 +5,9 @@
 //! activity is linked by its activity, whose links a ready job does not need for anything else.
 
 use super::job::{Job, JobState, Jobs};
-use crate::ids::{JobKey, TubeSlot};
 use crate::intrusive::{List, NIL, Pages};
 use crate::time::Time;
+use crate::values::ids::{JobKey, TubeSlot};
 
 #[cfg(doc)]
 use super::job::Activity;

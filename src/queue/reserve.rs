@@ -16,8 +16,8 @@ use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::client::{Clients, Wait, Watched};
 use super::engine::{Engine, Notice, Reserved};
 use super::work::Work;
-use crate::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 use crate::time::{Span, Time};
+use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
 /// `DEADLINE_SOON`).
@@ -36,7 +36,7 @@ enum Search {
 
 impl Engine {
     /// Reserves a job of the watched tubes: the most urgent one, unless the client has another
-    /// [`ReserveMode`](crate::reserve_mode::ReserveMode). If there is none, the client waits for up to `timeout`, or
+    /// [`ReserveMode`](crate::values::reserve_mode::ReserveMode). If there is none, the client waits for up to `timeout`, or
     /// without limit if that is `None`. It also waits as long as background work has to find out whether there is one.
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.clients.slot(client);

@@ -6,9 +6,9 @@ use std::collections::BinaryHeap;
 use super::background::BACKGROUND_STEPS;
 use super::draw::{Block, Urn};
 use super::engine::Engine;
-use crate::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
-use crate::limits::BATCH_BODY_BYTES_MAX;
 use crate::time::Time;
+use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
+use crate::values::limits::BATCH_BODY_BYTES_MAX;
 
 /// What a batch takes at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,8 @@
 //! [`Activity`], in the place of a number that only a buried job has.
 
 use super::job::{Activity, JobState, Jobs};
-use crate::ids::{JobKey, TubeSlot};
 use crate::intrusive::{NIL, Pages};
+use crate::values::ids::{JobKey, TubeSlot};
 
 /// The reserved jobs of one tube. Every operation is O(1).
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use super::engine::Engine;
 use super::extras::{hash_names, text_bytes};
 use super::job::Counts;
 use super::rate::Bucket;
-use crate::ids::{ClientKey, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::intrusive::{Chained, Index, NIL, Pages};
-use crate::limits::RULED_TUBES_MAX;
 use crate::time::{Seconds, Span, Time};
-use crate::tube_name::TubeName;
-use crate::tube_rules::{Rule, RuleKey, RuleValue, TubeRules};
+use crate::values::ids::{ClientKey, JobKey, RulesSlot, TubeKey, TubeSlot};
+use crate::values::limits::RULED_TUBES_MAX;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, RuleKey, RuleValue, TubeRules};
 
 /// Numbers of burials from here on are times: the first 17 minutes of 1970 are over. Smaller ones counted burials, in logs of
 /// earlier versions and of beanstalkd.

@@ -5,8 +5,8 @@ use super::client::Client;
 use super::engine::{Engine, Notice};
 use super::heads::{HEADS_PER_STEP, Head};
 use super::work::Work;
-use crate::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
 use crate::time::Time;
+use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
 
 impl Engine {
     /// Finds the job that the client gets: the most urgent one, unless its mode leaves that to chance.

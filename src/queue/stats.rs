@@ -3,11 +3,11 @@
 use super::engine::Engine;
 use super::job::{Activity, Counts, JobState};
 use super::latency::{LatencyKind, Percentiles, TimeSum};
-use crate::histogram::Histogram;
-use crate::ids::{ClientSlot, JobId, JobKey, TubeKey};
-use crate::tags::Tags;
 use crate::time::{Seconds, Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::histogram::Histogram;
+use crate::values::ids::{ClientSlot, JobId, JobKey, TubeKey};
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
 
 /// Counts of the whole queue, updated by every transition.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

@@ -4,9 +4,9 @@
 //! A timer may fire early, never late. So a deadline that moves back leaves its timer as it is, and costs at most one check
 //! of the owner later. That keeps the usual reserve and delete off this heap.
 
-use crate::ids::{ClientKey, TubeKey};
 use crate::intrusive::{Heap, Linked, Links, Pages, Ranked};
 use crate::time::Time;
+use crate::values::ids::{ClientKey, TubeKey};
 
 /// The owner of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

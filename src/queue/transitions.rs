@@ -11,8 +11,8 @@ use super::engine::Engine;
 use super::job::{Job, JobState, URGENT_BELOW};
 use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
-use crate::ids::{ClientSlot, GroupSlot, JobKey};
 use crate::time::{Seconds, Time};
+use crate::values::ids::{ClientSlot, GroupSlot, JobKey};
 
 impl Engine {
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {

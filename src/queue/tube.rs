@@ -10,10 +10,10 @@ use super::ready_order::ReadyOrder;
 use super::reserved_order::ReservedOrder;
 use super::timers::{Owner, TimerKey, Timers};
 use super::tube_order::{Found, TubeOrder, name_bytes};
-use crate::ids::{JobId, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages};
 use crate::time::{Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::{JobId, JobKey, RulesSlot, TubeKey, TubeSlot};
+use crate::values::tube_name::TubeName;
 
 /// A tube. It exists while it has a job, a user, a watcher or unfinished work, and until its rate permits the next job. The tube
 /// `default` always exists.
@@ -532,8 +532,8 @@ impl Linked for Tube {
 mod tests {
     use super::super::{Engine, NewJob};
     use super::*;
-    use crate::ids::ConnId;
     use crate::time::Seconds;
+    use crate::values::ids::ConnId;
 
     #[test]
     fn a_tube_has_latency_counters_from_its_first_reservation_on() {

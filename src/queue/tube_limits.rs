@@ -3,9 +3,9 @@
 use super::client::NARROW_WATCH_MAX;
 use super::engine::Engine;
 use super::latency::LatencyKind;
-use crate::ids::{ClientKey, TubeSlot};
 use crate::time::Span;
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, TubeSlot};
+use crate::values::tube_name::TubeName;
 
 /// Limits of tubes and watches. Recovery may exceed them.
 #[derive(Clone, Copy, Debug)]

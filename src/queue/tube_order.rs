@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use super::tube::Tube;
-use crate::ids::TubeSlot;
 use crate::intrusive::{Linked, Links, List, Pages};
-use crate::limits::ALLOCATION_BYTES;
+use crate::values::ids::TubeSlot;
+use crate::values::limits::ALLOCATION_BYTES;
 
 #[derive(Default)]
 pub(super) struct TubeOrder {

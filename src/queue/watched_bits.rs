@@ -4,7 +4,7 @@
 //! The bits of 10,000 tubes take 1,250 bytes. So a search for a job or for a client looks at these. Tubes in high slots have no bit: the
 //! index of watches knows whether the client watches them.
 
-use crate::ids::TubeSlot;
+use crate::values::ids::TubeSlot;
 
 /// A client has bits from this many watches on. Fewer watches take less memory than the most bits.
 pub(super) const BITS_FROM: usize = 256;

@@ -2,8 +2,8 @@
 
 use super::change::Change;
 use super::engine::Engine;
-use crate::ids::{ClientKey, ClientSlot, TubeSlot, WatchKey};
-use crate::tube_name::TubeName;
+use crate::values::ids::{ClientKey, ClientSlot, TubeSlot, WatchKey};
+use crate::values::tube_name::TubeName;
 
 /// The answer to an `ignore`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::client::Clients;
-use crate::ids::ClientSlot;
+use crate::values::ids::ClientSlot;
 
 /// Fewer gaps than this do not justify a pass over the table.
 const GAPS_KEPT: usize = 64;

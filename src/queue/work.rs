@@ -8,7 +8,7 @@ use super::job_list::JobSearch;
 use super::job_waits::AwaitedKey;
 use super::key_flush::KeyFlush;
 use super::moving::Move;
-use crate::ids::{ClientKey, ConSlot, ConnId, GroupSlot, TubeKey};
+use crate::values::ids::{ClientKey, ConSlot, ConnId, GroupSlot, TubeKey};
 
 /// Unfinished work. It pins the tube that it names.
 pub(super) enum Work {

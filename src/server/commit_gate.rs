@@ -17,9 +17,9 @@ use std::io::IoSlice;
 pub(super) use self::output::{Buffers, Output, Replies};
 use super::session::Session;
 use super::{Core, Effect, Server};
-use crate::ids::ConnId;
 use crate::protocol::reply::Reply;
 use crate::time::Time;
+use crate::values::ids::ConnId;
 use crate::wal::{Outcome, Wal};
 
 /// Connections whose replies leave after a commit in one event-loop iteration: each takes a system call of some 2 us.

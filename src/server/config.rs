@@ -1,9 +1,9 @@
 //! The configuration of a server, and what its driver reports for `stats`.
 
 use super::http::{Hosts, HttpAccess};
-use crate::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
 use crate::queue::TubeLimits;
 use crate::time::{Seconds, Span, Time};
+use crate::values::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
 
 /// The configuration of a server.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use slab::Slab;
 
 use super::http::HttpConnection;
 use super::session::{Session, SessionState};
-use crate::ids::ConnId;
+use crate::values::ids::ConnId;
 
 /// All connections. The [`ConnId`] tells the kind of a connection; both kinds share the slots, which drivers index by.
 #[derive(Default)]

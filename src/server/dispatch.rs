@@ -7,8 +7,6 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{ProtocolState, SessionState};
 use super::{ClientAct, Core, Effect};
-use crate::ids::{ClientKey, JobId, JobKey};
-use crate::limits::{BATCH_JOB_STEPS, COMMAND_STEPS};
 use crate::protocol::command::{Command, CommandKind, JobStateWord};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
@@ -16,10 +14,12 @@ use crate::queue::{
     Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, KeysFlushed, Kicked, PageQuery,
     Released, Reserved,
 };
-use crate::tags::Tags;
 use crate::time::{Seconds, Span, Time};
-use crate::tube_name::TubeName;
-use crate::tube_rules::Rule;
+use crate::values::ids::{ClientKey, JobId, JobKey};
+use crate::values::limits::{BATCH_JOB_STEPS, COMMAND_STEPS};
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::Rule;
 
 impl Core {
     /// Serves one command line. `rest` is the input behind it. A complete body is taken from there; an incomplete one is left

@@ -5,8 +5,8 @@ use bytes::BytesMut;
 use super::observer::Observation;
 use super::session::{Input, Session, SessionState};
 use super::{Core, Effect, Server};
-use crate::ids::ConnId;
 use crate::time::Time;
+use crate::values::ids::ConnId;
 
 impl Core {
     /// Removes the client from the queue. Its unsent replies may still be sent.

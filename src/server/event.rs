@@ -1,8 +1,8 @@
 //! Everything that can happen to the server, and everything that it can request from a driver.
 
 use super::DriverStats;
-use crate::ids::ConnId;
 use crate::protocol::foreign::Foreign;
+use crate::values::ids::ConnId;
 use crate::wal::Outcome;
 
 /// What a driver reports to the server.

@@ -1,11 +1,11 @@
 //! Connections that begin with a request of another protocol.
 
 use super::{ClientAct, Core, Effect};
-use crate::ids::ConnId;
 use crate::protocol::command::Command;
 use crate::protocol::foreign::{Foreign, Opening, Verdict};
 use crate::protocol::framing::LineReader;
 use crate::protocol::parse::parse;
+use crate::values::ids::ConnId;
 
 impl Core {
     /// Whether the connection begins with a request of another protocol. Empties `opening` once the first line decides it.

@@ -4,8 +4,8 @@ use std::mem;
 
 use tracing::{info, warn};
 
-use crate::log_limit::LogLimit;
 use crate::time::{Span, Time};
+use crate::values::log_limit::LogLimit;
 use crate::wal::Wal;
 
 /// How often, at most, each of the two warnings is logged.

@@ -8,14 +8,14 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, trace};
-use crate::limits::{
-    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX,
-    TURN_STEPS,
-};
 use crate::protocol::framing::Line;
 use crate::protocol::reply::Reply;
 use crate::server::Effect;
 use crate::time::Time;
+use crate::values::limits::{
+    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX,
+    TURN_STEPS,
+};
 use crate::wal::PutSpace;
 
 /// The line that ends a wait.

@@ -3,10 +3,10 @@
 use super::commit_gate::Replies;
 use super::session::{InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Event, Server, dispatch};
-use crate::limits::{RUN_STEPS, SEND_STEPS, TURN_STEPS};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobEnd, Notice};
 use crate::time::Time;
+use crate::values::limits::{RUN_STEPS, SEND_STEPS, TURN_STEPS};
 
 impl Server {
     /// Does a bounded piece of everything that is due or left over.

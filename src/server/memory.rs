@@ -9,15 +9,15 @@ use super::http::HttpConnection;
 use super::put_batch::PutBatch;
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
-use crate::ids::{ClientKey, ConnId};
-use crate::limits::{
-    ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, OUTPUT_BYTES_PAUSE, RECEIVE_DIRECT_BYTES_MAX,
-    WIDE_BATCH_JOBS_MAX, WIDE_BATCH_WATCHES,
-};
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::{BatchRoom, TubeList};
-use crate::tags::Tags;
+use crate::values::ids::{ClientKey, ConnId};
+use crate::values::limits::{
+    ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, OUTPUT_BYTES_PAUSE, RECEIVE_DIRECT_BYTES_MAX,
+    WIDE_BATCH_JOBS_MAX, WIDE_BATCH_WATCHES,
+};
+use crate::values::tags::Tags;
 use crate::wal::Wal;
 
 /// Memory of a connection: its session, an incomplete line, and the two allocations for them.

@@ -5,11 +5,11 @@ mod tube;
 
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
 use super::{Core, ThreadStats};
-use crate::histogram::Histogram;
 use crate::protocol::command::CommandKind::{self, *};
 use crate::protocol::reply::ErrorKind;
 use crate::queue::{JobState, JobTotals, KeyStats, RuleCounts};
 use crate::time::{Seconds, Span, Time};
+use crate::values::histogram::Histogram;
 use crate::wal::{Wal, WalStats};
 
 /// A value of the server or a tube.

@@ -2,8 +2,8 @@
 
 use std::mem;
 
-use crate::histogram::Histogram;
 use crate::time::Time;
+use crate::values::histogram::Histogram;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

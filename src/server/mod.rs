@@ -44,13 +44,13 @@ use self::memory::MemoryAccount;
 use self::metrics::Metrics;
 use self::puts::RecentPut;
 use self::session::Session;
-use crate::ids::ConnId;
-use crate::limits::OUTPUT_BYTES_PAUSE;
-use crate::log_limit::LogLimit;
 use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::values::ids::ConnId;
+use crate::values::limits::OUTPUT_BYTES_PAUSE;
+use crate::values::log_limit::LogLimit;
 use crate::wal::{Durability, Operation, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
@@ -77,7 +77,7 @@ struct Core {
     /// HTTP connections with input that could not be answered when it came.
     ready_requests: VecDeque<ConnId>,
     /// Steps that the events of this event-loop iteration have taken, or after them the sessions in the queue: see
-    /// [`RUN_STEPS`](crate::limits::RUN_STEPS).
+    /// [`RUN_STEPS`](crate::values::limits::RUN_STEPS).
     iteration_steps: u32,
     /// The part of these steps that answers to HTTP requests have taken.
     http_steps: u32,

@@ -1,9 +1,9 @@
 //! What the server reports about the order of its work, to a test that checks it.
 
 use super::Core;
-use crate::ids::{ClientKey, ConnId, JobId};
 use crate::protocol::reply::Reply;
 use crate::queue::BatchRoom;
+use crate::values::ids::{ClientKey, ConnId, JobId};
 
 /// A step of the server for one client.
 #[derive(Clone, Copy, Debug)]

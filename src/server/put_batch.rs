@@ -8,15 +8,15 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::puts::{refusal_for, repeated};
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
-use crate::ids::{ClientKey, JobId};
-use crate::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::server::dispatch::COPIED_BYTES_PER_STEP;
-use crate::tags::Tags;
 use crate::time::Time;
+use crate::values::ids::{ClientKey, JobId};
+use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
+use crate::values::tags::Tags;
 use crate::wal::{PutSpace, job_record_bytes};
 
 /// Jobs of a batch for which there is a place at first.

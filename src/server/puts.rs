@@ -5,12 +5,12 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::session::{IncomingJob, Input, ProtocolState};
 use crate::bodies::Slot;
-use crate::ids::{ClientKey, ExtraKey, JobId};
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, NewJob, Repeated};
-use crate::tags::Tags;
 use crate::time::{Seconds, Time};
+use crate::values::ids::{ClientKey, ExtraKey, JobId};
+use crate::values::tags::Tags;
 use crate::wal::PutSpace;
 
 /// The last `put` line without tags, and its numbers. Producers of jobs of one size repeat it, and it need not be parsed again.

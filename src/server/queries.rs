@@ -3,12 +3,12 @@
 use super::commit_gate::Replies;
 use super::session::{ProtocolState, SessionState};
 use super::{Core, stats};
-use crate::ids::JobId;
-use crate::limits::SPARE_BUFFER_BYTES_MAX;
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::queue::JobPage;
 use crate::time::Time;
+use crate::values::ids::JobId;
+use crate::values::limits::SPARE_BUFFER_BYTES_MAX;
 
 impl Core {
     /// Serves a command that changes nothing.

@@ -5,8 +5,8 @@
 
 use super::session::{Session, SessionState};
 use super::{Core, DriverStats, Effect, Server};
-use crate::ids::ConnId;
 use crate::time::Time;
+use crate::values::ids::ConnId;
 
 impl Server {
     /// Answers every request that has waited for the sample.

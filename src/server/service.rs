@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use super::{Effect, Event, Peer};
 use crate::bodies::{Bodies, ChunkId};
-use crate::ids::ConnId;
 use crate::time::Time;
+use crate::values::ids::ConnId;
 use crate::wal::Operation;
 
 /// The protocol of a listener and its connections.

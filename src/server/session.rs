@@ -5,13 +5,13 @@ use bytes::BytesMut;
 use super::commit_gate::Output;
 use super::put_batch::PutBatch;
 use crate::bodies::Slot;
-use crate::ids::{ClientKey, ConnId, ExtraKey, JobId};
 use crate::protocol::command::PutArgs;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
 use crate::protocol::reply::Reply;
 use crate::queue::TubeList;
 use crate::time::Time;
+use crate::values::ids::{ClientKey, ConnId, ExtraKey, JobId};
 
 /// A list of tubes is rendered no further than this ahead of what is sent.
 const LIST_OUTPUT_BYTES_PAUSE: usize = 16 * 1024;
@@ -54,7 +54,7 @@ pub(super) struct ProtocolState {
     pub client: ClientKey,
     pub state: SessionState,
     pub input: Input,
-    /// The unsent replies have passed [`OUTPUT_BYTES_PAUSE`](crate::limits::OUTPUT_BYTES_PAUSE) and not yet fallen below
+    /// The unsent replies have passed [`OUTPUT_BYTES_PAUSE`](crate::values::limits::OUTPUT_BYTES_PAUSE) and not yet fallen below
     /// the mark where serving resumes.
     pub is_choked: bool,
     /// In [`SessionState::Waiting`] and [`SessionState::Gathering`]: the number of jobs that a `reserve-batch` takes, or 0 for any

@@ -2,12 +2,12 @@
 
 use super::Core;
 use super::metric_catalog::{self, TubeMetric, Value};
-use crate::ids::{JobKey, TubeKey};
 use crate::protocol::reply::Yaml;
 use crate::queue::{JobPage, JobState};
 use crate::time::{Seconds, Time};
-use crate::tube_name::TubeName;
-use crate::tube_rules::{RuleValue, TubeRules};
+use crate::values::ids::{JobKey, TubeKey};
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{RuleValue, TubeRules};
 
 pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);

@@ -4,8 +4,8 @@ use std::fmt;
 
 use tracing::{Level, enabled, trace};
 
-use crate::ids::JobId;
 use crate::protocol::reply::Reply;
+use crate::values::ids::JobId;
 
 /// Whether lines are logged at this level. It costs a load while they are not.
 #[inline]

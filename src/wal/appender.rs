@@ -7,7 +7,7 @@ use super::SegmentNumber;
 use super::batch::{BLOCK_BYTES, Batch};
 use super::record::{Lsn, Record, Stamp, job_ids};
 use super::segment::{HEADER_BYTES, Header};
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 /// Empty batches that are kept for later records, unless their memory is larger than [`BATCH_BYTES_KEPT`].
 pub const BATCHES_SPARE: usize = 2;

@@ -4,10 +4,10 @@ use super::pauses::{FORGOTTEN_PER_PAUSE, LoggedPause};
 use super::record::{JobRecord, PauseRecord, Record, padding_bytes};
 use super::segment::Header;
 use super::{Durability, Wal};
-use crate::ids::JobKey;
 use crate::queue::{Change, Engine, KeptKey};
 use crate::time::{Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::JobKey;
+use crate::values::tube_name::TubeName;
 
 impl Wal {
     /// Logs what has changed in the queue since the last call.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::JobId;
 use crate::time::{Span, Time};
+use crate::values::ids::JobId;
 
 /// How long the disk is left alone after it had no space.
 const RETRY_INTERVAL: Span = Span::from_secs(1);

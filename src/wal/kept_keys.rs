@@ -5,8 +5,8 @@ use super::placed::{Place, Placed};
 use super::record::Record;
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
-use crate::ids::IdpSlot;
 use crate::queue::{Engine, KEPT_KEY_LOG_BYTES};
+use crate::values::ids::IdpSlot;
 
 /// All logged keys, by their slots in the queue.
 #[derive(Default)]

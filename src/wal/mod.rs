@@ -51,12 +51,12 @@ pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
 use self::stats::WalCounters;
 pub use self::stats::WalStats;
-use crate::histogram::Histogram;
-use crate::ids::{JobId, JobKey};
 use crate::queue::{Change, Engine, LogRoom};
-use crate::tags::Tags;
 use crate::time::{Span, Time};
-use crate::tube_name::TubeName;
+use crate::values::histogram::Histogram;
+use crate::values::ids::{JobId, JobKey};
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
 
 /// When a change becomes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,8 @@ use super::placed::{Place, Placed};
 use super::record::PauseRecord;
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
-use crate::limits::TUBE_NAME_BYTES_MAX;
 use crate::time::{Span, Time};
+use crate::values::limits::TUBE_NAME_BYTES_MAX;
 
 /// All logged pauses, by the name of the tube.
 #[derive(Default)]

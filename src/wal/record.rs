@@ -10,13 +10,13 @@
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::seed_of;
 use super::segment::{HEADER_BYTES, SegmentNumber};
-use crate::ids::{JobId, JobKey};
-use crate::limits::JOB_BYTES_MAX;
 use crate::queue::{Counts, Engine, Job, KeptKey, PersistedState, UnreservedState};
-use crate::tags::Tags;
 use crate::time::{Seconds, Span, Time};
-use crate::tube_name::TubeName;
-use crate::tube_rules::{Rule, RuleKey, RuleValue};
+use crate::values::ids::{JobId, JobKey};
+use crate::values::limits::JOB_BYTES_MAX;
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, RuleKey, RuleValue};
 
 /// A position in the log (log sequence number): bytes of records since its beginning, over all segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

@@ -9,10 +9,10 @@ use super::rules::LoggedRules;
 use super::segment::{Header, SegmentNumber};
 use super::segment_index::SegmentIndex;
 use crate::bodies::OutOfMemory;
-use crate::ids::{JobId, TubeKey};
 use crate::queue::{Engine, Restored, UnreservedState};
 use crate::time::Time;
-use crate::tube_name::TubeName;
+use crate::values::ids::{JobId, TubeKey};
+use crate::values::tube_name::TubeName;
 
 /// Applies records to a queue, in the order of the log.
 pub struct Replay {

@@ -5,10 +5,10 @@ use super::placed::{Place, Placed};
 use super::record::{Record, RuleRecord};
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
-use crate::limits::TUBE_NAME_BYTES_MAX;
 use crate::queue::Engine;
-use crate::tube_name::TubeName;
-use crate::tube_rules::{Rule, RuleKey, RuleValue};
+use crate::values::limits::TUBE_NAME_BYTES_MAX;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, RuleKey, RuleValue};
 
 /// The tube and the key of a rule.
 pub type RuleId = (Box<[u8]>, RuleKey);

@@ -5,7 +5,7 @@ use std::fmt;
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::seed_of;
 use super::record::Lsn;
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 /// The header has a block of its own, which no record shares.
 pub const HEADER_BYTES: u64 = BLOCK_BYTES as u64;

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use super::segment::SegmentNumber;
-use crate::ids::JobKey;
 use crate::intrusive::NIL;
+use crate::values::ids::JobKey;
 
 /// All live records by segment. Those of jobs are linked, those of pauses only counted.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! What `stats` and `/metrics` report about the WAL.
 
-use crate::histogram::Histogram;
 use crate::time::{Span, Time};
+use crate::values::histogram::Histogram;
 
 /// A snapshot for `stats`.
 #[derive(Clone, Copy, Default, Debug)]

@@ -9,7 +9,7 @@ use crate::io::stdout::OutputError;
 use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, PersistedState, UnreservedState};
 use crate::time::Seconds;
-use crate::tube_rules::RuleValue;
+use crate::values::tube_rules::RuleValue;
 use crate::wal::record::{Record, RuleRecord};
 
 /// One line. Fields that a record does not have are left out; times are nanoseconds since 1970.

@@ -15,8 +15,8 @@ use crate::io::stdout::{OutputError, Stdout};
 use crate::io::wal_files::offline::{
     self, Damage, Discarded, Exported, Extras, Hole, Salvaged, ToolError, Verdict,
 };
-use crate::limits::JOB_BYTES_DEFAULT;
 use crate::time::Time;
+use crate::values::limits::JOB_BYTES_DEFAULT;
 
 /// The exit code of `salvage` where the old log had more than the new one has.
 const LOSS: u8 = 3;

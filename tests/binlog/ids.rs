@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use beanring::beanstalkd_binlog::{self as binlog, Job, State};
-use beanring::ids::JobId;
 use beanring::io::driver::Driver;
 use beanring::queue::Counts;
 use beanring::time::{Seconds, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::JobId;
+use beanring::values::tube_name::TubeName;
 
 use crate::{Scratch, refusal};
 use beanring_testkit::client::{put, start};

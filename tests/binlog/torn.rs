@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use beanring::beanstalkd_binlog::{self as binlog, Job, State};
-use beanring::ids::JobId;
 use beanring::io::binlog_import;
 use beanring::io::wal_files::{self, Directory};
 use beanring::queue::{Counts, Engine};
 use beanring::time::{Seconds, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::JobId;
+use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::{Durability, WalConfig};
 

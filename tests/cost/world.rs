@@ -114,6 +114,6 @@ fn server_config(token: Option<Token>) -> Config {
         max_watches: Some(WATCHES_MAX),
         sub_second: true,
         http_access: HttpAccess { token, allow_writes: true },
-        ..config(beanring::limits::JOB_BYTES_DEFAULT)
+        ..config(beanring::values::limits::JOB_BYTES_DEFAULT)
     }
 }

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use beanring::limits::{RECEIVE_BYTES_MAX, THREAD_BUFFERS};
+use beanring::values::limits::{RECEIVE_BYTES_MAX, THREAD_BUFFERS};
 use beanring_testkit::stream::Stream;
 
 use super::{MIB, request, start, threads};

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
-use beanring::limits::{
+use beanring::values::limits::{
     INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, THREAD_BUFFERS,
     THREAD_BUFFERS_EACH,
 };

@@ -14,12 +14,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use beanring::ids::ConnId;
 use beanring::io::driver::Driver;
 use beanring::server::{
     Config, DriverStats, Effect, Event, Origin, Peer, PeerKind, Protocol, Server, Service,
 };
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::config::config;
 use beanring_testkit::driver;

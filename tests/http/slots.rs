@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{mem, thread};
 
-use beanring::ids::ConnId;
 use beanring::server::{Event, Origin, Server, Service};
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
 use beanring_testkit::config::config;
 use beanring_testkit::driver;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};

@@ -2,11 +2,11 @@
 
 use std::io::IoSlice;
 
-use beanring::ids::ConnId;
 use beanring::server::{
     Config, DriverStats, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service, Token,
 };
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
 use beanring_testkit::client::put;
 use beanring_testkit::config::config;
 use nix::time::{ClockId, clock_gettime};

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanring::ids::JobId;
 use beanring::queue::{PersistedState, UnreservedState};
 use beanring::time::Time;
+use beanring::values::ids::JobId;
 
 use beanring_testkit::random::Random;
 

@@ -4,11 +4,11 @@ mod expected;
 
 use std::collections::VecDeque;
 
-use beanring::ids::ConnId;
 use beanring::io::wal_files::{RecoveryError, recover};
 use beanring::queue::Engine;
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, WalConfig, is_full};
 
 use self::expected::{Command, Expected};

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use beanring::histogram::Histogram;
-use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{
     BatchRoom, Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, KeyStats, KeysFlushed,
     Kicked, LatencyKind, NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
-use beanring::tube_rules::Rule;
+use beanring::values::histogram::Histogram;
+use beanring::values::ids::{ClientKey, ConnId, JobId, JobKey};
+use beanring::values::tube_name::TubeName;
+use beanring::values::tube_rules::Rule;
 use beanring_testkit::naive::{Conn, Kept, KeyShare, Model, Name, Place, Reserve, Stored, Told, Value};
 use ops::{Generator, Op};
 use segment_index::SegmentIndex;
@@ -162,8 +162,8 @@ impl Pair {
                 let id = engine.next_id();
                 assert_eq!(id.0, model.announce(conn));
                 let text = tags.text();
-                let extra =
-                    beanring::tags::Tags::new(text.as_bytes()).and_then(|tags| engine.announce_tags(tags));
+                let extra = beanring::values::tags::Tags::new(text.as_bytes())
+                    .and_then(|tags| engine.announce_tags(tags));
                 let bytes = body(id.0);
                 let body_bytes = bytes.len() as u64 - 2;
                 let stored = match extra.and_then(|extra| engine.repeat(client, extra, pri, now)) {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use beanring::queue::{JobState, kept_key_bytes};
-use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_rules::RuleKey;
+use beanring::values::reserve_mode::ReserveMode;
+use beanring::values::tube_rules::RuleKey;
 
 use beanring_testkit::naive::{Conn, Model, Name, Tags, Value};
 use beanring_testkit::random::Random;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use beanring::ids::IdpSlot;
 use beanring::queue::{Activity, Change, Counts, Engine, JobState};
 use beanring::time::{Seconds, Time};
-use beanring::tube_name::TubeName;
-use beanring::tube_rules::{RuleKey, RuleValue};
+use beanring::values::ids::IdpSlot;
+use beanring::values::tube_name::TubeName;
+use beanring::values::tube_rules::{RuleKey, RuleValue};
 
 use beanring_testkit::naive::{Job, Kept, Model, Place};
 

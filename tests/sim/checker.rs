@@ -8,13 +8,13 @@ mod reserves;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use beanring::ids::ClientKey;
-use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::protocol::reply::Reply;
 use beanring::queue::{Engine, JobEnd, JobState, Repeated, RuleCounts, UnreservedState};
 use beanring::time::{Span, Time};
+use beanring::values::ids::ClientKey;
+use beanring::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 
 use self::moves::Moves;
 use self::reserves::Draw;
@@ -289,7 +289,7 @@ impl Checker {
         assert_eq!(engine.jobs().len(), self.model.jobs.len());
         assert_eq!(engine.moves().1, 0, "no move is left unfinished");
         for job in &self.model.jobs {
-            let key = engine.jobs().find(beanring::ids::JobId(job.id)).expect("the job is there");
+            let key = engine.jobs().find(beanring::values::ids::JobId(job.id)).expect("the job is there");
             let stats = engine.job_stats(key, now);
             assert_eq!((stats.state, stats.pri), (job.state(), job.pri), "job {}", job.id);
             assert_eq!(stats.counts, job.counts, "job {}", job.id);
@@ -449,7 +449,7 @@ impl Checker {
             Stored::Job => {
                 let before = self.bodies.insert(id, body);
                 assert!(before.is_none(), "job {id} is new");
-                Reply::Inserted(beanring::ids::JobId(id))
+                Reply::Inserted(beanring::values::ids::JobId(id))
             }
         }
     }
@@ -516,7 +516,7 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
     }
     for (&id, durable) in &state.jobs {
         let &DurableJob { tube, tags, pri, delay, ttr, created, counts, state } = durable;
-        let key = engine.jobs().find(beanring::ids::JobId(id)).expect("the job is there");
+        let key = engine.jobs().find(beanring::values::ids::JobId(id)).expect("the job is there");
         let is_held = engine.jobs().get(key).state == JobState::Held;
         let place = match state {
             // Of a group that is done, the log has released a job, and the server will.

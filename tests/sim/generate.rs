@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use beanring::time::{Span, Time};
-use beanring::tube_rules::RuleKey;
+use beanring::values::tube_rules::RuleKey;
 use beanring::wal::Durability;
 
 use super::action::Action;

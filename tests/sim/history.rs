@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use beanring::queue::{Counts, Engine, UnreservedState};
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
-use beanring::tube_rules::RuleKey;
+use beanring::values::tube_name::TubeName;
+use beanring::values::tube_rules::RuleKey;
 
 use super::checker::kept_keys;
 use super::names::number_of;

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use beanring::ids::ConnId;
 use beanring::protocol::reply::Reply;
 use beanring::queue::BatchRoom;
 use beanring::server::{Observation, Observer};
+use beanring::values::ids::ConnId;
 
 #[derive(Debug)]
 pub enum Step {

@@ -1,10 +1,10 @@
 //! Concurrency keys with very many jobs, or in very many tubes.
 
-use beanring::ids::{ClientKey, JobId};
 use beanring::queue::{BACKGROUND_STEPS, Flushed, JobState, JobsMoved, NewJob, Notice, Reserved};
-use beanring::tags::Tags;
 use beanring::time::{Seconds, Span};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, JobId};
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
 
 use super::iteration::Loop;
 use super::{Bench, MOVED_MAX, URGENT, USUAL, assert_steps};

@@ -1,10 +1,10 @@
 //! Groups of very many jobs, and jobs that wait for them.
 
-use beanring::ids::{ClientKey, JobId};
 use beanring::queue::{BACKGROUND_STEPS, Change, JobState, NewJob};
-use beanring::tags::Tags;
 use beanring::time::Seconds;
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, JobId};
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
 
 use super::{Bench, USUAL, assert_steps};
 

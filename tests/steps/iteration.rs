@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use beanring::ids::ConnId;
-use beanring::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX};
 use beanring::queue::{BACKGROUND_STEPS, JobState};
 use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::values::ids::ConnId;
+use beanring::values::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX};
 
 use super::START;
 use super::wide::{WATCHED, WIDE};

@@ -1,9 +1,9 @@
 //! Very many clients that wait for the end of jobs.
 
-use beanring::ids::JobId;
 use beanring::queue::{JobAwaited, JobEnd, Notice};
 use beanring::time::Span;
-use beanring::tube_name::TubeName;
+use beanring::values::ids::JobId;
+use beanring::values::tube_name::TubeName;
 
 use super::{BACKGROUND_STEPS, Bench, USUAL, assert_steps};
 
@@ -24,7 +24,7 @@ fn answered(bench: &Bench, clients: u32) -> u32 {
 }
 
 /// Takes all notices, which must be this one for one client after another.
-fn assert_notices(bench: &mut Bench, clients: u32, notice: fn(beanring::ids::ConnId) -> Notice) {
+fn assert_notices(bench: &mut Bench, clients: u32, notice: fn(beanring::values::ids::ConnId) -> Notice) {
     let notices: Vec<Notice> = std::iter::from_fn(|| bench.engine.next_notice()).collect();
     assert!(notices.iter().all(|told| *told == notice(told.conn())), "every notice is the same");
     assert_eq!(notices.len() as u32, clients);

@@ -1,10 +1,10 @@
 //! Idempotency keys of deleted jobs that are forgotten together, and the memory that they take.
 
-use beanring::ids::JobId;
 use beanring::queue::{KeysFlushed, NewJob, Notice};
-use beanring::tags::Tags;
 use beanring::time::{Seconds, Span};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::JobId;
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
 
 use super::{Bench, USUAL, assert_steps};
 

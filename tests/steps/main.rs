@@ -13,14 +13,14 @@ mod shares;
 mod weights;
 mod wide;
 
-use beanring::ids::{ClientKey, ConnId, JobId};
-use beanring::limits::BATCH_BODY_BYTES_MAX;
 use beanring::queue::{
     BACKGROUND_STEPS, BatchRoom, Change, Engine, Flushed, JobMoved, JobState, JobsListed, JobsMoved, Kicked,
     LogRoom, NewJob, Notice, PageQuery, Reserved,
 };
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::values::limits::BATCH_BODY_BYTES_MAX;
+use beanring::values::tube_name::TubeName;
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
 /// Background work and timers share the steps of a call.

@@ -1,8 +1,8 @@
 //! `put-batch`: what a batch may contain, and how many jobs an iteration stores.
 
-use beanring::ids::ConnId;
-use beanring::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS, BATCH_JOBS_MAX, RUN_STEPS};
 use beanring::queue::JobState;
+use beanring::values::ids::ConnId;
+use beanring::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS, BATCH_JOBS_MAX, RUN_STEPS};
 
 use super::iteration::Loop;
 

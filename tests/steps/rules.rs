@@ -2,8 +2,8 @@
 
 use beanring::queue::Reserved;
 use beanring::time::Span;
-use beanring::tube_name::TubeName;
-use beanring::tube_rules::{Rule, RuleKey, RuleValue};
+use beanring::values::tube_name::TubeName;
+use beanring::values::tube_rules::{Rule, RuleKey, RuleValue};
 
 use super::{Bench, USUAL};
 

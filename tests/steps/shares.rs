@@ -1,14 +1,14 @@
 //! What commands set off for other clients is shared out, however many of them come at once.
 
-use beanring::ids::{ClientKey, JobId};
-use beanring::limits::RUN_STEPS;
 use beanring::queue::{
     BACKGROUND_STEPS, BatchRoom, JobState, JobsListed, Kicked, NewJob, Notice, PageQuery, Reserved,
 };
-use beanring::reserve_mode::ReserveMode;
-use beanring::tags::Tags;
 use beanring::time::{Seconds, Span};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, JobId};
+use beanring::values::limits::RUN_STEPS;
+use beanring::values::reserve_mode::ReserveMode;
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
 
 use super::iteration::Loop;
 use super::{Bench, USUAL};

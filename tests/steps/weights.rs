@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::queue::{BatchRoom, Engine, NewJob, Reserved};
-use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::values::reserve_mode::ReserveMode;
+use beanring::values::tube_name::TubeName;
 
 const SEEDS: u64 = 5;
 const DRAWS: u32 = 20_000;
@@ -55,7 +55,7 @@ impl Weighted {
         self.tube_of(job)
     }
 
-    fn tube_of(&self, job: beanring::ids::JobKey) -> (JobId, usize) {
+    fn tube_of(&self, job: beanring::values::ids::JobKey) -> (JobId, usize) {
         let number = self.engine.tube_of(job).as_str().rsplit('-').next().map(str::parse);
         (self.engine.jobs().get(job).id, number.expect("a name has a number").expect("it is one"))
     }

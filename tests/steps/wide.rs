@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use beanring::ids::{ClientKey, JobId};
 use beanring::queue::{BACKGROUND_STEPS, Kicked, NARROW_WATCH_MAX, Notice, Released, Reserved};
 use beanring::time::Seconds;
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, JobId};
+use beanring::values::tube_name::TubeName;
 
 use super::{Bench, USUAL, assert_steps};
 use beanring_testkit::random::{Random, seeds};

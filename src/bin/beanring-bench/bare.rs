@@ -4,7 +4,6 @@
 use std::io::IoSlice;
 use std::mem;
 
-use beanring::ids::ConnId;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, PreparedDriver};
@@ -14,6 +13,7 @@ use beanring::io::socket::{Address, Listener};
 use beanring::io::{IoThreads, Resources};
 use beanring::server::{BodyMemory, Effect, Event, Protocol, Service};
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
 use memchr::memchr;
 
 use crate::body::push_number;

@@ -45,7 +45,7 @@ fn popped(input: &[u8]) -> Result<Resp<'_>, Resp<'_>> {
 /// Parses `$bytes`, the bytes, CR LF. Returns the position behind them.
 fn bulk(input: &[u8], at: usize) -> Result<(&[u8], usize), Resp<'_>> {
     let (bytes, at) = header(input, at, b'$')?;
-    if bytes > u64::from(beanring::limits::JOB_BYTES_MAX) {
+    if bytes > u64::from(beanring::values::limits::JOB_BYTES_MAX) {
         return Err(Resp::Nonsense);
     }
     let end = at + bytes as usize;

@@ -1,7 +1,7 @@
 //! Parses replies of a beanstalk server without allocation and without state. An incomplete reply is parsed again when
 //! more bytes have arrived; the result says how many that must be.
 
-use beanring::limits::JOB_BYTES_MAX;
+use beanring::values::limits::JOB_BYTES_MAX;
 
 /// The longest accepted reply line: the longest of the protocol (`USING` and a name), with a margin.
 const LINE_BYTES_MAX: usize = 256;

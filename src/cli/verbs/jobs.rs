@@ -10,9 +10,9 @@ use super::values::{
     after_tag, commands, concurrency_tag, count, idempotency_tag, job_id, member_tag, positive_seconds,
     priority, time, tube_name,
 };
-use crate::ids::JobId;
-use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
 use crate::time::Seconds;
+use crate::values::ids::JobId;
+use crate::values::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT};
 
 /// `beanring put`
 #[derive(Args, Clone, Debug)]

@@ -5,9 +5,9 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::Common;
 use super::values::{JobState, count, group_name, job_id, parse_address, positive_seconds, tube_name};
 use crate::client::top::Column;
-use crate::ids::JobId;
 use crate::io::socket::Address;
-use crate::limits::PAGE_JOBS_DEFAULT;
+use crate::values::ids::JobId;
+use crate::values::limits::PAGE_JOBS_DEFAULT;
 
 /// `beanring stats`
 #[derive(Args, Clone, Debug)]

@@ -5,7 +5,7 @@ use clap::Args;
 use super::Common;
 use super::values::{JobState, count, rule_key, time, tube_name};
 use crate::time::Seconds;
-use crate::tube_rules::RuleKey;
+use crate::values::tube_rules::RuleKey;
 
 /// `beanring pause`
 #[derive(Args, Clone, Debug)]

@@ -5,12 +5,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::PORT_LEAST;
 use crate::config::settings::Setting;
 use crate::config::{ConfigError, address};
-use crate::ids::JobId;
 use crate::io::socket::Address;
-use crate::tags::Tags;
 use crate::time::Seconds;
-use crate::tube_name::TubeName;
-use crate::tube_rules::RuleKey;
+use crate::values::ids::JobId;
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::RuleKey;
 
 /// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
 const COMMANDS_MAX: u32 = 1000;

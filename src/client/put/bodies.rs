@@ -16,7 +16,7 @@ use super::super::escape::escaped;
 use super::super::interrupt::{Interrupt, Interruptible};
 use super::super::output::say;
 use crate::cli::verbs::Put;
-use crate::limits::JOB_BYTES_MAX;
+use crate::values::limits::JOB_BYTES_MAX;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 * 1024;

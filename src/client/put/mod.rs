@@ -20,7 +20,7 @@ use super::interrupt::Interrupt;
 use super::output::Output;
 use super::reply::Follows;
 use crate::cli::verbs::Put;
-use crate::tags::Tags;
+use crate::values::tags::Tags;
 
 /// Commands in flight. Each holds a place of 40 bytes here, and a reply of some 20 bytes in the sockets.
 const IN_FLIGHT_MAX: usize = 4096;

@@ -9,7 +9,7 @@ use super::super::units::{Bytes, Seconds};
 use super::super::untrusted::Untrusted;
 use super::text::wrapped;
 use crate::cli::verbs::JobState;
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 /// The most of a body that is kept and shown.
 const BODY_BYTES_MAX: usize = 16 * 1024;

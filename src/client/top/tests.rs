@@ -20,7 +20,7 @@ use super::state::State;
 use super::view::{Theme, draw};
 use super::worker::{Report, Request};
 use crate::cli::verbs::JobState;
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 
 /// A screen of `top`, and the server behind it.
 struct Session {

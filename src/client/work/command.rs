@@ -20,8 +20,8 @@ use nix::unistd::Pid;
 use super::super::stats::Stats;
 use super::control::Event;
 use crate::cli::verbs::{ADDRESS_VARIABLE, Work};
-use crate::ids::JobId;
 use crate::io::socket::Address;
+use crate::values::ids::JobId;
 
 /// A command that runs, or has ended and not been reaped. Until it is reaped no other process gets its id.
 #[derive(Debug)]

@@ -16,9 +16,9 @@ use super::command::{self, Running};
 use super::control::{Control, Event};
 use super::report::{Ended, Fate, Report};
 use crate::cli::verbs::{OnFailure, Work};
-use crate::ids::JobId;
 use crate::io::socket::Address;
 use crate::time::{Seconds, Span};
+use crate::values::ids::JobId;
 
 /// How long a slot waits for a job in one command. A server that has gone without a word is noticed then.
 const RESERVE_SECONDS: u32 = 60;

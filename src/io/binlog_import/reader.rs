@@ -10,13 +10,13 @@ use nix::unistd::{Whence, lseek};
 use tracing::warn;
 
 use crate::beanstalkd_binlog::{Entry, HEAD_BYTES_MAX, History, NoEntry, Place, VERSION_BYTES, Version};
-use crate::ids::JobId;
 use crate::io::privileges::current_user;
 use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::text_of;
 use crate::io::wal_files::directory::binlog_number;
 use crate::io::wal_files::plain_file::{self, FileRefusal};
 use crate::io::wal_files::storage::read_up_to;
+use crate::values::ids::JobId;
 
 /// Bytes per read.
 const WINDOW_BYTES: usize = 1 << 20;

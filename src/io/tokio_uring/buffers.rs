@@ -8,7 +8,7 @@ use tokio_uring::buf::{BoundedBuf, IoBuf, IoBufMut};
 use tokio_uring::net::UnixStream;
 
 use super::driver::IDLE_BUFFER_BYTES;
-use crate::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS};
+use crate::values::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS};
 
 /// The destination of a receive.
 pub enum Buffer {

@@ -12,8 +12,8 @@ use super::Shared;
 use super::buffers::{Buffer, receive, send};
 use super::driver::IDLE_BUFFER_BYTES;
 use super::readiness::{End, wait_for_end};
-use crate::ids::ConnId;
 use crate::server::Service;
+use crate::values::ids::ConnId;
 
 /// Runs a connection until it is closed.
 pub async fn serve<S: Service>(shared: Shared<S>, conn: ConnId, fd: OwnedFd) {

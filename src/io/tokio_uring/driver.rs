@@ -9,14 +9,14 @@ use nix::errno::Errno;
 use super::buffers::{Buffer, DirectPlace, FixedBuffers, Outgoing};
 use super::log_files::LogFiles;
 use super::readiness::End;
-use crate::ids::ConnId;
 use crate::io::clock::Clock;
 use crate::io::shell::{Backend, Connection, InputState, Shell};
 use crate::io::socket::{AcceptError, to_errno};
 use crate::io::{DriverError, Resources};
-use crate::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
 use crate::server::{Event, Protocol, Service};
 use crate::time::Time;
+use crate::values::ids::ConnId;
+use crate::values::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
 use crate::wal::{Operation, Outcome};
 
 /// The buffer of an idle connection: one or two requests of the usual size. A connection that fills it gets a larger one for

@@ -17,7 +17,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::ring::Buffer;
 use crate::io::socket::to_errno;
-use crate::limits::{
+use crate::values::limits::{
     RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, THREAD_BUFFERS, THREAD_BUFFERS_EACH,
 };
 

@@ -13,9 +13,9 @@ use nix::errno::Errno;
 
 use super::ring::{Buffer, Completion, Flags, Registration, Ring, RingNumber, Token};
 use crate::io::socket::{AcceptError, Listener};
-use crate::limits::RECEIVE_BYTES_MAX;
 use crate::server::{Protocol, ThreadStats};
 use crate::time::Span;
+use crate::values::limits::RECEIVE_BYTES_MAX;
 use beanring_testkit::random::Random;
 
 /// Of each ring. Few, so that they run out.

@@ -22,9 +22,9 @@ use super::ring::{Buffer, Completion, Flags, Registration, Ring, RingNumber, Tok
 use super::setup;
 use super::threads::{self, PreparedThreads, SPIN, Sleeper, Threads};
 use crate::io::socket::{AcceptError, Listener, to_errno};
-use crate::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
 use crate::server::{Protocol, ThreadStats};
 use crate::time::Span;
+use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
 
 /// The memory of the receive and tail buffers of the event loop's ring.
 const OWN_BUFFER_BYTES: usize = (RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX;
@@ -323,7 +323,7 @@ mod tests {
     use io_uring::opcode;
 
     use super::*;
-    use crate::limits::{RECEIVE_BUFFERS_EACH, REQUESTS_QUEUED_MAX};
+    use crate::values::limits::{RECEIVE_BUFFERS_EACH, REQUESTS_QUEUED_MAX};
 
     /// Receives once, with the running kernel.
     fn receive(ring: &mut KernelRings, slot: u32, fd: RawFd) -> Completion {

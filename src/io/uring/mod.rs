@@ -44,9 +44,9 @@ use super::ring_error::RingError;
 use super::shell::{Backend, InputState, Shell};
 use super::socket::AcceptError;
 use super::{DriverError, Exit, IoThreads, Resources, retry_for_locked_memory};
-use crate::ids::ConnId;
 use crate::server::{Event, Service};
 use crate::time::{Span, Time};
+use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
 
 /// What `stats` calls this driver.

@@ -5,10 +5,10 @@ use nix::errno::Errno;
 use super::UringDriver;
 use super::connection::{ReceiveRequest, WatchRequest};
 use super::ring::{Buffer, Ring, Token};
-use crate::ids::ConnId;
 use crate::io::shell::{Backend, InputState};
-use crate::limits::RECEIVE_DIRECT_BYTES_MAX;
 use crate::server::{Event, Service};
+use crate::values::ids::ConnId;
+use crate::values::limits::RECEIVE_DIRECT_BYTES_MAX;
 
 impl<S: Service, R: Ring> UringDriver<S, R> {
     /// Requests a receive, if the server wants input and no receive is in flight.

@@ -9,8 +9,8 @@ use tracing::{debug, warn};
 
 use super::ring::{Registration, Ring, RingNumber};
 use crate::bodies::ChunkId;
-use crate::limits::IO_THREADS_MAX;
 use crate::server::BodyMemory;
+use crate::values::limits::IO_THREADS_MAX;
 
 /// Entries in the kernel's table of registered buffers. A chunk is 2 MiB, so at most 2 GiB are registered.
 pub const REGISTERED_CHUNKS_MAX: u16 = 1024;

@@ -15,7 +15,7 @@ use nix::libc::{self, iovec, msghdr};
 use super::buffers::Buffers;
 use super::ring::{Buffer, Completion, Flags, RingNumber, Token};
 use super::tail_buffers::{self, TailBuffers};
-use crate::limits::SEND_SLICES_MAX;
+use crate::values::limits::SEND_SLICES_MAX;
 
 /// The most that one request writes. It is a multiple of the block size, as direct I/O wants it.
 const WRITE_BYTES_MAX: u32 = 1 << 30;

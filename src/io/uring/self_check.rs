@@ -14,9 +14,9 @@ use super::UringDriver;
 use super::connection::{Connection, QuietCheck, ReceiveRequest};
 use super::ring::Ring;
 use crate::io::shell::{Backend, InputState};
-use crate::log_limit::LogLimit;
 use crate::server::Service;
 use crate::time::{Span, Time};
+use crate::values::log_limit::LogLimit;
 
 /// How long a connection is quiet before the first check, and from each check to the next. A client whose wake-up the kernel
 /// has lost waits three times this at most. Ten thousand clients that send once in this time take 0.3 % of a core more.

@@ -11,10 +11,10 @@ use tracing::info;
 
 use super::UringDriver;
 use super::ring::{Flags, Ring, RingNumber, Token};
-use crate::ids::ConnId;
 use crate::io::shell::{Backend, InputState, Shell};
 use crate::server::{Event, Service};
 use crate::time::Time;
+use crate::values::ids::ConnId;
 
 /// A piece of output of at least this size is sent without a copy. Waiting for the notification of a smaller one costs more
 /// than its copy.

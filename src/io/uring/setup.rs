@@ -11,7 +11,7 @@ use nix::libc::{self, iovec};
 
 use super::registered::REGISTERED_CHUNKS_MAX;
 use crate::io::socket::to_errno;
-use crate::limits::REQUESTS_QUEUED_MAX;
+use crate::values::limits::REQUESTS_QUEUED_MAX;
 
 /// Memory of a ring without its headers: requests and completions.
 pub const RING_BYTES_MIN: u64 = 64 * REQUESTS_QUEUED_MAX as u64 + 16 * COMPLETIONS_QUEUED_MAX as u64;

@@ -6,7 +6,7 @@ use nix::libc::{iovec, msghdr};
 
 use super::requests::empty_message;
 use super::ring::{Buffer, RingNumber};
-use crate::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX, THREAD_BUFFERS};
+use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX, THREAD_BUFFERS};
 
 /// The id of the first tail buffer. Those of receive buffers are lower.
 const FIRST: u16 = 1 << 15;

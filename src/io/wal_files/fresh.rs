@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::{Access, Directory};
-use crate::ids::JobId;
+use crate::values::ids::JobId;
 use crate::wal::batch::Batch;
 use crate::wal::record::{Lsn, Record, Stamp};
 use crate::wal::segment::{HEADER_BYTES, Header};

@@ -3,7 +3,7 @@
 mod naive;
 
 use super::*;
-use crate::tube_rules::RuleValue;
+use crate::values::tube_rules::RuleValue;
 
 fn check(line: &str, expect: Command<'_>) {
     assert_eq!(parse(line.as_bytes()), Ok(expect), "{line:?}");

@@ -12,10 +12,10 @@ use std::io::IoSlice;
 
 use super::Ticket;
 use crate::bodies::{Bodies, PinnedBody, Slot};
-use crate::ids::JobId;
-use crate::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
 use crate::protocol::reply::{ErrorKind, InsertedLine, Reply};
 use crate::server::trace;
+use crate::values::ids::JobId;
+use crate::values::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
 
 /// Rendered replies. Bytes in flight neither move nor change until they are sent: new replies gather in another batch.
 pub(in crate::server) struct Output {

@@ -1,9 +1,9 @@
 //! Which replies may leave while a write to the job log waits for space. Statistics and `peek` then show an operator why
 //! the server answers nothing else.
 
-use crate::ids::{ClientKey, JobKey};
 use crate::protocol::command::Command;
 use crate::server::Core;
+use crate::values::ids::{ClientKey, JobKey};
 
 impl Core {
     /// Whether the reply to a command may reveal a change of a job that is not committed yet. Statistics count such

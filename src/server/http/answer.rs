@@ -12,8 +12,8 @@ use super::response::{DATA, ErrorKind, GUARDS, Head, JSON_TYPE, PLAIN_TYPE, Refu
 use super::shortage::Shortage;
 use super::target::{PREFIX, is_of_api, no_such_path};
 use super::{HttpConnection, HttpState, Work};
-use crate::limits::HTTP_REQUEST_BYTES_MAX;
 use crate::server::Core;
+use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 const UNKNOWN_HOST: &str =
     "the server does not know this host name; use its address, or start it with --http-host NAME";

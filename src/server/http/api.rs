@@ -9,10 +9,10 @@ use super::request::Request;
 use super::response::{ErrorKind, Refusal};
 use super::target::{Name, NextState, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
-use crate::ids::JobId;
 use crate::queue::{JobState, PageQuery};
 use crate::server::Core;
-use crate::tube_rules::RuleKey;
+use crate::values::ids::JobId;
+use crate::values::tube_rules::RuleKey;
 
 /// The longest JSON body: many times the arguments of any action.
 pub(super) const JSON_BYTES_MAX: u64 = 4096;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::response::{ErrorKind, Refusal};
 use super::target::must_be_whole;
-use crate::tube_name::TubeName;
-use crate::tube_rules::{Rule, RuleKey};
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, RuleKey};
 
 /// The members of an object in their order, so that a name that occurs twice is seen.
 pub(super) struct Members(Vec<(String, Value)>);

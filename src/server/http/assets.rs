@@ -119,7 +119,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::tube_rules::RuleKey;
+    use crate::values::tube_rules::RuleKey;
 
     fn text(path: &str) -> &'static str {
         str::from_utf8(Asset::find(path).expect("it is in the table").bytes).expect("it is text")

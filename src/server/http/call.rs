@@ -22,14 +22,14 @@ use super::request::Request;
 use super::response::{ErrorKind, Head, JSON_TYPE, Refusal, json, write_whole};
 use super::shortage::Shortage;
 use super::{HttpConnection, Work};
-use crate::ids::JobId;
-use crate::limits::ALLOCATION_BYTES;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, Notice};
 use crate::server::session::{Input, Session, SessionState};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
+use crate::values::ids::JobId;
+use crate::values::limits::ALLOCATION_BYTES;
 
 /// A piece of a job's body that is copied to the output at once.
 const PIECE_BYTES: usize = 16 * 1024;

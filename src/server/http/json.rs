@@ -3,13 +3,13 @@
 use serde::{Serialize, Serializer};
 
 use super::tube_json::RuleCountsJson;
-use crate::ids::{JobId, JobKey};
 use crate::queue::{JobPage, JobState};
 use crate::server::stats::GROUPS_SHOWN_MAX;
 use crate::server::{Core, DriverStats};
-use crate::tags::Tags;
 use crate::time::{Seconds, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::{JobId, JobKey};
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
 use crate::wal::{Durability, Wal};
 
 /// From this many percent of the memory limit on there is a warning.

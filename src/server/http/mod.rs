@@ -32,9 +32,9 @@ pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 use self::slots::Activity;
 use super::Core;
-use crate::ids::ConnId;
-use crate::limits::{HTTP_REQUEST_BYTES_MAX, INBOX_BYTES_PAUSE};
 use crate::time::{Span, Time};
+use crate::values::ids::ConnId;
+use crate::values::limits::{HTTP_REQUEST_BYTES_MAX, INBOX_BYTES_PAUSE};
 
 /// No further responses are made, and no page is rendered, while this much is unsent.
 const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;

@@ -7,7 +7,6 @@ use super::json::{GroupJson, JobJson, JobPageJson};
 use super::response::json;
 use super::target::{Name, NextState, PutTarget};
 use super::tube_json::TubeDetailJson;
-use crate::ids::{JobId, JobKey};
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::queue::{JobPage, JobState, JobsListed};
@@ -15,6 +14,7 @@ use crate::server::Core;
 use crate::server::queries::{PERCENTILE_STEPS, STATS_BYTES_PER_STEP};
 use crate::server::session::{Session, SessionState};
 use crate::time::Time;
+use crate::values::ids::{JobId, JobKey};
 
 impl Core {
     /// Serves the commands of an operation, as far as they can be served now.

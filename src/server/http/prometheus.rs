@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use super::page::Piece;
-use crate::histogram::Histogram;
-use crate::ids::TubeKey;
-use crate::limits::METRICS_TUBES_DEFAULT;
 use crate::server::Core;
 use crate::server::metric_catalog::{self, Metric, MetricKind, Value};
 use crate::time::Time;
+use crate::values::histogram::Histogram;
+use crate::values::ids::TubeKey;
+use crate::values::limits::METRICS_TUBES_DEFAULT;
 
 /// Lines that are rendered in one event-loop iteration: some 100 us.
 const STEP_LINES: usize = 500;

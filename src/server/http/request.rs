@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use super::target::is_of_api;
-use crate::limits::HTTP_REQUEST_BYTES_MAX;
+use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 /// HTTP/1.0 ends a response of unknown length with the connection, HTTP/1.1 sends it in chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

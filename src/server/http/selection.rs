@@ -7,8 +7,8 @@
 
 use std::cmp::Ordering;
 
-use crate::ids::TubeKey;
 use crate::queue::Tubes;
+use crate::values::ids::TubeKey;
 
 /// Tubes in a page, at most, and those before it that the last pass may keep with them.
 pub(super) const LIMIT_MAX: u32 = 500;

@@ -4,10 +4,10 @@ use tracing::warn;
 
 use super::slots::{self, Candidate};
 use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer};
-use crate::ids::ConnId;
-use crate::limits::{RUN_STEPS, TURN_STEPS};
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
+use crate::values::ids::ConnId;
+use crate::values::limits::{RUN_STEPS, TURN_STEPS};
 
 /// Elementary steps that the answers of all HTTP connections share: those of one connection's turn. The events of an iteration
 /// have this budget, and the connections in the queue have it again.

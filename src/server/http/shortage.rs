@@ -6,7 +6,7 @@ use super::target::PutTarget;
 use crate::queue::{KeyStats, MoveBar};
 use crate::server::Core;
 use crate::time::Time;
-use crate::tube_rules::RuleKey;
+use crate::values::tube_rules::RuleKey;
 use crate::wal::Wal;
 
 /// What the server lacks.

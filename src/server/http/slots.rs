@@ -5,8 +5,8 @@
 //! connections of a peer, those that have sent nothing yet are closed before those that have begun a request.
 
 use super::access::Origin;
-use crate::ids::ConnId;
 use crate::time::Time;
+use crate::values::ids::ConnId;
 
 /// HTTP connections at a time: more than scrapers and probes need, and little memory.
 pub(super) const CONNECTIONS_MAX: usize = 64;

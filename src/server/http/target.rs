@@ -5,11 +5,11 @@ use std::ops::RangeInclusive;
 use super::response::{ErrorKind, Refusal};
 use super::selection::LIMIT_MAX;
 use super::tubes::{Order, Query, SortKey};
-use crate::ids::JobId;
-use crate::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT, TUBE_NAME_BYTES_MAX};
 use crate::queue::{JobState, PageQuery};
-use crate::tags::Tags;
-use crate::tube_name::TubeName;
+use crate::values::ids::JobId;
+use crate::values::limits::{PRIORITY_DEFAULT, TTR_SECONDS_DEFAULT, TUBE_NAME_BYTES_MAX};
+use crate::values::tags::Tags;
+use crate::values::tube_name::TubeName;
 
 /// What every path of an API begins with, of whatever version.
 const ROOT: &str = "/api";

@@ -2,11 +2,11 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::ids::TubeKey;
 use crate::queue::{LatencyKind, Percentiles, RuleCounts, TubeStats};
 use crate::server::Core;
 use crate::time::{Seconds, Span, Time};
-use crate::tube_rules::{RuleValue, TubeRules};
+use crate::values::ids::TubeKey;
+use crate::values::tube_rules::{RuleValue, TubeRules};
 
 /// A tube in the list.
 #[derive(Serialize)]

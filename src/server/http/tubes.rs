@@ -9,10 +9,10 @@ use super::OUTPUT_BYTES_PAUSE;
 use super::page::Piece;
 use super::selection::{KEPT_BYTES, Selection};
 use super::tube_json::TubeJson;
-use crate::ids::TubeKey;
 use crate::queue::Tube;
 use crate::server::Core;
 use crate::time::Time;
+use crate::values::ids::TubeKey;
 
 /// Slots of tubes that one step visits: some 100 us.
 const STEP_SLOTS: usize = 1000;

@@ -1,10 +1,10 @@
 //! The numbers of a tube, for `stats-tube` and `/metrics`.
 
 use super::{Entry, Metric, MetricKind, Value, counter, gauge};
-use crate::ids::TubeKey;
 use crate::queue::{LatencyKind, Percentiles, RuleCounts, TubeStats};
 use crate::server::Core;
 use crate::time::{Span, Time};
+use crate::values::ids::TubeKey;
 
 /// A value of a tube.
 pub(in crate::server) struct TubeMetric {

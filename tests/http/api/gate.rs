@@ -1,10 +1,10 @@
 //! Responses leave when the job log has committed what they tell, like replies.
 
-use beanring::ids::ConnId;
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{DriverStats, Effect, Event, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, WalConfig};
 use beanring_testkit::connection::send_all;
 use beanring_testkit::disk::Disk;

@@ -1,7 +1,7 @@
 //! The configuration of a server under test.
 
-use beanring::limits::JOB_BYTES_DEFAULT;
 use beanring::server::Config;
+use beanring::values::limits::JOB_BYTES_DEFAULT;
 
 use super::conversation::Conversation;
 
@@ -18,14 +18,14 @@ macro_rules! server_config {
             max_connections: None,
             max_tubes: None,
             max_watches: None,
-            wal_segment_bytes: beanring::limits::WAL_FILE_BYTES_DEFAULT,
+            wal_segment_bytes: beanring::values::limits::WAL_FILE_BYTES_DEFAULT,
             allow_foreign_protocols: false,
             sub_second: false,
             http_hosts: beanring::server::Hosts::any(),
             http_access: beanring::server::HttpAccess { token: None, allow_writes: false },
             wal_dir: None,
-            metrics_prefix: beanring::limits::METRICS_PREFIX_DEFAULT.to_owned(),
-            metrics_tubes: beanring::limits::METRICS_TUBES_DEFAULT,
+            metrics_prefix: beanring::values::limits::METRICS_PREFIX_DEFAULT.to_owned(),
+            metrics_tubes: beanring::values::limits::METRICS_TUBES_DEFAULT,
             started: beanring::time::Time::ZERO,
             recovery: beanring::time::Span::ZERO,
             seed: 0,

@@ -2,9 +2,9 @@
 
 use std::io::IoSlice;
 
-use beanring::ids::ConnId;
 use beanring::server::{Effect, Event, Server, Service};
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
 
 /// One connection between a client and a server in memory.
 pub struct Connection {

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use beanring::ids::ConnId;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, Driver, PreparedDriver};
@@ -22,6 +21,7 @@ use beanring::io::socket::Listener;
 use beanring::io::{IoThreads, Resources};
 use beanring::server::{BodyMemory, Config, Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::Time;
+use beanring::values::ids::ConnId;
 use clap::ValueEnum;
 use nix::sys::signal::{Signal, raise};
 use nix::time::{ClockId, clock_gettime};

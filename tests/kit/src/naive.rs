@@ -13,10 +13,10 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use beanring::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::queue::{Counts, JobEnd, JobState, Released, Repeated, RuleCounts};
-use beanring::reserve_mode::ReserveMode;
 use beanring::time::{Seconds, Span, Time};
+use beanring::values::ids::{ClientKey, TubeKey, TubeSlot};
+use beanring::values::reserve_mode::ReserveMode;
 
 pub use bulk::Move;
 pub use rules::{Ruled, Value};

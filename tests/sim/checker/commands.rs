@@ -4,7 +4,7 @@ use beanring::protocol::command::Command;
 use beanring::protocol::reply::Reply;
 use beanring::queue::{JobAwaited, JobMoved, Released};
 use beanring::time::Seconds;
-use beanring::tube_name::TubeName;
+use beanring::values::tube_name::TubeName;
 use beanring_testkit::naive::{Conn, Name, Tags, Value};
 
 use super::super::names::{name_of, number_of};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use beanring::limits::BATCH_BODY_BYTES_MAX;
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::reply::Reply;
-use beanring::tags;
+use beanring::values::limits::BATCH_BODY_BYTES_MAX;
+use beanring::values::tags;
 use beanring::wal::job_record_bytes;
 use beanring_testkit::naive::{Conn, Tags};
 

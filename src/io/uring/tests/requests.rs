@@ -11,8 +11,8 @@ use super::{Simulated, config};
 use crate::io::descriptors::ACCEPT_PAUSE;
 use crate::io::shell::ACCEPTS_MAX;
 use crate::io::uring::self_check::SELF_CHECK_INTERVAL;
-use crate::limits::JOB_BYTES_DEFAULT;
 use crate::time::Span;
+use crate::values::limits::JOB_BYTES_DEFAULT;
 use beanring_testkit::peer::{Patience, Peer, Received};
 use beanring_testkit::random::seeds;
 

@@ -34,8 +34,8 @@ use super::requests::Requests;
 use super::ring::{Buffer, Completion, Registration, RingNumber, Token};
 use super::setup::{self, COMPLETIONS_QUEUED_MAX};
 use crate::io::socket::to_errno;
-use crate::limits::{RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX, THREAD_BUFFERS};
 use crate::server::{IoThreadStats, Protocol, ThreadStats};
+use crate::values::limits::{RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX, THREAD_BUFFERS};
 
 /// How long a thread looks for something to do before it sleeps. A wake-up takes longer on most machines. The thread yields all the
 /// time, so that others run if the machine has no core to spare.

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use super::{Discarded, Extras, Offline, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
-use crate::ids::{JobId, JobKey};
-use crate::limits::WAL_FILE_BYTES_DEFAULT;
 use crate::queue::{Engine, PersistedState, UnreservedState};
 use crate::time::{Seconds, Time};
-use crate::tube_name::TubeName;
+use crate::values::ids::{JobId, JobKey};
+use crate::values::limits::WAL_FILE_BYTES_DEFAULT;
+use crate::values::tube_name::TubeName;
 
 /// The result of an export.
 #[derive(Debug)]

@@ -114,11 +114,11 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::JobId;
     use crate::queue::{Counts, PersistedState, UnreservedState};
-    use crate::tags::Tags;
     use crate::time::{Seconds, Time};
-    use crate::tube_name::TubeName;
+    use crate::values::ids::JobId;
+    use crate::values::tags::Tags;
+    use crate::values::tube_name::TubeName;
     use crate::wal::SegmentNumber;
     use crate::wal::record::{JobRecord, Lsn};
 

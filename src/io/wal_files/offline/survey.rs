@@ -6,10 +6,10 @@ use std::path::Path;
 use std::{fmt, io};
 
 use super::log_id;
-use crate::ids::JobId;
 use crate::io::socket::text_of;
 use crate::io::wal_files::plain_file::{self, FileRefusal};
 use crate::io::wal_files::storage::read_up_to;
+use crate::values::ids::JobId;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::io;
 
-use crate::ids::JobId;
 use crate::io::signal::StopRequested;
 use crate::io::socket::text_of;
 use crate::io::wal_files::plain_file::FileRefusal;
+use crate::values::ids::JobId;
 use crate::wal::is_full;
 
 /// Why a job log cannot be recovered. Only [`NoSpace`](Self::NoSpace) and [`Unstable`](Self::Unstable) may leave changes

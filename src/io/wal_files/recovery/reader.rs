@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::{RecoveryError, io_error};
 use crate::bodies::OutOfMemory;
-use crate::ids::JobId;
 use crate::io::wal_files::storage::Segments;
 use crate::queue::Engine;
+use crate::values::ids::JobId;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::record::{Lsn, Record, Stamp, padding_bytes};
 use crate::wal::scan::{Scanner, Source};

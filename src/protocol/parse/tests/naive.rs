@@ -5,7 +5,7 @@ use std::mem;
 use super::super::*;
 use super::parse_with_decimals;
 use crate::protocol::random::Random;
-use crate::tube_rules::RuleValue;
+use crate::values::tube_rules::RuleValue;
 
 /// Returns the tags if they are well-formed.
 fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {

@@ -1,10 +1,10 @@
 //! The queue engine with clients.
 
-use beanring::ids::{ClientKey, ConnId, JobId, JobKey};
 use beanring::queue::{Engine, NewJob, Notice, Reserved};
-use beanring::tags::Tags;
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, ConnId, JobId, JobKey};
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
 
 /// Size of each job body, with its CR LF.
 pub const BODY_BYTES: u32 = 66;

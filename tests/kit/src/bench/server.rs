@@ -2,12 +2,12 @@
 
 use std::io::IoSlice;
 
-use beanring::ids::ConnId;
 use beanring::io::wal_files::recover;
-use beanring::limits::JOB_BYTES_DEFAULT;
 use beanring::queue::Engine;
 use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::values::ids::ConnId;
+use beanring::values::limits::JOB_BYTES_DEFAULT;
 use beanring::wal::{Durability, Operation, Outcome, WalConfig};
 
 use crate::config::config;

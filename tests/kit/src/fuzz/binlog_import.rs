@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use beanring::beanstalkd_binlog::{self as binlog, Job, State, Version};
-use beanring::ids::JobId;
 use beanring::io::binlog_import::import;
 use beanring::io::wal_files::{Directory, recover};
 use beanring::queue::{Counts, Engine, PersistedState, UnreservedState};
 use beanring::time::{Seconds, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::JobId;
+use beanring::values::tube_name::TubeName;
 use beanring::wal::{Durability, WalConfig};
 
 use super::super::scratch::{Scratch, contents};

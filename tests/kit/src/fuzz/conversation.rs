@@ -3,7 +3,7 @@
 
 use beanring::server::Service;
 use beanring::time::Span;
-use beanring::tube_rules::RuleKey;
+use beanring::values::tube_rules::RuleKey;
 use beanring::wal::Durability;
 
 use super::driver::Driver;

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use beanring::ids::JobId;
-use beanring::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::Command;
 use beanring::protocol::parse::{self, ParseError};
-use beanring::tube_rules::RuleKey;
+use beanring::values::ids::JobId;
+use beanring::values::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
+use beanring::values::tube_rules::RuleKey;
 
 use super::framing::bytes_max;
 use super::made_log::Jobs;

@@ -1,12 +1,12 @@
 //! The same bytes in other pieces are the same lines. Parsed commands are within the protocol's limits.
 
-use beanring::ids::JobId;
-use beanring::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::framing::{Line, LineReader};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
-use beanring::tube_name::TubeName;
-use beanring::tube_rules::RuleValue;
+use beanring::values::ids::JobId;
+use beanring::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
+use beanring::values::tube_name::TubeName;
+use beanring::values::tube_rules::RuleValue;
 
 use super::input::Input;
 

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use beanring::ids::ConnId;
-use beanring::limits::HTTP_REQUEST_BYTES_MAX;
 use beanring::server::{
     Config, DriverStats, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service,
 };
 use beanring::time::{Span, Time};
+use beanring::values::ids::ConnId;
+use beanring::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 use super::super::config::config;
 use super::super::connection::{outgoing, send_all};

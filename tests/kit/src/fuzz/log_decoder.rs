@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 
-use beanring::ids::JobId;
 use beanring::queue::Engine;
 use beanring::time::Time;
+use beanring::values::ids::JobId;
 use beanring::wal::record::{Lsn, PauseRecord};
 use beanring::wal::scan::{Scanner, Source};
 use beanring::wal::segment::{HEADER_BYTES, Header};

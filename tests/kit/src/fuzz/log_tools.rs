@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use beanring::ids::JobId;
 use beanring::io::binlog_import::{self, BinlogError, ImportError};
 use beanring::io::wal_files::offline::{self, Verdict};
 use beanring::io::wal_files::{self, Directory, RecoveryError};
 use beanring::queue::{Engine, UnreservedState};
 use beanring::time::Time;
+use beanring::values::ids::JobId;
 use beanring::wal::{Durability, SegmentNumber, WalConfig};
 use beanring::wal_tool;
 

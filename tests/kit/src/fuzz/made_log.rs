@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use beanring::bodies::Slot;
-use beanring::ids::{ClientKey, ConnId, JobId};
 use beanring::queue::{Counts, Engine, KeptKey, NewJob, PersistedState, UnreservedState};
-use beanring::tags::Tags;
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::values::tags::Tags;
+use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};

@@ -1,7 +1,7 @@
 //! Reserves in which chance decides. The model accepts any tube: the weights are tested by their effect on many reserves.
 
 use beanring::queue::JobState;
-use beanring::reserve_mode::ReserveMode;
+use beanring::values::reserve_mode::ReserveMode;
 
 use super::{Conn, Model};
 

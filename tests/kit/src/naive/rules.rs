@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use beanring::queue::{JobEnd, JobState, RuleCounts};
 use beanring::time::{Seconds, Span, Time};
-use beanring::tube_name::TubeName;
-use beanring::tube_rules::{RuleKey, RuleValue};
+use beanring::values::tube_name::TubeName;
+use beanring::values::tube_rules::{RuleKey, RuleValue};
 
 use super::{Conn, Job, Model, Name, Place};
 

@@ -1,9 +1,9 @@
 //! Tags of jobs, and the idempotency keys of deleted jobs.
 
-use beanring::ids::JobId;
 use beanring::queue::{Repeated, kept_key_bytes};
 use beanring::time::{Span, Time};
-use beanring::tube_name::TubeName;
+use beanring::values::ids::JobId;
+use beanring::values::tube_name::TubeName;
 
 use super::{Conn, Job, KeyShare, Model, Name};
 
@@ -31,7 +31,7 @@ pub struct Kept {
 
 impl Tags {
     /// Reads the text of tags.
-    pub fn of(text: beanring::tags::Tags<'_>) -> Self {
+    pub fn of(text: beanring::values::tags::Tags<'_>) -> Self {
         let number = |key: &str| key[1..].parse().expect("a key is a letter and a number");
         let group = |name: Option<TubeName<'_>>| name.map(|name| number(name.as_str()));
         Self {

@@ -1,6 +1,6 @@
 //! Tube names, checked when they are created.
 
-use crate::limits::TUBE_NAME_BYTES_MAX;
+use crate::values::limits::TUBE_NAME_BYTES_MAX;
 
 /// A valid tube name, borrowed: 1 to 200 bytes of `A-Z a-z 0-9 - + / ; . $ _ ( )`, the first not `-`
 /// (protocol.txt, "Names").

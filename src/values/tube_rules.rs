@@ -1,6 +1,6 @@
 //! Rules of a tube, as `tube-config` and the configuration file set them.
 
-use crate::tube_name::TubeName;
+use crate::values::tube_name::TubeName;
 
 /// What a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use memchr::memchr;
 
-use crate::tube_name::TubeName;
+use crate::values::tube_name::TubeName;
 
 /// The tags of a job as the producer wrote them: at most one of each kind, with one space between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,11 @@
+//! Plain values that all rooms share: names, tags, ids, rules, and the limits of the server. They own no state and know no
+//! other room but [`time`](crate::time).
+
+pub mod histogram;
+pub mod ids;
+pub mod limits;
+pub mod log_limit;
+pub mod reserve_mode;
+pub mod tags;
+pub mod tube_name;
+pub mod tube_rules;
