@@ -10,7 +10,7 @@ use std::env;
 use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
-pub use self::show::{Group, Job, Jobs, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
+pub use self::show::{Column, Group, Job, Jobs, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 use self::values::parse_address;
 pub use self::values::{JobState, seconds};

@@ -4,7 +4,6 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::Common;
 use super::values::{JobState, count, group_name, job_id, parse_address, positive_seconds, tube_name};
-use crate::client::top::Column;
 use crate::io::socket::Address;
 use crate::values::ids::JobId;
 use crate::values::limits::PAGE_JOBS_DEFAULT;
@@ -164,4 +163,21 @@ pub struct Top {
     /// Server: HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
     #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
     pub addr: Option<Address>,
+}
+
+/// A column of `top`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Column {
+    Name,
+    Ready,
+    Reserved,
+    Delayed,
+    Buried,
+    Held,
+    Waiting,
+    Put,
+    Delete,
+    Oldest,
+    Paused,
 }

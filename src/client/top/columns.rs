@@ -5,23 +5,7 @@ use std::cmp::Ordering;
 use clap::ValueEnum;
 
 use super::tubes::Tube;
-
-/// A column.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub enum Column {
-    Name,
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-    Held,
-    Waiting,
-    Put,
-    Delete,
-    Oldest,
-    Paused,
-}
+use crate::cli::verbs::Column;
 
 /// The columns beside the name, in their order on the screen.
 const NUMBERS: [Column; 10] = [

@@ -27,7 +27,6 @@ use ratatui_crossterm::crossterm::event::{self, KeyEvent};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-pub use self::columns::Column;
 use self::keys::After;
 use self::schedule::Schedule;
 use self::screen::Screen;

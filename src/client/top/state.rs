@@ -7,10 +7,10 @@ use super::super::escape::escaped;
 use super::super::output::shortened;
 use super::super::stats::Stats;
 use super::super::untrusted::Untrusted;
-use super::columns::Column;
 use super::details::Details;
 use super::tubes::{Rate, Tubes};
 use super::worker::{Report, Request};
+use crate::cli::verbs::Column;
 
 /// The counters of commands that hand out jobs.
 const RESERVES: [&str; 2] = ["cmd-reserve", "cmd-reserve-with-timeout"];

@@ -12,13 +12,13 @@ use ratatui_core::layout::Rect;
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::stats::{Kind, Stats};
-use super::columns::Column;
 use super::details::{Details, Peeked};
 use super::keys::{After, press};
 use super::schedule::Schedule;
 use super::state::State;
 use super::view::{Theme, draw};
 use super::worker::{Report, Request};
+use crate::cli::verbs::Column;
 use crate::cli::verbs::JobState;
 use crate::values::ids::JobId;
 

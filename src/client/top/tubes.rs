@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::stats::{Stats, Value};
 use super::super::tubes::matches;
 use super::super::untrusted::Untrusted;
-use super::columns::Column;
+use crate::cli::verbs::Column;
 
 /// Two readings that are closer give no rate: the clock of the client is not that of the server.
 const RATE_SPAN_MIN: Duration = Duration::from_millis(200);

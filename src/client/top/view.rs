@@ -6,11 +6,12 @@ use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
 use super::super::output::shortened;
-use super::columns::{Column, fitting};
+use super::columns::fitting;
 use super::header;
 use super::keys::HELP;
 use super::state::{Page, Scroll, State, View};
 use super::text::by_words;
+use crate::cli::verbs::Column;
 
 /// The rows that the header leaves to the page, even if the terminal is low.
 const PAGE_ROWS_MIN: u16 = 6;

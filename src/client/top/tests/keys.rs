@@ -3,10 +3,10 @@
 use ratatui_core::style::Modifier;
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::columns::Column;
 use super::super::keys::{After, paste, press};
 use super::super::worker::Request;
 use super::{SERVER, Session, lines, tubes};
+use crate::cli::verbs::Column;
 
 #[test]
 fn filters_show_matching_tubes() {

@@ -5,9 +5,9 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Color;
 use ratatui_crossterm::crossterm::event::KeyCode;
 
-use super::super::columns::Column;
 use super::super::worker::{Report, Request};
 use super::{SERVER, Session, tubes};
+use crate::cli::verbs::Column;
 
 #[test]
 fn the_screen_shows_server_and_tubes() {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ratatui_crossterm::crossterm::event::KeyCode;
 
-use super::super::columns::Column;
 use super::super::worker::{Report, Request};
 use super::{SERVER, Session, lines, tubes};
+use crate::cli::verbs::Column;
 
 #[test]
 fn an_action_that_was_not_sent_is_named() {
