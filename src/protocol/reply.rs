@@ -23,8 +23,6 @@ pub enum Reply<'a> {
         /// Its new priority, if the repeat has raised that.
         pri: Option<u32>,
     },
-    /// `put` has buried this job, because there was no memory to queue it.
-    InsertedBuried(JobId),
     /// `bury` has buried the job, `release` has because the job has had all attempts, or the awaited job is buried.
     Buried,
     /// The tube in use.
@@ -171,7 +169,6 @@ impl Reply<'_> {
             Self::InternalError => Some(ErrorKind::InternalError),
             Self::Inserted(_)
             | Self::Repeated { .. }
-            | Self::InsertedBuried(_)
             | Self::Buried
             | Self::Using(_)
             | Self::UsingMode(_)
@@ -205,7 +202,6 @@ impl Reply<'_> {
         match *self {
             Self::Inserted(id)
             | Self::Repeated { id, .. }
-            | Self::InsertedBuried(id)
             | Self::Reserved { id, .. }
             | Self::Found { id, .. } => Some(id),
             _ => None,
@@ -217,7 +213,6 @@ impl Reply<'_> {
         let fixed: &[u8] = match *self {
             Self::Inserted(id) => return numbered(out, InsertedLine::WORD, id.0),
             Self::Repeated { id, state, pri } => return repeated(out, id, state, pri),
-            Self::InsertedBuried(id) => return numbered(out, b"BURIED ", id.0),
             Self::Using(name) => return words(out, b"USING ", name.as_bytes()),
             Self::UsingMode(mode) => return words(out, b"USING ", mode.word().as_bytes()),
             Self::Reserved { id, bytes } => return two_numbers(out, b"RESERVED ", id.0, bytes),
@@ -467,7 +462,6 @@ mod tests {
         check(Reply::Inserted(id), "INSERTED 18446744073709551615");
         check(Reply::Repeated { id, state: "ready", pri: None }, "INSERTED 18446744073709551615 READY");
         check(Reply::Repeated { id: JobId(1), state: "deleted", pri: Some(0) }, "INSERTED 1 DELETED 0");
-        check(Reply::InsertedBuried(id), "BURIED 18446744073709551615");
         check(Reply::Buried, "BURIED");
         check(Reply::Using(tube), "USING mail/$2");
         check(Reply::UsingMode(ReserveMode::WeightedFair), "USING weighted-fair");

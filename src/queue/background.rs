@@ -256,7 +256,7 @@ impl Engine {
     pub(super) fn continue_disconnect(&mut self, client: ClientKey, now: Time, limit: StepLimit) -> bool {
         let slot = self.clients.slot(client);
         // In the order of reservation, as in beanstalkd: waiting clients get the jobs in this order.
-        while let Some(job) = self.clients[slot].held_order.front().map(JobKey) {
+        while let Some(job) = self.clients[slot].reserved_order.front().map(JobKey) {
             if self.is_reached(limit) {
                 return false;
             }

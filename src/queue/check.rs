@@ -179,13 +179,13 @@ impl Engine {
         }
         for (key, client) in self.clients.slab.iter() {
             client.reserved.check(&self.jobs.activities);
-            client.held_order.check(&self.jobs.slab);
+            client.reserved_order.check(&self.jobs.slab);
             assert_eq!(
                 client.reserved.len(),
-                client.held_order.len(),
+                client.reserved_order.len(),
                 "reserved jobs are in the heap and in the list"
             );
-            for job in client.held_order.iter(&self.jobs.slab) {
+            for job in client.reserved_order.iter(&self.jobs.slab) {
                 assert_eq!(self.jobs.activity(JobKey(job)).and_then(Activity::holder), Some(ClientSlot(key)));
             }
             client.reserved.for_each(&self.jobs.activities, |activity| {

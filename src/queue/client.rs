@@ -32,7 +32,7 @@ pub struct Client {
     /// The jobs that it holds by (deadline, id), through their activities.
     pub reserved: Heap,
     /// The same jobs in the order in which it reserved them.
-    pub(super) held_order: List,
+    pub(super) reserved_order: List,
     /// Set while the client waits for a job to reserve.
     pub(super) wait: Option<Wait>,
     /// The client waits, and background work finds out whether there is a job for it.
@@ -232,7 +232,7 @@ impl Clients {
             bits: WatchedBits::default(),
             name_lengths: 0,
             reserved: Heap::new(),
-            held_order: List::new(),
+            reserved_order: List::new(),
             wait: None,
             is_searching: false,
             has_search: false,

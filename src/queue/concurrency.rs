@@ -46,8 +46,8 @@ struct ConKey {
     name: Box<[u8]>,
     /// The jobs of the key by their extras, the newest first.
     jobs: Heap,
-    /// Number of jobs that clients hold.
-    held: u32,
+    /// Number of reserved jobs.
+    reserved: u32,
     /// The limit of the newest job.
     limit: u32,
     /// Open lanes.
@@ -122,7 +122,7 @@ impl ConKeys {
 
     fn is_full(&self, con: ConSlot) -> bool {
         let key = &self.slab[con.0];
-        key.held >= key.limit
+        key.reserved >= key.limit
     }
 
     /// Whether a lane of the key may be opened. Shut lanes wait for background work that opens them.
@@ -140,7 +140,7 @@ impl ConKeys {
         let slot = self.slab.insert(ConKey {
             name: name.into(),
             jobs: Heap::new(),
-            held: 0,
+            reserved: 0,
             limit: 0,
             open: List::new(),
             shut: Heap::new(),
@@ -160,7 +160,7 @@ impl ConKeys {
             self.index.remove(&mut self.slab, con.0);
             let key = self.slab.remove(con.0);
             assert!(
-                key.held == 0 && key.open.is_empty() && key.shut.is_empty(),
+                key.reserved == 0 && key.open.is_empty() && key.shut.is_empty(),
                 "a key that is removed has no jobs"
             );
             self.name_bytes -= text_bytes(&key.name);
@@ -169,7 +169,7 @@ impl ConKeys {
 
     fn update_loose(&mut self, con: ConSlot) {
         let key = &mut self.slab[con.0];
-        let is_loose = key.held >= key.limit && !key.open.is_empty();
+        let is_loose = key.reserved >= key.limit && !key.open.is_empty();
         match (std::mem::replace(&mut key.is_loose, is_loose), is_loose) {
             (false, true) => self.loose.push_back(&mut self.slab, con.0),
             (true, false) => self.loose.remove(&mut self.slab, con.0),
@@ -250,20 +250,20 @@ impl Engine {
         self.con_of(job).is_some_and(|con| self.cons.is_full(con))
     }
 
-    /// Counts a job with this extra as held.
+    /// Counts a job with this extra as reserved.
     #[cold]
-    pub(super) fn count_hold(&mut self, extra: ExtraKey) {
+    pub(super) fn count_reserved(&mut self, extra: ExtraKey) {
         if let Some(con) = self.con_of_extra(extra) {
-            self.cons.slab[con.0].held += 1;
+            self.cons.slab[con.0].reserved += 1;
             self.cons.update_loose(con);
         }
     }
 
-    /// Counts it as not held any more. [`reopen`](Self::reopen) must follow.
+    /// Counts it as not reserved any more. [`reopen`](Self::reopen) must follow.
     #[cold]
-    pub(super) fn count_end_of_hold(&mut self, extra: ExtraKey) {
+    pub(super) fn count_end_of_reservation(&mut self, extra: ExtraKey) {
         if let Some(con) = self.con_of_extra(extra) {
-            self.cons.slab[con.0].held -= 1;
+            self.cons.slab[con.0].reserved -= 1;
             self.cons.update_loose(con);
         }
     }
@@ -510,14 +510,18 @@ impl Engine {
             key.open.check(lanes);
             jobs += key.jobs.len();
             let of_key = self.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
-            let held = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
-            assert_eq!(key.held as usize, held, "the held jobs of a key are counted");
+            let reserved = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
+            assert_eq!(key.reserved as usize, reserved, "the reserved jobs of a key are counted");
             let newest = key.jobs.min().map(|newest| &self.jobs.extras.slab[newest]);
             assert_eq!(newest.map_or(0, |newest| newest.limit), key.limit, "the newest job has the limit");
             let own = || lanes.iter().filter(|(_, lane)| lane.con == con);
             let open = own().filter(|(_, lane)| lane.is_open).count();
             assert_eq!((open, own().count() - open), (key.open.len(), key.shut.len()), "lanes are counted");
-            assert_eq!(key.is_loose, key.held >= key.limit && !key.open.is_empty(), "a loose key is known");
+            assert_eq!(
+                key.is_loose,
+                key.reserved >= key.limit && !key.open.is_empty(),
+                "a loose key is known"
+            );
             assert!(
                 self.cons.is_full(con) || key.shut.is_empty() || key.is_reopening,
                 "no lane is shut in vain"

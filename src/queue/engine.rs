@@ -343,7 +343,7 @@ impl Engine {
     /// Makes a reserved job ready or delayed, with a new priority. A job that has had all attempts is retired instead.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: Seconds, now: Time) -> Released {
         let client = self.clients.slot(client);
-        let Some(job) = self.held_by(client, id) else { return Released::NotFound };
+        let Some(job) = self.reserved_by(client, id) else { return Released::NotFound };
         let record = self.jobs.get_mut(job);
         record.pri = pri;
         let tube = record.tube;
@@ -366,7 +366,7 @@ impl Engine {
     /// Buries a reserved job, with a new priority. Returns false if the client has not reserved it.
     pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
         let client = self.clients.slot(client);
-        let Some(job) = self.held_by(client, id) else { return false };
+        let Some(job) = self.reserved_by(client, id) else { return false };
         self.leave(job, now);
         self.jobs.get_mut(job).pri = pri;
         self.bury_left(job, now);
@@ -377,7 +377,7 @@ impl Engine {
     /// Restarts the time to run of a reserved job. Returns false if the client has not reserved it.
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
-        let Some(job) = self.held_by(client, id) else { return false };
+        let Some(job) = self.reserved_by(client, id) else { return false };
         let ttr = self.jobs.get(job).ttr;
         let activity = self.jobs.activity_key(job);
         let held = &mut self.clients[client].reserved;
@@ -548,10 +548,10 @@ impl Engine {
 
     /// The job with this id, if the client holds it.
     pub fn reserved_job(&self, client: ClientKey, id: JobId) -> Option<JobKey> {
-        self.held_by(self.clients.slot(client), id)
+        self.reserved_by(self.clients.slot(client), id)
     }
 
-    fn held_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {
+    fn reserved_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {
         self.jobs.find(id).filter(|&job| self.jobs.holder(self.jobs.get(job)) == Some(client))
     }
 

@@ -30,7 +30,7 @@
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
 //! | Tube    | `wide_watches`   | list      | Watch      |                                   |
 //! | Client  | `reserved`       | heap      | Activity   | deadline, id                      |
-//! | Client  | `held_order`     | list      | Job        | time of reservation               |
+//! | Client  | `reserved_order`     | list      | Job        | time of reservation               |
 //! | Client  | `watches`        | vector    | Watch      | order of `list-tubes-watched`     |
 //! | Client  | `bits`           | bits      | Tube       | slot                              |
 //! | Jobs    | `index`          | job index | Job        | id                                |
@@ -65,7 +65,7 @@
 //!
 //! A job is in exactly one primary container, the one of its [`JobState`]. That of a ready job with a concurrency key is the
 //! ready heap or the lane. A ready job is also in its tube's `ready_order`, a delayed one in its `delayed_order`, and a
-//! reserved one in its holder's `held_order` and its tube's `reserved`.
+//! reserved one in its holder's `reserved_order` and its tube's `reserved`.
 //!
 //! A job with tags has an `Extra`, which keeps them. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
 //! Its tag `con` makes it a job of a `ConKey`; while it is ready, it is in a `Lane` of that key.

@@ -41,11 +41,11 @@ impl Engine {
                 let (holder, since) = (record.take_holder(), record.since);
                 let holder = &mut self.clients[holder];
                 holder.reserved.remove(&mut self.jobs.activities, activity);
-                holder.held_order.remove(&mut self.jobs.slab, job.0);
+                holder.reserved_order.remove(&mut self.jobs.slab, job.0);
                 self.tubes[tube].reserved.remove(&mut self.jobs.activities, activity);
                 self.record_latency(tube, LatencyKind::Reserved, now.since(since));
                 if let Some(extra) = extra {
-                    self.count_end_of_hold(extra);
+                    self.count_end_of_reservation(extra);
                 }
             }
         }
@@ -180,14 +180,14 @@ impl Engine {
         let holder = &mut self.clients[client];
         self.timers.arm(holder.timer, activity.deadline);
         holder.reserved.insert(&mut self.jobs.activities, key);
-        holder.held_order.push_back(&mut self.jobs.slab, job.0);
+        holder.reserved_order.push_back(&mut self.jobs.slab, job.0);
         self.tubes[tube].reserved.push(&mut self.jobs.activities, key);
         if let Some(since) = ready_since {
             self.record_latency(tube, LatencyKind::Queue, now.since(since));
         }
         self.changes.push(Change::Reserved(job));
         if let Some(extra) = extra {
-            self.count_hold(extra);
+            self.count_reserved(extra);
         }
     }
 

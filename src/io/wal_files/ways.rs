@@ -61,7 +61,7 @@ impl Ways {
         way
     }
 
-    /// Takes the end of a write, and whether it was completed. A write that failed teaches nothing: a full disk refuses
+    /// Takes the end of a write, and whether it was completed. A write that failed does not count: a full disk refuses
     /// at once. Nor does a write whose way was not chosen here.
     pub fn end(&mut self, now: Time, completed: bool) {
         let Some((way, began)) = self.in_flight.take().filter(|_| completed) else { return };
