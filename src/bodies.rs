@@ -105,7 +105,7 @@ pub struct Usage {
     pub slots: usize,
     /// The sizes that were asked for, in bytes.
     pub asked_bytes: usize,
-    /// The same, rounded up to what the bodies take.
+    /// The sizes that were asked for, rounded up to what the bodies take.
     pub slot_bytes: usize,
     /// Address space mapped, with or without memory behind it.
     pub mapped_bytes: usize,

@@ -85,7 +85,7 @@ pub struct ServerConfig {
     pub listen_access: SocketAccess,
     /// The address of the HTTP listener, if it is set.
     pub http: Option<Address>,
-    /// The same for the HTTP listener.
+    /// Who may connect to the HTTP listener, if it is a UNIX socket.
     pub http_access: SocketAccess,
     /// Host names that HTTP requests may have, besides those of the machine.
     pub http_hosts: Vec<String>,

@@ -10,7 +10,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     escape(bytes, |_| false)
 }
 
-/// The same for text of several lines: LF and tabs stay.
+/// Escapes text of several lines: LF and tabs stay.
 pub fn escaped_lines(bytes: &[u8]) -> String {
     escape(bytes, |character| matches!(character, '\n' | '\t'))
 }

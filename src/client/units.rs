@@ -67,7 +67,7 @@ pub(super) fn whole_size(bytes: u64) -> String {
     }
 }
 
-/// The same for a number of seconds: `90s`, `5m`.
+/// Shows a number of seconds in its largest whole unit: `90s`, `5m`.
 pub(super) fn whole_time(seconds: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
     let fits = |(factor, _): &(u64, &str)| seconds > 0 && seconds.is_multiple_of(*factor);

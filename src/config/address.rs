@@ -55,7 +55,7 @@ pub fn endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError
     }
 }
 
-/// The same for an address to listen on, whose port may be 0. A UNIX socket may have options.
+/// Reads an address to listen on, whose port may be 0. A UNIX socket may have options.
 ///
 /// # Errors
 /// If it is not valid.

@@ -82,7 +82,7 @@ impl SpareDescriptors {
         self.open_or_wait(OPEN_ATTEMPTS, &mut open)
     }
 
-    /// The same for a thread of the disk: repeats the call as long as connections have all descriptors.
+    /// Opens something on a thread of the disk: repeats the call as long as connections have all descriptors.
     ///
     /// # Errors
     /// Those of `open` but for a shortage of descriptors.

@@ -195,7 +195,7 @@ impl Listener {
         self.accept_with(FLAGS)
     }
 
-    /// The same, but operations on the connection block: for a driver that leaves them to the kernel.
+    /// Accepts a connection on which operations block: for a driver that leaves them to the kernel.
     ///
     /// # Errors
     /// [`AcceptError`] says whether to try again.

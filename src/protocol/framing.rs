@@ -41,7 +41,7 @@ pub struct LineReader {
 enum State {
     #[default]
     Between,
-    /// The same, with the memory of a line that was handed out.
+    /// No line has begun, and the memory of one that was handed out is kept.
     HandedOut(Front),
     /// The beginning of a line.
     Within(Front),
@@ -75,7 +75,7 @@ impl LineReader {
         self.next_of_any(input)
     }
 
-    /// The same for lines that are long, or come in pieces.
+    /// Takes a line that is long, or comes in pieces.
     #[inline(never)]
     fn next_of_any<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
         if input.is_empty() {

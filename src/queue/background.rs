@@ -51,7 +51,7 @@ impl Shares {
 pub(super) struct StepLimit(pub(super) u32);
 
 impl StepLimit {
-    /// The same as [`Engine::spend`], where parts of the engine are borrowed.
+    /// Spends a step as [`Engine::spend`] does, where parts of the engine are borrowed.
     #[must_use]
     pub(super) const fn spend(self, steps: &mut u32) -> bool {
         let is_left = *steps < self.0;

@@ -37,11 +37,11 @@ pub enum Change {
     Moved(JobKey),
     /// A job was deleted. Another job may have its key.
     Deleted(JobKey, JobId),
-    /// The same, and its [idempotency key](super::KeptKey) is kept.
+    /// A job was deleted, and its [idempotency key](super::KeptKey) is kept.
     DeletedKeepingKey(JobKey, IdpSlot),
     /// The idempotency key of a deleted job was forgotten, because its time was over. Another key may have its slot.
     KeyForgotten(IdpSlot),
-    /// The same, because a client has flushed the keys of a tube.
+    /// The idempotency key of a deleted job was forgotten, because a client has flushed the keys of a tube.
     KeyFlushed(IdpSlot, Box<FlushedKey>),
     /// A tube was paused, or its pause was ended.
     Paused {

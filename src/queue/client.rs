@@ -25,13 +25,13 @@ pub struct Client {
     pub used: TubeSlot,
     /// In the order of `list-tubes-watched`.
     pub(super) watches: Vec<Watched>,
-    /// The same tubes, if they are very many.
+    /// The watched tubes as a set, if they are very many.
     bits: WatchedBits,
     /// The length of the names of all watched tubes.
     pub(super) name_lengths: usize,
     /// The jobs that it holds by (deadline, id), through their activities.
     pub reserved: Heap,
-    /// The same jobs in the order in which it reserved them.
+    /// The jobs that it has reserved, in the order in which it did so.
     pub(super) reserved_order: List,
     /// Set while the client waits for a job to reserve.
     pub(super) wait: Option<Wait>,

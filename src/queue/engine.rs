@@ -110,7 +110,7 @@ impl Notice {
 pub enum Reserved {
     /// The client holds this job now.
     Job(JobKey),
-    /// The same, after a choice by chance.
+    /// The client holds this job now, after a choice by chance.
     Drawn(JobKey),
     /// There is no job, and a reserved job times out within the safety margin.
     DeadlineSoon,

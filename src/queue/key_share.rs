@@ -111,7 +111,7 @@ impl Engine {
         self.set_key_bytes_max(memory_bytes_max.map_or(usize::MAX, share));
     }
 
-    /// The same with the size of the share itself.
+    /// Sets the size of the share itself.
     pub const fn set_key_bytes_max(&mut self, bytes_max: usize) {
         self.idps.share.bytes_max = bytes_max;
     }

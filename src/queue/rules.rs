@@ -225,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// The same for a job that is moved to the tube of this name.
+    /// Whether the rules of the tube of this name admit a job that is moved there.
     pub(super) fn admits_move(&mut self, name: TubeName<'_>, job: JobKey) -> bool {
         let (rules, tube) = (self.rules.find(name), self.tubes.find_slot(name));
         rules.is_none_or(|rules| self.admits_by(rules, tube, 1, self.body_bytes(job)))

@@ -202,7 +202,7 @@ impl Tube {
         Some((record.pri, record.id, job))
     }
 
-    /// The same, if a reserve gets that job.
+    /// The most urgent ready job, if a reserve gets it.
     pub(super) fn head(&self, jobs: &Jobs) -> Option<(u32, JobId, JobKey)> {
         self.first_ready(jobs).filter(|_| self.is_reservable())
     }
@@ -384,7 +384,7 @@ impl Tubes {
         self.refresh_with(slot, first);
     }
 
-    /// The same for a tube with this most urgent ready job.
+    /// Brings the head in line for a tube with this most urgent ready job.
     #[inline(always)]
     pub(super) fn refresh_with(&mut self, slot: TubeSlot, first: Option<(u32, JobId, JobKey)>) {
         let tube = &mut self.slab[slot.0];

@@ -51,7 +51,7 @@ impl Config {
         if self.sub_second { seconds } else { seconds.floor() }
     }
 
-    /// The same, rounded up.
+    /// A span as replies show it, rounded up.
     pub(super) fn shown_rounded_up(&self, span: Span) -> Seconds {
         let unit = if self.sub_second { Span::from_millis(1) } else { Span::from_secs(1) };
         self.shown((Time::ZERO + span).round_up(unit).since(Time::ZERO))

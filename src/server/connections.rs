@@ -34,7 +34,7 @@ impl Connections {
         conn
     }
 
-    /// The same for HTTP.
+    /// Opens an HTTP connection.
     pub fn open_http(&mut self, make: impl FnOnce(ConnId, u64) -> HttpConnection) -> ConnId {
         self.opened += 1;
         let entry = self.slab.vacant_entry();

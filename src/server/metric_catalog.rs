@@ -129,7 +129,7 @@ impl Catalog<'_> {
         (self.visit)(Entry { key: None, metric: Some(metric) }, value.into());
     }
 
-    /// The same, if there is a value.
+    /// Shows a metric, if there is a value.
     fn metric_if_known(&mut self, metric: Metric<'_>, value: Option<u64>) {
         if let Some(value) = value {
             self.metric(metric, value);

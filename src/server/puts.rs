@@ -111,7 +111,7 @@ impl Core {
         wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
     }
 
-    /// The same for a job whose tags the queue has.
+    /// Whether the job log has space for a job whose tags the queue has.
     pub(super) fn space_for_announced(
         &mut self,
         client: ClientKey,

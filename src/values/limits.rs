@@ -113,11 +113,11 @@ pub const RECEIVE_BUFFERS: u16 = 128;
 /// exceed [`INBOX_BYTES_PAUSE`] by their size.
 pub const RECEIVE_BUFFERS_EACH: u16 = 4;
 
-/// The same for the ring of an I/O thread. It receives while the event loop is busy, so it needs more of them, and larger groups:
+/// Receive buffers of the ring of an I/O thread. It receives while the event loop is busy, so it needs more of them, and larger groups:
 /// a receive whose group has no buffer left ends, and must be requested again.
 pub const THREAD_BUFFERS: u16 = 256;
 
-/// The same for a connection on the ring of an I/O thread.
+/// Receive buffers that one connection has at most on the ring of an I/O thread.
 pub const THREAD_BUFFERS_EACH: u16 = 8;
 
 /// The largest value of `--io-threads`: more than any event loop keeps busy.

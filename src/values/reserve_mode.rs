@@ -6,7 +6,7 @@ pub enum ReserveMode {
     /// The most urgent job of all watched tubes, as in beanstalkd.
     #[default]
     Default,
-    /// The same, under its name in tuber.
+    /// The name of [`Default`](Self::Default) in tuber.
     Fifo,
     /// A tube by chance, in proportion to the weight of its watch.
     Weighted,

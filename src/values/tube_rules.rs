@@ -98,7 +98,7 @@ impl<'a> Rule<'a> {
         is_valid.then_some(Self { key, value })
     }
 
-    /// The same for the text of a value. `0` is the removal of the rule.
+    /// Reads the text of a value. `0` is the removal of the rule.
     pub fn parse(of: TubeName<'_>, key: RuleKey, text: &'a [u8]) -> Option<Self> {
         let value = match text {
             b"0" => RuleValue::None,
@@ -157,7 +157,7 @@ impl TubeRules {
         Some(self.numbers[key as usize]).filter(|&number| number > 0)
     }
 
-    /// The same, for a key whose numbers have 32 bits.
+    /// The number of a key whose numbers have 32 bits.
     pub fn number_u32(&self, key: RuleKey) -> Option<u32> {
         self.number(key).map(|number| u32::try_from(number).expect("the number was checked"))
     }

@@ -191,7 +191,7 @@ impl Wal {
         self.space_for_records(job_record_bytes(tube_bytes, tags, body_bytes) as u64)
     }
 
-    /// The same for jobs whose records come to this size, and must fit into one segment.
+    /// Whether there is space for jobs whose records come to this size, and must fit into one segment.
     pub fn space_for_records(&mut self, bytes: u64) -> PutSpace {
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) {

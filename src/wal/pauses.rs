@@ -13,7 +13,7 @@ use crate::values::limits::TUBE_NAME_BYTES_MAX;
 #[derive(Default)]
 pub struct Pauses {
     placed: Placed<Box<[u8]>, LoggedPause>,
-    /// The same, by their ends. A tube that is removed after its pause has no change that would end it here.
+    /// The pauses by their ends. A tube that is removed after its pause has no change that would end it here.
     by_end: BTreeSet<(Time, Box<[u8]>)>,
 }
 

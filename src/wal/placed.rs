@@ -8,7 +8,7 @@ use super::segment_index::SegmentIndex;
 /// All live records of one kind, by what they are about.
 pub struct Placed<K, V> {
     places: BTreeMap<K, Place<V>>,
-    /// The same, in the order of their segments.
+    /// The records in the order of their segments.
     by_segment: BTreeSet<(SegmentNumber, K)>,
 }
 

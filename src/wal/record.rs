@@ -36,7 +36,7 @@ pub const ALIGN_BYTES: usize = 8;
 /// The fixed fields of a job, before the name of its tube and its body.
 const JOB_BYTES: usize = 60;
 
-/// The same of a job with tags, before the name of its tube, its tags and its body.
+/// The fixed fields of a job with tags, before the name of its tube, its tags and its body.
 const TAGGED_JOB_BYTES: usize = JOB_BYTES + 4;
 
 const STATE_BYTES: usize = 48;

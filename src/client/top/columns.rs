@@ -21,7 +21,7 @@ const NUMBERS: [Column; 10] = [
     Column::Paused,
 ];
 
-/// The same columns by importance. A narrow terminal has the first of them.
+/// The columns beside the name, by importance. A narrow terminal has the first of them.
 const BY_IMPORTANCE: [Column; 10] = [
     Column::Ready,
     Column::Reserved,

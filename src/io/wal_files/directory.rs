@@ -85,7 +85,7 @@ impl Directory {
         Self::open_with_lock(path, prewrites, None)
     }
 
-    /// The same with the [lock](Self::into_lock) of the program before an in-place restart, if it belongs to this
+    /// Opens the directory with the [lock](Self::into_lock) of the program before an in-place restart, if it belongs to this
     /// directory.
     ///
     /// # Errors

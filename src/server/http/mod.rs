@@ -39,7 +39,7 @@ use crate::values::limits::{HTTP_REQUEST_BYTES_MAX, INBOX_BYTES_PAUSE};
 /// No further responses are made, and no page is rendered, while this much is unsent.
 const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
 
-/// The same while memory is short.
+/// No further responses are made while memory is short and this much is unsent.
 const OUTPUT_BYTES_SHORT: usize = 4 * 1024;
 
 /// A paused connection receives again when it has less input: the longest head with the longest JSON body.

@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub version: Version,
     /// The host that the client addresses, without a port. HTTP/1.0 need not name one.
     pub host: Option<Host>,
-    /// The same with its port, as the client wrote it.
+    /// The host with its port, as the client wrote it.
     pub authority: Option<String>,
     /// The client may send another request over the connection.
     pub keeps_alive: bool,
