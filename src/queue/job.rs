@@ -86,7 +86,7 @@ pub struct Job {
     pub state: JobState,
 
     // In memory only.
-    /// In the ready heap of the tube, its order of delayed and held jobs, its list of buried jobs, or the holder's list of reserved jobs.
+    /// In the ready heap of the tube, its lists of delayed, held or buried jobs, or the list of jobs that its client has reserved.
     links: Links,
     rank: u8,
     pub(super) has_activity: bool,

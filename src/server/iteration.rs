@@ -78,7 +78,7 @@ impl Server {
     fn deliver(&mut self, notice: Notice, now: Time) {
         let Self { core, connections } = self;
         core.iteration_steps += SEND_STEPS;
-        // A kick or a flush is carried out to its end even if its client has left.
+        // A kick, a flush of jobs or a move goes on to its end even if its client has left.
         if notice.conn().is_http() {
             if let Some(connection) = connections.find_http(notice.conn()) {
                 core.notify_call(connection, notice, now);
