@@ -170,7 +170,7 @@ impl Admission {
         Self { open: 0, open_max, paused_until: None, limit, is_pause_logged: false, pauses: 0, spares }
     }
 
-    /// Pauses accept for [`ACCEPT_PAUSE`], since it failed for want of something.
+    /// Pauses accept for a moment, since it failed for want of something.
     pub fn pause(&mut self, now: Time, errno: Errno) {
         self.paused_until = Some(now + ACCEPT_PAUSE);
         self.note_pause(now, || errno.desc().to_owned());

@@ -1,7 +1,7 @@
 //! Everything that talks to the kernel. No module outside of this directory opens a descriptor or reads a clock.
 //!
 //! A driver has a `NAME` for `stats` and a `run(server, Resources)` that returns when the server stops or restarts in place. It
-//! waits for events, passes them to the server and carries out the server's effects. [`shell`] contains
+//! waits for events, passes them to the server and carries out the server's effects. `shell` contains
 //! what all drivers do alike, and [`driver`] chooses one.
 
 pub mod binlog_import;

@@ -1,8 +1,8 @@
 //! The driver on tokio-uring's runtime: a task for each connection, whose receives and sends are requests on a ring.
 //!
 //! The runtime is one thread. It takes a batch of completions, wakes the tasks that they are for, and submits the new requests
-//! before it waits again. All tasks share one [`TokioDriver`], which no task keeps borrowed while it waits. The first event of
-//! a batch wakes the task of [`turns`], which runs after the connections of the batch.
+//! before it waits again. All tasks share one `TokioDriver`, which no task keeps borrowed while it waits. The first event of
+//! a batch wakes the task of `turns`, which runs after the connections of the batch.
 //!
 //! Some things have no request in this runtime, or are better without, and use readiness. Connections are accepted by
 //! accept(2), since a cancelled request may have made a descriptor that nothing closes. Signals are read from their

@@ -40,7 +40,7 @@ pub enum JobState {
     Delayed,
     /// In its tube's list of buried jobs.
     Buried,
-    /// Waits for a [group](super::groups), in its tube's order of delayed jobs. No client holds it.
+    /// Waits for a group, in its tube's list of held jobs. No client has reserved it.
     Held,
 }
 
@@ -64,7 +64,7 @@ impl JobState {
 }
 
 /// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have an
-/// [`Activity`]. Jobs with tags have one too, and an [`Extra`](super::extras::Extra). So have jobs whose time to run is not in whole
+/// [`Activity`]. Jobs with tags have one too, and an `Extra`. So have jobs whose time to run is not in whole
 /// seconds.
 #[repr(align(64))]
 #[derive(Debug)]

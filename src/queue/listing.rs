@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Ends a [registered](Self::keep_list) list, read to its end or not.
+    /// Ends a list, read to its end or not.
     pub fn end_list(&mut self, list: &TubeList) {
         if let Source::Tubes { version } = list.source
             && self.tubes.end_list(version)

@@ -28,8 +28,8 @@ pub enum UnreservedState {
     Ready,
     /// Delayed until this time.
     Delayed(Time),
-    /// Buried. Of two jobs in a tube, the one with the smaller number was buried first. The number is the time in nanoseconds, unless
-    /// it is below [`BURIAL_TIMES_MIN`](super::rules::BURIAL_TIMES_MIN).
+    /// Buried. Of two jobs in a tube, the one with the smaller number was buried first. The number is the time in nanoseconds. In
+    /// logs of earlier versions and of beanstalkd it is a small number that counted burials.
     Buried(u64),
     /// Held until a group is done, and then delayed until this time.
     Held(Time),

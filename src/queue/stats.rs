@@ -118,7 +118,7 @@ impl Engine {
         self.latency.get(LatencyKind::Reserved)
     }
 
-    /// Counts the clients that watch a tube and wait. Checks [some](Self::tube_waiting_looks) of the wide ones.
+    /// Counts the clients that watch a tube and wait. Checks the wide ones that watch the tube or those that wait, whichever are fewer.
     pub fn tube_waiting(&self, key: TubeKey) -> usize {
         let (tube, clients) = (self.tubes.get(key), &self.clients);
         let wide = if clients.wide_waiters.count_after(tube.searched_through) < tube.wide_watches.len() {

@@ -1,6 +1,6 @@
 //! The server without its I/O: events in, effects out, the next deadline.
 //!
-//! [`Server`] finds the session that an event names, once, and hands it to [`Core`], which is everything but the table of
+//! [`Server`] finds the session that an event names, once, and hands it to `Core`, which is everything but the table of
 //! sessions.
 
 mod commit_gate;

@@ -4,7 +4,7 @@
 //! server. From the bottom: [`net`] transports bytes, [`scan`] and [`resp`] parse replies, [`script`] and [`redis`] are
 //! the protocol side of a workload without I/O, [`connection`] runs a script over a stream, [`pace`] decides when
 //! operations begin, [`meter`] counts and times them, [`phase`] runs a measurement, [`run`] combines the phases of a
-//! workload, [`report`] shows the results, and [`compare`] compares those of two series.
+//! workload, [`report`] shows the results, and [`mod@compare`] compares those of two series.
 
 use std::process::ExitCode;
 

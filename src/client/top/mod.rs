@@ -1,7 +1,7 @@
 //! `beanring top`: a live view of the tubes.
 //!
-//! The main thread owns the state and the screen. One thread reads keys, one speaks with the server ([`worker`]), and one waits
-//! for signals. They send [`Event`]s.
+//! The main thread owns the state and the screen. One thread reads keys, one speaks with the server (`worker`), and one waits
+//! for signals. They send `Event`s.
 
 mod columns;
 mod details;

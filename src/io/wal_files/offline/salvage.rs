@@ -56,7 +56,7 @@ pub enum Damage {
 pub struct Salvaged {
     /// The number of jobs in the new log.
     pub jobs: usize,
-    /// First and last ids of jobs that are lost: see [`Losses`].
+    /// First and last ids of jobs that are lost.
     pub lost: Vec<(u64, u64)>,
     /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
