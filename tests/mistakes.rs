@@ -161,8 +161,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "--http unix:socket,user=web",
-        "--http \"unix:socket,user=web\": user=web is no option of a UNIX socket, or is there twice; write \
-         unix:PATH,mode=0660,group=NAME",
+        "--http \"unix:socket,user=web\": user=web is no option of a UNIX socket; write unix:PATH,mode=0660,group=NAME",
     ),
     (
         "-l unix:socket,group=nosuchgroup",

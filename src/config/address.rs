@@ -108,14 +108,16 @@ fn socket(given: &str) -> Result<(Address, SocketAccess), Problem> {
     {
         match key {
             "mode" if access.mode.is_none() => access.mode = Some(mode(value)?),
-            "group" if access.group.is_none() && !value.is_empty() => access.group = Some(value.to_owned()),
+            "group" if value.is_empty() => return Err(Problem::SocketGroupMissing),
+            "group" if access.group.is_none() => access.group = Some(value.to_owned()),
+            "mode" | "group" => return Err(Problem::SocketOptionTwice { name: key.to_owned() }),
             _ => return Err(Problem::SocketOption { option: option.to_owned() }),
         }
         path = before;
     }
     // Else the options before the comma would be a part of the name, and the mode would not hold.
     if path.ends_with(',') {
-        return Err(Problem::SocketOption { option: ",".to_owned() });
+        return Err(Problem::SocketCommaAtEnd);
     }
     match path.len() {
         0 => Err(Problem::UnixPathMissing),
@@ -181,27 +183,16 @@ mod tests {
             );
         }
         for (given, said) in [
-            (
-                "/a,mode=0640,",
-                ", is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
-            ),
+            ("/a,mode=0640,", "ends with a comma; leave it out, or write an option behind it"),
             ("/a,mode=", "mode= must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=0680", "mode=0680 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=1777", "mode=1777 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=00660", "mode=00660 must have octal digits from 0 to 0777, such as mode=0660"),
             ("/a,mode=+66", "mode=+66 must have octal digits from 0 to 0777, such as mode=0660"),
-            (
-                "/a,group=",
-                "group= is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
-            ),
-            (
-                "/a,user=web",
-                "user=web is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
-            ),
-            (
-                "/a,mode=1,mode=2",
-                "mode=1 is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME",
-            ),
+            ("/a,group=", "group= must name a group, such as group=www-data"),
+            ("/a,user=web", "user=web is no option of a UNIX socket; write unix:PATH,mode=0660,group=NAME"),
+            ("/a,mode=1,mode=2", "mode= is there twice"),
+            ("/a,group=a,group=b", "group= is there twice"),
             (
                 ",mode=0660",
                 "the path of the socket is missing; write unix:PATH, such as unix:/run/beanring/socket",

@@ -148,11 +148,20 @@ pub enum Problem {
     },
     /// A UNIX socket cannot have this path.
     UnixPathTooLong,
-    /// A UNIX socket has no such option, or it has it twice.
+    /// A UNIX socket has no such option.
     SocketOption {
         /// The option.
         option: String,
     },
+    /// It is there twice.
+    SocketOptionTwice {
+        /// Its name.
+        name: String,
+    },
+    /// No group is named.
+    SocketGroupMissing,
+    /// A comma without an option ends the path of a UNIX socket.
+    SocketCommaAtEnd,
     /// Not the mode of a UNIX socket.
     SocketMode {
         /// What was given.
@@ -318,10 +327,14 @@ impl fmt::Display for Problem {
                     "the path of a UNIX socket has at most {UNIX_PATH_BYTES_MAX} bytes; choose a shorter one"
                 )
             }
-            Self::SocketOption { option } => write!(
-                f,
-                "{option} is no option of a UNIX socket, or is there twice; write unix:PATH,mode=0660,group=NAME"
-            ),
+            Self::SocketOption { option } => {
+                write!(f, "{option} is no option of a UNIX socket; write unix:PATH,mode=0660,group=NAME")
+            }
+            Self::SocketOptionTwice { name } => write!(f, "{name}= is there twice"),
+            Self::SocketGroupMissing => f.write_str("group= must name a group, such as group=www-data"),
+            Self::SocketCommaAtEnd => {
+                f.write_str("ends with a comma; leave it out, or write an option behind it")
+            }
             Self::SocketMode { mode } => {
                 write!(f, "mode={mode} must have octal digits from 0 to 0777, such as mode=0660")
             }

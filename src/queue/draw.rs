@@ -5,7 +5,6 @@
 //! a reserve or a batch, by blocks. Each draw looks at the sums of the blocks, and then at one block.
 
 use std::num::NonZeroU32;
-use std::ops::Range;
 
 use super::client::Watched;
 use super::engine::Engine;
@@ -30,7 +29,7 @@ struct Chances {
 }
 
 /// The sums of the chances of blocks, as a tree.
-pub(super) struct Sums {
+struct Sums {
     /// The sum of all at 1, those of its halves at 2 and 3. The second half of the vector has the blocks.
     sums: Vec<f64>,
 }
@@ -38,12 +37,20 @@ pub(super) struct Sums {
 /// What a reserve or a batch draws from.
 pub(super) struct Urn {
     chances: Chances,
-    /// The places of the tubes in the client's list of watches; `None` for the whole list.
-    places: Option<Vec<u32>>,
-    /// The number of places.
-    count: usize,
+    places: Places,
     sums: Sums,
 }
+
+/// Places in a client's list of watches.
+enum Places {
+    /// The first ones, of this number.
+    All(usize),
+    Some(Vec<u32>),
+}
+
+/// The number of a block of places in an urn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Block(usize);
 
 /// Places of a block. A draw looks at one block, twice; the sums of the blocks of 65,536 tubes stay in the cache of the CPU.
 const BLOCK: usize = 64;
@@ -55,7 +62,7 @@ const BLOCK: usize = 64;
 /// average of all tubes, one long reservation elsewhere would starve it.
 #[derive(Default)]
 struct Parts {
-    /// The chances of the tubes with a rate, or without weighted-fair all weights.
+    /// The chances of the tubes with a rate.
     known: f64,
     /// The weights of the others.
     unknown: f64,
@@ -86,30 +93,33 @@ impl Lots {
     }
 }
 
+/// The rate of a tube, by which its weight is multiplied, unless it is unknown.
+fn rate(mode: ReserveMode, head: &Head) -> Option<f64> {
+    match mode {
+        ReserveMode::WeightedFair => head.rate(),
+        ReserveMode::Default | ReserveMode::Fifo | ReserveMode::Weighted => Some(1.0),
+    }
+}
+
 impl Chances {
     fn of(self, weight: NonZeroU32, head: &Head) -> f64 {
-        let weight = f64::from(weight.get());
-        match self.mode {
-            ReserveMode::WeightedFair => weight * head.rate().unwrap_or(self.unknown_rate),
-            ReserveMode::Default | ReserveMode::Fifo | ReserveMode::Weighted => weight,
-        }
+        f64::from(weight.get()) * rate(self.mode, head).unwrap_or(self.unknown_rate)
     }
 }
 
 impl Parts {
     fn add(&mut self, mode: ReserveMode, weight: NonZeroU32, head: &Head) {
         let weight = f64::from(weight.get());
-        if mode != ReserveMode::WeightedFair {
-            self.known += weight;
-        } else if let Some(rate) = head.rate() {
-            self.known += weight * rate;
-            self.most = self.most.max(rate);
-        } else {
-            self.unknown += weight;
+        match rate(mode, head) {
+            Some(rate) => {
+                self.known += weight * rate;
+                self.most = self.most.max(rate);
+            }
+            None => self.unknown += weight,
         }
     }
 
-    fn sum(&self, chances: &Chances) -> f64 {
+    fn sum(&self, chances: Chances) -> f64 {
         self.known + self.unknown * chances.unknown_rate
     }
 }
@@ -124,7 +134,7 @@ impl Sums {
     }
 
     /// Finds the block that a lot falls in, and where in it. Returns `None` if all sums are 0.
-    fn find(&self, lot: f64) -> Option<(usize, f64)> {
+    fn find(&self, lot: f64) -> Option<(Block, f64)> {
         let half = self.sums.len() / 2;
         let mut left = lot * self.sums[1];
         let mut at = 1;
@@ -135,10 +145,10 @@ impl Sums {
             left -= if is_first { 0.0 } else { first };
             at = 2 * at + usize::from(!is_first);
         }
-        (self.sums[at] > 0.0).then_some((at - half, left))
+        (self.sums[at] > 0.0).then_some((Block(at - half), left))
     }
 
-    fn set(&mut self, block: usize, sum: f64) {
+    fn set(&mut self, Block(block): Block, sum: f64) {
         let mut at = self.sums.len() / 2 + block;
         self.sums[at] = sum;
         while at > 1 {
@@ -148,20 +158,22 @@ impl Sums {
     }
 }
 
-impl Urn {
-    fn block(&self, block: usize) -> Range<usize> {
-        let begin = block * BLOCK;
-        begin..(begin + BLOCK).min(self.count)
+impl Places {
+    const fn count(&self) -> usize {
+        match self {
+            Self::All(count) => *count,
+            Self::Some(places) => places.len(),
+        }
     }
 
-    fn place(&self, number: usize) -> usize {
-        self.places.as_ref().map_or(number, |places| places[number] as usize)
+    fn of_block(&self, Block(block): Block) -> impl Iterator<Item = usize> {
+        let begin = block * BLOCK;
+        (begin..(begin + BLOCK).min(self.count())).map(|number| match self {
+            Self::All(_) => number,
+            Self::Some(places) => places[number] as usize,
+        })
     }
 }
-
-/// The block of a tube that was drawn from an urn.
-#[derive(Clone, Copy)]
-pub(super) struct Block(usize);
 
 impl Engine {
     /// Sets how the client's reserves choose among tubes.
@@ -193,29 +205,19 @@ impl Engine {
     pub(super) fn fill_urn(&mut self, client: ClientSlot, may_overtake: bool) -> Urn {
         self.count_look(client);
         let record = &self.clients[client];
-        let is_whole = self.searches_watches(record);
-        let places = (!is_whole).then(|| {
-            self.candidates(client, may_overtake).map(|(place, _)| place as u32).collect::<Vec<_>>()
-        });
-        let count = places.as_ref().map_or(record.watches.len(), Vec::len);
         let mode = record.mode;
-        let chances = Chances { mode, unknown_rate: 1.0 };
-        let mut urn = Urn { chances, places, count, sums: Sums { sums: Vec::new() } };
-        let mut parts = Vec::with_capacity(count.div_ceil(BLOCK));
-        let mut most = 0.0_f64;
-        for block in 0..count.div_ceil(BLOCK) {
-            let mut part = Parts::default();
-            for (watched, head) in self.in_block(client, &urn, Block(block), may_overtake) {
-                part.add(mode, watched.weight, head);
-            }
-            most = most.max(part.most);
-            parts.push(part);
-        }
-        if most > 0.0 {
-            urn.chances.unknown_rate = most;
-        }
-        urn.sums = Sums::new(parts.iter().map(|part| part.sum(&urn.chances)));
-        urn
+        let places = if self.searches_watches(record) {
+            Places::All(record.watches.len())
+        } else {
+            Places::Some(self.candidates(client, may_overtake).map(|(place, _)| place as u32).collect())
+        };
+        let blocks = 0..places.count().div_ceil(BLOCK);
+        let parts: Vec<Parts> =
+            blocks.map(|block| self.parts(client, mode, &places, Block(block), may_overtake)).collect();
+        let most = parts.iter().map(|part| part.most).fold(0.0, f64::max);
+        let chances = Chances { mode, unknown_rate: if most > 0.0 { most } else { 1.0 } };
+        let sums = Sums::new(parts.iter().map(|part| part.sum(chances)));
+        Urn { chances, places, sums }
     }
 
     /// Draws a tube.
@@ -229,8 +231,8 @@ impl Engine {
             let (block, mut left) = urn.sums.find(self.lots.draw())?;
             self.steps += (BLOCK / HEADS_PER_STEP) as u32;
             let mut drawn = None;
-            for (watched, head) in self.in_block(client, urn, Block(block), may_overtake) {
-                drawn = Some((watched.tube, Block(block)));
+            for (watched, head) in self.in_block(client, &urn.places, block, may_overtake) {
+                drawn = Some((watched.tube, block));
                 left -= urn.chances.of(watched.weight, head);
                 if left < 0.0 {
                     break;
@@ -253,24 +255,37 @@ impl Engine {
         may_overtake: bool,
     ) {
         self.steps += (BLOCK / HEADS_PER_STEP) as u32;
+        let part = self.parts(client, urn.chances.mode, &urn.places, block, may_overtake);
+        urn.sums.set(block, part.sum(urn.chances));
+    }
+
+    /// What the tubes of a block add to the sum of chances.
+    fn parts(
+        &self,
+        client: ClientSlot,
+        mode: ReserveMode,
+        places: &Places,
+        block: Block,
+        may_overtake: bool,
+    ) -> Parts {
         let mut part = Parts::default();
-        for (watched, head) in self.in_block(client, urn, block, may_overtake) {
-            part.add(urn.chances.mode, watched.weight, head);
+        for (watched, head) in self.in_block(client, places, block, may_overtake) {
+            part.add(mode, watched.weight, head);
         }
-        urn.sums.set(block.0, part.sum(&urn.chances));
+        part
     }
 
     /// The tubes of a block from which the client may get a job.
     fn in_block(
         &self,
         client: ClientSlot,
-        urn: &Urn,
+        places: &Places,
         block: Block,
         may_overtake: bool,
     ) -> impl Iterator<Item = (&Watched, &Head)> {
         let watches = &self.clients[client].watches;
-        let tubes = urn.block(block.0).map(move |number| {
-            let watched = &watches[urn.place(number)];
+        let tubes = places.of_block(block).map(move |place| {
+            let watched = &watches[place];
             (watched, self.tubes.heads.get(watched.tube))
         });
         tubes.filter(move |(_, head)| head.job(may_overtake).is_some())
@@ -293,13 +308,13 @@ mod tests {
                 for &block in &left {
                     let half = blocks[block] / 2.0;
                     let found = sums.find((before + half) / sum);
-                    let (number, rest) = found.expect("the sum is not 0");
+                    let (Block(number), rest) = found.expect("the sum is not 0");
                     assert_eq!(number, block, "of {count}");
                     assert!((rest - half).abs() < 1e-9, "{rest} of {half}");
                     before += blocks[block];
                 }
-                assert!(sums.find(1.0).is_some_and(|(block, _)| left.contains(&block)), "by rounding");
-                sums.set(out, 0.0);
+                assert!(sums.find(1.0).is_some_and(|(Block(block), _)| left.contains(&block)), "by rounding");
+                sums.set(Block(out), 0.0);
                 left.retain(|&block| block != out);
             }
             assert_eq!(sums.find(0.5), None);

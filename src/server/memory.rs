@@ -182,12 +182,6 @@ impl Core {
         growth == 0 || self.makes_room(growth, max)
     }
 
-    /// Whether there is memory for a table of the server that grows.
-    pub(super) fn has_memory_for_table(&mut self, growth: usize) -> bool {
-        let Some(max) = self.config.max_memory_bytes else { return true };
-        growth == 0 || self.makes_room(growth, max)
-    }
-
     /// Whether there is memory for the jobs of a batch, whose bodies and tags are there.
     pub(super) fn has_memory_for_jobs(&mut self, client: ClientKey, jobs: &[IncomingJob]) -> bool {
         let Some(max) = self.config.max_memory_bytes else { return true };

@@ -19,9 +19,6 @@ use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
 use crate::values::tags::Tags;
 use crate::wal::{PutSpace, job_record_bytes};
 
-/// Jobs of a batch for which there is a place at first.
-const FIRST_JOBS: usize = 4;
-
 /// A `put-batch` whose jobs are arriving.
 pub(super) struct PutBatch {
     /// The number of jobs.
@@ -42,14 +39,6 @@ impl PutBatch {
     /// Its memory without bodies and tags, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.jobs.capacity() * size_of::<IncomingJob>()
-    }
-
-    /// What the next job adds to [`memory_bytes`](Self::memory_bytes).
-    fn growth_bytes(&self) -> usize {
-        if self.jobs.len() < self.jobs.capacity() {
-            return 0;
-        }
-        self.jobs.capacity().max(FIRST_JOBS) * size_of::<IncomingJob>()
     }
 
     /// The number of jobs with tags.
@@ -135,15 +124,8 @@ impl Core {
         }
         let record_bytes = self.record_bytes(protocol.client, &job);
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
-        if !self.has_memory_for_table(batch.growth_bytes()) {
-            self.free_incoming(job);
-            return self.refuse_in_batch(protocol, Reply::OutOfMemory);
-        }
         batch.record_bytes += record_bytes;
         self.memory.remove_put_batch(batch);
-        if batch.jobs.capacity() == 0 {
-            batch.jobs.reserve_exact(FIRST_JOBS);
-        }
         batch.jobs.push(job);
         self.memory.add_put_batch(batch);
         self.end_batch_job(protocol);

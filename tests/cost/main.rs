@@ -40,7 +40,7 @@ const GROWTH_FLOOR: Duration =
 const LONGEST_MAX: Duration = Duration::from_millis(2);
 
 /// Runs of a scenario that is too expensive. The smallest result counts.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 3;
 
 /// Without `BEANRING_TEST_ALL_SCENARIOS`, further drivers run one trigger in this many. A load has all of them under the first.
 const SHARE: usize = 12;

@@ -11,7 +11,7 @@ pub const BOUNDS: [(&str, &str, &str); 98] = [
     ("queue/draw.rs", "fill_urn", "counted by count_look"),
     ("queue/draw.rs", "find", "the height of the tree of sums"),
     ("queue/draw.rs", "new", "the blocks of a look that was counted"),
-    ("queue/draw.rs", "renew_block", "counted; one block"),
+    ("queue/draw.rs", "parts", "one block: in a look that was counted, or counted by renew_block"),
     ("queue/draw.rs", "set", "the height of the tree of sums"),
     ("queue/reserve.rs", "longest_waiting_wide", "at most WATCHES_CHECKED_MAX watches; a walk has a guard"),
     ("queue/job_list.rs", "visit_list", "a list is short, and its jobs are counted before"),

@@ -47,13 +47,11 @@ use super::{DriverError, Exit, IoThreads, Resources, retry_for_locked_memory};
 use crate::server::{Event, Service};
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
+use crate::values::limits::EVENTS_MAX;
 use crate::wal::{Operation, Outcome};
 
 /// What `stats` calls this driver.
 pub const NAME: &str = "uring";
-
-/// Completions taken before the server has its turn.
-const COMPLETIONS_MAX: usize = 512;
 
 /// The rings of a driver, before it runs.
 pub struct PreparedRings {
@@ -155,7 +153,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     /// Takes a bounded number of completions. Returns how long to wait for the next; `None` if there is no deadline.
     fn iterate(&mut self, now: Time) -> Result<Option<Span>, DriverError> {
         self.shell.now = now;
-        for _ in 0..COMPLETIONS_MAX {
+        for _ in 0..EVENTS_MAX {
             let Some(completion) = self.ring.next() else { break };
             self.complete(completion)?;
         }
