@@ -175,7 +175,6 @@ done
 exec chroot . bash -c 'cd /; exec -a /beanring /opt/beanring "$@"' bash "$@"
 "#;
 
-/// Overwrites a file, which keeps its inode.
 /// Mode, owner and group of a file.
 fn access_of(path: &Path) -> (u32, u32, u32) {
     let found = fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -207,13 +206,16 @@ fn a_unix_socket_has_the_mode_the_owner_and_the_group_of_its_address() {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("umask {umask} && exec \"$0\" \"$@\"")]).arg(program);
         let (server, stream) = ServerProcess::launch(command, Address::Unix(clients.clone()), &flags);
+        let mut client = Client::new(stream);
+        // A UNIX socket takes connections as soon as it is bound. A reply shows that the start is over, and both sockets exist.
+        assert!(client.ask("stats\r\n").0.starts_with("OK "));
         let expected = (mode, owner.0, owner.1);
         for path in [&clients, &http] {
             assert_eq!(access_of(path), expected, "{umask} {options} {user} {}", path.display());
         }
         // A socket that a new program inherits stays as it is.
         fs::set_permissions(&clients, fs::Permissions::from_mode(0o700)).expect("the mode is set");
-        restart(&server, &mut Client::new(stream));
+        restart(&server, &mut client);
         assert_eq!(access_of(&clients), (0o700, owner.0, owner.1), "{umask} {options} {user}");
         assert_eq!(access_of(&http), expected, "{umask} {options} {user}");
     }
@@ -238,6 +240,7 @@ fn only_the_group_of_a_unix_socket_can_connect() {
     assert!(connects("audio") && !connects("daemon"));
 }
 
+/// Overwrites a file, which keeps its inode.
 fn overwrite(file: &Path, text: &str) {
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(file).expect("the file opens");
     file.write_all(text.as_bytes()).expect("the file is written");
