@@ -18,9 +18,10 @@
 
 use super::background::{Share, StepLimit};
 use super::engine::Engine;
-use super::extras::{hash_names, text_bytes};
+use super::extras::{hash_names, store_text};
 use super::job::{Job, JobState};
 use super::work::Work;
+use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, Ranked, mix_seeded};
 use crate::time::Time;
 use crate::values::ids::{ClientSlot, ConSlot, ExtraKey, JobId, JobKey, TubeSlot};
@@ -32,8 +33,6 @@ pub(super) struct ConKeys {
     index: Index,
     lanes: Pages<Lane>,
     lane_index: Index,
-    /// The memory of all names.
-    name_bytes: usize,
     /// Number of jobs with a key.
     jobs: usize,
     /// Keys that are full and have an open lane.
@@ -43,7 +42,7 @@ pub(super) struct ConKeys {
 }
 
 struct ConKey {
-    name: Box<[u8]>,
+    name: Slot,
     /// The jobs of the key by their extras, the newest first.
     jobs: Heap,
     /// Number of reserved jobs.
@@ -88,7 +87,6 @@ impl ConKeys {
             index: Index::new(seed),
             lanes: Pages::new(),
             lane_index: Index::new(seed),
-            name_bytes: 0,
             jobs: 0,
             loose: List::new(),
             shutting: 0,
@@ -98,7 +96,7 @@ impl ConKeys {
     pub(super) const fn bytes(&self) -> usize {
         let (keys, lanes) =
             (self.slab.bytes() + self.index.bytes(), self.lanes.bytes() + self.lane_index.bytes());
-        keys + lanes + self.name_bytes
+        keys + lanes
     }
 
     /// The memory still to be allocated until every job with a key has a lane of its own.
@@ -108,10 +106,10 @@ impl ConKeys {
 
     /// What a job with this key adds at most to [`bytes`](Self::bytes) and
     /// [`reserved_memory_bytes`](Self::reserved_memory_bytes) together.
-    pub(super) fn growth(&mut self, con: Option<Con<'_>>) -> usize {
+    pub(super) fn growth(&mut self, con: Option<Con<'_>>, bodies: &Bodies) -> usize {
         let Some(con) = con else { return 0 };
         let lane = if self.jobs < self.lanes.touched() { 0 } else { size_of::<Option<Lane>>() };
-        let key = self.slab.growth(1) + text_bytes(con.key.as_bytes());
+        let key = self.slab.growth(1) + bodies.growth(con.key.as_bytes().len() as u32);
         key + lane + self.index.growth() + self.lane_index.growth()
     }
 
@@ -130,15 +128,14 @@ impl ConKeys {
         !self.is_full(con) && !self.slab[con.0].is_reopening
     }
 
-    fn find(&self, name: &[u8]) -> Option<ConSlot> {
+    fn find(&self, name: &[u8], bodies: &Bodies) -> Option<ConSlot> {
         let hash = hash_names(self.index.seed(), &[name]);
-        self.index.find(&self.slab, hash, |key: &ConKey| *key.name == *name).map(ConSlot)
+        self.index.find(&self.slab, hash, |key: &ConKey| *bodies.bytes(&key.name) == *name).map(ConSlot)
     }
 
-    fn add(&mut self, name: &[u8]) -> ConSlot {
-        self.name_bytes += text_bytes(name);
+    fn add(&mut self, name: &[u8], bodies: &mut Bodies) -> ConSlot {
         let slot = self.slab.insert(ConKey {
-            name: name.into(),
+            name: store_text(bodies, name),
             jobs: Heap::new(),
             reserved: 0,
             limit: 0,
@@ -154,7 +151,7 @@ impl ConKeys {
         ConSlot(slot)
     }
 
-    fn remove_if_unused(&mut self, con: ConSlot) {
+    fn remove_if_unused(&mut self, con: ConSlot, bodies: &mut Bodies) {
         let key = &self.slab[con.0];
         if key.jobs.is_empty() && !key.is_reopening {
             self.index.remove(&mut self.slab, con.0);
@@ -163,7 +160,7 @@ impl ConKeys {
                 key.reserved == 0 && key.open.is_empty() && key.shut.is_empty(),
                 "a key that is removed has no jobs"
             );
-            self.name_bytes -= text_bytes(&key.name);
+            bodies.free(key.name);
         }
     }
 
@@ -209,8 +206,14 @@ impl Engine {
     pub(super) fn join_key(&mut self, job: JobKey, extra: ExtraKey) {
         let id = self.jobs.get(job).id;
         let record = self.jobs.extras.get(extra);
-        let Some(Con { key, limit }) = record.tags().con() else { return };
-        let con = self.cons.find(key.as_bytes()).unwrap_or_else(|| self.cons.add(key.as_bytes()));
+        let Some(Con { key, limit }) = record.tags(&self.bodies).con() else { return };
+        let con = match self.cons.find(key.as_bytes(), &self.bodies) {
+            Some(con) => con,
+            None => {
+                let name = key.as_bytes().to_vec();
+                self.cons.add(&name, &mut self.bodies)
+            }
+        };
         let record = self.jobs.extras.get_mut(extra);
         (record.con, record.id, record.limit) = (Some(con), id, limit.get());
         self.cons.jobs += 1;
@@ -484,7 +487,7 @@ impl Engine {
             self.refresh(tube);
             self.assign_jobs(tube, limit, now);
         }
-        self.cons.remove_if_unused(con);
+        self.cons.remove_if_unused(con, &mut self.bodies);
     }
 
     /// Continues [`Work::Reopen`].
@@ -500,8 +503,6 @@ impl Engine {
         lanes.check();
         lane_index.check(lanes);
         assert_eq!((index.len(), lane_index.len()), (slab.len(), lanes.len()), "the indexes find all");
-        let names: usize = slab.iter().map(|(_, key)| text_bytes(&key.name)).sum();
-        assert_eq!(self.cons.name_bytes, names, "the memory of names is counted");
         let mut jobs = 0;
         for (slot, key) in slab.iter() {
             let con = ConSlot(slot);

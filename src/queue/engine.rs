@@ -65,7 +65,7 @@ pub struct Engine {
     pub(super) log_room: LogRoom,
     /// [`Work::PurgeTubeOrder`] is in `work`.
     pub(super) is_purging: bool,
-    bodies: Bodies,
+    pub(super) bodies: Bodies,
 }
 
 /// The late answer to a command.
@@ -323,11 +323,11 @@ impl Engine {
             }
         };
         self.end_job_waits(job, JobEnd::Deleted);
-        let body = self.jobs.remove(job);
+        let body_bytes = self.body_bytes(job);
+        self.jobs.remove(job, &mut self.bodies);
         let record = &mut self.tubes[tube];
         record.counts.deletes += 1;
-        record.body_bytes -= body.len() as u64 - 2;
-        self.bodies.free(body);
+        record.body_bytes -= body_bytes;
         self.totals.deletes += 1;
         self.changes.push(match kept {
             None => Change::Deleted(job, id),

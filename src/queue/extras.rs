@@ -5,15 +5,17 @@ use std::hash::{DefaultHasher, Hasher};
 
 use super::engine::Engine;
 use super::job::Job;
+use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::values::ids::{ClientKey, ConSlot, ExtraKey, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey};
 use crate::values::limits::ALLOCATION_BYTES;
-use crate::values::tags::{Tags, TagsBuf};
+use crate::values::tags::Tags;
 
 /// The tags of one job, and what follows from them once it is in a tube.
 #[derive(Debug)]
 pub(super) struct Extra {
-    tags: TagsBuf,
+    /// The text of the [`Tags`].
+    tags: Slot,
     /// The idempotency key, if the job has one.
     pub(super) idp: Option<IdpSlot>,
     /// The concurrency key, if the job has one.
@@ -33,19 +35,17 @@ pub(super) struct Extra {
 /// All extras.
 pub(super) struct Extras {
     pub(super) slab: Pages<Extra>,
-    /// The memory of all texts.
-    text_bytes: usize,
 }
 
 impl Extra {
-    pub(super) const fn tags(&self) -> Tags<'_> {
-        self.tags.get()
+    pub(super) fn tags<'a>(&self, bodies: &'a Bodies) -> Tags<'a> {
+        Tags::checked_before(bodies.bytes(&self.tags))
     }
 }
 
 impl Extras {
     pub(super) const fn new() -> Self {
-        Self { slab: Pages::new(), text_bytes: 0 }
+        Self { slab: Pages::new() }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -53,24 +53,18 @@ impl Extras {
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.text_bytes
+        self.slab.bytes()
     }
 
-    /// What these tags add to [`bytes`](Self::bytes).
-    pub(super) fn growth(&mut self, tags: Tags<'_>) -> usize {
-        self.slab.growth(1) + text_bytes(tags.as_bytes())
-    }
-
-    pub(super) fn insert(&mut self, tags: Tags<'_>) -> ExtraKey {
-        self.text_bytes += text_bytes(tags.as_bytes());
-        let tags = TagsBuf::new(tags);
+    pub(super) fn insert(&mut self, tags: Slot) -> ExtraKey {
         let (idp, con, group, hold) = (None, None, None, None);
         let (id, limit, links, rank) = (JobId(0), 0, Links::NONE, 0);
         ExtraKey(self.slab.insert(Extra { tags, idp, con, group, hold, id, limit, links, rank }))
     }
 
-    pub(super) fn remove(&mut self, key: ExtraKey) {
-        self.text_bytes -= text_bytes(self.slab.remove(key.0).tags().as_bytes());
+    /// Removes an extra. Returns the text of its tags.
+    pub(super) fn remove(&mut self, key: ExtraKey) -> Slot {
+        self.slab.remove(key.0).tags
     }
 
     pub(super) fn get(&self, key: ExtraKey) -> &Extra {
@@ -83,9 +77,14 @@ impl Extras {
 
     pub(super) fn check(&self) {
         self.slab.check();
-        let texts: usize = self.slab.iter().map(|(_, extra)| text_bytes(extra.tags().as_bytes())).sum();
-        assert_eq!(self.text_bytes, texts, "the memory of tags is counted");
     }
+}
+
+/// Stores a text that a client has chosen: tags, or the name of a key or a group.
+///
+/// The allocator keeps the pages of small blocks that are freed in an order of their own. The arena of bodies returns them.
+pub(super) fn store_text(bodies: &mut Bodies, text: &[u8]) -> Slot {
+    bodies.store(text).expect("there is address space for a text")
 }
 
 /// The memory of a text with the overhead of its allocation.
@@ -118,21 +117,26 @@ impl Engine {
     /// Stores the tags of a job whose body is still to come, if it has any. [`put`](Self::put) takes them.
     #[inline]
     pub fn announce_tags(&mut self, tags: Tags<'_>) -> Option<ExtraKey> {
-        if tags.is_empty() { None } else { Some(self.jobs.extras.insert(tags)) }
+        if tags.is_empty() {
+            return None;
+        }
+        let text = store_text(&mut self.bodies, tags.as_bytes());
+        Some(self.jobs.extras.insert(text))
     }
 
     /// Frees tags of a job that will not be put.
     #[inline]
     pub fn free_tags(&mut self, extra: Option<ExtraKey>) {
         if let Some(extra) = extra {
-            self.jobs.extras.remove(extra);
+            let text = self.jobs.extras.remove(extra);
+            self.bodies.free(text);
         }
     }
 
     /// The tags of a job whose body is still to come.
     #[inline]
     pub fn announced_tags(&self, extra: Option<ExtraKey>) -> Tags<'_> {
-        extra.map_or(Tags::NONE, |extra| self.jobs.extras.get(extra).tags())
+        extra.map_or(Tags::NONE, |extra| self.jobs.extras.get(extra).tags(&self.bodies))
     }
 
     /// The number of jobs with tags whose bodies are still to come.
@@ -152,16 +156,20 @@ impl Engine {
             return 0;
         }
         let tube = self.tubes[self.clients.get(client).used].name();
-        let keys = self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con());
-        self.jobs.extras.growth(tags) + keys + self.groups.growth(tags)
+        let text = self.bodies.growth(tags.as_bytes().len() as u32);
+        let keys =
+            self.idps.growth(tube, tags.idp(), &self.bodies) + self.cons.growth(tags.con(), &self.bodies);
+        self.jobs.extras.slab.growth(1) + text + keys + self.groups.growth(tags, &self.bodies)
     }
 
     /// What a job of the client with tags adds to it once its body is complete.
     pub fn announced_growth(&mut self, client: ClientKey, extra: Option<ExtraKey>) -> usize {
         let Some(extra) = extra else { return 0 };
-        let tags = self.jobs.extras.get(extra).tags();
+        let tags = self.jobs.extras.get(extra).tags(&self.bodies);
         let tube = self.tubes[self.clients.get(client).used].name();
-        self.idps.growth(tube, tags.idp()) + self.cons.growth(tags.con()) + self.groups.growth(tags)
+        self.idps.growth(tube, tags.idp(), &self.bodies)
+            + self.cons.growth(tags.con(), &self.bodies)
+            + self.groups.growth(tags, &self.bodies)
     }
 }
 

@@ -14,9 +14,10 @@ use std::hash::{DefaultHasher, Hasher};
 use super::background::{Share, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{Extra, text_bytes};
+use super::extras::{Extra, store_text};
 use super::job::JobState;
 use super::work::Work;
+use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::time::Time;
 use crate::values::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
@@ -31,12 +32,10 @@ pub(super) struct Groups {
     holds: Pages<Hold>,
     dependencies: Pages<Dependency>,
     dependency_index: intrusive::Index,
-    /// The memory of all names.
-    name_bytes: usize,
 }
 
 struct Group {
-    name: Box<[u8]>,
+    name: Slot,
     /// Numbers of members by [`JobState`].
     members: [u32; JobState::COUNT],
     /// Jobs that wait for it, in the order in which they were put.
@@ -82,7 +81,6 @@ impl Groups {
             holds: Pages::new(),
             dependencies: Pages::new(),
             dependency_index: intrusive::Index::new(seed),
-            name_bytes: 0,
         }
     }
 
@@ -92,7 +90,6 @@ impl Groups {
             + self.holds.bytes()
             + self.dependencies.bytes()
             + self.dependency_index.bytes()
-            + self.name_bytes
     }
 
     /// Counts a member in another state, if the job with this extra has a group.
@@ -106,10 +103,10 @@ impl Groups {
     }
 
     /// What a job with these tags adds at most to [`bytes`](Self::bytes).
-    pub(super) fn growth(&mut self, tags: Tags<'_>) -> usize {
-        let group = tags
-            .grp()
-            .map_or(0, |name| self.slab.growth(1) + self.index.growth() + text_bytes(name.as_bytes()));
+    pub(super) fn growth(&mut self, tags: Tags<'_>, bodies: &Bodies) -> usize {
+        let group = tags.grp().map_or(0, |name| {
+            self.slab.growth(1) + self.index.growth() + bodies.growth(name.as_bytes().len() as u32)
+        });
         let is_dependent = tags.grp().is_some() && tags.aft().is_some();
         let dependency =
             if is_dependent { self.dependencies.growth(1) + self.dependency_index.growth() } else { 0 };
@@ -118,24 +115,22 @@ impl Groups {
     }
 
     /// The group of this name, if it is not done.
-    fn find(&self, name: TubeName<'_>) -> Option<GroupSlot> {
-        let is_it = |group: &Group| *group.name == *name.as_bytes();
+    fn find(&self, name: TubeName<'_>, bodies: &Bodies) -> Option<GroupSlot> {
+        let is_it = |group: &Group| group.name(bodies) == name;
         self.index.find(&self.slab, self.hash(name), is_it).map(GroupSlot)
     }
 
-    fn find_or_add(&mut self, name: TubeName<'_>) -> GroupSlot {
-        self.find(name).unwrap_or_else(|| {
-            let slot = self.add(name);
-            self.index.insert(&mut self.slab, slot.0);
-            slot
-        })
+    /// Adds a group to the index.
+    fn add_indexed(&mut self, name: TubeName<'_>, bodies: &mut Bodies) -> GroupSlot {
+        let slot = self.add(name, bodies);
+        self.index.insert(&mut self.slab, slot.0);
+        slot
     }
 
     /// Adds a group that is not in the index.
-    fn add(&mut self, name: TubeName<'_>) -> GroupSlot {
-        self.name_bytes += text_bytes(name.as_bytes());
+    fn add(&mut self, name: TubeName<'_>, bodies: &mut Bodies) -> GroupSlot {
         GroupSlot(self.slab.insert(Group {
-            name: name.as_bytes().into(),
+            name: store_text(bodies, name.as_bytes()),
             members: [0; JobState::COUNT],
             waiting: List::new(),
             dependencies: List::new(),
@@ -145,10 +140,10 @@ impl Groups {
     }
 
     /// Removes a group that is done and has no waiting jobs.
-    fn remove(&mut self, group: GroupSlot) {
+    fn remove(&mut self, group: GroupSlot, bodies: &mut Bodies) {
         let group = self.slab.remove(group.0);
         assert!(group.is_done() && group.waiting.is_empty() && group.dependencies.is_empty());
-        self.name_bytes -= text_bytes(&group.name);
+        bodies.free(group.name);
     }
 
     /// Notes that a member of a group waits for another group.
@@ -194,8 +189,8 @@ impl Group {
         self.members == [0; JobState::COUNT]
     }
 
-    fn name(&self) -> TubeName<'_> {
-        TubeName::new(&self.name).expect("a group was added with a valid name")
+    fn name<'a>(&self, bodies: &'a Bodies) -> TubeName<'a> {
+        TubeName::checked_before(bodies.bytes(&self.name))
     }
 }
 
@@ -206,8 +201,14 @@ fn dependency_hash(from: GroupSlot, to: GroupSlot, seed: u64) -> u64 {
 impl Engine {
     /// Makes a job a member of the group that its tags name, if they do.
     pub(super) fn join_group(&mut self, job: JobKey, extra: ExtraKey) {
-        let Some(name) = self.jobs.extras.get(extra).tags().grp() else { return };
-        let group = self.groups.find_or_add(name);
+        let Some(name) = self.jobs.extras.get(extra).tags(&self.bodies).grp() else { return };
+        let group = match self.groups.find(name, &self.bodies) {
+            Some(group) => group,
+            None => {
+                let name = name.as_bytes().to_vec();
+                self.groups.add_indexed(TubeName::checked_before(&name), &mut self.bodies)
+            }
+        };
         self.groups.slab[group.0].members[self.jobs.get(job).state as usize] += 1;
         self.jobs.extras.get_mut(extra).group = Some(group);
     }
@@ -227,7 +228,7 @@ impl Engine {
         self.groups.index.remove(&mut self.groups.slab, group.0);
         let record = &self.groups.slab[group.0];
         if !record.waiting.is_empty() {
-            self.changes.push(Change::GroupDone(record.name.clone()));
+            self.changes.push(Change::GroupDone(record.name(&self.bodies).as_bytes().into()));
         }
         self.with_share(Share::Releases, |engine, limit| {
             if !engine.continue_release(group, limit, now) {
@@ -244,7 +245,7 @@ impl Engine {
             }
             self.release_held(self.groups.holds[hold].job, limit, now);
         }
-        self.groups.remove(group);
+        self.groups.remove(group, &mut self.bodies);
         true
     }
 
@@ -265,7 +266,7 @@ impl Engine {
 
     /// The group for which a job with these tags has to wait now.
     pub(super) fn group_ahead(&self, extra: ExtraKey) -> Option<GroupSlot> {
-        self.groups.find(self.jobs.extras.get(extra).tags().aft()?)
+        self.groups.find(self.jobs.extras.get(extra).tags(&self.bodies).aft()?, &self.bodies)
     }
 
     /// Adds a held job to those that wait for a group.
@@ -308,13 +309,13 @@ impl Engine {
         let Groups { slab, holds, .. } = &self.groups;
         let HoldSlot(hold) = self.jobs.extras.get(self.jobs.get(job).extra()?).hold?;
         let group = &slab[holds[hold].group.0];
-        Some((group.name(), group.members.iter().sum()))
+        Some((group.name(&self.bodies), group.members.iter().sum()))
     }
 
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
         self.work.iter().filter_map(|work| match work {
-            Work::Release { group } => Some(self.groups.slab[group.0].name()),
+            Work::Release { group } => Some(self.groups.slab[group.0].name(&self.bodies)),
             _ => None,
         })
     }
@@ -327,8 +328,11 @@ impl Engine {
         for (_, job) in jobs {
             let extra = self.jobs.get(job).extra().expect("a held job has tags");
             let group = self.group_ahead(extra).unwrap_or_else(|| {
-                let name = self.jobs.extras.get(extra).tags().aft().expect("a held job waits for a group");
-                *done.entry(name.as_bytes().into()).or_insert_with(|| self.groups.add(name))
+                let tags = self.jobs.extras.get(extra).tags(&self.bodies);
+                let name: Box<[u8]> = tags.aft().expect("a held job waits for a group").as_bytes().into();
+                let add =
+                    |name: &Box<[u8]>| self.groups.add(TubeName::checked_before(name), &mut self.bodies);
+                *done.entry(name).or_insert_with_key(add)
             });
             self.enter_held(job, group);
         }
@@ -337,21 +341,21 @@ impl Engine {
 
     /// Returns the statistics of a group, if it has a member.
     pub fn group_stats(&self, name: TubeName<'_>) -> Option<GroupStats> {
-        let group = &self.groups.slab[self.groups.find(name)?.0];
+        let group = &self.groups.slab[self.groups.find(name, &self.bodies)?.0];
         Some(GroupStats { members: group.members, waiting_jobs: group.waiting.len() })
     }
 
     /// The groups that members of a group wait for.
     pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
         let Groups { slab, dependencies, .. } = &self.groups;
-        let group = self.groups.find(name).map(|group| &slab[group.0]);
+        let group = self.groups.find(name, &self.bodies).map(|group| &slab[group.0]);
         let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
-        links.map(|key| slab[dependencies[key].to.0].name())
+        links.map(|key| slab[dependencies[key].to.0].name(&self.bodies))
     }
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
     pub(super) fn check_groups(&self) {
-        let Groups { slab, index, holds, dependencies, dependency_index, name_bytes } = &self.groups;
+        let Groups { slab, index, holds, dependencies, dependency_index } = &self.groups;
         slab.check();
         holds.check();
         dependencies.check();
@@ -364,9 +368,8 @@ impl Engine {
                 .filter(|work| matches!(work, Work::Release { group: at } if *at == group))
                 .count()
         };
-        let (mut waiting, mut linked, mut names) = (0, 0, 0);
+        let (mut waiting, mut linked) = (0, 0);
         for (key, group) in slab.iter() {
-            names += text_bytes(&group.name);
             waiting += group.waiting.len();
             group.waiting.check(holds);
             group.dependencies.check(dependencies);
@@ -376,7 +379,10 @@ impl Engine {
                 usize::from(group.is_done()),
                 "work releases held jobs once"
             );
-            assert_eq!(self.groups.find(group.name()) == Some(GroupSlot(key)), !group.is_done());
+            assert_eq!(
+                self.groups.find(group.name(&self.bodies), &self.bodies) == Some(GroupSlot(key)),
+                !group.is_done()
+            );
             let mut members = [0; JobState::COUNT];
             let mut ahead: Vec<GroupSlot> = Vec::new();
             for (_, job) in self.jobs.iter() {
@@ -386,7 +392,12 @@ impl Engine {
                     ahead.extend(extra.hold.map(|hold| holds[hold.0].group));
                 }
             }
-            assert_eq!(group.members, members, "the members of {} are counted", group.name().as_str());
+            assert_eq!(
+                group.members,
+                members,
+                "the members of {} are counted",
+                group.name(&self.bodies).as_str()
+            );
             for link in group.dependencies.iter(dependencies) {
                 let Dependency { from, to, jobs, .. } = dependencies[link];
                 let counted = ahead.iter().filter(|&&group| group == to).count();
@@ -395,7 +406,7 @@ impl Engine {
             }
             assert!(ahead.is_empty(), "every group that a member waits for is linked");
         }
-        assert_eq!((*name_bytes, linked), (names, dependencies.len()), "names and links are counted");
+        assert_eq!(linked, dependencies.len(), "links are counted");
         assert_eq!(waiting, self.totals.in_state(JobState::Held) as usize, "a held job waits for a group");
         for (key, job) in self.jobs.iter() {
             let extra = job.extra().map(|extra| self.jobs.extras.get(extra));
@@ -404,7 +415,7 @@ impl Engine {
             assert_eq!(is_waiting, job.state == JobState::Held, "job {} is held if it waits", job.id);
             assert_eq!(
                 extra.and_then(|extra| extra.group).is_some(),
-                extra.is_some_and(|extra| extra.tags().grp().is_some()),
+                extra.is_some_and(|extra| extra.tags(&self.bodies).grp().is_some()),
                 "job {} is a member of its group",
                 job.id
             );

@@ -6,10 +6,11 @@
 use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{hash_names, text_bytes};
+use super::extras::{hash_names, store_text};
 use super::job::JobState;
 use super::key_share::KeyShare;
 use super::timers::{TimerKey, Timers};
+use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, NIL, Pages, Ranked};
 use crate::time::{Span, Time};
 use crate::values::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
@@ -24,14 +25,12 @@ pub(super) struct IdpKeys {
     kept: Heap,
     /// Fires at the first of these times.
     timer: TimerKey,
-    /// The memory of all names.
-    name_bytes: usize,
     pub(super) share: KeyShare,
 }
 
 pub(super) struct IdpKey {
     /// The name of the tube, a space, and the key.
-    name: Box<[u8]>,
+    name: Slot,
     owner: Owner,
     hash: u64,
     chain: u32,
@@ -93,30 +92,32 @@ impl IdpKeys {
             index: intrusive::Index::new(seed),
             kept: Heap::new(),
             timer,
-            name_bytes: 0,
             share: KeyShare::UNLIMITED,
         }
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.index.bytes() + self.name_bytes
+        self.slab.bytes() + self.index.bytes()
     }
 
     /// What a job with this key in this tube adds to [`bytes`](Self::bytes).
-    pub(super) fn growth(&mut self, tube: TubeName<'_>, idp: Option<Idp<'_>>) -> usize {
+    pub(super) fn growth(&mut self, tube: TubeName<'_>, idp: Option<Idp<'_>>, bodies: &Bodies) -> usize {
         let Some(idp) = idp else { return 0 };
-        self.slab.growth(1) + self.index.growth() + text_bytes(&joined(tube, idp.key))
+        self.slab.growth(1)
+            + self.index.growth()
+            + bodies.growth((tube.as_bytes().len() + 1 + idp.key.as_bytes().len()) as u32)
     }
 
-    fn find(&self, tube: TubeName<'_>, key: TubeName<'_>) -> Option<u32> {
-        let is_it = |entry: &IdpKey| entry.tube() == tube && entry.key() == key;
+    fn find(&self, tube: TubeName<'_>, key: TubeName<'_>, bodies: &Bodies) -> Option<u32> {
+        let is_it = |entry: &IdpKey| entry.names(bodies) == (tube, key);
         self.index.find(&self.slab, self.hash(tube, key), is_it)
     }
 
-    fn insert(&mut self, tube: TubeName<'_>, key: TubeName<'_>, owner: Owner) -> u32 {
-        let name = joined(tube, key);
-        self.name_bytes += text_bytes(&name);
+    /// Adds the key with this name of both.
+    fn insert(&mut self, name: &[u8], owner: Owner, bodies: &mut Bodies) -> u32 {
+        let (tube, key) = names(name);
         let hash = self.hash(tube, key);
+        let name = store_text(bodies, name);
         let key = IdpKey { name, owner, hash, chain: NIL, links: Links::NONE, rank: 0 };
         self.share.add(&key);
         let slot = self.slab.insert(key);
@@ -131,11 +132,10 @@ impl IdpKeys {
         self.share.add(key);
     }
 
-    /// Removes a key that is not in the heap.
+    /// Removes a key that is not in the heap. Its name is still to be freed.
     fn remove(&mut self, slot: u32) -> IdpKey {
         self.index.remove(&mut self.slab, slot);
         let key = self.slab.remove(slot);
-        self.name_bytes -= text_bytes(&key.name);
         self.share.remove(&key);
         key
     }
@@ -160,8 +160,8 @@ impl IdpKeys {
         self.slab.keys_end()
     }
 
-    /// Removes a kept key. Returns the id of its job, and its name.
-    pub(super) fn remove_kept(&mut self, slot: IdpSlot) -> (JobId, Box<[u8]>) {
+    /// Removes a kept key. Returns the id of its job, and its name, which is still to be freed.
+    pub(super) fn remove_kept(&mut self, slot: IdpSlot) -> (JobId, Slot) {
         self.kept.remove(&mut self.slab, slot.0);
         let key = self.remove(slot.0);
         (key.deleted().id, key.name)
@@ -191,8 +191,6 @@ impl IdpKeys {
         self.kept.check(&self.slab);
         let kept = self.slab.iter().filter(|(_, entry)| matches!(entry.owner, Owner::Deleted(_))).count();
         assert_eq!(self.kept.len(), kept, "the keys of deleted jobs are in the heap");
-        let names: usize = self.slab.iter().map(|(_, entry)| text_bytes(&entry.name)).sum();
-        assert_eq!(self.name_bytes, names, "the memory of names is counted");
         self.share.check(self.slab.iter().map(|(_, entry)| entry));
         if let Some(first) = self.kept.min() {
             let until = self.slab[first].deleted().until;
@@ -206,28 +204,22 @@ impl IdpKey {
         self.owner
     }
 
-    /// The name of the tube, a space, and the key.
-    pub(super) const fn name(&self) -> &[u8] {
-        &self.name
+    /// The length of the name of the tube, a space, and the key.
+    pub(super) fn name_length(&self) -> usize {
+        self.name.len()
     }
 
-    /// The names of the tube and the key in the name of both.
-    pub(super) fn names(name: &[u8]) -> (TubeName<'_>, TubeName<'_>) {
-        let space = name.iter().position(|&byte| byte == b' ').expect("a space ends the name of the tube");
-        let checked = |name| TubeName::new(name).expect("the names were checked");
-        (checked(&name[..space]), checked(&name[space + 1..]))
+    pub(super) fn is_of(&self, tube: &[u8], bodies: &Bodies) -> bool {
+        bodies.bytes(&self.name).strip_prefix(tube).is_some_and(|rest| rest.first() == Some(&b' '))
     }
 
-    pub(super) fn is_of(&self, tube: &[u8]) -> bool {
-        self.name.strip_prefix(tube).is_some_and(|rest| rest.first() == Some(&b' '))
+    /// The names of the tube and the key.
+    fn names<'a>(&self, bodies: &'a Bodies) -> (TubeName<'a>, TubeName<'a>) {
+        names(bodies.bytes(&self.name))
     }
 
-    fn tube(&self) -> TubeName<'_> {
-        Self::names(&self.name).0
-    }
-
-    fn key(&self) -> TubeName<'_> {
-        Self::names(&self.name).1
+    fn key<'a>(&self, bodies: &'a Bodies) -> TubeName<'a> {
+        self.names(bodies).1
     }
 
     fn deleted(&self) -> Deleted {
@@ -238,17 +230,24 @@ impl IdpKey {
     }
 }
 
-fn joined(tube: TubeName<'_>, key: TubeName<'_>) -> Box<[u8]> {
-    [tube.as_bytes(), b" ", key.as_bytes()].concat().into()
+/// The name of the tube, a space, and the key.
+fn joined(tube: TubeName<'_>, key: TubeName<'_>) -> Vec<u8> {
+    [tube.as_bytes(), b" ", key.as_bytes()].concat()
+}
+
+/// The names of the tube and the key in the name of both.
+pub(super) fn names(name: &[u8]) -> (TubeName<'_>, TubeName<'_>) {
+    let space = memchr::memchr(b' ', name).expect("a space ends the name of the tube");
+    (TubeName::checked_before(&name[..space]), TubeName::checked_before(&name[space + 1..]))
 }
 
 impl Engine {
     /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
     /// that is more urgent. Returns `None` if the announced job is the first.
     pub fn repeat(&mut self, client: ClientKey, extra: ExtraKey, pri: u32, now: Time) -> Option<Repeated> {
-        let idp = self.jobs.extras.get(extra).tags().idp()?;
+        let idp = self.jobs.extras.get(extra).tags(&self.bodies).idp()?;
         let tube = self.tubes[self.clients.get(client).used].name();
-        let slot = self.idps.find(tube, idp.key)?;
+        let slot = self.idps.find(tube, idp.key, &self.bodies)?;
         let repeated = match self.idps.slab[slot].owner {
             Owner::Deleted(Deleted { id, until, .. }) if until > now => {
                 Repeated { id, state: None, pri: None }
@@ -273,7 +272,7 @@ impl Engine {
 
     /// Returns the first job of a key in a tube. It may be deleted.
     pub fn first_of_key(&self, tube: TubeName<'_>, key: TubeName<'_>) -> Option<JobId> {
-        let slot = self.idps.find(tube, key)?;
+        let slot = self.idps.find(tube, key, &self.bodies)?;
         Some(match self.idps.slab[slot].owner {
             Owner::Job { job, .. } => self.jobs.get(job).id,
             Owner::Deleted(Deleted { id, .. }) => id,
@@ -283,10 +282,10 @@ impl Engine {
     /// Gives the job its key, if it has one that no other job of the tube has.
     pub(super) fn claim_key(&mut self, job: JobKey, extra: ExtraKey) {
         let tube = self.tubes[self.jobs.get(job).tube].name();
-        let Some(idp) = self.jobs.extras.get(extra).tags().idp() else { return };
+        let Some(idp) = self.jobs.extras.get(extra).tags(&self.bodies).idp() else { return };
         let owner = Owner::Job { job, ttl: idp.ttl };
-        let slot = match self.idps.find(tube, idp.key) {
-            None => self.idps.insert(tube, idp.key, owner),
+        let slot = match self.idps.find(tube, idp.key, &self.bodies) {
+            None => self.idps.insert(&joined(tube, idp.key), owner, &mut self.bodies),
             Some(slot) if matches!(self.idps.slab[slot].owner, Owner::Deleted(_)) => {
                 self.idps.kept.remove(&mut self.idps.slab, slot);
                 self.idps.set_owner(slot, owner);
@@ -301,9 +300,10 @@ impl Engine {
     pub(super) fn give_up_key(&mut self, job: JobKey, extra: ExtraKey, now: Time) -> Option<IdpSlot> {
         let extra = self.jobs.extras.get(extra);
         let key = extra.idp?;
-        let ttl = extra.tags().idp().expect("a job with a key has the tag").ttl;
-        if ttl == 0 || !self.idps.share.can_keep(self.idps.slab[key.0].name()) {
-            self.idps.remove(key.0);
+        let ttl = extra.tags(&self.bodies).idp().expect("a job with a key has the tag").ttl;
+        if ttl == 0 || !self.idps.share.can_keep(self.idps.slab[key.0].name_length()) {
+            let key = self.idps.remove(key.0);
+            self.bodies.free(key.name);
             return None;
         }
         let deleted = Deleted { id: self.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
@@ -313,12 +313,13 @@ impl Engine {
 
     /// Returns true unless another job of the tube of this name has the key of the job, or the tube keeps that key.
     pub(super) fn is_key_free_in(&self, tube: TubeName<'_>, job: JobKey, now: Time) -> bool {
-        self.key_of(job).is_none_or(|slot| self.is_key_free(tube, self.idps.slab[slot.0].key(), now))
+        self.key_of(job)
+            .is_none_or(|slot| self.is_key_free(tube, self.idps.slab[slot.0].key(&self.bodies), now))
     }
 
     /// Returns true unless a job of the tube of this name has the key, or the tube keeps it.
     pub(super) fn is_key_free(&self, tube: TubeName<'_>, key: TubeName<'_>, now: Time) -> bool {
-        self.idps.find(tube, key).is_none_or(|slot| match self.idps.slab[slot].owner {
+        self.idps.find(tube, key, &self.bodies).is_none_or(|slot| match self.idps.slab[slot].owner {
             Owner::Job { .. } => false,
             Owner::Deleted(Deleted { until, .. }) => until <= now,
         })
@@ -328,12 +329,14 @@ impl Engine {
     pub(super) fn move_key(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         let key = self.key_of(job);
         if let Some(slot) = key {
-            let kept = self.idps.find(self.tubes[to].name(), self.idps.slab[slot.0].key());
+            let kept =
+                self.idps.find(self.tubes[to].name(), self.idps.slab[slot.0].key(&self.bodies), &self.bodies);
             if let Some(kept) = kept {
                 assert!(self.idps.slab[kept].deleted().until <= now, "the key is free");
                 self.forget(kept);
             }
-            self.idps.remove(slot.0);
+            let key = self.idps.remove(slot.0);
+            self.bodies.free(key.name);
         }
         let record = self.jobs.get_mut(job);
         record.tube = to;
@@ -350,7 +353,8 @@ impl Engine {
     pub fn kept_key(&self, slot: IdpSlot) -> Option<KeptKey<'_>> {
         let entry = self.idps.slab.get(slot.0)?;
         let Owner::Deleted(Deleted { id, until, ttl }) = entry.owner else { return None };
-        Some(KeptKey { id, tube: entry.tube(), key: entry.key(), until, ttl })
+        let (tube, key) = entry.names(&self.bodies);
+        Some(KeptKey { id, tube, key, until, ttl })
     }
 
     /// All keys of deleted jobs, in no order.
@@ -362,12 +366,12 @@ impl Engine {
     pub fn restore_key(&mut self, kept: &KeptKey<'_>) -> IdpSlot {
         let &KeptKey { id, tube, key, until, ttl } = kept;
         let deleted = Deleted { id, until, ttl };
-        let slot = match self.idps.find(tube, key) {
+        let slot = match self.idps.find(tube, key, &self.bodies) {
             Some(slot) => {
                 self.idps.kept.remove(&mut self.idps.slab, slot);
                 slot
             }
-            None => self.idps.insert(tube, key, Owner::Deleted(deleted)),
+            None => self.idps.insert(&joined(tube, key), Owner::Deleted(deleted), &mut self.bodies),
         };
         self.idps.keep(slot, deleted, &mut self.timers);
         IdpSlot(slot)
@@ -403,7 +407,8 @@ impl Engine {
     }
 
     pub(super) fn forget(&mut self, slot: u32) {
-        self.idps.remove_kept(IdpSlot(slot));
+        let (_, name) = self.idps.remove_kept(IdpSlot(slot));
+        self.bodies.free(name);
         self.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 
@@ -415,8 +420,8 @@ impl Engine {
             let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
             let extra = extra.expect("a job with a key has tags");
             assert_eq!(extra.idp, Some(IdpSlot(slot)), "a job and its key name each other");
-            assert_eq!(extra.tags().idp(), Some(Idp { key: entry.key(), ttl }));
-            assert_eq!(self.tube_of(job), entry.tube());
+            assert_eq!(extra.tags(&self.bodies).idp(), Some(Idp { key: entry.key(&self.bodies), ttl }));
+            assert_eq!(self.tube_of(job), entry.names(&self.bodies).0);
         }
         let with_key = self.jobs.iter().filter_map(|(_, job)| self.jobs.extras.get(job.extra()?).idp).count();
         assert_eq!(with_key + self.idps.kept.len(), self.idps.slab.len(), "every key has an owner");

@@ -5,7 +5,7 @@ use std::num::NonZeroU8;
 use super::extras::Extras;
 use super::job_index::JobIndex;
 use super::reserved_order::Neighbors;
-use crate::bodies::Slot;
+use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
@@ -260,17 +260,17 @@ impl Jobs {
         JobKey(key)
     }
 
-    /// Removes a job that is in no container. Returns its body.
-    pub(super) fn remove(&mut self, job: JobKey) -> Slot {
+    /// Removes a job that is in no container, and frees its body and its tags.
+    pub(super) fn remove(&mut self, job: JobKey, bodies: &mut Bodies) {
         let job = self.slab.remove(job.0);
         self.index.remove(job.id);
         if let Some(activity) = job.activity() {
             self.activities.remove(activity);
         }
         if let Some(extra) = job.extra() {
-            self.extras.remove(extra);
+            bodies.free(self.extras.remove(extra));
         }
-        job.body
+        bodies.free(job.body);
     }
 
     pub(super) fn get_mut(&mut self, job: JobKey) -> &mut Job {

@@ -4,7 +4,7 @@ use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
 use super::extras::text_bytes;
-use super::idempotency::{IdpKey, Owner};
+use super::idempotency::{IdpKey, Owner, names};
 use super::key_share::KeyStats;
 use super::work::Work;
 use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId};
@@ -56,7 +56,7 @@ impl KeyFlush {
 impl FlushedKey {
     /// The names of the tube and the key.
     pub fn names(&self) -> (TubeName<'_>, TubeName<'_>) {
-        IdpKey::names(&self.name)
+        names(&self.name)
     }
 }
 
@@ -105,13 +105,15 @@ impl Engine {
     fn is_flushed_by(&self, flush: &KeyFlush, slot: IdpSlot) -> bool {
         let is_it = |key: &IdpKey| match key.owner() {
             Owner::Job { .. } => false,
-            Owner::Deleted(deleted) => deleted.id < flush.end && key.is_of(&flush.tube),
+            Owner::Deleted(deleted) => deleted.id < flush.end && key.is_of(&flush.tube, &self.bodies),
         };
         self.idps.find_slot(slot).is_some_and(is_it)
     }
 
     fn forget_flushed(&mut self, slot: IdpSlot) {
-        let (id, name) = self.idps.remove_kept(slot);
+        let (id, text) = self.idps.remove_kept(slot);
+        let name = self.bodies.bytes(&text).into();
+        self.bodies.free(text);
         self.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
     }
 }

@@ -52,14 +52,14 @@ impl KeyShare {
     /// Takes the place of a key with its present owner.
     pub fn add(&mut self, key: &IdpKey) {
         if let Some(bytes) = self.taken_by(key.owner()) {
-            *bytes += bytes_of_name(key.name());
+            *bytes += bytes_of_name(key.name_length());
         }
     }
 
     /// Frees the place of a key with its present owner.
     pub fn remove(&mut self, key: &IdpKey) {
         if let Some(bytes) = self.taken_by(key.owner()) {
-            *bytes -= bytes_of_name(key.name());
+            *bytes -= bytes_of_name(key.name_length());
         }
     }
 
@@ -80,8 +80,8 @@ impl KeyShare {
 
     /// Whether the key of a job that is being deleted can be kept. It can, unless recovery has found more promises than the
     /// share has room for. If not, the key counts as dropped.
-    pub fn can_keep(&mut self, name: &[u8]) -> bool {
-        let can_keep = self.kept_bytes + bytes_of_name(name) <= self.bytes_max;
+    pub fn can_keep(&mut self, name_length: usize) -> bool {
+        let can_keep = self.kept_bytes + bytes_of_name(name_length) <= self.bytes_max;
         self.drops += u64::from(!can_keep);
         can_keep
     }
@@ -99,8 +99,8 @@ pub const fn kept_key_bytes(tube_bytes: usize, key_bytes: usize) -> usize {
     KEPT_KEY_BYTES + allocated_bytes(tube_bytes + 1 + key_bytes)
 }
 
-const fn bytes_of_name(name: &[u8]) -> usize {
-    KEPT_KEY_BYTES + allocated_bytes(name.len())
+const fn bytes_of_name(length: usize) -> usize {
+    KEPT_KEY_BYTES + allocated_bytes(length)
 }
 
 impl Engine {
@@ -125,7 +125,7 @@ impl Engine {
     /// Whether the share has room for the key of an announced job of the client, which must be new to its tube. A refusal is
     /// counted.
     pub fn admits_key(&mut self, client: ClientKey, extra: ExtraKey) -> bool {
-        let Some(idp) = self.jobs.extras.get(extra).tags().idp() else { return true };
+        let Some(idp) = self.jobs.extras.get(extra).tags(&self.bodies).idp() else { return true };
         let bytes = self.key_growth(client, idp);
         self.admits_promise(bytes, idp.ttl)
     }
@@ -139,7 +139,8 @@ impl Engine {
     ) -> bool {
         let (mut bytes, mut ttl_max) = (0, 0);
         for extra in extras {
-            let Some(idp) = self.jobs.extras.get(extra).tags().idp().filter(|idp| idp.ttl > 0) else {
+            let Some(idp) = self.jobs.extras.get(extra).tags(&self.bodies).idp().filter(|idp| idp.ttl > 0)
+            else {
                 continue;
             };
             let tube = self.tubes[self.clients.get(client).used].name();
@@ -171,7 +172,7 @@ impl Engine {
         let Some(key) = self.key_of(job).map(|slot| self.idps.get(slot)) else { return true };
         let Owner::Job { ttl, .. } = key.owner() else { unreachable!("a job has the key") };
         let before = self.tube_of(job).as_bytes().len();
-        let key_bytes = key.name().len() - before - 1;
+        let key_bytes = key.name_length() - before - 1;
         let bytes = |tube_bytes| kept_key_bytes(tube_bytes, key_bytes);
         let growth = bytes(name.as_bytes().len()).saturating_sub(bytes(before));
         ttl == 0 || growth == 0 || self.idps.share.has_room(growth, ttl)
@@ -185,7 +186,7 @@ impl Engine {
         }
         let mut kept_bytes = 0;
         for slot in self.idps.kept_by_time() {
-            kept_bytes += bytes_of_name(self.idps.get(slot).name());
+            kept_bytes += bytes_of_name(self.idps.get(slot).name_length());
             if kept_bytes > bytes_max {
                 self.idps.share.drops += 1;
                 self.forget(slot.0);

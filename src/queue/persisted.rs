@@ -139,8 +139,7 @@ impl Engine {
 
     /// Deletes a restored job that is not settled.
     pub fn drop_restored(&mut self, job: JobKey) {
-        let body = self.jobs.remove(job);
-        self.bodies_mut().free(body);
+        self.jobs.remove(job, &mut self.bodies);
     }
 
     /// Moves all restored jobs to the containers of their states, and gives them their idempotency keys. No delay becomes longer than it was at first: the job log may

@@ -10,10 +10,6 @@ use crate::values::tube_name::TubeName;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tags<'a>(&'a [u8]);
 
-/// Tags that own their text.
-#[derive(Debug)]
-pub struct TagsBuf(Box<[u8]>);
-
 /// The tag `idp:<key>[:<ttl>]`: a tube has one job of this key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Idp<'a> {
@@ -63,6 +59,12 @@ impl<'a> Tags<'a> {
     #[inline]
     pub fn of_put(rest: &'a [u8]) -> Option<Self> {
         if rest.is_empty() { Some(Tags::NONE) } else { rest.strip_prefix(b" ").and_then(Self::new) }
+    }
+
+    /// Tags that have been checked, in a text that its owner keeps.
+    #[inline]
+    pub(crate) const fn checked_before(text: &'a [u8]) -> Self {
+        Self(text)
     }
 
     /// Returns true if there are no tags.
@@ -119,18 +121,6 @@ impl<'a> Tags<'a> {
             }
             rest = &rest[memchr(b' ', rest)? + 1..];
         }
-    }
-}
-
-impl TagsBuf {
-    /// Copies tags.
-    pub fn new(tags: Tags<'_>) -> Self {
-        Self(tags.0.into())
-    }
-
-    /// The tags.
-    pub const fn get(&self) -> Tags<'_> {
-        Tags(&self.0)
     }
 }
 
