@@ -99,6 +99,11 @@ impl ConKeys {
         keys + lanes
     }
 
+    /// The number of keys.
+    pub(super) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
     /// The memory still to be allocated until every job with a key has a lane of its own.
     pub(super) const fn reserved_memory_bytes(&self) -> usize {
         self.jobs.saturating_sub(self.lanes.touched()) * size_of::<Option<Lane>>()

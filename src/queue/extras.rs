@@ -144,6 +144,12 @@ impl Engine {
         self.jobs.extras.len() - self.jobs.iter().filter(|(_, job)| job.extra().is_some()).count()
     }
 
+    /// The number of bodies, of jobs and of those still to come. The arena has texts besides.
+    pub fn body_count(&self) -> usize {
+        let texts = self.jobs.extras.len() + self.cons.len() + self.groups.len() + self.idps.len();
+        self.bodies.usage().slots - texts
+    }
+
     /// The tags of a job.
     #[inline]
     pub fn tags(&self, job: JobKey) -> Tags<'_> {

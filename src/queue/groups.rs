@@ -92,6 +92,11 @@ impl Groups {
             + self.dependency_index.bytes()
     }
 
+    /// The number of groups, those that still release jobs too.
+    pub(super) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
     /// Counts a member in another state, if the job with this extra has a group.
     #[cold]
     pub(super) fn count_member(&mut self, extra: &Extra, before: JobState, after: JobState) {

@@ -100,6 +100,11 @@ impl IdpKeys {
         self.slab.bytes() + self.index.bytes()
     }
 
+    /// The number of keys, of jobs and kept ones.
+    pub(super) const fn len(&self) -> usize {
+        self.slab.len()
+    }
+
     /// What a job with this key in this tube adds to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, tube: TubeName<'_>, idp: Option<Idp<'_>>, bodies: &Bodies) -> usize {
         let Some(idp) = idp else { return 0 };

@@ -174,7 +174,7 @@ impl Simulated {
         self.driver.shell.server.check();
         let engine = self.driver.shell.server.engine();
         let no_jobs = engine.jobs().is_empty();
-        let slots = engine.bodies().usage().slots;
+        let slots = engine.body_count();
         let all_closed = (0..self.ends.len()).all(|conn| self.is_closed(conn));
         if all_closed {
             let is_own = |work: &Work| matches!(work, Work::Wait | Work::WatchListener);
@@ -590,6 +590,6 @@ fn floods_are_answered_while_clients_vanish() {
         }
         assert!((0..peer.ends.len()).all(|conn| peer.is_closed(conn)), "seed {seed}: all are closed");
         let engine = peer.driver.shell.server.engine();
-        assert_eq!(engine.bodies().usage().slots, engine.jobs().len(), "seed {seed}: one body per job");
+        assert_eq!(engine.body_count(), engine.jobs().len(), "seed {seed}: one body per job");
     }
 }

@@ -66,7 +66,7 @@ impl InMemoryServer {
         let engine = self.server.engine();
         let is_closed = |end: &End| end.connection.state == ConnectionState::Closed;
         if engine.jobs().is_empty() && self.ends.iter().all(is_closed) {
-            assert_eq!(engine.bodies().usage().slots, 0, "every body is freed");
+            assert_eq!(engine.body_count(), 0, "every body is freed");
         }
     }
 

@@ -288,6 +288,6 @@ impl Conversation<'_> {
         engine.check();
         assert!(engine.jobs().is_empty(), "jobs without a holder can be deleted");
         assert_eq!(engine.tubes().len(), 1, "unused tubes disappear");
-        assert_eq!(engine.bodies().usage().slots, 0, "every body is given back");
+        assert_eq!(engine.body_count(), 0, "every body is given back");
     }
 }
