@@ -149,6 +149,37 @@ const KINDS: &[Kind] = &[
     kind("concurrency keys with long names", 64, |target| {
         fill(&mut target.client(), 400_000, |at| put(1, "60", &format!(" con:{}", long(at, 190))));
     }),
+    kind("large bodies after tags and names", 64, |target| {
+        fill(&mut target.client(), 400_000, |at| {
+            let (group, key) = (long(at, 190), long(at, 190));
+            put(1, "60", &format!(" grp:{group} con:{key}"))
+        });
+        flush_and_fill(target);
+    }),
+    kind("large bodies after idempotency keys", 64, |target| {
+        fill(&mut target.client(), 400_000, |at| put(1, "60", &format!(" idp:{}", long(at, 190))));
+        flush_and_fill(target);
+    }),
+    kind("large bodies after small ones", 64, |target| {
+        fill(&mut target.client(), 800_000, |_| put(40, "60", ""));
+        flush_and_fill(target);
+    }),
+    kind("large bodies after tubes with long names", 64, |target| {
+        tubes(&mut target.client(), 100_000, 190);
+        let mut client = target.client();
+        fill(&mut client, 100_000, |at| format!("flush-tube {}\r\n", long(at, 190)));
+        flush_and_fill(target);
+    }),
+    Kind {
+        excess_percent: 25,
+        ..kind("large bodies after unfinished put-batches", 64, |target| {
+            let puts = put(1, "60", &format!(" grp:{} con:{}", long(1, 190), long(2, 190))).repeat(990);
+            target.clients(|_| format!("put-batch 1000\r\n{puts}"));
+            target.open.borrow_mut().clear();
+            thread::sleep(AFTERMATH);
+            flush_and_fill(target);
+        })
+    },
     kind("waits for jobs", 64, |target| {
         fill(&mut target.client(), 400, |_| put(1, "60", ""));
         target.clients(|at| format!("wait-job {} 1000\r\n", at + 1));
@@ -274,6 +305,14 @@ fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) ->
         }
     }
     inserted
+}
+
+/// Deletes the jobs of the tube `default`, and fills the memory with large bodies.
+fn flush_and_fill(target: &Target) {
+    let mut client = target.client();
+    assert!(client.ask("flush-tube default\r\n").0.starts_with("FLUSHED"), "the jobs go");
+    let accepted = fill(&mut client, 2000, |_| put(60_000, "60", ""));
+    assert!(accepted > 400, "the memory is free for bodies: {accepted} of them");
 }
 
 /// Creates tubes with names of this length, each with a job, as far as the server permits.

@@ -92,12 +92,14 @@ pub fn tune_allocator() {
     {
         use nix::libc::{M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
 
-        const THRESHOLD_BYTES: i32 = 128 * 1024;
+        // Below the 32 KiB that input takes which waits for a turn: one such block for each of many connections.
+        const MMAP_THRESHOLD_BYTES: i32 = 31 * 1024;
+        const TRIM_THRESHOLD_BYTES: i32 = 128 * 1024;
         // SAFETY: mallopt takes two integers, and locks the state of the allocator.
         #[allow(unsafe_code)]
         unsafe {
-            mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES);
-            mallopt(M_TRIM_THRESHOLD, THRESHOLD_BYTES);
+            mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
+            mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES);
         }
     }
 }

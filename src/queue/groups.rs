@@ -335,9 +335,9 @@ impl Engine {
             let group = self.group_ahead(extra).unwrap_or_else(|| {
                 let tags = self.jobs.extras.get(extra).tags(&self.bodies);
                 let name: Box<[u8]> = tags.aft().expect("a held job waits for a group").as_bytes().into();
-                let add =
-                    |name: &Box<[u8]>| self.groups.add(TubeName::checked_before(name), &mut self.bodies);
-                *done.entry(name).or_insert_with_key(add)
+                *done.entry(name).or_insert_with_key(|name| {
+                    self.groups.add(TubeName::checked_before(name), &mut self.bodies)
+                })
             });
             self.enter_held(job, group);
         }

@@ -6,9 +6,10 @@
 
 use super::connections::Connections;
 use super::http::HttpConnection;
-use super::put_batch::PutBatch;
+use super::put_batch::{PutBatch, extras_of};
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
+use crate::intrusive::List;
 use crate::protocol::framing;
 use crate::protocol::reply::Reply;
 use crate::queue::{BatchRoom, TubeList};
@@ -55,8 +56,6 @@ pub(super) struct MemoryAccount {
     inbox_bytes: usize,
     /// Sessions, and their tables and queues.
     table_bytes: usize,
-    /// Unfinished batches of puts, without their bodies.
-    put_batch_bytes: usize,
     /// Memory that jobs of this iteration may take without another look at the totals.
     headroom_bytes: u64,
 }
@@ -69,14 +68,6 @@ impl MemoryAccount {
         let capacity = session.inbox.capacity();
         session.inbox_bytes = if capacity == 0 { 0 } else { capacity.max(before) };
         self.inbox_bytes = self.inbox_bytes - before + session.inbox_bytes;
-    }
-
-    pub fn add_put_batch(&mut self, batch: &PutBatch) {
-        self.put_batch_bytes += batch.memory_bytes();
-    }
-
-    pub fn remove_put_batch(&mut self, batch: &PutBatch) {
-        self.put_batch_bytes -= batch.memory_bytes();
     }
 
     /// Makes the next job look at the totals: something else may have taken memory.
@@ -118,13 +109,15 @@ impl Server {
         let long_lines = connections.clients().filter(|session| session.reader.is_long()).count();
         assert_eq!(long_lines, core.long_lines, "every longer line is counted");
         let batches = connections.clients().filter_map(|session| session.protocol.put_batch.as_ref());
-        let put_batch_bytes: usize = batches.map(|batch| batch.memory_bytes()).sum();
-        assert_eq!(put_batch_bytes, core.memory.put_batch_bytes, "every batch of puts is counted");
+        let (count, jobs) =
+            batches.fold((0, 0), |(count, jobs), batch| (count + 1, jobs + batch.arrived_jobs()));
+        assert_eq!((count, jobs), (core.put_batches, core.arrived.len()), "every batch of puts is counted");
+        core.arrived.check();
         let arriving = connections
             .clients()
             .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.extra.is_some()));
-        let batches = connections.clients().filter_map(|session| session.protocol.put_batch.as_ref());
-        let announced = arriving.count() + batches.map(|batch| batch.tagged()).sum::<usize>();
+        let tagged = core.arrived.iter().filter(|(_, arrived)| arrived.job.extra.is_some());
+        let announced = arriving.count() + tagged.count();
         assert_eq!(announced, core.engine.announced(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
@@ -144,14 +137,15 @@ impl Core {
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let wal_bytes = self.wal.as_ref().map_or(0, Wal::memory_bytes);
-        let MemoryAccount { inbox_bytes, table_bytes, put_batch_bytes, .. } = self.memory;
+        let MemoryAccount { inbox_bytes, table_bytes, .. } = self.memory;
         let own = self.engine.memory_bytes()
             + wal_bytes
             + self.buffers.bytes()
             + self.scratch.capacity()
             + inbox_bytes
             + table_bytes
-            + put_batch_bytes;
+            + self.put_batches * (size_of::<PutBatch>() + ALLOCATION_BYTES)
+            + self.arrived.bytes();
         own as u64 + self.config.host.memory_bytes + self.driver_bytes
     }
 
@@ -183,11 +177,11 @@ impl Core {
     }
 
     /// Whether there is memory for the jobs of a batch, whose bodies and tags are there.
-    pub(super) fn has_memory_for_jobs(&mut self, client: ClientKey, jobs: &[IncomingJob]) -> bool {
+    pub(super) fn has_memory_for_jobs(&mut self, client: ClientKey, jobs: &List) -> bool {
         let Some(max) = self.config.max_memory_bytes else { return true };
         let mut growth = self.engine.job_growth(jobs.len());
-        for job in jobs {
-            growth += self.engine.announced_growth(client, job.extra);
+        for extra in extras_of(jobs, &self.arrived) {
+            growth += self.engine.announced_growth(client, Some(extra));
         }
         growth == 0 || self.makes_room(growth, max)
     }

@@ -42,8 +42,10 @@ use self::connections::Connections;
 use self::full_disk::FullDiskWarnings;
 use self::memory::MemoryAccount;
 use self::metrics::Metrics;
+use self::put_batch::ArrivedJob;
 use self::puts::RecentPut;
 use self::session::Session;
+use crate::intrusive::Pages;
 use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
@@ -108,6 +110,9 @@ struct Core {
     http_lists: usize,
     /// Sessions whose line is longer than usual and has come in pieces.
     long_lines: usize,
+    /// Unfinished batches of puts, and the jobs of them that have arrived.
+    put_batches: usize,
+    arrived: Pages<ArrivedJob>,
     /// Commands served, by kind.
     commands: [u64; CommandKind::COUNT],
     /// Bytes that clients have sent, and bytes that were sent to them.
@@ -320,6 +325,8 @@ impl Core {
             lists: 0,
             http_lists: 0,
             long_lines: 0,
+            put_batches: 0,
+            arrived: Pages::new(),
             commands: [0; CommandKind::COUNT],
             received_bytes: 0,
             sent_bytes: 0,

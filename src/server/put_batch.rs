@@ -8,13 +8,14 @@ use super::commit_gate::Replies;
 use super::observer::Observation;
 use super::puts::{refusal_for, repeated};
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
+use crate::intrusive::{Linked, Links, List, Pages};
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::server::dispatch::COPIED_BYTES_PER_STEP;
 use crate::time::Time;
-use crate::values::ids::{ClientKey, JobId};
+use crate::values::ids::{ClientKey, ExtraKey, JobId};
 use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
 use crate::values::tags::Tags;
 use crate::wal::{PutSpace, job_record_bytes};
@@ -25,8 +26,8 @@ pub(super) struct PutBatch {
     count: u32,
     /// Jobs that have arrived, or that were discarded.
     arrived: u32,
-    /// The jobs that have arrived. Empty once the batch is refused.
-    jobs: Vec<IncomingJob>,
+    /// The jobs that have arrived, in order. Empty once the batch is refused.
+    jobs: List,
     /// The bodies announced so far, without their CR LF.
     body_bytes: usize,
     /// The records that the job log needs for `jobs`.
@@ -35,15 +36,26 @@ pub(super) struct PutBatch {
     refusal: Option<Reply<'static>>,
 }
 
-impl PutBatch {
-    /// Its memory without bodies and tags, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.jobs.capacity() * size_of::<IncomingJob>()
+/// A job that has arrived, in the list of its batch.
+pub(super) struct ArrivedJob {
+    pub job: IncomingJob,
+    links: Links,
+}
+
+impl Linked for ArrivedJob {
+    fn links(&self) -> &Links {
+        &self.links
     }
 
-    /// The number of jobs with tags.
-    pub fn tagged(&self) -> usize {
-        self.jobs.iter().filter(|job| job.extra.is_some()).count()
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl PutBatch {
+    /// The number of jobs that have arrived and are not discarded.
+    pub fn arrived_jobs(&self) -> usize {
+        self.jobs.len()
     }
 
     /// Checks the line of the next job. Returns its tags, or the reason to refuse it: after the first, it is that one.
@@ -75,9 +87,9 @@ impl Core {
     ) {
         let Some(count) = count else { return self.lose_batch(protocol, replies) };
         self.engine.mark_producer(protocol.client);
-        let (jobs, refusal) = (Vec::new(), None);
+        let (jobs, refusal) = (List::new(), None);
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
-        self.memory.add_put_batch(&batch);
+        self.put_batches += 1;
         protocol.put_batch = Some(Box::new(batch));
     }
 
@@ -125,9 +137,8 @@ impl Core {
         let record_bytes = self.record_bytes(protocol.client, &job);
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
         batch.record_bytes += record_bytes;
-        self.memory.remove_put_batch(batch);
-        batch.jobs.push(job);
-        self.memory.add_put_batch(batch);
+        let arrived = self.arrived.insert(ArrivedJob { job, links: Links::NONE });
+        batch.jobs.push_back(&mut self.arrived, arrived);
         self.end_batch_job(protocol);
     }
 
@@ -136,9 +147,7 @@ impl Core {
     pub(super) fn refuse_in_batch(&mut self, protocol: &mut ProtocolState, reply: Reply<'static>) {
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
         batch.refusal = Some(reply);
-        self.memory.remove_put_batch(batch);
-        self.free_jobs(std::mem::take(&mut batch.jobs));
-        self.memory.add_put_batch(batch);
+        self.free_jobs(&mut batch.jobs);
         self.end_batch_job(protocol);
     }
 
@@ -178,7 +187,7 @@ impl Core {
         protocol.state = SessionState::Serving;
         self.with_replies(output, |core, replies| {
             let batch = protocol.put_batch.take().expect("a complete batch is stored");
-            core.memory.remove_put_batch(&batch);
+            core.put_batches -= 1;
             core.store_batch(protocol.client, replies, *batch, now);
             core.record_changes(now);
             protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
@@ -189,21 +198,22 @@ impl Core {
 
     /// Queues the jobs of a complete batch, unless it is refused.
     fn store_batch(&mut self, client: ClientKey, replies: &mut Replies, batch: PutBatch, now: Time) {
-        let PutBatch { count, jobs, body_bytes, record_bytes, refusal, .. } = batch;
+        let PutBatch { count, mut jobs, body_bytes, record_bytes, refusal, .. } = batch;
         let refusal = match refusal {
             Some(reply) => Some(reply),
             None if self.draining => Some(Reply::Draining),
             None => self.refusal_of_jobs(client, &jobs, body_bytes, record_bytes, now),
         };
         if let Some(reply) = refusal {
-            self.free_jobs(jobs);
+            self.free_jobs(&mut jobs);
             self.observe(client, Observation::PutBatch(reply, None));
             return replies.refuse(reply, &mut self.buffers);
         }
         let first = self.engine.next_ids(count);
         let reply = Reply::InsertedBatch(jobs.len());
         replies.reply(reply, &mut self.buffers);
-        for (id, job) in (first.0..).map(JobId).zip(jobs) {
+        for id in (first.0..).map(JobId) {
+            let Some(job) = self.take_arrived(&mut jobs) else { break };
             self.extra_steps += BATCH_JOB_STEPS + (job.slot.len() / COPIED_BYTES_PER_STEP) as u32;
             let reply = self.store(client, id, job, now);
             replies.reply(reply, &mut self.buffers);
@@ -229,7 +239,7 @@ impl Core {
     fn refusal_of_jobs(
         &mut self,
         client: ClientKey,
-        jobs: &[IncomingJob],
+        jobs: &List,
         body_bytes: usize,
         record_bytes: u64,
         now: Time,
@@ -238,7 +248,7 @@ impl Core {
         let space = wal.map_or(PutSpace::Available, |wal| wal.space_for_records(record_bytes));
         let is_refused = space.is_refused()
             || !self.has_memory_for_jobs(client, jobs)
-            || !self.engine.admits_keys(client, jobs.iter().filter_map(|job| job.extra), now)
+            || !self.engine.admits_keys(client, extras_of(jobs, &self.arrived), now)
             || !self.engine.admits(client, jobs.len(), body_bytes as u64);
         is_refused.then(|| refusal_for(space))
     }
@@ -253,13 +263,27 @@ impl Core {
 
     /// Frees what has arrived of a batch, if there is one.
     pub(super) fn drop_batch(&mut self, protocol: &mut ProtocolState) {
-        if let Some(batch) = protocol.put_batch.take() {
-            self.memory.remove_put_batch(&batch);
-            self.free_jobs(batch.jobs);
+        if let Some(mut batch) = protocol.put_batch.take() {
+            self.put_batches -= 1;
+            self.free_jobs(&mut batch.jobs);
         }
     }
 
-    fn free_jobs(&mut self, jobs: Vec<IncomingJob>) {
-        jobs.into_iter().for_each(|job| self.free_incoming(job));
+    fn free_jobs(&mut self, jobs: &mut List) {
+        while let Some(job) = self.take_arrived(jobs) {
+            self.free_incoming(job);
+        }
     }
+
+    /// Removes the first job of a list.
+    fn take_arrived(&mut self, jobs: &mut List) -> Option<IncomingJob> {
+        let first = jobs.front()?;
+        jobs.remove(&mut self.arrived, first);
+        Some(self.arrived.remove(first).job)
+    }
+}
+
+/// The extras of the jobs that have tags.
+pub(super) fn extras_of(jobs: &List, arrived: &Pages<ArrivedJob>) -> impl Iterator<Item = ExtraKey> {
+    jobs.iter(arrived).filter_map(|key| arrived[key].job.extra)
 }
