@@ -55,6 +55,8 @@ type JobState = (&'static str, u32);
 struct Known {
     body: u64,
     now: JobState,
+    /// The number of the load that `now` comes from.
+    load: u32,
     /// A change that was sent and not acknowledged; `None` in it is a deletion.
     maybe: Option<Option<JobState>>,
 }
@@ -77,12 +79,14 @@ struct Crash<'a> {
     ids: BTreeSet<u64>,
     /// Puts without a reply.
     lost: Vec<(u64, JobState)>,
+    /// How often commands were sent.
+    loads: u32,
 }
 
 impl<'a> Crash<'a> {
     fn new(dir: &'a Path, io: Driver, mode: &'static [&'static str], seed: u64) -> Self {
         let (random, jobs, ids) = (Random::new(seed), BTreeMap::new(), BTreeSet::new());
-        Self { dir, io, mode, random, jobs, gone: Vec::new(), ids, lost: Vec::new() }
+        Self { dir, io, mode, random, jobs, gone: Vec::new(), ids, lost: Vec::new(), loads: 0 }
     }
 
     fn cycle(&mut self) {
@@ -104,6 +108,7 @@ impl<'a> Crash<'a> {
 
     /// Sends pipelined commands and notes the replies. Returns false when the server has ended.
     fn load(&mut self, client: &mut Client) -> bool {
+        self.loads += 1;
         let mut asked = Vec::new();
         let mut text = String::new();
         for _ in 0..60 {
@@ -159,11 +164,12 @@ impl<'a> Crash<'a> {
                 let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
                 let id: u64 = id.unwrap_or_else(|| panic!("{line}"));
                 assert!(self.ids.insert(id), "job {id} is given twice");
-                self.jobs.insert(id, Known { body, now, maybe: None });
+                self.jobs.insert(id, Known { body, now, load: self.loads, maybe: None });
             }
             Asked::Change(id, Some(now)) => {
                 assert!(["BURIED", "RELEASED", "KICKED"].contains(&line), "{line}");
-                self.jobs.get_mut(&id).expect("it is known").now = now;
+                let job = self.jobs.get_mut(&id).expect("it is known");
+                (job.now, job.load) = (now, self.loads);
             }
             Asked::Change(id, None) => {
                 assert_eq!(line, "DELETED");
@@ -188,6 +194,7 @@ impl<'a> Crash<'a> {
         let known = std::mem::take(&mut self.jobs);
         let asked: String = known.keys().map(|id| format!("stats-job {id}\r\npeek {id}\r\n")).collect();
         client.send(&asked);
+        let mut wrong = Vec::new();
         for (id, job) in known {
             let (stats, found) = (client.reply().expect("it runs"), client.reply().expect("it runs"));
             if stats.0 == "NOT_FOUND" {
@@ -199,10 +206,17 @@ impl<'a> Crash<'a> {
             // A connection that ended may have reserved the job.
             let is_returned = job.maybe.is_some() && now == ("ready", job.now.1);
             let may_be = now == job.now || job.maybe == Some(Some(now)) || is_buried_halfway || is_returned;
-            assert!(may_be, "job {id} is {now:?}, not {:?} or {:?}", job.now, job.maybe);
+            if !may_be {
+                wrong.push(format!(
+                    "job {id} is {now:?}, not {:?} of load {} or {:?}",
+                    job.now, job.load, job.maybe
+                ));
+            }
             assert_eq!(found.1, format!("{}\r\n", body_of(job.body)), "the body of job {id}");
             self.jobs.insert(id, Known { now, maybe: None, ..job });
         }
+        // All of them: whether one change is lost or the last ones of a load tells where to look.
+        assert!(wrong.is_empty(), "after {} loads:\n{}", self.loads, wrong.join("\n"));
         self.adopt(client);
         let states = ["ready", "delayed", "buried", "reserved"];
         let count: u64 = states.iter().map(|state| client.stat(&format!("current-jobs-{state}"))).sum();
@@ -222,7 +236,7 @@ impl<'a> Crash<'a> {
             assert!(!is_end, "job {id} is there and one before it is not");
             assert_eq!(found, format!("{}\r\n", body_of(body)), "the body of job {id}");
             self.ids.insert(id);
-            self.jobs.insert(id, Known { body, now: state, maybe: None });
+            self.jobs.insert(id, Known { body, now: state, load: self.loads, maybe: None });
         }
     }
 }
