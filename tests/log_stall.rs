@@ -3,7 +3,7 @@
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, Operation, WalConfig};
@@ -95,9 +95,6 @@ impl Stage {
                         self.operations += usize::from(!matches!(operation, Operation::Sync(_)));
                         self.disk.begin(operation);
                     }
-                }
-                Effect::SampleStats => {
-                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::Fail => self.has_failed = true,
                 Effect::Send(_)

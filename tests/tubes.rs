@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use beanring::queue::NARROW_WATCH_MAX;
-use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 use beanring::values::limits::{JOB_BYTES_DEFAULT, WIDE_BATCH_WATCHES};
@@ -93,9 +93,6 @@ impl Bench {
                 match effect {
                     Effect::Send(conn) => self.end(conn).wants_send = true,
                     Effect::Close(conn) => self.server.handle(Time::ZERO, Event::Closed { conn }),
-                    Effect::SampleStats => {
-                        self.server.handle(Time::ZERO, Event::StatsSampled(DriverStats::default()));
-                    }
                     Effect::Pause(_) | Effect::Resume(_) | Effect::LogClient(..) => {}
                     Effect::Disk | Effect::Fail => panic!("there is no log"),
                 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
@@ -13,6 +14,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
+use super::counts::Counts;
 use super::socket::to_errno;
 use crate::server::Protocol;
 use crate::time::{Span, Time};
@@ -147,7 +149,6 @@ fn is_shortage(error: &io::Error) -> bool {
 
 /// Decides whether connections are accepted. Accept is paused for want of descriptors, and at the maximum number of client
 /// connections. New connections then wait in the listen backlog.
-#[derive(Debug)]
 pub struct Admission {
     /// Client connections.
     open: u32,
@@ -157,29 +158,31 @@ pub struct Admission {
     limit: LogLimit,
     /// A line said that accept is paused, and none that it is not.
     is_pause_logged: bool,
-    pauses: u64,
+    counts: Rc<Counts>,
     /// Filled before connections are accepted again.
     spares: Option<Arc<SpareDescriptors>>,
 }
 
 impl Admission {
     /// Admits up to `open_max` client connections, and only while the spare descriptors are complete, if there are any.
-    pub fn new(open_max: Option<u32>, spares: Option<Arc<SpareDescriptors>>) -> Self {
+    pub fn new(open_max: Option<u32>, spares: Option<Arc<SpareDescriptors>>, counts: Rc<Counts>) -> Self {
         let open_max = open_max.unwrap_or(u32::MAX);
         let limit = LogLimit::every(WARNING_INTERVAL);
-        Self { open: 0, open_max, paused_until: None, limit, is_pause_logged: false, pauses: 0, spares }
+        Self { open: 0, open_max, paused_until: None, limit, is_pause_logged: false, counts, spares }
     }
 
     /// Pauses accept for a moment, since it failed for want of something.
     pub fn pause(&mut self, now: Time, errno: Errno) {
         self.paused_until = Some(now + ACCEPT_PAUSE);
         self.note_pause(now, || errno.desc().to_owned());
+        self.show();
     }
 
     /// Counts an accepted connection, and pauses accept if no further one is allowed.
     pub fn opened(&mut self, protocol: Protocol, now: Time) {
         if protocol == Protocol::Beanstalk {
             self.open += 1;
+            self.show();
             let open = self.open;
             if open == self.open_max {
                 return self.note_pause(now, || format!("--max-connections {open} is reached"));
@@ -203,6 +206,7 @@ impl Admission {
             self.paused_until =
                 if is_complete { Some(now) } else { self.paused_until.or(Some(now + ACCEPT_PAUSE)) };
         }
+        self.show();
     }
 
     /// Ends a pause whose time has come. Returns whether it did: then some listener may be [paused](Self::is_paused) no
@@ -213,7 +217,12 @@ impl Admission {
         }
         let is_complete = self.refill_spares();
         self.paused_until = (!is_complete).then(|| now + ACCEPT_PAUSE);
+        self.show();
         is_complete
+    }
+
+    fn show(&self) {
+        self.counts.kept().is_accept_paused = self.is_paused(Protocol::Beanstalk);
     }
 
     fn refill_spares(&self) -> bool {
@@ -231,18 +240,13 @@ impl Admission {
         self.paused_until
     }
 
-    /// How often accept was paused.
-    pub const fn pauses(&self) -> u64 {
-        self.pauses
-    }
-
     /// Logs how many warnings were left out, at the end of a run.
     pub fn end(&mut self) {
         self.limit.end("accept is paused");
     }
 
     fn note_pause(&mut self, now: Time, why: impl FnOnce() -> String) {
-        self.pauses += 1;
+        self.counts.kept().accept_pauses += 1;
         if let Some(left_out) = self.limit.admit(now) {
             self.is_pause_logged = true;
             warn!("accept is paused, new connections wait in the listen backlog: {}{left_out}", why());
@@ -259,7 +263,7 @@ mod tests {
     #[test]
     fn a_pause_ends_at_its_time_or_when_a_connection_closes() {
         let start = Time::from_nanos(1);
-        let mut admission = Admission::new(None, None);
+        let mut admission = Admission::new(None, None, Rc::default());
         (0..2).for_each(|_| admission.opened(Beanstalk, start));
         admission.closed(Beanstalk, start);
         assert!(!admission.resume(start));
@@ -280,12 +284,13 @@ mod tests {
     #[test]
     fn accept_is_paused_at_the_maximum_number_of_connections() {
         let now = Time::from_nanos(1);
-        let mut admission = Admission::new(Some(2), None);
+        let counts = Rc::new(Counts::default());
+        let mut admission = Admission::new(Some(2), None, counts.clone());
         admission.opened(Beanstalk, now);
         (0..9).for_each(|_| admission.opened(Http, now));
         assert!(!admission.is_paused(Beanstalk));
         admission.opened(Beanstalk, now);
-        assert_eq!(admission.pauses(), 1);
+        assert!(counts.kept().accept_pauses == 1 && counts.kept().is_accept_paused);
         assert!(admission.is_paused(Beanstalk) && !admission.is_paused(Http));
         assert!(admission.deadline().is_none() && !admission.resume(now + ACCEPT_PAUSE));
         // The end of a pause for want of descriptors does not make room.
@@ -295,7 +300,7 @@ mod tests {
         admission.closed(Http, now);
         assert!(admission.is_paused(Beanstalk));
         admission.closed(Beanstalk, now);
-        assert!(admission.resume(now) && !admission.is_paused(Beanstalk));
+        assert!(admission.resume(now) && !admission.is_paused(Beanstalk) && !counts.kept().is_accept_paused);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl<S: Service> EpollDriver<S> {
     }
 
     fn wait(&mut self, events: &mut [EpollEvent], timeout: EpollTimeout) -> nix::Result<usize> {
-        self.shell.stats.waits += 1;
+        self.shell.counts.kept().waits += 1;
         match self.epoll.wait(events, timeout) {
             // No handler is installed, but a debugger or a SIGSTOP interrupts too.
             Err(Errno::EINTR) => Ok(0),

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod clock;
 mod conn_table;
 mod connection_log;
+mod counts;
 pub mod descriptors;
 pub mod driver;
 pub mod epoll;

@@ -5,6 +5,7 @@
 //! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use tracing::info;
@@ -12,14 +13,14 @@ use tracing::info;
 use super::clock::Clock;
 use super::conn_table::ConnTable;
 use super::connection_log::ConnectionLog;
+use super::counts::Counts;
 use super::descriptors::Admission;
-use super::host::{ProcessFiles, cpu_usage};
 use super::iovecs::IoVecs;
 use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, peer, text_without_number};
 use super::wal_files::Disk;
 use super::{DriverError, Exit, Resources};
-use crate::server::{ClientAct, DriverStats, Effect, Event, Protocol, Service};
+use crate::server::{ClientAct, Effect, Event, Protocol, Service};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
@@ -38,8 +39,7 @@ pub struct Shell<S, C> {
     pub signals: Signals,
     pub disk: Option<Disk>,
     pub iovecs: IoVecs,
-    pub stats: DriverStats,
-    process: ProcessFiles,
+    pub counts: Rc<Counts>,
     log: ConnectionLog,
     /// Memory that the driver has allocated for itself.
     memory_bytes: u64,
@@ -106,20 +106,22 @@ pub trait Connection {
 }
 
 impl<S: Service, C: Connection> Shell<S, C> {
-    pub fn new(server: S, resources: Resources) -> (Self, Clock) {
+    pub fn new(mut server: S, resources: Resources) -> (Self, Clock) {
         let Resources { listeners, signals, clock, disk, connections_max, process, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
+        let counts = Rc::new(Counts::new(process));
+        server.show_counts(counts.clone());
+        let spares = disk.as_ref().map(Disk::reserve);
         let shell = Self {
             server,
             now: Time::ZERO,
             connections: ConnTable::new(),
             listeners: listeners.into_iter().map(watched).collect(),
-            admission: Admission::new(connections_max, disk.as_ref().map(Disk::reserve)),
+            admission: Admission::new(connections_max, spares, counts.clone()),
             signals,
             disk,
             iovecs: IoVecs::default(),
-            stats: DriverStats::default(),
-            process,
+            counts,
             log: ConnectionLog::default(),
             memory_bytes: 0,
             run_state: RunState::Running,
@@ -217,17 +219,6 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.signals.read(self.server.is_draining())
     }
 
-    fn report_stats(&mut self) {
-        let stats = DriverStats {
-            accept_pauses: self.admission.pauses(),
-            is_accept_paused: self.admission.is_paused(Protocol::Beanstalk),
-            cpu: cpu_usage(),
-            process: self.process.usage(),
-            ..self.stats.clone()
-        };
-        self.handle(Event::StatsSampled(stats));
-    }
-
     /// Whether accept is paused at a listener.
     pub fn is_accept_paused(&self, listener: usize) -> bool {
         self.admission.is_paused(self.listeners[listener].listener.protocol())
@@ -308,9 +299,6 @@ pub trait Backend {
     /// Runs before an event is handled, for a driver whose iterations begin with the first event.
     fn begin_iteration(&mut self) {}
 
-    /// Samples what its threads use, for a driver that has some.
-    fn sample_threads(&mut self) {}
-
     /// Carries out the effects of the server, and the effects of what that leads to.
     fn carry_out(&mut self) {
         while let Some(effect) = self.shell().server.next_effect() {
@@ -321,10 +309,6 @@ pub trait Backend {
                 Effect::Close(conn) => {
                     self.shell().log_close(conn);
                     self.close(conn);
-                }
-                Effect::SampleStats => {
-                    self.sample_threads();
-                    self.shell().report_stats();
                 }
                 Effect::LogClient(conn, act) => self.shell().log_client(conn, act),
                 Effect::Disk => self.begin_disk_operations(),

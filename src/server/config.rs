@@ -88,7 +88,13 @@ pub struct HostFacts {
     pub memory_bytes: u64,
 }
 
-/// What a driver reports for `stats` and `/metrics`. Counts are since its start.
+/// What a driver counts, for the server to read when a reply shows it.
+pub trait DriverCounts {
+    /// Returns the counts as they are now, by a few system calls.
+    fn read(&self) -> DriverStats;
+}
+
+/// What `stats` and `/metrics` show of a driver. Counts are since its start.
 #[derive(Clone, Default, Debug)]
 pub struct DriverStats {
     /// Waits for events.

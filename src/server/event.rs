@@ -1,6 +1,5 @@
 //! Everything that can happen to the server, and everything that it can request from a driver.
 
-use super::DriverStats;
 use crate::protocol::foreign::Foreign;
 use crate::values::ids::ConnId;
 use crate::wal::Outcome;
@@ -45,8 +44,6 @@ pub enum Event<'a> {
     Stop,
     /// An operation from [`Service::disk`](super::Service::disk) is complete.
     Disk(Outcome),
-    /// The answer to [`Effect::SampleStats`].
-    StatsSampled(DriverStats),
     /// The memory that the driver has allocated for itself has changed: its size in bytes.
     DriverMemory(u64),
 }
@@ -63,7 +60,7 @@ impl Event<'_> {
             | Self::Sent { conn, .. }
             | Self::HungUp { conn }
             | Self::Closed { conn } => Some(conn),
-            Self::Drain | Self::Stop | Self::Disk(_) | Self::StatsSampled(_) | Self::DriverMemory(_) => None,
+            Self::Drain | Self::Stop | Self::Disk(_) | Self::DriverMemory(_) => None,
         }
     }
 }
@@ -80,8 +77,6 @@ pub enum Effect {
     Resume(ConnId),
     /// Close this connection and report [`Event::Closed`]. No effect for it follows.
     Close(ConnId),
-    /// A reply or a page needs what the driver counts: report it at once by [`Event::StatsSampled`].
-    SampleStats,
     /// Log what this client has done, with its address.
     LogClient(ConnId, ClientAct),
     /// Begin the operations of [`Service::disk`](super::Service::disk), until it returns none.

@@ -121,9 +121,6 @@ impl Core {
         if session.has_long_line || session.reader.has_memory() {
             self.count_long_line(session);
         }
-        if session.protocol.state == SessionState::Sampling {
-            self.await_sample(session.conn);
-        }
         input.len() - rest.len()
     }
 

@@ -23,11 +23,7 @@ impl Server {
             self.answer_queued_http(now);
         }
         let mut is_first = true;
-        // A reply to `stats` shows the state between two commands, so no command is served while it waits for its sample.
-        while self.core.iteration_steps < RUN_STEPS
-            && !self.core.is_behind()
-            && self.core.sample_waiters.is_empty()
-        {
+        while self.core.iteration_steps < RUN_STEPS && !self.core.is_behind() {
             let Some(&conn) = self.core.ready_sessions.front() else { break };
             if self.connections.is_storing(conn) {
                 // A whole batch is the work of an iteration: the first of its turns, and if that one had many events, of the next.
@@ -52,9 +48,8 @@ impl Server {
         }
         self.step_http(now);
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
+        self.count_tables();
         if self.core.config.max_memory_bytes.is_some() {
-            // Without a limit, only statistics need the count.
-            self.count_tables();
             self.core.update_output_pause();
         }
         let core = &mut self.core;
@@ -104,7 +99,7 @@ impl Core {
             Event::ReceivedDirect { bytes, .. } => self.received_direct(session, bytes, now),
             Event::InputEnding { .. } => self.input_ended(session, InputEnd::Ending, now),
             Event::InputEnded { .. } => self.input_ended(session, InputEnd::Ended, now),
-            Event::Drain | Event::Stop | Event::Disk(_) | Event::StatsSampled(_) | Event::DriverMemory(_) => {
+            Event::Drain | Event::Stop | Event::Disk(_) | Event::DriverMemory(_) => {
                 unreachable!("they name no connection")
             }
         }

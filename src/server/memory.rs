@@ -80,10 +80,8 @@ impl Server {
     /// Counts the current size of sessions, tables and queues.
     pub(super) fn count_tables(&mut self) {
         let Self { core, connections } = self;
-        let queued = core.ready_sessions.capacity()
-            + core.ready_pages.capacity()
-            + core.ready_requests.capacity()
-            + core.sample_waiters.capacity();
+        let queued =
+            core.ready_sessions.capacity() + core.ready_pages.capacity() + core.ready_requests.capacity();
         core.memory.headroom_bytes = 0;
         core.memory.table_bytes = connections.len() * SESSION_BYTES
             + connections.capacity() * Connections::ENTRY_BYTES

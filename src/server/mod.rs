@@ -22,7 +22,6 @@ mod observer;
 mod put_batch;
 mod puts;
 mod queries;
-mod sampling;
 mod service;
 mod session;
 mod stats;
@@ -30,8 +29,11 @@ mod trace;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::rc::Rc;
 
-pub use config::{Config, CpuUsage, DriverStats, HostFacts, IoThreadStats, ProcessUsage, ThreadStats};
+pub use config::{
+    Config, CpuUsage, DriverCounts, DriverStats, HostFacts, IoThreadStats, ProcessUsage, ThreadStats,
+};
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use observer::{Observation, Observer};
@@ -122,11 +124,10 @@ struct Core {
     clients_total: u64,
     draining: bool,
     metrics: Metrics,
-    /// Connections whose reply or page waits for the driver's statistics, in the order of their requests.
-    sample_waiters: VecDeque<ConnId>,
-    /// The driver's statistics as they were at `sampled_at`.
+    driver_counts: Option<Rc<dyn DriverCounts>>,
+    /// What the driver had counted at `driver_read_at`.
     driver: DriverStats,
-    sampled_at: Option<Time>,
+    driver_read_at: Option<Time>,
     /// Jobs in the queue at the start.
     recovered_jobs: usize,
     /// Memory that the driver has allocated for itself, in bytes.
@@ -187,6 +188,10 @@ impl Service for Server {
         }
     }
 
+    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
+        self.core.driver_counts = Some(counts);
+    }
+
     fn number(&self, conn: ConnId) -> u64 {
         self.connections.number(conn)
     }
@@ -197,7 +202,6 @@ impl Service for Server {
             Event::Drain => core.draining = true,
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
             Event::Disk(outcome) => self.disk_completed(outcome, now),
-            Event::StatsSampled(stats) => self.stats_sampled(stats, now),
             Event::DriverMemory(bytes) => {
                 core.driver_bytes = bytes;
                 core.memory.invalidate_headroom();
@@ -334,9 +338,9 @@ impl Core {
             clients_total: 0,
             draining: false,
             metrics: Metrics::new(),
-            sample_waiters: VecDeque::new(),
+            driver_counts: None,
             driver: DriverStats::default(),
-            sampled_at: None,
+            driver_read_at: None,
             recovered_jobs,
             driver_bytes: 0,
             observer: None,

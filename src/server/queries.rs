@@ -1,7 +1,7 @@
 //! Commands that change nothing, and replies with data.
 
 use super::commit_gate::Replies;
-use super::session::{ProtocolState, SessionState};
+use super::session::ProtocolState;
 use super::{Core, stats};
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
@@ -27,7 +27,7 @@ impl Core {
             Command::PeekDelayed => engine.peek_delayed(client),
             Command::PeekBuried => engine.peek_buried(client),
             Command::PeekReserved => engine.peek_reserved(client),
-            Command::Stats => return self.stats(protocol, replies, now),
+            Command::Stats => return self.stats(replies, now),
             Command::StatsJob(id) => match engine.jobs().find(id) {
                 Some(job) => return self.data(replies, |core, out| stats::job(core, job, out, now)),
                 None => None,
@@ -71,14 +71,17 @@ impl Core {
         self.data(replies, |core, out| stats::page(core, page, out, now));
     }
 
-    /// Replies to `stats`, now or once the driver has reported its statistics.
-    pub(super) fn stats(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, now: Time) {
-        if self.has_sample(now) {
-            self.data(replies, |core, out| stats::stats(core, out, now));
-        } else {
-            // The reply is made later in this iteration, in which there may be very many.
-            self.extra_steps += STATS_STEPS;
-            protocol.state = SessionState::Sampling;
+    /// Replies to `stats`.
+    pub(super) fn stats(&mut self, replies: &mut Replies, now: Time) {
+        self.read_driver(now);
+        self.data(replies, |core, out| stats::stats(core, out, now));
+    }
+
+    /// Reads what the driver counts, once in an iteration: CPU time costs a system call.
+    pub(super) fn read_driver(&mut self, now: Time) {
+        if self.driver_read_at != Some(now) {
+            self.driver_read_at = Some(now);
+            self.driver = self.driver_counts.as_ref().map(|counts| counts.read()).unwrap_or_default();
         }
     }
 
@@ -99,9 +102,6 @@ impl Core {
 
 /// Bytes of statistics that are rendered in the time of one elementary step.
 pub(super) const STATS_BYTES_PER_STEP: usize = 64;
-
-/// Steps of a reply to `stats`: it has some 5 KiB.
-const STATS_STEPS: u32 = 5 * 1024 / STATS_BYTES_PER_STEP as u32;
 
 /// Steps for the percentiles of a tube: each reads all bins of a histogram.
 pub(super) const PERCENTILE_STEPS: u32 = 8;

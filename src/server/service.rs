@@ -2,8 +2,9 @@
 
 use std::io::IoSlice;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
-use super::{Effect, Event, Peer};
+use super::{DriverCounts, Effect, Event, Peer};
 use crate::bodies::{Bodies, ChunkId};
 use crate::time::Time;
 use crate::values::ids::ConnId;
@@ -33,6 +34,9 @@ pub trait Service {
     /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection. The server may close
     /// another connection for it.
     fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
+
+    /// Shows the service what the driver counts, at its start.
+    fn show_counts(&mut self, _counts: Rc<dyn DriverCounts>) {}
 
     /// The number of an open connection in log lines. Connections are counted from 1, so no number is used twice, unlike the
     /// slot of a [`ConnId`].

@@ -74,7 +74,6 @@ pub(super) struct ProtocolState {
 ///           reserve, wait-job (Waiting, then for a batch Gathering)
 ///           last job of put-batch (Storing)
 ///           large command     (Working)
-///           stats             (Sampling)
 ///           long list         (Listing)      quit, end of input      broken
 ///   Serving -------------------> * -----.        |                     |
 ///      ^         reply           |      '--------+--> Closing ---------+--> Closed
@@ -92,8 +91,6 @@ pub(super) enum SessionState {
     Storing,
     /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `flush-keys`, `move-jobs` or `list-jobs`.
     Working,
-    /// A `stats` waits for the driver's statistics.
-    Sampling,
     /// A list of tubes is rendered in pieces, no faster than it is sent.
     Listing,
     /// The remaining replies are sent, and input is ignored.

@@ -2,9 +2,7 @@
 
 use std::io::IoSlice;
 
-use beanring::server::{
-    Config, DriverStats, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service, Token,
-};
+use beanring::server::{Config, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service, Token};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 use beanring_testkit::client::put;
@@ -87,9 +85,6 @@ impl Loop {
         while let Some(effect) = self.server.next_effect() {
             match effect {
                 Effect::Send(conn) => while self.send(conn) {},
-                Effect::SampleStats => {
-                    self.server.handle(NOW, Event::StatsSampled(DriverStats::default()));
-                }
                 Effect::Pause(_) | Effect::Resume(_) => {}
                 other => panic!("{other:?}"),
             }

@@ -1,7 +1,7 @@
 //! The loops that need no budget, each with what bounds it.
 
 /// File, function or `*` for all of the file, and the bound of its loops.
-pub const BOUNDS: [(&str, &str, &str); 98] = [
+pub const BOUNDS: [(&str, &str, &str); 97] = [
     // Walks whose steps are counted before they begin.
     ("queue/search.rs", "candidates", "counted by count_look: 32 watches in a step, at most 65,536"),
     ("queue/search.rs", "most_urgent", "counted by count_look"),
@@ -80,7 +80,6 @@ pub const BOUNDS: [(&str, &str, &str); 98] = [
     ("server/mod.rs", "handle", "the one job log"),
     ("server/iteration.rs", "deliver_notices", "the notices of one command or piece of work: its steps"),
     ("server/commit_gate.rs", "release_committed", "RELEASED_MAX connections"),
-    ("server/sampling.rs", "stats_sampled", "counted with each stats command: STATS_STEPS"),
     (
         "server/commit_gate/output.rs",
         "clear",

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use beanring::io::wal_files::{RecoveryError, recover};
 use beanring::queue::Engine;
-use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, WalConfig, is_full};
@@ -158,9 +158,6 @@ impl Simulation {
                         }
                         self.disk.begin(operation);
                     }
-                }
-                Effect::SampleStats => {
-                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::Pause(_) | Effect::Resume(_) | Effect::LogClient(..) => {}
                 Effect::Close(_) if self.has_failed => {}

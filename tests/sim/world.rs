@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{self, Durability};
@@ -258,9 +258,6 @@ impl World {
                 let link = self.links.iter_mut().rfind(|link| link.conn == conn).expect("it was connected");
                 link.apply(&effect);
                 link.close(&mut self.server, self.now);
-            }
-            Effect::SampleStats => {
-                self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
             }
             Effect::Disk => {
                 while let Some(operation) = self.server.disk(self.now) {

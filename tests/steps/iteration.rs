@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use beanring::queue::{BACKGROUND_STEPS, JobState};
-use beanring::server::{DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX};
@@ -64,9 +64,6 @@ impl Loop {
             match effect {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Close(conn) => self.server.handle(self.now, Event::Closed { conn }),
-                Effect::SampleStats => {
-                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
-                }
                 Effect::Pause(_) | Effect::Resume(_) => {}
                 other => panic!("{other:?}"),
             }

@@ -103,7 +103,6 @@ impl Service for Bare {
             | Event::InputEnding { .. }
             | Event::Stop
             | Event::Disk(_)
-            | Event::StatsSampled(_)
             | Event::DriverMemory(_)
             | Event::Drain => {}
         }

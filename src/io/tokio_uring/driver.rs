@@ -112,7 +112,7 @@ impl<S: Service> TokioDriver<S> {
 
     /// Gives the server its turn. Returns its time, and when the next one must be.
     pub fn turn(&mut self) -> (Time, Option<Time>) {
-        self.shell.stats.waits += 1;
+        self.shell.counts.kept().waits += 1;
         if !self.is_in_batch {
             self.shell.now = self.clock.now();
         }

@@ -12,8 +12,9 @@ use std::ptr::NonNull;
 use nix::errno::Errno;
 
 use super::ring::{Buffer, Completion, Flags, Registration, Ring, RingNumber, Token};
+use crate::io::counts::ReadThreads;
 use crate::io::socket::{AcceptError, Listener};
-use crate::server::{Protocol, ThreadStats};
+use crate::server::Protocol;
 use crate::time::Span;
 use crate::values::limits::RECEIVE_BYTES_MAX;
 use beanring_testkit::random::Random;
@@ -591,7 +592,7 @@ impl Ring for FakeRing {
         assert!(before.is_some(), "a buffer is given back once");
     }
 
-    fn thread_stats(&self) -> Option<ThreadStats> {
+    fn threads(&self) -> Option<ReadThreads> {
         None
     }
 

@@ -21,8 +21,9 @@ use super::requests::Requests;
 use super::ring::{Buffer, Completion, Flags, Registration, Ring, RingNumber, Token};
 use super::setup;
 use super::threads::{self, PreparedThreads, SPIN, Sleeper, Threads};
+use crate::io::counts::ReadThreads;
 use crate::io::socket::{AcceptError, Listener, to_errno};
-use crate::server::{Protocol, ThreadStats};
+use crate::server::Protocol;
 use crate::time::Span;
 use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
 
@@ -305,8 +306,8 @@ impl Ring for KernelRings {
         requests.give_back(buffer);
     }
 
-    fn thread_stats(&self) -> Option<ThreadStats> {
-        self.threads.stats()
+    fn threads(&self) -> Option<ReadThreads> {
+        self.threads.read_stats()
     }
 
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {

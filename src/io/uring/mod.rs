@@ -129,6 +129,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             refuses_zero_copy: false,
             log_write: None,
         };
+        driver.shell.counts.set_threads(driver.ring.threads());
         driver.shell.now = now;
         driver.shell.allocated(driver.ring.memory_bytes());
         driver.watch_signals();
@@ -142,7 +143,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     fn run(&mut self, now: impl Fn() -> Time) -> Result<(), DriverError> {
         let mut timeout = Some(Span::ZERO);
         while !self.shell.is_done() {
-            self.shell.stats.waits += 1;
+            self.shell.counts.kept().waits += 1;
             self.ring.enter(timeout).map_err(DriverError::Wait)?;
             timeout = self.iterate(now())?;
         }
@@ -279,9 +280,5 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
 
     fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
         self.begin_operation(operation)
-    }
-
-    fn sample_threads(&mut self) {
-        self.shell.stats.threads = self.ring.thread_stats();
     }
 }

@@ -8,8 +8,9 @@ use std::ptr::NonNull;
 
 use nix::errno::Errno;
 
+use crate::io::counts::ReadThreads;
 use crate::io::socket::{AcceptError, Listener};
-use crate::server::{Protocol, ThreadStats};
+use crate::server::Protocol;
 use crate::time::Span;
 
 /// What a request is about. The kernel passes it through as one word.
@@ -246,8 +247,8 @@ pub trait Ring {
     /// Returns a buffer to the kernel.
     fn give_back(&mut self, buffer: Buffer);
 
-    /// What the threads use, if there are I/O threads.
-    fn thread_stats(&self) -> Option<ThreadStats>;
+    /// How to read what the threads use, if there are I/O threads.
+    fn threads(&self) -> Option<ReadThreads>;
 
     /// Returns 0 at the end of the input, 1 if input lies unread, and `EAGAIN` if neither.
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize>;

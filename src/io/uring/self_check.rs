@@ -134,7 +134,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
                  line{left_out}"
             );
         }
-        self.shell.stats.self_check_repairs += unreported + missing;
+        self.shell.counts.kept().self_check_repairs += unreported + missing;
         self.carry_out();
     }
 

@@ -62,7 +62,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             && let Some(memory) = server.body_memory()
         {
             registered.add(address, ring.ring_of(conn.slot), memory, ring);
-            shell.stats.registered_bytes = registered.bytes();
+            shell.counts.kept().registered_bytes = registered.bytes();
         }
     }
 
@@ -70,17 +70,17 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     pub(super) fn registered(&mut self, ring: RingNumber, number: u16, result: Result<u32, Errno>) {
         let memory = self.shell.server.body_memory().expect("its memory was to be registered");
         self.registered.complete(ring, number, result.map(drop), memory);
-        self.shell.stats.registered_bytes = self.registered.bytes();
+        self.shell.counts.kept().registered_bytes = self.registered.bytes();
     }
 
     /// Processes the completion of a send. If it is not the last, a notification follows.
     pub(super) fn sent(&mut self, slot: u32, result: Result<u32, Errno>, is_last: bool) {
-        let Shell { connections, stats, now, .. } = &mut self.shell;
+        let Shell { connections, counts, now, .. } = &mut self.shell;
         let (conn, connection) = connections.at_slot(slot).expect("a send keeps its connection");
         connection.is_sending = false;
         if !is_last {
             connection.notifications += 1;
-            stats.zero_copy_sends += 1;
+            counts.kept().zero_copy_sends += 1;
         }
         match result {
             _ if connection.input >= InputState::Broken => {}
@@ -108,7 +108,8 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             // one such send knows them: then only this connection cannot.
             Err(errno @ Errno::EINVAL) if connection.zero_copy == Some(true) => {
                 connection.zero_copy = Some(false);
-                if stats.zero_copy_sends == 0 && !std::mem::replace(&mut self.refuses_zero_copy, true) {
+                if counts.kept().zero_copy_sends == 0 && !std::mem::replace(&mut self.refuses_zero_copy, true)
+                {
                     info!("zero-copy sends are off: the kernel refuses them ({})", errno.desc());
                 }
                 self.send_next(conn);

@@ -179,12 +179,6 @@ impl HttpConnection {
         matches!(&self.work, Work::Call(call) if call.can_run(&self.input))
     }
 
-    /// Whether the next step renders the driver's statistics.
-    pub fn needs_sample(&self) -> bool {
-        let is_needed = matches!(&self.work, Work::Page(response) if response.needs_sample());
-        self.state < HttpState::Closed && is_needed
-    }
-
     /// Whether the client has left before the end of a body.
     pub fn is_cut_off(&self) -> bool {
         self.input_ended && matches!(&self.work, Work::Call(call) if call.lacks(&self.input))

@@ -72,8 +72,8 @@ impl PageResponse {
         }
     }
 
-    /// Whether the next piece shows the driver's statistics.
-    pub const fn needs_sample(&self) -> bool {
+    /// Whether the next piece shows what the driver counts.
+    const fn shows_driver(&self) -> bool {
         match &self.page {
             Page::Metrics(page) => page.is_at_start(),
             Page::Server => true,
@@ -89,6 +89,9 @@ impl PageResponse {
             out.extend_from_slice(b"00000000\r\n");
         }
         let body = out.len();
+        if self.shows_driver() {
+            core.read_driver(now);
+        }
         let mut piece = Piece { out, output_bytes_max: core.http_output_bytes_max(), steps: 0 };
         let is_done = self.page.step(core, now, &mut piece);
         let steps = piece.steps;

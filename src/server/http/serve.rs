@@ -70,7 +70,7 @@ impl Server {
             }
             Event::InputEnding { .. } => {}
             Event::ReceivedDirect { .. } => panic!("a driver receives only bodies directly"),
-            Event::Drain | Event::Stop | Event::Disk(_) | Event::StatsSampled(_) | Event::DriverMemory(_) => {
+            Event::Drain | Event::Stop | Event::Disk(_) | Event::DriverMemory(_) => {
                 unreachable!("they name no connection")
             }
         }
@@ -107,16 +107,6 @@ impl Server {
     pub(in crate::server) fn step_http(&mut self, now: Time) {
         let Self { core, connections } = self;
         let Some(conn) = core.ready_pages.pop_front() else { return };
-        let needs_sample = connections.find_http(conn).is_some_and(|connection| connection.needs_sample());
-        if needs_sample && !core.has_sample(now) {
-            return core.await_sample(conn);
-        }
-        self.step_page(conn, now);
-    }
-
-    /// Renders a piece of the page of a connection, unless it has been closed.
-    pub(in crate::server) fn step_page(&mut self, conn: ConnId, now: Time) {
-        let Self { core, connections } = self;
         let Some(connection) = connections.find_http(conn) else { return };
         connection.is_queued = false;
         if connection.state < HttpState::Closed {

@@ -2,7 +2,7 @@
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{DriverStats, Effect, Event, Peer, PeerKind, Protocol, Server, Service};
+use beanring::server::{Effect, Event, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, WalConfig};
@@ -51,9 +51,6 @@ impl Stage {
                             self.disk.begin(operation);
                             is_idle = false;
                         }
-                    }
-                    Effect::SampleStats => {
-                        self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                     }
                     Effect::Send(conn) => {
                         self.received.extend(send_all(&mut self.server, conn, self.now));

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use beanring::server::{
-    Config, DriverStats, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Service,
-};
+use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 
 use super::connection::{Connection, ConnectionState, outgoing};
@@ -147,10 +145,6 @@ impl InMemoryServer {
             had_effect = true;
             let conn = match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => conn,
-                Effect::SampleStats => {
-                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
-                    continue;
-                }
                 Effect::LogClient(..) => continue,
                 Effect::Disk | Effect::Fail => panic!("{effect:?} of a server without a job log"),
             };

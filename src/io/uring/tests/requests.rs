@@ -99,7 +99,7 @@ fn the_self_check_finds_unreported_input() {
             );
             peer.advance(UNTIL_REPAIRED);
             assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
-            assert_eq!(peer.driver.shell.stats.self_check_repairs, repairs, "seed {seed}");
+            assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, repairs, "seed {seed}");
         }
         peer.send(conn, b"pick\r\n");
         peer.socket(conn).loses_wakeup = true;
@@ -124,7 +124,7 @@ fn the_self_check_finds_nothing_if_nothing_is_wrong() {
         }
         peer.advance(UNTIL_REPAIRED);
         assert_eq!(peer.deadline, None, "seed {seed}");
-        assert_eq!(peer.driver.shell.stats.self_check_repairs, 0, "seed {seed}");
+        assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, 0, "seed {seed}");
     }
 }
 
@@ -151,7 +151,7 @@ fn the_self_check_keeps_nothing_of_closed_connections() {
         peer.send(conn, b"pick\r\n");
         peer.advance(UNTIL_REPAIRED);
         assert_eq!(peer.receive(conn, Patience::Reply), unknown_command(), "seed {seed}");
-        assert_eq!(peer.driver.shell.stats.self_check_repairs, 1, "seed {seed}");
+        assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, 1, "seed {seed}");
     }
 }
 
@@ -178,6 +178,6 @@ fn missing_requests_are_made() {
         peer.settle();
         assert_eq!(peer.receive(lost, Patience::Reply), unknown_command(), "seed {seed}");
         assert!(peer.driver.ring.accepts(), "seed {seed}");
-        assert_eq!(peer.driver.shell.stats.self_check_repairs, 2, "seed {seed}");
+        assert_eq!(peer.driver.shell.counts.kept().self_check_repairs, 2, "seed {seed}");
     }
 }

@@ -10,8 +10,10 @@ mod sleep_flag;
 mod sleeper;
 mod sync;
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -33,6 +35,7 @@ use super::buffers::{Buffers, Shape};
 use super::requests::Requests;
 use super::ring::{Buffer, Completion, Registration, RingNumber, Token};
 use super::setup::{self, COMPLETIONS_QUEUED_MAX};
+use crate::io::counts::ReadThreads;
 use crate::io::socket::to_errno;
 use crate::server::{IoThreadStats, Protocol, ThreadStats};
 use crate::values::limits::{RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX, THREAD_BUFFERS};
@@ -77,7 +80,7 @@ struct ThreadRing {
     shared: Arc<Shared>,
     /// Requests that the thread knows of.
     shown: u32,
-    connections: u32,
+    connections: Rc<Cell<u32>>,
     cpu_clock: ClockId,
     /// Is closed when the thread has ended.
     ended: mpsc::Receiver<Infallible>,
@@ -154,14 +157,14 @@ impl Threads {
         let first = (self.opened.wrapping_mul(0x9E37_79B9) >> 16) as usize;
         let count = self.rings.len();
         let order = (0..count).map(|offset| (first + offset) % count);
-        let at = order.min_by_key(|&at| self.rings[at].connections).expect("there are threads");
-        self.rings[at].connections += 1;
+        let at = order.min_by_key(|&at| self.rings[at].connections.get()).expect("there are threads");
+        self.rings[at].add_connections(1);
         self.ring_of[slot] = at as RingNumber + 1;
     }
 
     pub fn close(&mut self, slot: u32) {
         if let Some(at) = self.ring_of(slot).checked_sub(1) {
-            self.rings[at as usize].connections -= 1;
+            self.rings[at as usize].add_connections(-1);
         }
     }
 
@@ -231,11 +234,21 @@ impl Threads {
         Registration::Pending
     }
 
-    /// What the threads use, if there are any.
-    pub fn stats(&self) -> Option<ThreadStats> {
-        let io_threads: Vec<IoThreadStats> = self.rings.iter().map(ThreadRing::stats).collect();
-        let event_loop_cpu_us = cpu_us(ClockId::CLOCK_THREAD_CPUTIME_ID);
-        (!io_threads.is_empty()).then_some(ThreadStats { event_loop_cpu_us, io_threads })
+    /// How to read what the threads use, if there are any.
+    pub fn read_stats(&self) -> Option<ReadThreads> {
+        let threads: Vec<_> =
+            self.rings.iter().map(|ring| (ring.connections.clone(), ring.cpu_clock)).collect();
+        if threads.is_empty() {
+            return None;
+        }
+        Some(Box::new(move || {
+            let stats = |(connections, clock): &(Rc<Cell<u32>>, ClockId)| IoThreadStats {
+                connections: connections.get(),
+                cpu_us: cpu_us(*clock),
+            };
+            let event_loop_cpu_us = cpu_us(ClockId::CLOCK_THREAD_CPUTIME_ID);
+            ThreadStats { event_loop_cpu_us, io_threads: threads.iter().map(stats).collect() }
+        }))
     }
 
     /// Ends the threads, which submit all requests first.
@@ -292,7 +305,11 @@ impl ThreadRing {
         let submissions = unsafe { ring.submission_shared() };
         let mut requests = Requests::new(number, submissions, buffers);
         requests.poll_always(Token::Wake, shared.sleeper.fd(), libc::POLLIN);
-        Ok(Self { requests, receiver, shared, shown: 0, connections: 0, cpu_clock, ended })
+        Ok(Self { requests, receiver, shared, shown: 0, connections: Rc::default(), cpu_clock, ended })
+    }
+
+    fn add_connections(&self, change: i32) {
+        self.connections.update(|count| count.checked_add_signed(change).expect("connections are counted"));
     }
 
     fn next(&mut self) -> Option<Completion> {
@@ -316,10 +333,6 @@ impl ThreadRing {
             self.shared.sleeper.wake();
         }
         has_all
-    }
-
-    fn stats(&self) -> IoThreadStats {
-        IoThreadStats { connections: self.connections, cpu_us: cpu_us(self.cpu_clock) }
     }
 }
 

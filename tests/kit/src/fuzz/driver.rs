@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanring::queue::Engine;
-use beanring::server::{Config, DriverStats, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{self, Durability, Operation};
 
@@ -265,9 +265,6 @@ impl Driver {
             match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
                     self.ends[self.numbers[&conn.to_u64()]].connection.apply(&effect);
-                }
-                Effect::SampleStats => {
-                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::LogClient(..) => {}
                 Effect::Disk => self.begin_disk(),

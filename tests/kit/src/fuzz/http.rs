@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use beanring::server::{
-    Config, DriverStats, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service,
-};
+use beanring::server::{Config, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::HTTP_REQUEST_BYTES_MAX;
@@ -246,9 +244,6 @@ impl Watched {
                     monitor.is_closing = true;
                     self.server.handle(self.now, Event::Closed { conn });
                     self.monitor(conn).is_closed = true;
-                }
-                Effect::SampleStats => {
-                    self.server.handle(self.now, Event::StatsSampled(DriverStats::default()));
                 }
                 Effect::Pause(conn) | Effect::Resume(conn) => assert_eq!(conn, self.client),
                 Effect::LogClient(conn, _) => assert_eq!(conn, self.client),
