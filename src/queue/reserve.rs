@@ -102,15 +102,17 @@ impl Engine {
 
     #[inline(never)]
     fn assign_to_waiting(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
-        while self.has_job(tube, limit) {
+        while self.has_job(tube, limit) && self.may_have_waiter(tube) {
+            if self.is_reached(limit) {
+                return self.assign_later(tube);
+            }
             let client = match self.longest_waiting(tube, limit) {
                 Search::None => return,
                 Search::Unfinished => return self.assign_later(tube),
                 Search::Found(client) => client,
             };
-            if !self.spend(limit) {
-                return self.assign_later(tube);
-            }
+            // Also if the search has taken all steps: one that always does would begin anew without an end.
+            self.steps += 1;
             let job = JobKey(self.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.stop_waiting(client);
             self.hand_out(job, client, now);
@@ -168,14 +170,22 @@ impl Engine {
         self.arm_client_timer(client);
     }
 
+    /// Whether a client that waits may watch the tube.
+    fn may_have_waiter(&self, tube: TubeSlot) -> bool {
+        !self.tubes[tube].narrow_waiters.is_empty() || self.may_have_wide_waiter(tube)
+    }
+
+    fn may_have_wide_waiter(&self, tube: TubeSlot) -> bool {
+        let record = &self.tubes[tube];
+        !record.wide_watches.is_empty() && self.clients.wide_waiters.count_after(record.searched_through) > 0
+    }
+
     /// Finds the client that has waited longest for a job of this tube.
     fn longest_waiting(&mut self, tube: TubeSlot, limit: StepLimit) -> Search {
         let record = &self.tubes[tube];
         let narrow = record.narrow_waiters.front().map(|watch| self.clients.watches[watch].client);
         let narrow_seq = narrow.map_or(u64::MAX, |client| self.clients.wait_seq(client));
-        if !record.wide_watches.is_empty()
-            && self.clients.wide_waiters.count_after(record.searched_through) > 0
-        {
+        if self.may_have_wide_waiter(tube) {
             match self.longest_waiting_wide(tube, narrow_seq, limit) {
                 Search::None => {}
                 found_or_unfinished => return found_or_unfinished,
@@ -189,9 +199,6 @@ impl Engine {
     fn longest_waiting_wide(&mut self, tube: TubeSlot, end: u64, limit: StepLimit) -> Search {
         let Self { clients, tubes, steps, .. } = self;
         let record = &mut tubes[tube];
-        if *steps >= limit.0 {
-            return Search::Unfinished;
-        }
         let watchers = record.wide_watches.len();
         if watchers <= WATCHES_CHECKED_MAX
             && watchers < clients.wide_waiters.count_after(record.searched_through)

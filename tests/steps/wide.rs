@@ -151,6 +151,32 @@ fn a_search_for_a_wide_client_resumes_where_it_stopped() {
     bench.engine.check();
 }
 
+/// Clients whose list of watches is looked at in one go: as many as one piece of background work has steps.
+#[test]
+fn a_search_that_takes_all_steps_of_a_piece_serves_the_client_that_it_finds() {
+    const WATCHING: usize = BACKGROUND_STEPS as usize / 4;
+    const PUTS: usize = 20;
+    let mut bench = Bench::new();
+    let producer = bench.connect();
+    bench.engine.use_tube(producer, TubeName::new(b"busy").expect("a valid name"));
+    let names = (0..2 * WATCHING).map(|at| if at < WATCHING { "busy" } else { "elsewhere" });
+    let wide: Vec<ClientKey> = names.map(|tube| bench.connect_wide(tube)).collect();
+    for &client in &wide {
+        assert_eq!(bench.reserve(client), Reserved::Waiting);
+    }
+    for _ in 0..PUTS {
+        bench.put(producer, USUAL, 0);
+    }
+    for _ in 0..PUTS {
+        bench.engine.step(bench.now);
+    }
+    assert!(!bench.engine.step(bench.now), "the work comes to an end");
+    let slots: Vec<u32> =
+        wide[..PUTS].iter().map(|&client| bench.engine.clients().get(client).conn.slot).collect();
+    assert_eq!(bench.reserved_by(), slots, "the longest wait ends first");
+    bench.engine.check();
+}
+
 /// A wide client of the naive model.
 struct Naive {
     client: ClientKey,
