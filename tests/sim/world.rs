@@ -362,9 +362,8 @@ impl World {
             assert!(is_behind || self.checker.all_served(client), "client {client} is not served");
         }
         if self.links.iter().all(|link| link.state == ConnectionState::Closed) {
-            let (slots, jobs) =
-                (self.server.engine().bodies().usage().slots, self.server.engine().jobs().len());
-            assert_eq!(slots, jobs, "every other body is freed");
+            let engine = self.server.engine();
+            assert_eq!(engine.body_count(), engine.jobs().len(), "every other body is freed");
         }
     }
 
