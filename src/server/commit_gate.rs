@@ -149,6 +149,7 @@ impl Server {
         let core = &mut self.core;
         let wal = core.wal.as_mut().expect("only a job log has disk operations");
         wal.complete(outcome, now);
+        core.engine.set_log_room(wal.room());
         if wal.failure().is_some() {
             return self.fail(now);
         }

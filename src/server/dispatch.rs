@@ -109,6 +109,8 @@ impl Core {
         now: Time,
     ) {
         let client = protocol.client;
+        // It may take memory that a later job counts on.
+        self.memory.invalidate_headroom();
         let engine = &mut self.engine;
         let reply = match command {
             Command::ReserveBatch { count, seconds } => {
@@ -253,11 +255,6 @@ impl Core {
         delay: Seconds,
         now: Time,
     ) -> Reply<'static> {
-        if self.engine.has_rules() {
-            // The job may move to a new tube.
-            self.update_log_room();
-            self.memory.invalidate_headroom();
-        }
         match self.engine.release(client, id, pri, delay, now) {
             Released::Done => Reply::Released,
             Released::Buried => Reply::Buried,
@@ -270,7 +267,6 @@ impl Core {
             return Reply::OutOfMemory;
         }
         self.engine.set_rule(tube, rule, now);
-        self.memory.invalidate_headroom();
         Reply::Configured
     }
 
@@ -281,8 +277,6 @@ impl Core {
         if !self.admits_tube(tube) {
             return Reply::OutOfMemory;
         }
-        self.update_log_room();
-        self.memory.invalidate_headroom();
         match self.engine.move_job(id, tube, now) {
             JobMoved::Done => Reply::Moved,
             JobMoved::NotFound => Reply::NotFound,
@@ -306,8 +300,6 @@ impl Core {
         if !self.admits_tube(to) {
             return Some(Reply::OutOfMemory);
         }
-        self.update_log_room();
-        self.memory.invalidate_headroom();
         let moved = self.engine.move_jobs(client, [from, to], state, bound, now);
         self.observe_moves();
         match moved {
@@ -322,7 +314,6 @@ impl Core {
             return Reply::OutOfMemory;
         }
         self.engine.use_tube(client, tube);
-        self.memory.invalidate_headroom();
         Reply::Using(tube)
     }
 
@@ -335,7 +326,6 @@ impl Core {
         if let Some(weight) = weight {
             self.engine.set_weight(client, tube, weight);
         }
-        self.memory.invalidate_headroom();
         Reply::Watching(count)
     }
 

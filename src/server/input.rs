@@ -259,12 +259,16 @@ impl Core {
         if !self.keep_or_skip(protocol, grown) {
             return self.skip(protocol, replies, rest);
         }
-        if !is_complete || self.space_for_body(protocol) == PutSpace::Pending {
+        if !is_complete {
+            return false;
+        }
+        let space = self.space_for_body(protocol);
+        if space == PutSpace::Pending {
             return false;
         }
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, Input::Line) {
             match incoming.id {
-                Some(id) => self.put(protocol.client, replies, id, incoming, now),
+                Some(id) => self.put(protocol.client, replies, (id, incoming), space, now),
                 None => self.add_to_batch(protocol, incoming),
             }
         }

@@ -12,7 +12,6 @@ impl Server {
     /// Does a bounded piece of everything that is due or left over.
     pub(super) fn iterate(&mut self, now: Time) {
         if !self.core.is_behind() {
-            self.core.update_log_room();
             self.core.engine.step(now);
             self.core.observe_moves();
             self.core.take_steps();

@@ -145,6 +145,9 @@ impl Server {
     /// Returns a server without connections, with the jobs of `engine`, and with the job log that records their changes.
     pub fn with_wal(config: Config, mut engine: Engine, wal: Option<Wal>) -> Self {
         engine.record_changes(wal.is_some());
+        if let Some(wal) = &wal {
+            engine.set_log_room(wal.room());
+        }
         if let Some(max) = config.max_memory_bytes {
             engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
         }
@@ -253,9 +256,12 @@ impl Service for Server {
     }
 
     fn disk(&mut self, now: Time) -> Option<Operation> {
-        let wal = self.core.wal.as_mut()?;
-        wal.close_when_idle(&self.core.engine, now);
-        wal.next_operation(now)
+        let Core { engine, wal, .. } = &mut self.core;
+        let wal = wal.as_mut()?;
+        wal.close_when_idle(engine, now);
+        let operation = wal.next_operation(now);
+        engine.set_log_room(wal.room());
+        operation
     }
 
     fn is_draining(&self) -> bool {
@@ -356,13 +362,6 @@ impl Core {
     /// Whether a write to the job log waits for space on the disk.
     fn is_stalled(&self) -> bool {
         self.wal.as_ref().is_some_and(Wal::is_stalled)
-    }
-
-    /// Tells the queue what the job log has room for.
-    fn update_log_room(&mut self) {
-        if let Some(wal) = &self.wal {
-            self.engine.set_log_room(wal.room());
-        }
     }
 
     /// Records in the job log what has happened to the queue.

@@ -135,7 +135,9 @@ impl Core {
         body: &[u8],
         now: Time,
     ) {
-        let refusal = match self.refusal(client, &job, body.ends_with(b"\r\n"), now) {
+        let has_end = body.ends_with(b"\r\n");
+        // Its line has asked for space.
+        let refusal = match self.refusal(client, &job, has_end, PutSpace::Available, now) {
             None => match self.engine.bodies_mut().store(body) {
                 Ok(slot) => return self.queue(client, replies, job, slot, now),
                 Err(_) => Refusal::Error(Reply::OutOfMemory),
@@ -146,18 +148,18 @@ impl Core {
         self.refuse_put(client, replies, job.id, refusal);
     }
 
-    /// Queues a job whose body has arrived in pieces.
+    /// Queues a job whose body has arrived in pieces, if the job log has space for it now.
     pub(super) fn put(
         &mut self,
         client: ClientKey,
         replies: &mut Replies,
-        id: JobId,
-        incoming: IncomingJob,
+        (id, incoming): (JobId, IncomingJob),
+        space: PutSpace,
         now: Time,
     ) {
         let job = Announced { id, args: incoming.args, extra: incoming.extra };
         let has_end = self.engine.bodies().bytes(&incoming.slot).ends_with(b"\r\n");
-        match self.refusal(client, &job, has_end, now) {
+        match self.refusal(client, &job, has_end, space, now) {
             None => self.queue(client, replies, job, incoming.slot, now),
             Some(refusal) => {
                 self.free_incoming(incoming);
@@ -168,13 +170,20 @@ impl Core {
 
     /// Returns why a job whose body is complete cannot be queued, if it cannot. `has_end` is whether the body ends in CR LF.
     #[inline]
-    fn refusal(&mut self, client: ClientKey, job: &Announced, has_end: bool, now: Time) -> Option<Refusal> {
+    fn refusal(
+        &mut self,
+        client: ClientKey,
+        job: &Announced,
+        has_end: bool,
+        space: PutSpace,
+        now: Time,
+    ) -> Option<Refusal> {
         let &Announced { ref args, extra, .. } = job;
         if !has_end {
             Some(Refusal::Error(Reply::ExpectedCrlf))
         } else if self.draining {
             Some(Refusal::Error(Reply::Draining))
-        } else if self.space_for_announced(client, args.bytes, extra).is_refused() {
+        } else if space.is_refused() {
             Some(Refusal::Error(Reply::OutOfMemory))
         } else if let Some(refusal) =
             extra.and_then(|extra| self.refusal_of_key(client, extra, args.pri, now))

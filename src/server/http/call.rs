@@ -160,6 +160,7 @@ impl Core {
             return;
         };
         let refusals = self.refusal_counts();
+        self.memory.invalidate_headroom();
         if call.stage == Stage::Queued {
             self.iteration_steps += CALL_STEPS;
             let client = self.engine.connect(*conn);
