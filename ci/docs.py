@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the documents against the tree. Each relative link leads to a file and a heading. Each file that
-docs/ARCHITECTURE.md and CONTRIBUTING.md name exists. Each row of the map in docs/ARCHITECTURE.md names something that
-its files define.
+docs/ARCHITECTURE.md, docs/A-PUT.md and CONTRIBUTING.md name exists. Each row of the map in docs/ARCHITECTURE.md, and each
+step of docs/A-PUT.md, names something that its files define.
 
 usage: python3 ci/docs.py
 """
@@ -13,6 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAP = "docs/ARCHITECTURE.md"
+STEPS = "docs/A-PUT.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 DEFINITION = r"\b(?:fn|struct|enum|trait|const|static|type|mod) {}\b"
 
@@ -54,17 +55,24 @@ def rows(text):
             yield cells[0], re.findall(r"`([^`]+\.rs)`", line), re.findall(r"`([\w:]+)`", cells[2])
 
 
-def wrong_rows(path):
+def steps(text):
+    """The steps of a command: number, files, names."""
+    for number, what, files in re.findall(r"^\| (\d+) \| (.*) \| (.*) \|$", text, flags=re.MULTILINE):
+        yield f"step {number}", re.findall(r"`([^`]+\.rs)`", files), re.findall(r"`(\w+::[a-z_]+)`", what)
+
+
+def wrong_rows(described, least):
+    """What is not where `described`, at least so many rows, says."""
     count = 0
-    for question, files, names in rows(path.read_text(encoding="utf-8")):
+    for question, files, names in described:
         count += 1
         paths = [path for path in (ROOT / "src" / name for name in files) if path.exists()]
         text = "".join(path.read_text(encoding="utf-8") for path in paths)
         for name in names:
             if not re.search(DEFINITION.format(name.rpartition("::")[2]), text):
                 yield f"{question} {name} is not defined in {', '.join(files)}"
-    if count < 25:
-        yield f"the map has {count} rows"
+    if count < least:
+        yield f"there are {count} rows"
 
 
 def missing_files(path):
@@ -76,8 +84,10 @@ def missing_files(path):
 
 def main():
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in broken_links(path)]
-    problems += [f"{name}: {problem}" for name in (MAP, "CONTRIBUTING.md") for problem in missing_files(ROOT / name)]
-    problems += [f"{MAP}: {problem}" for problem in wrong_rows(ROOT / MAP)]
+    problems += [f"{name}: {problem}" for name in (MAP, STEPS, "CONTRIBUTING.md") for problem in missing_files(ROOT / name)]
+    for name, described, least in ((MAP, rows, 25), (STEPS, steps, 25)):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        problems += [f"{name}: {problem}" for problem in wrong_rows(described(text), least)]
     print("\n".join(problems) or "the documents agree with the tree")
     return 1 if problems else 0
 
