@@ -216,6 +216,33 @@ fn a_stalled_write_succeeds_once_there_is_space() {
 }
 
 #[test]
+fn a_batch_of_puts_beside_a_stalled_write() {
+    const WHOLE: &str = "put-batch 2\r\nput 0 0 9 1\r\nc\r\nput 0 0 9 1\r\nd\r\n";
+    let (begin, end) = WHOLE.split_at(WHOLE.len() - 3);
+    for mode in MODES {
+        let (mut stage, _) = Stage::stalled(mode);
+        let other = stage.server.accept(Protocol::Beanstalk);
+        assert_eq!(stage.ask(other, WHOLE), OUT_OF_MEMORY, "{mode:?}");
+        // There is space by the time at which it is complete.
+        assert_eq!(stage.ask(other, begin), "", "{mode:?}");
+        stage.disk.room = 100;
+        stage.pass(Span::from_secs(2));
+        assert_eq!(stage.ask(other, end), "INSERTED_BATCH 2\r\nINSERTED 3\r\nINSERTED 4\r\n", "{mode:?}");
+        // There is none any more.
+        let (mut stage, client) = Stage::stalled(mode);
+        let other = stage.server.accept(Protocol::Beanstalk);
+        stage.disk.room = 100;
+        stage.pass(Span::from_secs(2));
+        assert_eq!(stage.replies(client), "DELETED\r\n", "{mode:?}");
+        assert_eq!(stage.ask(other, begin), "", "{mode:?}");
+        stage.disk.room = 0;
+        assert_eq!(stage.ask(client, "bury 1 0\r\n"), "NOT_FOUND\r\n");
+        stage.ask(client, "reserve-job 1\r\nbury 1 0\r\n");
+        assert_eq!(stage.ask(other, end), OUT_OF_MEMORY, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_stalled_server_retries_once_a_second() {
     for mode in MODES {
         let (mut stage, _) = Stage::stalled(mode);
