@@ -115,6 +115,23 @@ fn a_batch_is_drawn_like_as_many_reserves() {
     }
 }
 
+/// The chances of a batch are added up once; those of a tube go with its last job.
+#[test]
+fn a_tube_whose_jobs_a_batch_has_taken_has_no_chance_in_it_any_more() {
+    for seed in 0..SEEDS {
+        let mut queue = Weighted::new(seed, ReserveMode::Weighted);
+        for (number, weight, jobs) in [(0, 6, 3), (1, 1, 2000), (2, 1, 2000)] {
+            queue.add(number, weight, jobs);
+        }
+        let mut jobs = Vec::new();
+        queue.engine.reserve_more(queue.worker, BatchRoom::new(1000), true, queue.now, &mut jobs);
+        let mut counts = [0; 3];
+        jobs.into_iter().for_each(|job| counts[queue.tube_of(job).1] += 1);
+        assert_eq!(counts[0], 3, "seed {seed}: it is drawn soon");
+        assert_shares(seed, &counts[1..], &[0.5, 0.5]);
+    }
+}
+
 #[test]
 fn the_time_of_workers_is_shared_in_proportion_to_the_weights() {
     for seed in 0..SEEDS {
