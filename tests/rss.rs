@@ -362,6 +362,25 @@ fn attack_under(io: Driver) -> Vec<String> {
     red
 }
 
+/// The first batch begins the tables of keys and groups.
+#[test]
+fn an_empty_server_accepts_a_batch_with_tags() {
+    for &io in Driver::ALL {
+        if !driver::is_allowed(io, "batches with tags") {
+            continue;
+        }
+        for tags in ["con:k", "grp:g", "aft:g", "grp:g aft:h", "idp:k"] {
+            let target = Target::start(io, 64, &[]);
+            let puts: String = (0..1000)
+                .map(|at| put(1, "60", &format!(" {}{at}", tags.replace(' ', &format!("{at} ")))))
+                .collect();
+            let mut client = target.client();
+            client.send(&format!("put-batch 1000\r\n{puts}"));
+            assert_eq!(client.line().as_deref(), Some("INSERTED_BATCH 1000"), "{}: {tags}", io.name());
+        }
+    }
+}
+
 #[test]
 fn puts_are_accepted_after_a_flood_of_kept_keys() {
     for &io in Driver::ALL {

@@ -177,10 +177,15 @@ impl Core {
     /// Whether there is memory for the jobs of a batch, whose bodies and tags are there.
     pub(super) fn has_memory_for_jobs(&mut self, client: ClientKey, jobs: &List) -> bool {
         let Some(max) = self.config.max_memory_bytes else { return true };
-        let mut growth = self.engine.job_growth(jobs.len());
+        let (mut growth, mut first) = (self.engine.job_growth(jobs.len()), 0);
         for extra in extras_of(jobs, &self.arrived) {
-            growth += self.engine.announced_growth(client, Some(extra));
+            let one = self.engine.announced_growth(client, Some(extra));
+            let tags_bytes = self.engine.announced_tags(Some(extra)).as_bytes().len();
+            // A table begins a page for one of them, and has room for the others there.
+            first = first.max(one);
+            growth += one.min(TAGS_BYTES_USUAL as usize + 2 * tags_bytes);
         }
+        growth += first;
         growth == 0 || self.makes_room(growth, max)
     }
 
