@@ -82,19 +82,22 @@ impl Engine {
         let mut bytes: u64 = jobs.iter().map(|&job| self.body_bytes(job)).sum();
         let mut turns = self.turns(client, most, may_overtake);
         while jobs.len() < room.jobs {
-            let Some(turn) = self.next_turn(client, &mut turns, may_overtake) else {
-                if !turns.is_cut() || self.is_reached(limit) {
-                    break;
-                }
-                turns = self.turns(client, room.jobs - jobs.len(), may_overtake);
-                continue;
-            };
+            let Some(turn) = self.next_turn(client, &mut turns, may_overtake) else { break };
             // A job of this batch may have taken the last place of the key of the next one.
             self.shut_full_lanes(turn.tube, limit);
             let head = self.head(turn.tube, may_overtake);
             let is_next =
                 |&(key, _): &((u32, JobId), JobKey)| !matches!(turn.at, Place::Urgent(at) if at != key);
-            if let Some((_, job)) = head.filter(is_next) {
+            let next = head.filter(is_next);
+            if next.is_none() && turns.is_cut() {
+                // A tube that was left out may have a more urgent job than the next one of this tube.
+                if self.is_reached(limit) {
+                    break;
+                }
+                turns = self.turns(client, room.jobs - jobs.len(), may_overtake);
+                continue;
+            }
+            if let Some((_, job)) = next {
                 bytes += self.body_bytes(job);
                 if bytes > room.body_bytes {
                     break;
