@@ -62,7 +62,7 @@ def steps(text):
 
 
 def wrong_rows(described, least):
-    """What is not where `described`, at least so many rows, says."""
+    """Names that are not defined in the files of their row. There must be at least `least` rows."""
     count = 0
     for question, files, names in described:
         count += 1

@@ -92,7 +92,7 @@ pub fn tune_allocator() {
     {
         use nix::libc::{M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, mallopt};
 
-        // Below the 32 KiB that input takes which waits for a turn: one such block for each of many connections.
+        // Input that waits for its turn takes 32 KiB per connection. Such blocks return to the kernel too.
         const MMAP_THRESHOLD_BYTES: i32 = 31 * 1024;
         const TRIM_THRESHOLD_BYTES: i32 = 128 * 1024;
         // SAFETY: mallopt takes two integers, and locks the state of the allocator.

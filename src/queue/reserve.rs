@@ -111,7 +111,7 @@ impl Engine {
                 Search::Unfinished => return self.assign_later(tube),
                 Search::Found(client) => client,
             };
-            // Also if the search has taken all steps: one that always does would begin anew without an end.
+            // The client is served even if the search took all steps. Otherwise a search that always does would never end.
             self.steps += 1;
             let job = JobKey(self.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.stop_waiting(client);
