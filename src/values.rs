@@ -3,6 +3,7 @@
 
 pub mod histogram;
 pub mod ids;
+pub mod job_state;
 pub mod limits;
 pub mod log_limit;
 pub mod reserve_mode;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use crate::time::Seconds;
 use crate::values::ids::JobId;
+use crate::values::job_state::JobState;
 use crate::values::reserve_mode::ReserveMode;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
@@ -104,7 +105,7 @@ pub enum Command<'a> {
         /// The tube of the jobs.
         tube: TubeName<'a>,
         /// Their state.
-        state: JobStateWord,
+        state: JobState,
         /// Only jobs with a larger id are listed.
         after: JobId,
         /// Maximum number of jobs, at least 1.
@@ -122,7 +123,7 @@ pub enum Command<'a> {
         /// The tube of the jobs.
         from: TubeName<'a>,
         /// Their state, which is not `Reserved`.
-        state: JobStateWord,
+        state: JobState,
         /// The tube that gets them, another one.
         to: TubeName<'a>,
         /// Maximum number of jobs to move.
@@ -173,33 +174,6 @@ pub enum Command<'a> {
     Undrain,
     /// `quit`
     Quit,
-}
-
-/// The state of a job, as commands name it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub enum JobStateWord {
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-    Held,
-}
-
-impl JobStateWord {
-    /// Every state.
-    pub const ALL: [Self; 5] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried, Self::Held];
-
-    /// The word of the protocol for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Reserved => "reserved",
-            Self::Delayed => "delayed",
-            Self::Buried => "buried",
-            Self::Held => "held",
-        }
-    }
 }
 
 /// The numbers of `put`.

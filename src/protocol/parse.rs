@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 
 use memchr::memchr;
 
-use crate::protocol::command::{Command, Ids, JobStateWord, PutArgs};
+use crate::protocol::command::{Command, Ids, PutArgs};
 use crate::protocol::framing::BATCH_WORD;
 use crate::time::Seconds;
 use crate::values::ids::JobId;
+use crate::values::job_state::JobState;
 use crate::values::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
 use crate::values::reserve_mode::ReserveMode;
 use crate::values::tags::Tags;
@@ -247,7 +248,7 @@ fn move_job(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 
 fn move_jobs(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let (from, state, to, bound) = (args.name()?, args.state()?, args.name()?, args.bound()?);
-    if matches!(state, JobStateWord::Reserved | JobStateWord::Held) || from == to {
+    if !state.can_move() || from == to {
         return Err(ParseError::BadFormat);
     }
     args.end(Command::MoveJobs { from, state, to, bound })
@@ -383,10 +384,8 @@ impl<'a> Args<'a> {
     }
 
     /// Takes the next word as the state of a job.
-    fn state(&mut self) -> Result<JobStateWord, ParseError> {
-        let word = self.word();
-        let state = JobStateWord::ALL.into_iter().find(|state| state.as_str().as_bytes() == word);
-        state.ok_or(ParseError::BadFormat)
+    fn state(&mut self) -> Result<JobState, ParseError> {
+        JobState::named(self.word()).ok_or(ParseError::BadFormat)
     }
 
     fn only_id(mut self) -> Result<JobId, ParseError> {

@@ -13,7 +13,7 @@ use super::job::{Activity, Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
-use super::moving::LogRoom;
+use super::moving::{LogRoom, Moved};
 use super::rules::Rules;
 use super::stats::JobTotals;
 use super::timers::Timers;
@@ -83,8 +83,8 @@ pub enum Notice {
     Flushed(ConnId, u32),
     /// The job that this connection has waited for has ended.
     JobEnded(ConnId, JobEnd),
-    /// The `move-jobs` is finished. It has moved this many jobs.
-    Moved(ConnId, u32),
+    /// The `move-jobs` is finished.
+    Moved(ConnId, Moved),
     /// The `list-jobs` is finished, with this page. Its jobs must be read before the next call.
     Listed(ConnId, Box<JobPage>),
 }

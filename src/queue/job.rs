@@ -9,59 +9,10 @@ use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
+pub use crate::values::job_state::JobState;
 
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;
-
-/// The state of a job.
-///
-/// ```text
-///            put             reserve              delete
-///   ---------------> Ready -----------> Reserved --------> gone
-///   put with delay   ^  ^ ^              |  |  |
-///   ----> Delayed ---'  | '--------------'  |  | bury
-///            ^   time   |  release, TTR,    |  v
-///            |   kick   |  hang-up          | Buried --> delete
-///            |          '-------------------|----' kick
-///            '------------------------------'
-///               release with delay
-/// ```
-/// A delayed or buried job can also be reserved by id. A client can delete any job that no other client holds.
-///
-/// A job that waits for a group is Held from its put on, until the group is done. Then it is Ready, or Delayed if its delay is not
-/// over. A kick makes it Ready.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JobState {
-    /// In its tube's ready heap.
-    Ready,
-    /// In its holder's heap and list of reserved jobs.
-    Reserved,
-    /// In its tube's heap of delayed jobs.
-    Delayed,
-    /// In its tube's list of buried jobs.
-    Buried,
-    /// Waits for a group, in its tube's list of held jobs. No client has reserved it.
-    Held,
-}
-
-impl JobState {
-    /// Number of states.
-    pub const COUNT: usize = Self::Held as usize + 1;
-    /// Every state, in order.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried, Self::Held];
-
-    /// The word of the protocol for it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Reserved => "reserved",
-            Self::Delayed => "delayed",
-            Self::Buried => "buried",
-            Self::Held => "held",
-        }
-    }
-}
 
 /// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have an
 /// [`Activity`]. Jobs with tags have one too, and an `Extra`. So have jobs whose time to run is not in whole

@@ -137,7 +137,7 @@ pub use key_flush::{FlushedKey, KeysFlushed};
 pub use key_share::{KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeyStats, kept_key_bytes};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use listing::{Listed, TubeList};
-pub use moving::{JobMoved, JobsMoved, LogRoom, MoveBar};
+pub use moving::{JobMoved, JobsMoved, LogRoom, MoveBar, Moved};
 pub use persisted::{PersistedState, Restored, UnreservedState};
 pub use reserve_batch::BatchRoom;
 pub use rules::RuleCounts;

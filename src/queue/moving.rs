@@ -35,12 +35,8 @@ pub enum JobMoved {
     Done,
     /// There is no such job, or a client holds it.
     NotFound,
-    /// The job log, or the share of idempotency keys, has no room for the longer name.
-    NoRoom,
-    /// The tube has the idempotency key of the job already.
-    KeyExists,
-    /// The rules of the tube permit no further job.
-    Full,
+    /// The tube cannot take it.
+    Barred(MoveBar),
 }
 
 /// Why a tube cannot take a job of another tube.
@@ -56,11 +52,20 @@ pub enum MoveBar {
     Full(RuleKey),
 }
 
+/// What a `move-jobs` has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// The number of jobs that it has moved.
+    pub count: u32,
+    /// The job that it has stopped at, if the other tube could not take one, and why.
+    pub stop: Option<(JobId, MoveBar)>,
+}
+
 /// The answer to a `move-jobs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobsMoved {
-    /// This many jobs were moved.
-    Jobs(u32),
+    /// It is finished.
+    Jobs(Moved),
     /// The move is unfinished. A [`Notice`](super::Notice) will follow.
     Working,
     /// There is no such tube.
@@ -75,7 +80,7 @@ pub(super) struct Move {
     /// Neither `Reserved` nor `Held`.
     state: JobState,
     left: u32,
-    pub(super) moved: u32,
+    pub(super) moved: Moved,
 }
 
 impl Engine {
@@ -92,14 +97,13 @@ impl Engine {
     /// Moves a job that no client holds to the tube of this name, which is created if it does not exist.
     pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
         let Some(job) = self.jobs.find(id).filter(|_| self.can_move(id)) else { return JobMoved::NotFound };
-        if !self.has_room_in(name, job) || !self.has_key_room_in(name, job) {
-            return JobMoved::NoRoom;
-        }
-        if self.tube_of(job) != name && !self.is_key_free_in(name, job, now) {
-            return JobMoved::KeyExists;
-        }
-        if self.tube_of(job) != name && !self.admits_move(name, job) {
-            return JobMoved::Full;
+        if self.tube_of(job) != name
+            && let Some(bar) = self.bar(name, job, now)
+        {
+            if let MoveBar::Full(_) = bar {
+                self.count_refusal(name);
+            }
+            return JobMoved::Barred(bar);
         }
         let (from, to) = (self.jobs.get(job).tube, self.find_or_create_tube(name));
         if from != to {
@@ -124,12 +128,12 @@ impl Engine {
         bound: u32,
         now: Time,
     ) -> JobsMoved {
-        let is_movable = !matches!(state, JobState::Reserved | JobState::Held);
-        assert!(is_movable && from != to, "these jobs can move");
+        assert!(state.can_move() && from != to, "these jobs can move");
         let Some(from) = self.tubes.find(from) else { return JobsMoved::NotFound };
         let left = bound.min(self.tubes.get(from).jobs_in(state) as u32);
+        let moved = Moved { count: 0, stop: None };
         if left == 0 {
-            return JobsMoved::Jobs(0);
+            return JobsMoved::Jobs(moved);
         }
         let to = self.find_or_create_tube(to);
         let to = self.tubes.key(to);
@@ -137,7 +141,7 @@ impl Engine {
             self.tubes[tube.slot].pins += 1;
         }
         let conn = self.clients.get(client).conn;
-        let mut work = Move { conn, from, to, state, left, moved: 0 };
+        let mut work = Move { conn, from, to, state, left, moved };
         if self.continue_move(&mut work, now, self.step_limit(BACKGROUND_STEPS)) {
             return JobsMoved::Jobs(work.moved);
         }
@@ -158,11 +162,14 @@ impl Engine {
                 return false;
             }
             let name = self.tubes.get(work.to).name();
-            let next = self.next_to_move(work.from, work.state);
-            let Some(job) = next.filter(|&job| self.bar(name, job, now).is_none()) else { break };
+            let Some(job) = self.next_to_move(work.from, work.state) else { break };
+            if let Some(bar) = self.bar(name, job, now) {
+                work.moved.stop = Some((self.jobs.get(job).id, bar));
+                break;
+            }
             self.change_tube(job, work.to.slot, limit, now);
             work.left -= 1;
-            work.moved += 1;
+            work.moved.count += 1;
         }
         self.unpin(work.from.slot);
         self.unpin(work.to.slot);
@@ -173,17 +180,6 @@ impl Engine {
     pub fn moves(&self) -> (u64, usize) {
         let unfinished = self.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
         (self.totals.moves, unfinished)
-    }
-
-    /// The job that a `move-jobs` begins with, unless the other tube can take it: its id, and why the tube cannot.
-    pub fn barred_job(
-        &self,
-        [from, to]: [TubeName<'_>; 2],
-        state: JobState,
-        now: Time,
-    ) -> Option<(JobId, MoveBar)> {
-        let job = self.next_to_move(self.tubes.find(from)?, state)?;
-        self.bar(to, job, now).map(|bar| (self.jobs.get(job).id, bar))
     }
 
     /// The first job of a tube in a state in which jobs move.
@@ -197,7 +193,7 @@ impl Engine {
     }
 
     /// Why the tube of this name cannot take a job of another tube, if it cannot.
-    pub fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
+    fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
         if !self.has_room_in(name, job) {
             return Some(MoveBar::NoRoom);
         }
@@ -207,7 +203,7 @@ impl Engine {
         if !self.is_key_free_in(name, job, now) {
             return Some(MoveBar::KeyExists);
         }
-        self.full_by(name, 1, self.body_bytes(job)).map(MoveBar::Full)
+        self.full_by(name, self.body_bytes(job)).map(MoveBar::Full)
     }
 
     /// Whether the job log has room for the job under the name of another tube.

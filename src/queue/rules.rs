@@ -79,6 +79,11 @@ impl Rules {
         self.index.find(&self.slab, self.hash(name), is_it).map(RulesSlot)
     }
 
+    fn count_refusal(&mut self, rules: RulesSlot) {
+        self.totals.refusals += 1;
+        self.slab[rules.0].counts.refusals += 1;
+    }
+
     fn add(&mut self, name: TubeName<'_>) -> RulesSlot {
         self.name_bytes += text_bytes(name.as_bytes());
         let slot = self.slab.insert(RuledTube {
@@ -214,37 +219,42 @@ impl Engine {
         rules.and_then(|rules| rules.number_u32(RuleKey::DefaultTtr)).map_or(Seconds::ONE, Seconds::whole)
     }
 
-    /// Whether the tube that the client uses may get this many further jobs, whose bodies have this size together without their
-    /// CR LF. A refusal is counted.
+    /// Returns the rule that forbids this many further jobs in the tube that the client uses, if one does. Their bodies have this
+    /// size together without their CR LF. A refusal is counted.
     #[inline]
-    pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> bool {
+    pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> Result<(), RuleKey> {
         let tube = self.clients.get(client).used;
         match self.tubes[tube].rules() {
-            None => true,
-            Some(rules) => self.admits_by(rules, Some(tube), jobs, body_bytes),
+            None => Ok(()),
+            Some(rules) => self.admits_by(rules, tube, jobs, body_bytes),
         }
-    }
-
-    /// Whether the rules of the tube of this name admit a job that is moved there.
-    pub(super) fn admits_move(&mut self, name: TubeName<'_>, job: JobKey) -> bool {
-        let (rules, tube) = (self.rules.find(name), self.tubes.find_slot(name));
-        rules.is_none_or(|rules| self.admits_by(rules, tube, 1, self.body_bytes(job)))
     }
 
     #[cold]
-    fn admits_by(&mut self, rules: RulesSlot, tube: Option<TubeSlot>, jobs: usize, body_bytes: u64) -> bool {
-        let has_room = self.exceeded(rules, tube, jobs, body_bytes).is_none();
-        if !has_room {
-            self.rules.totals.refusals += 1;
-            self.rules.slab[rules.0].counts.refusals += 1;
+    fn admits_by(
+        &mut self,
+        rules: RulesSlot,
+        tube: TubeSlot,
+        jobs: usize,
+        body_bytes: u64,
+    ) -> Result<(), RuleKey> {
+        let exceeded = self.exceeded(rules, Some(tube), jobs, body_bytes);
+        if exceeded.is_some() {
+            self.rules.count_refusal(rules);
         }
-        has_room
+        exceeded.map_or(Ok(()), Err)
     }
 
-    /// Returns the rule of the tube of this name that forbids this many further jobs with bodies of this size together, if one
-    /// does.
-    pub fn full_by(&self, name: TubeName<'_>, jobs: usize, body_bytes: u64) -> Option<RuleKey> {
-        self.exceeded(self.rules.find(name)?, self.tubes.find_slot(name), jobs, body_bytes)
+    /// Counts a job that the rules of the tube of this name keep from moving there.
+    pub(super) fn count_refusal(&mut self, name: TubeName<'_>) {
+        if let Some(rules) = self.rules.find(name) {
+            self.rules.count_refusal(rules);
+        }
+    }
+
+    /// Returns the rule of the tube of this name that forbids a further job with a body of this size, if one does.
+    pub(super) fn full_by(&self, name: TubeName<'_>, body_bytes: u64) -> Option<RuleKey> {
+        self.exceeded(self.rules.find(name)?, self.tubes.find_slot(name), 1, body_bytes)
     }
 
     fn exceeded(

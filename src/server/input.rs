@@ -4,8 +4,8 @@ use std::mem;
 
 use bytes::Buf;
 
-use super::commit_gate::Replies;
 use super::observer::Observation;
+use super::outcome::Outcome;
 use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
 use super::{Core, trace};
 use crate::protocol::framing::Line;
@@ -101,16 +101,16 @@ impl Core {
                                 trace::command_too_long(replies.number());
                             }
                             if is_batch || protocol.put_batch.is_some() {
-                                core.lose_batch(protocol, replies);
-                            } else {
-                                replies.refuse(Reply::BadFormat, &mut core.buffers);
+                                core.lose_batch(protocol);
                             }
+                            replies.refuse(Reply::BadFormat, &mut core.buffers);
                         }
                         None => break,
                     }
                 }
-                if !core.fill(protocol, replies, &mut rest, now) {
-                    break;
+                if !matches!(protocol.input, Input::Line) {
+                    let Some(outcome) = core.receive_body(protocol, &mut rest, now) else { break };
+                    core.reply(protocol, replies, outcome, now);
                 }
                 core.record_changes(now);
                 protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
@@ -223,30 +223,14 @@ impl Core {
         }
     }
 
-    /// Takes what `rest` has of a body that is arriving. Returns false if more of it must arrive.
-    #[inline]
-    fn fill(
+    /// Takes what `rest` has of a body that is arriving. Returns `None` if more of it must arrive.
+    pub(super) fn receive_body(
         &mut self,
         protocol: &mut ProtocolState,
-        replies: &mut Replies,
         rest: &mut &[u8],
         now: Time,
-    ) -> bool {
-        match protocol.input {
-            Input::Line => true,
-            Input::Body(_) => self.fill_body(protocol, replies, rest, now),
-            Input::Skip { .. } => self.skip(protocol, replies, rest),
-        }
-    }
-
-    fn fill_body(
-        &mut self,
-        protocol: &mut ProtocolState,
-        replies: &mut Replies,
-        rest: &mut &[u8],
-        now: Time,
-    ) -> bool {
-        let Input::Body(incoming) = &mut protocol.input else { unreachable!("the caller has seen a body") };
+    ) -> Option<Outcome<'static>> {
+        let Input::Body(incoming) = &mut protocol.input else { return self.skip(protocol, rest) };
         let count = rest.len().min(incoming.slot.len() - incoming.filled);
         let from = incoming.filled;
         incoming.filled += count;
@@ -257,41 +241,44 @@ impl Core {
         *rest = following;
         let is_complete = incoming.is_complete();
         if !self.keep_or_skip(protocol, grown) {
-            return self.skip(protocol, replies, rest);
+            return self.skip(protocol, rest);
         }
         if !is_complete {
-            return false;
+            return None;
         }
         let space = self.space_for_body(protocol);
         if space == PutSpace::Pending {
-            return false;
+            return None;
         }
-        if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, Input::Line) {
-            match incoming.id {
-                Some(id) => self.put(protocol.client, replies, (id, incoming), space, now),
-                None => self.add_to_batch(protocol, incoming),
+        let Input::Body(incoming) = mem::replace(&mut protocol.input, Input::Line) else {
+            unreachable!("the body is complete")
+        };
+        Some(match incoming.id {
+            Some(id) => self.put(protocol.client, (id, incoming), space, now),
+            None => {
+                self.add_to_batch(protocol, incoming);
+                Outcome::Pending
             }
-        }
-        true
+        })
     }
 
-    fn skip(&mut self, protocol: &mut ProtocolState, replies: &mut Replies, rest: &mut &[u8]) -> bool {
-        let Input::Skip { left, reply } = &mut protocol.input else {
+    /// Discards what `rest` has of a refused body.
+    fn skip(&mut self, protocol: &mut ProtocolState, rest: &mut &[u8]) -> Option<Outcome<'static>> {
+        let Input::Skip { left, refusal } = &mut protocol.input else {
             unreachable!("the caller has seen a refused body")
         };
         let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
         *rest = &rest[skipped..];
         *left -= skipped as u64;
         if *left > 0 {
-            return false;
+            return None;
         }
-        let reply = *reply;
+        let refusal = *refusal;
         protocol.input = Input::Line;
-        if protocol.put_batch.is_some() {
-            self.refuse_in_batch(protocol, reply);
-        } else {
-            replies.refuse(reply, &mut self.buffers);
+        if protocol.put_batch.is_none() {
+            return Some(Outcome::Refused(refusal));
         }
-        true
+        self.refuse_in_batch(protocol, refusal);
+        Some(Outcome::Pending)
     }
 }

@@ -1,10 +1,9 @@
 //! An event-loop iteration: what every event ends with, and the bounded work between events.
 
-use super::commit_gate::Replies;
-use super::session::{InputEnd, ProtocolState, Session, SessionState};
-use super::{Core, Effect, Event, Server, dispatch};
-use crate::protocol::reply::Reply;
-use crate::queue::{JobEnd, Notice};
+use super::outcome::Outcome;
+use super::session::{InputEnd, Session, SessionState};
+use super::{Core, Effect, Event, Server};
+use crate::queue::Notice;
 use crate::time::Time;
 use crate::values::limits::{RUN_STEPS, SEND_STEPS, TURN_STEPS};
 
@@ -133,47 +132,34 @@ impl Core {
             session.protocol.first_of_batch = self.engine.jobs().get(job).id;
             return self.queue_if_servable(session);
         }
-        let timed_out = session.protocol.timed_out();
-        self.with_replies(&mut session.output, |core, replies: &mut Replies| {
-            let reply = match notice {
-                Notice::Reserved(_, job) => return core.reply_job(replies, job, dispatch::reserved),
-                Notice::TimedOut(_) => timed_out,
-                Notice::DeadlineSoon(_) => Reply::DeadlineSoon,
-                Notice::Kicked(_, count) => Reply::Kicked(count.into()),
-                Notice::Flushed(_, count) => Reply::Flushed(count.into()),
-                Notice::JobEnded(_, JobEnd::Deleted) => Reply::Deleted,
-                Notice::JobEnded(_, JobEnd::Buried) => Reply::Buried,
-                Notice::Moved(_, count) => Reply::MovedJobs(count.into()),
-                Notice::Listed(_, page) => {
-                    core.reply_page(replies, &page, now);
-                    core.iteration_steps += core.take_steps();
-                    return;
-                }
-            };
-            replies.reply(reply, &mut core.buffers);
-        });
+        let outcome = match notice {
+            Notice::TimedOut(_) => Outcome::Done(session.protocol.timed_out()),
+            other => Outcome::of(other),
+        };
         session.protocol.state = SessionState::Serving;
+        let Session { protocol, output, .. } = session;
+        self.with_replies(output, |core, replies| core.reply(protocol, replies, outcome, now));
+        self.iteration_steps += self.take_extra_steps();
         self.request_send(session.conn, &mut session.output);
         self.queue_if_servable(session);
     }
 
     /// Takes the jobs that are there for a `reserve-batch` that has waited for the first one.
     pub(super) fn complete_batch(&mut self, session: &mut Session, now: Time) {
-        let ProtocolState { client, batch: count, first_of_batch, .. } = session.protocol;
-        let timed_out = session.protocol.timed_out();
+        let Session { protocol, output, .. } = session;
         // Its reservation may have ended, if the job log has kept the client waiting.
-        let mut jobs = Vec::from_iter(self.engine.reserved_job(client, first_of_batch));
-        self.with_replies(&mut session.output, |core, replies: &mut Replies| {
-            core.fill_batch(client, &mut jobs, count, false, now);
-            if jobs.is_empty() {
-                replies.reply(timed_out, &mut core.buffers);
-            } else {
-                core.reply_batch(replies, &jobs);
-            }
+        let mut jobs = Vec::from_iter(self.engine.reserved_job(protocol.client, protocol.first_of_batch));
+        protocol.state = SessionState::Serving;
+        self.with_replies(output, |core, replies| {
+            core.fill_batch(protocol.client, &mut jobs, protocol.batch, false, now);
+            let outcome = match jobs.is_empty() {
+                true => Outcome::Done(protocol.timed_out()),
+                false => Outcome::ReservedBatch(jobs),
+            };
+            core.reply(protocol, replies, outcome, now);
             core.record_changes(now);
         });
         self.iteration_steps += self.take_steps();
-        session.protocol.state = SessionState::Serving;
         self.after_serving(session, now);
     }
 

@@ -3,7 +3,7 @@
 
 use super::Core;
 use super::commit_gate::Replies;
-use super::queries::STATS_BYTES_PER_STEP;
+use super::replies::STATS_BYTES_PER_STEP;
 use super::session::{ProtocolState, Session, SessionState};
 use crate::protocol::reply::{Reply, Yaml};
 use crate::queue::{Listed, TubeList};

@@ -6,12 +6,12 @@
 
 use super::connections::Connections;
 use super::http::HttpConnection;
+use super::outcome::Shortage;
 use super::put_batch::{PutBatch, extras_of};
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;
-use crate::protocol::reply::Reply;
 use crate::queue::{BatchRoom, TubeList};
 use crate::values::ids::{ClientKey, ConnId};
 use crate::values::limits::{
@@ -114,8 +114,9 @@ impl Server {
         let arriving = connections
             .clients()
             .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.extra.is_some()));
+        let over_http = connections.all_http().filter(|connection| connection.has_arriving_tags());
         let tagged = core.arrived.iter().filter(|(_, arrived)| arrived.job.extra.is_some());
-        let announced = arriving.count() + tagged.count();
+        let announced = arriving.count() + over_http.count() + tagged.count();
         assert_eq!(announced, core.engine.announced(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
@@ -214,7 +215,7 @@ impl Core {
             return true;
         }
         let left = (incoming.slot.len() - incoming.filled) as u64;
-        let skip = Input::Skip { left, reply: Reply::OutOfMemory };
+        let skip = Input::Skip { left, refusal: Shortage::Memory.into() };
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, skip) {
             self.free_incoming(incoming);
         }

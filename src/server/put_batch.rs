@@ -4,16 +4,15 @@
 //! line has no length of a body, the end of the batch is unknown, and the connection is closed.
 
 use super::Core;
-use super::commit_gate::Replies;
 use super::observer::Observation;
-use super::puts::{refusal_for, repeated};
+use super::outcome::{Outcome, Refusal, Shortage, repeated};
+use super::replies::COPIED_BYTES_PER_STEP;
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use crate::intrusive::{Linked, Links, List, Pages};
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
-use crate::server::dispatch::COPIED_BYTES_PER_STEP;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ExtraKey, JobId};
 use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
@@ -32,8 +31,8 @@ pub(super) struct PutBatch {
     body_bytes: usize,
     /// The records that the job log needs for `jobs`.
     record_bytes: u64,
-    /// The reply to the whole batch, if it is refused.
-    refusal: Option<Reply<'static>>,
+    /// Why the whole batch is refused, if it is.
+    refusal: Option<Refusal>,
 }
 
 /// A job that has arrived, in the list of its batch.
@@ -64,13 +63,13 @@ impl PutBatch {
         args: &PutArgs,
         tags: Option<Tags<'a>>,
         max_job_bytes: u32,
-    ) -> Result<Tags<'a>, Reply<'static>> {
+    ) -> Result<Tags<'a>, Refusal> {
         self.body_bytes += args.bytes as usize;
         let is_batch_too_big = self.count > 1 && self.body_bytes > BATCH_BODY_BYTES_MAX;
         match self.refusal {
-            Some(reply) => Err(reply),
-            None if args.bytes > max_job_bytes || is_batch_too_big => Err(Reply::JobTooBig),
-            None => tags.ok_or(Reply::BadFormat),
+            Some(refusal) => Err(refusal),
+            None if args.bytes > max_job_bytes || is_batch_too_big => Err(Refusal::JobTooBig),
+            None => tags.ok_or(Refusal::BadFormat),
         }
     }
 }
@@ -82,35 +81,33 @@ impl Core {
     pub(super) fn begin_put_batch(
         &mut self,
         protocol: &mut ProtocolState,
-        replies: &mut Replies,
         count: Option<u32>,
-    ) {
-        let Some(count) = count else { return self.lose_batch(protocol, replies) };
+    ) -> Outcome<'static> {
+        let Some(count) = count else { return self.lose_batch(protocol) };
         self.engine.mark_producer(protocol.client);
         let (jobs, refusal) = (List::new(), None);
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
         self.put_batches += 1;
         protocol.put_batch = Some(Box::new(batch));
+        Outcome::Pending
     }
 
-    /// Serves the line of the next job.
+    /// Takes in the line of the next job.
     #[inline(never)]
-    pub(super) fn serve_batch_line(
+    pub(super) fn begin_batch_job(
         &mut self,
         protocol: &mut ProtocolState,
-        replies: &mut Replies,
         command: Result<Command<'_>, ParseError>,
-    ) {
-        let Ok(Command::Put { args, tags }) = command else {
-            return self.lose_batch(protocol, replies);
-        };
+    ) -> Outcome<'static> {
+        let Ok(Command::Put { args, tags }) = command else { return self.lose_batch(protocol) };
         let batch = protocol.put_batch.as_mut().expect("the line belongs to a batch");
         let checked = batch.check(&args, tags, self.config.max_job_bytes);
         let announced = checked.and_then(|tags| self.announce_in_batch(protocol.client, args, tags));
         protocol.input = match announced {
             Ok(job) => Input::Body(job),
-            Err(reply) => Input::Skip { left: u64::from(args.bytes) + 2, reply },
+            Err(refusal) => Input::Skip { left: u64::from(args.bytes) + 2, refusal },
         };
+        Outcome::Pending
     }
 
     fn announce_in_batch(
@@ -118,11 +115,11 @@ impl Core {
         client: ClientKey,
         args: PutArgs,
         tags: Tags<'_>,
-    ) -> Result<IncomingJob, Reply<'static>> {
+    ) -> Result<IncomingJob, Refusal> {
         if !self.has_memory_for(client, args.bytes + 2, tags) {
-            return Err(Reply::OutOfMemory);
+            return Err(Shortage::Memory.into());
         }
-        let slot = self.engine.bodies_mut().announce(args.bytes + 2).map_err(|_| Reply::OutOfMemory)?;
+        let slot = self.engine.bodies_mut().announce(args.bytes + 2).map_err(|_| Shortage::Memory)?;
         let extra = self.engine.announce_tags(tags);
         Ok(IncomingJob { id: None, args, extra, slot, filled: 0 })
     }
@@ -132,7 +129,7 @@ impl Core {
     pub(super) fn add_to_batch(&mut self, protocol: &mut ProtocolState, job: IncomingJob) {
         if !self.engine.bodies().bytes(&job.slot).ends_with(b"\r\n") {
             self.free_incoming(job);
-            return self.refuse_in_batch(protocol, Reply::ExpectedCrlf);
+            return self.refuse_in_batch(protocol, Refusal::NoCrlf);
         }
         let record_bytes = self.record_bytes(protocol.client, &job);
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
@@ -144,9 +141,9 @@ impl Core {
 
     /// Refuses the batch because of a job whose body was discarded.
     #[inline(never)]
-    pub(super) fn refuse_in_batch(&mut self, protocol: &mut ProtocolState, reply: Reply<'static>) {
+    pub(super) fn refuse_in_batch(&mut self, protocol: &mut ProtocolState, refusal: Refusal) {
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
-        batch.refusal = Some(reply);
+        batch.refusal = Some(refusal);
         self.free_jobs(&mut batch.jobs);
         self.end_batch_job(protocol);
     }
@@ -188,7 +185,8 @@ impl Core {
         self.with_replies(output, |core, replies| {
             let batch = protocol.put_batch.take().expect("a complete batch is stored");
             core.put_batches -= 1;
-            core.store_batch(protocol.client, replies, *batch, now);
+            let outcome = core.store_batch(protocol.client, *batch, now);
+            core.reply(protocol, replies, outcome, now);
             core.record_changes(now);
             protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
         });
@@ -197,29 +195,28 @@ impl Core {
     }
 
     /// Queues the jobs of a complete batch, unless it is refused.
-    fn store_batch(&mut self, client: ClientKey, replies: &mut Replies, batch: PutBatch, now: Time) {
+    fn store_batch(&mut self, client: ClientKey, batch: PutBatch, now: Time) -> Outcome<'static> {
         let PutBatch { count, mut jobs, body_bytes, record_bytes, refusal, .. } = batch;
         let refusal = match refusal {
-            Some(reply) => Some(reply),
-            None if self.draining => Some(Reply::Draining),
-            None => self.refusal_of_jobs(client, &jobs, body_bytes, record_bytes, now),
+            Some(refusal) => Some(refusal),
+            None if self.draining => Some(Refusal::Draining),
+            None => self.admit_jobs(client, &jobs, body_bytes, record_bytes, now).err(),
         };
-        if let Some(reply) = refusal {
+        if let Some(refusal) = refusal {
             self.free_jobs(&mut jobs);
-            self.observe(client, Observation::PutBatch(reply, None));
-            return replies.refuse(reply, &mut self.buffers);
+            self.observe(client, Observation::PutBatch(refusal.reply(), None));
+            return Outcome::Refused(refusal);
         }
         let first = self.engine.next_ids(count);
-        let reply = Reply::InsertedBatch(jobs.len());
-        replies.reply(reply, &mut self.buffers);
+        let mut replies = Vec::with_capacity(jobs.len());
         for id in (first.0..).map(JobId) {
             let Some(job) = self.take_arrived(&mut jobs) else { break };
             self.extra_steps += BATCH_JOB_STEPS + (job.slot.len() / COPIED_BYTES_PER_STEP) as u32;
-            let reply = self.store(client, id, job, now);
-            replies.reply(reply, &mut self.buffers);
+            replies.push(self.store(client, id, job, now));
         }
         self.memory.invalidate_headroom();
-        self.observe(client, Observation::PutBatch(reply, Some(first)));
+        self.observe(client, Observation::PutBatch(Reply::InsertedBatch(replies.len()), Some(first)));
+        Outcome::InsertedBatch(replies)
     }
 
     /// Queues a job of a batch, unless it repeats the idempotency key of another one.
@@ -235,30 +232,33 @@ impl Core {
         Reply::Inserted(id)
     }
 
-    /// The reply to jobs whose bodies are there, if the job log, memory or the rules of the tube have no space for them.
-    fn refusal_of_jobs(
+    /// Returns why the job log, memory or the rules of the tube have no space for jobs whose bodies are there, if they have none.
+    fn admit_jobs(
         &mut self,
         client: ClientKey,
         jobs: &List,
         body_bytes: usize,
         record_bytes: u64,
         now: Time,
-    ) -> Option<Reply<'static>> {
+    ) -> Result<(), Refusal> {
         let wal = self.wal.as_mut();
         let space = wal.map_or(PutSpace::Available, |wal| wal.space_for_records(record_bytes));
-        let is_refused = space.is_refused()
-            || !self.has_memory_for_jobs(client, jobs)
-            || !self.engine.admits_keys(client, extras_of(jobs, &self.arrived), now)
-            || !self.engine.admits(client, jobs.len(), body_bytes as u64);
-        is_refused.then(|| refusal_for(space))
+        Refusal::for_space(space).map_or(Ok(()), Err)?;
+        if !self.has_memory_for_jobs(client, jobs) {
+            return Err(Shortage::Memory.into());
+        }
+        if !self.engine.admits_keys(client, extras_of(jobs, &self.arrived), now) {
+            return Err(Shortage::Keys.into());
+        }
+        Ok(self.engine.admits(client, jobs.len(), body_bytes as u64).map_err(Shortage::Rule)?)
     }
 
     /// Drops a batch whose end is unknown, and closes its connection: the input behind it must not be taken for commands.
     #[inline(never)]
-    pub(super) fn lose_batch(&mut self, protocol: &mut ProtocolState, replies: &mut Replies) {
+    pub(super) fn lose_batch(&mut self, protocol: &mut ProtocolState) -> Outcome<'static> {
         self.drop_batch(protocol);
-        replies.refuse(Reply::BadFormat, &mut self.buffers);
         protocol.state = SessionState::Closing;
+        Outcome::Refused(Refusal::BadFormat)
     }
 
     /// Frees what has arrived of a batch, if there is one.

@@ -1,13 +1,13 @@
 //! From the line of a `put` to the job.
 
 use super::Core;
-use super::commit_gate::Replies;
 use super::observer::Observation;
+use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::session::{IncomingJob, Input, ProtocolState};
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
-use crate::queue::{JobState, NewJob, Repeated};
+use crate::queue::NewJob;
 use crate::time::{Seconds, Time};
 use crate::values::ids::{ClientKey, ExtraKey, JobId};
 use crate::values::tags::Tags;
@@ -25,13 +25,6 @@ struct Announced {
     id: JobId,
     args: PutArgs,
     extra: Option<ExtraKey>,
-}
-
-/// Why a job is not queued.
-enum Refusal {
-    Error(Reply<'static>),
-    /// It has repeated the idempotency key of another job, which the reply reveals.
-    Repeated(Reply<'static>),
 }
 
 impl RecentPut {
@@ -62,28 +55,30 @@ impl RecentPut {
 }
 
 impl Core {
-    /// Serves a `put` line. The checks come in the order of beanstalkd.
-    pub(super) fn serve_put_line(
+    /// Executes a `put`, if `rest` has its whole body. Otherwise [`ProtocolState::input`] takes it. The checks come in the order of
+    /// beanstalkd.
+    #[inline(always)]
+    pub(super) fn begin_put(
         &mut self,
         protocol: &mut ProtocolState,
-        replies: &mut Replies,
         args: PutArgs,
         tags: Option<Tags<'_>>,
         rest: &mut &[u8],
         now: Time,
-    ) {
+    ) -> Outcome<'static> {
         let bytes = u64::from(args.bytes) + 2;
         if args.bytes > self.config.max_job_bytes {
-            protocol.input = Input::Skip { left: bytes, reply: Reply::JobTooBig };
-            return;
+            return protocol.skip_body(bytes, Refusal::JobTooBig);
         }
-        let Some(tags) = tags else { return replies.refuse(Reply::BadFormat, &mut self.buffers) };
+        let Some(tags) = tags else { return Outcome::Refused(Refusal::BadFormat) };
         let client = protocol.client;
         self.engine.mark_producer(client);
         let space = self.space_for_put(client, args.bytes, tags);
-        if space.is_refused() || !self.has_memory_for(client, args.bytes + 2, tags) {
-            protocol.input = Input::Skip { left: bytes, reply: refusal_for(space) };
-            return;
+        if let Some(refusal) = Refusal::for_space(space) {
+            return protocol.skip_body(bytes, refusal);
+        }
+        if !self.has_memory_for(client, args.bytes + 2, tags) {
+            return protocol.skip_body(bytes, Shortage::Memory.into());
         }
         let id = self.engine.next_id();
         let extra = self.engine.announce_tags(tags);
@@ -91,15 +86,16 @@ impl Core {
             && let Some((body, following)) = rest.split_at_checked(bytes as usize)
         {
             *rest = following;
-            return self.put_received(client, replies, Announced { id, args, extra }, body, now);
+            return self.put_received(client, Announced { id, args, extra }, body, now);
         }
         match self.engine.bodies_mut().announce(args.bytes + 2) {
             Ok(slot) => {
                 protocol.input = Input::Body(IncomingJob { id: Some(id), args, extra, slot, filled: 0 });
+                Outcome::Pending
             }
             Err(_) => {
                 self.engine.free_tags(extra);
-                protocol.input = Input::Skip { left: bytes, reply: Reply::OutOfMemory };
+                protocol.skip_body(bytes, Shortage::Memory.into())
             }
         }
     }
@@ -130,101 +126,91 @@ impl Core {
     fn put_received(
         &mut self,
         client: ClientKey,
-        replies: &mut Replies,
         job: Announced,
         body: &[u8],
         now: Time,
-    ) {
+    ) -> Outcome<'static> {
         let has_end = body.ends_with(b"\r\n");
         // Its line has asked for space.
-        let refusal = match self.refusal(client, &job, has_end, PutSpace::Available, now) {
+        let refused = match self.refused(client, &job, has_end, PutSpace::Available, now) {
             None => match self.engine.bodies_mut().store(body) {
-                Ok(slot) => return self.queue(client, replies, job, slot, now),
-                Err(_) => Refusal::Error(Reply::OutOfMemory),
+                Ok(slot) => return self.queue(client, job, slot, now),
+                Err(_) => Outcome::Refused(Shortage::Memory.into()),
             },
-            Some(refusal) => refusal,
+            Some(refused) => refused,
         };
         self.engine.free_tags(job.extra);
-        self.refuse_put(client, replies, job.id, refusal);
+        self.observe_refused(client, job.id, &refused);
+        refused
     }
 
     /// Queues a job whose body has arrived in pieces, if the job log has space for it now.
     pub(super) fn put(
         &mut self,
         client: ClientKey,
-        replies: &mut Replies,
         (id, incoming): (JobId, IncomingJob),
         space: PutSpace,
         now: Time,
-    ) {
+    ) -> Outcome<'static> {
         let job = Announced { id, args: incoming.args, extra: incoming.extra };
         let has_end = self.engine.bodies().bytes(&incoming.slot).ends_with(b"\r\n");
-        match self.refusal(client, &job, has_end, space, now) {
-            None => self.queue(client, replies, job, incoming.slot, now),
-            Some(refusal) => {
+        match self.refused(client, &job, has_end, space, now) {
+            None => self.queue(client, job, incoming.slot, now),
+            Some(refused) => {
                 self.free_incoming(incoming);
-                self.refuse_put(client, replies, id, refusal);
+                self.observe_refused(client, id, &refused);
+                refused
             }
         }
     }
 
-    /// Returns why a job whose body is complete cannot be queued, if it cannot. `has_end` is whether the body ends in CR LF.
+    /// Returns the outcome for a job whose body is complete and that cannot be queued. `has_end` is whether the body ends in CR LF.
     #[inline]
-    fn refusal(
+    fn refused(
         &mut self,
         client: ClientKey,
         job: &Announced,
         has_end: bool,
         space: PutSpace,
         now: Time,
-    ) -> Option<Refusal> {
+    ) -> Option<Outcome<'static>> {
         let &Announced { ref args, extra, .. } = job;
         if !has_end {
-            Some(Refusal::Error(Reply::ExpectedCrlf))
-        } else if self.draining {
-            Some(Refusal::Error(Reply::Draining))
-        } else if space.is_refused() {
-            Some(Refusal::Error(Reply::OutOfMemory))
-        } else if let Some(refusal) =
-            extra.and_then(|extra| self.refusal_of_key(client, extra, args.pri, now))
-        {
-            Some(refusal)
-        } else if !self.engine.admits(client, 1, args.bytes.into()) {
-            Some(Refusal::Error(Reply::OutOfMemory))
-        } else {
-            None
+            return Some(Outcome::Refused(Refusal::NoCrlf));
         }
-    }
-
-    /// Returns why a job with tags cannot be queued because of its idempotency key, if it cannot.
-    fn refusal_of_key(&mut self, client: ClientKey, extra: ExtraKey, pri: u32, now: Time) -> Option<Refusal> {
-        if let Some(first) = self.engine.repeat(client, extra, pri, now) {
-            return Some(Refusal::Repeated(repeated(first)));
+        if self.draining {
+            return Some(Outcome::Refused(Refusal::Draining));
         }
-        let is_admitted = self.engine.admits_key(client, extra);
-        (!is_admitted).then_some(Refusal::Error(Reply::OutOfMemory))
+        if let Some(refusal) = Refusal::for_space(space) {
+            return Some(Outcome::Refused(refusal));
+        }
+        if let Some(extra) = extra {
+            if let Some(first) = self.engine.repeat(client, extra, args.pri, now) {
+                return Some(Outcome::Done(repeated(first)));
+            }
+            if !self.engine.admits_key(client, extra) {
+                return Some(Outcome::Refused(Shortage::Keys.into()));
+            }
+        }
+        let full = self.engine.admits(client, 1, args.bytes.into()).err();
+        full.map(|rule| Outcome::Refused(Shortage::Rule(rule).into()))
     }
 
     #[inline]
-    fn queue(&mut self, client: ClientKey, replies: &mut Replies, job: Announced, body: Slot, now: Time) {
+    fn queue(&mut self, client: ClientKey, job: Announced, body: Slot, now: Time) -> Outcome<'static> {
         let Announced { id, args: PutArgs { pri, delay, ttr, .. }, extra } = job;
         let ttr = self.engine.ttr_of_put(client, ttr);
         self.engine.put(client, NewJob { id, pri, delay, ttr, body, extra }, now);
         self.observe(client, Observation::Put(id, Reply::Inserted(id)));
-        replies.inserted(id, &mut self.buffers);
+        Outcome::Done(Reply::Inserted(id))
     }
 
     #[cold]
-    fn refuse_put(&mut self, client: ClientKey, replies: &mut Replies, id: JobId, refusal: Refusal) {
-        match refusal {
-            Refusal::Error(reply) => {
-                self.observe(client, Observation::Put(id, reply));
-                replies.refuse(reply, &mut self.buffers);
-            }
-            Refusal::Repeated(reply) => {
-                self.observe(client, Observation::Put(id, reply));
-                replies.reply(reply, &mut self.buffers);
-            }
+    fn observe_refused(&mut self, client: ClientKey, id: JobId, outcome: &Outcome<'static>) {
+        match outcome {
+            Outcome::Done(reply) => self.observe(client, Observation::Put(id, *reply)),
+            Outcome::Refused(refusal) => self.observe(client, Observation::Put(id, refusal.reply())),
+            other => unreachable!("{other:?} is no refusal"),
         }
     }
 
@@ -232,19 +218,5 @@ impl Core {
     pub(super) fn free_incoming(&mut self, incoming: IncomingJob) {
         self.engine.free_tags(incoming.extra);
         self.engine.bodies_mut().free(incoming.slot);
-    }
-}
-
-/// Makes the reply to a `put` from the first job of its idempotency key.
-pub(super) fn repeated(first: Repeated) -> Reply<'static> {
-    let Repeated { id, state, pri } = first;
-    Reply::Repeated { id, state: state.map_or("deleted", JobState::word), pri }
-}
-
-/// Makes the reply to jobs that the server has no space for. Space for those that fit into no segment will never come.
-pub(super) const fn refusal_for(space: PutSpace) -> Reply<'static> {
-    match space {
-        PutSpace::TooLarge => Reply::JobTooBig,
-        _ => Reply::OutOfMemory,
     }
 }

@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 
 use super::commit_gate::Output;
+use super::outcome::{Outcome, Refusal};
 use super::put_batch::PutBatch;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
@@ -105,8 +106,8 @@ pub(super) enum Input {
     Line,
     /// A job's body.
     Body(IncomingJob),
-    /// A refused body: `left` bytes are skipped, then `reply` is sent, or in a batch becomes the reply to all of it.
-    Skip { left: u64, reply: Reply<'static> },
+    /// A refused body: `left` bytes are skipped, then the job is refused, or all of its batch.
+    Skip { left: u64, refusal: Refusal },
 }
 
 /// A job whose body is arriving.
@@ -129,23 +130,12 @@ impl IncomingJob {
 
 impl Session {
     pub fn new(conn: ConnId, number: u64, client: ClientKey, opening: Option<Opening>) -> Self {
-        let (state, input) = (SessionState::Serving, Input::Line);
         Self {
             conn,
             reader: LineReader::new(),
             has_long_line: false,
             opening,
-            protocol: ProtocolState {
-                client,
-                state,
-                input,
-                is_choked: false,
-                batch: 0,
-                first_of_batch: JobId(0),
-                is_batch_at_once: false,
-                put_batch: None,
-                list: None,
-            },
+            protocol: ProtocolState::new(client),
             output: Output::new(number),
             inbox: BytesMut::new(),
             inbox_bytes: 0,
@@ -176,7 +166,7 @@ impl Session {
 
     /// Whether a complete body waits for space in the job log.
     pub fn has_complete_body(&self) -> bool {
-        matches!(&self.protocol.input, Input::Body(incoming) if incoming.is_complete())
+        self.protocol.input.is_complete_body()
     }
 
     /// Whether more of a list can be rendered now.
@@ -193,7 +183,40 @@ impl SessionState {
     }
 }
 
+impl Input {
+    /// Whether it is a complete body, which waits for space in the job log.
+    pub fn is_complete_body(&self) -> bool {
+        matches!(self, Self::Body(incoming) if incoming.is_complete())
+    }
+}
+
 impl ProtocolState {
+    pub const fn new(client: ClientKey) -> Self {
+        Self {
+            client,
+            state: SessionState::Serving,
+            input: Input::Line,
+            is_choked: false,
+            batch: 0,
+            first_of_batch: JobId(0),
+            is_batch_at_once: false,
+            put_batch: None,
+            list: None,
+        }
+    }
+
+    /// Leaves the reply to a later event.
+    pub const fn wait_in(&mut self, state: SessionState) -> Outcome<'static> {
+        self.state = state;
+        Outcome::Pending
+    }
+
+    /// Discards a body that is refused before it has come.
+    pub const fn skip_body(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
+        self.input = Input::Skip { left: bytes, refusal };
+        Outcome::Pending
+    }
+
     /// The reply to a wait that ends without a job.
     pub const fn timed_out(&self) -> Reply<'static> {
         if self.batch > 0 && self.is_batch_at_once { Reply::ReservedBatch(0) } else { Reply::TimedOut }

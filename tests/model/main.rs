@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::queue::{
     BatchRoom, Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, KeyStats, KeysFlushed,
-    Kicked, LatencyKind, NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
+    Kicked, LatencyKind, Moved, NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::histogram::Histogram;
@@ -169,7 +169,7 @@ impl Pair {
                 let stored = match extra.and_then(|extra| engine.repeat(client, extra, pri, now)) {
                     Some(repeated) => Stored::Repeated(repeated),
                     None if !extra.is_none_or(|extra| engine.admits_key(client, extra)) => Stored::Refused,
-                    None if !engine.admits(client, 1, body_bytes) => Stored::Refused,
+                    None if engine.admits(client, 1, body_bytes).is_err() => Stored::Refused,
                     None => Stored::Job,
                 };
                 assert_eq!(stored, model.store(conn, id.0, pri, [delay, ttr], tags, body_bytes));
@@ -275,7 +275,7 @@ impl Pair {
                 });
                 let expected = model.move_jobs(from, state, to, bound);
                 match answer {
-                    JobsMoved::Jobs(count) => assert_eq!(Some(count), expected),
+                    JobsMoved::Jobs(moved) => assert_eq!(Some(moved.count), expected),
                     JobsMoved::NotFound => assert_eq!(expected, None),
                     JobsMoved::Working => {
                         self.settle(now);
@@ -377,7 +377,9 @@ impl Pair {
                     assert!(self.page.replace(page).is_none(), "one at a time");
                     continue;
                 }
-                Notice::Kicked(conn, count) | Notice::Flushed(conn, count) | Notice::Moved(conn, count) => {
+                Notice::Kicked(conn, count)
+                | Notice::Flushed(conn, count)
+                | Notice::Moved(conn, Moved { count, .. }) => {
                     assert!(self.moved.replace((conn.slot, count)).is_none(), "one at a time");
                     continue;
                 }

@@ -1,7 +1,6 @@
 //! The expected data of `stats`, `stats-tube` and `stats-job`.
 
 use beanring::protocol::command::CommandKind::{self, *};
-use beanring::protocol::command::JobStateWord;
 use beanring::queue::JobState;
 use beanring::time::{Span, Time};
 
@@ -184,26 +183,15 @@ pub fn job(model: &Model, totals: &Totals, job: &Job) -> Report {
     report
 }
 
-pub const fn state_of(word: JobStateWord) -> JobState {
-    match word {
-        JobStateWord::Ready => JobState::Ready,
-        JobStateWord::Reserved => JobState::Reserved,
-        JobStateWord::Delayed => JobState::Delayed,
-        JobStateWord::Buried => JobState::Buried,
-        JobStateWord::Held => JobState::Held,
-    }
-}
-
 /// Returns the reply to `list-jobs`, or none if there is no such tube.
 pub fn page(
     model: &Model,
     totals: &Totals,
     tube: Name,
-    state: JobStateWord,
+    state: JobState,
     (after, limit): (u64, u32),
     size_of: impl Fn(u64) -> usize,
 ) -> Option<Vec<u8>> {
-    let state = state_of(state);
     let ids = model.list_jobs(tube, state, after, limit)?;
     let lines = ids.into_iter().map(|id| {
         let job = model.jobs.iter().find(|job| job.id == id).expect("it is listed");

@@ -1,6 +1,6 @@
 //! Concurrency keys with very many jobs, or in very many tubes.
 
-use beanring::queue::{BACKGROUND_STEPS, Flushed, JobState, JobsMoved, NewJob, Notice, Reserved};
+use beanring::queue::{BACKGROUND_STEPS, Flushed, JobState, JobsMoved, Moved, NewJob, Notice, Reserved};
 use beanring::time::{Seconds, Span};
 use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::tags::Tags;
@@ -184,7 +184,10 @@ fn commands_on_a_tube_with_very_many_full_keys_take_bounded_steps() {
     assert_eq!(moved, JobsMoved::Working);
     assert_bounded(&mut bench, 5);
     finish(&mut bench);
-    assert!(matches!(bench.only_notice(), Some(Notice::Moved(_, 1))), "jobs of full keys stay");
+    assert!(
+        matches!(bench.only_notice(), Some(Notice::Moved(_, Moved { count: 1, .. }))),
+        "jobs of full keys stay"
+    );
     let job = bench.engine.jobs().find(id).expect("the job is there");
     assert_eq!(bench.engine.tube_of(job), TubeName::DEFAULT);
     let last = bench.put(searcher, USUAL, 0);
@@ -242,4 +245,32 @@ fn a_batch_behind_many_full_keys_is_answered_after_the_search() {
     assert_eq!(bench.sent.remove(&batch).as_deref(), Some(&b"RESERVED_BATCH 0\r\n"[..]));
     assert_eq!(bench.sent.remove(&timeout).as_deref(), Some(&b"TIMED_OUT\r\n"[..]));
     bench.server.check();
+}
+
+#[test]
+fn reservations_that_end_at_once_open_lanes_within_one_share() {
+    const KEYS: u32 = 64;
+    const TUBES: u32 = 64;
+    let mut bench = Bench::new();
+    let (holder, searcher) = (bench.connect(), bench.connect());
+    let tags: Vec<String> = (0..KEYS).map(|key| format!("con:key-{key}")).collect();
+    let held: Vec<JobId> = tags.iter().map(|tag| put(&mut bench, holder, URGENT, tag)).collect();
+    (0..KEYS).for_each(|_| assert!(matches!(bench.reserve(holder), Reserved::Job(_))));
+    for number in 0..TUBES {
+        let name = tube(number);
+        let name = TubeName::new(name.as_bytes()).expect("a valid name");
+        bench.engine.use_tube(searcher, name);
+        bench.engine.watch(searcher, name);
+        tags.iter().for_each(|tag| _ = put(&mut bench, searcher, USUAL, tag));
+    }
+    // It shuts every lane.
+    assert_eq!(bench.reserve(searcher), Reserved::Waiting);
+    finish(&mut bench);
+    bench.engine.end_wait(searcher);
+    bench.engine.take_steps();
+    assert_eq!(bench.engine.delete_batch(holder, held.into_iter(), bench.now), (KEYS, 0));
+    let steps = bench.engine.take_steps();
+    assert!(steps <= BACKGROUND_STEPS + 4 * KEYS, "the batch takes {steps} steps");
+    finish(&mut bench);
+    bench.engine.check();
 }

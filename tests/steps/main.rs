@@ -15,7 +15,7 @@ mod wide;
 
 use beanring::queue::{
     BACKGROUND_STEPS, BatchRoom, Change, Engine, Flushed, JobMoved, JobState, JobsListed, JobsMoved, Kicked,
-    LogRoom, NewJob, Notice, PageQuery, Reserved,
+    LogRoom, MoveBar, Moved, NewJob, Notice, PageQuery, Reserved,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
@@ -205,7 +205,9 @@ fn a_move_of_a_million_jobs_in_every_state() {
         let steps = bench.run_all_steps(there);
         assert_steps(steps, count * each);
         assert_eq!(there(&bench) - before, count);
-        assert!(matches!(bench.only_notice(), Some(Notice::Moved(_, moved)) if moved == count));
+        assert!(
+            matches!(bench.only_notice(), Some(Notice::Moved(_, Moved { count: moved, .. })) if moved == count)
+        );
     }
     bench.engine.check();
 }
@@ -220,12 +222,13 @@ fn a_move_ends_where_the_job_log_has_no_room() {
     let large = bench.put_large(mover, USUAL, 0, 1000);
     bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: false });
     let tubes = [TubeName::DEFAULT, long];
-    assert_eq!(bench.engine.move_jobs(mover, tubes, JobState::Ready, 9, bench.now), JobsMoved::Jobs(1));
-    assert_eq!(bench.engine.move_job(large, long, bench.now), JobMoved::NoRoom);
+    let moved = Moved { count: 1, stop: Some((large, MoveBar::NoRoom)) };
+    assert_eq!(bench.engine.move_jobs(mover, tubes, JobState::Ready, 9, bench.now), JobsMoved::Jobs(moved));
+    assert_eq!(bench.engine.move_job(large, long, bench.now), JobMoved::Barred(MoveBar::NoRoom));
     assert_eq!(bench.engine.move_job(large, short, bench.now), JobMoved::Done);
     bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: true });
     assert_eq!(bench.engine.move_job(first, TubeName::DEFAULT, bench.now), JobMoved::Done);
-    assert_eq!(bench.engine.move_job(first, long, bench.now), JobMoved::NoRoom);
+    assert_eq!(bench.engine.move_job(first, long, bench.now), JobMoved::Barred(MoveBar::NoRoom));
     assert!(bench.engine.tubes().find(long).is_none(), "no tube is created");
     bench.engine.check();
 }

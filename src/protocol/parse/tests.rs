@@ -25,7 +25,7 @@ fn tube(name: &str) -> TubeName<'_> {
     TubeName::new(name.as_bytes()).unwrap()
 }
 
-fn move_jobs(state: JobStateWord, bound: u32) -> Command<'static> {
+fn move_jobs(state: JobState, bound: u32) -> Command<'static> {
     Command::MoveJobs { from: tube("t"), state, to: tube("u"), bound }
 }
 
@@ -61,13 +61,13 @@ fn every_command_is_parsed() {
     check("pause-tube t 8", Command::PauseTube { tube: Some(tube("t")), seconds: Seconds::whole(8) });
     check("peek-reserved", Command::PeekReserved);
     let list = |state, after, limit| Command::ListJobs { tube: tube("t"), state, after: JobId(after), limit };
-    check("list-jobs t ready", list(JobStateWord::Ready, 0, 100));
-    check("list-jobs t reserved 7", list(JobStateWord::Reserved, 7, 100));
-    check("list-jobs t delayed 7 8", list(JobStateWord::Delayed, 7, 8));
-    check("list-jobs t buried 0 1000", list(JobStateWord::Buried, 0, 1000));
-    check("list-jobs t held", list(JobStateWord::Held, 0, 100));
+    check("list-jobs t ready", list(JobState::Ready, 0, 100));
+    check("list-jobs t reserved 7", list(JobState::Reserved, 7, 100));
+    check("list-jobs t delayed 7 8", list(JobState::Delayed, 7, 8));
+    check("list-jobs t buried 0 1000", list(JobState::Buried, 0, 1000));
+    check("list-jobs t held", list(JobState::Held, 0, 100));
     check("move-job 7 t", Command::MoveJob { id: JobId(7), tube: tube("t") });
-    check("move-jobs t delayed u 9", move_jobs(JobStateWord::Delayed, 9));
+    check("move-jobs t delayed u 9", move_jobs(JobState::Delayed, 9));
     check("flush-tube t", Command::FlushTube(tube("t")));
     check("flush-keys t", Command::FlushKeys(tube("t")));
     check("delete-batch 7 8", Command::DeleteBatch(Ids::new(b"7 8")));
@@ -212,7 +212,7 @@ fn a_batch_has_one_to_a_thousand_puts() {
 
 #[test]
 fn a_page_has_one_to_a_thousand_jobs() {
-    let list = |after, limit| Command::ListJobs { tube: tube("t"), state: JobStateWord::Ready, after, limit };
+    let list = |after, limit| Command::ListJobs { tube: tube("t"), state: JobState::Ready, after, limit };
     check("list-jobs   t   ready", list(JobId(0), 100));
     check("list-jobs t ready 18446744073709551615 1", list(JobId(u64::MAX), 1));
     check_bad(&[
@@ -232,8 +232,8 @@ fn a_page_has_one_to_a_thousand_jobs() {
 
 #[test]
 fn jobs_of_three_states_move_to_another_tube() {
-    check("move-jobs   t   ready   u   0", move_jobs(JobStateWord::Ready, 0));
-    check("move-jobs t buried u 18446744073709551615", move_jobs(JobStateWord::Buried, u32::MAX));
+    check("move-jobs   t   ready   u   0", move_jobs(JobState::Ready, 0));
+    check("move-jobs t buried u 18446744073709551615", move_jobs(JobState::Buried, u32::MAX));
     check_bad(&["move-jobs t reserved u 1", "move-jobs t ready t 1", "move-jobs t ready u -1"]);
     check_bad(&[
         "move-jobs t ready u 1 ",

@@ -149,7 +149,7 @@ impl Replies {
 
     /// Counts an error, and logs the line if lines are traced.
     #[inline]
-    fn note(&self, reply: &Reply<'_>, buffers: &mut Buffers) {
+    pub fn note(&self, reply: &Reply<'_>, buffers: &mut Buffers) {
         if let Some(kind) = reply.error() {
             buffers.errors[kind as usize] += 1;
         }
@@ -232,11 +232,6 @@ impl Output {
             batch.ticket = batch.ticket.max(ticket);
             *ticketed = batch.len;
         }
-    }
-
-    /// The replies of the last group, if no driver was shown them.
-    pub fn gathered(&self) -> &[u8] {
-        &self.replies.batch.bytes
     }
 
     /// Bytes that are not sent yet.

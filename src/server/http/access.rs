@@ -6,7 +6,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 
 use super::request::Request;
-use super::response::{ErrorKind, Refusal};
+use super::response::{ErrorKind, ErrorResponse};
 
 /// The peer of an HTTP connection, as its driver knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,20 +100,20 @@ impl HttpAccess {
     }
 
     /// Checks that the peer may use the API at all.
-    pub(super) fn check_read(&self, peer: &Peer, request: &Request) -> Result<(), Refusal> {
+    pub(super) fn check_read(&self, peer: &Peer, request: &Request) -> Result<(), ErrorResponse> {
         match &self.token {
             Some(token) => match request.fields.authorization.as_deref().and_then(bearer) {
                 Some(given) if token.is(given.as_bytes()) => Ok(()),
-                Some(_) => Err(Refusal::new(
+                Some(_) => Err(ErrorResponse::new(
                     ErrorKind::Unauthorized,
                     "the token is wrong: send the one in the file of --http-token",
                 )),
-                None => Err(Refusal::new(
+                None => Err(ErrorResponse::new(
                     ErrorKind::Unauthorized,
                     "a token is needed: send Authorization: Bearer TOKEN with the one in the file of --http-token",
                 )),
             },
-            None if peer.kind == PeerKind::Network => Err(Refusal::new(
+            None if peer.kind == PeerKind::Network => Err(ErrorResponse::new(
                 ErrorKind::Forbidden,
                 "without --http-token only clients on this machine may use the API: start the server with --http-token FILE",
             )),
@@ -122,9 +122,9 @@ impl HttpAccess {
     }
 
     /// Checks that the peer, which may read, may also write, and that no page of another site has a browser do it.
-    pub(super) fn check_write(&self, request: &Request) -> Result<(), Refusal> {
+    pub(super) fn check_write(&self, request: &Request) -> Result<(), ErrorResponse> {
         if !self.may_write() {
-            return Err(Refusal::new(
+            return Err(ErrorResponse::new(
                 ErrorKind::Forbidden,
                 "the API is read-only: start the server with --http-token FILE, or with --http-allow-writes for clients on this machine",
             ));
@@ -139,7 +139,7 @@ impl HttpAccess {
         let is_foreign = fields.origin.as_deref().is_some_and(|origin| !is_own(origin))
             || matches!(fields.fetch_site.as_deref(), Some("cross-site" | "same-site"));
         if is_foreign {
-            return Err(Refusal::new(
+            return Err(ErrorResponse::new(
                 ErrorKind::Forbidden,
                 "a page of another site has sent this request: use the console of this server, or a program",
             ));

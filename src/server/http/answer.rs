@@ -8,11 +8,13 @@ use super::call::Call;
 use super::page::{Page, PageResponse};
 use super::prometheus::MetricsPage;
 use super::request::{Parsed, Request};
-use super::response::{DATA, ErrorKind, GUARDS, Head, JSON_TYPE, PLAIN_TYPE, Refusal, Rules, write_whole};
-use super::shortage::Shortage;
+use super::response::{
+    DATA, ErrorKind, ErrorResponse, GUARDS, Head, JSON_TYPE, PLAIN_TYPE, Rules, write_whole,
+};
 use super::target::{PREFIX, is_of_api, no_such_path};
 use super::{HttpConnection, HttpState, Work};
 use crate::server::Core;
+use crate::server::outcome::Shortage;
 use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 const UNKNOWN_HOST: &str =
@@ -109,7 +111,7 @@ impl HttpConnection {
             return true;
         }
         if is_of_api(&request.path) {
-            let misdirected = || Refusal::new(ErrorKind::Misdirected, UNKNOWN_HOST);
+            let misdirected = || ErrorResponse::new(ErrorKind::Misdirected, UNKNOWN_HOST);
             let refusal = if is_own_host { no_such_path() } else { misdirected() };
             self.refuse(request, head_bytes, &refusal);
             return true;
@@ -152,7 +154,7 @@ impl HttpConnection {
     }
 
     /// Answers a request of the API with an error, and discards its body.
-    fn refuse(&mut self, mut request: Box<Request>, head_bytes: usize, refusal: &Refusal) {
+    fn refuse(&mut self, mut request: Box<Request>, head_bytes: usize, refusal: &ErrorResponse) {
         // The client may or may not send the body that it has announced.
         request.keeps_alive &= !request.expects_continue;
         self.take_head(&request, head_bytes);
@@ -161,7 +163,7 @@ impl HttpConnection {
     }
 
     /// Checks a request of the API. Returns `None` if its body is not complete and must be.
-    fn plan(&self, request: &Request, head_bytes: usize, core: &Core) -> Result<Option<Plan>, Refusal> {
+    fn plan(&self, request: &Request, head_bytes: usize, core: &Core) -> Result<Option<Plan>, ErrorResponse> {
         let target = api::check(request, &self.peer, core)?;
         let body_bytes = request.body_bytes.unwrap_or(0);
         let mut json: &[u8] = &[];
@@ -194,7 +196,7 @@ impl HttpConnection {
                     && let Some(bytes) = page.memory_bytes_max()
                     && !core.begin_http_list(bytes)
                 {
-                    return self.refuse(request, head_bytes, &Shortage::Memory.refusal());
+                    return self.refuse(request, head_bytes, &Shortage::Memory.response());
                 }
                 self.take_head(&request, head_bytes);
                 self.begin_page(&request, page);
@@ -202,7 +204,7 @@ impl HttpConnection {
             Plan::Operation(operation) => {
                 self.interim(&request);
                 self.take_head(&request, head_bytes);
-                let call = Call::new(request, operation);
+                let call = Call::new(request, operation, self.number);
                 // A JSON body is in the operation. That of a job stays in the input.
                 self.skip = call.body_bytes_read();
                 self.discard();
@@ -229,7 +231,7 @@ impl HttpConnection {
     /// Rejects malformed input and closes: the beginning of the next request is unknown.
     fn reject(&mut self, kind: ErrorKind, message: &'static str) {
         let (is_of_api, is_head) = Request::first_words(&self.input);
-        let (status, body) = Refusal::new(kind, message).parts();
+        let (status, body) = ErrorResponse::new(kind, message).parts();
         self.close_with(status, is_of_api.then_some(&*body), is_head);
     }
 

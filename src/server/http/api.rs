@@ -6,8 +6,8 @@ use super::access::Peer;
 use super::arguments::{self, Members};
 use super::page::Page;
 use super::request::Request;
-use super::response::{ErrorKind, Refusal};
-use super::target::{Name, NextState, PREFIX, PutTarget, Target};
+use super::response::{ErrorKind, ErrorResponse};
+use super::target::{Name, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
 use crate::queue::{JobState, PageQuery};
 use crate::server::Core;
@@ -21,7 +21,7 @@ pub(super) const JSON_BYTES_MAX: u64 = 4096;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Operation {
     Tube(Name),
-    Next(Name, NextState),
+    Next(Name, JobState),
     Jobs(Name, PageQuery),
     Group(Name),
     Job(JobId),
@@ -30,7 +30,7 @@ pub(super) enum Operation {
     Pause { tube: Name, seconds: u32 },
     Kick { tube: Name, count: u32 },
     Flush(Name),
-    Move { from: Name, state: MoveState, to: Name, count: u32 },
+    Move { from: Name, state: JobState, to: Name, count: u32 },
     Config { tube: Name, key: RuleKey, value: Box<str> },
     KickJob(JobId),
     MoveJob { id: JobId, to: Name },
@@ -39,14 +39,6 @@ pub(super) enum Operation {
     Delete(JobId),
     Drain,
     Undrain,
-}
-
-/// A state of jobs that can be moved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum MoveState {
-    Ready,
-    Delayed,
-    Buried,
 }
 
 /// How a request is answered.
@@ -79,7 +71,7 @@ impl Target {
 }
 
 /// Checks the head of a request. Returns what it addresses.
-pub(super) fn check(request: &Request, peer: &Peer, core: &Core) -> Result<Target, Refusal> {
+pub(super) fn check(request: &Request, peer: &Peer, core: &Core) -> Result<Target, ErrorResponse> {
     let access = &core.config.http_access;
     access.check_read(peer, request)?;
     let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
@@ -91,11 +83,11 @@ pub(super) fn check(request: &Request, peer: &Peer, core: &Core) -> Result<Targe
     Ok(target)
 }
 
-fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(), Refusal> {
+fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(), ErrorResponse> {
     let (media_type, bytes_max) = match kind {
         BodyKind::Nothing if request.body_bytes.unwrap_or(0) == 0 => return Ok(()),
         BodyKind::Nothing => {
-            return Err(Refusal::new(ErrorKind::BadRequest, "this request takes no body: send none"));
+            return Err(ErrorResponse::new(ErrorKind::BadRequest, "this request takes no body: send none"));
         }
         BodyKind::Json => ("application/json", JSON_BYTES_MAX),
         BodyKind::Job => ("application/octet-stream", u64::from(job_bytes_max)),
@@ -104,18 +96,19 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
     let given = given.split(';').next().unwrap_or_default().trim_matches([' ', '\t']);
     if !given.eq_ignore_ascii_case(media_type) {
         let message = format!("set Content-Type: {media_type}");
-        return Err(Refusal::new(ErrorKind::UnsupportedMediaType, message));
+        return Err(ErrorResponse::new(ErrorKind::UnsupportedMediaType, message));
     }
     match request.body_bytes {
-        None => {
-            Err(Refusal::new(ErrorKind::LengthRequired, "state the length of the body in Content-Length"))
-        }
+        None => Err(ErrorResponse::new(
+            ErrorKind::LengthRequired,
+            "state the length of the body in Content-Length",
+        )),
         Some(bytes) if bytes > bytes_max => {
             let message = match kind {
                 BodyKind::Job => format!("a job body has at most {bytes_max} bytes (-z/--max-job-size)"),
                 _ => format!("the body has at most {bytes_max} bytes"),
             };
-            Err(Refusal::new(ErrorKind::TooLarge, message))
+            Err(ErrorResponse::new(ErrorKind::TooLarge, message))
         }
         Some(_) => Ok(()),
     }
@@ -123,7 +116,7 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
 
 impl Plan {
     /// Takes the arguments from a complete JSON body. `body_bytes` is the length of a job's body.
-    pub fn new(target: Target, json: &[u8], body_bytes: u64) -> Result<Self, Refusal> {
+    pub fn new(target: Target, json: &[u8], body_bytes: u64) -> Result<Self, ErrorResponse> {
         Ok(Self::Operation(match target {
             Target::Server => return Ok(Self::Page(Page::Server)),
             Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(Box::new(TubeList::new(query))))),
@@ -172,41 +165,17 @@ impl Plan {
 }
 
 /// Reads the arguments of a move of several jobs.
-fn move_of(from: Name, json: &[u8]) -> Result<Operation, Refusal> {
+fn move_of(from: Name, json: &[u8]) -> Result<Operation, ErrorResponse> {
     let members = Members::read(json, &["state", "to", "count"])?;
-    let state = MoveState::find(members.text("state")?)?;
+    let state = JobState::named(members.text("state")?.as_bytes()).filter(|state| state.can_move());
+    let state = state
+        .ok_or_else(|| ErrorResponse::new(ErrorKind::BadRequest, "state must be ready, delayed or buried"))?;
     let to = Name::new(members.text("to")?.as_bytes())?;
     let count = members.count()?;
     if from == to {
-        return Err(Refusal::new(ErrorKind::Conflict, "the jobs are in this tube: name another tube"));
+        return Err(ErrorResponse::new(ErrorKind::Conflict, "the jobs are in this tube: name another tube"));
     }
     Ok(Operation::Move { from, state, to, count })
-}
-
-impl MoveState {
-    /// The state of the jobs.
-    pub const fn of_jobs(self) -> JobState {
-        match self {
-            Self::Ready => JobState::Ready,
-            Self::Delayed => JobState::Delayed,
-            Self::Buried => JobState::Buried,
-        }
-    }
-
-    fn find(word: &str) -> Result<Self, Refusal> {
-        let all = [Self::Ready, Self::Delayed, Self::Buried];
-        let found = all.into_iter().find(|state| state.word() == word);
-        found.ok_or_else(|| Refusal::new(ErrorKind::BadRequest, "state must be ready, delayed or buried"))
-    }
-
-    /// The state as the protocol names it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Delayed => "delayed",
-            Self::Buried => "buried",
-        }
-    }
 }
 
 impl Operation {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::response::{ErrorKind, Refusal};
+use super::response::{ErrorKind, ErrorResponse};
 use super::target::must_be_whole;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey};
@@ -16,7 +16,7 @@ pub(super) struct Members(Vec<(String, Value)>);
 struct MembersVisitor;
 
 /// Reads the whole numbers `names`, of which none may be missing and beside which there may be no argument.
-pub(super) fn read<const N: usize>(json: &[u8], names: [&str; N]) -> Result<[u32; N], Refusal> {
+pub(super) fn read<const N: usize>(json: &[u8], names: [&str; N]) -> Result<[u32; N], ErrorResponse> {
     let members = Members::read(json, &names)?;
     let mut numbers = [0; N];
     for (number, name) in numbers.iter_mut().zip(names) {
@@ -27,7 +27,7 @@ pub(super) fn read<const N: usize>(json: &[u8], names: [&str; N]) -> Result<[u32
 
 impl Members {
     /// Reads an object that has no other members than these.
-    pub fn read(json: &[u8], names: &[&str]) -> Result<Self, Refusal> {
+    pub fn read(json: &[u8], names: &[&str]) -> Result<Self, ErrorResponse> {
         let Self(members) = parse(json)?;
         for (at, (name, _)) in members.iter().enumerate() {
             if !names.contains(&&**name) {
@@ -47,21 +47,21 @@ impl Members {
         Ok(Self(members))
     }
 
-    pub fn number(&self, name: &str) -> Result<u32, Refusal> {
+    pub fn number(&self, name: &str) -> Result<u32, ErrorResponse> {
         self.number_from(0, name)
     }
 
     /// The member `count`: a number of jobs, which must not be 0.
-    pub fn count(&self) -> Result<u32, Refusal> {
+    pub fn count(&self) -> Result<u32, ErrorResponse> {
         self.number_from(1, "count")
     }
 
-    fn number_from(&self, least: u32, name: &str) -> Result<u32, Refusal> {
+    fn number_from(&self, least: u32, name: &str) -> Result<u32, ErrorResponse> {
         let number = |value: &Value| whole(value).filter(|number| *number >= least);
         self.get(name, number, || must_be_whole(name, &(least..=u32::MAX)))
     }
 
-    pub fn text(&self, name: &str) -> Result<&str, Refusal> {
+    pub fn text(&self, name: &str) -> Result<&str, ErrorResponse> {
         self.get(name, Value::as_str, || format!("{name} must be a JSON string"))
     }
 
@@ -70,7 +70,7 @@ impl Members {
         name: &str,
         read: impl FnOnce(&'a Value) -> Option<T>,
         rule: impl Fn() -> String,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, ErrorResponse> {
         let member = self.0.iter().find(|(other, _)| other == name);
         let (_, value) = member.ok_or_else(|| bad(format!("the body lacks {name}: {}", rule())))?;
         read(value).ok_or_else(|| bad(rule()))
@@ -78,7 +78,7 @@ impl Members {
 }
 
 /// Reads the arguments `key` and `value` of a rule. Returns the key and the text of the value.
-pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>), Refusal> {
+pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>), ErrorResponse> {
     let members = Members::read(json, &["key", "value"])?;
     let key = |value: &Value| RuleKey::named(value.as_str()?.as_bytes());
     let key = members.get("key", key, || {
@@ -113,12 +113,12 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
     })?;
     if is_own(key, &text) {
         let message = "a tube cannot be its own dead-letter tube: name another one in value";
-        return Err(Refusal::new(ErrorKind::Conflict, message));
+        return Err(ErrorResponse::new(ErrorKind::Conflict, message));
     }
     Ok((key, text.into()))
 }
 
-fn parse(json: &[u8]) -> Result<Members, Refusal> {
+fn parse(json: &[u8]) -> Result<Members, ErrorResponse> {
     if json.trim_ascii_start().first() != Some(&b'{') {
         return Err(bad("the body must be a JSON object, such as {}".to_owned()));
     }
@@ -144,8 +144,8 @@ fn whole(value: &Value) -> Option<u32> {
     is_whole.then_some(number as u32)
 }
 
-fn bad(message: String) -> Refusal {
-    Refusal::new(ErrorKind::BadRequest, message)
+fn bad(message: String) -> ErrorResponse {
+    ErrorResponse::new(ErrorKind::BadRequest, message)
 }
 
 impl<'de> Deserialize<'de> for Members {

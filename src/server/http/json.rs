@@ -149,10 +149,10 @@ pub(super) struct JobPageJson<'a> {
 
 /// A job that was put, or the first one with its idempotency key.
 #[derive(Serialize)]
-pub(super) struct PutJson {
+pub(super) struct PutJson<'a> {
     pub id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
+    pub state: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
 }
@@ -164,7 +164,7 @@ pub(super) struct KickedJson {
 
 #[derive(Serialize)]
 pub(super) struct MovedJson<'a> {
-    pub moved: u64,
+    pub moved: u32,
     /// The job that the other tube cannot take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<u64>,
@@ -319,12 +319,11 @@ impl Serialize for TagsJson<'_> {
 }
 
 impl<'a> GroupJson<'a> {
-    /// Returns the group, if it has a member.
-    pub fn of(core: &'a Core, name: TubeName<'a>) -> Option<Self> {
-        let stats = core.engine.group_stats(name)?;
+    pub fn of(core: &'a Core, name: TubeName<'a>) -> Self {
+        let stats = core.engine.group_stats(name).expect("the group has a member");
         let members = |state: JobState| stats.members[state as usize];
         let ahead = core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX);
-        Some(Self {
+        Self {
             name: name.as_str(),
             ready: members(JobState::Ready),
             reserved: members(JobState::Reserved),
@@ -333,6 +332,6 @@ impl<'a> GroupJson<'a> {
             held: members(JobState::Held),
             waiting_jobs: stats.waiting_jobs,
             waits_for: ahead.map(|group| group.as_str()).collect(),
-        })
+        }
     }
 }

@@ -14,11 +14,11 @@ mod json;
 mod operations;
 mod page;
 mod prometheus;
+mod refusals;
 mod request;
 mod response;
 mod selection;
 mod serve;
-mod shortage;
 mod slots;
 mod target;
 mod tube_json;
@@ -148,6 +148,11 @@ impl HttpConnection {
     /// Returns the memory of replies that are not in a response yet: the account of reply buffers has it.
     pub fn reply_bytes(&self) -> usize {
         if let Work::Call(call) = &self.work { call.reply_bytes() } else { 0 }
+    }
+
+    /// Whether it is receiving a job with tags.
+    pub fn has_arriving_tags(&self) -> bool {
+        matches!(&self.work, Work::Call(call) if call.has_arriving_tags())
     }
 
     /// Whether it makes a list of tubes.

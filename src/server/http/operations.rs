@@ -1,116 +1,140 @@
-//! What the operations of the API do: the commands of the protocol that the session of a call serves for them. So limits,
-//! memory, drain mode and the order of checks are those of the protocol.
+//! What the operations of the API do: they execute commands of the protocol, so limits, memory, drain mode and the order of
+//! checks are those of the protocol. Their outcomes are rendered as responses.
 
 use super::api::Operation;
-use super::call::{Begun, Obstacle};
-use super::json::{GroupJson, JobJson, JobPageJson};
-use super::response::json;
-use super::target::{Name, NextState, PutTarget};
+use super::json::{FlushedJson, GroupJson, JobJson, JobPageJson, KickedJson, MovedJson, PutJson};
+use super::request::Request;
+use super::response::{ErrorResponse, Head, JSON_TYPE, json, write_whole};
+use super::target::PutTarget;
 use super::tube_json::TubeDetailJson;
-use crate::protocol::command::Command;
+use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::reply::Reply;
-use crate::queue::{JobPage, JobState, JobsListed};
+use crate::queue::{JobState, Moved, PageQuery};
 use crate::server::Core;
-use crate::server::queries::{PERCENTILE_STEPS, STATS_BYTES_PER_STEP};
-use crate::server::session::{Session, SessionState};
-use crate::time::Time;
+use crate::server::commit_gate::Replies;
+use crate::server::outcome::{Outcome, Refusal};
+use crate::server::replies::STATS_BYTES_PER_STEP;
+use crate::server::session::ProtocolState;
+use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, JobKey};
+use crate::values::tube_rules::Rule;
+
+const BODY_TYPE: &str = "application/octet-stream";
+
+impl Operation {
+    /// The command that it executes, for a client that uses its tube. A put has a way of its own, and drain mode is no command here.
+    fn command(&self) -> Option<Command<'_>> {
+        Some(match self {
+            Self::Put { .. } | Self::Drain | Self::Undrain => return None,
+            Self::Tube(tube) => Command::StatsTube(tube.get()),
+            Self::Next(_, JobState::Reserved) => Command::PeekReserved,
+            Self::Next(_, JobState::Delayed) => Command::PeekDelayed,
+            Self::Next(_, JobState::Buried) => Command::PeekBuried,
+            Self::Next(..) => Command::PeekReady,
+            Self::Jobs(tube, query) => {
+                let PageQuery { state, after, limit } = *query;
+                Command::ListJobs { tube: tube.get(), state, after, limit }
+            }
+            Self::Group(group) => Command::StatsGroup(group.get()),
+            Self::Job(id) => Command::StatsJob(*id),
+            Self::Body { id, .. } => Command::Peek(*id),
+            Self::Pause { tube, seconds } => {
+                Command::PauseTube { tube: Some(tube.get()), seconds: Seconds::whole(*seconds) }
+            }
+            Self::Kick { count, .. } => Command::Kick { bound: *count },
+            Self::Flush(tube) => Command::FlushTube(tube.get()),
+            Self::Move { from, state, to, count } => {
+                Command::MoveJobs { from: from.get(), state: *state, to: to.get(), bound: *count }
+            }
+            Self::Config { tube, key, value } => {
+                let rule = Rule::parse(tube.get(), *key, value.as_bytes()).expect("the rule was checked");
+                Command::TubeConfig { tube: tube.get(), rule: Some(rule) }
+            }
+            Self::KickJob(id) => Command::KickJob(*id),
+            Self::MoveJob { id, to } => Command::MoveJob { id: *id, tube: to.get() },
+            Self::Bury { id, priority } => Command::Bury { id: *id, pri: *priority },
+            Self::Release { id, priority, delay } => {
+                Command::Release { id: *id, pri: *priority, delay: Seconds::whole(*delay) }
+            }
+            Self::Delete(id) => Command::Delete(*id),
+        })
+    }
+}
 
 impl Core {
-    /// Serves the commands of an operation, as far as they can be served now.
-    pub(super) fn begin(&mut self, session: &mut Session, operation: &Operation, now: Time) -> Begun {
+    /// Executes an operation, as far as it can be executed now. Returns also whether the outcome reveals no change that is not
+    /// committed.
+    pub(super) fn begin<'a>(
+        &mut self,
+        protocol: &mut ProtocolState,
+        operation: &'a Operation,
+        now: Time,
+    ) -> (Outcome<'a>, bool) {
+        let Some(command) = operation.command() else {
+            return (self.begin_without_command(protocol, operation, now), false);
+        };
+        if let Err(refusal) = self.prepare(protocol, operation, now) {
+            return (Outcome::Refused(refusal), false);
+        }
+        let is_harmless = self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
+        // The console repeats what it shows, which nobody wants to see among the commands of clients.
+        if operation.action().is_some() || matches!(operation, Operation::Body { .. }) {
+            self.count_command(command.kind());
+        }
+        (self.execute(protocol, command, now), is_harmless)
+    }
+
+    fn begin_without_command(
+        &mut self,
+        protocol: &mut ProtocolState,
+        operation: &Operation,
+        now: Time,
+    ) -> Outcome<'static> {
+        let Operation::Put { job: PutTarget { tube, priority, delay, ttr, tags }, bytes } = operation else {
+            self.draining = *operation == Operation::Drain;
+            return Outcome::Done(if self.draining { Reply::DrainBegun } else { Reply::NotDraining });
+        };
+        if let Outcome::Refused(refusal) = self.execute(protocol, Command::Use(tube.get()), now) {
+            return Outcome::Refused(refusal);
+        }
+        let [delay, ttr] = [*delay, *ttr].map(Seconds::whole);
+        let args = PutArgs { pri: *priority, delay, ttr, bytes: *bytes };
+        self.count_command(Command::Put { args, tags: None }.kind());
+        self.begin_put(protocol, args, Some(tags.get()), &mut &[][..], now)
+    }
+
+    /// Brings about what the command of an operation needs: the client uses the tube, or has the job for a moment.
+    fn prepare(&mut self, protocol: &ProtocolState, operation: &Operation, now: Time) -> Result<(), Refusal> {
+        let client = protocol.client;
         match operation {
-            Operation::Tube(tube) => self.show_tube(session, tube, now),
-            Operation::Jobs(tube, query) => {
-                match self.engine.list_jobs(session.protocol.client, tube.get(), *query) {
-                    JobsListed::Page(page) => self.show_page(session, &page, now),
-                    JobsListed::Working => return Begun::Working,
-                    JobsListed::NotFound => self.reply_to_call(session, Reply::NotFound),
-                }
-            }
-            Operation::Group(group) => self.show_group(session, group),
-            Operation::Job(id) => {
-                let job = self.engine.jobs().find(*id);
-                self.show_job(session, job, &Command::StatsJob(*id), now);
-            }
-            Operation::Body { id, .. } => self.serve_words(session, format_args!("peek {id}"), now),
-            Operation::Put { job: PutTarget { tube, priority, delay, ttr, tags }, bytes } => {
-                if self.use_tube(session.protocol.client, tube.get()) == Reply::OutOfMemory {
-                    self.reply_to_call(session, Reply::OutOfMemory);
-                    return Begun::Refused(None);
-                }
-                let tags = tags.get();
-                let space = if tags.is_empty() { "" } else { " " };
-                let words = format_args!("put {priority} {delay} {ttr} {bytes}{space}{}", tags.as_str());
-                self.serve_words(session, words, now);
-                return Begun::Receiving;
-            }
             Operation::Pause { tube, .. }
             | Operation::Kick { tube, .. }
             | Operation::Flush(tube)
             | Operation::Move { from: tube, .. }
-            | Operation::Next(tube, _)
-                if !self.use_known_tube(session, tube) =>
-            {
-                return Begun::Refused(Some(Obstacle::NoTube));
-            }
-            Operation::Next(_, state) => self.show_next(session, *state, now),
-            Operation::Pause { tube, seconds } => {
-                let words = format_args!("pause-tube {} {seconds}", tube.get().as_str());
-                self.serve_words(session, words, now);
-            }
-            Operation::Kick { count, .. } => {
-                self.serve_words(session, format_args!("kick {count}"), now);
-                if session.protocol.state == SessionState::Working {
-                    return Begun::Working;
-                }
-            }
-            Operation::Flush(tube) => {
-                self.serve_words(session, format_args!("flush-tube {}", tube.get().as_str()), now);
-                if session.protocol.state == SessionState::Working {
-                    return Begun::Working;
-                }
-            }
-            Operation::Move { from, state, to, count } => {
-                let [from, to] = [from, to].map(|tube| tube.get().as_str());
-                self.serve_words(
-                    session,
-                    format_args!("move-jobs {from} {} {to} {count}", state.word()),
-                    now,
-                );
-                if session.protocol.state == SessionState::Working {
-                    return Begun::Working;
-                }
-            }
-            Operation::Config { tube, key, value } => {
-                let words = format_args!("tube-config {} {} {value}", tube.get().as_str(), key.word());
-                self.serve_words(session, words, now);
+            | Operation::Next(tube, _) => {
+                self.engine.tubes().find(tube.get()).ok_or(Refusal::NoTube)?;
+                self.engine.use_tube(client, tube.get());
             }
             Operation::KickJob(id)
             | Operation::MoveJob { id, .. }
             | Operation::Bury { id, .. }
             | Operation::Release { id, .. }
             | Operation::Delete(id) => {
-                let Some(job) = self.engine.jobs().find(*id) else {
-                    self.reply_to_call(session, Reply::NotFound);
-                    return Begun::Refused(None);
-                };
-                if let Some(obstacle) = self.obstacle(job, operation, now) {
-                    self.reply_to_call(session, Reply::NotFound);
-                    return Begun::Refused(Some(obstacle));
+                let job = self.engine.jobs().find(*id).ok_or(Refusal::NoJob)?;
+                self.check_job(job, operation, now)?;
+                if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
+                    // The command that follows in the same breath ends the reservation.
+                    let job = self.engine.take_job(client, *id, now);
+                    assert!(job.is_some(), "no client has reserved the job");
                 }
-                self.act_on_job(session, *id, operation, now);
             }
-            Operation::Drain | Operation::Undrain => {
-                self.draining = *operation == Operation::Drain;
-                self.show(session, false, |_| b"{}".to_vec());
-            }
+            _ => {}
         }
-        Begun::Replied
+        Ok(())
     }
 
-    /// Why an operation is not possible with this job, if it is not.
-    fn obstacle(&self, job: JobKey, operation: &Operation, now: Time) -> Option<Obstacle> {
+    /// Whether an operation is possible with this job.
+    fn check_job(&self, job: JobKey, operation: &Operation, now: Time) -> Result<(), Refusal> {
         let state = self.engine.jobs().get(job).state;
         let is_permitted = match state {
             JobState::Delayed | JobState::Buried => true,
@@ -120,115 +144,96 @@ impl Core {
             }
             JobState::Reserved => {
                 let left = self.engine.job_stats(job, now).time_left;
-                return Some(Obstacle::Reserved { seconds_left: left.as_secs() });
+                return Err(Refusal::JobReserved { seconds_left: left.as_secs() });
             }
         };
         match operation {
-            _ if !is_permitted => Some(Obstacle::State(state)),
-            Operation::MoveJob { to, .. } if self.engine.tube_of(job) == to.get() => Some(Obstacle::SameTube),
-            _ => None,
+            _ if !is_permitted => Err(Refusal::JobState(state)),
+            Operation::MoveJob { to, .. } if self.engine.tube_of(job) == to.get() => Err(Refusal::SameTube),
+            _ => Ok(()),
         }
     }
 
-    /// Changes a job that no client has reserved.
-    fn act_on_job(&mut self, session: &mut Session, id: JobId, operation: &Operation, now: Time) {
-        if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
-            // The command that follows in the same breath ends the reservation.
-            let job = self.engine.take_job(session.protocol.client, id, now);
-            assert!(job.is_some(), "no client has reserved the job");
+    /// Appends the response to an operation. Returns its length.
+    pub(super) fn respond(
+        &mut self,
+        request: &Request,
+        operation: &Operation,
+        outcome: &Outcome<'_>,
+        replies: &mut Replies,
+        now: Time,
+    ) -> u64 {
+        if let Outcome::Found(job) = *outcome
+            && let Operation::Body { limit, .. } = *operation
+        {
+            return self.respond_with_body(request, job, limit, replies);
         }
-        match operation {
-            Operation::Bury { priority, .. } => {
-                self.serve_words(session, format_args!("bury {id} {priority}"), now);
+        let mut out = Vec::new();
+        let mut ok = |body: &[u8]| write_whole(request, &mut out, "200 OK", JSON_TYPE, "", body);
+        match *outcome {
+            Outcome::Refused(refusal) => {
+                replies.note(&refusal.reply(), &mut self.buffers);
+                refusal.response().write(request, &mut out);
+                if !refusal.may_reveal() {
+                    replies.set_harmless(true);
+                }
             }
-            Operation::Release { priority, delay, .. } => {
-                self.serve_words(session, format_args!("release {id} {priority} {delay}"), now);
+            Outcome::Done(Reply::Inserted(JobId(id))) => {
+                let body = json(&PutJson { id, state: None, priority: None });
+                write_whole(request, &mut out, "201 Created", JSON_TYPE, "", &body);
             }
-            Operation::KickJob(_) => self.serve_words(session, format_args!("kick-job {id}"), now),
-            Operation::MoveJob { to, .. } => {
-                self.serve_words(session, format_args!("move-job {id} {}", to.get().as_str()), now);
+            Outcome::Done(Reply::Repeated { id: JobId(id), state, pri: priority }) => {
+                ok(&json(&PutJson { id, state: Some(state), priority }));
             }
-            _ => self.serve_words(session, format_args!("delete {id}"), now),
+            Outcome::Done(Reply::Kicked(kicked)) => ok(&json(&KickedJson { kicked })),
+            Outcome::Done(Reply::Flushed(flushed)) => ok(&json(&FlushedJson { flushed })),
+            Outcome::Done(_) => ok(b"{}"),
+            Outcome::Moved(moved) => self.respond_to_move(request, moved, &mut out),
+            Outcome::Found(job) | Outcome::JobStats(job) => ok(&json(&JobJson::of(self, job, now))),
+            Outcome::TubeStats(tube) => ok(&json(&TubeDetailJson::of(self, tube, now))),
+            Outcome::GroupStats(name) => ok(&json(&GroupJson::of(self, name))),
+            Outcome::Jobs(ref page) => ok(&json(&JobPageJson::of(self, page, now))),
+            ref other => unreachable!("{operation} does not lead to {other:?}"),
         }
+        self.extra_steps += (out.len() / STATS_BYTES_PER_STEP) as u32;
+        replies.data(&out, &mut self.buffers);
+        out.len() as u64
     }
 
-    /// Serves one command line.
-    fn serve_words(&mut self, session: &mut Session, words: std::fmt::Arguments<'_>, now: Time) {
-        let line = format!("{words}\r\n");
-        let used = self.serve(session, line.as_bytes(), now);
-        assert_eq!(used, line.len(), "a call runs only while commands are served");
-    }
-
-    /// Has the session use a tube that exists, or replies that there is none.
-    fn use_known_tube(&mut self, session: &mut Session, tube: &Name) -> bool {
-        let is_known = self.engine.tubes().find(tube.get()).is_some();
-        if is_known {
-            self.engine.use_tube(session.protocol.client, tube.get());
-        } else {
-            self.reply_to_call(session, Reply::NotFound);
+    /// Appends the response to a move of several jobs. One that has moved none is an error with its reason.
+    fn respond_to_move(&self, request: &Request, moved: Moved, out: &mut Vec<u8>) {
+        let stop = moved.stop.map(|(JobId(id), bar)| (id, self.refusal_of_move(bar).response()));
+        if let (0, Some((id, ErrorResponse { kind, message, .. }))) = (moved.count, &stop) {
+            return ErrorResponse::new(*kind, format!("stopped at job {id}: {message}")).write(request, out);
         }
-        is_known
+        let (stopped_at, reason) = stop.as_ref().map(|(id, why)| (*id, &*why.message)).unzip();
+        let body = json(&MovedJson { moved: moved.count, stopped_at, reason });
+        write_whole(request, out, "200 OK", JSON_TYPE, "", &body);
     }
 
-    pub(super) fn reply_to_call(&mut self, session: &mut Session, reply: Reply<'_>) {
-        self.with_replies(&mut session.output, |core, replies| replies.reply(reply, &mut core.buffers));
-    }
-
-    fn show_tube(&mut self, session: &mut Session, tube: &Name, now: Time) {
-        match self.engine.tubes().find(tube.get()) {
-            Some(key) => {
-                self.extra_steps += self.engine.tube_waiting_cost(key) as u32 + PERCENTILE_STEPS;
-                // The statistics should not count the client of this call.
-                self.disconnect_call(session, now);
-                self.show(session, true, |core| json(&TubeDetailJson::of(core, key, now)));
-            }
-            None => self.reply_to_call(session, Reply::NotFound),
+    /// Appends the response with a job's body. Returns its length, without the CR LF of the body.
+    fn respond_with_body(
+        &mut self,
+        request: &Request,
+        job: JobKey,
+        limit: Option<u32>,
+        replies: &mut Replies,
+    ) -> u64 {
+        let (job, bodies) = self.engine.job_and_bodies(job);
+        let bytes = job.body.len() as u64 - 2;
+        let shown = limit.map_or(bytes, |limit| bytes.min(limit.into()));
+        let JobId(id) = job.id;
+        let fields =
+            format!("Content-Disposition: attachment; filename=\"job-{id}\"\r\nX-Body-Bytes: {bytes}\r\n");
+        let head =
+            Head { status: "200 OK", content_type: BODY_TYPE, body_bytes: Some(shown), fields: &fields };
+        let mut out = Vec::new();
+        head.write(request, &mut out);
+        replies.data(&out, &mut self.buffers);
+        if request.method == "HEAD" {
+            return out.len() as u64;
         }
-    }
-
-    fn show_group(&mut self, session: &mut Session, group: &Name) {
-        match GroupJson::of(self, group.get()).map(|group| json(&group)) {
-            Some(data) => self.show(session, true, |_| data),
-            None => self.reply_to_call(session, Reply::NotFound),
-        }
-    }
-
-    /// Shows the next job of the tube that the session uses.
-    fn show_next(&mut self, session: &mut Session, state: NextState, now: Time) {
-        let client = session.protocol.client;
-        let (job, command) = match state {
-            NextState::Ready => (self.engine.peek_ready(client), Command::PeekReady),
-            NextState::Reserved => (self.engine.peek_reserved(client), Command::PeekReserved),
-            NextState::Delayed => (self.engine.peek_delayed(client), Command::PeekDelayed),
-            NextState::Buried => (self.engine.peek_buried(client), Command::PeekBuried),
-        };
-        self.show_job(session, job, &command, now);
-    }
-
-    pub(super) fn show_page(&mut self, session: &mut Session, page: &JobPage, now: Time) {
-        self.show(session, false, |core| json(&JobPageJson::of(core, page, now)));
-    }
-
-    /// Replies with a job. `command` would show the same to a client.
-    fn show_job(&mut self, session: &mut Session, job: Option<JobKey>, command: &Command<'_>, now: Time) {
-        let is_harmless = self.is_stalled() && !self.may_reveal_uncommitted(session.protocol.client, command);
-        match job {
-            Some(job) => self.show(session, is_harmless, |core| json(&JobJson::of(core, job, now))),
-            None => self.with_replies(&mut session.output, |core, replies| {
-                replies.set_harmless(is_harmless);
-                replies.reply(Reply::NotFound, &mut core.buffers);
-            }),
-        }
-    }
-
-    /// Replies with data.
-    fn show(&mut self, session: &mut Session, is_harmless: bool, render: impl FnOnce(&Self) -> Vec<u8>) {
-        let data = render(self);
-        self.extra_steps += (data.len() / STATS_BYTES_PER_STEP) as u32;
-        self.with_replies(&mut session.output, |core, replies| {
-            replies.set_harmless(is_harmless);
-            replies.reply(Reply::Ok { bytes: data.len() }, &mut core.buffers);
-            replies.data(&data, &mut core.buffers);
-        });
+        replies.body(&job.body, bodies, &mut self.buffers);
+        out.len() as u64 + shown
     }
 }

@@ -6,7 +6,7 @@ use super::request::Version;
 use super::response::JSON_TYPE;
 use super::tubes::TubeList;
 use crate::server::Core;
-use crate::server::queries::STATS_BYTES_PER_STEP;
+use crate::server::replies::STATS_BYTES_PER_STEP;
 use crate::time::Time;
 
 /// The format of metrics (prometheus.io, "Exposition formats", 0.0.4).

@@ -51,7 +51,7 @@ pub(super) enum ErrorKind {
 
 /// Why the API refuses a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     pub kind: ErrorKind,
     /// What to do.
     pub message: Cow<'static, str>,
@@ -97,7 +97,7 @@ impl ErrorKind {
     }
 }
 
-impl Refusal {
+impl ErrorResponse {
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), allow: None }
     }

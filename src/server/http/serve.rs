@@ -147,7 +147,7 @@ impl Core {
         if connection.state == HttpState::Closed {
             return;
         }
-        self.send_body(connection);
+        self.send_response(connection);
         connection.settle();
         if connection.is_cut_off() {
             return self.close_http(connection, now);

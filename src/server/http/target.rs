@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::response::{ErrorKind, Refusal};
+use super::response::{ErrorKind, ErrorResponse};
 use super::selection::LIMIT_MAX;
 use super::tubes::{Order, Query, SortKey};
 use crate::queue::{JobState, PageQuery};
@@ -24,26 +24,21 @@ const LIMIT_DEFAULT: u32 = 100;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Name(Box<[u8]>);
 
-/// The state of the job that `next` shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NextState {
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-}
-
 /// What the request wants, as far as its head says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Target {
     Server,
     Tubes(Query),
     Tube(Name),
-    Next(Name, NextState),
+    /// Not `Held`.
+    Next(Name, JobState),
     Jobs(Name, PageQuery),
     Group(Name),
     Job(JobId),
-    Body { id: JobId, limit: Option<u32> },
+    Body {
+        id: JobId,
+        limit: Option<u32>,
+    },
     Put(PutTarget),
     Pause(Name),
     Kick(Name),
@@ -75,7 +70,7 @@ pub(super) struct PutTags(Box<[u8]>);
 
 impl PutTags {
     /// Takes the tags, each of which is a parameter with the name of its kind.
-    fn read(parameters: &mut Parameters) -> Result<Self, Refusal> {
+    fn read(parameters: &mut Parameters) -> Result<Self, ErrorResponse> {
         let mut words = Vec::new();
         for kind in ["idp", "con", "grp", "aft"] {
             let Some(value) = parameters.take(kind) else { continue };
@@ -89,7 +84,7 @@ impl PutTags {
         let text = words.join(" ").into_bytes().into_boxed_slice();
         if !text.is_empty() && Tags::new(&text).is_none() {
             let message = "a job cannot wait for its own group: give different names in grp and aft";
-            return Err(Refusal::new(ErrorKind::Conflict, message));
+            return Err(ErrorResponse::new(ErrorKind::Conflict, message));
         }
         Ok(Self(text))
     }
@@ -101,12 +96,12 @@ impl PutTags {
 
 impl Name {
     /// Checks the name of a tube.
-    pub fn new(name: &[u8]) -> Result<Self, Refusal> {
+    pub fn new(name: &[u8]) -> Result<Self, ErrorResponse> {
         Self::of("tube", name)
     }
 
     /// Checks the name of a tube or a group.
-    fn of(kind: &str, name: &[u8]) -> Result<Self, Refusal> {
+    fn of(kind: &str, name: &[u8]) -> Result<Self, ErrorResponse> {
         let rule = "name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
         TubeName::new(name)
             .map(|name| Self(name.as_bytes().into()))
@@ -120,7 +115,7 @@ impl Name {
 
 impl Target {
     /// Finds the target of a path below [`PREFIX`].
-    pub fn find(method: &str, path: &str, query: &str) -> Result<Self, Refusal> {
+    pub fn find(method: &str, path: &str, query: &str) -> Result<Self, ErrorResponse> {
         let segments: Option<Vec<Vec<u8>>> = path.split('/').map(|segment| decode(segment, false)).collect();
         let segments = segments.ok_or_else(|| bad("the path has a % without two hexadecimal digits"))?;
         let words: Vec<&[u8]> = segments.iter().map(Vec::as_slice).collect();
@@ -131,10 +126,9 @@ impl Target {
             [b"server"] if get => Self::Server,
             [b"tubes"] if get => Self::Tubes(tubes_query(&mut parameters)?),
             [b"tubes", tube] if get => Self::Tube(name(tube)?),
-            [b"tubes", tube, b"next", b"ready"] if get => Self::Next(name(tube)?, NextState::Ready),
-            [b"tubes", tube, b"next", b"reserved"] if get => Self::Next(name(tube)?, NextState::Reserved),
-            [b"tubes", tube, b"next", b"delayed"] if get => Self::Next(name(tube)?, NextState::Delayed),
-            [b"tubes", tube, b"next", b"buried"] if get => Self::Next(name(tube)?, NextState::Buried),
+            [b"tubes", tube, b"next", state] if get && next_state(state).is_some() => {
+                Self::Next(name(tube)?, next_state(state).expect("the guard has found it"))
+            }
             [b"tubes", tube, b"jobs"] if get => Self::Jobs(name(tube)?, jobs_query(&mut parameters)?),
             [b"tubes", tube, b"jobs"] if post => Self::Put(put_target(tube, &mut parameters)?),
             [b"tubes", tube, b"pause"] if post => Self::Pause(name(tube)?),
@@ -183,15 +177,15 @@ pub(super) fn is_of_api(path: &str) -> bool {
 }
 
 /// The answer to a path that the API does not have.
-pub(super) fn no_such_path() -> Refusal {
-    Refusal::new(ErrorKind::NotFound, "the API has no such path: docs/HTTP-API.md lists them")
+pub(super) fn no_such_path() -> ErrorResponse {
+    ErrorResponse::new(ErrorKind::NotFound, "the API has no such path: docs/HTTP-API.md lists them")
 }
 
 /// Why no target has the path, or none with the method.
-fn miss(words: &[&[u8]]) -> Refusal {
+fn miss(words: &[&[u8]]) -> ErrorResponse {
     let allow = match *words {
         [b"server" | b"tubes"] | [b"tubes", _] => "GET, HEAD",
-        [b"tubes", _, b"next", b"ready" | b"reserved" | b"delayed" | b"buried"] => "GET, HEAD",
+        [b"tubes", _, b"next", state] if next_state(state).is_some() => "GET, HEAD",
         [b"groups", _] => "GET, HEAD",
         [b"jobs", _] => "GET, HEAD, DELETE",
         [b"jobs", _, b"body"] => "GET, HEAD",
@@ -202,12 +196,12 @@ fn miss(words: &[&[u8]]) -> Refusal {
         [b"jobs", _, b"kick" | b"move" | b"bury" | b"release"] => "POST",
         [b"tubes", _, b"next", _] => {
             let message = "next has the states ready, reserved, delayed and buried: list held jobs with jobs?state=held";
-            return Refusal::new(ErrorKind::NotFound, message);
+            return ErrorResponse::new(ErrorKind::NotFound, message);
         }
         _ => return no_such_path(),
     };
     let message = format!("this path has only {allow}");
-    Refusal { allow: Some(allow), ..Refusal::new(ErrorKind::MethodNotAllowed, message) }
+    ErrorResponse { allow: Some(allow), ..ErrorResponse::new(ErrorKind::MethodNotAllowed, message) }
 }
 
 /// The message about an argument that is no number, or not in its range.
@@ -215,28 +209,33 @@ pub(super) fn must_be_whole(name: &str, range: &RangeInclusive<u32>) -> String {
     format!("{name} must be a whole number from {} to {}", range.start(), range.end())
 }
 
-fn bad(message: impl Into<String>) -> Refusal {
-    Refusal::new(ErrorKind::BadRequest, message.into())
+fn bad(message: impl Into<String>) -> ErrorResponse {
+    ErrorResponse::new(ErrorKind::BadRequest, message.into())
 }
 
-fn name(segment: &[u8]) -> Result<Name, Refusal> {
+fn name(segment: &[u8]) -> Result<Name, ErrorResponse> {
     name_of("tube", segment)
 }
 
 /// Reads the name of a tube or a group. It may be encoded twice, which is unambiguous since no name contains `%`: a browser resolves the
 /// segments `.` and `..` even where they are encoded, so it cannot name these tubes in another way.
-fn name_of(kind: &str, segment: &[u8]) -> Result<Name, Refusal> {
+fn name_of(kind: &str, segment: &[u8]) -> Result<Name, ErrorResponse> {
     let decoded = str::from_utf8(segment).ok().and_then(|text| decode(text, false));
     Name::of(kind, decoded.as_deref().unwrap_or(segment))
 }
 
-fn id(segment: &[u8]) -> Result<JobId, Refusal> {
+fn id(segment: &[u8]) -> Result<JobId, ErrorResponse> {
     let text = str::from_utf8(segment).ok();
     let digits = text.filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
     digits.and_then(|text| text.parse().ok()).map(JobId).ok_or_else(|| bad("a job id is a decimal number"))
 }
 
-fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
+/// The state of the job that `next` shows.
+fn next_state(word: &[u8]) -> Option<JobState> {
+    JobState::named(word).filter(|&state| state != JobState::Held)
+}
+
+fn tubes_query(parameters: &mut Parameters) -> Result<Query, ErrorResponse> {
     let sort = match parameters.take("sort").as_deref() {
         None => SortKey::Name,
         Some(word) => SortKey::find(word).ok_or_else(|| {
@@ -257,7 +256,7 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, Refusal> {
     Ok(Query { filter, sort, order, offset, limit })
 }
 
-fn put_target(tube: &[u8], parameters: &mut Parameters) -> Result<PutTarget, Refusal> {
+fn put_target(tube: &[u8], parameters: &mut Parameters) -> Result<PutTarget, ErrorResponse> {
     Ok(PutTarget {
         tube: name(tube)?,
         priority: parameters.number("priority", PRIORITY_DEFAULT, 0..=u32::MAX)?,
@@ -267,14 +266,11 @@ fn put_target(tube: &[u8], parameters: &mut Parameters) -> Result<PutTarget, Ref
     })
 }
 
-fn jobs_query(parameters: &mut Parameters) -> Result<PageQuery, Refusal> {
-    let state = match parameters.take("state").as_deref() {
-        None | Some("ready") => JobState::Ready,
-        Some("reserved") => JobState::Reserved,
-        Some("delayed") => JobState::Delayed,
-        Some("buried") => JobState::Buried,
-        Some("held") => JobState::Held,
-        Some(_) => return Err(bad("state must be ready, reserved, delayed, buried or held")),
+fn jobs_query(parameters: &mut Parameters) -> Result<PageQuery, ErrorResponse> {
+    let state = match parameters.take("state") {
+        None => JobState::Ready,
+        Some(word) => JobState::named(word.as_bytes())
+            .ok_or_else(|| bad("state must be ready, reserved, delayed, buried or held"))?,
     };
     let after = parameters
         .take("after")
@@ -288,7 +284,7 @@ fn jobs_query(parameters: &mut Parameters) -> Result<PageQuery, Refusal> {
 struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    fn parse(query: &str) -> Result<Self, Refusal> {
+    fn parse(query: &str) -> Result<Self, ErrorResponse> {
         let mut all: Vec<(String, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -309,11 +305,11 @@ impl Parameters {
         Some(self.0.swap_remove(at).1)
     }
 
-    fn number(&mut self, name: &str, default: u32, range: RangeInclusive<u32>) -> Result<u32, Refusal> {
+    fn number(&mut self, name: &str, default: u32, range: RangeInclusive<u32>) -> Result<u32, ErrorResponse> {
         Ok(self.optional(name, range)?.unwrap_or(default))
     }
 
-    fn optional(&mut self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, Refusal> {
+    fn optional(&mut self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, ErrorResponse> {
         let Some(text) = self.take(name) else { return Ok(None) };
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
@@ -323,7 +319,7 @@ impl Parameters {
     }
 
     /// Refuses parameters that the target does not have.
-    fn end(self) -> Result<(), Refusal> {
+    fn end(self) -> Result<(), ErrorResponse> {
         match self.0.first() {
             None => Ok(()),
             Some(_) => Err(bad("the query has a parameter that this path does not have: docs/HTTP-API.md")),
@@ -374,7 +370,7 @@ mod tests {
             ("HEAD", "server", Target::Server),
             ("GET", "tubes/a%2fb", Target::Tube(tube())),
             ("GET", "tubes/a%252Fb", Target::Tube(tube())),
-            ("GET", "tubes/a%2Fb/next/buried", Target::Next(tube(), NextState::Buried)),
+            ("GET", "tubes/a%2Fb/next/buried", Target::Next(tube(), JobState::Buried)),
             ("GET", "tubes/a%2Fb/jobs", jobs(JobState::Ready, 0, 100)),
             (
                 "GET",
@@ -384,7 +380,7 @@ mod tests {
             ("GET", "jobs/7", Target::Job(JobId(7))),
             ("DELETE", "jobs/7", Target::Delete(JobId(7))),
             ("GET", "jobs/7/body?limit=9", Target::Body { id: JobId(7), limit: Some(9) }),
-            ("GET", "tubes/a%2Fb/next/reserved", Target::Next(tube(), NextState::Reserved)),
+            ("GET", "tubes/a%2Fb/next/reserved", Target::Next(tube(), JobState::Reserved)),
             ("GET", "tubes/a%2Fb/jobs?state=held", jobs(JobState::Held, 0, 100)),
             ("GET", "groups/a%2fb", Target::Group(tube())),
             ("POST", "tubes/a%2Fb/jobs?ttr=9&delay=1", put(b"")),

@@ -311,7 +311,7 @@ impl Model {
         if let Some(repeated) = self.repeat(conn, pri, tags) {
             return Stored::Repeated(repeated);
         }
-        if !self.admits_key(conn, tags) || !self.admits(conn, 1, bytes) {
+        if !self.admits_key(conn, tags) || self.admits(conn, 1, bytes).is_err() {
             return Stored::Refused;
         }
         self.store_new(conn, id, pri, times, tags, bytes);

@@ -2,7 +2,7 @@
 
 use beanring::protocol::command::Command;
 use beanring::protocol::reply::Reply;
-use beanring::queue::{JobAwaited, JobMoved, Released};
+use beanring::queue::{JobAwaited, JobMoved, MoveBar, Released};
 use beanring::time::Seconds;
 use beanring::values::tube_name::TubeName;
 use beanring_testkit::naive::{Conn, Name, Tags, Value};
@@ -89,11 +89,11 @@ impl Checker {
             Command::MoveJob { id, tube } => match model.move_job(id.0, number(tube)) {
                 JobMoved::Done => Reply::Moved,
                 JobMoved::NotFound => Reply::NotFound,
-                JobMoved::NoRoom | JobMoved::Full => Reply::OutOfMemory,
-                JobMoved::KeyExists => Reply::NotMoved,
+                JobMoved::Barred(MoveBar::KeyExists) => Reply::NotMoved,
+                JobMoved::Barred(_) => Reply::OutOfMemory,
             },
             Command::MoveJobs { from, state, to, bound } => {
-                return self.begin_move(client, [from, to].map(number), report::state_of(state), bound);
+                return self.begin_move(client, [from, to].map(number), state, bound);
             }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,

@@ -54,7 +54,7 @@ impl Checker {
             self.refusal(client, &batch).or_else(|| {
                 let bytes: usize = batch.jobs.iter().map(|(args, ..)| args.bytes as usize).sum();
                 let admits = self.model.admits(client as Conn, batch.jobs.len(), bytes as u64);
-                (!admits).then_some(Reply::OutOfMemory)
+                admits.err().map(|_| Reply::OutOfMemory)
             })
         };
         if let Some(reply) = refusal {

@@ -106,13 +106,13 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
         *rest = &rest[begin + word.len()..];
         word
     }
-    fn state_of(word: &[u8]) -> Option<JobStateWord> {
+    fn state_of(word: &[u8]) -> Option<JobState> {
         Some(match word {
-            b"ready" => JobStateWord::Ready,
-            b"reserved" => JobStateWord::Reserved,
-            b"delayed" => JobStateWord::Delayed,
-            b"buried" => JobStateWord::Buried,
-            b"held" => JobStateWord::Held,
+            b"ready" => JobState::Ready,
+            b"reserved" => JobState::Reserved,
+            b"delayed" => JobState::Delayed,
+            b"buried" => JobState::Buried,
+            b"held" => JobState::Held,
             _ => return None,
         })
     }
@@ -216,7 +216,7 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
             let state = state_of(word_of(&mut rest)).ok_or(BadFormat)?;
             let to = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
             let bound = number(&mut rest, u64::MAX)?.min(U32) as u32;
-            if state == JobStateWord::Reserved || state == JobStateWord::Held || from == to {
+            if state == JobState::Reserved || state == JobState::Held || from == to {
                 return Err(BadFormat);
             }
             Command::MoveJobs { from, state, to, bound }

@@ -130,12 +130,12 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         }
         Command::PeekReserved => "peek-reserved".to_owned(),
         Command::ListJobs { tube, state, after, limit } => {
-            format!("{} {} {after} {limit}", with_name("list-jobs", tube), state.as_str())
+            format!("{} {} {after} {limit}", with_name("list-jobs", tube), state.word())
         }
         Command::MoveJob { id, tube } => with_name(&with_id("move-job", id), tube),
         Command::MoveJobs { from, state, to, bound } => {
             let from = with_name("move-jobs", from);
-            format!("{from} {} {bound}", with_name(state.as_str(), to))
+            format!("{from} {} {bound}", with_name(state.word(), to))
         }
         Command::TubeConfig { tube, rule: None } => with_name("tube-config", tube),
         Command::TubeConfig { tube, rule: Some(rule) } => {

@@ -1,6 +1,6 @@
 //! Commands that name many jobs at once.
 
-use beanring::queue::{JobMoved, JobState};
+use beanring::queue::{JobMoved, JobState, MoveBar};
 
 use super::{Conn, Job, Model, Name, Place};
 
@@ -51,13 +51,13 @@ impl Model {
             return JobMoved::Done;
         }
         if !self.has_key_room_in(to, &self.jobs[at]) {
-            return JobMoved::NoRoom;
+            return JobMoved::Barred(MoveBar::NoKeyRoom);
         }
         if !self.is_key_free_in(to, &self.jobs[at]) {
-            return JobMoved::KeyExists;
+            return JobMoved::Barred(MoveBar::KeyExists);
         }
-        if !self.admits_to(to, 1, self.jobs[at].bytes) {
-            return JobMoved::Full;
+        if let Err(rule) = self.admits_to(to, 1, self.jobs[at].bytes) {
+            return JobMoved::Barred(MoveBar::Full(rule));
         }
         self.make_tube(to);
         self.change_tube(at, to);
@@ -88,7 +88,8 @@ impl Model {
         };
         let can_move = |&at: &usize| {
             let job = &self.jobs[at];
-            let has_room = self.has_key_room_in(work.to, job) && self.has_room(work.to, 1, job.bytes);
+            let has_room =
+                self.has_key_room_in(work.to, job) && self.full_by(work.to, 1, job.bytes).is_none();
             has_room && self.is_key_free_in(work.to, job)
         };
         let Some(at) = next.filter(can_move) else { return false };

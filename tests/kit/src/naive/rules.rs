@@ -100,24 +100,25 @@ impl Model {
     }
 
     /// Whether a client may put this many jobs with bodies of this size together. A refusal is counted.
-    pub fn admits(&mut self, conn: Conn, jobs: usize, bytes: u64) -> bool {
+    pub fn admits(&mut self, conn: Conn, jobs: usize, bytes: u64) -> Result<(), RuleKey> {
         let tube = self.get(conn).used;
         self.admits_to(tube, jobs, bytes)
     }
 
-    pub(super) fn admits_to(&mut self, tube: Name, jobs: usize, bytes: u64) -> bool {
-        let has_room = self.has_room(tube, jobs, bytes);
-        if !has_room {
-            self.count(tube, |counts| counts.refusals += 1);
-        }
-        has_room
+    pub(super) fn admits_to(&mut self, tube: Name, jobs: usize, bytes: u64) -> Result<(), RuleKey> {
+        let Some(rule) = self.full_by(tube, jobs, bytes) else { return Ok(()) };
+        self.count(tube, |counts| counts.refusals += 1);
+        Err(rule)
     }
 
-    pub(super) fn has_room(&self, tube: Name, jobs: usize, bytes: u64) -> bool {
+    /// The first rule that forbids so many further jobs, with bodies of this size together.
+    pub(super) fn full_by(&self, tube: Name, jobs: usize, bytes: u64) -> Option<RuleKey> {
         let there = || self.jobs.iter().filter(|job| job.tube == tube);
         let (count, size) = (there().count() + jobs, there().map(|job| job.bytes).sum::<u64>() + bytes);
-        self.number(tube, RuleKey::MaxJobs).is_none_or(|max| count as u64 <= max)
-            && self.number(tube, RuleKey::MaxBytes).is_none_or(|max| size <= max)
+        if self.number(tube, RuleKey::MaxJobs).is_some_and(|max| count as u64 > max) {
+            return Some(RuleKey::MaxJobs);
+        }
+        self.number(tube, RuleKey::MaxBytes).filter(|&max| size > max).map(|_| RuleKey::MaxBytes)
     }
 
     // Attempts.
