@@ -21,22 +21,21 @@ use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 
 impl Core {
-    /// Executes a command, which is not `put`: that one has [a page of its own](super::puts). Those that most clients send are inlined
-    /// in the loop of a connection, and no others, since the compiler does not inline a loop that is too long.
+    /// Executes one of the commands that most clients send. They are inlined in the loop of a connection.
     #[inline(always)]
-    pub(super) fn execute<'a>(
+    pub(super) fn execute_usual(
         &mut self,
         protocol: &mut ProtocolState,
-        command: Command<'a>,
+        command: Command<'_>,
         now: Time,
-    ) -> Outcome<'a> {
+    ) -> Outcome<'static> {
         match command {
             Command::Reserve => self.reserve(protocol, None, now),
             Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
             Command::Delete(id) => {
                 Outcome::done(self.engine.delete(protocol.client, id, now), Reply::Deleted)
             }
-            command => self.execute_other(protocol, command, now),
+            other => unreachable!("{other:?} is executed by execute"),
         }
     }
 
@@ -46,8 +45,9 @@ impl Core {
         self.metrics.add_command();
     }
 
-    #[inline(never)]
-    fn execute_other<'a>(
+    /// Executes a command. A `put` has [a page of its own](super::puts).
+    #[inline(always)]
+    pub(super) fn execute<'a>(
         &mut self,
         protocol: &mut ProtocolState,
         command: Command<'a>,
@@ -141,10 +141,10 @@ impl Core {
                 Outcome::Done(Reply::NotDraining)
             }
             Command::Quit => protocol.wait_in(SessionState::Closing),
-            Command::Put { .. }
-            | Command::Reserve
-            | Command::ReserveWithTimeout { .. }
-            | Command::Delete(_) => unreachable!("it is executed inline"),
+            Command::Reserve | Command::ReserveWithTimeout { .. } | Command::Delete(_) => {
+                self.execute_usual(protocol, command, now)
+            }
+            Command::Put { .. } => unreachable!("begin_put executes it"),
             Command::Peek(_)
             | Command::PeekReady
             | Command::PeekDelayed

@@ -29,23 +29,48 @@ impl Core {
         if matches!(command, Err(ParseError::BadFormat)) && self.config.sub_second {
             command = parse_decimals(line);
         }
-        let outcome = match command {
-            command if protocol.put_batch.is_some() => self.begin_batch_job(protocol, command),
+        match command {
+            command if protocol.put_batch.is_some() => {
+                let outcome = self.begin_batch_job(protocol, command);
+                self.reply(protocol, replies, outcome, now);
+            }
             Ok(Command::Put { args, tags }) => {
                 self.count_command(CommandKind::Put);
-                self.begin_put(protocol, args, tags, rest, now)
+                match self.begin_put(protocol, args, tags, rest, now) {
+                    Outcome::Done(Reply::Inserted(id)) => replies.inserted(id, &mut self.buffers),
+                    Outcome::Pending => {}
+                    other => self.reply(protocol, replies, other, now),
+                }
             }
             Ok(command) => {
                 let is_harmless =
                     self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
                 replies.set_harmless(is_harmless);
                 self.count_command(command.kind());
-                self.execute(protocol, command, now)
+                match command {
+                    Command::Reserve | Command::ReserveWithTimeout { .. } | Command::Delete(_) => {
+                        let outcome = self.execute_usual(protocol, command, now);
+                        self.reply_inline(protocol, replies, outcome, now);
+                    }
+                    command => self.serve_other(protocol, replies, command, now),
+                }
+                replies.set_harmless(false);
             }
-            Err(error) => return replies.refuse(error.into(), &mut self.buffers),
-        };
-        self.reply(protocol, replies, outcome, now);
-        replies.set_harmless(false);
+            Err(error) => replies.refuse(error.into(), &mut self.buffers),
+        }
+    }
+
+    // Apart, since the compiler does not inline a loop that is too long.
+    #[inline(never)]
+    fn serve_other(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        command: Command<'_>,
+        now: Time,
+    ) {
+        let outcome = self.execute(protocol, command, now);
+        self.reply_inline(protocol, replies, outcome, now);
     }
 
     #[inline(always)]
@@ -61,7 +86,7 @@ impl Core {
     }
 
     /// Replies with an outcome.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn reply(
         &mut self,
         protocol: &mut ProtocolState,
@@ -69,8 +94,19 @@ impl Core {
         outcome: Outcome<'_>,
         now: Time,
     ) {
+        self.reply_inline(protocol, replies, outcome, now);
+    }
+
+    // For the ways that most commands take: the compiler then sees which outcomes there are.
+    #[inline(always)]
+    fn reply_inline(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        outcome: Outcome<'_>,
+        now: Time,
+    ) {
         match outcome {
-            Outcome::Done(Reply::Inserted(id)) => replies.inserted(id, &mut self.buffers),
             Outcome::Done(reply) => replies.reply(reply, &mut self.buffers),
             Outcome::Reserved(job) => self.reply_job(replies, job, reserved),
             Outcome::Pending => {}
