@@ -6,6 +6,7 @@ use super::engine::{Engine, Notice};
 use super::job::JobState;
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
+use super::transitions::To;
 use super::work::{Kick, Work};
 use crate::time::{Span, Time};
 use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
@@ -340,9 +341,7 @@ impl Engine {
             if activity.deadline > now || !self.spend(limit) {
                 break;
             }
-            self.leave(job, now);
-            self.enter_ready(job, now);
-            self.assign_jobs(key, limit, now);
+            self.transfer(job, To::Ready, None, None, limit, now);
         }
         if had_rules {
             self.expire(key, limit, now);

@@ -461,10 +461,11 @@ impl Engine {
     /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
     /// jobs.
     #[inline]
-    pub(super) fn reopen(&mut self, con: Option<ConSlot>, now: Time) {
-        if let Some(con) = con {
-            self.with_share(Share::Lanes, |engine, limit| engine.continue_reopen(con, limit, now));
-        }
+    pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: StepLimit, now: Time) {
+        let Some(con) = con else { return };
+        self.with_share(Share::Lanes, |engine, share| {
+            engine.continue_reopen(con, StepLimit(share.0.min(limit.0)), now);
+        });
     }
 
     /// Opens lanes of a key whose limit a put may have raised, as [`reopen`](Self::reopen) does, but none beyond the share.

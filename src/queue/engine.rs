@@ -17,6 +17,7 @@ use super::moving::{LogRoom, Moved};
 use super::rules::Rules;
 use super::stats::JobTotals;
 use super::timers::Timers;
+use super::transitions::To;
 use super::tube::{Pause, Tube, Tubes};
 use super::tube_limits::TubeLimits;
 use super::work::{Kick, Work, WorkQueue};
@@ -334,7 +335,7 @@ impl Engine {
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
         // A job that was ready before is handed out before one that only becomes ready.
-        self.reopen(con, now);
+        self.reopen(con, self.step_limit(BACKGROUND_STEPS), now);
         if let Some(group) = done {
             self.end_group(group, now);
         }
@@ -344,22 +345,16 @@ impl Engine {
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: Seconds, now: Time) -> Released {
         let client = self.clients.slot(client);
         let Some(job) = self.reserved_by(client, id) else { return Released::NotFound };
-        let record = self.jobs.get_mut(job);
-        record.pri = pri;
-        let tube = record.tube;
+        self.jobs.get_mut(job).pri = pri;
         self.jobs.activity_mut(job).counts.releases += 1;
         self.totals.releases += 1;
+        let limit = self.step_limit(BACKGROUND_STEPS);
         if self.is_exhausted(job) {
-            self.retire(job, self.step_limit(BACKGROUND_STEPS), now);
+            self.retire(job, limit, now);
             let is_buried = self.jobs.get(job).state == JobState::Buried;
             return if is_buried { Released::Buried } else { Released::Done };
         }
-        self.leave(job, now);
-        self.enter_ready_or_delayed(job, delay, now);
-        self.changes.push(Change::Released(job));
-        let con = self.con_of(job);
-        self.assign_jobs(tube, self.step_limit(BACKGROUND_STEPS), now);
-        self.reopen(con, now);
+        self.transfer(job, To::After(delay), None, Some(Change::Released(job)), limit, now);
         Released::Done
     }
 
@@ -367,10 +362,8 @@ impl Engine {
     pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.reserved_by(client, id) else { return false };
-        self.leave(job, now);
         self.jobs.get_mut(job).pri = pri;
-        self.bury_left(job, now);
-        self.reopen(self.con_of(job), now);
+        self.bury_reserved(job, self.step_limit(BACKGROUND_STEPS), now);
         true
     }
 

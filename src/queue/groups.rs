@@ -16,6 +16,7 @@ use super::change::Change;
 use super::engine::Engine;
 use super::extras::{Extra, store_text};
 use super::job::JobState;
+use super::transitions::To;
 use super::work::Work;
 use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
@@ -257,16 +258,9 @@ impl Engine {
     /// Makes a held job ready, or delayed if its delay is not over.
     fn release_held(&mut self, job: JobKey, limit: StepLimit, now: Time) {
         self.steps += 1;
-        self.leave(job, now);
-        let record = self.jobs.get(job);
-        let tube = record.tube;
         let until = self.jobs.activity_mut(job).deadline;
-        if until > now {
-            self.enter_delayed(job, until);
-        } else {
-            self.enter_ready(job, now);
-        }
-        self.assign_jobs(tube, limit, now);
+        let to = if until > now { To::At(until) } else { To::Ready };
+        self.transfer(job, to, None, None, limit, now);
     }
 
     /// The group for which a job with these tags has to wait now.

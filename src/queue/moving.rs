@@ -4,6 +4,7 @@ use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
+use super::transitions::To;
 use super::work::Work;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
@@ -222,23 +223,13 @@ impl Engine {
         if state == JobState::Held {
             return self.move_held(job, to, now);
         }
-        self.leave(job, now);
-        self.set_tube(job, to, now);
-        match state {
-            JobState::Ready => {
-                // It has the time at which the job became ready in this tube.
-                self.jobs.activity_mut(job);
-                self.enter_ready(job, now);
-            }
-            JobState::Delayed => {
-                let until = self.jobs.activity_mut(job).deadline;
-                self.enter_delayed(job, until);
-            }
-            JobState::Buried => self.enter_buried(job, now),
+        let enter = match state {
+            JobState::Ready => To::Ready,
+            JobState::Delayed => To::At(self.jobs.activity_mut(job).deadline),
+            JobState::Buried => To::Buried,
             JobState::Reserved | JobState::Held => unreachable!("it is in none of these states"),
-        }
-        self.changes.push(Change::Moved(job));
-        self.assign_jobs(to, limit, now);
+        };
+        self.transfer(job, enter, Some(to), Some(Change::Moved(job)), limit, now);
     }
 
     /// Moves a held job. It keeps its turn among the jobs that wait for its group.

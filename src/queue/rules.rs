@@ -9,6 +9,7 @@ use super::engine::Engine;
 use super::extras::{hash_names, text_bytes};
 use super::job::Counts;
 use super::rate::Bucket;
+use super::transitions::To;
 use crate::intrusive::{Chained, Index, NIL, Pages};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientKey, JobKey, RulesSlot, TubeKey, TubeSlot};
@@ -298,19 +299,9 @@ impl Engine {
         let RulesSlot(rules) = self.tubes[from].rules().expect("the tube has a rule");
         self.rules.slab[rules].counts.dead_letters += 1;
         self.rules.totals.dead_letters += 1;
-        let (con, to) = (self.con_of(job), self.dead_letter_tube(job, rules, now));
-        self.leave(job, now);
-        match to {
-            None => self.bury_left(job, now),
-            Some(to) => {
-                self.set_tube(job, to, now);
-                self.enter_ready(job, now);
-                self.changes.push(Change::Moved(job));
-                self.assign_jobs(to, limit, now);
-            }
-        }
-        if let Some(con) = con {
-            self.continue_reopen(con, limit, now);
+        match self.dead_letter_tube(job, rules, now) {
+            None => self.bury_reserved(job, limit, now),
+            to => self.transfer(job, To::Ready, to, Some(Change::Moved(job)), limit, now),
         }
         self.remove_if_unreferenced(from);
     }
@@ -326,6 +317,8 @@ impl Engine {
 
     /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
     pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        // It has the time at which the job became ready in this tube.
+        self.jobs.activity_mut(job);
         let (from, bytes) = (self.jobs.get(job).tube, self.body_bytes(job));
         self.tubes[from].body_bytes -= bytes;
         self.tubes[to].body_bytes += bytes;

@@ -2,6 +2,9 @@
 //!
 //! A job is in exactly one container, the one of its state; a ready job is also in the ready order. `leave` removes it from
 //! its container, and one of the `enter` functions adds it to the next. Nothing else moves a job.
+//!
+//! [`Engine::transfer`] is the way from one container to another, with all that follows. A put only enters, a delete only leaves, and a reserve
+//! has a way of its own.
 
 use std::mem;
 
@@ -12,9 +15,49 @@ use super::job::{Job, JobState, URGENT_BELOW};
 use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
 use crate::time::{Seconds, Time};
-use crate::values::ids::{ClientSlot, GroupSlot, JobKey};
+use crate::values::ids::{ClientSlot, GroupSlot, JobKey, TubeSlot};
+
+/// Where a job goes.
+#[derive(Clone, Copy)]
+pub(super) enum To {
+    Ready,
+    /// Ready after a new delay, which may be zero.
+    After(Seconds),
+    /// Ready at this time. Its delay does not change.
+    At(Time),
+    Buried,
+}
 
 impl Engine {
+    /// Moves a job from its container to another, of another tube if there is one. The change is recorded, clients that wait get ready
+    /// jobs, and lanes open that its reservation has kept shut.
+    pub(super) fn transfer(
+        &mut self,
+        job: JobKey,
+        to: To,
+        tube: Option<TubeSlot>,
+        change: Option<Change>,
+        limit: StepLimit,
+        now: Time,
+    ) {
+        let con = self.con_of(job).filter(|_| self.jobs.get(job).state == JobState::Reserved);
+        self.leave(job, now);
+        if let Some(tube) = tube {
+            self.set_tube(job, tube, now);
+        }
+        match to {
+            To::Ready => self.enter_ready(job, now),
+            To::After(delay) => self.enter_ready_or_delayed(job, delay, now),
+            To::At(until) => self.enter_delayed(job, until),
+            To::Buried => self.enter_buried(job, now),
+        }
+        if let Some(change) = change {
+            self.changes.push(change);
+        }
+        self.assign_jobs(self.jobs.get(job).tube, limit, now);
+        self.reopen(con, limit, now);
+    }
+
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
         let record = self.jobs.get(job);
         let (state, tube, extra) = (record.state, record.tube, record.extra());
@@ -99,6 +142,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     pub(super) fn enter_ready_or_delayed(&mut self, job: JobKey, delay: Seconds, now: Time) {
         if delay == Seconds::ZERO {
             if let Some(activity) = self.jobs.existing_activity_mut(job) {
@@ -152,13 +196,12 @@ impl Engine {
         self.end_job_waits(job, JobEnd::Buried);
     }
 
-    /// Buries and counts a job that has left its container.
-    pub(super) fn bury_left(&mut self, job: JobKey, now: Time) {
+    /// Buries a reserved job, and counts that.
+    pub(super) fn bury_reserved(&mut self, job: JobKey, limit: StepLimit, now: Time) {
         self.tubes[self.jobs.get(job).tube].counts.buries += 1;
         self.totals.buries += 1;
         self.jobs.activity_mut(job).counts.buries += 1;
-        self.enter_buried(job, now);
-        self.changes.push(Change::Buried(job));
+        self.transfer(job, To::Buried, None, Some(Change::Buried(job)), limit, now);
     }
 
     /// Gives the job to the client. The job must have left its container. `ready_since` is set if it was ready.
@@ -211,20 +254,13 @@ impl Engine {
         }
     }
 
-    /// Makes a job ready that is in another state, and assigns it to a waiting client if there is one.
+    /// Makes a job ready that is in another state.
     pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: StepLimit, now: Time) {
         self.steps += 1;
-        self.leave(job, now);
         if let Change::Kicked(_) = change {
             self.jobs.activity_mut(job).counts.kicks += 1;
             self.totals.kicks += 1;
         }
-        self.enter_ready(job, now);
-        self.changes.push(change);
-        let con = self.con_of(job);
-        self.assign_jobs(self.jobs.get(job).tube, limit, now);
-        if let Some(con) = con {
-            self.continue_reopen(con, limit, now);
-        }
+        self.transfer(job, To::Ready, None, Some(change), limit, now);
     }
 }

@@ -87,7 +87,7 @@ pub const BOUNDS: [(&str, &str, &str); 96] = [
     ("server/commit_gate/output.rs", "slices", "SEND_SLICES_MAX pieces, and the bodies of one connection"),
     ("server/replies.rs", "reply_batch", "the jobs of one batch, which are counted"),
     ("server/replies.rs", "reply_at_length", "the jobs of one batch, which were counted as they were stored"),
-    ("server/execute.rs", "execute_other", "the ids of one line: some 500"),
+    ("server/execute.rs", "execute", "the ids of one line: some 500"),
     ("server/put_batch.rs", "*", "the jobs of one batch: BATCH_JOBS_MAX"),
     ("server/memory.rs", "count_tables", "the HTTP connections: 64"),
     ("server/memory.rs", "has_memory_for_jobs", "the jobs of one batch: BATCH_JOBS_MAX"),
