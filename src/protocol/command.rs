@@ -222,104 +222,95 @@ impl fmt::Debug for Ids<'_> {
     }
 }
 
-/// The kind under which a command is counted.
+/// Where `stats` counts a kind of command. `/metrics` counts all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-#[allow(missing_docs)]
-pub enum CommandKind {
-    Put,
-    Peek,
-    PeekReady,
-    PeekDelayed,
-    PeekBuried,
-    Reserve,
-    ReserveWithTimeout,
-    ReserveJob,
-    Delete,
-    Release,
-    Bury,
-    Kick,
-    KickJob,
-    Touch,
-    Stats,
-    StatsJob,
-    StatsTube,
-    Use,
-    Watch,
-    Ignore,
-    ListTubes,
-    ListTubeUsed,
-    ListTubesWatched,
-    PauseTube,
-    PeekReserved,
-    ListJobs,
-    MoveJob,
-    MoveJobs,
-    TubeConfig,
-    FlushTube,
-    FlushKeys,
-    PutBatch,
-    DeleteBatch,
-    ReserveBatch,
-    ReserveMode,
-    StatsGroup,
-    WaitJob,
-    CancelReserve,
-    Drain,
-    Undrain,
-    Quit,
+pub enum Counted {
+    /// Among the keys of beanstalkd, in its order.
+    Beanstalkd,
+    /// Behind all other keys: beanstalkd does not have the command.
+    Beanring,
+    /// Nowhere.
+    Nowhere,
 }
 
-impl CommandKind {
-    /// Number of kinds.
-    pub const COUNT: usize = Self::Quit as usize + 1;
-}
+macro_rules! kinds {
+    ($($command:pat => $kind:ident $word:literal $counted:ident;)*) => {
+        /// The kind under which a command is counted.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        #[allow(missing_docs)]
+        pub enum CommandKind { $($kind,)* }
 
-impl Command<'_> {
-    /// Returns the kind under which the command is counted.
-    pub const fn kind(&self) -> CommandKind {
-        match self {
-            Self::Put { .. } => CommandKind::Put,
-            Self::Peek(_) => CommandKind::Peek,
-            Self::PeekReady => CommandKind::PeekReady,
-            Self::PeekDelayed => CommandKind::PeekDelayed,
-            Self::PeekBuried => CommandKind::PeekBuried,
-            Self::Reserve => CommandKind::Reserve,
-            Self::ReserveWithTimeout { .. } => CommandKind::ReserveWithTimeout,
-            Self::ReserveJob(_) => CommandKind::ReserveJob,
-            Self::Delete(_) => CommandKind::Delete,
-            Self::Release { .. } => CommandKind::Release,
-            Self::Bury { .. } => CommandKind::Bury,
-            Self::Kick { .. } => CommandKind::Kick,
-            Self::KickJob(_) => CommandKind::KickJob,
-            Self::Touch(_) => CommandKind::Touch,
-            Self::Stats => CommandKind::Stats,
-            Self::StatsJob(_) => CommandKind::StatsJob,
-            Self::StatsTube(_) => CommandKind::StatsTube,
-            Self::Use(_) => CommandKind::Use,
-            Self::Watch(_) | Self::WatchWeighted { .. } => CommandKind::Watch,
-            Self::Ignore(_) => CommandKind::Ignore,
-            Self::ListTubes => CommandKind::ListTubes,
-            Self::ListTubeUsed => CommandKind::ListTubeUsed,
-            Self::ListTubesWatched => CommandKind::ListTubesWatched,
-            Self::PauseTube { .. } => CommandKind::PauseTube,
-            Self::PeekReserved => CommandKind::PeekReserved,
-            Self::ListJobs { .. } => CommandKind::ListJobs,
-            Self::MoveJob { .. } => CommandKind::MoveJob,
-            Self::MoveJobs { .. } => CommandKind::MoveJobs,
-            Self::TubeConfig { .. } => CommandKind::TubeConfig,
-            Self::FlushTube(_) => CommandKind::FlushTube,
-            Self::FlushKeys(_) => CommandKind::FlushKeys,
-            Self::PutBatch { .. } => CommandKind::PutBatch,
-            Self::DeleteBatch(_) => CommandKind::DeleteBatch,
-            Self::ReserveBatch { .. } => CommandKind::ReserveBatch,
-            Self::ReserveMode(_) => CommandKind::ReserveMode,
-            Self::StatsGroup(_) => CommandKind::StatsGroup,
-            Self::WaitJob { .. } => CommandKind::WaitJob,
-            Self::CancelReserve => CommandKind::CancelReserve,
-            Self::Drain => CommandKind::Drain,
-            Self::Undrain => CommandKind::Undrain,
-            Self::Quit => CommandKind::Quit,
+        impl CommandKind {
+            /// Every kind, in order.
+            pub const ALL: [Self; [$($word),*].len()] = [$(Self::$kind),*];
+
+            /// The word of the command.
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$kind => $word,)* }
+            }
+
+            /// The key of its number in `stats`.
+            pub const fn key(self) -> &'static str {
+                match self { $(Self::$kind => concat!("cmd-", $word),)* }
+            }
+
+            /// Where `stats` counts it.
+            pub const fn counted(self) -> Counted {
+                match self { $(Self::$kind => Counted::$counted,)* }
+            }
         }
-    }
+
+        impl Command<'_> {
+            /// Returns the kind under which the command is counted.
+            pub const fn kind(&self) -> CommandKind {
+                match self { $($command => CommandKind::$kind,)* }
+            }
+        }
+    };
+}
+
+// In the order of `stats`.
+kinds! {
+    Command::Put { .. } => Put "put" Beanstalkd;
+    Command::Peek(_) => Peek "peek" Beanstalkd;
+    Command::PeekReady => PeekReady "peek-ready" Beanstalkd;
+    Command::PeekDelayed => PeekDelayed "peek-delayed" Beanstalkd;
+    Command::PeekBuried => PeekBuried "peek-buried" Beanstalkd;
+    Command::Reserve => Reserve "reserve" Beanstalkd;
+    Command::ReserveWithTimeout { .. } => ReserveWithTimeout "reserve-with-timeout" Beanstalkd;
+    Command::Delete(_) => Delete "delete" Beanstalkd;
+    Command::Release { .. } => Release "release" Beanstalkd;
+    Command::Use(_) => Use "use" Beanstalkd;
+    Command::Watch(_) | Command::WatchWeighted { .. } => Watch "watch" Beanstalkd;
+    Command::Ignore(_) => Ignore "ignore" Beanstalkd;
+    Command::Bury { .. } => Bury "bury" Beanstalkd;
+    Command::Kick { .. } => Kick "kick" Beanstalkd;
+    Command::Touch(_) => Touch "touch" Beanstalkd;
+    Command::Stats => Stats "stats" Beanstalkd;
+    Command::StatsJob(_) => StatsJob "stats-job" Beanstalkd;
+    Command::StatsTube(_) => StatsTube "stats-tube" Beanstalkd;
+    Command::ListTubes => ListTubes "list-tubes" Beanstalkd;
+    Command::ListTubeUsed => ListTubeUsed "list-tube-used" Beanstalkd;
+    Command::ListTubesWatched => ListTubesWatched "list-tubes-watched" Beanstalkd;
+    Command::PauseTube { .. } => PauseTube "pause-tube" Beanstalkd;
+    Command::FlushTube(_) => FlushTube "flush-tube" Beanring;
+    Command::FlushKeys(_) => FlushKeys "flush-keys" Beanring;
+    Command::DeleteBatch(_) => DeleteBatch "delete-batch" Beanring;
+    Command::ReserveBatch { .. } => ReserveBatch "reserve-batch" Beanring;
+    Command::PutBatch { .. } => PutBatch "put-batch" Beanring;
+    Command::ReserveMode(_) => ReserveMode "reserve-mode" Beanring;
+    Command::StatsGroup(_) => StatsGroup "stats-group" Beanring;
+    Command::WaitJob { .. } => WaitJob "wait-job" Beanring;
+    Command::CancelReserve => CancelReserve "cancel-reserve" Beanring;
+    Command::ListJobs { .. } => ListJobs "list-jobs" Beanring;
+    Command::PeekReserved => PeekReserved "peek-reserved" Beanring;
+    Command::MoveJob { .. } => MoveJob "move-job" Beanring;
+    Command::MoveJobs { .. } => MoveJobs "move-jobs" Beanring;
+    Command::TubeConfig { .. } => TubeConfig "tube-config" Beanring;
+    Command::ReserveJob(_) => ReserveJob "reserve-job" Nowhere;
+    Command::KickJob(_) => KickJob "kick-job" Nowhere;
+    Command::Drain => Drain "drain" Nowhere;
+    Command::Undrain => Undrain "undrain" Nowhere;
+    Command::Quit => Quit "quit" Nowhere;
 }

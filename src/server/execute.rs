@@ -21,24 +21,6 @@ use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 
 impl Core {
-    /// Executes one of the commands that most clients send. They are inlined in the loop of a connection.
-    #[inline(always)]
-    pub(super) fn execute_usual(
-        &mut self,
-        protocol: &mut ProtocolState,
-        command: Command<'_>,
-        now: Time,
-    ) -> Outcome<'static> {
-        match command {
-            Command::Reserve => self.reserve(protocol, None, now),
-            Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
-            Command::Delete(id) => {
-                Outcome::done(self.engine.delete(protocol.client, id, now), Reply::Deleted)
-            }
-            other => unreachable!("{other:?} is executed by execute"),
-        }
-    }
-
     #[inline(always)]
     pub(super) fn count_command(&mut self, kind: CommandKind) {
         self.commands[kind as usize] += 1;
@@ -141,9 +123,9 @@ impl Core {
                 Outcome::Done(Reply::NotDraining)
             }
             Command::Quit => protocol.wait_in(SessionState::Closing),
-            Command::Reserve | Command::ReserveWithTimeout { .. } | Command::Delete(_) => {
-                self.execute_usual(protocol, command, now)
-            }
+            Command::Reserve => self.reserve(protocol, None, now),
+            Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
+            Command::Delete(id) => self.delete(client, id, now),
             Command::Put { .. } => unreachable!("begin_put executes it"),
             Command::Peek(_)
             | Command::PeekReady
@@ -284,8 +266,13 @@ impl Core {
         Outcome::Done(Reply::Watching(count))
     }
 
-    #[inline(always)]
-    fn reserve(
+    #[inline]
+    pub(super) fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> Outcome<'static> {
+        Outcome::done(self.engine.delete(client, id, now), Reply::Deleted)
+    }
+
+    #[inline]
+    pub(super) fn reserve(
         &mut self,
         protocol: &mut ProtocolState,
         timeout: Option<Span>,

@@ -5,7 +5,7 @@ mod tube;
 
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
 use super::{Core, ThreadStats};
-use crate::protocol::command::CommandKind::{self, *};
+use crate::protocol::command::{CommandKind, Counted};
 use crate::protocol::reply::ErrorKind;
 use crate::queue::{JobState, JobTotals, KeyStats, RuleCounts};
 use crate::time::{Seconds, Span, Time};
@@ -137,61 +137,6 @@ impl Catalog<'_> {
     }
 }
 
-/// The commands that `stats` counts, in its order. Without `cmd-`, a key is the name of the command.
-const COUNTED: [(&str, CommandKind); 22] = [
-    ("cmd-put", Put),
-    ("cmd-peek", Peek),
-    ("cmd-peek-ready", PeekReady),
-    ("cmd-peek-delayed", PeekDelayed),
-    ("cmd-peek-buried", PeekBuried),
-    ("cmd-reserve", Reserve),
-    ("cmd-reserve-with-timeout", ReserveWithTimeout),
-    ("cmd-delete", Delete),
-    ("cmd-release", Release),
-    ("cmd-use", Use),
-    ("cmd-watch", Watch),
-    ("cmd-ignore", Ignore),
-    ("cmd-bury", Bury),
-    ("cmd-kick", Kick),
-    ("cmd-touch", Touch),
-    ("cmd-stats", Stats),
-    ("cmd-stats-job", StatsJob),
-    ("cmd-stats-tube", StatsTube),
-    ("cmd-list-tubes", ListTubes),
-    ("cmd-list-tube-used", ListTubeUsed),
-    ("cmd-list-tubes-watched", ListTubesWatched),
-    ("cmd-pause-tube", PauseTube),
-];
-
-/// The commands of beanring alone that `stats` counts, behind all other keys.
-const EXTENSIONS: [(&str, CommandKind); 14] = [
-    ("cmd-flush-tube", FlushTube),
-    ("cmd-flush-keys", FlushKeys),
-    ("cmd-delete-batch", DeleteBatch),
-    ("cmd-reserve-batch", ReserveBatch),
-    ("cmd-put-batch", PutBatch),
-    ("cmd-reserve-mode", ReserveMode),
-    ("cmd-stats-group", StatsGroup),
-    ("cmd-wait-job", WaitJob),
-    ("cmd-cancel-reserve", CancelReserve),
-    ("cmd-list-jobs", ListJobs),
-    ("cmd-peek-reserved", PeekReserved),
-    ("cmd-move-job", MoveJob),
-    ("cmd-move-jobs", MoveJobs),
-    ("cmd-tube-config", TubeConfig),
-];
-
-/// The commands that only `/metrics` counts.
-const UNCOUNTED: [(&str, CommandKind); 5] = [
-    ("reserve-job", ReserveJob),
-    ("kick-job", KickJob),
-    ("drain", Drain),
-    ("undrain", Undrain),
-    ("quit", Quit),
-];
-
-const _: () = assert!(COUNTED.len() + EXTENSIONS.len() + UNCOUNTED.len() == CommandKind::COUNT);
-
 /// Calls `visit` with every value of the server but its histograms.
 pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'_>, Value<'_>)) {
     let catalog = &mut Catalog { visit };
@@ -227,12 +172,12 @@ fn jobs(totals: &JobTotals, catalog: &mut Catalog<'_>) {
 
 fn commands(core: &Core, catalog: &mut Catalog<'_>) {
     let commands = counter("commands_total", "Number of commands served, by command.");
-    for (key, kind) in COUNTED {
-        catalog.both(key, commands.label("command", name_of(key)), core.commands[kind as usize]);
-    }
-    let others = EXTENSIONS.iter().map(|&(key, kind)| (name_of(key), kind)).chain(UNCOUNTED);
-    for (name, kind) in others {
-        catalog.metric(commands.label("command", name), core.commands[kind as usize]);
+    for kind in CommandKind::ALL {
+        let (metric, number) = (commands.label("command", kind.word()), core.commands[kind as usize]);
+        match kind.counted() {
+            Counted::Beanstalkd => catalog.both(kind.key(), metric, number),
+            Counted::Beanring | Counted::Nowhere => catalog.metric(metric, number),
+        }
     }
     let errors = counter("errors_total", "Number of error replies, by kind.");
     for (kind, name) in ErrorKind::ALL {
@@ -241,8 +186,8 @@ fn commands(core: &Core, catalog: &mut Catalog<'_>) {
 }
 
 fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
-    for (key, kind) in EXTENSIONS {
-        catalog.key(key, core.commands[kind as usize]);
+    for kind in CommandKind::ALL.into_iter().filter(|kind| kind.counted() == Counted::Beanring) {
+        catalog.key(kind.key(), core.commands[kind as usize]);
     }
     let waits =
         gauge("job_end_waiting_connections", "Number of client connections that wait for the end of a job.");
@@ -286,11 +231,6 @@ fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {
     ] {
         catalog.both(key, counter(name, help), count);
     }
-}
-
-/// The name of the command that a key counts.
-fn name_of(key: &'static str) -> &'static str {
-    key.strip_prefix("cmd-").expect("a key of a command begins with cmd-")
 }
 
 fn job_events(totals: &JobTotals, catalog: &mut Catalog<'_>) {

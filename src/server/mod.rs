@@ -117,7 +117,7 @@ struct Core {
     put_batches: usize,
     arrived: Pages<ArrivedJob>,
     /// Commands served, by kind.
-    commands: [u64; CommandKind::COUNT],
+    commands: [u64; CommandKind::ALL.len()],
     /// Bytes that clients have sent, and bytes that were sent to them.
     received_bytes: u64,
     sent_bytes: u64,
@@ -338,7 +338,7 @@ impl Core {
             long_lines: 0,
             put_batches: 0,
             arrived: Pages::new(),
-            commands: [0; CommandKind::COUNT],
+            commands: [0; CommandKind::ALL.len()],
             received_bytes: 0,
             sent_bytes: 0,
             clients: 0,

@@ -29,11 +29,11 @@ impl Core {
         if matches!(command, Err(ParseError::BadFormat)) && self.config.sub_second {
             command = parse_decimals(line);
         }
+        if protocol.put_batch.is_some() {
+            let outcome = self.begin_batch_job(protocol, command);
+            return self.reply(protocol, replies, outcome, now);
+        }
         match command {
-            command if protocol.put_batch.is_some() => {
-                let outcome = self.begin_batch_job(protocol, command);
-                self.reply(protocol, replies, outcome, now);
-            }
             Ok(Command::Put { args, tags }) => {
                 self.count_command(CommandKind::Put);
                 match self.begin_put(protocol, args, tags, rest, now) {
@@ -43,24 +43,36 @@ impl Core {
                 }
             }
             Ok(command) => {
+                self.count_command(command.kind());
                 let is_harmless =
                     self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
                 replies.set_harmless(is_harmless);
-                self.count_command(command.kind());
-                match command {
-                    Command::Reserve | Command::ReserveWithTimeout { .. } | Command::Delete(_) => {
-                        let outcome = self.execute_usual(protocol, command, now);
-                        self.reply_inline(protocol, replies, outcome, now);
-                    }
-                    command => self.serve_other(protocol, replies, command, now),
-                }
+                self.serve_usual(protocol, replies, command, now);
                 replies.set_harmless(false);
             }
             Err(error) => replies.refuse(error.into(), &mut self.buffers),
         }
     }
 
-    // Apart, since the compiler does not inline a loop that is too long.
+    /// Serves any command but `put`. Those that most clients send are inlined in the loop of a connection, and no others, since
+    /// the compiler does not inline a loop that is too long.
+    #[inline(always)]
+    fn serve_usual(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        command: Command<'_>,
+        now: Time,
+    ) {
+        let outcome = match command {
+            Command::Reserve => self.reserve(protocol, None, now),
+            Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
+            Command::Delete(id) => self.delete(protocol.client, id, now),
+            other => return self.serve_other(protocol, replies, other, now),
+        };
+        self.reply_inline(protocol, replies, outcome, now);
+    }
+
     #[inline(never)]
     fn serve_other(
         &mut self,

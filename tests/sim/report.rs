@@ -13,7 +13,7 @@ pub type Report = Vec<(&'static str, Option<String>)>;
 /// Counts of the server that are not part of the queue.
 #[derive(Clone)]
 pub struct Totals {
-    pub commands: [u64; CommandKind::COUNT],
+    pub commands: [u64; CommandKind::ALL.len()],
     pub connections: u64,
     pub total_connections: u64,
     pub draining: bool,
@@ -25,7 +25,7 @@ pub struct Totals {
 impl Totals {
     /// Returns the counts of a new server.
     pub const fn new(max_job_bytes: u32) -> Self {
-        let commands = [0; CommandKind::COUNT];
+        let commands = [0; CommandKind::ALL.len()];
         Self {
             commands,
             connections: 0,

@@ -111,6 +111,9 @@ fn connect_to_other(bench: &mut Bench) -> ClientKey {
     client
 }
 
+/// Many times the steps that any work of these tests takes.
+const STEPS_MAX: u32 = 100_000;
+
 /// Steps until nothing is due. Returns the number of steps.
 fn finish(bench: &mut Bench) -> u32 {
     let mut steps = 0;
@@ -118,6 +121,7 @@ fn finish(bench: &mut Bench) -> u32 {
         bench.engine.step(bench.now);
         assert!(bench.engine.take_steps() <= MOVED_MAX);
         steps += 1;
+        assert!(steps < STEPS_MAX, "the work has an end");
     }
     steps
 }
