@@ -28,7 +28,7 @@ impl Core {
     }
 
     /// Executes a command. A `put` has [a page of its own](super::puts).
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn execute<'a>(
         &mut self,
         protocol: &mut ProtocolState,

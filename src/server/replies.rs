@@ -68,20 +68,8 @@ impl Core {
             Command::Reserve => self.reserve(protocol, None, now),
             Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
             Command::Delete(id) => self.delete(protocol.client, id, now),
-            other => return self.serve_other(protocol, replies, other, now),
+            other => self.execute(protocol, other, now),
         };
-        self.reply_inline(protocol, replies, outcome, now);
-    }
-
-    #[inline(never)]
-    fn serve_other(
-        &mut self,
-        protocol: &mut ProtocolState,
-        replies: &mut Replies,
-        command: Command<'_>,
-        now: Time,
-    ) {
-        let outcome = self.execute(protocol, command, now);
         self.reply_inline(protocol, replies, outcome, now);
     }
 
