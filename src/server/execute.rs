@@ -3,10 +3,10 @@
 use std::mem;
 use std::num::NonZeroU32;
 
-use super::observer::Observation;
 use super::outcome::{Outcome, Refusal, Shortage};
 use super::replies::PERCENTILE_STEPS;
 use super::session::{ProtocolState, SessionState};
+use super::trace::Observation;
 use super::{ClientAct, Core, Effect};
 use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::reply::Reply;

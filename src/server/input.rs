@@ -4,14 +4,18 @@ use std::mem;
 
 use bytes::Buf;
 
-use super::observer::Observation;
 use super::outcome::Outcome;
 use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
-use super::{Core, trace};
-use crate::protocol::framing::Line;
+use super::trace::{self, Observation};
+use super::{ClientAct, Core};
+use crate::protocol::command::Command;
+use crate::protocol::foreign::{Foreign, Opening, Verdict};
+use crate::protocol::framing::{Line, LineReader};
+use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
 use crate::server::Effect;
 use crate::time::Time;
+use crate::values::ids::ConnId;
 use crate::values::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX,
     TURN_STEPS,
@@ -280,5 +284,36 @@ impl Core {
         }
         self.refuse_in_batch(protocol, refusal);
         Some(Outcome::Pending)
+    }
+
+    /// Whether the connection begins with a request of another protocol. Empties `opening` once the first line decides it.
+    #[cold]
+    pub(super) fn is_foreign_request(
+        &mut self,
+        conn: ConnId,
+        opening: &mut Option<Opening>,
+        reader: &LineReader,
+        input: &[u8],
+    ) -> bool {
+        let Some(verdict) = opening.as_mut().and_then(|line| line.feed(input)) else { return false };
+        *opening = None;
+        let protocol = match verdict {
+            Verdict::Foreign(protocol) => protocol,
+            Verdict::RequestLine if !is_command(reader.peek(input).as_deref()) => Foreign::Http,
+            Verdict::RequestLine | Verdict::Native => return false,
+        };
+        self.foreign_requests += 1;
+        self.effects.push_back(Effect::LogClient(conn, ClientAct::ForeignRequest(protocol)));
+        true
+    }
+}
+
+/// Whether a line is a command. A `put` with invalid tags and a `put-batch` without a count are none: what follows them is
+/// discarded.
+fn is_command(line: Option<&[u8]>) -> bool {
+    match line.map(parse) {
+        Some(Ok(Command::Put { tags: None, .. } | Command::PutBatch { count: None })) => false,
+        Some(Ok(_)) => true,
+        Some(Err(_)) | None => false,
     }
 }

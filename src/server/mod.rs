@@ -6,10 +6,8 @@
 mod commit_gate;
 mod config;
 mod connections;
-mod ending;
 mod event;
 mod execute;
-mod foreign_requests;
 mod full_disk;
 mod http;
 mod input;
@@ -18,7 +16,6 @@ mod lists;
 mod memory;
 mod metric_catalog;
 mod metrics;
-mod observer;
 mod outcome;
 mod put_batch;
 mod puts;
@@ -37,8 +34,8 @@ pub use config::{
 };
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
-pub use observer::{Observation, Observer};
 pub use service::{BodyMemory, Protocol, Service};
+pub use trace::{Observation, Observer};
 
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;

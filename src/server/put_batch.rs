@@ -4,10 +4,10 @@
 //! line has no length of a body, the end of the batch is unknown, and the connection is closed.
 
 use super::Core;
-use super::observer::Observation;
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::replies::COPIED_BYTES_PER_STEP;
 use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
+use super::trace::Observation;
 use crate::intrusive::{Linked, Links, List, Pages};
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;

@@ -1,9 +1,9 @@
 //! From the line of a `put` to the job.
 
 use super::Core;
-use super::observer::Observation;
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::session::{IncomingJob, Input, ProtocolState};
+use super::trace::Observation;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;

@@ -1,11 +1,13 @@
-//! The trace log (`-VV`): each command line that is served and each reply line, in order, and never a body.
+//! What the server reports of its work, in order: lines in the trace log (`-VV`), and each step to the observer of a test.
 
 use std::fmt;
 
 use tracing::{Level, enabled, trace};
 
+use super::Core;
 use crate::protocol::reply::Reply;
-use crate::values::ids::JobId;
+use crate::queue::BatchRoom;
+use crate::values::ids::{ClientKey, ConnId, JobId};
 
 /// Whether lines are logged at this level. It costs a load while they are not.
 #[inline]
@@ -39,5 +41,62 @@ impl fmt::Display for Escaped<'_> {
         let mut line = Vec::new();
         self.0.render(&mut line);
         line.trim_ascii_end().escape_ascii().fmt(f)
+    }
+}
+
+/// A step of the server for one client.
+#[derive(Clone, Copy, Debug)]
+pub enum Observation<'a> {
+    /// It serves this command line, without its CR LF.
+    Line(&'a [u8]),
+    /// It rejects a line that is longer than any command.
+    LineTooLong,
+    /// It has a job's complete body, and replies this to the `put`.
+    Put(JobId, Reply<'a>),
+    /// It has the last body of a `put-batch`, and replies this. The first job that it has put has this id.
+    PutBatch(Reply<'a>, Option<JobId>),
+    /// It takes jobs for a `reserve-batch` that has its first one. The room is smaller than the command permits only if there is a
+    /// memory limit.
+    Batch(BatchRoom),
+    /// It reserves these jobs for one command, after a choice by chance.
+    Drawn(&'a [JobId]),
+    /// It ends the client's wait, because the next line is `cancel-reserve`.
+    Canceled,
+    /// It removes the client from the queue.
+    Left,
+}
+
+/// Learns what the server does, in order and as it happens.
+pub trait Observer {
+    /// Takes in one step.
+    fn observe(&mut self, conn: ConnId, observation: Observation<'_>);
+
+    /// Takes in how far moves are, after each `move-jobs` and after each piece of background work: the number of jobs moved so far, and of
+    /// moves that are not finished.
+    fn observe_moves(&mut self, moved: u64, unfinished: usize);
+}
+
+impl Core {
+    #[inline]
+    pub(super) fn observe(&mut self, client: ClientKey, observation: Observation<'_>) {
+        if self.observer.is_some() {
+            self.report(client, observation);
+        }
+    }
+
+    #[inline]
+    pub(super) fn observe_moves(&mut self) {
+        if let Some(observer) = &mut self.observer {
+            let (moved, unfinished) = self.engine.moves();
+            observer.observe_moves(moved, unfinished);
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, client: ClientKey, observation: Observation<'_>) {
+        let conn = self.engine.clients().get(client).conn;
+        if let Some(observer) = &mut self.observer {
+            observer.observe(conn, observation);
+        }
     }
 }
