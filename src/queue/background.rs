@@ -11,8 +11,8 @@ use super::work::{Kick, Work};
 use crate::time::{Span, Time};
 use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 
-/// Elementary steps of one piece of background work: some 25 us. All disconnects of an event-loop iteration share another
-/// piece of this size.
+/// Elementary steps of one piece of background work: some 25 us. Each kind of work that commands and events lead to at once has a
+/// share of this size in an event-loop iteration.
 pub const BACKGROUND_STEPS: u32 = 256;
 
 /// A wait that should end does not end before the search for a job, and looks again after this time.

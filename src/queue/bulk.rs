@@ -28,7 +28,7 @@ pub enum Flushed {
 }
 
 impl Engine {
-    /// Deletes the jobs of a tube that no client holds: ready, delayed and buried ones. A job that is put later stays.
+    /// Deletes the jobs of a tube that no client has reserved. A job that is put later stays.
     pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Flushed {
         let Some(tube) = self.tubes.find(name) else { return Flushed::NotFound };
         self.tubes[tube.slot].pins += 1;

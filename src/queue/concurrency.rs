@@ -476,7 +476,8 @@ impl Engine {
 
     /// Opens at least one lane, and others up to the limit. The rest is left to background work.
     pub(super) fn continue_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
-        // The end of each reservation opens a lane, however many end at once: else lanes would be opened more slowly than shut.
+        // Unless background work opens them, the end of each reservation opens a lane, however many end at once: else lanes would be
+        // opened more slowly than shut.
         self.open_lanes(con, StepLimit(limit.0.max(self.steps + 1)), now);
     }
 

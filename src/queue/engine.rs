@@ -373,11 +373,11 @@ impl Engine {
         let Some(job) = self.reserved_by(client, id) else { return false };
         let ttr = self.jobs.get(job).ttr;
         let activity = self.jobs.activity_key(job);
-        let held = &mut self.clients[client].reserved;
-        held.remove(&mut self.jobs.activities, activity);
+        let reserved = &mut self.clients[client].reserved;
+        reserved.remove(&mut self.jobs.activities, activity);
         let record = &mut self.jobs.activities[activity];
         record.deadline = now + record.ttr(ttr);
-        held.insert(&mut self.jobs.activities, activity);
+        reserved.insert(&mut self.jobs.activities, activity);
         self.arm_client_timer(client);
         true
     }

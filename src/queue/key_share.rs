@@ -39,7 +39,7 @@ pub struct KeyStats {
     pub kept_bytes: usize,
     /// The memory of keys that will be kept once their jobs are deleted.
     pub promised_bytes: usize,
-    /// Jobs refused because the share had no room for their keys.
+    /// Commands refused because the share had no room for their keys.
     pub refusals: u64,
     /// Keys that were not kept although they were promised: recovery has found more than the share has room for.
     pub drops: u64,

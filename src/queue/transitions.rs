@@ -1,7 +1,7 @@
 //! Transitions between the states of a job.
 //!
 //! A job is in exactly one container, the one of its state; a ready job is also in the ready order. `leave` removes it from
-//! its container, and one of the `enter` functions adds it to the next. Nothing else moves a job.
+//! its container, and one of the `enter` functions adds it to the next. Nothing else changes the state of a job.
 //!
 //! [`Engine::transfer`] is the way from one container to another, with all that follows. A put only enters, a delete only leaves, and a reserve
 //! has a way of its own.
@@ -29,8 +29,8 @@ pub(super) enum To {
 }
 
 impl Engine {
-    /// Moves a job from its container to another, of another tube if there is one. The change is recorded, clients that wait get ready
-    /// jobs, and lanes open that its reservation has kept shut.
+    /// Moves a job from its container to another, of another tube if one is given. Clients that wait for the end of a buried job are
+    /// answered, the change is recorded, clients that wait get ready jobs, and lanes open that its reservation has kept shut.
     pub(super) fn transfer(
         &mut self,
         job: JobKey,

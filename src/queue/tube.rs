@@ -311,7 +311,7 @@ impl Tubes {
     }
 
     /// The number of names: of tubes, and of removed tubes that a list still shows.
-    pub(super) fn names(&self) -> usize {
+    pub fn names(&self) -> usize {
         self.len() + self.order.removed_names()
     }
 

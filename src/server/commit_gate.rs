@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 pub(super) use self::output::{Buffers, Output, Replies};
-use super::session::Session;
+use super::beanstalk::Session;
 use super::{Core, Effect, Server};
 use crate::protocol::reply::Reply;
 use crate::time::Time;

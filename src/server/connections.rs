@@ -2,8 +2,9 @@
 
 use slab::Slab;
 
+use super::beanstalk::Session;
+use super::client_state::SessionState;
 use super::http::HttpConnection;
-use super::session::{Session, SessionState};
 use crate::values::ids::ConnId;
 
 /// All connections. The [`ConnId`] tells the kind of a connection; both kinds share the slots, which drivers index by.

@@ -3,9 +3,8 @@
 use std::mem;
 use std::num::NonZeroU32;
 
+use super::client_state::{ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage};
-use super::replies::PERCENTILE_STEPS;
-use super::session::{ProtocolState, SessionState};
 use super::trace::Observation;
 use super::{ClientAct, Core, Effect};
 use crate::protocol::command::{Command, CommandKind};
@@ -17,6 +16,7 @@ use crate::queue::{
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientKey, JobId, JobKey};
 use crate::values::limits::COMMAND_STEPS;
+use crate::values::limits::PERCENTILE_STEPS;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 

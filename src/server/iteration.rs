@@ -1,7 +1,8 @@
 //! An event-loop iteration: what every event ends with, and the bounded work between events.
 
+use super::beanstalk::{InputEnd, Session};
+use super::client_state::SessionState;
 use super::outcome::Outcome;
-use super::session::{InputEnd, Session, SessionState};
 use super::{Core, Effect, Event, Server};
 use crate::queue::Notice;
 use crate::time::Time;

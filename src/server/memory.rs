@@ -4,11 +4,12 @@
 //! add to the existing jobs (reserved memory). A job that fits into memory kept for reuse adds nothing, so it is accepted even at
 //! the limit.
 
+use super::beanstalk::Session;
+use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::connections::Connections;
 use super::http::HttpConnection;
 use super::outcome::Shortage;
 use super::put_batch::{PutBatch, extras_of};
-use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;

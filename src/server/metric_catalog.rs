@@ -1,5 +1,5 @@
 //! Every number of `stats`, `stats-tube` and `/metrics`, with its key, its metric, or both. The order is that of `stats` and
-//! `stats-tube`. [`stats`](super::stats) renders it as YAML, [`http`](super::http) for Prometheus.
+//! `stats-tube`. [`stats`](super::beanstalk::stats) renders it as YAML, [`http`](super::http) for Prometheus.
 
 mod tube;
 
@@ -383,7 +383,8 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     catalog.both("memory-used", used, core.memory_bytes());
     let reserved = gauge("memory_reserved_bytes", "Part of the used memory that later commands may need.");
     catalog.both("memory-reserved", reserved, engine.reserved_memory_bytes() as u64);
-    let refusals = counter("memory_refusals_total", "Number of jobs refused for lack of memory.");
+    let refusals =
+        counter("memory_refusals_total", "Number of commands and bodies refused at the limit of memory.");
     catalog.both("memory-refusals", refusals, core.memory_refusals);
     let connections =
         gauge("connections_limit", "Maximum number of client connections (--max-connections); 0 is none.");
@@ -404,8 +405,10 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     catalog.both("max-watches", watches, config.max_watches.unwrap_or(0));
     let tube_memory = gauge("memory_tubes_bytes", "Memory of tubes, their names, and watches.");
     catalog.both("memory-tubes", tube_memory, engine.tube_bytes() as u64);
-    let tube_refusals =
-        counter("tube_refusals_total", "Number of use and watch commands refused with OUT_OF_MEMORY.");
+    let tube_refusals = counter(
+        "tube_refusals_total",
+        "Number of commands refused because there was no room for another tube or watch.",
+    );
     catalog.both("tube-refusals", tube_refusals, core.tube_refusals);
     keys(&engine.key_stats(), catalog);
 }

@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use super::Core;
 use crate::time::Time;
 use crate::values::histogram::Histogram;
 
@@ -60,5 +61,15 @@ impl Metrics {
     #[inline]
     pub fn add_reply(&mut self, unanswered_since: Time, now: Time) {
         self.replies.add(now.since(unanswered_since).as_nanos());
+    }
+}
+
+impl Core {
+    /// Reads what the driver counts, once in an iteration: CPU time costs a system call.
+    pub(super) fn read_driver(&mut self, now: Time) {
+        if self.driver_read_at != Some(now) {
+            self.driver_read_at = Some(now);
+            self.driver = self.driver_counts.as_ref().map(|counts| counts.read()).unwrap_or_default();
+        }
     }
 }

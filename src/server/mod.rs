@@ -3,6 +3,8 @@
 //! [`Server`] finds the session that an event names, once, and hands it to `Core`, which is everything but the table of
 //! sessions.
 
+mod beanstalk;
+mod client_state;
 mod commit_gate;
 mod config;
 mod connections;
@@ -10,19 +12,14 @@ mod event;
 mod execute;
 mod full_disk;
 mod http;
-mod input;
 mod iteration;
-mod lists;
 mod memory;
 mod metric_catalog;
 mod metrics;
 mod outcome;
 mod put_batch;
 mod puts;
-mod replies;
 mod service;
-mod session;
-mod stats;
 mod trace;
 
 use std::collections::VecDeque;
@@ -37,6 +34,7 @@ pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use service::{BodyMemory, Protocol, Service};
 pub use trace::{Observation, Observer};
 
+use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
 use self::full_disk::FullDiskWarnings;
@@ -44,7 +42,6 @@ use self::memory::MemoryAccount;
 use self::metrics::Metrics;
 use self::put_batch::ArrivedJob;
 use self::puts::RecentPut;
-use self::session::Session;
 use crate::intrusive::Pages;
 use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
@@ -95,14 +92,14 @@ struct Core {
     recent_put: RecentPut,
     scratch: Vec<u8>,
     memory: MemoryAccount,
-    /// Jobs refused for lack of memory.
+    /// Commands and bodies refused at the limit of memory.
     memory_refusals: u64,
     /// Connections closed because they began with a request of another protocol.
     foreign_requests: u64,
     full_disk: FullDiskWarnings,
     /// Limits the lines about wrong tokens over HTTP.
     wrong_tokens: LogLimit,
-    /// `use` and `watch` commands refused at a limit of memory, tubes or watches.
+    /// Commands refused because there was no room for another tube or watch.
     tube_refusals: u64,
     /// Sessions that hold a list that is being rendered.
     lists: usize,

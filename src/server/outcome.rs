@@ -59,6 +59,7 @@ pub(super) enum Refusal {
     KeyExists,
     /// The client watches no other tube.
     LastTube,
+    /// The server is in drain mode.
     Draining,
     JobTooBig,
     NoCrlf,
@@ -73,6 +74,7 @@ pub(super) enum Shortage {
     Tubes,
     /// The tube is full by this rule.
     Rule(RuleKey),
+    /// As many tubes have rules as may have them.
     RuledTubes,
     /// The disk of the job log is full.
     JobLog,
@@ -84,7 +86,7 @@ pub(super) enum Shortage {
 }
 
 impl Outcome<'static> {
-    /// What a notice says, but that of a reservation for a `reserve-batch`.
+    /// What a notice says, except that of a reservation for a `reserve-batch`.
     pub fn of(notice: Notice) -> Self {
         match notice {
             Notice::Reserved(_, job) => Self::Reserved(job),
@@ -149,8 +151,7 @@ impl Refusal {
         matches!(self.reply(), Reply::NotFound | Reply::NotMoved)
     }
 
-    /// Why jobs are refused that the job log has no space for, if it has none. Space for those that fit into no segment will never
-    /// come.
+    /// The refusal of jobs, if the job log has no space for them. Space for those that fit into no segment will never come.
     pub const fn for_space(space: PutSpace) -> Option<Self> {
         match space {
             PutSpace::Available | PutSpace::Pending => None,
@@ -169,7 +170,7 @@ impl From<Shortage> for Refusal {
 impl Core {
     /// Why there is no room for another tube or watch.
     pub(super) fn shortage_of_tubes(&self) -> Shortage {
-        let count = self.engine.tubes().len();
+        let count = self.engine.tubes().names();
         let is_at_max = self.config.max_tubes.is_some_and(|max| count >= max as usize);
         if is_at_max { Shortage::Tubes } else { Shortage::Memory }
     }

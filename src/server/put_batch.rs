@@ -4,9 +4,9 @@
 //! line has no length of a body, the end of the batch is unknown, and the connection is closed.
 
 use super::Core;
+use super::beanstalk::Session;
+use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::replies::COPIED_BYTES_PER_STEP;
-use super::session::{IncomingJob, Input, ProtocolState, Session, SessionState};
 use super::trace::Observation;
 use crate::intrusive::{Linked, Links, List, Pages};
 use crate::protocol::command::{Command, PutArgs};
@@ -15,6 +15,7 @@ use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ExtraKey, JobId};
+use crate::values::limits::COPIED_BYTES_PER_STEP;
 use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
 use crate::values::tags::Tags;
 use crate::wal::{PutSpace, job_record_bytes};

@@ -1,8 +1,10 @@
 //! From the line of a `put` to the job.
 
+use std::mem;
+
 use super::Core;
+use super::client_state::{IncomingJob, Input, ProtocolState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::session::{IncomingJob, Input, ProtocolState};
 use super::trace::Observation;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
@@ -212,6 +214,65 @@ impl Core {
             Outcome::Refused(refusal) => self.observe(client, Observation::Put(id, refusal.reply())),
             other => unreachable!("{other:?} is no refusal"),
         }
+    }
+
+    /// Takes what `rest` has of a body that is arriving. Returns `None` if more of it must arrive.
+    pub(super) fn receive_body(
+        &mut self,
+        protocol: &mut ProtocolState,
+        rest: &mut &[u8],
+        now: Time,
+    ) -> Option<Outcome<'static>> {
+        let Input::Body(incoming) = &mut protocol.input else { return self.skip(protocol, rest) };
+        let count = rest.len().min(incoming.slot.len() - incoming.filled);
+        let from = incoming.filled;
+        incoming.filled += count;
+        // Before the copy, which would fault page by page.
+        let grown = self.expect_body(incoming, from);
+        let (body, following) = rest.split_at(count);
+        self.engine.bodies_mut().bytes_mut(&mut incoming.slot)[from..incoming.filled].copy_from_slice(body);
+        *rest = following;
+        let is_complete = incoming.is_complete();
+        if !self.keep_or_skip(protocol, grown) {
+            return self.skip(protocol, rest);
+        }
+        if !is_complete {
+            return None;
+        }
+        let space = self.space_for_body(protocol);
+        if space == PutSpace::Pending {
+            return None;
+        }
+        let Input::Body(incoming) = mem::replace(&mut protocol.input, Input::Line) else {
+            unreachable!("the body is complete")
+        };
+        Some(match incoming.id {
+            Some(id) => self.put(protocol.client, (id, incoming), space, now),
+            None => {
+                self.add_to_batch(protocol, incoming);
+                Outcome::Pending
+            }
+        })
+    }
+
+    /// Discards what `rest` has of a refused body.
+    fn skip(&mut self, protocol: &mut ProtocolState, rest: &mut &[u8]) -> Option<Outcome<'static>> {
+        let Input::Skip { left, refusal } = &mut protocol.input else {
+            unreachable!("the caller has seen a refused body")
+        };
+        let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+        *rest = &rest[skipped..];
+        *left -= skipped as u64;
+        if *left > 0 {
+            return None;
+        }
+        let refusal = *refusal;
+        protocol.input = Input::Line;
+        if protocol.put_batch.is_none() {
+            return Some(Outcome::Refused(refusal));
+        }
+        self.refuse_in_batch(protocol, refusal);
+        Some(Outcome::Pending)
     }
 
     /// Frees the body and the tags of a job that is not put.

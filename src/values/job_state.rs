@@ -19,7 +19,7 @@
 /// over. A kick makes it Ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobState {
-    /// In its tube's ready heap.
+    /// In its tube's ready heap, or in the lane of its concurrency key.
     Ready,
     /// In its holder's heap and list of reserved jobs.
     Reserved,

@@ -102,6 +102,18 @@ pub const TURN_NOTICES_MAX: usize = 64;
 /// 2.5 us if not.
 pub const BATCH_JOB_STEPS: u32 = 8;
 
+/// Bytes of bodies that are copied in the time of one elementary step.
+pub const COPIED_BYTES_PER_STEP: usize = 1024;
+
+/// Bytes of statistics that are rendered in the time of one elementary step.
+pub const STATS_BYTES_PER_STEP: usize = 64;
+
+/// Steps for the percentiles of a tube: each reads all bins of a histogram.
+pub const PERCENTILE_STEPS: u32 = 8;
+
+/// The groups that `stats-group` shows behind `waits-for`, at most.
+pub const GROUPS_SHOWN_MAX: usize = 100;
+
 /// The size of a receive buffer: large enough for a few hundred small commands, small enough to stay in the first-level cache
 /// and to leave the other connections their turn.
 pub const RECEIVE_BYTES_MAX: usize = 16 * 1024;

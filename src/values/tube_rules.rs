@@ -18,7 +18,7 @@ pub enum RuleKey {
     Retention,
     /// Jobs that reserves get per second.
     Rate,
-    /// The tube that gets the jobs which have had all attempts.
+    /// The tube that gets the jobs which have had all attempts. It stays the last: the rules before it are numbers.
     DeadLetter,
 }
 

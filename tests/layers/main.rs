@@ -200,3 +200,17 @@ fn tests_and_what_is_below_are_left_alone() {
     allowed("server", "/// As [`io`](crate::io) has it.\nfn f() {}");
     allowed("launch", "use crate::{io, server}; use std::fs;");
 }
+
+/// The beanstalk protocol and HTTP are two doors of one server: neither knows the other.
+#[test]
+fn the_front_doors_do_not_know_each_other() {
+    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
+    for (door, other) in [("beanstalk", "http"), ("http", "beanstalk")] {
+        for path in files(&server.join(door)) {
+            let text = fs::read_to_string(&path).expect("the file is readable");
+            let names_other =
+                text.contains(&format!("server::{other}::")) || text.contains(&format!("super::{other}::"));
+            assert!(!names_other, "{} names {other}", path.display());
+        }
+    }
+}

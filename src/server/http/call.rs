@@ -22,9 +22,9 @@ use super::response::{ErrorKind, ErrorResponse};
 use super::{HttpConnection, Work};
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
+use crate::server::client_state::{Input, ProtocolState};
 use crate::server::commit_gate::Output;
 use crate::server::outcome::Outcome;
-use crate::server::session::{Input, ProtocolState};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
 use crate::values::ids::JobId;
@@ -173,7 +173,7 @@ impl Core {
 
     /// Removes the client of a call from the queue, and makes the response.
     fn end_operation(&mut self, call: &mut Call, outcome: &Outcome<'_>, is_harmless: bool, now: Time) {
-        // First: the statistics of a tube should not count this client.
+        // The statistics of a tube should not count this client.
         self.leave_call(call, now);
         let Call { request, operation, stage, output, .. } = call;
         let bytes = self.with_replies(output, |core, replies| {

@@ -4,10 +4,10 @@ use serde::{Serialize, Serializer};
 
 use super::tube_json::RuleCountsJson;
 use crate::queue::{JobPage, JobState};
-use crate::server::stats::GROUPS_SHOWN_MAX;
 use crate::server::{Core, DriverStats};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, JobKey};
+use crate::values::limits::GROUPS_SHOWN_MAX;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::wal::{Durability, Wal};

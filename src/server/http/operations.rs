@@ -11,12 +11,12 @@ use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, Moved, PageQuery};
 use crate::server::Core;
+use crate::server::client_state::ProtocolState;
 use crate::server::commit_gate::Replies;
 use crate::server::outcome::{Outcome, Refusal};
-use crate::server::replies::STATS_BYTES_PER_STEP;
-use crate::server::session::ProtocolState;
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, JobKey};
+use crate::values::limits::STATS_BYTES_PER_STEP;
 use crate::values::tube_rules::Rule;
 
 const BODY_TYPE: &str = "application/octet-stream";
@@ -77,7 +77,7 @@ impl Core {
             return (Outcome::Refused(refusal), false);
         }
         let is_harmless = self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
-        // The console repeats what it shows, which nobody wants to see among the commands of clients.
+        // The console reads again and again: that would hide what clients do.
         if operation.action().is_some() || matches!(operation, Operation::Body { .. }) {
             self.count_command(command.kind());
         }
@@ -123,7 +123,7 @@ impl Core {
                 let job = self.engine.jobs().find(*id).ok_or(Refusal::NoJob)?;
                 self.check_job(job, operation, now)?;
                 if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
-                    // The command that follows in the same breath ends the reservation.
+                    // The command of the operation follows at once, and ends the reservation.
                     let job = self.engine.take_job(client, *id, now);
                     assert!(job.is_some(), "no client has reserved the job");
                 }

@@ -6,8 +6,8 @@ use super::request::Version;
 use super::response::JSON_TYPE;
 use super::tubes::TubeList;
 use crate::server::Core;
-use crate::server::replies::STATS_BYTES_PER_STEP;
 use crate::time::Time;
+use crate::values::limits::STATS_BYTES_PER_STEP;
 
 /// The format of metrics (prometheus.io, "Exposition formats", 0.0.4).
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

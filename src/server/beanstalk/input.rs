@@ -4,29 +4,28 @@ use std::mem;
 
 use bytes::Buf;
 
-use super::outcome::Outcome;
-use super::session::{IncomingJob, Input, InputEnd, ProtocolState, Session, SessionState};
-use super::trace::{self, Observation};
-use super::{ClientAct, Core};
+use super::session::{InputEnd, Session};
 use crate::protocol::command::Command;
 use crate::protocol::foreign::{Foreign, Opening, Verdict};
 use crate::protocol::framing::{Line, LineReader};
 use crate::protocol::parse::parse;
 use crate::protocol::reply::Reply;
 use crate::server::Effect;
+use crate::server::client_state::{IncomingJob, Input, SessionState};
+use crate::server::trace::{self, Observation};
+use crate::server::{ClientAct, Core};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::values::limits::{
     DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX,
     TURN_STEPS,
 };
-use crate::wal::PutSpace;
 
 /// The line that ends a wait.
 const CANCEL_LINE: &[u8] = b"cancel-reserve\r\n";
 
 impl Core {
-    pub(super) fn received(&mut self, session: &mut Session, bytes: &[u8], now: Time) {
+    pub(in crate::server) fn received(&mut self, session: &mut Session, bytes: &[u8], now: Time) {
         self.received_bytes += bytes.len() as u64;
         session.note_request(now);
         let used = if session.can_serve_directly() { self.serve(session, bytes, now) } else { 0 };
@@ -37,7 +36,7 @@ impl Core {
         self.after_serving(session, now);
     }
 
-    pub(super) fn received_direct(&mut self, session: &mut Session, bytes: usize, now: Time) {
+    pub(in crate::server) fn received_direct(&mut self, session: &mut Session, bytes: usize, now: Time) {
         self.received_bytes += bytes as u64;
         session.note_request(now);
         let Input::Body(incoming) = &mut session.protocol.input else {
@@ -50,13 +49,16 @@ impl Core {
         self.after_serving(session, now);
     }
 
-    pub(super) fn input_ended(&mut self, session: &mut Session, end: InputEnd, now: Time) {
+    pub(in crate::server) fn input_ended(&mut self, session: &mut Session, end: InputEnd, now: Time) {
         session.input_end = session.input_end.max(end);
         self.after_serving(session, now);
     }
 
     /// Returns the rest of the slot of a large body that is arriving, if the next input belongs there.
-    pub(super) fn direct_place<'a>(&'a mut self, session: &'a mut Session) -> Option<&'a mut [u8]> {
+    pub(in crate::server) fn direct_place<'a>(
+        &'a mut self,
+        session: &'a mut Session,
+    ) -> Option<&'a mut [u8]> {
         let is_next = session.can_serve_directly();
         match &mut session.protocol.input {
             Input::Body(IncomingJob { slot, filled, .. })
@@ -70,7 +72,7 @@ impl Core {
 
     /// Serves commands from `input` until it is used up, the session must wait, or its steps are used up. Returns how many
     /// bytes were used.
-    pub(super) fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
+    pub(in crate::server) fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
         let steps_max = match self.iteration_steps {
             0..RUN_STEPS => TURN_STEPS.min(RUN_STEPS - self.iteration_steps),
             // One command: a client that sends one at a time does not wait behind clients that pipeline.
@@ -136,7 +138,7 @@ impl Core {
     }
 
     /// Serves the inbox, or the list, of a session from the queue.
-    pub(super) fn serve_queued(&mut self, session: &mut Session, now: Time) {
+    pub(in crate::server) fn serve_queued(&mut self, session: &mut Session, now: Time) {
         session.is_queued = false;
         self.iteration_steps += SEND_STEPS;
         match session.protocol.state {
@@ -161,7 +163,7 @@ impl Core {
     }
 
     /// Brings the driver, the queue of sessions and the engine in line with what has become of a session.
-    pub(super) fn after_serving(&mut self, session: &mut Session, now: Time) {
+    pub(in crate::server) fn after_serving(&mut self, session: &mut Session, now: Time) {
         if session.protocol.state == SessionState::Waiting {
             self.end_wait_if_over(session);
         }
@@ -206,7 +208,7 @@ impl Core {
     }
 
     /// Queues a session that has something to serve, or a list to continue.
-    pub(super) fn queue_if_servable(&mut self, session: &mut Session) {
+    pub(in crate::server) fn queue_if_servable(&mut self, session: &mut Session) {
         let has_input =
             !session.inbox.is_empty() || session.input_end == InputEnd::Ended || session.has_complete_body();
         let is_servable = has_input && session.protocol.can_serve()
@@ -227,68 +229,9 @@ impl Core {
         }
     }
 
-    /// Takes what `rest` has of a body that is arriving. Returns `None` if more of it must arrive.
-    pub(super) fn receive_body(
-        &mut self,
-        protocol: &mut ProtocolState,
-        rest: &mut &[u8],
-        now: Time,
-    ) -> Option<Outcome<'static>> {
-        let Input::Body(incoming) = &mut protocol.input else { return self.skip(protocol, rest) };
-        let count = rest.len().min(incoming.slot.len() - incoming.filled);
-        let from = incoming.filled;
-        incoming.filled += count;
-        // Before the copy, which would fault page by page.
-        let grown = self.expect_body(incoming, from);
-        let (body, following) = rest.split_at(count);
-        self.engine.bodies_mut().bytes_mut(&mut incoming.slot)[from..incoming.filled].copy_from_slice(body);
-        *rest = following;
-        let is_complete = incoming.is_complete();
-        if !self.keep_or_skip(protocol, grown) {
-            return self.skip(protocol, rest);
-        }
-        if !is_complete {
-            return None;
-        }
-        let space = self.space_for_body(protocol);
-        if space == PutSpace::Pending {
-            return None;
-        }
-        let Input::Body(incoming) = mem::replace(&mut protocol.input, Input::Line) else {
-            unreachable!("the body is complete")
-        };
-        Some(match incoming.id {
-            Some(id) => self.put(protocol.client, (id, incoming), space, now),
-            None => {
-                self.add_to_batch(protocol, incoming);
-                Outcome::Pending
-            }
-        })
-    }
-
-    /// Discards what `rest` has of a refused body.
-    fn skip(&mut self, protocol: &mut ProtocolState, rest: &mut &[u8]) -> Option<Outcome<'static>> {
-        let Input::Skip { left, refusal } = &mut protocol.input else {
-            unreachable!("the caller has seen a refused body")
-        };
-        let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-        *rest = &rest[skipped..];
-        *left -= skipped as u64;
-        if *left > 0 {
-            return None;
-        }
-        let refusal = *refusal;
-        protocol.input = Input::Line;
-        if protocol.put_batch.is_none() {
-            return Some(Outcome::Refused(refusal));
-        }
-        self.refuse_in_batch(protocol, refusal);
-        Some(Outcome::Pending)
-    }
-
     /// Whether the connection begins with a request of another protocol. Empties `opening` once the first line decides it.
     #[cold]
-    pub(super) fn is_foreign_request(
+    pub(in crate::server) fn is_foreign_request(
         &mut self,
         conn: ConnId,
         opening: &mut Option<Opening>,

@@ -1,13 +1,14 @@
 //! Lists of tubes. They are rendered in pieces between other work, no faster than they are sent. So a client that requests
 //! a long list and does not read it costs the memory of a piece, not of a copy.
 
-use super::Core;
-use super::commit_gate::Replies;
-use super::replies::STATS_BYTES_PER_STEP;
-use super::session::{ProtocolState, Session, SessionState};
+use super::session::Session;
 use crate::protocol::reply::{Reply, Yaml};
 use crate::queue::{Listed, TubeList};
+use crate::server::Core;
+use crate::server::client_state::{ProtocolState, SessionState};
+use crate::server::commit_gate::Replies;
 use crate::time::Time;
+use crate::values::limits::STATS_BYTES_PER_STEP;
 
 /// A piece ends at this many bytes: some 10 us.
 const PIECE_BYTES: usize = 8 * 1024;
@@ -20,7 +21,7 @@ const ENTRIES_PER_STEP: usize = 4;
 
 impl Core {
     /// Renders another piece of the list that a session waits for.
-    pub(super) fn continue_list(&mut self, session: &mut Session, now: Time) {
+    pub(in crate::server) fn continue_list(&mut self, session: &mut Session, now: Time) {
         let Session { protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
             replies.set_harmless(true);
@@ -36,7 +37,7 @@ impl Core {
     }
 
     /// Replies with a list: at once if it is short, else in pieces.
-    pub(super) fn begin_list(
+    pub(in crate::server) fn begin_list(
         &mut self,
         protocol: &mut ProtocolState,
         replies: &mut Replies,
@@ -54,7 +55,7 @@ impl Core {
     }
 
     /// Forgets the list of a session, if there is one.
-    pub(super) fn end_list(&mut self, protocol: &mut ProtocolState) {
+    pub(in crate::server) fn end_list(&mut self, protocol: &mut ProtocolState) {
         if let Some(list) = protocol.list.take() {
             self.engine.end_list(&list);
             self.lists -= 1;

@@ -1,15 +1,18 @@
 //! The beanstalk protocol: from a line to a command, and from the outcome to the reply.
 
-use super::commit_gate::Replies;
-use super::outcome::Outcome;
-use super::session::ProtocolState;
-use super::{Core, stats};
+use super::stats;
 use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
+use crate::server::Core;
+use crate::server::client_state::ProtocolState;
+use crate::server::commit_gate::Replies;
+use crate::server::outcome::Outcome;
 use crate::time::Time;
 use crate::values::ids::{JobId, JobKey};
-use crate::values::limits::{BATCH_JOB_STEPS, SPARE_BUFFER_BYTES_MAX};
+use crate::values::limits::{
+    BATCH_JOB_STEPS, COPIED_BYTES_PER_STEP, SPARE_BUFFER_BYTES_MAX, STATS_BYTES_PER_STEP,
+};
 use crate::values::tags::Tags;
 
 impl Core {
@@ -17,7 +20,7 @@ impl Core {
     /// to [`ProtocolState::input`].
     // Inlining saves 50 of the 1400 instructions of a put: what the parser finds stays in registers.
     #[inline(always)]
-    pub(super) fn serve_line(
+    pub(in crate::server) fn serve_line(
         &mut self,
         protocol: &mut ProtocolState,
         replies: &mut Replies,
@@ -87,7 +90,7 @@ impl Core {
 
     /// Replies with an outcome.
     #[inline(never)]
-    pub(super) fn reply(
+    pub(in crate::server) fn reply(
         &mut self,
         protocol: &mut ProtocolState,
         replies: &mut Replies,
@@ -180,7 +183,7 @@ impl Core {
     }
 
     /// Replies with a job's body.
-    pub(super) fn reply_job(
+    pub(in crate::server) fn reply_job(
         &mut self,
         replies: &mut Replies,
         job: JobKey,
@@ -190,14 +193,6 @@ impl Core {
         let bytes = job.body.len() as u32 - 2;
         replies.reply(reply(job.id, bytes), &mut self.buffers);
         replies.body(&job.body, bodies, &mut self.buffers);
-    }
-
-    /// Reads what the driver counts, once in an iteration: CPU time costs a system call.
-    pub(super) fn read_driver(&mut self, now: Time) {
-        if self.driver_read_at != Some(now) {
-            self.driver_read_at = Some(now);
-            self.driver = self.driver_counts.as_ref().map(|counts| counts.read()).unwrap_or_default();
-        }
     }
 
     /// Replies with data that `write` renders.
@@ -215,19 +210,10 @@ impl Core {
     }
 }
 
-/// Bytes of bodies that are copied in the time of one elementary step.
-pub(super) const COPIED_BYTES_PER_STEP: usize = 1024;
-
-/// Bytes of statistics that are rendered in the time of one elementary step.
-pub(super) const STATS_BYTES_PER_STEP: usize = 64;
-
-/// Steps for the percentiles of a tube: each reads all bins of a histogram.
-pub(super) const PERCENTILE_STEPS: u32 = 8;
-
 const fn reserved(id: JobId, bytes: u32) -> Reply<'static> {
     Reply::Reserved { id, bytes }
 }
 
-pub(super) const fn found(id: JobId, bytes: u32) -> Reply<'static> {
+const fn found(id: JobId, bytes: u32) -> Reply<'static> {
     Reply::Found { id, bytes }
 }

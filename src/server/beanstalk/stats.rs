@@ -1,15 +1,16 @@
 //! The data of `stats`, `stats-tube`, `stats-job`, `tube-config` and `list-jobs`: the keys of beanstalkd in its order, then beanring's own.
 
-use super::Core;
-use super::metric_catalog::{self, TubeMetric, Value};
 use crate::protocol::reply::Yaml;
 use crate::queue::{JobPage, JobState};
+use crate::server::Core;
+use crate::server::metric_catalog::{self, TubeMetric, Value};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobKey, TubeKey};
+use crate::values::limits::GROUPS_SHOWN_MAX;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{RuleValue, TubeRules};
 
-pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
+pub(in crate::server) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
     metric_catalog::visit_server(core, now, &mut |entry, value| {
         if let Some(key) = entry.key {
@@ -18,7 +19,7 @@ pub(super) fn stats(core: &Core, out: &mut Vec<u8>, now: Time) {
     });
 }
 
-pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
+pub(in crate::server) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", core.engine.tubes().get(tube).name().as_str());
     let write_all = |yaml: &mut Yaml<'_>, metrics: &[TubeMetric]| {
@@ -35,7 +36,7 @@ pub(super) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now: Time) {
     }
 }
 
-pub(super) fn rules(core: &Core, tube: TubeName<'_>, out: &mut Vec<u8>) {
+pub(in crate::server) fn rules(core: &Core, tube: TubeName<'_>, out: &mut Vec<u8>) {
     let mut yaml = Yaml::new(out);
     if let Some((rules, _)) = core.engine.rules_of(tube) {
         write_rules(&mut yaml, rules);
@@ -52,10 +53,7 @@ fn write_rules(yaml: &mut Yaml<'_>, rules: &TubeRules) {
     }
 }
 
-/// The groups that `stats-group` shows behind `waits-for`, at most.
-pub(super) const GROUPS_SHOWN_MAX: usize = 100;
-
-pub(super) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8>) {
+pub(in crate::server) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8>) {
     let Some(stats) = core.engine.group_stats(name) else { unreachable!("the caller has found the group") };
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", name.as_str());
@@ -78,7 +76,7 @@ fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
 }
 
 /// Renders a line for each job of a page.
-pub(super) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
+pub(in crate::server) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
     for &job in &page.jobs {
         let stats = core.engine.job_stats(job, now);
@@ -98,7 +96,7 @@ pub(super) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
     }
 }
 
-pub(super) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
+pub(in crate::server) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: Time) {
     let stats = core.engine.job_stats(job, now);
     let shown = |span| core.config.shown(span);
     let mut yaml = Yaml::new(out);

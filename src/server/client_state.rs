@@ -1,0 +1,139 @@
+//! What a client of either front door waits for, and the body that is arriving for it.
+
+use super::outcome::{Outcome, Refusal};
+use super::put_batch::PutBatch;
+use crate::bodies::Slot;
+use crate::protocol::command::PutArgs;
+use crate::protocol::reply::Reply;
+use crate::queue::TubeList;
+use crate::values::ids::{ClientKey, ExtraKey, JobId};
+
+/// The part of a session, or of a call over HTTP, that commands read and change.
+pub(super) struct ProtocolState {
+    pub client: ClientKey,
+    pub state: SessionState,
+    pub input: Input,
+    /// The unsent replies have passed [`OUTPUT_BYTES_PAUSE`](crate::values::limits::OUTPUT_BYTES_PAUSE) and not yet fallen below
+    /// the mark where serving resumes.
+    pub is_choked: bool,
+    /// In [`SessionState::Waiting`] and [`SessionState::Gathering`]: the number of jobs that a `reserve-batch` takes, or 0 for any
+    /// other reserve.
+    pub batch: u32,
+    /// In [`SessionState::Gathering`]: the first of them.
+    pub first_of_batch: JobId,
+    /// In [`SessionState::Waiting`]: the `reserve-batch` has no timeout. It waits only until it is known whether there is a job.
+    pub is_batch_at_once: bool,
+    /// The `put-batch` whose jobs are arriving: the next line belongs to it.
+    pub put_batch: Option<Box<PutBatch>>,
+    /// The list that is being rendered, in [`SessionState::Listing`].
+    pub list: Option<Box<TubeList>>,
+}
+
+/// ```text
+///           reserve, wait-job (Waiting, then for a batch Gathering)
+///           last job of put-batch (Storing)
+///           large command     (Working)
+///           long list         (Listing)      quit, end of input      broken
+///   Serving -------------------> * -----.        |                     |
+///      ^         reply           |      '--------+--> Closing ---------+--> Closed
+///      '-------------------------'                     everything is sent
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum SessionState {
+    /// Commands are served as they arrive.
+    Serving,
+    /// A `reserve` waits for a job, or a `wait-job` for the end of one.
+    Waiting,
+    /// A `reserve-batch` has waited and got its first job. It takes the others in its turn.
+    Gathering,
+    /// All jobs of a `put-batch` have arrived. They are stored in the session's turn.
+    Storing,
+    /// A command on many jobs is carried out in pieces: `kick`, `flush-tube`, `flush-keys`, `move-jobs` or `list-jobs`.
+    Working,
+    /// A list of tubes is rendered in pieces, no faster than it is sent.
+    Listing,
+    /// The remaining replies are sent, and input is ignored.
+    Closing,
+    /// The driver has an [`Effect::Close`](super::Effect::Close).
+    Closed,
+}
+
+/// What the next byte of input belongs to.
+pub(super) enum Input {
+    /// A command line.
+    Line,
+    /// A job's body.
+    Body(IncomingJob),
+    /// A refused body: `left` bytes are skipped, then the job is refused, or all of its batch.
+    Skip { left: u64, refusal: Refusal },
+}
+
+/// A job whose body is arriving.
+pub(super) struct IncomingJob {
+    /// `None` for a job of a batch, which takes its ids when it is complete.
+    pub id: Option<JobId>,
+    pub args: PutArgs,
+    /// Its tags, if it has any.
+    pub extra: Option<ExtraKey>,
+    pub slot: Slot,
+    /// Bytes of the slot that have arrived.
+    pub filled: usize,
+}
+
+impl IncomingJob {
+    pub fn is_complete(&self) -> bool {
+        self.filled == self.slot.len()
+    }
+}
+
+impl SessionState {
+    /// Whether the session waits for its turn to carry out a command whose input is complete.
+    pub const fn is_in_turn(self) -> bool {
+        matches!(self, Self::Gathering | Self::Storing)
+    }
+}
+
+impl Input {
+    /// Whether it is a complete body, which waits for space in the job log.
+    pub fn is_complete_body(&self) -> bool {
+        matches!(self, Self::Body(incoming) if incoming.is_complete())
+    }
+}
+
+impl ProtocolState {
+    pub const fn new(client: ClientKey) -> Self {
+        Self {
+            client,
+            state: SessionState::Serving,
+            input: Input::Line,
+            is_choked: false,
+            batch: 0,
+            first_of_batch: JobId(0),
+            is_batch_at_once: false,
+            put_batch: None,
+            list: None,
+        }
+    }
+
+    /// Leaves the reply to a later event.
+    pub const fn wait_in(&mut self, state: SessionState) -> Outcome<'static> {
+        self.state = state;
+        Outcome::Pending
+    }
+
+    /// Discards a body that is refused before it has come.
+    pub const fn skip_body(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
+        self.input = Input::Skip { left: bytes, refusal };
+        Outcome::Pending
+    }
+
+    /// The reply to a wait that ends without a job.
+    pub const fn timed_out(&self) -> Reply<'static> {
+        if self.batch > 0 && self.is_batch_at_once { Reply::ReservedBatch(0) } else { Reply::TimedOut }
+    }
+
+    /// Whether commands can be served now.
+    pub fn can_serve(&self) -> bool {
+        self.state == SessionState::Serving && !self.is_choked
+    }
+}
