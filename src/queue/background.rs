@@ -24,8 +24,8 @@ pub(super) const ANSWER_STEPS: u32 = 4;
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
 
-/// What commands and events of one event-loop iteration set off besides their own work. All of a kind share
-/// [`BACKGROUND_STEPS`]; background work does the rest.
+/// What commands and events of one event-loop iteration lead to besides their own work. All of a kind share
+/// [`BACKGROUND_STEPS`]; background work does the rest. The end of each reservation opens one lane even beyond the share.
 #[derive(Clone, Copy)]
 pub(super) enum Share {
     /// Disconnects.

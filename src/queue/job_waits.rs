@@ -14,7 +14,7 @@ use crate::intrusive::{Chained, Index, Linked, Links, List, NIL, Pages, mix_seed
 use crate::time::{Span, Time};
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey};
 
-/// Up to this number of clients are answered at once. A `delete-batch` may delete some hundred jobs that clients wait for.
+/// Up to this number of clients are answered at once, as long as the share of answers lasts. A `delete-batch` may delete some hundred jobs that clients wait for.
 const ANSWERED_AT_ONCE_MAX: usize = 16;
 
 /// How a job has ended that clients wait for.

@@ -116,8 +116,7 @@ impl Engine {
 
     /// Moves up to `bound` jobs of one tube to another, which is created if it does not exist: the most urgent ready jobs,
     /// the delayed jobs with the earliest deadlines, or the jobs that were buried first. A ready job whose concurrency key is at
-    /// its limit stays. Stops at a job that cannot move:
-    /// the job log has no room, or the other tube has the idempotency key of the job already, or is full.
+    /// its limit stays. Stops at a job that cannot move: see [`MoveBar`].
     ///
     /// # Panics
     /// If the state is [`JobState::Reserved`] or [`JobState::Held`], or the tubes are the same.

@@ -1,5 +1,5 @@
-//! Which replies may leave while a write to the job log waits for space. Statistics and `peek` then show an operator why
-//! the server answers nothing else.
+//! Which commands are answered while a write to the job log waits for space: those whose replies reveal no uncommitted change of a
+//! job. Statistics and `peek` then show an operator why others are not.
 
 use crate::protocol::command::Command;
 use crate::server::Core;
