@@ -7,7 +7,8 @@ use super::output::{Align, Output, Table};
 use super::reply::{self, Follows};
 use super::stats::{Kind, Stats};
 use super::units::{Bytes, Seconds};
-use crate::cli::verbs::{self, JobState};
+use crate::cli::verbs;
+use crate::values::job_state::JobState;
 use crate::values::limits::PAGE_JOBS_MAX;
 
 pub(super) fn run(verb: &verbs::Jobs) -> Result<(), ClientError> {
@@ -38,7 +39,7 @@ fn page(
     limit: u32,
 ) -> Result<Vec<Stats>, ClientError> {
     let verbs::Jobs { tube, state, .. } = verb;
-    let command = format!("list-jobs {tube} {} {after} {limit}", state.name());
+    let command = format!("list-jobs {tube} {} {after} {limit}", state.word());
     let reply = connection.ask_for(Follows::List, command)?;
     let data = reply.into_ok(&format!("tube {tube}")).map_err(|refusal| {
         refusal.meaning("NOT_FOUND", NO_TUBE).meaning(

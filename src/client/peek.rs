@@ -20,7 +20,7 @@ pub(super) fn run(verb: &verbs::Peek) -> Result<(), ClientError> {
             (reply, format!("job {id}"), "there is no such job".to_owned())
         }
         None => {
-            let (tube, state) = (&verb.tube, verb.state.name());
+            let (tube, state) = (&verb.tube, verb.state.word());
             let subject = format!("tube {tube}");
             // `use` would create it.
             inspect::of_tube(&mut connection, tube, NO_TUBE)?;

@@ -13,9 +13,10 @@ use super::output::Output;
 use super::reply::Follows;
 use super::stats::Stats;
 use super::{NO_TUBE, inspect};
-use crate::cli::verbs::{self, JobState};
+use crate::cli::verbs;
 use crate::time::Seconds;
 use crate::values::ids::JobId;
+use crate::values::job_state::JobState;
 
 /// Jobs that one `move-jobs` moves at most. A signal ends the move between two such commands.
 const MOVED_AT_ONCE_MAX: u64 = 1000;
@@ -54,7 +55,7 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
     let mut from = super::connect(&verb.common)?;
     let stats = inspect::of_tube(&mut from, &verb.from, NO_TUBE)?;
     // Jobs that are put during the move stay.
-    let all = stats.number(&format!("current-jobs-{}", verb.state.name()));
+    let all = stats.number(&format!("current-jobs-{}", verb.state.word()));
     let limit = verb.count.map_or(all, |count| all.min(count.into()));
     from.use_tube(&verb.from)?;
     let mut to = super::connect(&verb.common)?;
@@ -112,7 +113,7 @@ impl Move {
         let verbs::Move { from, to, state, .. } = verb;
         while self.moved < limit && !interrupt.is_caught() {
             let most = (limit - self.moved).min(MOVED_AT_ONCE_MAX);
-            let reply = self.from.ask(format!("move-jobs {from} {} {to} {most}", state.name()))?;
+            let reply = self.from.ask(format!("move-jobs {from} {} {to} {most}", state.word()))?;
             let moved = match reply.word() {
                 // The last job has left the tube.
                 "NOT_FOUND" => 0,
@@ -133,7 +134,7 @@ impl Move {
 
     /// Returns the job that the next move begins with.
     fn next_job(&mut self) -> Result<Option<JobId>, ClientError> {
-        let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.name()))?;
+        let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.word()))?;
         if reply.word() == "NOT_FOUND" { Ok(None) } else { Ok(Some(reply.into_job("peek")?.0)) }
     }
 
@@ -168,7 +169,7 @@ impl Move {
         progress: &ProgressBar,
     ) -> Result<(), ClientError> {
         while self.moved < limit && !interrupt.is_caught() {
-            let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.name()))?;
+            let reply = self.from.ask_for(Follows::Job, format!("peek-{}", self.state.word()))?;
             if reply.word() == "NOT_FOUND" {
                 break;
             }
@@ -187,7 +188,7 @@ impl Move {
             Err(ClientError::Refused(refusal)) if refusal.word() == "NOT_FOUND" => return Ok(false),
             stats => stats?,
         };
-        if *stats.text("state") != *self.state.name() {
+        if *stats.text("state") != *self.state.word() {
             return Ok(false);
         }
         // A ready job must not be given to a worker now. A delayed or buried one is not, and reserving it would make it ready

@@ -145,8 +145,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it may reveal a change of a job that is not committed yet: what is refused for lack of space, or for its form,
-    /// reveals none.
+    /// Whether it may reveal an uncommitted change of a job. A lack of space and a wrong form reveal none.
     pub const fn may_reveal(self) -> bool {
         matches!(self.reply(), Reply::NotFound | Reply::NotMoved)
     }

@@ -3,9 +3,10 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::Common;
-use super::values::{JobState, count, group_name, job_id, parse_address, positive_seconds, tube_name};
+use super::values::{count, group_name, job_id, parse_address, positive_seconds, state_among, tube_name};
 use crate::io::socket::Address;
 use crate::values::ids::JobId;
+use crate::values::job_state::JobState;
 use crate::values::limits::PAGE_JOBS_DEFAULT;
 
 /// `beanring stats`
@@ -93,7 +94,7 @@ pub struct Jobs {
     pub tube: String,
     /// Show the jobs in this state: ready, reserved, delayed, buried or held
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    #[arg(value_parser = JobState::among(&JobState::ALL))]
+    #[arg(value_parser = state_among(&JobState::ALL))]
     pub state: JobState,
     /// Show only jobs with a larger id than this
     #[arg(long, value_name = "ID", value_parser = job_id)]
@@ -119,7 +120,7 @@ pub struct Peek {
     pub tube: String,
     /// Show the next job in this state: ready, reserved, delayed or buried
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    #[arg(value_parser = JobState::among(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]))]
+    #[arg(value_parser = state_among(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]))]
     pub state: JobState,
     /// Print only the body
     #[arg(long, conflicts_with = "json")]

@@ -3,8 +3,9 @@
 use clap::Args;
 
 use super::Common;
-use super::values::{JobState, count, rule_key, time, tube_name};
+use super::values::{count, rule_key, state_among, time, tube_name};
 use crate::time::Seconds;
+use crate::values::job_state::JobState;
 use crate::values::tube_rules::RuleKey;
 
 /// `beanring pause`
@@ -67,7 +68,7 @@ pub struct Move {
     pub to: String,
     /// Move the jobs in this state, which they keep: ready, delayed or buried
     #[arg(short, long, value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    #[arg(value_parser = JobState::among(&[JobState::Ready, JobState::Delayed, JobState::Buried]))]
+    #[arg(value_parser = state_among(&[JobState::Ready, JobState::Delayed, JobState::Buried]))]
     pub state: JobState,
     /// Move at most this number of jobs [default: all]
     #[arg(short = 'n', long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = count)]

@@ -8,6 +8,7 @@ use crate::config::{ConfigError, address};
 use crate::io::socket::Address;
 use crate::time::Seconds;
 use crate::values::ids::JobId;
+use crate::values::job_state::JobState;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::RuleKey;
@@ -19,40 +20,11 @@ const COMMANDS_MAX: u32 = 1000;
 const KEY_RULE: &str =
     "has 1 to 200 of the characters A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
 
-/// A state of a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub enum JobState {
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-    Held,
-}
-
-impl JobState {
-    /// All states.
-    pub const ALL: [Self; 5] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried, Self::Held];
-
-    /// The state as the protocol names it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Reserved => "reserved",
-            Self::Delayed => "delayed",
-            Self::Buried => "buried",
-            Self::Held => "held",
-        }
-    }
-
-    /// Accepts the states that a verb works with.
-    pub(super) fn among(states: &[Self]) -> impl TypedValueParser<Value = Self> + use<> {
-        let names = states.iter().map(|state| state.name());
-        PossibleValuesParser::new(names).map(|name| {
-            let named = Self::ALL.into_iter().find(|state| state.name() == name);
-            named.expect("clap accepts only these names")
-        })
-    }
+/// Accepts the states of jobs that a verb works with.
+pub(super) fn state_among(states: &[JobState]) -> impl TypedValueParser<Value = JobState> + use<> {
+    let words = states.iter().map(|state| state.word());
+    PossibleValuesParser::new(words)
+        .map(|word| JobState::named(word.as_bytes()).expect("clap accepts only these words"))
 }
 
 pub(super) fn parse_address(text: &str) -> Result<Address, String> {

@@ -8,8 +8,8 @@ use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
 use super::super::untrusted::Untrusted;
 use super::text::wrapped;
-use crate::cli::verbs::JobState;
 use crate::values::ids::JobId;
+use crate::values::job_state::JobState;
 
 /// The most of a body that is kept and shown.
 const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -91,7 +91,7 @@ impl Details {
     pub(super) fn lines(&self, width: u16, is_hex: bool) -> Vec<Line<'static>> {
         let mut lines = vec![heading(format!("Tube {}", escaped(self.tube.as_bytes())))];
         for (state, job) in &self.jobs {
-            let state = state.name();
+            let state = state.word();
             let Some(job) = job else {
                 lines.extend([Line::raw(format!("No {state} job")), Line::default()]);
                 continue;

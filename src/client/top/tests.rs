@@ -19,8 +19,8 @@ use super::state::State;
 use super::view::{Theme, draw};
 use super::worker::{Report, Request};
 use crate::cli::verbs::Column;
-use crate::cli::verbs::JobState;
 use crate::values::ids::JobId;
+use crate::values::job_state::JobState;
 
 /// A screen of `top`, and the server behind it.
 struct Session {

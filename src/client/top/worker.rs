@@ -14,8 +14,8 @@ use super::super::units::Seconds;
 use super::super::untrusted::Untrusted;
 use super::Event;
 use super::details::{Details, Peeked};
-use crate::cli::verbs::JobState;
 use crate::io::socket::Address;
+use crate::values::job_state::JobState;
 
 /// The longest time for a reply. A server that needs longer is shown as gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -160,7 +160,7 @@ fn details(connection: &mut Connection, tube: String) -> Result<Details, ClientE
     let mut jobs = Vec::new();
     using(connection, &tube, |connection| {
         for state in [JobState::Ready, JobState::Delayed, JobState::Buried] {
-            let reply = connection.ask_for(Follows::Job, format!("peek-{}", state.name()))?;
+            let reply = connection.ask_for(Follows::Job, format!("peek-{}", state.word()))?;
             let (id, body) = match reply.word() {
                 "NOT_FOUND" => {
                     jobs.push((state, None));

@@ -9,9 +9,9 @@ use crate::protocol::command::Command;
 use crate::protocol::foreign::{Foreign, Opening, Verdict};
 use crate::protocol::framing::{Line, LineReader};
 use crate::protocol::parse::parse;
-use crate::protocol::reply::Reply;
 use crate::server::Effect;
 use crate::server::client_state::{IncomingJob, Input, SessionState};
+use crate::server::outcome::{Outcome, Refusal};
 use crate::server::trace::{self, Observation};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
@@ -106,10 +106,11 @@ impl Core {
                             if is_traced {
                                 trace::command_too_long(replies.number());
                             }
-                            if is_batch || protocol.put_batch.is_some() {
-                                core.lose_batch(protocol);
-                            }
-                            replies.refuse(Reply::BadFormat, &mut core.buffers);
+                            let outcome = match is_batch || protocol.put_batch.is_some() {
+                                true => core.lose_batch(protocol),
+                                false => Outcome::Refused(Refusal::BadFormat),
+                            };
+                            core.reply(protocol, replies, outcome, now);
                         }
                         None => break,
                     }

@@ -85,6 +85,14 @@ impl Buffers {
         }
     }
 
+    /// Counts a reply that is an error.
+    #[inline]
+    pub fn count_error(&mut self, reply: &Reply<'_>) {
+        if let Some(kind) = reply.error() {
+            self.errors[kind as usize] += 1;
+        }
+    }
+
     /// The number of error replies of this kind since the start.
     pub const fn errors(&self, kind: ErrorKind) -> u64 {
         self.errors[kind as usize]
@@ -149,10 +157,8 @@ impl Replies {
 
     /// Counts an error, and logs the line if lines are traced.
     #[inline]
-    pub fn note(&self, reply: &Reply<'_>, buffers: &mut Buffers) {
-        if let Some(kind) = reply.error() {
-            buffers.errors[kind as usize] += 1;
-        }
+    fn note(&self, reply: &Reply<'_>, buffers: &mut Buffers) {
+        buffers.count_error(reply);
         if trace::is_on() {
             trace::reply(self.number, reply);
         }

@@ -172,7 +172,7 @@ impl Core {
         let mut ok = |body: &[u8]| write_whole(request, &mut out, "200 OK", JSON_TYPE, "", body);
         match *outcome {
             Outcome::Refused(refusal) => {
-                replies.note(&refusal.reply(), &mut self.buffers);
+                self.buffers.count_error(&refusal.reply());
                 refusal.response().write(request, &mut out);
                 if !refusal.may_reveal() {
                     replies.set_harmless(true);

@@ -111,7 +111,7 @@ impl Model {
         Err(rule)
     }
 
-    /// The first rule that forbids so many further jobs, with bodies of this size together.
+    /// Returns the rule that a tube would exceed with these further jobs, if there is one. `bytes` is the size of all their bodies.
     pub(super) fn full_by(&self, tube: Name, jobs: usize, bytes: u64) -> Option<RuleKey> {
         let there = || self.jobs.iter().filter(|job| job.tube == tube);
         let (count, size) = (there().count() + jobs, there().map(|job| job.bytes).sum::<u64>() + bytes);
