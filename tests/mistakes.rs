@@ -543,7 +543,7 @@ fn the_start_line_of_beanstalkd() {
     command.args(["-f", "50", "-z", "65535", "-u", "nobody", "-V"]);
     // What Kubernetes and Docker set for a service of this name does not count.
     command.env("BEANRING_PORT", "tcp://10.0.0.1:1").env("BEANRING_SERVICE_HOST", "10.0.0.1");
-    let mut child = command.stderr(Stdio::null()).spawn().expect("the program starts");
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
     let connects = (0..1000).any(|_| {
         thread::sleep(Duration::from_millis(10));
         TcpStream::connect(("127.0.0.1", port)).is_ok()
@@ -551,8 +551,8 @@ fn the_start_line_of_beanstalkd() {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let uid = format!("Uid:\t{0}\t{0}\t{0}\t{0}", nobody.uid);
     child.kill().expect("the child is ours");
-    child.wait().expect("the child is ours");
-    assert!(connects && status.contains(&uid), "{status}");
+    let log = child.wait_with_output().expect("the child is ours").stderr;
+    assert!(connects && status.contains(&uid), "{status}{}", String::from_utf8_lossy(&log));
 }
 
 /// `docs/CONFIGURATION.md` has a row for each flag, with its variable and its default.

@@ -244,8 +244,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
         }
     }
 
-    /// Ends the run with `result`, or with the failure of the server. Closes the listeners, unless the process restarts in
-    /// place; then the threads of the disk end first, so that this thread is the only one that opens descriptors.
+    /// Ends the run with `result`, or with the failure of the server. Closes the listeners and unlocks the job log, unless the
+    /// process restarts in place. The threads of the disk end before, so that none of them uses the job log or opens
+    /// descriptors after that.
     pub fn exit(&mut self, result: Result<(), DriverError>) -> Result<Exit, DriverError> {
         self.signals.end_preflight();
         self.log.end();
@@ -255,10 +256,11 @@ impl<S: Service, C: Connection> Shell<S, C> {
         if let Some(why) = self.server.failure() {
             return Err(DriverError::Server(text_without_number(&why)));
         }
+        let lock = disk.map(Disk::end);
         if self.run_state != (RunState::Stopping { restarts: true }) {
             return Ok(Exit::Stopped);
         }
-        let lock = disk.expect("only a server with a log restarts in place").end();
+        let lock = lock.expect("only a server with a log restarts in place");
         Ok(Exit::Restart(listeners.into_iter().map(|watched| watched.listener).collect(), lock))
     }
 }

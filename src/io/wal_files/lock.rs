@@ -7,8 +7,11 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
+use crate::io::retry_briefly;
+
 /// A locked file, unlocked when the value is dropped. The lock belongs to the open file description (`F_OFD_SETLK` of
-/// fcntl(2)), so it survives an in-place restart.
+/// fcntl(2)), so it survives an in-place restart. A file that is locked is tried again for 350 ms: the kernel unlocks the
+/// files of a process some time after tools such as pidof(1) show that it has ended.
 #[derive(Debug)]
 pub struct Lock(Option<File>);
 
@@ -24,9 +27,10 @@ impl Lock {
     }
 
     fn take(file: File, kind: libc::c_int) -> io::Result<Option<Self>> {
-        match set(&file, kind) {
+        let is_locked = |&errno: &Errno| matches!(errno, Errno::EAGAIN | Errno::EACCES);
+        match retry_briefly(|| set(&file, kind), is_locked) {
             Ok(()) => Ok(Some(Self(Some(file)))),
-            Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
+            Err(errno) if is_locked(&errno) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -65,6 +69,8 @@ pub(super) fn whole(kind: libc::c_int) -> libc::flock {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, OpenOptions};
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -90,7 +96,13 @@ mod tests {
 
         let kept = Lock::to_write(open()).unwrap().expect("the lock is free").into_file();
         assert!(Lock::to_write(open()).unwrap().is_none(), "the open file keeps the lock");
-        drop(kept);
+        // As the kernel closes the files of a process that tools show no more.
+        let closing = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            drop(kept);
+        });
+        Lock::to_write(open()).unwrap().expect("it is free soon");
+        closing.join().expect("the thread does not panic");
         fs::remove_file(path).expect("it belongs to this test");
     }
 }

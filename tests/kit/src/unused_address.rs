@@ -8,9 +8,10 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrLike, UnixAddr, bind, getsockname, socket,
 };
 
-/// Returns a port of 127.0.0.1 that stays bound while the descriptor lives.
+/// Returns a port that is free on each IPv4 address and stays bound while the descriptor lives. A port that is free on
+/// 127.0.0.1 would not do for a server on 0.0.0.0: another address of the loopback may have a connection in TIME_WAIT there.
 pub fn port() -> (OwnedFd, u16) {
-    let held = bound(AddressFamily::Inet, &SockaddrIn::new(127, 0, 0, 1, 0));
+    let held = bound(AddressFamily::Inet, &SockaddrIn::new(0, 0, 0, 0, 0));
     let port = getsockname::<SockaddrIn>(held.as_raw_fd()).expect("it is bound").port();
     (held, port)
 }
