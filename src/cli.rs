@@ -261,7 +261,7 @@ pub struct Healthcheck {
     #[arg(short, long, value_name = "PORT", allow_negative_numbers = true)]
     pub port: Option<String>,
     /// Maximum time for the reply, in seconds
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 3, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, allow_negative_numbers = true)]
     #[arg(value_parser = timeout)]
     pub timeout: u32,
 }

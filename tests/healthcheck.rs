@@ -143,7 +143,7 @@ fn over_a_unix_socket() {
 
     fs::remove_file(&path).expect("the stale file is removed");
     let _silent = UnixListener::bind(&path).expect("the path is free");
-    let silent = error_line(&mut beanring(&["healthcheck", "-t", "1", "-l", &unix]));
+    let silent = error_line(&mut beanring(&["healthcheck", "--timeout", "1", "-l", &unix]));
     assert_eq!(silent, format!("{unix}: no reply within 1 s"));
 }
 
@@ -174,7 +174,7 @@ fn a_silent_server_fails_the_check() {
             thread::sleep(std::time::Duration::from_millis(300));
         }
     });
-    let said = error_line(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &slow, "-t", "1"]));
+    let said = error_line(&mut beanring(&["healthcheck", "-l", "127.0.0.1", "-p", &slow, "--timeout", "1"]));
     assert_eq!(said, format!("127.0.0.1:{slow}: no reply within 1 s"));
 }
 
@@ -211,6 +211,6 @@ fn an_unusable_address_is_an_error() {
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {expected}\n"));
     }
-    let output = beanring(&["healthcheck", "-t", "0"]).output().expect("the program starts");
+    let output = beanring(&["healthcheck", "--timeout", "0"]).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(2));
 }

@@ -145,7 +145,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("--config ''", "--config \"\": the value is empty; name a file, or remove the setting"),
     ("-l ''", "-l/--listen \"\": must be an IP address, a host name or unix:PATH"),
     ("--no-sync=yes", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
-    ("healthcheck -t x", "-t/--timeout \"x\": must be a number from 1 to 3600"),
+    ("healthcheck --timeout x", "--timeout \"x\": must be a number from 1 to 3600"),
     (
         "-l unix:missing/socket",
         "-l/--listen: cannot listen on unix:missing/socket: the directory of the socket is missing; create it first",

@@ -10,22 +10,19 @@ use std::env;
 use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
-pub use self::show::{Column, Group, Job, Jobs, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
+pub use self::show::{Column, Group, Job, Jobs, Peek, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 use self::values::parse_address;
 pub use self::values::seconds;
 use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
-use crate::io::socket::Address;
+use crate::io::socket::{Address, PORT_DEFAULT};
 
 /// The variable with the address of the server.
 pub const ADDRESS_VARIABLE: &str = "BEANRING_ADDR";
 
-/// The address without a flag and a variable: the port of beanstalkd on this machine.
-const ADDRESS_DEFAULT: (&str, u16) = ("127.0.0.1", 11300);
-
-/// The smallest port to connect to.
-const PORT_LEAST: u16 = 1;
+/// The host without a flag and a variable: this machine.
+const HOST_DEFAULT: &str = "127.0.0.1";
 
 /// What the help of every verb ends with.
 const ADDRESS_HELP: &str = "Without --addr, the variable BEANRING_ADDR names the server.";
@@ -86,8 +83,9 @@ This verb needs a beanring server; beanstalkd lacks the command.
 const WAIT_HELP: &str = "\
 This verb needs a beanring server; beanstalkd lacks the command.
 
-Exit code: 0 the job is deleted, 1 it is buried, does not exist or is still
-there at the timeout, or the server refused, 2 wrong usage, 3 no connection.
+Exit code: 0 the job is deleted, 1 the server refused, 2 wrong usage,
+3 no connection, 4 the job is buried, 5 it is still there at the timeout,
+6 there is no such job.
 ";
 
 const WORK_HELP: &str = "\
@@ -187,7 +185,7 @@ impl Verb {
 /// The flags of every verb.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// Server: HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
+    /// Server: HOST[:PORT], PORT or unix:PATH [default: 127.0.0.1:11300]
     #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
     pub addr: Option<Address>,
     /// Print JSON instead of text for people
@@ -218,12 +216,9 @@ impl Common {
         match env::var_os(ADDRESS_VARIABLE).filter(|value| !value.is_empty()) {
             Some(value) => {
                 let origin = Origin::Variable(ADDRESS_VARIABLE.to_owned());
-                address::endpoint(&Setting { origin, value }, PORT_LEAST)
+                address::endpoint(&Setting { origin, value })
             }
-            None => {
-                let (host, port) = ADDRESS_DEFAULT;
-                Ok(Address::Tcp { host: host.to_owned(), port })
-            }
+            None => Ok(Address::Tcp { host: HOST_DEFAULT.to_owned(), port: PORT_DEFAULT }),
         }
     }
 }

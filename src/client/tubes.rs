@@ -11,12 +11,12 @@ use super::reply::{self, Follows};
 use super::stats::{Kind, Stats};
 use super::units::Seconds;
 use super::untrusted::Untrusted;
-use crate::cli::verbs::{self, SortKey};
+use crate::cli::verbs::{self, Column};
 
-/// A column: its title and its key in `stats-tube`.
-type Column = (&'static str, &'static str);
+/// A title and its key in `stats-tube`.
+type Titled = (&'static str, &'static str);
 
-const COUNTS: [Column; 6] = [
+const COUNTS: [Titled; 6] = [
     ("READY", "current-jobs-ready"),
     ("RESERVED", "current-jobs-reserved"),
     ("DELAYED", "current-jobs-delayed"),
@@ -30,7 +30,7 @@ const STATES: usize = 4;
 const BURIED: usize = STATES - 1;
 
 /// The column behind that of the buried jobs, if a tube has held ones. Most servers have none, and a line has 80 columns.
-const HELD: Column = ("HELD", "current-jobs-held");
+const HELD: Titled = ("HELD", "current-jobs-held");
 
 const OLDEST: &str = "oldest-ready-age";
 
@@ -45,7 +45,7 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
     let has_jobs = |tube: &Stats| COUNTS[..STATES].iter().chain([&HELD]).any(|(_, key)| tube.number(key) > 0);
     tubes.retain(|tube| !verb.busy || has_jobs(tube));
     let has_age = tubes.iter().any(|tube| tube.get(OLDEST).is_some());
-    if verb.sort == SortKey::Oldest && !has_age && !tubes.is_empty() {
+    if verb.sort == Column::Oldest && !has_age && !tubes.is_empty() {
         say("beanring: the server does not report the age of ready jobs; the order is by name");
     }
     sort(&mut tubes, verb.sort);
@@ -90,17 +90,19 @@ pub(super) fn statistics(
     Ok(tubes)
 }
 
-fn sort(tubes: &mut [Stats], key: SortKey) {
+fn sort(tubes: &mut [Stats], key: Column) {
     let number = match key {
-        SortKey::Name => None,
-        SortKey::Ready => Some(COUNTS[0].1),
-        SortKey::Reserved => Some(COUNTS[1].1),
-        SortKey::Delayed => Some(COUNTS[2].1),
-        SortKey::Buried => Some(COUNTS[BURIED].1),
-        SortKey::Held => Some(HELD.1),
-        SortKey::Waiting => Some(COUNTS[4].1),
-        SortKey::Puts => Some(COUNTS[5].1),
-        SortKey::Oldest => Some(OLDEST),
+        Column::Name => None,
+        Column::Ready => Some(COUNTS[0].1),
+        Column::Reserved => Some(COUNTS[1].1),
+        Column::Delayed => Some(COUNTS[2].1),
+        Column::Buried => Some(COUNTS[BURIED].1),
+        Column::Held => Some(HELD.1),
+        Column::Waiting => Some(COUNTS[4].1),
+        Column::Puts => Some(COUNTS[5].1),
+        Column::Deletes => Some("cmd-delete"),
+        Column::Oldest => Some(OLDEST),
+        Column::Paused => Some("pause-time-left"),
     };
     tubes.sort_by(|one, other| {
         let rank = |tube: &Stats| number.map(|key| Reverse(tube.number(key)));

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::error::ClientError;
+use super::error::{ClientError, Refusal};
 use super::jobs::Results;
 use super::reserve::{TIMEOUT_MAX, patience};
 use super::units;
@@ -30,6 +30,18 @@ pub(super) fn run(verb: &verbs::Wait) -> Result<ExitCode, ClientError> {
                 format!("the server does not know wait-job; beanring job {id} shows the job"),
             )
     });
+    let code = result.as_ref().err().and_then(exit_code);
     results.add(*id, "DELETED", result)?;
-    results.finish()
+    results.finish().map(|finished| code.unwrap_or(finished))
+}
+
+/// The exit code that only `wait` has, for an end that a script tells from others.
+fn exit_code(refusal: &Refusal) -> Option<ExitCode> {
+    let code = match refusal.word() {
+        "BURIED" => 4,
+        "TIMED_OUT" => 5,
+        "NOT_FOUND" => 6,
+        _ => return None,
+    };
+    Some(ExitCode::from(code))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::settings::Setting;
 use super::{ConfigError, Problem, number};
-use crate::io::socket::{Address, SocketAccess};
+use crate::io::socket::{Address, PORT_DEFAULT, SocketAccess};
 
 /// The longest path of a UNIX socket (unix(7)): 108 bytes with the NUL.
 pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -40,18 +40,19 @@ pub fn listen(
     result.map(Some).map_err(|problem| listen.error(problem))
 }
 
-/// Checks an address to connect to, with its port: `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A port without a host is one of
-/// the loopback address, which other machines cannot reach. The port must be at least `port_least`.
+/// Checks an address to connect to: `HOST`, `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A host without a port has
+/// [`PORT_DEFAULT`]. A port without a host is one of the loopback address, which other machines cannot reach; it is at
+/// least 1.
 ///
 /// # Errors
 /// If it is not valid.
-pub fn endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError> {
+pub fn endpoint(given: &Setting) -> Result<Address, ConfigError> {
     match unix(given.text()?) {
         Some(Ok((_, access))) if access != SocketAccess::default() => {
             Err(given.error(Problem::SocketOptionOfServer))
         }
         Some(result) => result.map(|(address, _)| address).map_err(|problem| given.error(problem)),
-        None => tcp_endpoint(given, port_least),
+        None => tcp_endpoint(given, 1, Some(PORT_DEFAULT)),
     }
 }
 
@@ -62,11 +63,11 @@ pub fn endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError
 pub fn endpoint_to_listen(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
     match unix(given.text()?) {
         Some(result) => result.map_err(|problem| given.error(problem)),
-        None => tcp_endpoint(given, 0).map(|address| (address, SocketAccess::default())),
+        None => tcp_endpoint(given, 0, None).map(|address| (address, SocketAccess::default())),
     }
 }
 
-fn tcp_endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError> {
+fn tcp_endpoint(given: &Setting, port_least: u16, port_default: Option<u16>) -> Result<Address, ConfigError> {
     let text = given.text()?;
     let (name, port) = text.rsplit_once(':').unwrap_or(("127.0.0.1", text));
     let name = if name.is_empty() { "127.0.0.1" } else { name };
@@ -80,9 +81,10 @@ fn tcp_endpoint(given: &Setting, port_least: u16) -> Result<Address, ConfigError
         (_, Ok(_)) if is_clear && is_number && !port.is_empty() => {
             Err(given.error(Problem::PortOutOfRange { least: port_least }))
         }
-        _ if !text.contains(':') && host(text).is_ok() => {
-            Err(given.error(Problem::PortMissing { host: text.to_owned() }))
-        }
+        _ if !text.contains(':') && host(text).is_ok() => match port_default {
+            Some(port) => Ok(Address::Tcp { host: text.to_owned(), port }),
+            None => Err(given.error(Problem::PortMissing { host: text.to_owned() })),
+        },
         _ => Err(given.error(Problem::Endpoint)),
     }
 }
@@ -203,7 +205,7 @@ mod tests {
         }
         // A client connects, and sets neither.
         let setting = Setting::on_command_line("-a/--addr", "unix:/a,mode=0660");
-        let error = endpoint(&setting, 1).unwrap_err().to_string();
+        let error = endpoint(&setting).unwrap_err().to_string();
         assert!(
             error.ends_with("are for the address that a server listens on; leave them out here"),
             "{error}"

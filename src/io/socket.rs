@@ -27,6 +27,9 @@ use crate::server::{Origin, Peer, PeerKind, Protocol};
 /// The first descriptor of socket activation (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST_INHERITED: RawFd = 3;
 
+/// The port that every client of the beanstalk protocol uses unless told otherwise.
+pub const PORT_DEFAULT: u16 = 11300;
+
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
 /// An address to listen on or to connect to.
@@ -506,7 +509,7 @@ impl ListenError {
 
 impl Default for Address {
     fn default() -> Self {
-        Self::Tcp { host: "0.0.0.0".to_owned(), port: 11300 }
+        Self::Tcp { host: "0.0.0.0".to_owned(), port: PORT_DEFAULT }
     }
 }
 

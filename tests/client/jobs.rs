@@ -59,7 +59,7 @@ fn jobs_of_a_tube_are_listed() {
 #[test]
 fn wait_until_a_job_is_deleted_or_buried() {
     everywhere("wait by the client", |place| {
-        place.ok(&["put", "one", "two", "three"]);
+        place.ok(&["put", "-t", "default", "one", "two", "three"]);
         if !place.is_beanring {
             let reason =
                 "job 1: UNKNOWN_COMMAND: the server does not know wait-job; beanring job 1 shows the job";
@@ -75,7 +75,7 @@ fn wait_until_a_job_is_deleted_or_buried() {
         place.ok(&["delete", "1"]);
         place.ok(&["bury", "2"]);
         for ((id, child), (code, done, word)) in
-            waiting.into_iter().zip([(0, true, "DELETED"), (1, false, "BURIED")])
+            waiting.into_iter().zip([(0, true, "DELETED"), (4, false, "BURIED")])
         {
             let output = child.wait_with_output().expect("it is ours");
             let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -88,11 +88,11 @@ fn wait_until_a_job_is_deleted_or_buried() {
             assert_eq!(result, expected);
         }
         let reason = "job 2: BURIED: the job is buried; look at it, then kick or delete it";
-        place.run(&["wait", "2"]).fails(1, reason);
+        place.run(&["wait", "2"]).fails(4, reason);
         let reason = "job 3: TIMED_OUT: the job was neither deleted nor buried within 0 s";
-        place.run(&["wait", "3", "--timeout", "0"]).fails(1, reason);
+        place.run(&["wait", "3", "--timeout", "0"]).fails(5, reason);
         let reason = "job 1: NOT_FOUND: there is no such job; it may have been deleted before";
-        place.run(&["wait", "1"]).fails(1, reason);
+        place.run(&["wait", "1"]).fails(6, reason);
         let child = spawn(place.command(&["wait", "3"]).stdin(Stdio::null()));
         place.wait_until("it waits", |place| place.json(&["stats"])["current-job-waits"] == 1);
         place.ok(&["delete", "3"]);

@@ -195,7 +195,7 @@ fn unread(place: &Place, arguments: &[&str]) -> Option<i32> {
 #[test]
 fn a_verb_acts_also_if_its_output_is_closed() {
     with_both("verbs without a reader", |place| {
-        assert_eq!(unread(place, &["put", "a", "b", "c"]), Some(0));
+        assert_eq!(unread(place, &["put", "-t", "default", "a", "b", "c"]), Some(0));
         assert_eq!(place.jobs(), [3, 0, 0, 0]);
         assert_eq!(unread(place, &["bury", "1", "2"]), Some(0));
         assert_eq!(place.jobs(), [1, 0, 0, 2]);

@@ -33,7 +33,7 @@ fn bodies_from_arguments_files_and_input() {
         assert_eq!(put(&["a", "", "-p", "1", "b c"], b"not read"), [&b"a"[..], b"", b"b c"]);
         assert_eq!(put(&["--", "--lines", "-"], b""), [&b"--lines"[..], b"-"]);
         assert_eq!(put(&[], b"all\r\nof it\n"), [b"all\r\nof it\n"]);
-        assert_eq!(put(&[], b""), [b""]);
+        assert_eq!(put(&["--allow-empty"], b""), [b""]);
         assert_eq!(put(&["--lines"], b"a\n\nb\r\nlast"), [&b"a"[..], b"", b"b\r", b"last"]);
         assert_eq!(put(&["--lines"], b""), Vec::<Vec<u8>>::new());
         assert_eq!(put(&["-f", paths[0], paths[1]], b""), [&b"1\n2\r\n\n\xff"[..], b""]);
@@ -77,7 +77,7 @@ fn tags_of_a_job() {
         }
         let problem =
             "--idp and several bodies: a tube has one job of a key; put them one by one, each with a key";
-        place.run(&["put", "x", "y", "--idp", "key"]).fails(2, problem);
+        place.run(&["put", "-t", "default", "x", "y", "--idp", "key"]).fails(2, problem);
         let own = ["put", "x", "--grp", "a", "--aft", "a"];
         place.run(&own).fails(2, "--grp and --aft: a job cannot wait for its own group; name two groups");
     });
@@ -196,7 +196,7 @@ fn refused_jobs_are_counted_and_the_first_is_named() {
 #[test]
 fn ids_are_printed_unless_there_are_many() {
     with_both("ids by the client", |place| {
-        assert_eq!(place.ok(&["put", "a", "b"]), "1\n2\n");
+        assert_eq!(place.ok(&["put", "-t", "default", "a", "b"]), "1\n2\n");
         assert_eq!(place.ok(&["put", "a", "--quiet"]), "");
         let json = place.ok(&["put", "a", "b", "--json", "-t", "mail"]);
         assert_eq!(json, "{\"id\":4,\"tube\":\"mail\"}\n{\"id\":5,\"tube\":\"mail\"}\n");

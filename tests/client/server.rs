@@ -322,8 +322,8 @@ fn every_kind_of_address() {
         assert_eq!(place.ok(&["put", "x"]), "4\n");
     }
     let mut command = client();
-    ran(command.arg("stats").env("BEANRING_ADDR", "nonsense"), b"")
-        .fails(2, "BEANRING_ADDR=\"nonsense\": the port is missing; write nonsense:PORT");
+    ran(command.arg("stats").env("BEANRING_ADDR", "unix"), b"")
+        .fails(2, "BEANRING_ADDR=\"unix\": the path of the socket is missing; write unix:PATH, such as unix:/run/beanring/socket");
 }
 
 #[test]

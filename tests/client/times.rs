@@ -21,7 +21,7 @@ fn times_may_have_decimals() {
             .fails(1, "reserve: TIMED_OUT: no job became ready within 0.05 s");
         place
             .run(&["wait", "1", "--timeout", "0.25"])
-            .fails(1, "job 1: TIMED_OUT: the job was neither deleted nor buried within 0.25 s");
+            .fails(5, "job 1: TIMED_OUT: the job was neither deleted nor buried within 0.25 s");
         assert_eq!(place.ok(&["pause", "default", "30.5"]), "paused default for 30.5 s\n");
         assert_eq!(place.json(&["tube", "default"])["pause"], 30.5);
         assert_eq!(place.json(&["pause", "default", "0.125"])["seconds"], 0.125);

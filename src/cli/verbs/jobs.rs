@@ -1,9 +1,11 @@
 //! Verbs that put jobs, take them, and act on them.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, ArgGroup, Args, ValueEnum};
+use clap::{
+    Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, Error, FromArgMatches, ValueEnum, value_parser,
+};
 
 use super::Common;
 use super::values::{
@@ -20,16 +22,18 @@ pub struct Put {
     /// Bodies, one job each; without any, standard input is the body
     #[arg(value_name = "BODY", conflicts_with = "file")]
     pub bodies: Vec<OsString>,
-    /// Read the bodies from files, one job each; - is standard input
-    #[arg(short, long, value_name = "FILE", num_args = 1..)]
-    pub file: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub files: Files,
     /// Make a job of each line instead of the whole input
     #[arg(long, conflicts_with = "bodies")]
     pub lines: bool,
-    /// Tube to put into
-    #[arg(short, long, value_name = "TUBE", default_value = "default", action = ArgAction::Append)]
-    #[arg(value_parser = tube_name)]
-    pub tube: String,
+    /// Put a job with an empty body if standard input is empty
+    #[arg(long)]
+    pub allow_empty: bool,
+    /// Tube to put into; several bodies need it [default: default]
+    #[arg(short, long, value_name = "TUBE", action = ArgAction::Append, value_parser = tube_name)]
+    pub tube: Option<String>,
     /// Priority: 0 is the most urgent
     #[arg(short, long, value_name = "PRI", default_value_t = PRIORITY_DEFAULT, allow_negative_numbers = true)]
     #[arg(value_parser = priority)]
@@ -63,7 +67,52 @@ pub struct Put {
     pub common: Common,
 }
 
+/// The files of `beanring put`, by their flag: a word after a file is a file too, which may be meant as a body.
+#[derive(Clone, Debug)]
+pub struct Files(Vec<Vec<PathBuf>>);
+
+impl Files {
+    /// The paths in the order of the command line.
+    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.0.iter().flatten()
+    }
+
+    /// Whether the path stands directly behind its flag.
+    pub fn is_flagged(&self, path: &Path) -> bool {
+        self.0.iter().any(|of_flag| of_flag.first().is_some_and(|first| first == path))
+    }
+}
+
+impl FromArgMatches for Files {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let by_flag = matches.get_occurrences("file").into_iter().flatten();
+        Ok(Self(by_flag.map(|paths| paths.cloned().collect()).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Files {
+    fn augment_args(command: Command) -> Command {
+        let help = "Read the bodies from files, one job each; - is standard input";
+        let file = Arg::new("file").short('f').long("file").value_name("FILE").num_args(1..).help(help);
+        command.arg(file.action(ArgAction::Append).value_parser(value_parser!(PathBuf)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
 impl Put {
+    /// The name of the tube.
+    pub fn tube(&self) -> &str {
+        self.tube.as_deref().unwrap_or("default")
+    }
+
     /// The tags as they stand in the line of a `put`.
     pub fn tags(&self) -> String {
         let tags = [&self.idp, &self.con, &self.grp, &self.aft].into_iter().flatten();

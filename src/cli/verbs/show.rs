@@ -23,9 +23,9 @@ pub struct Tubes {
     /// Show only tubes whose names contain this text, or match it if it has * or ?; upper and lower
     /// case are the same
     pub pattern: Option<String>,
-    /// Sort by name, ready, reserved, delayed, buried, held, waiting, puts or oldest
-    #[arg(short, long, value_name = "KEY", default_value = "name", hide_possible_values = true)]
-    pub sort: SortKey,
+    /// Sort by name, ready, reserved, delayed, buried, held, waiting, puts, deletes, oldest or paused
+    #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
+    pub sort: Column,
     /// Reverse the order
     #[arg(short, long)]
     pub reverse: bool,
@@ -35,22 +35,6 @@ pub struct Tubes {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
-}
-
-/// The order of tubes. Numbers begin with the largest.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub enum SortKey {
-    Name,
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-    Held,
-    Waiting,
-    #[value(alias = "total")]
-    Puts,
-    Oldest,
 }
 
 /// `beanring tube`
@@ -158,15 +142,15 @@ pub struct Top {
     #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
     #[arg(value_parser = positive_seconds)]
     pub interval: u32,
-    /// Sort by name, ready, reserved, delayed, buried, held, waiting, put, delete, oldest or paused
+    /// Sort by name, ready, reserved, delayed, buried, held, waiting, puts, deletes, oldest or paused
     #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
     pub sort: Column,
-    /// Server: HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
+    /// Server: HOST[:PORT], PORT or unix:PATH [default: 127.0.0.1:11300]
     #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
     pub addr: Option<Address>,
 }
 
-/// A column of `top`.
+/// A column by which tubes are sorted. Numbers begin with the largest. Puts and deletes are rates in `top`, and totals elsewhere.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Column {
@@ -177,8 +161,10 @@ pub enum Column {
     Buried,
     Held,
     Waiting,
-    Put,
-    Delete,
+    #[value(aliases = ["put", "total"])]
+    Puts,
+    #[value(alias = "delete")]
+    Deletes,
     Oldest,
     Paused,
 }

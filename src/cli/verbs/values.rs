@@ -2,7 +2,6 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::PORT_LEAST;
 use crate::config::settings::Setting;
 use crate::config::{ConfigError, address};
 use crate::io::socket::Address;
@@ -28,7 +27,7 @@ pub(super) fn state_among(states: &[JobState]) -> impl TypedValueParser<Value = 
 }
 
 pub(super) fn parse_address(text: &str) -> Result<Address, String> {
-    address::endpoint(&Setting::on_command_line("-a/--addr", text), PORT_LEAST).map_err(|error| match error {
+    address::endpoint(&Setting::on_command_line("-a/--addr", text)).map_err(|error| match error {
         ConfigError::Value { problem, .. } => problem.to_string(),
         other => other.to_string(),
     })

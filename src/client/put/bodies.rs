@@ -24,12 +24,16 @@ const READ_BYTES: usize = 256 * 1024;
 /// The name that stands for standard input.
 const STDIN: &str = "-";
 
+const EMPTY_INPUT: &str =
+    "standard input is empty; give a body, or --allow-empty to put a job with an empty body";
+
 /// Bodies still to be put.
 pub(super) struct Bodies {
     arguments: std::vec::IntoIter<OsString>,
     files: std::vec::IntoIter<PathBuf>,
     open: Option<Open>,
     is_by_line: bool,
+    allows_empty: bool,
     interrupt: Interrupt,
     bytes_read: u64,
     count: u64,
@@ -59,7 +63,7 @@ impl Bodies {
     /// # Errors
     /// If a file cannot be opened.
     pub(super) fn new(verb: &Put, interrupt: Interrupt) -> Result<Self, ClientError> {
-        let mut files = verb.file.clone();
+        let mut files: Vec<PathBuf> = verb.files.paths().cloned().collect();
         for path in files.iter().filter(|path| path.as_os_str() != STDIN) {
             check(path).map_err(|error| cannot_open(verb, path, error))?;
         }
@@ -71,6 +75,7 @@ impl Bodies {
             files: files.into_iter(),
             open: None,
             is_by_line: verb.lines,
+            allows_empty: verb.allow_empty,
             interrupt,
             bytes_read: 0,
             count: 0,
@@ -84,9 +89,10 @@ impl Bodies {
             let path = if path.as_os_str() == STDIN { stdin } else { path };
             path.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len())
         };
-        let default = [PathBuf::from(STDIN)];
-        let files = if verb.file.is_empty() { &default[..] } else { &verb.file };
-        files.iter().map(size).sum()
+        match verb.files.paths().next() {
+            None => size(&PathBuf::from(STDIN)),
+            Some(_) => verb.files.paths().map(size).sum(),
+        }
     }
 
     /// Replaces `body` by the next one. Returns where it was found, or `None` after the last and after a signal.
@@ -116,6 +122,9 @@ impl Bodies {
                 return Ok(None);
             }
             if !self.is_by_line {
+                if bytes == 0 && path.is_none() && !self.allows_empty {
+                    return Err(ClientError::Usage(EMPTY_INPUT.to_owned()));
+                }
                 self.open = None;
                 return Ok(Some(self.found(path, None)));
             }
@@ -153,10 +162,9 @@ fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Why a file cannot be opened. A word after the first file is a file too, which may have been meant as a body.
+/// Why a file cannot be opened. A word after a file is a file too, which may have been meant as a body.
 fn cannot_open(verb: &Put, path: &Path, error: io::Error) -> ClientError {
-    let is_first = verb.file.first().is_some_and(|first| first == path);
-    let is_body = !is_first && error.kind() == ErrorKind::NotFound;
+    let is_body = !verb.files.is_flagged(path) && error.kind() == ErrorKind::NotFound;
     let error = ClientError::File { path: Some(path.to_owned()), error };
     if is_body { ClientError::Usage(format!("{error}; give bodies or files, not both")) } else { error }
 }

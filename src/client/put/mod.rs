@@ -33,14 +33,15 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     let interrupt = Interrupt::catch()?;
     let tags = verb.tags();
     check_tags(&tags)?;
-    if verb.idp.is_some() && verb.bodies.len() + verb.file.len() > 1 {
+    check_bodies(verb)?;
+    if verb.idp.is_some() && verb.bodies.len() + verb.files.paths().count() > 1 {
         let problem =
             "--idp and several bodies: a tube has one job of a key; put them one by one, each with a key";
         return Err(ClientError::Usage(problem.to_owned()));
     }
     let mut bodies = Bodies::new(verb, interrupt.clone())?;
     let mut connection = super::connect(&verb.common)?;
-    connection.use_tube(&verb.tube)?;
+    connection.use_tube(verb.tube())?;
     if !tags.is_empty() {
         require_tags(&mut connection)?;
     }
@@ -64,6 +65,19 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
         return Ok(interrupt.report(&tally.done()));
     }
     Ok(if tally.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The first of several words may be meant as a tube, and the others as one body.
+fn check_bodies(verb: &Put) -> Result<(), ClientError> {
+    if verb.tube.is_some() || verb.bodies.len() < 2 {
+        return Ok(());
+    }
+    let count = verb.bodies.len();
+    let problem = format!(
+        "{count} bodies and no tube: each argument is the body of a job; name the tube with -t, such as -t default, or write \
+         one body in quotes"
+    );
+    Err(ClientError::Usage(problem))
 }
 
 /// Each tag is valid, but a job must not wait for its own group.

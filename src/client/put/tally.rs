@@ -65,7 +65,7 @@ struct JsonSummary<'a> {
 impl Tally {
     pub(super) fn new(verb: &Put) -> Self {
         Self {
-            tube: verb.tube.clone(),
+            tube: verb.tube().to_owned(),
             prints_ids: !verb.lines && !verb.quiet,
             prints_summary: verb.lines && !verb.quiet,
             put: 0,
@@ -159,6 +159,9 @@ impl Tally {
 
     /// Prints what is known of the jobs before an error.
     pub(super) fn report_rest(&self) {
+        if self.put == 0 && self.awaited.is_none() {
+            return;
+        }
         let unknown = if self.awaited.is_some() { "; the server may have jobs beyond these" } else { "" };
         say(format_args!("beanring: put {} before the error{unknown}", jobs(self.put)));
     }

@@ -1,11 +1,13 @@
 //! The command of one job: a process group of its own, with the body on stdin.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -15,8 +17,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{AccessFlags, Pid, access};
 
+use super::super::error::ClientError;
 use super::super::stats::Stats;
 use super::control::Event;
 use crate::cli::verbs::{ADDRESS_VARIABLE, Work};
@@ -80,6 +83,31 @@ impl Running {
     pub(super) fn reap(mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
+}
+
+/// Finds out before the first job is reserved whether there is such a program.
+///
+/// # Errors
+/// If there is none, or it may not be run.
+pub(super) fn find(verb: &Work) -> Result<(), ClientError> {
+    let program = verb.command.first().expect("clap requires a command");
+    let has_slash = program.as_bytes().contains(&b'/');
+    let path = env::var_os("PATH").filter(|_| !has_slash);
+    let candidates: Vec<PathBuf> = match &path {
+        Some(path) => env::split_paths(path).map(|directory| directory.join(program)).collect(),
+        None if has_slash => vec![program.into()],
+        // The system has a path of its own for this case.
+        None => return Ok(()),
+    };
+    let mut failure = Errno::ENOENT;
+    for candidate in candidates {
+        match access(&candidate, AccessFlags::X_OK) {
+            Ok(()) if candidate.is_file() => return Ok(()),
+            Ok(()) | Err(Errno::EACCES) => failure = Errno::EACCES,
+            Err(_) => {}
+        }
+    }
+    Err(ClientError::Command { program: program.to_string_lossy().into_owned(), error: failure.into() })
 }
 
 /// Whether another attempt to start the command fails as well.

@@ -24,6 +24,7 @@ pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
     if verb.tries.is_some() && verb.on_failure == OnFailure::Bury {
         return Err(ClientError::Usage("--tries needs --on-failure release".to_owned()));
     }
+    command::find(verb)?;
     let address = verb.common.address()?;
     // A wrong address is an error. A server that goes away later is waited for.
     let mut first = Some(slot::open(&address, verb)?);

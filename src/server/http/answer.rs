@@ -96,7 +96,8 @@ impl HttpConnection {
     /// Answers a request, or begins to. Returns false if more of its body must arrive first.
     fn answer_one(&mut self, request: Box<Request>, head_bytes: usize, core: &mut Core) -> bool {
         let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
-        if is_own_host && request.path.starts_with(PREFIX) {
+        let asset = Asset::find(&request.path).filter(|_| is_own_host);
+        if is_own_host && asset.is_none() && request.path.starts_with(PREFIX) {
             let plan = match self.plan(&request, head_bytes, core) {
                 Ok(Some(plan)) => plan,
                 Ok(None) => return self.await_body(&request),
@@ -110,7 +111,7 @@ impl HttpConnection {
             self.begin(request, head_bytes, plan, core);
             return true;
         }
-        if is_of_api(&request.path) {
+        if asset.is_none() && is_of_api(&request.path) {
             let misdirected = || ErrorResponse::new(ErrorKind::Misdirected, UNKNOWN_HOST);
             let refusal = if is_own_host { no_such_path() } else { misdirected() };
             self.refuse(request, head_bytes, &refusal);
@@ -139,7 +140,7 @@ impl HttpConnection {
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
             "/readyz" => plain("200 OK", "", "ready\n"),
-            path => match Asset::find(path) {
+            _ => match asset {
                 Some(asset) => asset.write(&request, &mut self.next),
                 None => {
                     plain(

@@ -1,7 +1,7 @@
-//! The static files of the console, which are part of the program.
+//! Static files that are part of the program: those of the console, and the description of the API.
 
 use super::request::Request;
-use super::response::{Head, Rules};
+use super::response::{Head, JSON_TYPE, Rules};
 
 /// A page of the console may load its own files and call its own server. A string never becomes markup, since the browser
 /// refuses that (Trusted Types). A file may be kept, but is asked for each time: after an upgrade all are new at once.
@@ -32,7 +32,7 @@ impl Asset {
 
     /// Returns the file that a path names, without a query.
     pub fn find(path: &str) -> Option<&'static Self> {
-        ASSETS.iter().find(|asset| asset.path == path)
+        API_FILES.iter().chain(CONSOLE_FILES).find(|asset| asset.path == path)
     }
 
     /// Appends the response to a request for the file: without the content if the client has it.
@@ -62,8 +62,14 @@ impl Asset {
     }
 }
 
-/// Files that are served. A program without the console does not contain the files.
-static ASSETS: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
+/// Where the API begins, and its description in OpenAPI.
+static API_FILES: [Asset; 2] = [
+    Asset::new("/api/v1", JSON_TYPE, include_bytes!("api.json")),
+    Asset::new("/api/v1/openapi.yaml", "application/yaml", include_bytes!("../../../docs/openapi.yaml")),
+];
+
+/// A program without the console does not contain its files.
+static CONSOLE_FILES: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
 
 static FILES: [Asset; 28] = [
     Asset::new("/", HTML, include_bytes!("../../console/index.html")),
@@ -144,7 +150,7 @@ mod tests {
         let named: BTreeSet<&str> = page.split('"').filter(|part| part.starts_with("assets/")).collect();
         let license = "assets/uplot-license.txt";
         let served =
-            ASSETS.iter().map(|asset| &asset.path[1..]).filter(|path| !path.is_empty() && *path != license);
+            FILES.iter().map(|asset| &asset.path[1..]).filter(|path| !path.is_empty() && *path != license);
         assert_eq!(named, served.collect());
     }
 

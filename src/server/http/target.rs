@@ -239,7 +239,7 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, ErrorResponse> {
     let sort = match parameters.take("sort").as_deref() {
         None => SortKey::Name,
         Some(word) => SortKey::find(word).ok_or_else(|| {
-            bad("sort must be name, ready, reserved, delayed, buried, held, waiting, puts or oldest")
+            bad("sort must be name, ready, reserved, delayed, buried, held, waiting, puts, deletes, oldest or paused")
         })?,
     };
     let order = match parameters.take("order").as_deref() {

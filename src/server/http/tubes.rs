@@ -50,7 +50,9 @@ pub(super) enum SortKey {
     Held,
     Waiting,
     Puts,
+    Deletes,
     Oldest,
+    Paused,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +86,9 @@ impl SortKey {
             "held" => Self::Held,
             "waiting" => Self::Waiting,
             "puts" => Self::Puts,
+            "deletes" => Self::Deletes,
             "oldest" => Self::Oldest,
+            "paused" => Self::Paused,
             _ => return None,
         })
     }
@@ -101,7 +105,9 @@ impl SortKey {
             Self::Held => stats().held as u64,
             Self::Waiting => core.engine.tube_waiting(key) as u64,
             Self::Puts => stats().total_jobs,
+            Self::Deletes => stats().deletes,
             Self::Oldest => stats().oldest_ready.as_nanos(),
+            Self::Paused => stats().pause_left.as_nanos(),
         }
     }
 }

@@ -243,7 +243,7 @@ fn every_error_of_the_api_is_an_object() {
         assert!(bench.is_closed(), "{request}");
         bench.reconnect(PeerKind::Loopback);
     }
-    for target in ["/api", "/api/", "/api/v1", "/api/v2/server", "/api?x=1"] {
+    for target in ["/api", "/api/", "/api/v1/", "/api/v2/server", "/api?x=1"] {
         for method in ["GET", "POST", "DELETE"] {
             let answer = bench.ask(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
             assert_eq!(answer.error(), (404, "not-found".to_owned()), "{method} {target}");

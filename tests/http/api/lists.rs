@@ -15,7 +15,11 @@ use super::{Bench, Response, get, writable};
 
 /// What a tube is sorted by.
 fn rank(tube: &Value, sort: &str) -> u64 {
-    let key = if sort == "oldest" { "oldest_ready_seconds" } else { sort };
+    let key = match sort {
+        "oldest" => "oldest_ready_seconds",
+        "paused" => "paused_seconds",
+        _ => sort,
+    };
     tube[key].as_u64().unwrap_or(0)
 }
 
@@ -87,7 +91,11 @@ fn lists_are_filtered_sorted_and_cut_into_pages() {
         let tubes = all["tubes"].as_array().expect("a list").clone();
         assert_eq!(all["total"], tubes.len());
         assert!(tubes.len() > 100, "{}", tubes.len());
-        for sort in ["name", "ready", "reserved", "delayed", "buried", "held", "waiting", "puts", "oldest"] {
+        let numbers = [
+            "ready", "reserved", "delayed", "buried", "held", "waiting", "puts", "deletes", "oldest",
+            "paused",
+        ];
+        for sort in ["name"].into_iter().chain(numbers) {
             for order in ["asc", "desc"] {
                 for filter in ["", "B", "mAIl1", "/", "none", "a*", "a."] {
                     let (offset, limit) = (random.below(60), 1 + random.below(60));

@@ -8,6 +8,8 @@ mod lists;
 mod live;
 mod tags;
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use beanring::server::{Config, HttpAccess, PeerKind};
@@ -175,4 +177,26 @@ impl Bench {
         let value = report.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
         value.unwrap_or_else(|| panic!("no {key}: {report}")).to_owned()
     }
+}
+
+#[test]
+fn the_api_says_where_it_begins() {
+    let mut bench = Bench::writable();
+    let ask = |bench: &mut Bench, method: &str, path: &str| {
+        bench.ask(format!("{method} {path} HTTP/1.1\r\nHost: a:1\r\n\r\n").as_bytes())
+    };
+    let index = ask(&mut bench, "GET", "/api/v1").json();
+    let paths: Vec<&str> = index.as_object().expect("an object").values().filter_map(Value::as_str).collect();
+    assert_eq!(paths.len(), 3);
+    for path in paths {
+        assert_eq!(ask(&mut bench, "GET", path).status, 200, "{path}");
+    }
+    let description = ask(&mut bench, "GET", "/api/v1/openapi.yaml");
+    let file =
+        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.yaml")).expect("it is there");
+    assert_eq!(description.body, file);
+    assert_eq!(description.field("Content-Type"), Some("application/yaml"));
+    assert_eq!(ask(&mut bench, "HEAD", "/api/v1/openapi.yaml").status, 200);
+    assert_eq!(ask(&mut bench, "POST", "/api/v1").status, 405);
+    assert_eq!(ask(&mut bench, "GET", "/api/v1/").status, 404);
 }
