@@ -242,7 +242,7 @@ fn a_wrong_command_line_is_an_error_of_one_line() {
         ("--no-sync=yes", "-F/--no-sync \"yes\": this flag takes no value; remove it"),
         ("healthcheck --timeout 0", "--timeout \"0\": must be a number from 1 to 3600"),
         ("healthcheck --timeout x", "--timeout \"x\": must be a number from 1 to 3600"),
-        ("healthcheck -t", "-t/--timeout: the value is missing"),
+        ("healthcheck --timeout", "--timeout: the value is missing"),
         ("healthcheck --timeot 1", "--timeot: no such flag; did you mean --timeout?"),
         ("servee", "servee: no such command; did you mean serve?"),
         ("serve -p", "-p/--port: the value is missing"),
