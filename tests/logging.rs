@@ -218,6 +218,8 @@ fn the_flags_of_beanstalkd() {
         "INFO durability: sync within N ms of a change (-f N): a power failure may lose the latest changes",
         LIMITS,
         "INFO listening on N.N.N.N:N",
+        "WARN other machines may connect to N.N.N.N:N, and whoever does may read, take and delete all jobs: the protocol has no \
+         passwords; protect the port by a firewall, or choose -l N.N.N.N",
         "INFO ready after N ms",
     ];
     assert_eq!(messages, [&start[..], &STOP].concat());

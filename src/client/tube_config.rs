@@ -109,7 +109,7 @@ fn shown(key: &[u8], value: &Value) -> String {
     }
 }
 
-fn rules(connection: &mut Connection, tube: &str) -> Result<Stats, ClientError> {
+pub(super) fn rules(connection: &mut Connection, tube: &str) -> Result<Stats, ClientError> {
     let reply = connection
         .ask_for(Follows::Statistics, format!("tube-config {tube}"))?
         .into_ok(&format!("tube {tube}"));

@@ -226,6 +226,12 @@ impl Listener {
         self.is_unix
     }
 
+    /// Whether only processes of this machine can connect: it is a UNIX socket, or has an address of the loopback.
+    pub fn is_local(&self) -> bool {
+        let address = getsockname(self.fd.as_raw_fd());
+        self.is_unix || address.is_ok_and(|address| ip(&address).is_some_and(|ip| ip.is_loopback()))
+    }
+
     /// The socket file that this server has created.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| &*file.path)

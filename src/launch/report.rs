@@ -36,7 +36,7 @@ pub(super) fn start(prepared: &Prepared) {
         );
     }
     if prepared.is_address_ignored {
-        warn!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
+        info!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
     }
     few_descriptors(config.max_connections, prepared.descriptors_max);
     cgroup_limit(config.max_memory_bytes, prepared.cgroup_bytes);
@@ -106,7 +106,14 @@ pub(super) fn limits(config: &ServerConfig) {
 pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     let name = listener.local_name();
     if listener.protocol() == Protocol::Beanstalk {
-        return info!("listening on {name}");
+        info!("listening on {name}");
+        if !listener.is_local() {
+            warn!(
+                "other machines may connect to {name}, and whoever does may read, take and delete all jobs: the protocol has no \
+                 passwords; protect the port by a firewall, or choose -l 127.0.0.1"
+            );
+        }
+        return;
     }
     let access = match (&config.http_token, config.http_allow_writes) {
         (Some(_), _) => "read and write with the token",

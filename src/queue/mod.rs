@@ -140,7 +140,7 @@ pub use listing::{Listed, TubeList};
 pub use moving::{JobMoved, JobsMoved, LogRoom, MoveBar, Moved};
 pub use persisted::{PersistedState, Restored, UnreservedState};
 pub use reserve_batch::BatchRoom;
-pub use rules::RuleCounts;
+pub use rules::{FullBy, RuleCounts};
 pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};
 pub use tube_limits::TubeLimits;

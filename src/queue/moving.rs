@@ -4,12 +4,12 @@ use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
+use super::rules::FullBy;
 use super::transitions::To;
 use super::work::Work;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::tube_name::TubeName;
-use crate::values::tube_rules::RuleKey;
 
 /// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
 /// that is in no cache.
@@ -50,7 +50,7 @@ pub enum MoveBar {
     /// The tube has the idempotency key of the job already.
     KeyExists,
     /// The tube is full by this rule.
-    Full(RuleKey),
+    Full(FullBy),
 }
 
 /// What a `move-jobs` has done.

@@ -41,6 +41,15 @@ pub(super) struct RuledTube {
     chain: u32,
 }
 
+/// A rule that forbids another job in its tube, and its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FullBy {
+    /// `max-jobs` or `max-bytes`.
+    pub rule: RuleKey,
+    /// A number of jobs, or of bytes.
+    pub limit: u64,
+}
+
 /// What rules have led to.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct RuleCounts {
@@ -223,7 +232,7 @@ impl Engine {
     /// Returns the rule that forbids this many further jobs in the tube that the client uses, if one does. Their bodies have this
     /// size together without their CR LF. A refusal is counted.
     #[inline]
-    pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> Result<(), RuleKey> {
+    pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> Result<(), FullBy> {
         let tube = self.clients.get(client).used;
         match self.tubes[tube].rules() {
             None => Ok(()),
@@ -238,7 +247,7 @@ impl Engine {
         tube: TubeSlot,
         jobs: usize,
         body_bytes: u64,
-    ) -> Result<(), RuleKey> {
+    ) -> Result<(), FullBy> {
         let exceeded = self.exceeded(rules, Some(tube), jobs, body_bytes);
         if exceeded.is_some() {
             self.rules.count_refusal(rules);
@@ -254,7 +263,7 @@ impl Engine {
     }
 
     /// Returns the rule of the tube of this name that forbids a further job with a body of this size, if one does.
-    pub(super) fn full_by(&self, name: TubeName<'_>, body_bytes: u64) -> Option<RuleKey> {
+    pub(super) fn full_by(&self, name: TubeName<'_>, body_bytes: u64) -> Option<FullBy> {
         self.exceeded(self.rules.find(name)?, self.tubes.find_slot(name), 1, body_bytes)
     }
 
@@ -264,13 +273,15 @@ impl Engine {
         tube: Option<TubeSlot>,
         jobs: usize,
         body_bytes: u64,
-    ) -> Option<RuleKey> {
+    ) -> Option<FullBy> {
         let rules = &self.rules.slab[rules.0].rules;
         let there = tube.map(|tube| &self.tubes[tube]);
         let (count, bytes) = there.map_or((0, 0), |tube| (tube.jobs(), tube.body_bytes));
         let then = [(RuleKey::MaxJobs, (count + jobs) as u64), (RuleKey::MaxBytes, bytes + body_bytes)];
-        let is_above = |(key, number): &(RuleKey, u64)| rules.number(*key).is_some_and(|max| *number > max);
-        then.into_iter().find(is_above).map(|(key, _)| key)
+        then.into_iter().find_map(|(rule, number)| {
+            let limit = rules.number(rule).filter(|&limit| number > limit)?;
+            Some(FullBy { rule, limit })
+        })
     }
 
     // Attempts.

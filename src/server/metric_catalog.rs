@@ -4,6 +4,7 @@
 mod tube;
 
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
+use super::put_refusals::PutReason;
 use super::{Core, ThreadStats};
 use crate::protocol::command::{CommandKind, Counted};
 use crate::protocol::reply::ErrorKind;
@@ -386,6 +387,12 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     let refusals =
         counter("memory_refusals_total", "Number of commands and bodies refused at the limit of memory.");
     catalog.both("memory-refusals", refusals, core.memory_refusals);
+    let refusals = counter("put_refusals_total", "Number of refused puts by their reason.");
+    for reason in PutReason::ALL {
+        let key = format!("put-refusals-{}", reason.word().replace('_', "-"));
+        let refusals = refusals.label("reason", reason.word());
+        catalog.both(&key, refusals, core.put_refusals.count(reason));
+    }
     let connections =
         gauge("connections_limit", "Maximum number of client connections (--max-connections); 0 is none.");
     catalog.both("max-connections", connections, config.max_connections.unwrap_or(0));

@@ -18,6 +18,7 @@ mod metric_catalog;
 mod metrics;
 mod outcome;
 mod put_batch;
+mod put_refusals;
 mod puts;
 mod service;
 mod trace;
@@ -41,6 +42,7 @@ use self::full_disk::FullDiskWarnings;
 use self::memory::MemoryAccount;
 use self::metrics::Metrics;
 use self::put_batch::ArrivedJob;
+use self::put_refusals::PutRefusals;
 use self::puts::RecentPut;
 use crate::intrusive::Pages;
 use crate::protocol::command::CommandKind;
@@ -94,6 +96,7 @@ struct Core {
     memory: MemoryAccount,
     /// Commands and bodies refused at the limit of memory.
     memory_refusals: u64,
+    put_refusals: PutRefusals,
     /// Connections closed because they began with a request of another protocol.
     foreign_requests: u64,
     full_disk: FullDiskWarnings,
@@ -323,6 +326,7 @@ impl Core {
             scratch: Vec::new(),
             memory: MemoryAccount::default(),
             memory_refusals: 0,
+            put_refusals: PutRefusals::new(),
             foreign_requests: 0,
             full_disk: FullDiskWarnings::default(),
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),

@@ -2,10 +2,9 @@
 
 use super::Core;
 use crate::protocol::reply::Reply;
-use crate::queue::{JobEnd, JobPage, JobState, MoveBar, Moved, Notice, Repeated};
+use crate::queue::{FullBy, JobEnd, JobPage, JobState, MoveBar, Moved, Notice, Repeated};
 use crate::values::ids::{JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
-use crate::values::tube_rules::RuleKey;
 use crate::wal::{PutSpace, Wal};
 
 /// The end of a command.
@@ -73,7 +72,7 @@ pub(super) enum Shortage {
     /// There are as many tubes as `--max-tubes` permits.
     Tubes,
     /// The tube is full by this rule.
-    Rule(RuleKey),
+    Rule(FullBy),
     /// As many tubes have rules as may have them.
     RuledTubes,
     /// The disk of the job log is full.
@@ -179,7 +178,7 @@ impl Core {
         let is_disk_full = || self.wal.as_ref().is_some_and(Wal::is_full);
         match bar {
             MoveBar::KeyExists => Refusal::KeyExists,
-            MoveBar::Full(key) => Shortage::Rule(key).into(),
+            MoveBar::Full(full) => Shortage::Rule(full).into(),
             MoveBar::NoKeyRoom => Shortage::Keys.into(),
             MoveBar::NoRoom if is_disk_full() => Shortage::JobLog.into(),
             MoveBar::NoRoom => Shortage::Record.into(),

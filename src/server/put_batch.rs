@@ -205,6 +205,7 @@ impl Core {
         };
         if let Some(refusal) = refusal {
             self.free_jobs(&mut jobs);
+            self.note_refused_put(refusal, now);
             self.observe(client, Observation::PutBatch(refusal.reply(), None));
             return Outcome::Refused(refusal);
         }

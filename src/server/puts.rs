@@ -142,7 +142,7 @@ impl Core {
             Some(refused) => refused,
         };
         self.engine.free_tags(job.extra);
-        self.observe_refused(client, job.id, &refused);
+        self.note_refused(client, job.id, &refused, now);
         refused
     }
 
@@ -160,7 +160,7 @@ impl Core {
             None => self.queue(client, job, incoming.slot, now),
             Some(refused) => {
                 self.free_incoming(incoming);
-                self.observe_refused(client, id, &refused);
+                self.note_refused(client, id, &refused, now);
                 refused
             }
         }
@@ -195,7 +195,7 @@ impl Core {
             }
         }
         let full = self.engine.admits(client, 1, args.bytes.into()).err();
-        full.map(|rule| Outcome::Refused(Shortage::Rule(rule).into()))
+        full.map(|full| Outcome::Refused(Shortage::Rule(full).into()))
     }
 
     #[inline]
@@ -208,10 +208,13 @@ impl Core {
     }
 
     #[cold]
-    fn observe_refused(&mut self, client: ClientKey, id: JobId, outcome: &Outcome<'static>) {
+    fn note_refused(&mut self, client: ClientKey, id: JobId, outcome: &Outcome<'static>, now: Time) {
         match outcome {
             Outcome::Done(reply) => self.observe(client, Observation::Put(id, *reply)),
-            Outcome::Refused(refusal) => self.observe(client, Observation::Put(id, refusal.reply())),
+            Outcome::Refused(refusal) => {
+                self.note_refused_put(*refusal, now);
+                self.observe(client, Observation::Put(id, refusal.reply()));
+            }
             other => unreachable!("{other:?} is no refusal"),
         }
     }
@@ -223,7 +226,7 @@ impl Core {
         rest: &mut &[u8],
         now: Time,
     ) -> Option<Outcome<'static>> {
-        let Input::Body(incoming) = &mut protocol.input else { return self.skip(protocol, rest) };
+        let Input::Body(incoming) = &mut protocol.input else { return self.skip(protocol, rest, now) };
         let count = rest.len().min(incoming.slot.len() - incoming.filled);
         let from = incoming.filled;
         incoming.filled += count;
@@ -234,7 +237,7 @@ impl Core {
         *rest = following;
         let is_complete = incoming.is_complete();
         if !self.keep_or_skip(protocol, grown) {
-            return self.skip(protocol, rest);
+            return self.skip(protocol, rest, now);
         }
         if !is_complete {
             return None;
@@ -256,7 +259,12 @@ impl Core {
     }
 
     /// Discards what `rest` has of a refused body.
-    fn skip(&mut self, protocol: &mut ProtocolState, rest: &mut &[u8]) -> Option<Outcome<'static>> {
+    fn skip(
+        &mut self,
+        protocol: &mut ProtocolState,
+        rest: &mut &[u8],
+        now: Time,
+    ) -> Option<Outcome<'static>> {
         let Input::Skip { left, refusal } = &mut protocol.input else {
             unreachable!("the caller has seen a refused body")
         };
@@ -269,6 +277,7 @@ impl Core {
         let refusal = *refusal;
         protocol.input = Input::Line;
         if protocol.put_batch.is_none() {
+            self.note_refused_put(refusal, now);
             return Some(Outcome::Refused(refusal));
         }
         self.refuse_in_batch(protocol, refusal);

@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use beanring::io::driver::Driver;
 use beanring::io::socket::PORT_DEFAULT;
+use beanring_testkit::process::Transport;
 use beanring_testkit::scratch::Scratch;
 
-use super::place::{Place, client, ran, with_both};
+use super::place::{Place, Ran, client, ran, with_both};
 
 #[test]
 fn several_bodies_need_a_tube() {
@@ -107,4 +109,23 @@ fn work_looks_for_its_program_first() {
         place.run(&["work", "--", program]).fails(2, &format!("cannot run {program}: {reason}"));
     }
     assert_eq!(place.json(&["stats"])["cmd-reserve"], 0);
+}
+
+#[test]
+fn a_limit_that_refuses_a_job_is_named_with_its_number() {
+    let place = Place::beanring(Driver::Epoll, Transport::Tcp, &["--max-memory", "16m"]);
+    place.ok(&["tube-config", "mail", "max-jobs", "1"]);
+    place.ok(&["put", "-t", "mail", "one"]);
+    let full = place.run(&["put", "-t", "mail", "two"]);
+    let said = |result: &Ran| result.stderr.lines().last().expect("a line").to_owned();
+    assert_eq!(
+        (full.code, said(&full)),
+        (Some(1), "beanring: limits that refuse jobs here: rule max-jobs 1 of mail".to_owned())
+    );
+    let bodies = format!("{}\n", "x".repeat(60_000)).repeat(400);
+    let full = place.feed(&["put", "--lines"], bodies.as_bytes());
+    assert_eq!(
+        (full.code, said(&full)),
+        (Some(1), "beanring: limits that refuse jobs here: --max-memory 16MiB".to_owned())
+    );
 }

@@ -48,8 +48,9 @@ pub fn compare_with_stats(page: &str, stats: &str, tube: &str) -> usize {
                 continue;
             }
             let own = labels.iter().find(|(name, _)| *name != "tube");
-            let key = own
-                .map_or(template.to_owned(), |(name, value)| template.replace(&name.to_uppercase(), value));
+            let key = own.map_or(template.to_owned(), |(name, value)| {
+                template.replace(&name.to_uppercase(), &value.replace('_', "-"))
+            });
             let report = &mut left[usize::from(tube_of.is_some())];
             let Some(at) = report.iter().position(|(found, _)| *found == key) else {
                 let is_uncounted = matches!(

@@ -2,6 +2,7 @@
 //! bounded, and so is the memory.
 
 mod bodies;
+mod limits;
 mod tally;
 
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use super::connection::{Connection, Receiver, Sender, Socket};
 use super::error::ClientError;
 use super::inspect;
 use super::interrupt::Interrupt;
-use super::output::Output;
+use super::output::{Output, say};
 use super::reply::Follows;
 use crate::cli::verbs::Put;
 use crate::values::tags::Tags;
@@ -61,6 +62,11 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     // The connection is the reason if both have failed.
     received.and(sent).inspect_err(|_| tally.report_rest())?;
     tally.report(&mut output, started.elapsed(), interrupt.is_caught())?;
+    if tally.is_out_of_memory()
+        && let Some(limits) = limits::found(&mut super::connect(&verb.common)?, verb.tube())?
+    {
+        say(format_args!("beanring: limits that refuse jobs here: {limits}"));
+    }
     if interrupt.is_caught() {
         return Ok(interrupt.report(&tally.done()));
     }

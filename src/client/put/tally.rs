@@ -22,6 +22,7 @@ pub(super) struct Tally {
     first_id: Option<u64>,
     last_id: Option<u64>,
     first_refusal: Option<Refusal>,
+    is_out_of_memory: bool,
     /// The job of which the reply is awaited.
     awaited: Option<Place>,
 }
@@ -73,6 +74,7 @@ impl Tally {
             first_id: None,
             last_id: None,
             first_refusal: None,
+            is_out_of_memory: false,
             awaited: None,
         }
     }
@@ -92,6 +94,7 @@ impl Tally {
                 let Refusal { subject, reply, meaning, .. } = &refusal();
                 output.json(&JsonRefused { input: subject, refused: reply.to_string(), reason: meaning })?;
             }
+            self.is_out_of_memory |= reply.word() == "OUT_OF_MEMORY";
             self.first_refusal.get_or_insert_with(refusal);
             return Ok(());
         }
@@ -111,6 +114,11 @@ impl Tally {
             say(format_args!("beanring: no job is added: job {id} {first}"));
         }
         Ok(())
+    }
+
+    /// Whether a limit has refused a job whose name the reply does not say.
+    pub(super) const fn is_out_of_memory(&self) -> bool {
+        self.is_out_of_memory
     }
 
     /// Whether every job was put.

@@ -164,7 +164,12 @@ impl HttpConnection {
     }
 
     /// Checks a request of the API. Returns `None` if its body is not complete and must be.
-    fn plan(&self, request: &Request, head_bytes: usize, core: &Core) -> Result<Option<Plan>, ErrorResponse> {
+    fn plan(
+        &self,
+        request: &Request,
+        head_bytes: usize,
+        core: &mut Core,
+    ) -> Result<Option<Plan>, ErrorResponse> {
         let target = api::check(request, &self.peer, core)?;
         let body_bytes = request.body_bytes.unwrap_or(0);
         let mut json: &[u8] = &[];
@@ -197,7 +202,7 @@ impl HttpConnection {
                     && let Some(bytes) = page.memory_bytes_max()
                     && !core.begin_http_list(bytes)
                 {
-                    return self.refuse(request, head_bytes, &Shortage::Memory.response());
+                    return self.refuse(request, head_bytes, &Shortage::Memory.response(&core.config));
                 }
                 self.take_head(&request, head_bytes);
                 self.begin_page(&request, page);

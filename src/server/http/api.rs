@@ -5,12 +5,14 @@ use std::fmt;
 use super::access::Peer;
 use super::arguments::{self, Members};
 use super::page::Page;
+use super::refusals::too_large;
 use super::request::Request;
 use super::response::{ErrorKind, ErrorResponse};
 use super::target::{Name, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
 use crate::queue::{JobState, PageQuery};
 use crate::server::Core;
+use crate::server::put_refusals::PutReason;
 use crate::values::ids::JobId;
 use crate::values::tube_rules::RuleKey;
 
@@ -71,7 +73,7 @@ impl Target {
 }
 
 /// Checks the head of a request. Returns what it addresses.
-pub(super) fn check(request: &Request, peer: &Peer, core: &Core) -> Result<Target, ErrorResponse> {
+pub(super) fn check(request: &Request, peer: &Peer, core: &mut Core) -> Result<Target, ErrorResponse> {
     let access = &core.config.http_access;
     access.check_read(peer, request)?;
     let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
@@ -79,7 +81,11 @@ pub(super) fn check(request: &Request, peer: &Peer, core: &Core) -> Result<Targe
     if target.is_write() {
         access.check_write(request)?;
     }
-    check_body(request, target.body_kind(), core.config.max_job_bytes)?;
+    check_body(request, target.body_kind(), core.config.max_job_bytes).inspect_err(|error| {
+        if error.kind == ErrorKind::TooLarge && target.body_kind() == BodyKind::Job {
+            core.put_refusals.add(PutReason::TooBig);
+        }
+    })?;
     Ok(target)
 }
 
@@ -104,10 +110,10 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
             "state the length of the body in Content-Length",
         )),
         Some(bytes) if bytes > bytes_max => {
-            let message = match kind {
-                BodyKind::Job => format!("a job body has at most {bytes_max} bytes (-z/--max-job-size)"),
-                _ => format!("the body has at most {bytes_max} bytes"),
-            };
+            if kind == BodyKind::Job {
+                return Err(too_large(job_bytes_max));
+            }
+            let message = format!("the body has at most {bytes_max} bytes");
             Err(ErrorResponse::new(ErrorKind::TooLarge, message))
         }
         Some(_) => Ok(()),

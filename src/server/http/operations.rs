@@ -173,7 +173,7 @@ impl Core {
         match *outcome {
             Outcome::Refused(refusal) => {
                 self.buffers.count_error(&refusal.reply());
-                refusal.response().write(request, &mut out);
+                refusal.response(&self.config).write(request, &mut out);
                 if !refusal.may_reveal() {
                     replies.set_harmless(true);
                 }
@@ -202,7 +202,7 @@ impl Core {
 
     /// Appends the response to a move of several jobs. One that has moved none is an error with its reason.
     fn respond_to_move(&self, request: &Request, moved: Moved, out: &mut Vec<u8>) {
-        let stop = moved.stop.map(|(JobId(id), bar)| (id, self.refusal_of_move(bar).response()));
+        let stop = moved.stop.map(|(JobId(id), bar)| (id, self.refusal_of_move(bar).response(&self.config)));
         if let (0, Some((id, ErrorResponse { kind, message, .. }))) = (moved.count, &stop) {
             return ErrorResponse::new(*kind, format!("stopped at job {id}: {message}")).write(request, out);
         }

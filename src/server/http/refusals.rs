@@ -1,16 +1,25 @@
 //! What the API says of a refused operation.
 
+use std::borrow::Cow;
+
 use super::response::{ErrorKind, ErrorResponse};
-use crate::queue::JobState;
+use crate::queue::{FullBy, JobState};
+use crate::server::Config;
 use crate::server::outcome::{Refusal, Shortage};
 
 const NO_TUBE: &str = "there is no such tube: look at /api/v1/tubes";
 
+/// The response to a job body that is too large.
+pub(super) fn too_large(max_job_bytes: u32) -> ErrorResponse {
+    let message = format!("a job body has at most {max_job_bytes} bytes (-z/--max-job-size)");
+    ErrorResponse::new(ErrorKind::TooLarge, message)
+}
+
 impl Refusal {
-    /// The response of the API.
-    pub(super) fn response(self) -> ErrorResponse {
+    /// The response of the API, with the number of a limit that is reached.
+    pub(super) fn response(self, config: &Config) -> ErrorResponse {
         let (kind, message) = match self {
-            Self::OutOfMemory(shortage) => return shortage.response(),
+            Self::OutOfMemory(shortage) => return shortage.response(config),
             Self::JobReserved { seconds_left } => {
                 let message = format!(
                     "a client has reserved the job, and its TTR ends in {seconds_left} s: wait, or stop that worker"
@@ -39,7 +48,7 @@ impl Refusal {
                 ErrorKind::Draining,
                 "the server is in drain mode and accepts no new jobs: use another server, or end drain mode",
             ),
-            Self::JobTooBig => (ErrorKind::TooLarge, "the job body is too large (-z/--max-job-size)"),
+            Self::JobTooBig => return too_large(config.max_job_bytes),
             Self::NoCrlf | Self::BadFormat | Self::LastTube => {
                 unreachable!("an operation is well-formed, and ignores no tube")
             }
@@ -49,24 +58,29 @@ impl Refusal {
 }
 
 impl Shortage {
-    pub(super) fn response(self) -> ErrorResponse {
-        let message = match self {
+    pub(super) fn response(self, config: &Config) -> ErrorResponse {
+        let message: Cow<'static, str> = match self {
             Self::Tubes => {
-                "there are as many tubes as --max-tubes permits: use another tube, or raise the limit"
+                let max = config.max_tubes.unwrap_or_default();
+                format!("there are as many tubes as --max-tubes {max} permits: use another tube, or raise the limit").into()
             }
-            Self::Rule(key) => {
-                let key = key.word();
-                let message = format!("the tube is full by its rule {key}: delete jobs, or raise the rule");
-                return ErrorResponse::new(ErrorKind::OutOfMemory, message);
+            Self::Rule(FullBy { rule, limit }) => {
+                let rule = rule.word();
+                format!("the tube is full by its rule {rule} {limit}: delete jobs, or raise the rule").into()
             }
-            Self::RuledTubes => "1,000 tubes have rules: remove those of another one",
-            Self::JobLog => "the disk of the job log is full: make room on it",
-            Self::Record => "the body of the job leaves no room for this tube name: use a shorter one",
+            Self::RuledTubes => "1,000 tubes have rules: remove those of another one".into(),
+            Self::JobLog => "the disk of the job log is full: make room on it".into(),
+            Self::Record => {
+                "the body of the job leaves no room for this tube name: use a shorter one".into()
+            }
             Self::Keys => {
                 "idempotency keys take their share of --max-memory: use a shorter time to live, or flush kept keys (flush-keys)"
+                    .into()
             }
             Self::Memory => {
-                "the server is at its memory limit (--max-memory): delete jobs, or raise the limit"
+                let max = config.max_memory_bytes.unwrap_or_default();
+                format!("the server is at its memory limit, --max-memory {max}: delete jobs, or raise the limit")
+                    .into()
             }
         };
         ErrorResponse::new(ErrorKind::OutOfMemory, message)

@@ -84,7 +84,7 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
                 507,
                 json!({
                     "error": "out-of-memory",
-                    "message": "the tube is full by its rule max-jobs: delete jobs, or raise the rule"
+                    "message": "the tube is full by its rule max-jobs 2: delete jobs, or raise the rule"
                 }),
             ),
             (delete("jobs/1"), 200, json!({})),
@@ -314,13 +314,64 @@ fn drain_mode_and_limits_refuse_new_jobs() {
 }
 
 #[test]
+fn every_refused_put_is_counted_with_its_reason() {
+    let config = Config { max_memory_bytes: Some(4_000_000), max_job_bytes: 60_000, ..writable() };
+    let mut bench = Bench::new(config, Cut::Whole);
+    let mut expected = [("memory", 0), ("disk", 0), ("tube_rule", 0), ("draining", 0), ("too_big", 0)];
+    let check = |bench: &mut Bench, counts: &[(&str, u32)]| {
+        let page = bench.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body;
+        let page = String::from_utf8(page).expect("text");
+        for (reason, count) in counts {
+            let line = format!("beanring_put_refusals_total{{reason=\"{reason}\"}} {count}\n");
+            assert!(page.contains(&line), "{line}{page}");
+        }
+    };
+    check(&mut bench, &expected);
+    // By the protocol, in a batch, and over HTTP. What has a wrong form has no reason of the server.
+    let one = "put 0 0 60 5\r\nsmall\r\n";
+    let batch = "put-batch 2\r\nput 0 0 60 1\r\nx\r\nput 0 0 60 1\r\ny\r\n";
+    bench.command("tube-config default max-jobs 1\r\n");
+    assert_eq!(bench.command(one), "INSERTED 1\r\n");
+    assert_eq!(bench.command("put 0 0 60 5\r\nsmallXX"), "EXPECTED_CRLF\r\n");
+    for command in [one, batch] {
+        assert_eq!(bench.command(command), "OUT_OF_MEMORY\r\n");
+    }
+    assert_eq!(bench.ask(&put("tubes/default/jobs", b"x")).status, 507);
+    expected[2].1 = 3;
+    check(&mut bench, &expected);
+    bench.command("tube-config default max-jobs 0\r\ndrain\r\n");
+    for command in [one, batch] {
+        assert_eq!(bench.command(command), "DRAINING\r\n");
+    }
+    assert_eq!(bench.ask(&put("tubes/default/jobs", b"x")).status, 503);
+    expected[3].1 = 3;
+    check(&mut bench, &expected);
+    bench.command("undrain\r\n");
+    let large = client::put(0, 0, &"x".repeat(60_001));
+    assert_eq!(bench.command(&large), "JOB_TOO_BIG\r\n");
+    let refusal = bench.ask(&put("tubes/default/jobs", &[b'x'; 60_001]));
+    assert_eq!(message(&refusal), "a job body has at most 60000 bytes (-z/--max-job-size)");
+    expected[4].1 = 2;
+    check(&mut bench, &expected);
+    let full = client::put(0, 0, &"x".repeat(60_000));
+    while bench.command(&full).starts_with("INSERTED") {}
+    bench.reconnect(PeerKind::Loopback);
+    let refusal = bench.ask(&put("tubes/default/jobs", &[b'x'; 60_000]));
+    assert!(message(&refusal).contains("--max-memory 4000000"), "{refusal:?}");
+    expected[0].1 = 2;
+    check(&mut bench, &expected);
+    assert_eq!(bench.stat("stats\r\n", "put-refusals-tube-rule"), "3");
+}
+
+#[test]
 fn a_full_tube_names_its_rule() {
     let mut bench = Bench::writable();
     for (to, key, value) in [("a", "max-jobs", 1), ("b", "max-bytes", 5)] {
         let rule = format!("{{\"key\":\"{key}\",\"value\":{value}}}");
         bench.ask(&post(&format!("tubes/{to}/config"), &rule));
         assert_eq!(bench.ask(&put(&format!("tubes/{to}/jobs"), b"four")).status, 201);
-        let full = json!(format!("the tube is full by its rule {key}: delete jobs, or raise the rule"));
+        let full =
+            json!(format!("the tube is full by its rule {key} {value}: delete jobs, or raise the rule"));
         let refusal = bench.ask(&put(&format!("tubes/{to}/jobs"), b"four"));
         assert_eq!((refusal.status, &refusal.json()["message"]), (507, &full));
         let other = bench.ask(&put("tubes/other/jobs", b"four")).json()["id"].clone();

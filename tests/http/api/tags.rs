@@ -128,10 +128,10 @@ fn a_move_that_stops_says_where_and_why() {
     }
     let rule = |max: usize| post("tubes/later/config", &format!("{{\"key\":\"max-jobs\",\"value\":{max}}}"));
     let all = post("tubes/default/move", "{\"state\":\"ready\",\"to\":\"later\",\"count\":4294967295}");
-    let full = "the tube is full by its rule max-jobs: delete jobs, or raise the rule";
     for (max, moved) in [(2, 2), (JOBS / 2, JOBS / 2 - 2)] {
         bench.ask(&rule(max));
         let answer = bench.ask(&all);
+        let full = format!("the tube is full by its rule max-jobs {max}: delete jobs, or raise the rule");
         let expected = json!({"moved": moved, "stopped_at": max + 1, "reason": full});
         assert_eq!((answer.status, answer.json()), (200, expected));
         let refused = bench.ask(&all);

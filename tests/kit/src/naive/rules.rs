@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanring::queue::{JobEnd, JobState, RuleCounts};
+use beanring::queue::{FullBy, JobEnd, JobState, RuleCounts};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::tube_name::TubeName;
 use beanring::values::tube_rules::{RuleKey, RuleValue};
@@ -100,25 +100,25 @@ impl Model {
     }
 
     /// Whether a client may put this many jobs with bodies of this size together. A refusal is counted.
-    pub fn admits(&mut self, conn: Conn, jobs: usize, bytes: u64) -> Result<(), RuleKey> {
+    pub fn admits(&mut self, conn: Conn, jobs: usize, bytes: u64) -> Result<(), FullBy> {
         let tube = self.get(conn).used;
         self.admits_to(tube, jobs, bytes)
     }
 
-    pub(super) fn admits_to(&mut self, tube: Name, jobs: usize, bytes: u64) -> Result<(), RuleKey> {
+    pub(super) fn admits_to(&mut self, tube: Name, jobs: usize, bytes: u64) -> Result<(), FullBy> {
         let Some(rule) = self.full_by(tube, jobs, bytes) else { return Ok(()) };
         self.count(tube, |counts| counts.refusals += 1);
         Err(rule)
     }
 
     /// Returns the rule that a tube would exceed with these further jobs, if there is one. `bytes` is the size of all their bodies.
-    pub(super) fn full_by(&self, tube: Name, jobs: usize, bytes: u64) -> Option<RuleKey> {
+    pub(super) fn full_by(&self, tube: Name, jobs: usize, bytes: u64) -> Option<FullBy> {
         let there = || self.jobs.iter().filter(|job| job.tube == tube);
         let (count, size) = (there().count() + jobs, there().map(|job| job.bytes).sum::<u64>() + bytes);
-        if self.number(tube, RuleKey::MaxJobs).is_some_and(|max| count as u64 > max) {
-            return Some(RuleKey::MaxJobs);
-        }
-        self.number(tube, RuleKey::MaxBytes).filter(|&max| size > max).map(|_| RuleKey::MaxBytes)
+        let full = |rule, then: u64| {
+            self.number(tube, rule).filter(|&max| then > max).map(|limit| FullBy { rule, limit })
+        };
+        full(RuleKey::MaxJobs, count as u64).or_else(|| full(RuleKey::MaxBytes, size))
     }
 
     // Attempts.
