@@ -67,7 +67,7 @@ function timesCard() {
       setText(cell, seconds === 0 ? '–' : format.roundTime(seconds))
     }
   }
-  return { node: card('Times', table), set }
+  return { node: card('Times, last 5 to 10 minutes', table), set }
 }
 
 /** Asks which jobs of a tube are to be moved, and moves them. */

@@ -2,11 +2,13 @@
 //!
 //! A tube keeps its samples in 128 bins: three per octave from 1 us to 65 days, each 1.26 times as wide as the one below.
 //! A percentile is within 12 % (and half a microsecond) of the sample at that rank. Jobs of one tube take similar times,
-//! so memory is allocated only for the bins around a sample: a block of eight counters, or 32 bytes.
+//! so memory is allocated only for the bins around a sample: a block of eight counters for each of two windows, or 64 bytes.
+//!
+//! Percentiles tell what is the case now: they cover the current window of five minutes, and the one before it.
 //!
 //! The whole queue has a [`Histogram`] per kind, which is exact.
 
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::values::limits::ALLOCATION_BYTES;
 
@@ -21,25 +23,30 @@ pub enum LatencyKind {
 
 const LATENCY_KINDS: usize = 2;
 
-/// The samples of one tube, in some 180 bytes as a rule and 1.2 KiB at most.
+/// The length of a window. Percentiles are those of the last 5 to 10 minutes.
+const WINDOW: Span = Span::from_secs(300);
+
+/// The samples of one tube, in some 250 bytes as a rule and 2.2 KiB at most.
 pub struct TubeLatency {
     /// One more than the index into `blocks` for each group of eight bins. Zero while the group has no samples.
     block_of: [[u8; GROUPS]; LATENCY_KINDS],
     blocks: Vec<BinBlock>,
+    /// The end of the current window.
+    window_end: Time,
     sums: [TimeSum; LATENCY_KINDS],
 }
 
-/// The number and the sum of samples.
+/// The number and the sum of all samples since the tube exists.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct TimeSum {
-    /// Unlike the bins, it is never halved.
+    /// Number of samples.
     pub count: u64,
     /// A floating-point number, because jobs that wait for weeks overflow 64 bits of nanoseconds.
     pub ns: f64,
 }
 
-/// The numbers of samples in eight adjacent bins.
-type BinBlock = [u32; BLOCK_BINS];
+/// The numbers of samples in eight adjacent bins: of the current window, and of the one before it.
+type BinBlock = [[u32; BLOCK_BINS]; 2];
 
 /// Percentiles of one kind. Zero without samples, otherwise at least 1 us.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -122,6 +129,7 @@ impl TubeLatency {
         Box::new(Self {
             block_of: [[0; GROUPS]; LATENCY_KINDS],
             blocks: Vec::new(),
+            window_end: Time::ZERO,
             sums: Default::default(),
         })
     }
@@ -132,18 +140,19 @@ impl TubeLatency {
 
     /// Counts a sample. Returns false if its block is [not allocated](Self::add_block).
     #[inline]
-    pub(super) fn add(&mut self, kind: LatencyKind, sample: Sample) -> bool {
+    pub(super) fn add(&mut self, kind: LatencyKind, sample: Sample, now: Time) -> bool {
+        if now >= self.window_end {
+            self.begin_window(now);
+        }
         let bin = usize::from(sample.bin);
         let block = usize::from(self.block_of[kind as usize][bin / BLOCK_BINS]);
         let Some(block) = self.blocks.get_mut(block.wrapping_sub(1)) else { return false };
         let sum = &mut self.sums[kind as usize];
         sum.count += 1;
         sum.ns += sample.ns as f64;
-        let count = &mut block[bin % BLOCK_BINS];
-        *count += 1;
-        if *count == u32::MAX {
-            self.halve(kind);
-        }
+        let count = &mut block[0][bin % BLOCK_BINS];
+        // No server takes 14 million jobs per second.
+        *count = count.saturating_add(1);
         true
     }
 
@@ -154,18 +163,27 @@ impl TubeLatency {
         assert_eq!(*block, 0, "a block is allocated once");
         // A tube rarely has more than a few blocks: exact growth costs less memory than doubling.
         self.blocks.reserve_exact(1);
-        self.blocks.push([0; BLOCK_BINS]);
+        self.blocks.push([[0; BLOCK_BINS]; 2]);
         *block = self.blocks.len() as u8;
     }
 
-    /// Computes the percentiles of one kind. Looks at every bin.
-    pub fn percentiles(&self, kind: LatencyKind) -> Percentiles {
+    /// Computes the percentiles of one kind for the current window and the one before it. Looks at every bin.
+    pub fn percentiles(&self, kind: LatencyKind, now: Time) -> Percentiles {
+        // The windows that are not over for longer than one.
+        let windows = match now {
+            _ if now < self.window_end => 2,
+            _ if now < self.window_end + WINDOW => 1,
+            _ => 0,
+        };
         let counts = || {
-            let blocks = self.block_of[kind as usize].iter().map(|&block| match block {
+            let blocks = self.block_of[kind as usize].iter().map(move |&block| match block {
                 0 => [0; BLOCK_BINS],
-                block => self.blocks[usize::from(block) - 1],
+                block => {
+                    let counts = &self.blocks[usize::from(block) - 1][..windows];
+                    std::array::from_fn(|bin| counts.iter().map(|window| u64::from(window[bin])).sum())
+                }
             });
-            blocks.flatten().map(u64::from)
+            blocks.flatten()
         };
         let total: u64 = counts().sum();
         if total == 0 {
@@ -188,12 +206,15 @@ impl TubeLatency {
         self.sums[kind as usize]
     }
 
-    /// Halves the counts of one kind, so that a counter that is full can count on. Old samples then weigh half.
     #[cold]
-    fn halve(&mut self, kind: LatencyKind) {
-        for &block in self.block_of[kind as usize].iter().filter(|&&block| block > 0) {
-            self.blocks[usize::from(block) - 1].iter_mut().for_each(|count| *count /= 2);
+    fn begin_window(&mut self, now: Time) {
+        let next_end = self.window_end + WINDOW;
+        let follows = now < next_end;
+        for [current, before] in &mut self.blocks {
+            *before = if follows { *current } else { [0; BLOCK_BINS] };
+            *current = [0; BLOCK_BINS];
         }
+        self.window_end = if follows { next_end } else { now + WINDOW };
     }
 }
 
@@ -276,10 +297,10 @@ mod tests {
     #[test]
     fn percentiles_are_zero_without_samples_and_at_least_a_microsecond_with_them() {
         let mut times = TubeLatency::new();
-        assert_eq!(times.percentiles(LatencyKind::Queue), Percentiles::default());
+        assert_eq!(times.percentiles(LatencyKind::Queue, Time::ZERO), Percentiles::default());
         add(&mut times, LatencyKind::Queue, Sample::new(Span::ZERO));
-        assert_eq!(times.percentiles(LatencyKind::Queue).in_order(), [Span::from_nanos(1000); 3]);
-        assert_eq!(times.percentiles(LatencyKind::Reserved), Percentiles::default());
+        assert_eq!(times.percentiles(LatencyKind::Queue, Time::ZERO).in_order(), [Span::from_nanos(1000); 3]);
+        assert_eq!(times.percentiles(LatencyKind::Reserved, Time::ZERO), Percentiles::default());
     }
 
     #[test]
@@ -300,7 +321,7 @@ mod tests {
                 add(&mut times, LatencyKind::Reserved, Sample::new(Span::from_nanos(ns)));
             }
             samples.sort_unstable();
-            let reported = times.percentiles(LatencyKind::Reserved).in_order();
+            let reported = times.percentiles(LatencyKind::Reserved, Time::ZERO).in_order();
             for (percent, span) in [50, 95, 99].into_iter().zip(reported) {
                 let sample = samples[(samples.len() * percent).div_ceil(100) - 1] as f64;
                 let error = (span.as_nanos() as f64 - sample).abs();
@@ -331,23 +352,32 @@ mod tests {
     }
 
     #[test]
-    fn a_full_counter_halves_all_counters_of_its_kind() {
+    fn percentiles_are_those_of_the_last_minutes() {
         let mut times = TubeLatency::new();
-        let [short, long] = [1000, 1_000_000].map(|ns| Sample::new(Span::from_nanos(ns)));
-        let samples = [
-            (LatencyKind::Queue, short),
-            (LatencyKind::Queue, long),
-            (LatencyKind::Reserved, short),
-            (LatencyKind::Reserved, long),
-        ];
-        for ((kind, sample), count) in samples.into_iter().zip([u32::MAX - 1, 1000, 7, 7]) {
-            times.add_block(kind, sample);
-            *count_mut(&mut times, kind, sample) = count;
+        let [short, long] = [2000, 1_000_000_000].map(|ns| Sample::new(Span::from_nanos(ns)));
+        let at = |seconds| Time::ZERO + Span::from_secs(seconds);
+        let p50 = |times: &TubeLatency, seconds| {
+            let percentiles = times.percentiles(LatencyKind::Queue, at(seconds));
+            percentiles.p50.as_nanos() / 1_000_000
+        };
+        add_at(&mut times, LatencyKind::Queue, long, at(10));
+        for second in [11, 200, 299, 300, 599] {
+            assert!(p50(&times, second) > 900, "{second}");
         }
-        assert!(times.add(LatencyKind::Queue, short));
-        for ((kind, sample), count) in samples.into_iter().zip([u32::MAX / 2, 500, 7, 7]) {
-            assert_eq!(*count_mut(&mut times, kind, sample), count, "{kind:?}");
+        assert_eq!(times.percentiles(LatencyKind::Queue, at(600)), Percentiles::default());
+        // Three short ones in the next window are more than the one before.
+        for second in [310, 320, 599] {
+            add_at(&mut times, LatencyKind::Queue, short, at(second));
         }
+        assert_eq!(p50(&times, 599), 0);
+        assert!(times.percentiles(LatencyKind::Queue, at(599)).p99.as_nanos() > 900_000_000);
+        // The long one is over.
+        add_at(&mut times, LatencyKind::Queue, short, at(600));
+        assert!(times.percentiles(LatencyKind::Queue, at(600)).p99.as_nanos() < 10_000);
+        // After a pause of more than a window nothing is left of either.
+        add_at(&mut times, LatencyKind::Queue, long, at(5000));
+        assert!(p50(&times, 5000) > 900);
+        assert_eq!(times.sum(LatencyKind::Queue).count, 6);
     }
 
     #[test]
@@ -357,25 +387,23 @@ mod tests {
             add(&mut times, LatencyKind::Queue, Sample::new(Span::from_nanos(20_000 + us * 50)));
             add(&mut times, LatencyKind::Reserved, Sample::new(Span::from_nanos(2_000_000 + us * 5000)));
         }
-        assert!(times.bytes() <= 280, "{} bytes", times.bytes());
+        assert!(times.bytes() <= 380, "{} bytes", times.bytes());
         for kind in [LatencyKind::Queue, LatencyKind::Reserved] {
             (0..64).for_each(|shift| add(&mut times, kind, Sample::new(Span::from_nanos(1 << shift))));
         }
         let most = TubeLatency::BYTES_MIN + (LATENCY_KINDS * GROUPS - 1) * TubeLatency::BLOCK_BYTES;
         assert_eq!(times.bytes(), most);
-        assert!(most < 1240, "{most} bytes at most");
+        assert!(most < 2270, "{most} bytes at most");
     }
 
     fn add(times: &mut TubeLatency, kind: LatencyKind, sample: Sample) {
-        if !times.add(kind, sample) {
-            times.add_block(kind, sample);
-            assert!(times.add(kind, sample), "the block is allocated");
-        }
+        add_at(times, kind, sample, Time::ZERO);
     }
 
-    fn count_mut(times: &mut TubeLatency, kind: LatencyKind, sample: Sample) -> &mut u32 {
-        let bin = usize::from(sample.bin);
-        let block = times.block_of[kind as usize][bin / BLOCK_BINS];
-        &mut times.blocks[usize::from(block) - 1][bin % BLOCK_BINS]
+    fn add_at(times: &mut TubeLatency, kind: LatencyKind, sample: Sample, now: Time) {
+        if !times.add(kind, sample, now) {
+            times.add_block(kind, sample);
+            assert!(times.add(kind, sample, now), "the block is allocated");
+        }
     }
 }

@@ -139,13 +139,13 @@ impl Engine {
         tube.wide_watches.len().min(self.clients.wide_waiters.count_after(tube.searched_through))
     }
 
-    /// Computes the percentiles of one tube. Reads every counter of the tube.
-    pub fn tube_times(&self, key: TubeKey, kind: LatencyKind) -> Percentiles {
+    /// Computes the percentiles of one tube over the last 5 to 10 minutes. Reads every counter of the tube.
+    pub fn tube_times(&self, key: TubeKey, kind: LatencyKind, now: Time) -> Percentiles {
         let latency = self.tubes.get(key).latency.as_ref();
-        latency.map_or(Percentiles::default(), |latency| latency.percentiles(kind))
+        latency.map_or(Percentiles::default(), |latency| latency.percentiles(kind, now))
     }
 
-    /// Returns the number and the sum of the times of one tube that [`tube_times`](Self::tube_times) covers.
+    /// Returns the number and the sum of the times of one tube since it exists.
     pub fn tube_time_sum(&self, key: TubeKey, kind: LatencyKind) -> TimeSum {
         let latency = self.tubes.get(key).latency.as_ref();
         latency.map_or(TimeSum::default(), |latency| latency.sum(kind))

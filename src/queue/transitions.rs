@@ -86,7 +86,7 @@ impl Engine {
                 holder.reserved.remove(&mut self.jobs.activities, activity);
                 holder.reserved_order.remove(&mut self.jobs.slab, job.0);
                 self.tubes[tube].reserved.remove(&mut self.jobs.activities, activity);
-                self.record_latency(tube, LatencyKind::Reserved, now.since(since));
+                self.record_latency(tube, LatencyKind::Reserved, since, now);
                 if let Some(extra) = extra {
                     self.count_end_of_reservation(extra);
                 }
@@ -226,7 +226,7 @@ impl Engine {
         holder.reserved_order.push_back(&mut self.jobs.slab, job.0);
         self.tubes[tube].reserved.push(&mut self.jobs.activities, key);
         if let Some(since) = ready_since {
-            self.record_latency(tube, LatencyKind::Queue, now.since(since));
+            self.record_latency(tube, LatencyKind::Queue, since, now);
         }
         self.changes.push(Change::Reserved(job));
         if let Some(extra) = extra {

@@ -414,9 +414,15 @@ impl Tubes {
 
     /// Counts a time of a job of the tube, if there is a counter for it.
     #[inline]
-    pub(super) fn add_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample) -> bool {
+    pub(super) fn add_sample(
+        &mut self,
+        slot: TubeSlot,
+        kind: LatencyKind,
+        sample: Sample,
+        now: Time,
+    ) -> bool {
         let Some(latency) = &mut self.slab[slot.0].latency else { return false };
-        let is_counted = latency.add(kind, sample);
+        let is_counted = latency.add(kind, sample, now);
         if self.heads.has_averages && kind == LatencyKind::Reserved && is_counted {
             self.heads.set_rate(slot, latency.sum(kind).rate());
         }
@@ -429,13 +435,13 @@ impl Tubes {
     }
 
     /// Counts a sample for which the tube has no counter yet.
-    pub(super) fn add_first_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample) {
+    pub(super) fn add_first_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample, now: Time) {
         let latency = &mut self.slab[slot.0].latency;
         let before = latency.as_ref().map_or(0, |latency| latency.bytes());
         let latency = latency.get_or_insert_with(TubeLatency::new);
         latency.add_block(kind, sample);
         self.latency_bytes += latency.bytes() - before;
-        self.add_sample(slot, kind, sample);
+        self.add_sample(slot, kind, sample, now);
     }
 
     /// Registers a list of all tubes that shows the current version.

@@ -3,7 +3,7 @@
 use super::client::NARROW_WATCH_MAX;
 use super::engine::Engine;
 use super::latency::LatencyKind;
-use crate::time::Span;
+use crate::time::Time;
 use crate::values::ids::{ClientKey, TubeSlot};
 use crate::values::tube_name::TubeName;
 
@@ -68,12 +68,12 @@ impl Engine {
 
     /// Counts a latency of a job of the tube. Where memory is short, the tube counts it only if it has a counter for it.
     #[inline]
-    pub(super) fn record_latency(&mut self, tube: TubeSlot, kind: LatencyKind, span: Span) {
-        let sample = self.latency.add(kind, span);
-        if !self.tubes.add_sample(tube, kind, sample)
+    pub(super) fn record_latency(&mut self, tube: TubeSlot, kind: LatencyKind, since: Time, now: Time) {
+        let sample = self.latency.add(kind, now.since(since));
+        if !self.tubes.add_sample(tube, kind, sample, now)
             && self.tube_bytes() + self.tubes.latency_growth(tube) <= self.limits.bytes
         {
-            self.tubes.add_first_sample(tube, kind, sample);
+            self.tubes.add_first_sample(tube, kind, sample, now);
         }
     }
 

@@ -29,7 +29,7 @@ pub const BOUNDS: [(&str, &str, &str); 96] = [
     ("queue/client.rs", "add_watch", "a client that gets its bits: BITS_FROM watches"),
     ("queue/transitions.rs", "set_priority", "two counters"),
     ("queue/moving.rs", "move_jobs", "two tubes"),
-    ("queue/latency.rs", "halve", "the bins of one histogram: 128"),
+    ("queue/latency.rs", "begin_window", "the bins of two histograms: 256"),
     ("queue/latency.rs", "percentiles", "the bins of one histogram: 128"),
     ("queue/extras.rs", "hash_names", "the parts of one name"),
     ("queue/groups.rs", "group_ahead_of", "the states of a job"),

@@ -445,8 +445,10 @@ impl Pair {
                 tube.pause.map_or((Span::ZERO, Span::ZERO), |(until, length)| (length, until.since(now)));
             assert_eq!((stats.pause, stats.pause_left), pause, "{}", stats.name.as_str());
             assert_eq!(stats.oldest_ready, self.model.oldest_ready(tube.name), "{}", stats.name.as_str());
-            compare_percentiles(self.engine.tube_times(key, LatencyKind::Queue), &tube.lapses.queue);
-            compare_percentiles(self.engine.tube_times(key, LatencyKind::Reserved), &tube.lapses.reserved);
+            let recent = tube.lapses.recent(now);
+            for (kind, samples) in [LatencyKind::Queue, LatencyKind::Reserved].into_iter().zip(recent) {
+                compare_percentiles(self.engine.tube_times(key, kind, now), &samples);
+            }
             compare_sums(self.engine.tube_time_sum(key, LatencyKind::Queue), &tube.lapses.queue);
             compare_sums(self.engine.tube_time_sum(key, LatencyKind::Reserved), &tube.lapses.reserved);
         }

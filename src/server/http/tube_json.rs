@@ -119,7 +119,7 @@ impl<'a> TubeJson<'a> {
 impl<'a> TubeDetailJson<'a> {
     pub fn of(core: &'a Core, key: TubeKey, now: Time) -> Self {
         let stats = core.engine.tube_stats(key, now);
-        let times = |kind| TimesJson::of(&core.engine.tube_times(key, kind));
+        let times = |kind| TimesJson::of(&core.engine.tube_times(key, kind, now));
         Self {
             tube: TubeJson::of(core, key, now),
             pause_seconds: core.config.shown(stats.pause),

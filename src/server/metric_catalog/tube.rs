@@ -191,7 +191,7 @@ impl TubeMetric {
             Source::Span(read) => Value::Decimal(core.config.shown(read(&engine.tube_stats(tube, now)))),
             Source::Waiting => Value::Number(engine.tube_waiting(tube) as u64),
             Source::Latency(kind, read) => {
-                Value::Number(read(&engine.tube_times(tube, kind)).as_nanos() / 1000)
+                Value::Number(read(&engine.tube_times(tube, kind, now)).as_nanos() / 1000)
             }
             Source::TimeSum(kind) => Value::Seconds(engine.tube_time_sum(tube, kind).ns / 1e9),
             Source::TimeCount(kind) => Value::Number(engine.tube_time_sum(tube, kind).count),

@@ -75,6 +75,41 @@ pub struct Model {
 pub struct Lapses {
     pub queue: Vec<u64>,
     pub reserved: Vec<u64>,
+    /// When each of them ended.
+    queue_ends: Vec<Time>,
+    reserved_ends: Vec<Time>,
+    window_end: Time,
+}
+
+/// The length of the windows that percentiles cover.
+const WINDOW: Span = Span::from_secs(300);
+
+impl Lapses {
+    fn note(&mut self, is_queue: bool, span: u64, now: Time) {
+        if now >= self.window_end {
+            let next = self.window_end + WINDOW;
+            self.window_end = if now < next { next } else { now + WINDOW };
+        }
+        let (spans, ends) = match is_queue {
+            true => (&mut self.queue, &mut self.queue_ends),
+            false => (&mut self.reserved, &mut self.reserved_ends),
+        };
+        spans.push(span);
+        ends.push(now);
+    }
+
+    /// The times from ready to reserved, and the times reserved, that ended in the current window or the one before it.
+    pub fn recent(&self, now: Time) -> [Vec<u64>; 2] {
+        let windows = match now {
+            _ if now < self.window_end => 2,
+            _ if now < self.window_end + WINDOW => 1,
+            _ => 0,
+        };
+        let counts = |end: Time| self.window_end.since(end).as_nanos() <= windows * WINDOW.as_nanos();
+        [(&self.queue, &self.queue_ends), (&self.reserved, &self.reserved_ends)].map(|(spans, ends)| {
+            spans.iter().zip(ends).filter(|&(_, &end)| counts(end)).map(|(&span, _)| span).collect()
+        })
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -547,8 +582,8 @@ impl Model {
         let tube = self.tubes.iter_mut().find(|there| there.name == tube).expect("the tube is there");
         for lapses in [&mut tube.lapses, &mut self.lapses] {
             match place {
-                Place::Ready => lapses.queue.push(span),
-                Place::Reserved { .. } => lapses.reserved.push(span),
+                Place::Ready => lapses.note(true, span, self.now),
+                Place::Reserved { .. } => lapses.note(false, span, self.now),
                 Place::Delayed { .. } | Place::Buried { .. } | Place::Held { .. } => {}
             }
         }
