@@ -1,4 +1,4 @@
-//! Ways to write a job log, side by side: how long a batch takes, and how much CPU time. docs/LOG.md has the choice
+//! Ways to write a job log, side by side: how long a batch takes, and how much CPU time. docs/internals/LOG.md has the choice
 //! between them.
 //!
 //! Batches are written one at a time to segments that are made as the server makes them, in a directory of their own

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the documents against the tree. Each relative link leads to a file and a heading. Each file that
-docs/ARCHITECTURE.md, docs/A-PUT.md and CONTRIBUTING.md name exists. Each row of the map in docs/ARCHITECTURE.md, and each
-step of docs/A-PUT.md, names something that its files define.
+docs/internals/ARCHITECTURE.md, docs/internals/A-PUT.md and CONTRIBUTING.md name exists. Each row of the map in docs/internals/ARCHITECTURE.md, and each
+step of docs/internals/A-PUT.md, names something that its files define.
 
 usage: python3 ci/docs.py
 """
@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MAP = "docs/ARCHITECTURE.md"
-STEPS = "docs/A-PUT.md"
+MAP = "docs/internals/ARCHITECTURE.md"
+STEPS = "docs/internals/A-PUT.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 DEFINITION = r"\b(?:fn|struct|enum|trait|const|static|type|mod) {}\b"
 

@@ -1,7 +1,7 @@
 //! beanring: a work-queue server that speaks the beanstalk protocol.
 //!
 //! Everything that decides is plain state behind [`server::Server`], which does no I/O and reads no
-//! clock. Drivers under [`io`] feed it events and carry out its effects. `docs/ARCHITECTURE.md` has the
+//! clock. Drivers under [`io`] feed it events and carry out its effects. `docs/internals/ARCHITECTURE.md` has the
 //! map.
 
 // `beanring_testkit::server_config!` names this crate from outside.

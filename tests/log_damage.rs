@@ -30,7 +30,7 @@ const NEXT_FILE: &str = "log.0000000000000002";
 /// Bodies by id.
 type Jobs = BTreeMap<u64, Vec<u8>>;
 
-/// A record, parsed as docs/LOG.md describes the format and without the code of the server.
+/// A record, parsed as docs/internals/LOG.md describes the format and without the code of the server.
 struct Frame {
     at: usize,
     /// The offset behind the payload.

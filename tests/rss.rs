@@ -85,7 +85,7 @@ const KINDS: &[Kind] = &[
         target.clients(|_| "reserve\r\n".to_owned() + &put(60_000, "60", "").repeat(20));
     }),
     Kind {
-        // A known limit (docs/ARCHITECTURE.md): what the kernel has received for connections comes on top of bodies at the limit.
+        // A known limit (docs/internals/ARCHITECTURE.md): what the kernel has received for connections comes on top of bodies at the limit.
         excess_percent: 25,
         ..kind("unfinished put-batches", 64, |target| {
             target.clients(|_| "put-batch 1000\r\n".to_owned() + &put(1000, "60", "").repeat(900));

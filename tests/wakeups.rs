@@ -1,5 +1,5 @@
 //! Clients that connect, or send, in the moment in which a server has processed everything before. After more than 128 other
-//! wake-ups, kernels lose that of an io_uring then (docs/IO.md).
+//! wake-ups, kernels lose that of an io_uring then (docs/internals/IO.md).
 //!
 //! A round meets that moment by chance. `BEANRING_TEST_ROUNDS` sets the number of rounds.
 

@@ -1,7 +1,7 @@
 //! Compares beanring under each of its drivers with beanstalkd, redis and a no-op baseline. The servers run one after
 //! the other on a core of their own, the load on another. Writes `target/bench/report.{md,json,svg}`.
 //!
-//! `ci/bench` runs it; docs/BENCHMARKS.md says how it measures and how to read what it writes.
+//! `ci/bench` runs it; docs/internals/BENCHMARKS.md says how it measures and how to read what it writes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use clap::Parser;
 
 use beanring_testkit::bench::process::Driver;
 
-/// Compare beanring with other servers; see docs/BENCHMARKS.md
+/// Compare beanring with other servers; see docs/internals/BENCHMARKS.md
 #[derive(Parser)]
 #[command(name = "ci/bench")]
 pub struct Options {
@@ -26,7 +26,7 @@ pub struct Options {
     /// List the names of all rows and exit
     #[arg(long)]
     pub list: bool,
-    /// Update docs/BENCHMARK-TABLES.md, and the figures and plots of README.md and docs/BENCHMARKS.md
+    /// Update benches/results.md, and the figures and plots of README.md and docs/internals/BENCHMARKS.md
     #[arg(long)]
     pub publish: bool,
     /// Passed by `cargo bench` to every benchmark

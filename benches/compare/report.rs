@@ -15,11 +15,11 @@ use beanring_testkit::bench::logs::Place;
 use beanring_testkit::bench::machine::Machine;
 use beanring_testkit::bench::table::{Table, ratio, rounded};
 
-/// The markers in docs/BENCHMARK-TABLES.md between which the tables belong.
+/// The markers in benches/results.md between which the tables belong.
 pub const BEGIN: &str = "<!-- ci/bench: begin -->";
 pub const END: &str = "<!-- ci/bench: end -->";
 
-const PAGE: &str = "docs/BENCHMARK-TABLES.md";
+const PAGE: &str = "benches/results.md";
 const PICTURE: &str = "benchmarks.svg";
 
 /// Renders a cell of a table.

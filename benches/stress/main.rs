@@ -1,7 +1,7 @@
 //! Injects faults into servers under each driver, while a control client checks that it loses nothing and hardly waits.
 //! Writes `target/stress/report.{md,json}`.
 //!
-//! `ci/stress` runs it; docs/STRESS.md says what each fault does and what must hold.
+//! `ci/stress` runs it; docs/internals/STRESS.md says what each fault does and what must hold.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use clap::Parser;
 
 use beanring_testkit::bench::process::Driver;
 
-/// Inject faults into servers while a control client works; see docs/STRESS.md
+/// Inject faults into servers while a control client works; see docs/internals/STRESS.md
 #[derive(Parser)]
 #[command(name = "ci/stress")]
 pub struct Options {

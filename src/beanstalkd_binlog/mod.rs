@@ -1,4 +1,4 @@
-//! The format of beanstalkd's binlog: parsing what beanstalkd has written, and encoding what it reads (docs/LOG.md).
+//! The format of beanstalkd's binlog: parsing what beanstalkd has written, and encoding what it reads (docs/internals/LOG.md).
 //!
 //! A file begins with its version in 4 bytes. Records follow, and zeros up to the end:
 //! ```text

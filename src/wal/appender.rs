@@ -1,5 +1,5 @@
 //! Batches of records on their way to the disk: one gathers records, closed ones wait in a queue, and at most one is
-//! being written. A diagram is in docs/LOG.md.
+//! being written. A diagram is in docs/internals/LOG.md.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Capacity: how many segments the WAL may take, and whether there is space for the next job.
 //!
 //! The rule of size: four segments, or twice the live bytes and two segments, whichever is more; and further segments as
-//! long as compaction would gain little. docs/LOG.md explains it to operators.
+//! long as compaction would gain little. docs/JOB-LOG.md explains it to operators.
 
 use super::Durability;
 use super::batch::BLOCK_BYTES;

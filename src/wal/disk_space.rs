@@ -11,7 +11,7 @@ const RETRY_INTERVAL: Span = Span::from_secs(1);
 /// Free space on the disk, as far as it is known.
 ///
 /// The disk is *full* if a new file, or a write, found no space. The WAL is *stalled* if a write found none: on a
-/// copy-on-write file system that happens although its segment was prepared (docs/LOG.md).
+/// copy-on-write file system that happens although its segment was prepared (docs/internals/LOG.md).
 #[derive(Default)]
 pub struct DiskSpace {
     /// When to try to create a segment again.

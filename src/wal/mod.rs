@@ -1,5 +1,5 @@
 //! The write-ahead log (WAL): the durable record of all jobs, in segments. It decides what is written where and when, and
-//! which replies wait for that. A driver does the writing (docs/LOG.md).
+//! which replies wait for that. A driver does the writing (docs/internals/LOG.md).
 
 mod allocator;
 mod appender;

@@ -1,5 +1,5 @@
 //! The seam to the place that the WAL is written to: the WAL asks with an [`Operation`], and a driver answers each with an
-//! [`Outcome`]. Nothing here says what a segment is kept in (docs/LOG.md, "Another place for the log").
+//! [`Outcome`]. Nothing here says what a segment is kept in (docs/internals/LOG.md, "Another place for the log").
 
 use std::io::{self, ErrorKind};
 

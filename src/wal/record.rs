@@ -1,4 +1,4 @@
-//! The format of records (docs/LOG.md).
+//! The format of records (docs/internals/LOG.md).
 //!
 //! ```text
 //!  0       4        8            16            24     25        32

@@ -225,7 +225,7 @@ fn about_a_job(random: &mut Random, situation: &Situation) -> Command {
             ("touch ", String::new())
         }
         13..15 => ("kick-job ", String::new()),
-        // beanstalkd does not time out such a reservation (docs/COMPATIBILITY.md).
+        // beanstalkd does not time out such a reservation (docs/MIGRATING.md).
         15..17 if situation.ending != Some(Ending::Reservations) => ("reserve-job ", String::new()),
         17 => ("peek ", String::new()),
         _ => ("stats-job ", String::new()),
@@ -262,7 +262,7 @@ fn about_a_tube(random: &mut Random, situation: &Situation) -> Command {
     }
 }
 
-/// Returns lines that each have one error as their reply, without those in docs/COMPATIBILITY.md.
+/// Returns lines that each have one error as their reply, without those in docs/MIGRATING.md.
 fn malformed(random: &mut Random) -> Command {
     const LINES: [&str; 44] = [
         "",
@@ -314,7 +314,7 @@ fn malformed(random: &mut Random) -> Command {
         0 => {
             let line: Vec<u8> = (0..random.below(40))
                 .map(|_| random.below(256) as u8)
-                // docs/COMPATIBILITY.md covers a CR within a line, and the start of a TLS handshake.
+                // docs/MIGRATING.md covers a CR within a line, and the start of a TLS handshake.
                 .filter(|&byte| byte != b'\r' && byte != 0x16)
                 .chain(*b"\r\n")
                 .collect();

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use source::{Module, Uses, files, modules, relative};
 
-/// The layer of each top module. A module may use the layers below its own (docs/ARCHITECTURE.md). The modules of the
+/// The layer of each top module. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
 const LAYERS: [(&str, u32); 22] = [
     ("time", 0),

@@ -1,4 +1,4 @@
-//! Shows whether the running kernel loses the last of many wake-ups of a multishot request (docs/IO.md).
+//! Shows whether the running kernel loses the last of many wake-ups of a multishot request (docs/internals/IO.md).
 //!
 //! Thread A has a ring and is busy while thread B makes a burst of wake-ups. B makes the last wake-up at the moment at which A
 //! has nearly processed the burst. Each attempt adjusts that moment.
@@ -48,7 +48,7 @@ struct Setting {
 }
 
 #[test]
-#[ignore = "shows what the kernel does, not what the server does: see docs/IO.md"]
+#[ignore = "shows what the kernel does, not what the server does: see docs/internals/IO.md"]
 fn the_last_of_many_wakeups() {
     for burst in [100, 200] {
         for (work, transport) in [(Work::Connect, "UNIX"), (Work::Send, "UNIX"), (Work::Send, "TCP")] {

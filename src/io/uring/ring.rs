@@ -171,7 +171,7 @@ pub trait Ring {
 
     /// Completes once, when connections wait at a listener.
     ///
-    /// A multishot accept would save system calls, but kernels lose wake-ups of such requests (docs/IO.md): the last
+    /// A multishot accept would save system calls, but kernels lose wake-ups of such requests (docs/internals/IO.md): the last
     /// connection of a burst would wait until another one comes.
     fn watch_listener(&mut self, number: u32, fd: RawFd);
 

@@ -1,6 +1,6 @@
 //! Checks about once a second that the ring has reported everything.
 //!
-//! Kernels lose wake-ups of multishot receives (docs/IO.md). Input, or its end, then lies in the socket until more comes, and
+//! Kernels lose wake-ups of multishot receives (docs/internals/IO.md). Input, or its end, then lies in the socket until more comes, and
 //! a client that waits for its reply would wait forever. So the driver checks each connection once that has been quiet for a
 //! while after such a receive brought something. It also looks for requests that the
 //! driver should have made and has not. It repairs what it finds, logs a warning, and counts it.

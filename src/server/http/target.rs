@@ -77,7 +77,7 @@ impl PutTags {
             let word = format!("{kind}:{value}");
             // A space would begin another tag.
             if value.contains(' ') || Tags::new(word.as_bytes()).is_none() {
-                return Err(bad(format!("{kind} is no valid tag: docs/EXTENSIONS.md, Tags of a put")));
+                return Err(bad(format!("{kind} is no valid tag: docs/PROTOCOL.md, Put")));
             }
             words.push(word);
         }

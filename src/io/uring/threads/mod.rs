@@ -1,5 +1,5 @@
 //! I/O threads and their rings. The event loop makes requests on these rings, as on its own. A thread per ring does nothing but call
-//! `io_uring_enter`, so that the kernel's part of a receive or a send runs there (docs/IO.md).
+//! `io_uring_enter`, so that the kernel's part of a receive or a send runs there (docs/internals/IO.md).
 
 #![allow(unsafe_code)]
 
