@@ -91,7 +91,10 @@ pub(super) fn commands(text: &str) -> Result<u32, String> {
 }
 
 /// A time that a server with `--sub-second` accepts: `0.25`, `1.5s`, or what [`seconds`] takes.
-pub(super) fn time(text: &str) -> Result<Seconds, String> {
+///
+/// # Errors
+/// If the text is something else, or the time too long.
+pub fn time(text: &str) -> Result<Seconds, String> {
     if !text.contains('.') {
         return seconds(text).map(Seconds::whole);
     }

@@ -249,8 +249,8 @@ fn enter(state: &mut State, mut prompt: Prompt) {
     let request = match &prompt.asks {
         Ask::Filter => return,
         Ask::Pause { tube } => {
-            let seconds = verbs::seconds(&prompt.text).map_err(|_| TIME_HINT);
-            seconds.map(|seconds| Request::Pause { tube: tube.clone(), seconds })
+            let time = verbs::time(&prompt.text).map_err(|_| TIME_HINT);
+            time.map(|time| Request::Pause { tube: tube.clone(), time })
         }
         Ask::Kick { tube } => {
             let count = number(&prompt.text).ok_or(NUMBER_HINT);

@@ -99,7 +99,7 @@ impl Session {
             Request::Tubes(names) => {
                 Report::Tubes(names.iter().map(|name| (name.clone(), tube(name))).collect())
             }
-            Request::Pause { tube, seconds } => Report::Done(format!("paused {tube} for {seconds} s")),
+            Request::Pause { tube, time } => Report::Done(format!("paused {tube} for {time} s")),
             Request::Kick { tube, count } => Report::Done(format!("kicked {count} jobs of {tube}")),
             Request::Details(name) => Report::Details(Box::new(Details {
                 tube: name.clone(),

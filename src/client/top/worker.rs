@@ -10,11 +10,12 @@ use super::super::inspect;
 use super::super::reply::Follows;
 use super::super::stats::{Kind, Stats};
 use super::super::tubes::names;
-use super::super::units::Seconds;
+use super::super::units;
 use super::super::untrusted::Untrusted;
 use super::Event;
 use super::details::{Details, Peeked};
 use crate::io::socket::Address;
+use crate::time;
 use crate::values::job_state::JobState;
 
 /// The longest time for a reply. A server that needs longer is shown as gone.
@@ -28,7 +29,7 @@ pub(super) enum Request {
     /// The statistics of some tubes.
     Tubes(Vec<String>),
     /// A pause of this number of seconds.
-    Pause { tube: String, seconds: u32 },
+    Pause { tube: String, time: time::Seconds },
     /// Buried jobs, or else delayed ones, are made ready.
     Kick { tube: String, count: u32 },
     /// Statistics and next jobs of a tube.
@@ -107,12 +108,13 @@ impl Worker {
                 Ok(Report::Server { stats: Box::new(stats), names })
             }
             Request::Tubes(names) => tubes(connection, names).map(Report::Tubes),
-            Request::Pause { tube, seconds } => {
-                let reply = connection.ask(format!("pause-tube {tube} {seconds}"))?;
+            Request::Pause { tube, time } => {
+                connection.require_decimals([time])?;
+                let reply = connection.ask(format!("pause-tube {tube} {time}"))?;
                 no_tube(reply.expect("PAUSED", &subject(&tube)))?;
-                Ok(Report::Done(match seconds {
-                    0 => format!("resumed {}", escaped(tube.as_bytes())),
-                    _ => format!("paused {} for {}", escaped(tube.as_bytes()), Seconds(seconds.into())),
+                Ok(Report::Done(match time {
+                    time::Seconds::ZERO => format!("resumed {}", escaped(tube.as_bytes())),
+                    _ => format!("paused {} for {}", escaped(tube.as_bytes()), units::time(time)),
                 }))
             }
             Request::Kick { tube, count } => {

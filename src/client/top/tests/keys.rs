@@ -7,6 +7,7 @@ use super::super::keys::{After, paste, press};
 use super::super::worker::Request;
 use super::{SERVER, Session, lines, tubes};
 use crate::cli::verbs::Column;
+use crate::time::Seconds;
 
 #[test]
 fn filters_show_matching_tubes() {
@@ -96,10 +97,13 @@ fn keys_ask_before_they_act() {
     assert_eq!(session.keys("p300")[19], "pause default for a time such as 90 or 5m (0 resumes): 300");
     assert_eq!(session.requests, []);
     assert_eq!(session.keys("\n")[19], "paused default for 300 s");
-    assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), seconds: 300 });
+    assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), time: Seconds::whole(300) });
     session.requests.clear();
     assert_eq!(session.keys("p5m\n")[19], "paused default for 300 s");
-    assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), seconds: 300 });
+    assert_eq!(session.requests[0], Request::Pause { tube: "default".to_owned(), time: Seconds::whole(300) });
+    session.requests.clear();
+    assert_eq!(session.keys("p0.25\n")[19], "paused default for 0.25 s");
+    session.requests.clear();
     session.key(KeyCode::Down);
     assert_eq!(session.keys("p")[19], "pause mail for a time such as 90 or 5m (0 resumes): 0");
     assert_eq!(
