@@ -82,31 +82,16 @@ def kubernetes(path):
     assert "clusterIP" not in clients and "publishNotReadyAddresses" not in clients
 
     pod = template["spec"]
-    # Else the Service's own address is set as the variable of a flag.
-    assert pod["enableServiceLinks"] is False
-    assert pod["automountServiceAccountToken"] is False
-    context = pod["securityContext"]
-    assert context["runAsNonRoot"] is True
-    assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"] == USER
-    assert context["seccompProfile"] in (
-        {"type": "RuntimeDefault"},
-        {"type": "Localhost", "localhostProfile": "beanring.json"},
-    )
-
+    restricted(pod)
     (server,) = pod["containers"]
     assert re.fullmatch(r".+:\d+\.\d+\.\d+", server["image"]), f"{path}: the image has no version"
-    assert server["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
     ports = {port["name"]: port["containerPort"] for port in server["ports"]}
     assert [port["targetPort"] for port in clients["ports"]] == ["beanstalk"]
     assert [port["targetPort"] for port in headless["ports"]] == ["beanstalk", "metrics"]
 
-    (config,) = by_kind["ConfigMap"]
-    assert server["envFrom"] == [{"configMapRef": {"name": config["metadata"]["name"]}}]
-    variables = config["data"]
+    configs = {config["metadata"]["name"]: config["data"] for config in by_kind["ConfigMap"]}
+    (source,) = server["envFrom"]
+    variables = configs.pop(source["configMapRef"]["name"])
     assert all(name.startswith("BEANRING_") and isinstance(value, str) for name, value in variables.items())
     # A port alone would be one of the pod's loopback, which no probe reaches.
     assert variables["BEANRING_HTTP"] in (f"0.0.0.0:{ports['metrics']}", f"[::]:{ports['metrics']}")
@@ -118,24 +103,91 @@ def kubernetes(path):
     # The liveness probe begins after recovery only because there is a startup probe.
     startup = server["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
-    (mount,) = server["volumeMounts"]
     (claim,) = spec["volumeClaimTemplates"]
+    mount, *others = server["volumeMounts"]
     assert mount == {"name": claim["metadata"]["name"], "mountPath": JOB_LOG}
+    volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
+    assert sorted(volumes) == sorted(each["name"] for each in others), f"{path}: volumes and mounts differ"
+    places = {each["mountPath"]: volumes[each["name"]] for each in others}
+    for variable in ("BEANRING_CONFIG", "BEANRING_HTTP_TOKEN"):
+        if variable in variables:
+            directory, _, name = variables[variable].rpartition("/")
+            assert name in mounted_names(places[directory], configs), f"{path}: {variable} names no mounted file"
+            # The server warns of a token that every user can read.
+            assert places[directory].get("secret", {}).get("defaultMode", 0o440) == 0o440
 
-    (policy,) = by_kind["NetworkPolicy"]
-    assert policy["spec"]["podSelector"]["matchLabels"] == labels
-    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"] and not policy["spec"].get("egress")
-    assert all(rule["from"] for rule in policy["spec"]["ingress"]), f"{path}: the policy lets everyone in"
+    for policy in by_kind.get("NetworkPolicy", []):
+        assert policy["spec"]["podSelector"]["matchLabels"] == labels
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"] and not policy["spec"].get("egress")
+        assert all(rule["from"] for rule in policy["spec"]["ingress"]), f"{path}: the policy lets everyone in"
     (budget,) = by_kind["PodDisruptionBudget"]
     assert budget["spec"]["selector"]["matchLabels"] == labels
     for monitor in by_kind.get("ServiceMonitor", []):
         assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
         assert [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]] == ["metrics"]
         assert all(labels.items() <= each["metadata"]["labels"].items() for each in by_kind["Service"])
+    for cron_job in by_kind.get("CronJob", []):
+        claims = [each["metadata"]["name"] for each in by_kind.get("PersistentVolumeClaim", [])]
+        job_log = f"{claim['metadata']['name']}-{stateful_set['metadata']['name']}-0"
+        backup(cron_job["spec"], labels, server["image"], job_log, claims)
     for rule in by_kind.get("PrometheusRule", []):
         with open("deploy/alerts.yaml", encoding="utf-8") as file:
-            same = rule["spec"] == yaml.safe_load(file)
+            expected = yaml.safe_load(file.read().replace("docs/RUNBOOK.md", runbook_url(rule)))
+        same = rule["spec"] == expected
         assert same, f"{path}: the rules are not those of deploy/alerts.yaml: run deploy/kubernetes/update-rules"
+
+
+def restricted(pod):
+    """Asserts what the pod security standard "restricted" asks for, and more."""
+    # Else the Service's own address is set as the variable of a flag.
+    assert pod["enableServiceLinks"] is False
+    assert pod["automountServiceAccountToken"] is False
+    context = pod["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"] == USER
+    assert context["seccompProfile"] in (
+        {"type": "RuntimeDefault"},
+        {"type": "Localhost", "localhostProfile": "beanring.json"},
+    )
+    for container in pod["containers"] + pod.get("initContainers", []):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def mounted_names(volume, configs):
+    """Returns the names of the files in a volume made of a ConfigMap or a Secret."""
+    if "configMap" in volume:
+        return list(configs[volume["configMap"]["name"]])
+    return [item["path"] for item in volume["secret"]["items"]]
+
+
+def runbook_url(rule):
+    """Returns where the first alert links to, without the section."""
+    return rule["spec"]["groups"][0]["rules"][0]["annotations"]["runbook_url"].partition("#")[0]
+
+
+def backup(spec, labels, image, job_log, claims):
+    """Asserts that a CronJob copies the job log to a volume of its own. `claims` are the claims that the manifests create."""
+    assert spec["concurrencyPolicy"] == "Forbid"
+    template = spec["jobTemplate"]["spec"]["template"]
+    own = template["metadata"]["labels"]
+    assert not labels.items() <= own.items(), "the Services would select the pod of a backup"
+    pod = template["spec"]
+    restricted(pod)
+    # A ReadWriteOnce volume is on one node at a time.
+    (near,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert near == {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    volumes = {volume["name"]: volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"]}
+    (copy,), (keep,) = pod["initContainers"], pod["containers"]
+    assert copy["image"] == image
+    source, target = copy["volumeMounts"]
+    assert volumes[source["name"]] == job_log and source["mountPath"] == JOB_LOG and source["readOnly"] is True
+    assert copy["args"] == ["wal", "backup", JOB_LOG, f"{target['mountPath']}/$(POD_NAME)"]
+    assert keep["volumeMounts"] == [target]
+    assert not claims or claims == [volumes[target["name"]]]
 
 
 def versions():

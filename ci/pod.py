@@ -1,10 +1,12 @@
-"""Does with a server what Kubernetes does with the pod of a rendered manifest: starts it with the variables of the ConfigMap,
-probes it, and ends it. ci/deploy calls this in a network namespace, where the ports are free.
+"""Does with a server what Kubernetes does with the pod of a rendered manifest: starts it with the variables and files of the
+ConfigMaps, probes it, backs it up and restores it, and ends it. ci/deploy calls this in a network namespace, where the ports
+are free.
 
 usage: python3 ci/pod.py PROGRAM FILE
 """
 
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -18,16 +20,44 @@ import yaml
 
 program, manifests = sys.argv[1:]
 with open(manifests, encoding="utf-8") as file:
-    objects = {each["kind"]: each for each in yaml.safe_load_all(file) if each}
+    documents = [each for each in yaml.safe_load_all(file) if each]
+objects = {each["kind"]: each for each in documents}
+configs = {each["metadata"]["name"]: each["data"] for each in documents if each["kind"] == "ConfigMap"}
 pod = objects["StatefulSet"]["spec"]["template"]["spec"]
 (container,) = pod["containers"]
+variables = dict(configs[container["envFrom"][0]["configMapRef"]["name"]])
+# The others are fields of the pod.
+variables |= {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}
+TOKEN = "0123456789abcdef0123456789abcdef"
 ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+
+
+def mount(scratch):
+    """Writes the files of ConfigMaps and Secrets as the kubelet does, and corrects the variables that name them."""
+    for volume in pod.get("volumes", []):
+        if "configMap" in volume:
+            files = configs[volume["configMap"]["name"]]
+        elif "secret" in volume:
+            files = {item["path"]: TOKEN for item in volume["secret"]["items"]}
+        else:
+            continue
+        (place,) = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == volume["name"]]
+        directory = pathlib.Path(scratch, volume["name"])
+        (directory / "..1").mkdir(parents=True)
+        (directory / "..data").symlink_to("..1")
+        for name, text in files.items():
+            (directory / "..1" / name).write_text(text)
+            (directory / "..1" / name).chmod(0o440)
+            (directory / name).symlink_to(f"..data/{name}")
+        for variable, value in variables.items():
+            if value.startswith(f"{place}/"):
+                variables[variable] = str(directory / value[len(place) + 1 :])
 
 
 def start(job_log):
     """Returns a server after its startup probe has succeeded."""
-    variables = {**objects["ConfigMap"]["data"], "BEANRING_WAL_DIR": job_log}
-    server = subprocess.Popen([program, *container.get("args", [])], env={"PATH": os.environ["PATH"], **variables})
+    settings = {"PATH": os.environ["PATH"], **variables, "BEANRING_WAL_DIR": job_log}
+    server = subprocess.Popen([program, *container.get("args", [])], env=settings)
     deadline = time.monotonic() + 20
     while probe("startupProbe") != 200:
         assert server.poll() is None and time.monotonic() < deadline, "the startup probe does not succeed"
@@ -62,6 +92,68 @@ class Client:
         return self.lines.readline().decode().strip()
 
 
+    def read(self, command):
+        """Returns the data of a reply such as that to stats."""
+        status = self.ask(command).split()
+        assert status[0] == "OK", status
+        return self.lines.read(int(status[1]) + 2).decode()
+
+
+def api_status(token):
+    """Returns the status of a request to the API from another machine."""
+    request = urllib.request.Request(f"http://{address}:{ports['metrics']}/api/v1/tubes")
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        return urllib.request.urlopen(request, timeout=5).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def settings_have_an_effect():
+    """The configuration file, the token and the further variables, where the manifests have them."""
+    if "BEANRING_CONFIG" in variables:
+        assert "max-attempts: 5" in Client().read("tube-config mail"), "the configuration file is not read"
+    if "BEANRING_HTTP_TOKEN" in variables:
+        assert (api_status(None), api_status(TOKEN)) == (401, 200), "the token is not used"
+    if connections := variables.get("BEANRING_MAX_CONNECTIONS"):
+        assert f"max-connections: {connections}" in Client().read("stats"), "the further variables are not set"
+
+
+def back_up(job_log, volume):
+    """Runs the containers of the CronJob until it has to remove a backup, beside the running server, which has one job."""
+    job = objects["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (copy,), (keep,) = job["initContainers"], job["containers"]
+    kept = 2
+    assert any(each["name"] == "KEEP" and int(each["value"]) > 0 for each in keep["env"])
+    name = objects["CronJob"]["metadata"]["name"]
+    # What a killed attempt leaves.
+    (volume / f"{name}-28000000-aaaaa" / "incomplete").mkdir(parents=True)
+    for number in range(kept + 2):
+        pod_name = f"{name}-2900000{number}-bbbbb"
+        places = {"/var/lib/beanring": job_log, "/backup/$(POD_NAME)": str(volume / pod_name)}
+        subprocess.run([program, *(places.get(each, each) for each in copy["args"])], check=True, stdout=subprocess.DEVNULL)
+        script = keep["command"][:2] + [keep["command"][2].replace("cd /backup", f"cd {volume}")]
+        names = {"PATH": os.environ["PATH"], "POD_NAME": pod_name, "KEEP": str(kept)}
+        subprocess.run(script, env=names, check=True, stdout=subprocess.DEVNULL)
+        time.sleep(1.01)
+    backups = sorted(each.name for each in volume.iterdir())
+    assert len(backups) == kept and all(each.startswith("20") for each in backups), backups
+    for each in backups:
+        check = subprocess.run([program, "wal", "check", volume / each], check=True, capture_output=True, text=True)
+        assert "\n1 job\n" in check.stdout, check.stdout
+
+
+def restore(job_log, volume):
+    """Runs the container of the pod that replaces the job log by the last backup."""
+    with open("deploy/kubernetes/restore.yaml", encoding="utf-8") as file:
+        (container,) = yaml.safe_load(file)["spec"]["containers"]
+    shell, options, script = container["command"]
+    script = script.replace("/var/lib/beanring", job_log).replace("cd /backup", f"cd {volume}")
+    names = {"PATH": os.environ["PATH"], "BACKUP": max(each.name for each in volume.iterdir())}
+    subprocess.run([shell, options, script], env=names, check=True, stdout=subprocess.DEVNULL)
+
+
 def end(server):
     server.send_signal(signal.SIGTERM)
     assert server.wait(pod["terminationGracePeriodSeconds"]) == 0, "SIGTERM does not end the server in order"
@@ -70,13 +162,18 @@ def end(server):
 address = "192.0.2.1"
 for arguments in ("link set lo up", f"address add {address}/32 dev lo"):
     subprocess.run(["ip", *arguments.split()], check=True)
-with tempfile.TemporaryDirectory() as job_log:
+with tempfile.TemporaryDirectory() as job_log, tempfile.TemporaryDirectory() as scratch:
+    mount(scratch)
     server = start(job_log)
     try:
         assert probes() == (200, 200)
+        settings_have_an_effect()
         client = Client()
         assert client.ask("put 0 0 60 4\r\nwork") == "INSERTED 1"
         assert client.ask("reserve") == "RESERVED 1 4"
+        if "CronJob" in objects:
+            back_up(job_log, pathlib.Path(scratch, "backups"))
+            assert Client().ask("put 0 0 60 4\r\nlate") == "INSERTED 2"
 
         # Drain mode: not ready, so the Service has no endpoint, but alive, so the kubelet does not restart the pod.
         server.send_signal(signal.SIGUSR1)
@@ -90,8 +187,12 @@ with tempfile.TemporaryDirectory() as job_log:
 
         # The job is reserved, and its client still connected.
         end(server)
+        if "CronJob" in objects:
+            restore(job_log, pathlib.Path(scratch, "backups"))
         server = start(job_log)
         assert Client().ask("reserve-with-timeout 0") == "RESERVED 1 4", "a reserved job is not ready after a restart"
+        if "CronJob" in objects:
+            assert Client().ask("peek 2") == "NOT_FOUND", "the job log is not that of the backup"
         end(server)
     finally:
         server.kill()

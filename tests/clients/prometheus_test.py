@@ -144,16 +144,24 @@ def has_data(text):
 
 
 def memory():
-    """Puts until the server refuses. The alerts of memory, refusals and old jobs fire."""
+    """Puts until the server refuses. The alerts of memory, refusals, old jobs and a tube without a worker fire."""
     client = connect()
+    # What a rule of a tube refuses is no alert.
+    client.ask("use limited")
+    client.ask("tube-config limited max-jobs 1")
+    refused = [client.put()[0] for _ in range(3)]
+    assert refused == ["INSERTED", "OUT_OF_MEMORY", "OUT_OF_MEMORY"], refused
+    wait_for(lambda: query("beanring_rule_refusals_total == 2"), "the refusals by the rule are scraped")
+    time.sleep(2)
+    assert not is_firing("BeanringRefusing")
     client.ask("use flood")
     while (reply := client.put("x" * 60_000))[0] == "INSERTED":
         pass
     assert reply == ["OUT_OF_MEMORY"], reply
     # A counter has increased only after a scrape without the refusal.
-    wait_for(lambda: query('beanring_errors_total{kind="out_of_memory"} > 0'), "the refusal is scraped")
+    wait_for(lambda: query('beanring_put_refusals_total{reason="memory"} > 0'), "the refusal is scraped")
     client.put("x" * 60_000)
-    for alert in ("BeanringMemoryHigh", "BeanringRefusing", "BeanringOldestReadyJob", "BeanringRestarted"):
+    for alert in ("BeanringMemoryHigh", "BeanringRefusing", "BeanringNoWorker", "BeanringOldestReadyJob", "BeanringRestarted"):
         expect_alert(alert)
     quiet = ("BeanringDown", "BeanringDraining", "BeanringAcceptPaused", "BeanringDiskFull", "BeanringDiskStalled")
     for alert in quiet:

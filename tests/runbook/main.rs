@@ -1,10 +1,12 @@
-//! docs/RUNBOOK.md has one entry per warning and error line, and no line shows a `Debug` representation.
+//! docs/RUNBOOK.md has one entry per warning and error line, and one section per alert; its commands exist. No line shows a
+//! `Debug` representation.
 
 mod messages;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use messages::{Messages, normalized};
 
@@ -69,7 +71,7 @@ fn no_line_shows_a_debug_representation() {
 #[test]
 fn each_warning_and_error_has_an_entry_and_each_entry_a_message() {
     let Messages { alarms, parts, .. } = messages();
-    let text = fs::read_to_string(root().join("docs/RUNBOOK.md")).expect("the runbook");
+    let text = runbook();
     let entries = entries(&text);
     let known: BTreeSet<String> = entries.iter().map(|entry| normalized(entry)).collect();
     let all = normalized(&text.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -83,18 +85,113 @@ fn each_warning_and_error_has_an_entry_and_each_entry_a_message() {
     assert!(stale.is_empty(), "no such message: {stale:#?}");
 }
 
-/// The messages of the runbook. Each begins a list entry, and says further down what to do.
+fn runbook() -> String {
+    fs::read_to_string(root().join("docs/RUNBOOK.md")).expect("the runbook")
+}
+
+/// The part of the page from the heading `## {heading}` to the next of that level.
+fn chapter<'a>(text: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("a chapter with this heading");
+    rest.split("\n## ").next().expect("a first part")
+}
+
+/// The messages of the runbook: each is the first cell of a row that says more, or a line of the list of messages that name
+/// their remedy.
 fn entries(text: &str) -> Vec<String> {
+    let (tables, list) = chapter(text, "Messages")
+        .split_once("\n### Messages that say what to do\n")
+        .expect("the list comes last");
     let mut found = Vec::new();
-    let (_, text) = text.split_once("\n## Start\n").expect("the first section with entries");
-    for entry in text.split("\n- ").skip(1) {
-        assert!(entry.starts_with('`'), "{entry}: an entry begins with its message");
-        let (message, rest) = entry[1..].split_once('`').expect("the message ends");
-        assert!(rest.contains("*Do:*"), "{message}: the entry says what to do");
-        found.push(message.split_whitespace().collect::<Vec<_>>().join(" "));
+    for row in tables.lines().filter(|line| line.starts_with("| `")) {
+        let (message, rest) = row[3..].split_once("` | ").expect("a message and a second cell");
+        let more = rest.strip_suffix(" |").expect("two cells");
+        assert!(
+            more.len() > 5 && !more.contains("as the message says"),
+            "{message}: the row says more than it"
+        );
+        found.push(message.to_owned());
     }
-    assert!(found.len() > 50, "the entries are found");
+    let mut parts = list.split("```\n");
+    for message in parts.nth(1).expect("a block of text").lines() {
+        let remedies = ["; ", "must ", ": set ", ": stop "];
+        assert!(
+            remedies.iter().any(|remedy| message.contains(remedy)),
+            "{message}: it does not say what to do"
+        );
+        found.push(message.to_owned());
+    }
+    assert!(found.len() > 100, "the entries are found");
     found
+}
+
+/// The sections of a chapter: heading and text.
+fn sections(chapter: &str) -> Vec<(&str, &str)> {
+    chapter.split("\n### ").skip(1).map(|section| section.split_once('\n').expect("a heading")).collect()
+}
+
+#[test]
+fn each_alert_links_to_its_section_and_each_section_says_what_to_do() {
+    let text = runbook();
+    let alerts = fs::read_to_string(root().join("deploy/alerts.yaml")).expect("the alerts");
+    let mut names = Vec::new();
+    for alert in alerts.split("- alert: ").skip(1) {
+        let name = alert.lines().next().expect("a name");
+        let link = format!("runbook_url: docs/RUNBOOK.md#{}\n", name.to_lowercase());
+        assert!(alert.contains(&link), "{name}: no {link}");
+        names.push(name);
+    }
+    names.sort_unstable();
+    let alerts = sections(chapter(&text, "Alerts"));
+    let mut headings: Vec<_> = alerts.iter().map(|(heading, _)| *heading).collect();
+    headings.sort_unstable();
+    assert_eq!(headings, names);
+
+    for (heading, section) in alerts.into_iter().chain(sections(chapter(&text, "Symptoms"))) {
+        let mut rest = section;
+        for label in ["\n\n**Why:** ", "\n\n**Do:** ", "\n\n**Check:** "] {
+            let (before, after) = rest.split_once(label).unwrap_or_else(|| panic!("{heading}: no {label}"));
+            assert!(before.trim().len() > 10, "{heading}: nothing before {label}");
+            rest = after;
+        }
+        assert!(rest.contains(' '), "{heading}: no check");
+    }
+}
+
+/// The commands of the page run against a port that no server has: the client accepts their flags.
+#[test]
+fn each_command_of_the_runbook_exists() {
+    let text = runbook();
+    let commands: BTreeSet<&str> =
+        text.split('`').skip(1).step_by(2).filter(|span| span.starts_with("beanring ")).collect();
+    assert!(commands.len() > 20, "the commands are found");
+    for command in commands {
+        // Without a terminal, flush cannot ask.
+        let unattended = command.replace("flush TUBE", "flush --yes TUBE");
+        let arguments = unattended.split(' ').skip(1).map(|word| match word {
+            "ID" => "7",
+            "HOST:11300" => "127.0.0.1:1",
+            word => word,
+        });
+        let done = Command::new(env!("CARGO_BIN_EXE_beanring"))
+            .args(arguments)
+            .env("BEANRING_ADDR", "127.0.0.1:1")
+            .env("BEANRING_PORT", "1")
+            .output()
+            .expect("the program runs");
+        let (code, error) = match command.split(' ').nth(1) {
+            Some("--check-config") => (0, ""),
+            Some("healthcheck") => (1, ""),
+            Some("wal") => (2, "DIR: no such directory"),
+            // No connection.
+            _ => (3, ""),
+        };
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            done.status.code() == Some(code) && stderr.contains(error),
+            "{command}: {} {stderr}",
+            done.status
+        );
+    }
 }
 
 #[test]

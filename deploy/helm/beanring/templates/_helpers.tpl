@@ -13,6 +13,25 @@ app.kubernetes.io/name: beanring
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "beanring.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "beanring.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+{{- end }}
+
+{{- define "beanring.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
 {{- define "beanring.labels" -}}
 {{ include "beanring.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
