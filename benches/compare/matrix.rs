@@ -199,12 +199,15 @@ impl Row {
         self.log.map_or(String::new(), |log| format!(", {}", log.flags().join(" ")))
     }
 
-    /// Returns whether `kind` can run the workload. Redis has no tubes, and runs over loopback only. The no-op baseline takes any tube name, as long
+    /// Returns whether `kind` can run the workload. beanstalkd-rs and Redis run over loopback only, and Redis has no tubes. The no-op baseline takes any tube name, as long
     /// as no connection watches all tubes, and delivers no jobs. Neither keeps a job log here. The cost of compaction
     /// is measured for our server only.
     pub fn suits(&self, kind: Kind) -> bool {
         match kind {
             Kind::Beanstalkd if self.group == Group::Moving => false,
+            Kind::BeanstalkdRs => {
+                self.transport == Transport::Loopback && self.group != Group::Moving && !self.long
+            }
             Kind::Bare(_) | Kind::Redis if self.log.is_some() => false,
             Kind::Ours(_) | Kind::Beanstalkd => true,
             Kind::Bare(_) => self.work != Work::Delivery && !self.tube_by_job,

@@ -220,6 +220,7 @@ fn color(kind: Kind) -> RGBColor {
         Kind::Ours(Driver::Uring) | Kind::Bare(Driver::Uring) => RGBColor(0, 158, 115),
         Kind::Ours(Driver::TokioUring) | Kind::Bare(Driver::TokioUring) => RGBColor(86, 180, 233),
         Kind::Beanstalkd => RGBColor(213, 94, 0),
+        Kind::BeanstalkdRs => RGBColor(230, 159, 0),
         Kind::Redis => RGBColor(204, 121, 167),
     }
 }
@@ -236,6 +237,7 @@ fn mark(area: &Area<'_>, kind: Kind, (x, y): (i32, i32)) -> Drawn {
         Kind::Ours(_) => area.draw(&Circle::new((x, y), 5, style))?,
         Kind::Bare(_) => area.draw(&Circle::new((x, y), 3, style))?,
         Kind::Beanstalkd => area.draw(&Rectangle::new([(x - 5, y - 5), (x + 5, y + 5)], style))?,
+        Kind::BeanstalkdRs => area.draw(&Cross::new((x, y), 5, style))?,
         Kind::Redis => area.draw(&TriangleMarker::new((x, y), 7, style))?,
     }
     Ok(())

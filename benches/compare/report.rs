@@ -144,7 +144,7 @@ impl Report<'_> {
         let ours = self.peers.kinds.iter().copied().filter(|kind| matches!(kind, Kind::Ours(_)));
         let to = |kind| {
             let bare = if let Kind::Ours(driver) = kind { Some(Kind::Bare(driver)) } else { None };
-            [Some(Kind::Beanstalkd), Some(Kind::Redis), bare]
+            [Some(Kind::Beanstalkd), Some(Kind::BeanstalkdRs), Some(Kind::Redis), bare]
                 .into_iter()
                 .flatten()
                 .map(move |peer| (kind, peer))

@@ -29,11 +29,16 @@ const RESTART_MAX: Duration = Duration::from_secs(60);
 /// Time between attempts at a first reply, which is the resolution of its time.
 const RESTART_PAUSE: Duration = Duration::from_millis(1);
 
+/// The program of the crate `bstkd`.
+const BEANSTALKD_RS: &str = "beanstalkd-rs";
+
 /// A server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Ours(Driver),
     Beanstalkd,
+    /// The crate `bstkd`.
+    BeanstalkdRs,
     Redis,
     /// The no-op baseline: the driver without a queue behind it.
     Bare(Driver),
@@ -46,6 +51,7 @@ impl Kind {
             Kind::Ours(driver) => format!("beanring {}", driver.name()),
             Kind::Bare(driver) => format!("no-op {}", driver.name()),
             Kind::Beanstalkd => "beanstalkd".to_owned(),
+            Kind::BeanstalkdRs => BEANSTALKD_RS.to_owned(),
             Kind::Redis => "redis".to_owned(),
         }
     }
@@ -54,6 +60,7 @@ impl Kind {
         match self {
             Kind::Ours(_) | Kind::Bare(_) => None,
             Kind::Beanstalkd => first_line("beanstalkd", &["-v"]),
+            Kind::BeanstalkdRs => first_line(BEANSTALKD_RS, &["-v"]),
             Kind::Redis => first_line("redis-server", &["--version"])
                 .map(|line| line.split(" sha=").next().unwrap_or(&line).to_owned()),
         }
@@ -72,8 +79,8 @@ impl Kind {
                 command.args(["--baseline", driver.name(), "--addr", &endpoint.to_string()]);
                 command
             }
-            Kind::Beanstalkd => {
-                let mut command = on("beanstalkd");
+            Kind::Beanstalkd | Kind::BeanstalkdRs => {
+                let mut command = on(if self == Kind::Beanstalkd { "beanstalkd" } else { BEANSTALKD_RS });
                 command.args(endpoint.flags());
                 command
             }
@@ -129,8 +136,13 @@ impl Peers {
         let drivers: Vec<Driver> = Driver::value_variants().iter().copied().filter(wanted).collect();
         let ours = drivers.iter().map(|&driver| Kind::Ours(driver));
         let bare = drivers.iter().map(|&driver| Kind::Bare(driver));
+        // Its build takes minutes, so a short run leaves it out.
+        let others: &[Kind] = match options.short {
+            true => &[Kind::Beanstalkd, Kind::Redis],
+            false => &[Kind::Beanstalkd, Kind::BeanstalkdRs, Kind::Redis],
+        };
         let mut peers = Peers { kinds: Vec::new(), versions: Vec::new(), left_out: Vec::new() };
-        for kind in ours.chain([Kind::Beanstalkd, Kind::Redis]).chain(bare) {
+        for kind in ours.chain(others.iter().copied()).chain(bare) {
             match bench.start(kind, Transport::Loopback, None) {
                 Ok(_) => peers.kinds.push(kind),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
