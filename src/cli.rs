@@ -38,7 +38,7 @@ const USAGE: &str = "\
 beanring [serve] [FLAGS]
        beanring [FLAGS] healthcheck
        beanring wal check|dump DIR
-       beanring wal export|salvage DIR NEWDIR
+       beanring wal backup|export|salvage DIR NEWDIR
        beanring help [COMMAND]";
 
 const WAL_AFTER_HELP: &str = "\
@@ -236,7 +236,7 @@ fn settings(matches: &ArgMatches) -> Result<Settings, UsageError> {
 /// A tool that runs instead of the server.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Tool {
-    /// Check, dump, export or salvage the job log of a stopped server
+    /// Back up, check, dump, export or salvage a job log
     #[command(subcommand, alias = "log", disable_help_subcommand = true, arg_required_else_help = false)]
     #[command(after_help = WAL_AFTER_HELP)]
     Wal(WalTool),
@@ -278,6 +278,14 @@ pub enum WalTool {
     Check {
         /// Directory of the job log; it is not changed
         dir: PathBuf,
+    },
+    /// Copy the job log of a running or stopped server, and check the copy
+    Backup {
+        /// Directory of the job log; it is not changed
+        dir: PathBuf,
+        /// Directory for the copy: an empty one, or one to create
+        #[arg(value_name = "NEWDIR")]
+        new_dir: PathBuf,
     },
     /// Copy the jobs of a damaged job log to a new one; list the lost ones
     Salvage {

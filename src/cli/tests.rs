@@ -116,6 +116,7 @@ fn tools() {
     assert_eq!((dir, new_dir), ("a".into(), "b".into()));
     assert!(matches!(parsed("log check a"), Tool::Wal(WalTool::Check { .. })));
     assert!(matches!(parsed("wal salvage a b"), Tool::Wal(WalTool::Salvage { .. })));
+    assert!(matches!(parsed("wal backup a b"), Tool::Wal(WalTool::Backup { .. })));
     assert!(matches!(parsed("wal dump a"), Tool::Wal(WalTool::Dump { .. })));
     assert!(matches!(parsed("version"), Tool::Version));
     assert!(parse_line("serve -p 7").tool.is_none());
