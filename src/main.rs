@@ -18,7 +18,13 @@ use tracing::error;
 
 fn main() -> ExitCode {
     start().unwrap_or_else(|error| {
-        eprintln!("beanring: {error}");
+        #[cfg(feature = "client")]
+        let is_printed = client::print_failure(&*error, env::args_os().skip(1));
+        #[cfg(not(feature = "client"))]
+        let is_printed = false;
+        if !is_printed {
+            eprintln!("beanring: {error}");
+        }
         exit_code::of(&*error)
     })
 }

@@ -159,6 +159,11 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Whether this is the name of a verb.
+    pub fn is(name: &str) -> bool {
+        Self::has_subcommand(name)
+    }
+
     /// Whether the verb with this name acts on the tube of its `--tube`, and not on several.
     pub fn has_one_tube(name: &str) -> bool {
         matches!(name, "put" | "peek" | "kick")

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::error::ClientError;
+use super::fields::Object;
 use super::output::{Align, Output, Table};
 use super::reply::Follows;
 use super::stats::{Kind, Stats, Value};
@@ -11,13 +12,13 @@ use crate::values::ids::JobId;
 
 pub(super) fn stats(verb: &verbs::Stats) -> Result<(), ClientError> {
     let stats = of_server(&mut super::connect(&verb.common)?)?;
-    print(&verb.common, &stats, true)
+    print(&verb.common, Kind::Server, &stats, true)
 }
 
 pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {
     let absent = "there is no such tube; it exists while it has jobs or is used or watched";
     let stats = of_tube(&mut super::connect(&verb.common)?, &verb.name, absent)?;
-    print(&verb.common, &stats, true)
+    print(&verb.common, Kind::Tube, &stats, true)
 }
 
 pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
@@ -28,12 +29,12 @@ pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
             .meaning("NOT_FOUND", "there is no such group; it exists while it has a job")
             .meaning("BAD_FORMAT", "the server does not know groups")
     })?;
-    print(&verb.common, &Stats::parse(Kind::Group, &data)?, false)
+    print(&verb.common, Kind::Group, &Stats::parse(Kind::Group, &data)?, false)
 }
 
 pub(super) fn job(verb: &verbs::Job) -> Result<(), ClientError> {
     let stats = of_job(&mut super::connect(&verb.common)?, verb.id)?;
-    print(&verb.common, &stats, false)
+    print(&verb.common, Kind::Job, &stats, false)
 }
 
 /// The group that a held job waits for.
@@ -59,10 +60,10 @@ pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, Cl
     Stats::parse(Kind::Job, &reply.into_ok(&format!("job {id}"))?)
 }
 
-fn print(common: &Common, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
+fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
     let mut output = Output::new(common);
     if output.is_json() {
-        output.json(stats)?;
+        output.json(&Object::of(kind, stats))?;
         return Ok(output.flush()?);
     }
     let mut rows: Vec<(&Untrusted, &Value)> = stats.iter().collect();

@@ -4,6 +4,8 @@
 mod connection;
 mod error;
 mod escape;
+mod failure;
+mod fields;
 mod flush;
 mod hold;
 mod inspect;
@@ -32,6 +34,7 @@ use std::process::ExitCode;
 pub use self::connection::{Connection, Receiver, Sender};
 pub use self::error::{ClientError, Refusal};
 pub use self::escape::{escaped, escaped_lines, json};
+pub use self::failure::print_failure;
 pub use self::output::{Align, Output, Table, say};
 pub use self::reply::{Follows, ReadError, Reply, items};
 pub use self::stats::{Kind, Stats, Value};

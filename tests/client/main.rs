@@ -8,4 +8,5 @@ mod place;
 mod put;
 mod server;
 mod times;
+mod vocabulary;
 mod work;

@@ -61,7 +61,7 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     received.and(sent).inspect_err(|_| tally.report_rest())?;
     tally.report(&mut output, started.elapsed(), interrupt.is_caught())?;
     if interrupt.is_caught() {
-        return Ok(interrupt.report(&tally.done()));
+        return interrupt.report(&tally.done(), &mut output);
     }
     Ok(if tally.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
