@@ -13,7 +13,7 @@ pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch
 pub use self::show::{Column, Group, Job, Jobs, Peek, SortKey, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 use self::values::parse_address;
-pub use self::values::seconds;
+pub use crate::config::duration::seconds;
 use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
 use crate::io::socket::Address;
