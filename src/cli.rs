@@ -37,6 +37,7 @@ const HELP_TEMPLATE: &str =
 const USAGE: &str = "\
 beanring [serve] [FLAGS]
        beanring [FLAGS] healthcheck
+       beanring [FLAGS] config show
        beanring wal check|dump DIR
        beanring wal backup|export|salvage DIR NEWDIR
        beanring help [COMMAND]";
@@ -243,6 +244,10 @@ pub enum Tool {
     /// Check that a server with the same flags and variables replies
     #[command(override_usage = "beanring [FLAGS] healthcheck [FLAGS]")]
     Healthcheck(Healthcheck),
+    /// Show the settings of a server with the same flags, variables and file
+    #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
+    #[command(override_usage = "beanring [FLAGS] config show [--json]")]
+    Config(ConfigTool),
     /// Print name and version
     Version,
     /// What the client does.
@@ -269,6 +274,18 @@ pub struct Healthcheck {
 fn timeout(text: &str) -> Result<u32, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=TIMEOUT_SECONDS_MAX).contains(seconds));
     seconds.ok_or_else(|| format!("must be a number from 1 to {TIMEOUT_SECONDS_MAX}"))
+}
+
+/// What to do with the configuration.
+#[derive(Subcommand, Clone, Debug)]
+pub enum ConfigTool {
+    /// Print each setting with its value and source: default, flag, variable or file
+    #[command(override_usage = "beanring [FLAGS] config show [--json]")]
+    Show {
+        /// Print an object for each setting
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// What to do with a job log.

@@ -10,6 +10,10 @@ use super::escape;
 use super::output::say;
 use crate::cli::UsageError;
 use crate::cli::verbs::Verb;
+use crate::config::ConfigError;
+
+/// The command that is no verb and prints JSON too.
+const CONFIG: &str = "config";
 
 /// The word of a command line that is not valid.
 const WRONG_USAGE: &str = "bad-request";
@@ -45,7 +49,9 @@ pub fn print_failure(error: &(dyn Error + 'static), arguments: impl Iterator<Ite
     let Some(verb) = verb_with_json(arguments) else { return false };
     let failure = match error.downcast_ref::<ClientError>() {
         Some(error) => JsonFailure::of(error),
-        None if error.is::<UsageError>() => JsonFailure::new(WRONG_USAGE, error.to_string()),
+        None if error.is::<UsageError>() || error.is::<ConfigError>() => {
+            JsonFailure::new(WRONG_USAGE, error.to_string())
+        }
         None => return false,
     };
     let text = escape::json(&failure).expect("it is plain");
@@ -63,7 +69,10 @@ pub fn print_failure(error: &(dyn Error + 'static), arguments: impl Iterator<Ite
 fn verb_with_json(arguments: impl Iterator<Item = OsString>) -> Option<String> {
     let own: Vec<OsString> = arguments.take_while(|word| word != OsStr::new("--")).collect();
     let asks = own.iter().any(|word| word == OsStr::new("--json"));
-    own.into_iter().filter(|_| asks).filter_map(|word| word.into_string().ok()).find(|word| Verb::is(word))
+    own.into_iter()
+        .filter(|_| asks)
+        .filter_map(|word| word.into_string().ok())
+        .find(|word| Verb::is(word) || word == CONFIG)
 }
 
 fn word(error: &ClientError) -> &'static str {
@@ -116,6 +125,7 @@ mod tests {
             ("put --json --nonsense", Some("put")),
             ("work --json -- false", Some("work")),
             ("put -- --json", None),
+            ("-p 1 config show --json", Some("config")),
             ("stats", None),
             ("-p 1 --json", None),
         ] {

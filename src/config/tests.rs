@@ -593,7 +593,7 @@ fn a_mistake_in_a_rule_has_its_place() {
         ("[tubes.t]\nretention = 5m", "2:13: retention = 5m: a text needs quotes: retention = \"5m\""),
         (
             "[tubes.t]\nmax-bytes = \"0\"",
-            "2:13: max-bytes = \"0\": must be a number of bytes from 1 to 18446744073709551615, or a text such as \"64k\"",
+            "2:13: max-bytes = \"0\": must be a number of bytes from 1 to 9223372036854775807, or a text such as \"64k\"",
         ),
         ("[tubes.t]\nmax-jobs = \"5\"", "2:12: max-jobs = \"5\": must be a number from 1 to 4294967295"),
         (
