@@ -244,7 +244,7 @@ pub enum Tool {
     /// Check that a server with the same flags and variables replies
     #[command(override_usage = "beanring [FLAGS] healthcheck [FLAGS]")]
     Healthcheck(Healthcheck),
-    /// Show the settings of a server with the same flags, variables and file
+    /// Show the settings, and where each comes from
     #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
     #[command(override_usage = "beanring [FLAGS] config show [--json]")]
     Config(ConfigTool),
@@ -279,7 +279,7 @@ fn timeout(text: &str) -> Result<u32, String> {
 /// What to do with the configuration.
 #[derive(Subcommand, Clone, Debug)]
 pub enum ConfigTool {
-    /// Print each setting with its value and source: default, flag, variable or file
+    /// Print each setting with its value and source
     #[command(override_usage = "beanring [FLAGS] config show [--json]")]
     Show {
         /// Print an object for each setting

@@ -5,6 +5,7 @@ use super::error::ClientError;
 use super::fields::Object;
 use super::output::{Align, Output, Table};
 use super::reply::Follows;
+use super::sections::section;
 use super::stats::{Kind, Stats, Value};
 use super::untrusted::Untrusted;
 use crate::cli::verbs::{self, Common};
@@ -66,14 +67,28 @@ fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool) -> Result<
         output.json(&Object::of(kind, stats))?;
         return Ok(output.flush()?);
     }
+    let has_sections = kind == Kind::Server;
     let mut rows: Vec<(&Untrusted, &Value)> = stats.iter().collect();
     if is_sorted {
         rows.sort_by_key(|(key, _)| *key);
     }
+    if has_sections {
+        rows.sort_by_key(|(key, _)| section(key.bytes()).0);
+    }
     let mut table = Table::without_header(&[Align::Left, Align::Right]);
+    let mut last = None;
     for (key, value) in rows {
+        let title = section(key.bytes()).1;
+        if has_sections && last != Some(title) {
+            if last.is_some() {
+                table.row([String::new(), String::new()]);
+            }
+            table.row([title.to_owned(), String::new()]);
+            last = Some(title);
+        }
         let mut texts = value.texts(key.bytes()).into_iter();
-        table.row([key.to_string(), texts.next().unwrap_or_default()]);
+        let indent = if has_sections { "  " } else { "" };
+        table.row([format!("{indent}{key}"), texts.next().unwrap_or_default()]);
         texts.for_each(|text| table.row([String::new(), text]));
     }
     Ok(output.table(table)?)

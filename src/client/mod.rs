@@ -18,6 +18,7 @@ mod put;
 mod relocate;
 mod reply;
 mod reserve;
+mod sections;
 mod server_state;
 mod stats;
 pub mod top;

@@ -34,8 +34,18 @@ fn statistics_of_the_server_a_tube_and_a_job() {
         );
         place.run(&["job", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
         let stats = place.ok(&["stats"]);
-        let keys: Vec<&str> = stats.lines().filter_map(|line| line.split(' ').next()).collect();
-        assert!(keys.is_sorted() && keys.contains(&"uptime"), "{stats}");
+        let titles: Vec<&str> =
+            stats.lines().filter(|line| !line.starts_with(' ') && !line.is_empty()).collect();
+        assert!(titles.starts_with(&["Server", "Jobs", "Tubes", "Connections"]), "{stats}");
+        assert!(
+            titles.contains(&"Commands") && (!place.is_beanring || !titles.contains(&"Other")),
+            "{stats}"
+        );
+        for section in stats.split("\n\n") {
+            let keys: Vec<&str> =
+                section.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+            assert!(!keys.is_empty() && keys.is_sorted(), "{section}");
+        }
     });
 }
 
@@ -411,7 +421,7 @@ fn data_that_no_command_asks_for_is_exit_code_3() {
     ran(client().args(["stats", "-a", &address]), b"").fails(3, unreadable);
     let address = impostor(b"OK 15\r\n---\nversion: 1\x1b\r\n");
     let result = ran(client().args(["stats", "-a", &address]), b"");
-    assert_eq!(result.ok().split_whitespace().collect::<Vec<_>>(), ["version", "1\\x1b"]);
+    assert_eq!(result.ok().split_whitespace().collect::<Vec<_>>(), ["Server", "version", "1\\x1b"]);
 }
 
 #[test]
