@@ -37,8 +37,9 @@ const HELP_TEMPLATE: &str =
 const USAGE: &str = "\
 beanring [serve] [FLAGS]
        beanring [FLAGS] healthcheck
+       beanring [FLAGS] config show
        beanring wal check|dump DIR
-       beanring wal export|salvage DIR NEWDIR
+       beanring wal backup|export|salvage DIR NEWDIR
        beanring help [COMMAND]";
 
 const WAL_AFTER_HELP: &str = "\
@@ -236,13 +237,17 @@ fn settings(matches: &ArgMatches) -> Result<Settings, UsageError> {
 /// A tool that runs instead of the server.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Tool {
-    /// Check, dump, export or salvage the job log of a stopped server
+    /// Back up, check, dump, export or salvage a job log
     #[command(subcommand, alias = "log", disable_help_subcommand = true, arg_required_else_help = false)]
     #[command(after_help = WAL_AFTER_HELP)]
     Wal(WalTool),
     /// Check that a server with the same flags and variables replies
     #[command(override_usage = "beanring [FLAGS] healthcheck [FLAGS]")]
     Healthcheck(Healthcheck),
+    /// Show the settings, and where each comes from
+    #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
+    #[command(override_usage = "beanring [FLAGS] config show [--json]")]
+    Config(ConfigTool),
     /// Print name and version
     Version,
     /// What the client does.
@@ -271,6 +276,18 @@ fn timeout(text: &str) -> Result<u32, String> {
     seconds.ok_or_else(|| format!("must be a number from 1 to {TIMEOUT_SECONDS_MAX}"))
 }
 
+/// What to do with the configuration.
+#[derive(Subcommand, Clone, Debug)]
+pub enum ConfigTool {
+    /// Print each setting with its value and source
+    #[command(override_usage = "beanring [FLAGS] config show [--json]")]
+    Show {
+        /// Print an object for each setting
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 /// What to do with a job log.
 #[derive(Subcommand, Clone, Debug)]
 pub enum WalTool {
@@ -278,6 +295,14 @@ pub enum WalTool {
     Check {
         /// Directory of the job log; it is not changed
         dir: PathBuf,
+    },
+    /// Copy the job log of a running or stopped server, and check the copy
+    Backup {
+        /// Directory of the job log; it is not changed
+        dir: PathBuf,
+        /// Directory for the copy: an empty one, or one to create
+        #[arg(value_name = "NEWDIR")]
+        new_dir: PathBuf,
     },
     /// Copy the jobs of a damaged job log to a new one; list the lost ones
     Salvage {

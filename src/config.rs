@@ -1,6 +1,7 @@
 //! The checked configuration of the server.
 
 pub mod address;
+pub mod duration;
 mod environment;
 mod error;
 mod file;
@@ -18,6 +19,7 @@ use clap::ValueEnum;
 
 pub use self::error::{ConfigError, Problem};
 pub use self::given::{Given, SettingError};
+pub use self::rules::in_unit;
 use self::settings::{Origin, Setting, Settings};
 use self::size::{Size, SizeError};
 use crate::flags::{Flag, Kind};

@@ -218,6 +218,12 @@ impl Flag {
         [Some(self.name), self.old_name].into_iter().flatten()
     }
 
+    /// The default that the help shows.
+    pub fn default(&self) -> Option<&'static str> {
+        let (_, rest) = self.help.split_once("[default: ")?;
+        rest.strip_suffix(']')
+    }
+
     /// The flag as an error names it: `-p/--port`.
     pub fn spelled(&self) -> String {
         self.short.map_or_else(|| format!("--{}", self.name), |short| format!("-{short}/--{}", self.name))

@@ -14,6 +14,7 @@ pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod config;
+pub mod config_tool;
 pub mod exit_code;
 pub mod flags;
 pub mod healthcheck;

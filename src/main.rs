@@ -13,12 +13,18 @@ use beanring::io::reexec::CHECK_PASSED;
 use beanring::io::stdout::print;
 use beanring::io::systemd;
 use beanring::logging::LogFormat;
-use beanring::{exit_code, healthcheck, launch, preflight, wal_tool};
+use beanring::{config_tool, exit_code, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 
 fn main() -> ExitCode {
     start().unwrap_or_else(|error| {
-        eprintln!("beanring: {error}");
+        #[cfg(feature = "client")]
+        let is_printed = client::print_failure(&*error, env::args_os().skip(1));
+        #[cfg(not(feature = "client"))]
+        let is_printed = false;
+        if !is_printed {
+            eprintln!("beanring: {error}");
+        }
         exit_code::of(&*error)
     })
 }
@@ -40,6 +46,7 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
         Some(Tool::Healthcheck(tool)) => {
             healthcheck::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS)
         }
+        Some(Tool::Config(tool)) => config_tool::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "client")]
         Some(Tool::Client(verb)) => Ok(client::run(verb)?),
         None if checks_config => check(&ServerConfig::check(settings.complete()?)?),

@@ -80,7 +80,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("serve -p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
     ("11300", "11300: no such command; see beanring --help"),
     ("wal chekc DIR", "chekc: no such command; did you mean check?"),
-    ("wal", "beanring wal: name a command: check, dump, export or salvage"),
+    ("wal", "beanring wal: name a command: backup, check, dump, export or salvage"),
     ("wal check", "DIR is missing; usage: beanring wal check DIR"),
     ("-p 70000", "-p/--port \"70000\": must be a number from 0 to 65535"),
     ("-z 1MB", "-z/--max-job-size \"1MB\": MB is not a unit here; write MiB or m for 1024^2 bytes"),

@@ -116,6 +116,7 @@ fn tools() {
     assert_eq!((dir, new_dir), ("a".into(), "b".into()));
     assert!(matches!(parsed("log check a"), Tool::Wal(WalTool::Check { .. })));
     assert!(matches!(parsed("wal salvage a b"), Tool::Wal(WalTool::Salvage { .. })));
+    assert!(matches!(parsed("wal backup a b"), Tool::Wal(WalTool::Backup { .. })));
     assert!(matches!(parsed("wal dump a"), Tool::Wal(WalTool::Dump { .. })));
     assert!(matches!(parsed("version"), Tool::Version));
     assert!(parse_line("serve -p 7").tool.is_none());
@@ -235,7 +236,7 @@ fn a_wrong_command_line_is_an_error_of_one_line() {
         ("extra", "extra: no such command; see beanring --help"),
         ("healthchek", "healthchek: no such command; did you mean healthcheck?"),
         ("-p", "-p/--port: the value is missing"),
-        ("wal", "beanring wal: name a command: check, dump, export or salvage"),
+        ("wal", "beanring wal: name a command: backup, check, dump, export or salvage"),
         ("wal check", "DIR is missing; usage: beanring wal check DIR"),
         ("wal export a", "NEWDIR is missing; usage: beanring wal export DIR NEWDIR"),
         ("wal check a b", "b: unexpected argument; see beanring wal check --help"),

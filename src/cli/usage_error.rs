@@ -15,6 +15,9 @@ use crate::flags::{FLAGS, Flag};
 /// The words of the command that takes flags of the server before its name.
 const HEALTHCHECK: &str = "beanring healthcheck";
 
+/// Another one.
+const CONFIG_SHOW: &str = "beanring config show";
+
 const KICK: &str = "beanring kick";
 const PUT: &str = "beanring put";
 
@@ -135,11 +138,13 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
             write!(f, "{argument}: unexpected argument; see {command} --help")
         }
         ErrorKind::UnknownArgument
-            if let Some(flag) = flag_of_server(&argument).filter(|_| command == HEALTHCHECK) =>
+            if let Some(flag) =
+                flag_of_server(&argument).filter(|_| command == HEALTHCHECK || command == CONFIG_SHOW) =>
         {
+            let tool = command.trim_start_matches("beanring ");
             write!(
                 f,
-                "{}: this is a flag of the server; write it before the command: beanring {argument} ... healthcheck",
+                "{}: this is a flag of the server; write it before the command: beanring {argument} ... {tool}",
                 flag.spelled()
             )
         }
@@ -212,7 +217,10 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
             };
             names.sort_unstable();
             let last = names.pop().unwrap_or_default();
-            write!(f, "{command}: name a command: {} or {last}", names.join(", "))
+            match &*names {
+                [] => write!(f, "{command}: name a command: {last}"),
+                names => write!(f, "{command}: name a command: {} or {last}", names.join(", ")),
+            }
         }
         _ => {
             let text = error.to_string();

@@ -13,7 +13,8 @@ pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch
 pub use self::show::{Column, Group, Job, Jobs, Peek, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 use self::values::parse_address;
-pub use self::values::{seconds, time};
+pub use self::values::time;
+pub use crate::config::duration::seconds;
 use crate::config::settings::{Origin, Setting};
 use crate::config::{ConfigError, address};
 use crate::io::socket::{Address, PORT_DEFAULT};
@@ -157,6 +158,11 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Whether this is the name of a verb.
+    pub fn is(name: &str) -> bool {
+        Self::has_subcommand(name)
+    }
+
     /// Whether the verb with this name acts on the tube of its `--tube`, and not on several.
     pub fn has_one_tube(name: &str) -> bool {
         matches!(name, "put" | "peek" | "kick")

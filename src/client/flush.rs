@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::ClientError;
+use super::failure::JsonFailure;
 use super::inspect;
 use super::output::{Output, say};
 use super::stats::Stats;
@@ -35,6 +36,11 @@ pub(super) fn run(verb: &verbs::Flush) -> Result<ExitCode, ClientError> {
         let stats = inspect::of_tube(&mut connection, tube, NO_TUBE)?;
         if !is_confirmed(tube, &stats)? {
             say(format_args!("beanring: nothing is deleted"));
+            let mut output = Output::new(common);
+            if output.is_json() {
+                output.json(&JsonFailure::new("cancelled", "nothing is deleted"))?;
+            }
+            output.flush()?;
             return Ok(ExitCode::FAILURE);
         }
     }

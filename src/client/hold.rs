@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
 use super::inspect;
+use super::jobs::Results;
 use super::output::say;
 use super::reply::Follows;
 use super::stats::{Stats, Value};
@@ -33,16 +34,18 @@ pub(super) struct Held {
 pub(super) fn touch(verb: &verbs::Touch) -> Result<ExitCode, ClientError> {
     let mut connection = super::connect(&verb.common)?;
     let mut held = Vec::new();
+    let mut results = Results::new(&verb.common);
     let ids: BTreeSet<JobId> = verb.ids.iter().copied().collect();
     for &id in &ids {
         match take(&mut connection, id, "touch") {
             Ok(stats) => held.push(Held { id, stats }),
-            Err(ClientError::Refused(refusal)) => say(format_args!("beanring: {refusal}")),
+            Err(ClientError::Refused(refusal)) => results.add(id, "TOUCHED", Err(refusal))?,
             Err(error) => return Err(error),
         }
     }
+    let code = results.finish()?;
     if held.is_empty() {
-        return Ok(ExitCode::FAILURE);
+        return Ok(code);
     }
     let kept: Vec<String> = held.iter().map(|job| job.id.to_string()).collect();
     let time = match verb.for_time {
@@ -64,7 +67,7 @@ pub(super) fn touch(verb: &verbs::Touch) -> Result<ExitCode, ClientError> {
         connection.ask(command)?.expect(done, &format!("job {id}"))?;
     }
     result?;
-    Ok(if held.len() == ids.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(code)
 }
 
 /// Touches jobs until a signal asks the process to end, or the time is over.

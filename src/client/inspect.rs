@@ -2,8 +2,10 @@
 
 use super::connection::Connection;
 use super::error::ClientError;
+use super::fields::Object;
 use super::output::{Align, Output, Table};
 use super::reply::Follows;
+use super::sections::section;
 use super::stats::{Kind, Stats, Value};
 use super::untrusted::Untrusted;
 use crate::cli::verbs::{self, Common};
@@ -11,13 +13,13 @@ use crate::values::ids::JobId;
 
 pub(super) fn stats(verb: &verbs::Stats) -> Result<(), ClientError> {
     let stats = of_server(&mut super::connect(&verb.common)?)?;
-    print(&verb.common, &stats, true)
+    print(&verb.common, Kind::Server, &stats, true)
 }
 
 pub(super) fn tube(verb: &verbs::Tube) -> Result<(), ClientError> {
     let absent = "there is no such tube; it exists while it has jobs or is used or watched";
     let stats = of_tube(&mut super::connect(&verb.common)?, &verb.name, absent)?;
-    print(&verb.common, &stats, true)
+    print(&verb.common, Kind::Tube, &stats, true)
 }
 
 pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
@@ -28,12 +30,12 @@ pub(super) fn group(verb: &verbs::Group) -> Result<(), ClientError> {
             .meaning("NOT_FOUND", "there is no such group; it exists while it has a job")
             .meaning("BAD_FORMAT", "the server does not know groups")
     })?;
-    print(&verb.common, &Stats::parse(Kind::Group, &data)?, false)
+    print(&verb.common, Kind::Group, &Stats::parse(Kind::Group, &data)?, false)
 }
 
 pub(super) fn job(verb: &verbs::Job) -> Result<(), ClientError> {
     let stats = of_job(&mut super::connect(&verb.common)?, verb.id)?;
-    print(&verb.common, &stats, false)
+    print(&verb.common, Kind::Job, &stats, false)
 }
 
 /// The group that a held job waits for.
@@ -59,20 +61,34 @@ pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, Cl
     Stats::parse(Kind::Job, &reply.into_ok(&format!("job {id}"))?)
 }
 
-fn print(common: &Common, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
+fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
     let mut output = Output::new(common);
     if output.is_json() {
-        output.json(stats)?;
+        output.json(&Object::of(kind, stats))?;
         return Ok(output.flush()?);
     }
+    let has_sections = kind == Kind::Server;
     let mut rows: Vec<(&Untrusted, &Value)> = stats.iter().collect();
     if is_sorted {
         rows.sort_by_key(|(key, _)| *key);
     }
+    if has_sections {
+        rows.sort_by_key(|(key, _)| section(key.bytes()).0);
+    }
     let mut table = Table::without_header(&[Align::Left, Align::Right]);
+    let mut last = None;
     for (key, value) in rows {
+        let title = section(key.bytes()).1;
+        if has_sections && last != Some(title) {
+            if last.is_some() {
+                table.row([String::new(), String::new()]);
+            }
+            table.row([title.to_owned(), String::new()]);
+            last = Some(title);
+        }
         let mut texts = value.texts(key.bytes()).into_iter();
-        table.row([key.to_string(), texts.next().unwrap_or_default()]);
+        let indent = if has_sections { "  " } else { "" };
+        table.row([format!("{indent}{key}"), texts.next().unwrap_or_default()]);
         texts.for_each(|text| table.row([String::new(), text]));
     }
     Ok(output.table(table)?)

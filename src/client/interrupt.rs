@@ -13,7 +13,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use super::error::ClientError;
-use super::output::say;
+use super::failure::JsonFailure;
+use super::output::{Output, say};
 
 const SIGNALS: [(i32, &str); 3] = [(SIGHUP, "SIGHUP"), (SIGINT, "SIGINT"), (SIGTERM, "SIGTERM")];
 
@@ -65,12 +66,17 @@ impl Interrupt {
 
     /// Says what has been done before the signal, and returns the exit code: 128 and the number of the signal, as of a process
     /// that it has killed.
-    pub(super) fn report(&self, done: &str) -> ExitCode {
+    pub(super) fn report(&self, done: &str, output: &mut Output) -> Result<ExitCode, ClientError> {
         let number = self.signal.load(Ordering::Relaxed);
         let signal = SIGNALS.iter().find(|(known, _)| *known as usize == number);
         let name = signal.map_or("a signal", |(_, name)| name);
-        say(format_args!("beanring: {done}; stopped by {name}"));
-        ExitCode::from(SIGNALED.saturating_add(number as u8))
+        let text = format!("{done}; stopped by {name}");
+        say(format_args!("beanring: {text}"));
+        if output.is_json() {
+            output.json(&JsonFailure::new("interrupted", text))?;
+            output.flush()?;
+        }
+        Ok(ExitCode::from(SIGNALED.saturating_add(number as u8)))
     }
 
     /// Makes input end at the signal.

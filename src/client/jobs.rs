@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::NO_TUBE;
 use super::connection::{ASKED_MAX, Connection};
 use super::error::{ClientError, Refusal};
+use super::failure::JsonFailure;
 use super::output::{Output, say};
 use super::reply::{Follows, Reply};
 use super::stats::{Kind, Stats};
@@ -160,9 +161,8 @@ struct JsonResult<'a> {
     id: u64,
     done: bool,
     reply: &'a str,
-    /// What the reply means, and what to do.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'a str,
+    #[serde(flatten)]
+    failure: Option<JsonFailure>,
 }
 
 /// What became of several jobs.
@@ -188,8 +188,8 @@ impl Results {
             Err(refusal) => (refusal.word().to_owned(), Some(refusal)),
         };
         if self.output.is_json() {
-            let reason = refusal.as_ref().map_or("", |refusal| &*refusal.meaning);
-            self.output.json(&JsonResult { id: id.0, done: refusal.is_none(), reply: &word, reason })?;
+            let failure = refusal.as_ref().map(JsonFailure::from);
+            self.output.json(&JsonResult { id: id.0, done: refusal.is_none(), reply: &word, failure })?;
         } else if refusal.is_none() {
             self.output.line(&format!("{id} {}", word.to_ascii_lowercase()))?;
         }

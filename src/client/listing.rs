@@ -3,6 +3,7 @@
 use super::NO_TUBE;
 use super::connection::Connection;
 use super::error::ClientError;
+use super::fields::Object;
 use super::output::{Align, Output, Table};
 use super::reply::{self, Follows};
 use super::stats::{Kind, Stats};
@@ -24,7 +25,10 @@ pub(super) fn run(verb: &verbs::Jobs) -> Result<(), ClientError> {
     let mut output = Output::new(&verb.common);
     if output.is_json() {
         for job in &jobs {
-            output.json(job)?;
+            let mut object = Object::of(Kind::Job, job);
+            object.text("tube", &verb.tube);
+            object.text("state", verb.state.word());
+            output.json(&object)?;
         }
         return Ok(output.flush()?);
     }

@@ -180,7 +180,7 @@ pub(super) fn has_colors() -> bool {
 #[derive(Serialize, Debug)]
 pub(super) struct JsonJob<'a> {
     id: u64,
-    bytes: usize,
+    body_bytes: usize,
     body: JsonBody<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<&'static str>,
@@ -195,12 +195,12 @@ enum JsonBody<'a> {
 
 impl<'a> JsonJob<'a> {
     pub(super) fn new(id: JobId, body: &'a Untrusted) -> Self {
-        let bytes = body.bytes().len();
+        let body_bytes = body.bytes().len();
         let (body, encoding) = match body.check_utf8() {
             Ok(()) => (JsonBody::Text(body), None),
             Err(_) => (JsonBody::Base64(BASE64.encode(body.bytes())), Some("base64")),
         };
-        Self { id: id.0, bytes, body, encoding }
+        Self { id: id.0, body_bytes, body, encoding }
     }
 }
 

@@ -26,7 +26,6 @@ const MOVED_AT_ONCE_MAX: u64 = 1000;
 const BURY_DELAY: Seconds = Seconds::whole(3600);
 
 #[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct Moved<'a> {
     from: &'a str,
     to: &'a str,
@@ -78,7 +77,7 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
     output.flush()?;
     result?;
     if moved < limit && interrupt.is_caught() {
-        return Ok(interrupt.report(&format!("moved {moved} job{plural}")));
+        return interrupt.report(&format!("moved {moved} job{plural}"), &mut output);
     }
     Ok(ExitCode::SUCCESS)
 }

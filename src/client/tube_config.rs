@@ -8,8 +8,8 @@ use super::stats::{Kind, Stats, Value};
 use super::units;
 use super::{Connection, Follows, Refusal};
 use crate::cli::verbs;
+use crate::config::in_unit;
 use crate::config::settings::quoted;
-use crate::config::size;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey};
 
@@ -69,14 +69,12 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
 /// mistake is one of usage and no refusal.
 fn number_of(tube: &str, key: RuleKey, given: &str) -> Result<String, ClientError> {
     let of = TubeName::new(tube.as_bytes()).expect("the command line has a valid name");
-    let (number, (kind, unit)) = match key {
-        RuleKey::MaxBytes => (size::parse(given).ok(), ("a size such as 64k or 1GiB,", " bytes")),
-        RuleKey::DefaultTtr | RuleKey::Retention => {
-            (verbs::seconds(given).ok().map(u64::from), ("a time such as 90 or 5m,", " s"))
-        }
-        _ => (None, ("a number", "")),
+    let (kind, unit) = match key {
+        RuleKey::MaxBytes => ("a size such as 64k or 1GiB,", " bytes"),
+        RuleKey::DefaultTtr | RuleKey::Retention => ("a time such as 90 or 5m,", " s"),
+        _ => ("a number", ""),
     };
-    let value = number.map_or_else(|| given.to_owned(), |number| number.to_string());
+    let value = in_unit(key, given).map_or_else(|| given.to_owned(), |number| number.to_string());
     // Only 0 itself removes a rule.
     if Rule::parse(of, key, value.as_bytes()).is_some() && (value != "0" || given == "0") {
         return Ok(value);

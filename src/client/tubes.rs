@@ -6,6 +6,7 @@ use memchr::memmem;
 
 use super::connection::Connection;
 use super::error::{ClientError, Refusal};
+use super::fields::Object;
 use super::output::{Align, Color, Output, Table, say};
 use super::reply::{self, Follows};
 use super::stats::{Kind, Stats};
@@ -55,7 +56,7 @@ pub(super) fn run(verb: &verbs::Tubes) -> Result<(), ClientError> {
     let mut output = Output::new(&verb.common);
     if output.is_json() {
         for tube in &tubes {
-            output.json(tube)?;
+            output.json(&Object::of(Kind::Tube, tube))?;
         }
         return Ok(output.flush()?);
     }

@@ -41,7 +41,6 @@ struct Counts {
 
 /// A line of output.
 #[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct Line<'a> {
     /// Seconds since 1970.
     time: f64,

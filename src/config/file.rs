@@ -7,9 +7,10 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
-use super::{ConfigError, Problem, rules, suggestion};
+use super::{ConfigError, Problem, in_unit, rules, suggestion};
 use crate::flags::{Flag, Kind, Sources};
 use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::RuleKey;
 
 /// The message of the parser for a key that it has read before.
 const DUPLICATE: &str = "duplicate key";
@@ -212,6 +213,10 @@ fn remedy(line: &str) -> String {
         }
         // Such as wal-dir = /var/lib/beanring, or max-memory = 2g.
         Some(_) => format!("a text needs quotes: {key} = \"{value}\""),
+        // Such as retention = 5m.
+        None if RuleKey::named(key.as_bytes()).is_some_and(|rule| in_unit(rule, value).is_some()) => {
+            format!("a text needs quotes: {key} = \"{value}\"")
+        }
         None => "must be KEY = VALUE, with a text in quotes".to_owned(),
     }
 }

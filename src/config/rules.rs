@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::suggestion;
+use super::{duration, size, suggestion};
 use crate::values::limits::RULED_TUBES_MAX;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey, TubeRules};
@@ -53,6 +53,7 @@ fn rules_of(tube: TubeName<'_>, rules: &Spanned<DeValue<'_>>) -> Result<TubeRule
         let text = match value.get_ref() {
             DeValue::Integer(number) if key != RuleKey::DeadLetter => Some(number.to_string()),
             DeValue::String(text) if key == RuleKey::DeadLetter => Some(text.to_string()),
+            DeValue::String(text) => in_unit(key, text).map(|number| number.to_string()),
             _ => None,
         };
         // A table sets rules. To have none is to have no line.
@@ -62,6 +63,15 @@ fn rules_of(tube: TubeName<'_>, rules: &Spanned<DeValue<'_>>) -> Result<TubeRule
         set.set(rule);
     }
     Ok(set)
+}
+
+/// Returns the value of a rule that is a size or a time, in bytes or seconds. The text may have a unit.
+pub fn in_unit(key: RuleKey, text: &str) -> Option<u64> {
+    match key {
+        RuleKey::MaxBytes => size::parse(text).ok(),
+        RuleKey::DefaultTtr | RuleKey::Retention => duration::seconds(text).ok().map(u64::from),
+        _ => None,
+    }
 }
 
 fn unknown(word: &str) -> String {
@@ -75,6 +85,12 @@ fn unknown(word: &str) -> String {
 fn expected(key: RuleKey) -> String {
     match key {
         RuleKey::DeadLetter => "must be the name of another tube, but for 0, as a text in quotes".to_owned(),
+        RuleKey::DefaultTtr | RuleKey::Retention => {
+            format!("must be a number of seconds from 1 to {}, or a text such as \"5m\"", key.max())
+        }
+        RuleKey::MaxBytes => {
+            format!("must be a number of bytes from 1 to {}, or a text such as \"64k\"", key.max())
+        }
         key => format!("must be a number from 1 to {}", key.max()),
     }
 }

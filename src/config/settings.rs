@@ -90,6 +90,11 @@ impl Settings {
         self.given.get(name)?.last()
     }
 
+    /// Everything that was given for a flag.
+    pub fn all(&self, name: &str) -> &[Setting] {
+        self.given.get(name).map_or(&[], Vec::as_slice)
+    }
+
     /// Removes what was given for a flag, and returns it.
     pub fn take(&mut self, name: &str) -> Option<Setting> {
         self.given.remove(name)?.pop()

@@ -547,6 +547,10 @@ fn the_file_has_rules_of_tubes() {
         dead-letter = "mail/dead"
         [tubes."mail/dead"]
         retention = 1_000
+        [tubes.other]
+        max-bytes = "64k"
+        default-ttr = "90s"
+        retention = "5m"
     "#;
     let config = with_file(text, "").expect("the file is valid");
     let rules = config.tube_rules.iter().flat_map(|(tube, rules)| {
@@ -557,6 +561,9 @@ fn the_file_has_rules_of_tubes() {
         format!("mail max-attempts {:?}", RuleValue::Number(5)),
         format!("mail dead-letter {:?}", RuleValue::Tube(dead)),
         format!("mail/dead retention {:?}", RuleValue::Number(1000)),
+        format!("other max-bytes {:?}", RuleValue::Number(65_536)),
+        format!("other default-ttr {:?}", RuleValue::Number(90)),
+        format!("other retention {:?}", RuleValue::Number(300)),
     ];
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 }
@@ -579,6 +586,15 @@ fn a_mistake_in_a_rule_has_its_place() {
         ),
         ("[tubes.t]\nrate = 0", "2:8: rate = 0: must be a number from 1 to 1000000"),
         ("[tubes.t]\nrate = 1.5", "2:8: rate = 1.5: must be a number from 1 to 1000000"),
+        (
+            "[tubes.t]\nretention = \"5 m\"",
+            "2:13: retention = \"5 m\": must be a number of seconds from 1 to 4294967295, or a text such as \"5m\"",
+        ),
+        ("[tubes.t]\nretention = 5m", "2:13: retention = 5m: a text needs quotes: retention = \"5m\""),
+        (
+            "[tubes.t]\nmax-bytes = \"0\"",
+            "2:13: max-bytes = \"0\": must be a number of bytes from 1 to 9223372036854775807, or a text such as \"64k\"",
+        ),
         ("[tubes.t]\nmax-jobs = \"5\"", "2:12: max-jobs = \"5\": must be a number from 1 to 4294967295"),
         (
             "[tubes.t]\ndead-letter = \"t\"",

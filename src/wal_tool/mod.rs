@@ -13,7 +13,7 @@ use crate::cli::WalTool;
 use crate::io::clock::Clock;
 use crate::io::stdout::{OutputError, Stdout};
 use crate::io::wal_files::offline::{
-    self, Damage, Discarded, Exported, Extras, Hole, Salvaged, ToolError, Verdict,
+    self, BackedUp, Damage, Discarded, Exported, Extras, Hole, Places, Salvaged, ToolError, Verdict,
 };
 use crate::time::Time;
 use crate::values::limits::JOB_BYTES_DEFAULT;
@@ -38,6 +38,7 @@ pub fn run(tool: WalTool) -> Result<ExitCode, Box<dyn Error>> {
             Err(ToolError::Output(OutputError(error))) if error.kind() == ErrorKind::BrokenPipe => {}
             result => result?,
         },
+        WalTool::Backup { dir, new_dir } => backup(&dir, &new_dir, now, &mut out).map_err(of_output)?,
         WalTool::Export { dir, new_dir } => export(&dir, &new_dir, now, &mut out).map_err(of_output)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -125,19 +126,6 @@ impl fmt::Display for Discards {
     }
 }
 
-/// Where discarded bytes are.
-struct Places<'a>(&'a [Discarded]);
-
-impl fmt::Display for Places<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Discarded { file, offset, bytes }) in self.0.iter().enumerate() {
-            let comma = if number > 0 { ", " } else { "" };
-            write!(f, "{comma}{} at {file}:{offset}", Count(*bytes, "byte"))?;
-        }
-        Ok(())
-    }
-}
-
 impl Error for Discards {}
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
@@ -168,6 +156,16 @@ fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Resul
     writeln!(out, "{jobs} written to {dir}; start the server with beanring -b {dir}")?;
     let has_loss = !damage.is_empty() || !lost.is_empty();
     Ok(if has_loss { ExitCode::from(LOSS) } else { ExitCode::SUCCESS })
+}
+
+fn backup(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let BackedUp { jobs, segments, attempts, hole } = offline::backup(dir, new_dir, now)?;
+    write_hole(hole, out)?;
+    let (jobs, segments) = (Count(jobs as u64, "job"), Count(segments as u64, "segment"));
+    let attempts = Count(attempts.into(), "attempt");
+    let dir = new_dir.display();
+    writeln!(out, "{jobs} in {segments} copied to {dir} in {attempts}; beanring -b {dir} can start from it")?;
+    Ok(())
 }
 
 fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {

@@ -39,8 +39,8 @@ fn jobs_of_a_tube_are_listed() {
         let jobs = place.json_lines(&arguments);
         let column =
             |key: &str| jobs.iter().map(|job| job[key].as_u64().expect("a number")).collect::<Vec<_>>();
-        assert_eq!((column("id"), column("size")), (vec![1, 2, 3], vec![1, 2, 3]));
-        assert!(column("time-left").iter().all(|left| (3500..=3600).contains(left)));
+        assert_eq!((column("id"), column("body_bytes")), (vec![1, 2, 3], vec![1, 2, 3]));
+        assert!(column("time_left_seconds").iter().all(|left| (3500..=3600).contains(left)));
         assert_eq!(
             place.json_lines(&["jobs", "mail", "-s", "delayed", "--after", "1", "-n", "1"])[0]["id"],
             2
@@ -71,7 +71,7 @@ fn wait_until_a_job_is_deleted_or_buried() {
             })
             .into_iter()
             .collect();
-        place.wait_until("both wait", |place| place.json(&["stats"])["current-job-waits"] == 2);
+        place.wait_until("both wait", |place| place.json(&["stats"])["protocol"]["current-job-waits"] == 2);
         place.ok(&["delete", "1"]);
         place.ok(&["bury", "2"]);
         for ((id, child), (code, done, word)) in
@@ -83,7 +83,9 @@ fn wait_until_a_job_is_deleted_or_buried() {
             assert_eq!(output.status.code(), Some(code), "{output:?}");
             let mut expected = serde_json::json!({"id": id, "done": done, "reply": word});
             if !done {
-                expected["reason"] = "the job is buried; look at it, then kick or delete it".into();
+                expected["error"] = "conflict".into();
+                expected["message"] =
+                    "job 2: BURIED: the job is buried; look at it, then kick or delete it".into();
             }
             assert_eq!(result, expected);
         }
@@ -94,7 +96,7 @@ fn wait_until_a_job_is_deleted_or_buried() {
         let reason = "job 1: NOT_FOUND: there is no such job; it may have been deleted before";
         place.run(&["wait", "1"]).fails(6, reason);
         let child = spawn(place.command(&["wait", "3"]).stdin(Stdio::null()));
-        place.wait_until("it waits", |place| place.json(&["stats"])["current-job-waits"] == 1);
+        place.wait_until("it waits", |place| place.json(&["stats"])["protocol"]["current-job-waits"] == 1);
         place.ok(&["delete", "3"]);
         let output = child.wait_with_output().expect("it is ours");
         assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"3 deleted\n"[..]));
@@ -127,17 +129,17 @@ fn reserve_deletes_or_releases_or_holds() {
             assert_eq!(result.code, Some(1), "{result:?}");
             assert!(result.stderr.starts_with(begin), "{result:?}");
             assert!(result.stderr.ends_with(&format!(" s; only that client can {can} it\n")), "{result:?}");
-            if verb != "touch" {
+            {
                 let result: serde_json::Value =
                     serde_json::from_slice(&place.run(&[verb, "1", "--json"]).stdout).expect("JSON");
-                let reason = result["reason"].as_str().expect("a text");
-                assert!(reason.starts_with("another client has reserved it, "), "{result}");
+                let reason = result["message"].as_str().expect("a text");
+                assert!(reason.starts_with("job 1: another client has reserved it, "), "{result}");
             }
         }
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it runs");
         let output = child.wait_with_output().expect("it is ours");
         assert_eq!(output.status.code(), Some(0));
-        assert_eq!(output.stdout, b"{\"id\":1,\"bytes\":3,\"body\":\"one\"}\n");
+        assert_eq!(output.stdout, b"{\"id\":1,\"body_bytes\":3,\"body\":\"one\"}\n");
         place.wait_for_jobs([1, 0, 0, 0]);
     });
 }
@@ -164,8 +166,8 @@ fn touch_restores_the_state() {
         assert_eq!(result.code, Some(0), "{result:?}");
         assert_eq!(result.stderr, "beanring: reserved for 1 s: 1 2\n");
         assert_eq!((state(place, "1"), state(place, "2")), ("buried".to_owned(), "delayed".to_owned()));
-        assert_eq!(place.number(&["job", "1"], "pri"), 5);
-        assert!(place.number(&["job", "2"], "time-left") > 3500);
+        assert_eq!(place.number(&["job", "1"], "priority"), 5);
+        assert!(place.number(&["job", "2"], "time_left_seconds") > 3500);
     });
 }
 
@@ -202,7 +204,7 @@ fn bury_kick_release_and_delete() {
     everywhere("bury and kick by the client", |place| {
         place.feed(&["put", "--lines", "-p", "9"], b"1\n2\n3\n4\n").ok();
         assert_eq!(place.ok(&["bury", "1", "2", "3"]), "1 buried\n2 buried\n3 buried\n");
-        assert_eq!(place.number(&["job", "1"], "pri"), 9);
+        assert_eq!(place.number(&["job", "1"], "priority"), 9);
         assert_eq!(place.jobs(), [1, 0, 0, 3]);
         assert_eq!(place.ok(&["kick", "2"]), "2 kicked\n");
         assert_eq!(place.ok(&["kick", "-n", "1"]), "kicked 1 job\n");
@@ -210,13 +212,14 @@ fn bury_kick_release_and_delete() {
         place.run(&["kick", "4"]).fails(1, "job 4: it is ready already");
         place.run(&["kick", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
         assert_eq!(place.ok(&["release", "4", "-d", "1h", "-p", "3"]), "4 released\n");
-        assert_eq!((state(place, "4"), place.number(&["job", "4"], "pri")), ("delayed".to_owned(), 3));
+        assert_eq!((state(place, "4"), place.number(&["job", "4"], "priority")), ("delayed".to_owned(), 3));
         assert_eq!(place.ok(&["release", "4"]), "4 released\n");
-        assert_eq!((state(place, "4"), place.number(&["job", "4"], "pri")), ("ready".to_owned(), 3));
+        assert_eq!((state(place, "4"), place.number(&["job", "4"], "priority")), ("ready".to_owned(), 3));
         let result = place.run(&["delete", "1", "9", "2", "--json"]);
         assert_eq!(
             result.text(),
-            "{\"id\":1,\"done\":true,\"reply\":\"DELETED\"}\n{\"id\":9,\"done\":false,\"reply\":\"NOT_FOUND\",\"reason\":\"there is no such job\"}\n\
+            "{\"id\":1,\"done\":true,\"reply\":\"DELETED\"}\n{\"id\":9,\"done\":false,\"reply\":\"NOT_FOUND\",\"error\":\"not-found\",\
+             \"message\":\"job 9: NOT_FOUND: there is no such job\"}\n\
              {\"id\":2,\"done\":true,\"reply\":\"DELETED\"}\n"
         );
         result.fails(1, "job 9: NOT_FOUND: there is no such job");

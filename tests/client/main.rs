@@ -9,4 +9,5 @@ mod put;
 mod server;
 mod times;
 mod traps;
+mod vocabulary;
 mod work;

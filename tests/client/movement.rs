@@ -30,9 +30,12 @@ fn a_moved_job_keeps_state_priority_delay_and_ttr() {
                 "delayed" => (8, 34),
                 _ => (9, 35),
             };
-            assert_eq!((&job["pri"], &job["ttr"], &job["state"]), (&pri.into(), &ttr.into(), &state.into()));
+            assert_eq!(
+                (&job["priority"], &job["ttr_seconds"], &job["state"]),
+                (&pri.into(), &ttr.into(), &state.into())
+            );
             if state == "delayed" {
-                assert!(job["time-left"].as_u64().is_some_and(|seconds| seconds > 3500), "{job}");
+                assert!(job["time_left_seconds"].as_u64().is_some_and(|seconds| seconds > 3500), "{job}");
             }
         }
         place.run(&["tube", "a"]).code.filter(|&code| code == 1).expect("the tube is gone");
@@ -71,9 +74,10 @@ fn a_move_that_is_refused_loses_nothing() {
     refused("0 jobs", key);
     assert_eq!(place.jobs(), [4, 0, 0, 0]);
     let json = place.run(&["move", "a", "b", "--json"]);
-    let stopped = "{\"from\":\"a\",\"to\":\"b\",\"moved\":0,\"stopped-at\":3,\"reason\":\"b has a job with the same idempotency key; \
+    let stopped = "{\"from\":\"a\",\"to\":\"b\",\"moved\":0,\"stopped_at\":3,\"reason\":\"b has a job with the same idempotency key; \
                    delete one of the two\"}\n";
-    assert_eq!((json.code, &*json.text()), (Some(1), stopped));
+    let error = format!("{{\"error\":\"conflict\",\"message\":\"{key}\"}}\n");
+    assert_eq!((json.code, json.text()), (Some(1), format!("{stopped}{error}")));
     // The other jobs come first now.
     client.expect("reserve-job 3\r\n", "RESERVED 3 1");
     client.expect("release 3 100000 0\r\n", "RELEASED");
@@ -86,7 +90,7 @@ fn a_move_that_is_refused_loses_nothing() {
     refused("0 jobs", full);
     place.ok(&["tube-config", "b", "max-jobs", "3"]);
     assert_eq!(place.ok(&["move", "a", "b"]), "moved 1 job from a to b\n");
-    assert_eq!(place.number(&["tube", "b"], "current-jobs-ready"), 3);
+    assert_eq!(place.number(&["tube", "b"], "ready"), 3);
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn a_signal_ends_a_move_between_two_jobs() {
         place.feed(&["put", "--lines", "-t", "a", "-q"], lines.as_bytes()).ok();
         let ready = |tube: &str| {
             let tubes = place.json_lines(&["tubes", tube]);
-            tubes.first().and_then(|tube| tube["current-jobs-ready"].as_u64()).unwrap_or(0)
+            tubes.first().and_then(|tube| tube["ready"].as_u64()).unwrap_or(0)
         };
         let mut moved = 0;
         for (signal, name, code) in [(Signal::SIGINT, "SIGINT", 130), (Signal::SIGTERM, "SIGTERM", 143)] {

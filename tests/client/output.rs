@@ -46,7 +46,7 @@ fn a_body_is_escaped_on_a_terminal_and_raw_in_a_pipe() {
             assert!(shown.contains("\\x1b[2J\\x1b]0;title\\x07") && shown.contains("\\xff"), "{shown:?}");
         }
         let job = place.json(&["peek"]);
-        assert_eq!((&job["encoding"], &job["bytes"]), (&"base64".into(), &280.into()));
+        assert_eq!((&job["encoding"], &job["body_bytes"]), (&"base64".into(), &280.into()));
         assert!(job["body"].as_str().is_some_and(|text| text.starts_with("AAECAwQ")), "{job}");
         place.ok(&["put", "-q", "-t", "text", "Gr\u{fc}\u{df}e\n\u{1b}[1m"]);
         let job = place.json(&["peek", "-t", "text"]);

@@ -108,9 +108,10 @@ impl Place {
         on_terminal(&self.address, arguments, variables)
     }
 
-    /// Returns a number that `beanring job`, `tube` or `stats` shows.
+    /// Returns a number that `beanring job`, `tube` or `stats` shows. A dot in the key leads into an object.
     pub fn number(&self, arguments: &[&str], key: &str) -> u64 {
-        let found = &self.json(arguments)[key];
+        let object = self.json(arguments);
+        let found = key.split('.').fold(&object, |within, name| &within[name]);
         found.as_u64().unwrap_or_else(|| panic!("{arguments:?}: {key} is {found}"))
     }
 
@@ -130,7 +131,7 @@ impl Place {
     pub fn jobs(&self) -> [u64; 4] {
         let stats = self.json(&["stats"]);
         ["ready", "reserved", "delayed", "buried"]
-            .map(|state| stats[format!("current-jobs-{state}")].as_u64().expect("a number"))
+            .map(|state| stats["jobs"][state].as_u64().expect("a number"))
     }
 
     /// Waits until the server has these numbers of jobs.

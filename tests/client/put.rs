@@ -48,10 +48,10 @@ fn priority_delay_and_ttr() {
         assert_eq!(place.ok(&["put", "x", "-p", "4294967295", "-d", "1h", "-r", "90"]), "1\n");
         let job = place.json(&["job", "1"]);
         assert_eq!(
-            (&job["pri"], &job["ttr"], &job["state"]),
+            (&job["priority"], &job["ttr_seconds"], &job["state"]),
             (&u32::MAX.into(), &90.into(), &"delayed".into())
         );
-        assert!(job["time-left"].as_u64().is_some_and(|seconds| seconds > 3590), "{job}");
+        assert!(job["time_left_seconds"].as_u64().is_some_and(|seconds| seconds > 3590), "{job}");
     });
 }
 
@@ -64,11 +64,12 @@ fn tags_of_a_job() {
                 let unknown = "the server does not know tags; leave out --idp, --con, --grp and --aft";
                 place.run(&[&["put", "x"], &tag[..]].concat()).fails(1, unknown);
             }
-            return assert_eq!(place.json(&["stats"])["total-jobs"], 0, "the body is not sent");
+            return assert_eq!(place.json(&["stats"])["totals"]["puts"], 0, "the body is not sent");
         }
         assert_eq!(place.ok(&put), "1\n");
         repeats_of_a_key(place, &put);
-        assert_eq!(place.json(&["job", "1"])["tags"], "idp:order-7:60 con:user-7:2");
+        let tags = serde_json::json!({"idp": "order-7:60", "con": "user-7:2"});
+        assert_eq!(place.json(&["job", "1"])["tags"], tags);
         for wrong in
             [["--idp", "a b"], ["--idp", "a con:b"], ["--idp", "a:b"], ["--con", "a:0"], ["--con", ""]]
         {
@@ -97,7 +98,7 @@ fn repeats_of_a_key(place: &Place, put: &[&str]) {
     assert_eq!(again(&["--quiet"]).ok(), "");
     let json = |more: &[&str]| again(&[more, &["--json"]].concat()).ok();
     assert_eq!(json(&[]), "{\"id\":1,\"tube\":\"default\",\"state\":\"ready\"}\n");
-    let raised = "{\"id\":1,\"tube\":\"default\",\"state\":\"ready\",\"pri\":5}\n";
+    let raised = "{\"id\":1,\"tube\":\"default\",\"state\":\"ready\",\"priority\":5}\n";
     assert_eq!(json(&["--pri", "5"]), raised);
     place.ok(&["bury", "1"]);
     assert_eq!(said(&[]), "beanring: no job is added: job 1 has this key and is buried\n");
@@ -123,13 +124,13 @@ fn jobs_wait_for_a_group() {
         let busiest = place.ok(&["tubes", "--sort", "held"]);
         assert!(busiest.lines().nth(1).expect("a tube").starts_with("whole "), "{busiest}");
         assert!(place.ok(&["tubes", "--busy"]).contains("whole"));
-        assert_eq!(place.number(&["tube", "whole"], "current-jobs-held"), 1);
+        assert_eq!(place.number(&["tube", "whole"], "held"), 1);
         assert_eq!(place.json_lines(&["jobs", "whole", "-s", "held"])[0]["id"], 2);
         assert_eq!(
             place.json(&["group", "wholes"]),
             serde_json::json!({
                 "name": "wholes", "ready": 0, "reserved": 0, "delayed": 0, "buried": 0, "held": 1,
-                "waiting-jobs": 0, "waits-for": ["parts"],
+                "waiting_jobs": 0, "waits_for": ["parts"],
             })
         );
         let rows = |arguments: &[&str]| {
@@ -181,14 +182,16 @@ fn refused_jobs_are_counted_and_the_first_is_named() {
             refused,
             serde_json::json!({
                 "input": "body 1",
-                "refused": "JOB_TOO_BIG",
-                "reason": "the body is larger than the server accepts; raise -z of the server, or split the job",
+                "reply": "JOB_TOO_BIG",
+                "error": "too-large",
+                "message": format!("body 1: {meaning}"),
             })
         );
         let result = place.feed(&["put", "--lines", "--json"], input.as_bytes());
         let summary: serde_json::Value = serde_json::from_str(&result.text()).expect("JSON");
         assert_eq!((&summary["put"], &summary["refused"]), (&3.into(), &2.into()), "{summary}");
-        assert_eq!(summary["first-refusal"], format!("line 2: {meaning}"));
+        let first = serde_json::json!({"error": "too-large", "message": format!("line 2: {meaning}")});
+        assert_eq!(summary["first_refusal"], first);
         assert_eq!(place.jobs(), [6, 0, 0, 0]);
     });
 }
@@ -277,7 +280,7 @@ fn a_signal_ends_put_with_a_count() {
         // Without lines the whole input is the body, and it has not ended.
         let mut command = place.command(&["put"]);
         let child = spawn(command.stdin(Stdio::piped()));
-        wait_until(|| place.number(&["stats"], "current-connections") > 1, || "no client".to_owned());
+        wait_until(|| place.number(&["stats"], "connections.clients") > 1, || "no client".to_owned());
         kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
         let output = child.wait_with_output().expect("it is ours");
         assert_eq!(output.stderr, b"beanring: put 0 jobs; stopped by SIGINT\n");

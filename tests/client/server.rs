@@ -16,23 +16,36 @@ use super::place::{Place, Ran, client, everywhere, ran, with_both};
 #[test]
 fn statistics_of_the_server_a_tube_and_a_job() {
     everywhere("statistics by the client", |place| {
-        assert_eq!(place.number(&["stats"], "current-jobs-ready"), 0);
+        assert_eq!(place.number(&["stats"], "jobs.ready"), 0);
         assert_eq!(place.json(&["stats"])["draining"], false);
         assert!(place.json(&["stats"])["version"].is_string());
         assert_eq!(place.ok(&["put", "-t", "mail", "-p", "7", "-r", "2m", "hello"]), "1\n");
         let job = place.json(&["job", "1"]);
-        assert_eq!((&job["tube"], &job["state"], &job["pri"]), (&"mail".into(), &"ready".into(), &7.into()));
+        assert_eq!(
+            (&job["tube"], &job["state"], &job["priority"]),
+            (&"mail".into(), &"ready".into(), &7.into())
+        );
         let job = place.ok(&["job", "1"]);
         assert!(job.lines().any(|line| line.split_whitespace().eq(["ttr", "2", "min"])), "{job}");
-        assert_eq!(place.number(&["tube", "mail"], "total-jobs"), 1);
+        assert_eq!(place.number(&["tube", "mail"], "puts"), 1);
         place.run(&["tube", "none"]).fails(
             1,
             "tube none: NOT_FOUND: there is no such tube; it exists while it has jobs or is used or watched",
         );
         place.run(&["job", "9"]).fails(1, "job 9: NOT_FOUND: there is no such job");
         let stats = place.ok(&["stats"]);
-        let keys: Vec<&str> = stats.lines().filter_map(|line| line.split(' ').next()).collect();
-        assert!(keys.is_sorted() && keys.contains(&"uptime"), "{stats}");
+        let titles: Vec<&str> =
+            stats.lines().filter(|line| !line.starts_with(' ') && !line.is_empty()).collect();
+        assert!(titles.starts_with(&["Server", "Jobs", "Tubes", "Connections"]), "{stats}");
+        assert!(
+            titles.contains(&"Commands") && (!place.is_beanring || !titles.contains(&"Other")),
+            "{stats}"
+        );
+        for section in stats.split("\n\n") {
+            let keys: Vec<&str> =
+                section.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+            assert!(!keys.is_empty() && keys.is_sorted(), "{section}");
+        }
     });
 }
 
@@ -64,7 +77,7 @@ fn tubes_are_sorted_filtered_and_aligned() {
         assert!(ends.iter().all(|row| row.len() == ready), "numbers are right-aligned:\n{table}");
         let json = place.ok(&["tubes", "--json", "video"]);
         let tube: serde_json::Value = serde_json::from_str(&json).expect("one object");
-        assert_eq!((&tube["name"], &tube["current-jobs-ready"]), (&"video".into(), &12.into()));
+        assert_eq!((&tube["name"], &tube["ready"]), (&"video".into(), &12.into()));
     });
 }
 
@@ -153,13 +166,13 @@ fn keys_of_a_tube_are_flushed() {
             place.ok(&["put", "-t", "mail", "--idp", key, "body"]);
         }
         place.ok(&["flush", "-y", "mail"]);
-        assert_eq!(place.json(&["stats"])["current-kept-keys"], 2);
+        assert_eq!(place.json(&["stats"])["protocol"]["current-kept-keys"], 2);
         assert_eq!(place.ok(&["flush", "--keys", "mail"]), "forgot 2 keys of mail\n");
         assert_eq!(
             place.json(&["flush", "--keys", "mail"]),
             serde_json::json!({"tube": "mail", "flushed": 0})
         );
-        assert_eq!(place.json(&["stats"])["current-kept-keys"], 0);
+        assert_eq!(place.json(&["stats"])["protocol"]["current-kept-keys"], 0);
         place.run(&["flush", "--keys", "-y", "mail"]).code.map(|code| assert_eq!(code, 2)).expect("it ends");
     });
 }
@@ -252,7 +265,7 @@ fn a_paused_tube_gives_no_jobs() {
     everywhere("pause by the client", |place| {
         place.ok(&["put", "-t", "mail", "x"]);
         assert_eq!(place.ok(&["pause", "mail", "10m"]), "paused mail for 10 min\n");
-        assert!(place.number(&["tube", "mail"], "pause-time-left") > 590);
+        assert!(place.number(&["tube", "mail"], "paused_seconds") > 590);
         place
             .run(&["reserve", "-t", "mail", "--timeout", "0"])
             .fails(1, "reserve: TIMED_OUT: no job is ready");
@@ -282,7 +295,7 @@ fn watch_prints_a_line_per_interval() {
         assert_eq!(place.ok(&["watch", "--quiet", "-n", "2"]).lines().count(), 2);
         let line = place.json(&["watch", "mail", "-n", "1"]);
         assert_eq!(
-            (&line["tube"], &line["ready"], &line["put-per-second"]),
+            (&line["tube"], &line["ready"], &line["put_per_second"]),
             (&"mail".into(), &3.into(), &0.0.into())
         );
     });
@@ -302,7 +315,7 @@ fn watch_shows_rates() {
     let output = watch.wait_with_output().expect("it is ours");
     let rate = |line: &str| {
         let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
-        line["put-per-second"].as_f64().expect("a number")
+        line["put_per_second"].as_f64().expect("a number")
     };
     let rates: f64 = String::from_utf8(output.stdout).expect("text").lines().map(rate).sum();
     assert!(rates > 0.0 && rates <= f64::from(put) + 1.0, "{rates} of {put}");
@@ -408,7 +421,7 @@ fn data_that_no_command_asks_for_is_exit_code_3() {
     ran(client().args(["stats", "-a", &address]), b"").fails(3, unreadable);
     let address = impostor(b"OK 15\r\n---\nversion: 1\x1b\r\n");
     let result = ran(client().args(["stats", "-a", &address]), b"");
-    assert_eq!(result.ok().split_whitespace().collect::<Vec<_>>(), ["version", "1\\x1b"]);
+    assert_eq!(result.ok().split_whitespace().collect::<Vec<_>>(), ["Server", "version", "1\\x1b"]);
 }
 
 #[test]
@@ -425,7 +438,7 @@ fn a_tube_that_does_not_exist_is_exit_code_1() {
         ] {
             place.run(arguments).fails(1, "tube none: NOT_FOUND: there is no such tube");
         }
-        assert_eq!(place.number(&["stats"], "current-tubes"), 1);
+        assert_eq!(place.number(&["stats"], "tubes"), 1);
     });
 }
 

@@ -12,10 +12,10 @@ fn times_may_have_decimals() {
         let place = Place::beanring(io, Transport::Tcp, &["--sub-second"]);
         assert_eq!(place.ok(&["put", "x", "--delay", "0.05", "--ttr", "1.50s"]), "1\n");
         let job = place.json(&["job", "1"]);
-        assert_eq!((&job["delay"], &job["ttr"]), (&0.05.into(), &1.5.into()));
+        assert_eq!((&job["delay_seconds"], &job["ttr_seconds"]), (&0.05.into(), &1.5.into()));
         place.wait_for_jobs([1, 0, 0, 0]);
         assert_eq!(place.ok(&["release", "1", "--delay", "99.25"]), "1 released\n");
-        assert_eq!(place.json(&["job", "1"])["delay"], 99.25);
+        assert_eq!(place.json(&["job", "1"])["delay_seconds"], 99.25);
         place
             .run(&["reserve", "--timeout", "0.05"])
             .fails(1, "reserve: TIMED_OUT: no job became ready within 0.05 s");
@@ -23,7 +23,7 @@ fn times_may_have_decimals() {
             .run(&["wait", "1", "--timeout", "0.25"])
             .fails(5, "job 1: TIMED_OUT: the job was neither deleted nor buried within 0.25 s");
         assert_eq!(place.ok(&["pause", "default", "30.5"]), "paused default for 30.5 s\n");
-        assert_eq!(place.json(&["tube", "default"])["pause"], 30.5);
+        assert_eq!(place.json(&["tube", "default"])["pause_seconds"], 30.5);
         assert_eq!(place.json(&["pause", "default", "0.125"])["seconds"], 0.125);
         place.ok(&["delete", "1"]);
         // The third failure buries the job.

@@ -15,7 +15,7 @@ fn several_bodies_need_a_tube() {
         let problem = "2 bodies and no tube: each argument is the body of a job; name the tube with -t, such as -t default, \
                        or write one body in quotes";
         place.run(&["put", "mail", "hello"]).fails(2, problem);
-        assert_eq!(place.json(&["stats"])["total-jobs"], 0);
+        assert_eq!(place.jobs(), [0; 4]);
         assert_eq!(place.ok(&["put", "hello"]), "1\n");
         assert_eq!(place.ok(&["put", "-t", "default", "mail", "hello"]), "2\n3\n");
     });
@@ -29,7 +29,7 @@ fn empty_input_is_no_job_unless_it_may_be() {
         for arguments in [&["put"][..], &["put", "-f", "-"]] {
             place.feed(arguments, b"").fails(2, problem);
         }
-        assert_eq!(place.json(&["stats"])["total-jobs"], 0);
+        assert_eq!(place.jobs(), [0; 4]);
         assert_eq!(place.feed(&["put", "--allow-empty"], b"").ok(), "1\n");
         assert_eq!(place.ok(&["put", ""]), "2\n");
         assert_eq!(place.run(&["peek", "1", "--body"]).ok(), "");
@@ -48,7 +48,7 @@ fn a_missing_file_is_named_alone() {
     place.run(&["put", "-f", missing]).fails(2, &cannot);
     // A word after a file may be meant as a body.
     place.run(&["put", "-f", there, missing]).fails(2, &format!("{cannot}; give bodies or files, not both"));
-    assert_eq!(place.json(&["stats"])["total-jobs"], 0);
+    assert_eq!(place.jobs(), [0; 4]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn work_looks_for_its_program_first() {
     ] {
         place.run(&["work", "--", program]).fails(2, &format!("cannot run {program}: {reason}"));
     }
-    assert_eq!(place.json(&["stats"])["cmd-reserve"], 0);
+    assert_eq!(place.number(&["stats"], "protocol.cmd-reserve"), 0);
 }
 
 #[test]

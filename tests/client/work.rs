@@ -115,7 +115,7 @@ fn eight_workers_that_fail_hang_and_die() {
         assert_eq!(reasons(": not done within 3 s and killed after "), 8);
         assert_eq!(place.jobs(), [0, 0, 0, 16]);
         assert_eq!(bench.runs(), (1..=24).map(|id| (id, 1)).collect());
-        assert_eq!(place.number(&["stats"], "job-timeouts"), 0);
+        assert_eq!(place.number(&["stats"], "totals.timeouts"), 0);
         assert_no_process(bench.out().as_path());
     });
 }
@@ -215,7 +215,7 @@ fn idle_slots_stop_at_once() {
     with_both("a signal to idle beanring work", |place| {
         let bench = Bench::new();
         let child = spawn(&mut bench.command(place, &["-j", "8"]));
-        wait_until(|| place.number(&["stats"], "current-waiting") == 8, || "8 must wait".to_owned());
+        wait_until(|| place.number(&["stats"], "connections.waiting") == 8, || "8 must wait".to_owned());
         let asked = Instant::now();
         signal(&child, Signal::SIGTERM);
         let (code, said) = finish(child);
@@ -326,14 +326,14 @@ fn an_outage_is_told_once() {
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
     let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
     let child = spawn(&mut bench.command(&place, &["-j", "4"]));
-    wait_until(|| place.number(&["stats"], "current-waiting") == 4, || "slots are missing".to_owned());
+    wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
     place.server.signal(Signal::SIGKILL);
     place.server.wait();
     // io_uring closes the listener some time after the end of its process.
     wait_until(|| TcpStream::connect(address).is_err(), || "the listener stays".to_owned());
     let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
     place.server = server;
-    wait_until(|| place.number(&["stats"], "current-waiting") == 4, || "slots are missing".to_owned());
+    wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
     signal(&child, Signal::SIGTERM);
     let (code, said) = finish(child);
     let lines: Vec<&str> = said.lines().collect();

@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use crate::config::duration::seconds;
 use crate::config::settings::Setting;
 use crate::config::{ConfigError, address};
 use crate::io::socket::Address;
@@ -100,23 +101,6 @@ pub fn time(text: &str) -> Result<Seconds, String> {
     }
     let rule = "must be a number of seconds with one to three decimals, such as 0.25, or a whole number with a unit, such as 90m";
     Seconds::parse(text.strip_suffix('s').unwrap_or(text)).ok_or_else(|| rule.to_owned())
-}
-
-/// A number of seconds, or of other units: `90`, `90s`, `10m`, `2h`, `1d`.
-///
-/// # Errors
-/// If the text is something else, or the time too long.
-pub fn seconds(text: &str) -> Result<u32, String> {
-    let unit = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
-    let (number, factor) = unit
-        .into_iter()
-        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))
-        .unwrap_or((text, 1));
-    let Some(number) = digits(number).filter(|digits| !digits.is_empty()) else {
-        return Err("must be a whole number of seconds, or a time such as 90s, 10m, 2h or 1d".to_owned());
-    };
-    let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
-    seconds.ok_or_else(|| format!("must be at most {} s, {} days", u32::MAX, u32::MAX / 86_400))
 }
 
 /// A time above 0.

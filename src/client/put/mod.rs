@@ -68,7 +68,7 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
         say(format_args!("beanring: limits that refuse jobs here: {limits}"));
     }
     if interrupt.is_caught() {
-        return Ok(interrupt.report(&tally.done()));
+        return interrupt.report(&tally.done(), &mut output);
     }
     Ok(if tally.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

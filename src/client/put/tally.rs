@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::error::{ClientError, Refusal};
+use super::super::failure::JsonFailure;
 use super::super::output::{Output, say};
 use super::super::reply::Reply;
 use super::super::untrusted::{Untrusted, integer};
@@ -41,25 +42,25 @@ struct First {
     state: Untrusted,
     /// Its new priority, if this put has made it more urgent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pri: Option<u64>,
+    priority: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct JsonRefused<'a> {
     input: &'a str,
-    refused: String,
-    reason: &'a str,
+    reply: String,
+    #[serde(flatten)]
+    failure: JsonFailure,
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
 struct JsonSummary<'a> {
     tube: &'a str,
     put: u64,
     refused: u64,
     first_id: Option<u64>,
     last_id: Option<u64>,
-    first_refusal: Option<String>,
+    first_refusal: Option<JsonFailure>,
     seconds: f64,
 }
 
@@ -91,8 +92,9 @@ impl Tally {
             self.refused += 1;
             let refusal = || Refusal::new(place.to_string(), reply.line());
             if self.prints_ids && output.is_json() {
-                let Refusal { subject, reply, meaning, .. } = &refusal();
-                output.json(&JsonRefused { input: subject, refused: reply.to_string(), reason: meaning })?;
+                let refusal = refusal();
+                let (input, reply) = (&*refusal.subject, refusal.reply.to_string());
+                output.json(&JsonRefused { input, reply, failure: JsonFailure::from(&refusal) })?;
             }
             self.is_out_of_memory |= reply.word() == "OUT_OF_MEMORY";
             self.first_refusal.get_or_insert_with(refusal);
@@ -140,12 +142,19 @@ impl Tally {
                 refused: self.refused,
                 first_id: self.first_id,
                 last_id: self.last_id,
-                first_refusal: self.first_refusal.as_ref().map(ToString::to_string),
+                first_refusal: self.first_refusal.as_ref().map(JsonFailure::from),
                 seconds: elapsed.as_secs_f64(),
             })?;
         } else if self.prints_summary && !is_interrupted {
             let (tube, seconds) = (&self.tube, elapsed.as_secs_f64());
             output.line(&format!("put {} into {tube} in {seconds:.2} s", jobs(self.put)))?;
+        }
+        if let Some(refusal) = &self.first_refusal
+            && output.is_json()
+            && !self.prints_ids
+            && !self.prints_summary
+        {
+            output.json(&JsonFailure::from(refusal))?;
         }
         output.flush()?;
         if let Some(refusal) = &self.first_refusal {
@@ -180,7 +189,7 @@ impl First {
     fn of(reply: &Reply) -> Option<Self> {
         let mut words = reply.line().bytes().split(|&byte| byte == b' ').skip(2);
         let state = Untrusted::from(words.next()?).to_lowercase();
-        Some(Self { state, pri: words.next().and_then(integer) })
+        Some(Self { state, priority: words.next().and_then(integer) })
     }
 }
 
@@ -188,7 +197,7 @@ impl First {
 impl fmt::Display for First {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "has this key and is {}", self.state)?;
-        self.pri.map_or(Ok(()), |pri| write!(f, "; its priority is {pri} now"))
+        self.priority.map_or(Ok(()), |pri| write!(f, "; its priority is {pri} now"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Discarded, Extras, Offline, Start, ToolError, make_empty};
+use super::{Discarded, Extras, Offline, PUBLIC, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::queue::{Engine, PersistedState, UnreservedState};
 use crate::time::{Seconds, Time};
@@ -34,7 +34,7 @@ pub struct Exported {
 pub fn export(from: &Path, to: &Path, now: Time) -> Result<Exported, ToolError> {
     let log = Offline::open(from)?;
     let Start { engine, discarded, .. } = log.recover(now)?;
-    make_empty(to, from)?;
+    make_empty(to, from, PUBLIC)?;
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     let sizes = engine.jobs().iter().map(|(key, _)| engine.body(key).len() as u64);
     let (jobs, largest_bytes) = (engine.jobs().len(), sizes.max().unwrap_or(0));

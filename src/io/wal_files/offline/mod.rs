@@ -1,6 +1,7 @@
-//! The tools of `beanring wal`: they work on a job log that no server uses, and change nothing in it. Nothing here is on
-//! the path of a running server.
+//! The tools of `beanring wal`: they work on a job log that no server uses, and change nothing in it. Only
+//! [`backup`] reads the job log of a running server. Nothing here is on the path of a running server.
 
+mod backup;
 mod check;
 mod export;
 mod log_id;
@@ -10,16 +11,18 @@ mod survey;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+pub use self::backup::{BackedUp, backup};
 pub use self::check::{Verdict, check};
 pub use self::export::{Exported, export};
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
 use self::survey::{SurveyError, UnreadableBytes, survey};
-use super::directory::{self, DirectoryError, IMPORT_BEGUN};
+use super::directory::{self, Directory, DirectoryError, IMPORT_BEGUN};
 use super::lock::Lock;
 use super::plain_file;
 pub use super::recovery::Hole;
@@ -56,6 +59,19 @@ pub enum ToolError {
     Inside(PathBuf),
     /// A file cannot be written into the new directory.
     Unwritable(PathBuf, io::Error),
+    /// A copy cannot be written into the new directory, which has nothing of it.
+    NotCopied(PathBuf, io::Error),
+    /// Every attempt to copy the job log of a running server failed.
+    Moving {
+        /// The directory of the job log.
+        path: PathBuf,
+        /// The number of attempts.
+        attempts: u32,
+        /// Why the last one failed.
+        last: String,
+    },
+    /// A server would start from a copy without the last bytes of the job log.
+    Torn(Vec<Discarded>),
     /// The output cannot be written.
     Output(OutputError),
 }
@@ -67,6 +83,21 @@ pub struct Discarded {
     pub file: String,
     pub offset: u64,
     pub bytes: u64,
+}
+
+/// Where discarded bytes are.
+#[derive(Debug)]
+pub struct Places<'a>(pub &'a [Discarded]);
+
+impl fmt::Display for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Discarded { file, offset, bytes }) in self.0.iter().enumerate() {
+            let comma = if number > 0 { ", " } else { "" };
+            let plural = if *bytes == 1 { "" } else { "s" };
+            write!(f, "{comma}{bytes} byte{plural} at {file}:{offset}")?;
+        }
+        Ok(())
+    }
 }
 
 /// What a job log has besides jobs.
@@ -132,18 +163,25 @@ impl<'a> Offline<'a> {
             return Err(ToolError::Importing(path.to_owned()));
         }
         if files.is_empty() {
-            let has_binlog = has_binlog(path).map_err(unusable)?;
-            let error = if has_binlog { ToolError::Binlog } else { ToolError::NoLog };
-            return Err(error(path.to_owned()));
+            return Err(ToolError::without_segments(path));
         }
         Ok(Self { path, files, _lock: lock })
     }
 
     /// Reads the job log as a server does that starts from it.
     fn recover(&self, now: Time) -> Result<Start, ToolError> {
+        self.start(now, recovery::read)
+    }
+
+    /// Does the same with less memory: the jobs have no bodies. A server that runs beside the tool may need the memory.
+    fn recover_without_bodies(&self, now: Time) -> Result<Start, ToolError> {
+        self.start(now, recovery::read_without_bodies)
+    }
+
+    fn start(&self, now: Time, read: recovery::Read<Path>) -> Result<Start, ToolError> {
         let mut engine = self.new_engine()?;
         let (_, mut findings, tail) =
-            recovery::read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
+            read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
         release_held(&mut engine, now);
         let behind = tail.as_ref().and_then(Tail::discarded);
         let lost = findings.lost.iter().map(|segment| (segment.to_string(), 0, self.files[segment]));
@@ -197,29 +235,54 @@ fn has_binlog(path: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
+/// The mode of a directory whose files have their own: the umask applies.
+const PUBLIC: u32 = 0o777;
+
 /// Creates a directory, or accepts one that is empty. It must not be inside the directory of the job log, which must not
-/// change.
-fn make_empty(path: &Path, log: &Path) -> Result<(), ToolError> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+/// change. Returns whether it was created.
+fn make_empty(path: &Path, log: &Path, mode: u32) -> Result<bool, ToolError> {
+    let parent = parent_of(path);
     if let (Ok(parent), Ok(log)) = (fs::canonicalize(parent), fs::canonicalize(log))
         && parent.starts_with(log)
     {
         return Err(ToolError::Inside(path.to_owned()));
     }
     let unusable = |error| ToolError::Unusable(path.to_owned(), error);
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(ToolError::Unusable(parent.to_owned(), error));
         }
-        result => return result.map_err(unusable),
+        result => return result.map(|()| true).map_err(unusable),
     }
     match fs::read_dir(path).map_err(unusable)?.next() {
         Some(_) => Err(ToolError::NotEmpty(path.to_owned())),
-        None => Ok(()),
+        None => Ok(false),
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Opens and locks an empty directory for a job log.
+fn open_new(path: &Path) -> Result<Directory, ToolError> {
+    let failed = |error| ToolError::Unwritable(path.to_owned(), error);
+    Directory::open(path, false).map_err(|error| match error {
+        DirectoryError::Unusable(_, error) => failed(error),
+        DirectoryError::Denied { .. } => failed(ErrorKind::PermissionDenied.into()),
+        DirectoryError::Locked(path) | DirectoryError::Foreign(path, _) => ToolError::NotEmpty(path),
+    })
+}
+
+impl ToolError {
+    /// Why a directory without segments is refused.
+    fn without_segments(path: &Path) -> Self {
+        match has_binlog(path) {
+            Ok(true) => Self::Binlog(path.to_owned()),
+            Ok(false) => Self::NoLog(path.to_owned()),
+            Err(error) => Self::Unusable(path.to_owned(), error),
+        }
     }
 }
 
@@ -275,6 +338,20 @@ impl fmt::Display for ToolError {
                 "{}: {}; the new directory is incomplete: remove it and try again",
                 path.display(),
                 text_of(error)
+            ),
+            Self::NotCopied(path, error) => {
+                write!(f, "{}: {}; nothing was copied", path.display(), text_of(error))
+            }
+            Self::Moving { path, attempts, last } => write!(
+                f,
+                "{}: none of {attempts} attempts gave a complete copy, because the server reuses segments while they are \
+                 copied (the last one: {last}); try when it is less busy, with a larger -s, or copy a snapshot of the volume",
+                path.display()
+            ),
+            Self::Torn(places) => write!(
+                f,
+                "a start discards {}, so a copy would lack them: normal after a crash; start the server, then back it up",
+                Places(places)
             ),
             Self::Output(error) => error.fmt(f),
         }

@@ -1,15 +1,14 @@
 //! `beanring wal salvage`: writes the valid records of a damaged job log as a new one.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Hole, Offline, ToolError, make_empty, release_held};
+use super::{Hole, Offline, PUBLIC, ToolError, make_empty, open_new, release_held};
 use crate::bodies::OutOfMemory;
 use crate::io::host;
+use crate::io::wal_files::RecoveryError;
 use crate::io::wal_files::fresh::Fresh;
-use crate::io::wal_files::{Directory, DirectoryError, RecoveryError};
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::values::ids::{JobId, JobKey};
@@ -82,7 +81,7 @@ pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError>
     let log = Offline::open(from)?;
     let hole = log.recover(now).ok().and_then(|start| start.hole);
     let remains = gather(&log, now)?;
-    make_empty(to, from)?;
+    make_empty(to, from, PUBLIC)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
     write(&remains, to, segment_bytes, now)?;
@@ -166,11 +165,7 @@ fn complete(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
 
 fn write(remains: &Remains, to: &Path, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
     let failed = |error| ToolError::Unwritable(to.to_owned(), error);
-    let directory = Directory::open(to, false).map_err(|error| match error {
-        DirectoryError::Unusable(_, error) => failed(error),
-        DirectoryError::Denied { .. } => failed(ErrorKind::PermissionDenied.into()),
-        DirectoryError::Locked(path) | DirectoryError::Foreign(path, _) => ToolError::NotEmpty(path),
-    })?;
+    let directory = open_new(to)?;
     let Remains { engine, recovered, .. } = remains;
     let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
     let fresh = Fresh::begin(&directory, segment_bytes, log_id, engine.upcoming_id());

@@ -68,14 +68,38 @@ pub fn recover(
     Ok(Wal::new(config, recovered, prepared, engine))
 }
 
+/// What reading a job log gives.
+type ReadLog = Result<(Recovered, Findings, Option<Tail>), RecoveryError>;
+
+/// A way to read a job log.
+pub type Read<S> = fn(&S, &BTreeMap<SegmentNumber, u64>, &mut Engine, Time) -> ReadLog;
+
 /// Reads the job log and restores the jobs into the queue. Changes nothing in the directory.
 pub fn read<S: Segments + ?Sized>(
     segments: &S,
     files: &BTreeMap<SegmentNumber, u64>,
     engine: &mut Engine,
     now: Time,
-) -> Result<(Recovered, Findings, Option<Tail>), RecoveryError> {
-    let (replay, tail, mut findings) = Reader::new(segments, engine).read_all(files)?;
+) -> ReadLog {
+    read_all(Reader::new(segments, engine), files, now)
+}
+
+/// Does the same, but restores the jobs with empty bodies.
+pub fn read_without_bodies<S: Segments + ?Sized>(
+    segments: &S,
+    files: &BTreeMap<SegmentNumber, u64>,
+    engine: &mut Engine,
+    now: Time,
+) -> ReadLog {
+    read_all(Reader::new(segments, engine).without_bodies(), files, now)
+}
+
+fn read_all<S: Segments + ?Sized>(
+    reader: Reader<'_, S>,
+    files: &BTreeMap<SegmentNumber, u64>,
+    now: Time,
+) -> ReadLog {
+    let (replay, tail, mut findings, engine) = reader.read_all(files)?;
     let mut recovered = replay.finish(engine, now);
     match &tail {
         Some(tail) => {

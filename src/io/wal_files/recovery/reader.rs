@@ -144,18 +144,26 @@ pub struct Reader<'a, S: ?Sized> {
     /// The oldest segment that is needed, as records and headers announce it.
     oldest: SegmentNumber,
     findings: Findings,
+    has_bodies: bool,
 }
 
 impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     pub fn new(segments: &'a S, engine: &'a mut Engine) -> Self {
         let (replay, findings) = (Replay::default(), Findings::default());
-        Self { segments, replay, engine, tail: None, first: None, oldest: SegmentNumber(0), findings }
+        let (tail, first, oldest) = (None, None, SegmentNumber(0));
+        Self { segments, replay, engine, tail, first, oldest, findings, has_bodies: true }
+    }
+
+    /// Restores the jobs with empty bodies.
+    pub fn without_bodies(mut self) -> Self {
+        self.has_bodies = false;
+        self
     }
 
     pub fn read_all(
         mut self,
         files: &BTreeMap<SegmentNumber, u64>,
-    ) -> Result<(Replay, Option<Tail>, Findings), RecoveryError> {
+    ) -> Result<(Replay, Option<Tail>, Findings, &'a mut Engine), RecoveryError> {
         self.findings.last = files.keys().next_back().copied();
         let mut window = Vec::new();
         let mut renamed = Vec::new();
@@ -186,7 +194,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
             };
         }
         self.refuse_damage(renamed)?;
-        Ok((self.replay, self.tail, self.findings))
+        Ok((self.replay, self.tail, self.findings, self.engine))
     }
 
     /// Whether a segment comes behind a gap: records before it are missing.
@@ -291,10 +299,13 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         self.findings.note_id(&name, JobId(header.next_id.0.saturating_sub(1)));
         let mut scanner = Scanner::new(file, bytes, header, window);
         let mut is_closed = false;
-        while let Some((_, framed)) = scanner.next_record().map_err(failed)? {
+        while let Some((_, mut framed)) = scanner.next_record().map_err(failed)? {
             self.note(&framed.record, framed.durable);
-            if let Record::Job(job) = &framed.record {
+            if let Record::Job(job) = &mut framed.record {
                 self.findings.note_id(&name, job.id);
+                if !self.has_bodies {
+                    job.body = b"\r\n";
+                }
             }
             is_closed = match framed.record {
                 Record::Padding(_) => is_closed,

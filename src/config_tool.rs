@@ -1,0 +1,143 @@
+//! `beanring config show`: each setting that a server with the same flags, variables and file would have, and its source.
+//! Secrets are not among them: the token of the HTTP API is in a file, of which only the path is a setting.
+
+use std::error::Error;
+use std::io::Write;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::cli::ConfigTool;
+use crate::config::ServerConfig;
+use crate::config::settings::{Origin, Setting, Settings};
+use crate::flags::{FLAGS, Flag, Kind, Sources};
+use crate::io::stdout::{OutputError, Stdout};
+use crate::values::tube_rules::RuleValue;
+use crate::wal::Durability;
+
+/// A setting, with its value as a flag has it.
+#[derive(Serialize, Debug)]
+struct Row {
+    name: String,
+    /// None if there is none, as for a job log that is not kept.
+    value: Option<String>,
+    source: Source,
+    /// The flag, the variable, or the file with the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
+}
+
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+enum Source {
+    Default,
+    Flag,
+    Variable,
+    File,
+}
+
+/// Prints the settings.
+///
+/// # Errors
+/// If a setting is not valid, or the output cannot be written.
+pub fn run(tool: &ConfigTool, settings: Settings) -> Result<(), Box<dyn Error>> {
+    let ConfigTool::Show { json } = *tool;
+    let config = ServerConfig::check(settings.clone())?;
+    for warning in &config.warnings {
+        eprintln!("beanring: {warning}");
+    }
+    let flags = FLAGS.iter().filter(|flag| flag.sources > Sources::CommandLine);
+    let mut rows: Vec<Row> = flags.map(|flag| Row::of(flag, &settings, &config)).collect();
+    rows.extend(rules(&config));
+    let mut out = Stdout::open();
+    let mut print = || -> Result<(), Box<dyn Error>> {
+        for row in &rows {
+            if json {
+                writeln!(out, "{}", serde_json::to_string(row)?)?;
+            }
+        }
+        if !json {
+            write!(out, "{}", table(&rows))?;
+        }
+        Ok(out.flush()?)
+    };
+    print().map_err(|error| match error.downcast::<std::io::Error>() {
+        Ok(error) => OutputError(*error).into(),
+        Err(error) => error,
+    })
+}
+
+impl Row {
+    fn of(flag: &'static Flag, settings: &Settings, config: &ServerConfig) -> Self {
+        let name = flag.name.to_owned();
+        let given = settings.all(flag.name);
+        let Some(last) = given.last() else {
+            return Self { name, value: default(flag, config), source: Source::Default, place: None };
+        };
+        let texts: Vec<String> = given.iter().map(|setting| text(flag, setting)).collect();
+        let source = match last.origin {
+            Origin::CommandLine(_) => Source::Flag,
+            Origin::Variable(_) => Source::Variable,
+            Origin::File { .. } => Source::File,
+        };
+        let place = match &last.origin {
+            Origin::CommandLine(name) | Origin::Variable(name) => name.clone(),
+            Origin::File { path, line, .. } => format!("{}:{line}", path.display()),
+        };
+        Self { name, value: Some(texts.join(",")), source, place: Some(place) }
+    }
+}
+
+fn text(flag: &Flag, setting: &Setting) -> String {
+    match (flag.kind, setting.as_switch()) {
+        (Kind::Switch, Some(is_on)) => yes_or_no(is_on),
+        _ => setting.value.to_string_lossy().escape_debug().to_string(),
+    }
+}
+
+fn yes_or_no(is_on: bool) -> String {
+    if is_on { "yes" } else { "no" }.to_owned()
+}
+
+/// The value without a setting. Some depend on other settings.
+fn default(flag: &Flag, config: &ServerConfig) -> Option<String> {
+    match (flag.name, flag.kind) {
+        ("sync-interval", _) if config.wal.durability == Durability::Never => None,
+        ("max-job-size", _) => Some(config.job_bytes_max.to_string()),
+        ("zero-copy-memory", _) => Some(config.zero_copy_bytes_max.to_string()),
+        ("log-level", _) => config.log_level.to_possible_value().map(|word| word.get_name().to_owned()),
+        (_, Kind::Switch) => Some(yes_or_no(false)),
+        (_, Kind::Count) => Some("0".to_owned()),
+        _ => flag.default().map(str::to_owned),
+    }
+}
+
+/// Rules of tubes, which only the file has.
+fn rules(config: &ServerConfig) -> impl Iterator<Item = Row> {
+    let place = config.file.as_ref().map(|file| file.display().to_string());
+    config.tube_rules.iter().flat_map(move |(tube, rules)| {
+        let place = place.clone();
+        rules.iter().map(move |(key, value)| {
+            let value = match value {
+                RuleValue::None => None,
+                RuleValue::Number(number) => Some(number.to_string()),
+                RuleValue::Tube(name) => Some(name.as_str().to_owned()),
+            };
+            let name = format!("tubes.{tube}.{}", key.word());
+            Row { name, value, source: Source::File, place: place.clone() }
+        })
+    })
+}
+
+fn table(rows: &[Row]) -> String {
+    let value = |row: &Row| row.value.clone().unwrap_or_else(|| "-".to_owned());
+    let names = rows.iter().map(|row| row.name.len()).max().unwrap_or_default().max("SETTING".len());
+    let values =
+        rows.iter().map(|row| value(row).chars().count()).max().unwrap_or_default().max("VALUE".len());
+    let mut table = format!("{:names$}  {:values$}  SOURCE\n", "SETTING", "VALUE");
+    for row in rows {
+        let source = row.place.as_deref().unwrap_or("default");
+        table += &format!("{:names$}  {:values$}  {source}\n", row.name, value(row));
+    }
+    table
+}

@@ -1,0 +1,437 @@
+//! `beanring wal backup`: copies the job log of a server, which may be running. It takes no lock of that directory.
+//!
+//! An attempt lists the segments, reads their headers, copies the segments that have records, and checks the copy as a
+//! start does. It fails if the server removes or reuses a segment during that, and the next attempt begins at the list.
+//!
+//! The copy has every change whose reply left before the attempt. A change is written before its reply leaves, so its record
+//! is in a listed segment, or compaction has copied it to one. Segments but the active one do not change until they are
+//! recycled. The active one is copied up to the end of its valid records, which is found after the list.
+//!
+//! The first blocks of all segments are read twice, before and after that end is found. If they are the same, the active
+//! segment was the last one with records at one moment between. Else an announcement that an older segment is not needed may
+//! be about records that compaction has copied to a segment that is not listed as one with records. For the same reason
+//! a segment must still have its first block after it was copied.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use super::{Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of};
+use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
+use crate::io::wal_files::storage::{Segments, read_up_to};
+use crate::io::wal_files::{Access, RecoveryError, plain_file};
+use crate::time::Time;
+use crate::wal::SegmentNumber;
+use crate::wal::scan::Scanner;
+use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault, may_be_recycled};
+
+/// Attempts before the backup fails.
+const ATTEMPTS_MAX: u32 = 200;
+
+/// Attempts that end with the same damage: it is not a write that was seen half done.
+const DAMAGED_MAX: u32 = 3;
+
+/// The pause before the next attempt, and before the end of the records is looked for again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Looks for the end of a write that is half done.
+const LOOKS_MAX: u32 = 50;
+
+/// Segments that are open during an attempt, from the oldest on. An open segment can be copied after its removal.
+const OPEN_MAX: usize = 256;
+
+/// Bytes per read and write. No copy_file_range(2): it may share blocks with the segment of the server, whose next write
+/// would then need new space.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The directory within the new one that has the copy until it is checked. No server starts from the new one before.
+const INCOMPLETE: &str = "incomplete";
+
+/// The mode of directories with jobs.
+const PRIVATE: u32 = 0o700;
+
+/// The result of a backup.
+#[derive(Debug)]
+pub struct BackedUp {
+    /// The number of jobs in the copy.
+    pub jobs: usize,
+    /// The number of segments with records.
+    pub segments: usize,
+    /// The number of attempts that it took.
+    pub attempts: u32,
+    /// Where files may be missing. A healthy job log may look the same.
+    pub hole: Option<Hole>,
+}
+
+/// Why an attempt gives no copy.
+enum Failure {
+    /// Another attempt would end in the same way.
+    Final(ToolError),
+    /// The server has changed the segments.
+    Moved(String),
+    /// A server would not start from the copy.
+    Refused(RecoveryError),
+    /// A server would start from the copy without these bytes.
+    Discards(Vec<Discarded>),
+}
+
+/// Copies the job log in `from` to `to`.
+///
+/// # Errors
+/// If no attempt gives a copy that a server starts from, or `to` is not empty or cannot be written. `to` is then empty, or
+/// does not exist if it did not before.
+pub fn backup(from: &Path, to: &Path, now: Time) -> Result<BackedUp, ToolError> {
+    refuse_other(from)?;
+    let mut plan = match Plan::of(from) {
+        Err(Failure::Final(error)) => return Err(error),
+        plan => plan,
+    };
+    let target = Target::new(to, from)?;
+    let (mut damage, mut same) = (String::new(), 0);
+    for attempt in 1..=ATTEMPTS_MAX {
+        let failure = match plan.and_then(|plan| plan.attempt(&target, now)) {
+            Ok(found) => return target.complete(&found, attempt),
+            Err(failure) => failure,
+        };
+        let text = failure.to_string();
+        same = if text == damage { same + 1 } else { 1 };
+        match failure {
+            Failure::Final(error) => return Err(error),
+            Failure::Refused(error) if same == DAMAGED_MAX => return Err(ToolError::Log(error)),
+            Failure::Discards(places) if same == DAMAGED_MAX => return Err(ToolError::Torn(places)),
+            _ => damage = text,
+        }
+        thread::sleep(PAUSE);
+        plan = Plan::of(from);
+    }
+    Err(ToolError::Moving { path: from.to_owned(), attempts: ATTEMPTS_MAX, last: damage })
+}
+
+/// Refuses what has no job log.
+fn refuse_other(from: &Path) -> Result<(), ToolError> {
+    if from.is_file() {
+        return Err(ToolError::File(from.to_owned()));
+    }
+    match segments_in(from) {
+        Ok(files) if files.is_empty() => Err(ToolError::without_segments(from)),
+        // A segment is gone since it was listed.
+        Err(error) if error.kind() == ErrorKind::NotFound && from.is_dir() => Ok(()),
+        Err(error) => Err(ToolError::Unusable(from.to_owned(), error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// What an attempt copies.
+struct Plan {
+    /// Segments with records, oldest first.
+    segments: Vec<Planned>,
+    /// Segments without records, with their first blocks: one may announce that an older segment is not needed.
+    unused: Vec<(SegmentNumber, Vec<u8>)>,
+    /// The last segment with records.
+    active: Option<SegmentNumber>,
+}
+
+struct Planned {
+    number: SegmentNumber,
+    /// The size of the file.
+    bytes: u64,
+    /// How much of it is copied.
+    copied: u64,
+    /// Its first block.
+    block: Vec<u8>,
+    source: Source,
+}
+
+/// A segment to copy.
+enum Source {
+    Open(File),
+    /// It is opened when its turn comes.
+    At(PathBuf),
+}
+
+/// What the first block of a segment says.
+enum Content {
+    Records(Header),
+    Nothing,
+    Damaged,
+}
+
+impl Content {
+    fn of(number: SegmentNumber, block: &[u8]) -> Self {
+        match Header::decode(block) {
+            Ok(header) if header.number == number => Self::Records(header),
+            Ok(_) => Self::Nothing,
+            Err(HeaderFault::Invalid) if block.iter().all(|&byte| byte == 0) => Self::Nothing,
+            Err(_) => Self::Damaged,
+        }
+    }
+}
+
+impl Plan {
+    /// Lists the segments, and decides how much of each is copied.
+    fn of(from: &Path) -> Result<Self, Failure> {
+        if plain_file::exists(&from.join(IMPORT_BEGUN)) {
+            return Err(Failure::Final(ToolError::Importing(from.to_owned())));
+        }
+        let files = segments_in(from).map_err(|error| Failure::of_source(from, error))?;
+        let mut segments = Vec::new();
+        let mut unused = Vec::new();
+        let mut headers = Vec::new();
+        let mut is_regular = true;
+        for (&number, &bytes) in &files {
+            let failed = |error| Failure::of_source(&from.join(number.to_string()), error);
+            let file = from.open(number).map_err(failed)?;
+            let block = first_block(&file).map_err(failed)?;
+            match Content::of(number, &block) {
+                Content::Records(header) => {
+                    is_regular &= unused.is_empty();
+                    headers.push(header);
+                }
+                Content::Nothing => unused.push((number, block.clone())),
+                Content::Damaged => is_regular = false,
+            }
+            let source = if segments.len() < OPEN_MAX {
+                Source::Open(file)
+            } else {
+                Source::At(from.join(number.to_string()))
+            };
+            segments.push(Planned { number, bytes, copied: bytes, block, source });
+        }
+        is_regular &= headers.windows(2).all(|pair| pair[0].log_id == pair[1].log_id);
+        let Some(active) = headers.last().filter(|_| is_regular) else {
+            // Whatever is wrong with it, the check of the copy finds the same.
+            unchanged(from, &segments)?;
+            let active = headers.last().map(|header| header.number);
+            return Ok(Self { segments, unused: Vec::new(), active });
+        };
+        let (first, last) = (active.oldest, active.number);
+        let end = segments.iter_mut().find(|segment| segment.number == last).expect("it is listed");
+        let failed = |error| Failure::of_source(&from.join(last.to_string()), error);
+        let file = from.open(last).map_err(failed)?;
+        if let Some(records_end) = records_end(&file, end.bytes, *active).map_err(failed)? {
+            end.copied = records_end;
+        }
+        unchanged(from, &segments)?;
+        segments.retain(|segment| (first..=last).contains(&segment.number));
+        Ok(Self { segments, unused, active: Some(last) })
+    }
+
+    /// Copies and checks.
+    fn attempt(self, target: &Target, now: Time) -> Result<Found, Failure> {
+        let copy = target.begin_copy().map_err(|error| Failure::Final(target.unwritable(error)))?;
+        let directory = open_new(&copy).map_err(Failure::Final)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        for Planned { number, bytes, copied, block, source } in self.segments {
+            let source = source.open()?;
+            let to = create(&directory, number, bytes).map_err(|error| target.full(error))?;
+            let mut at = 0;
+            while at < copied {
+                let wanted = (copied - at).min(PIECE_BYTES as u64) as usize;
+                let count = read_up_to(&source, at, &mut piece[..wanted])
+                    .map_err(|error| Failure::of_source(Path::new(&number.to_string()), error))?;
+                if count == 0 {
+                    return Err(Failure::Moved(format!("{number} became shorter during the copy")));
+                }
+                to.write_all_at(&piece[..count], at).map_err(|error| target.full(error))?;
+                at += count as u64;
+            }
+            to.sync_all().map_err(|error| target.full(error))?;
+            let again = first_block(&source);
+            if again.map_err(|error| Failure::of_source(Path::new(&number.to_string()), error))? != block {
+                return Err(Failure::changed(number));
+            }
+        }
+        for (number, block) in self.unused {
+            let to = create(&directory, number, HEADER_BYTES).map_err(|error| target.full(error))?;
+            to.write_all_at(&block, 0).and_then(|()| to.sync_all()).map_err(|error| target.full(error))?;
+        }
+        drop(directory);
+        Found::of(&copy, self.active, now)
+    }
+}
+
+impl Source {
+    fn open(self) -> Result<File, Failure> {
+        match self {
+            Self::Open(file) => Ok(file),
+            Self::At(path) => {
+                plain_file::open_to_read(&path).map_err(|error| Failure::of_source(&path, error))
+            }
+        }
+    }
+}
+
+fn first_block(segment: &File) -> io::Result<Vec<u8>> {
+    let mut block = vec![0; HEADER_BYTES as usize];
+    let count = read_up_to(segment, 0, &mut block)?;
+    block.truncate(count);
+    Ok(block)
+}
+
+/// Checks that all segments have the first blocks that they had when they were listed.
+fn unchanged(from: &Path, segments: &[Planned]) -> Result<(), Failure> {
+    for &Planned { number, ref block, .. } in segments {
+        let again = from.open(number).and_then(|file| first_block(&file));
+        if again.map_err(|error| Failure::of_source(&from.join(number.to_string()), error))? != *block {
+            return Err(Failure::changed(number));
+        }
+    }
+    Ok(())
+}
+
+/// Creates a segment with all its space, so that the next server writes to it even if the disk is full.
+fn create(directory: &Directory, number: SegmentNumber, bytes: u64) -> io::Result<File> {
+    directory.create_unwritten(number, bytes)?;
+    directory.open_segment(number, Access::Cached)
+}
+
+/// Returns the offset behind the valid records of the active segment. Bytes behind them are a write that is in progress if
+/// records follow the end later. Returns none if they do not: then the check of the whole file says what they are.
+fn records_end(file: &File, bytes: u64, header: Header) -> io::Result<Option<u64>> {
+    let scanner = || Ok::<_, io::Error>(Scanner::new(file.try_clone()?, bytes, header, Vec::new()));
+    let mut found = scanner()?;
+    while found.next_record()?.is_some() {}
+    let end = found.end();
+    for _ in 0..LOOKS_MAX {
+        while found.next_beyond()?.is_some() {}
+        let beyond = if may_be_recycled(header.oldest) { found.traces_end() } else { found.nonzero_end() };
+        if beyond <= header.offset(end) {
+            return Ok(Some(header.offset(end)));
+        }
+        thread::sleep(PAUSE);
+        found = scanner()?.starting_at(end);
+        if found.next_record()?.is_some() {
+            return Ok(Some(header.offset(end)));
+        }
+    }
+    Ok(None)
+}
+
+/// The content of a copy that a server starts from.
+struct Found {
+    jobs: usize,
+    /// The numbers of the segments with records, the last one first.
+    segments: Vec<SegmentNumber>,
+    others: Vec<SegmentNumber>,
+    hole: Option<Hole>,
+}
+
+impl Found {
+    /// Checks a copy.
+    fn of(copy: &Path, active: Option<SegmentNumber>, now: Time) -> Result<Self, Failure> {
+        let log = Offline::open(copy).map_err(Failure::Final)?;
+        let Start { engine, discarded, hole, refusal, .. } = match log.recover_without_bodies(now) {
+            Err(ToolError::Log(RecoveryError::Memory)) => {
+                return Err(Failure::Final(ToolError::Log(RecoveryError::Memory)));
+            }
+            Err(ToolError::Log(error)) => return Err(Failure::Refused(error)),
+            Err(error) => return Err(Failure::Final(error)),
+            Ok(start) => start,
+        };
+        if let Some(error) = refusal {
+            return Err(Failure::Refused(error));
+        }
+        if !discarded.is_empty() {
+            return Err(Failure::Discards(discarded));
+        }
+        let (segments, others) = log.files.keys().rev().partition(|&&number| active >= Some(number));
+        Ok(Self { jobs: engine.jobs().len(), segments, others, hole })
+    }
+}
+
+/// The new directory. Unless the copy is complete, dropping it removes what it got.
+struct Target {
+    path: PathBuf,
+    is_created: bool,
+    is_complete: bool,
+}
+
+impl Target {
+    fn new(path: &Path, log: &Path) -> Result<Self, ToolError> {
+        let is_created = make_empty(path, log, PRIVATE)?;
+        Ok(Self { path: path.to_owned(), is_created, is_complete: false })
+    }
+
+    /// Creates an empty directory for the copy, instead of that of the last attempt.
+    fn begin_copy(&self) -> io::Result<PathBuf> {
+        let copy = self.path.join(INCOMPLETE);
+        match fs::remove_dir_all(&copy) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => DirBuilder::new().mode(PRIVATE).create(&copy)?,
+        }
+        Ok(copy)
+    }
+
+    /// Moves the checked copy to its place. The newest segment comes first, and those without records last: a server
+    /// refuses every part of it, since older segments are missing.
+    fn complete(mut self, found: &Found, attempts: u32) -> Result<BackedUp, ToolError> {
+        let copy = self.path.join(INCOMPLETE);
+        let finish = || {
+            for number in found.segments.iter().chain(&found.others) {
+                let name = number.to_string();
+                fs::rename(copy.join(&name), self.path.join(&name))?;
+            }
+            fs::remove_dir_all(&copy)?;
+            File::open(&self.path)?.sync_all()?;
+            if self.is_created { File::open(parent_of(&self.path))?.sync_all() } else { Ok(()) }
+        };
+        finish().map_err(|error| self.unwritable(error))?;
+        self.is_complete = true;
+        Ok(BackedUp { jobs: found.jobs, segments: found.segments.len(), attempts, hole: found.hole })
+    }
+
+    fn unwritable(&self, error: io::Error) -> ToolError {
+        ToolError::NotCopied(self.path.clone(), error)
+    }
+
+    fn full(&self, error: io::Error) -> Failure {
+        Failure::Final(self.unwritable(error))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.is_complete {
+            return;
+        }
+        // It was empty, so all of it is from this backup. What cannot be removed stays, and no server starts from it.
+        let _ = fs::remove_dir_all(self.path.join(INCOMPLETE));
+        for number in segments_in(&self.path).unwrap_or_default().keys().rev() {
+            let _ = fs::remove_file(self.path.join(number.to_string()));
+        }
+        if self.is_created {
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+impl Failure {
+    fn changed(number: SegmentNumber) -> Self {
+        Self::Moved(format!("{number} was begun or reused during the copy"))
+    }
+
+    /// A file that is gone was there when it was listed.
+    fn of_source(path: &Path, error: io::Error) -> Self {
+        if error.kind() == ErrorKind::NotFound {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Self::Moved(format!("{name} was removed or renamed during the copy"))
+        } else {
+            Self::Final(ToolError::Unusable(path.to_owned(), error))
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Final(error) => error.fmt(f),
+            Self::Moved(why) => f.write_str(why),
+            Self::Refused(error) => error.fmt(f),
+            Self::Discards(places) => write!(f, "a start would discard {}", super::Places(places)),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `beanring config show`: each setting with its value and source.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use beanring_testkit::process::program;
+use beanring_testkit::scratch::Scratch;
+use serde_json::{Value, json};
+
+fn show(before: &[&str], after: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program());
+    command.args(before).args(["config", "show"]).args(after).envs(variables.iter().copied());
+    command.output().expect("it runs")
+}
+
+#[test]
+fn each_setting_has_its_value_and_source() {
+    let scratch = Scratch::new("config-show");
+    let (file, token) = (scratch.join("a.toml"), scratch.join("token"));
+    let lines =
+        "port = 7\nmax-memory = \"2g\"\nhttp-host = [\"a\", \"b\"]\n[tubes.mail]\nretention = \"5m\"\n";
+    fs::write(&file, lines).and_then(|()| fs::write(&token, "a-secret-of-the-api")).expect("there is space");
+    let (file, token) = (file.to_str().expect("text"), token.to_str().expect("text"));
+    let flags = ["--config", file, "-F", "-b", "/tmp", "-V", "--http-token", token, "--http", "9100"];
+    let variables = [("BEANRING_MAX_TUBES", "5"), ("BEANRING_PORT", "8")];
+    let output = show(&flags, &["--json"], &variables);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
+    let settings: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    for expected in [
+        json!({"name": "listen", "value": "0.0.0.0", "source": "default"}),
+        json!({"name": "port", "value": "8", "source": "variable", "place": "BEANRING_PORT"}),
+        json!({"name": "max-tubes", "value": "5", "source": "variable", "place": "BEANRING_MAX_TUBES"}),
+        json!({"name": "max-memory", "value": "2g", "source": "file", "place": format!("{file}:2")}),
+        json!({"name": "http-host", "value": "a,b", "source": "file", "place": format!("{file}:3")}),
+        json!({"name": "no-sync", "value": "yes", "source": "flag", "place": "-F/--no-sync"}),
+        json!({"name": "sync-interval", "value": null, "source": "default"}),
+        json!({"name": "log-level", "value": "debug", "source": "default"}),
+        json!({"name": "user", "value": null, "source": "default"}),
+        json!({"name": "http-token", "value": token, "source": "flag", "place": "--http-token"}),
+        json!({"name": "tubes.mail.retention", "value": "300", "source": "file", "place": file}),
+    ] {
+        assert!(settings.contains(&expected), "{expected}: {text}");
+    }
+    assert!(!text.contains("a-secret"), "the token is not printed");
+    let table = String::from_utf8(show(&flags, &[], &variables).stdout).expect("text");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["SETTING", "VALUE", "SOURCE"]);
+    assert_eq!(rows.len(), settings.len() + 1);
+    assert!(
+        rows.contains(&vec!["port", "8", "BEANRING_PORT"]) && rows.contains(&vec!["user", "-", "default"]),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_wrong_setting_is_an_error_as_at_a_start() {
+    let output = show(&["-p", "x"], &["--json"], &[]);
+    let message = "-p/--port \"x\": must be a number from 0 to 65535";
+    let error: Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert_eq!(error, json!({"error": "bad-request", "message": message}));
+    let line = format!("beanring: {message}\n");
+    assert_eq!((output.status.code(), output.stderr), (Some(2), line.into_bytes()));
+    let output = show(&[], &["-p", "1"], &[]);
+    let line = "beanring: -p/--port: this is a flag of the server; write it before the command: beanring -p ... config show\n";
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(2), line));
+}
