@@ -146,7 +146,7 @@ impl Bodies {
     /// # Errors
     /// [`OutOfMemory`] if the kernel refuses to map more.
     pub fn allocate(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
-        let slot = self.announce(bytes)?;
+        let slot = self.allocate_unwritten(bytes)?;
         self.wrote(&slot, slot.len());
         Ok(slot)
     }
@@ -155,7 +155,7 @@ impl Bodies {
     ///
     /// # Errors
     /// [`OutOfMemory`] if the kernel refuses to map more.
-    pub fn announce(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
+    pub fn allocate_unwritten(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
         assert!(bytes <= BODY_BYTES_MAX, "the protocol bounds a body");
         let len = NonZeroU32::new(bytes).expect("a body has at least its CR LF");
         let bytes = bytes as usize;
@@ -191,7 +191,7 @@ impl Bodies {
 
     #[inline(never)]
     fn store_large(&mut self, body: &[u8]) -> Result<Slot, OutOfMemory> {
-        let mut slot = self.announce(body.len() as u32)?;
+        let mut slot = self.allocate_unwritten(body.len() as u32)?;
         self.expect(&slot, 0, body.len());
         self.bytes_mut(&mut slot).copy_from_slice(body);
         Ok(slot)

@@ -74,7 +74,7 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
     let id = engine.next_id();
     engine.put(
         client,
-        NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, extra: None },
+        NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, tags_key: None },
         later,
     );
     engine.check();

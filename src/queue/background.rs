@@ -242,7 +242,7 @@ impl Engine {
             let tube = self.tubes.get(kick.tube);
             let next = match kick.from {
                 JobState::Buried => tube.buried.front().map(JobKey),
-                _ => tube.delayed.min().map(|key| self.jobs.activities[key].job),
+                _ => tube.delayed.min().map(|key| self.jobs.lifecycles[key].job),
             };
             let Some(job) = next else { break };
             self.make_ready(job, Change::Kicked(job), limit, now);
@@ -304,13 +304,13 @@ impl Engine {
         if self.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
             self.answer_job_wait(client);
         }
-        while let Some(activity) = self.clients[client].reserved.min() {
-            if self.jobs.activities[activity].deadline > now || self.is_reached(limit) {
+        while let Some(lifecycle) = self.clients[client].reserved.min() {
+            if self.jobs.lifecycles[lifecycle].deadline > now || self.is_reached(limit) {
                 break;
             }
-            let activity = &mut self.jobs.activities[activity];
-            activity.counts.timeouts += 1;
-            let job = activity.job;
+            let lifecycle = &mut self.jobs.lifecycles[lifecycle];
+            lifecycle.counts.timeouts += 1;
+            let job = lifecycle.job;
             self.totals.timeouts += 1;
             let tube = self.jobs.get(job).tube;
             self.tubes[tube].counts.timeouts += 1;
@@ -335,10 +335,10 @@ impl Engine {
         if had_rules {
             self.end_throttle(key, limit, now);
         }
-        while let Some(activity) = self.tubes[key].delayed.min() {
-            let activity = &self.jobs.activities[activity];
-            let job = activity.job;
-            if activity.deadline > now || !self.spend(limit) {
+        while let Some(lifecycle) = self.tubes[key].delayed.min() {
+            let lifecycle = &self.jobs.lifecycles[lifecycle];
+            let job = lifecycle.job;
+            if lifecycle.deadline > now || !self.spend(limit) {
                 break;
             }
             self.transfer(job, To::Ready, None, None, limit, now);
@@ -361,7 +361,7 @@ impl Engine {
 
     fn tube_deadline(&self, key: TubeSlot) -> Option<Time> {
         let tube = &self.tubes[key];
-        let delay_end = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
+        let delay_end = tube.delayed.min().map(|lifecycle| self.jobs.lifecycles[lifecycle].deadline);
         let pause_end = tube.pause.map(|pause| pause.until);
         let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key, rules));
         [delay_end, pause_end, rule_end].into_iter().flatten().min()

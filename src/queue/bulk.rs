@@ -41,7 +41,7 @@ impl Engine {
         Flushed::Working
     }
 
-    /// Deletes each of these jobs that no other client holds. Returns how many were deleted, and how many were not.
+    /// Deletes each of these jobs that no other client has reserved. Returns how many were deleted, and how many were not.
     pub fn delete_batch(
         &mut self,
         client: ClientKey,

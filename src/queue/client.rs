@@ -29,7 +29,7 @@ pub struct Client {
     bits: WatchedBits,
     /// The length of the names of all watched tubes.
     pub(super) name_lengths: usize,
-    /// The jobs that it holds by (deadline, id), through their activities.
+    /// The jobs that it has reserved by (deadline, id), through their lifecycles.
     pub reserved: Heap,
     /// The jobs that it has reserved, in the order in which it did so.
     pub(super) reserved_order: List,
@@ -249,7 +249,7 @@ impl Clients {
         key
     }
 
-    /// Removes a client that holds and watches nothing.
+    /// Removes a client that has reserved nothing and watches nothing.
     pub(super) fn remove(&mut self, client: ClientKey) -> Client {
         let generation = client.generation;
         let client = self.slab.remove(client.slot.0);

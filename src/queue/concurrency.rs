@@ -18,13 +18,13 @@
 
 use super::background::{Share, StepLimit};
 use super::engine::Engine;
-use super::extras::{hash_names, store_text};
 use super::job::{Job, JobState};
+use super::job_tags::{hash_names, store_text};
 use super::work::Work;
 use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, Ranked, mix_seeded};
 use crate::time::Time;
-use crate::values::ids::{ClientSlot, ConSlot, ExtraKey, JobId, JobKey, TubeSlot};
+use crate::values::ids::{ClientSlot, ConSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Con;
 
 /// All keys and lanes.
@@ -43,7 +43,7 @@ pub(super) struct ConKeys {
 
 struct ConKey {
     name: Slot,
-    /// The jobs of the key by their extras, the newest first.
+    /// The jobs of the key by their tags, the newest first.
     jobs: Heap,
     /// Number of reserved jobs.
     reserved: u32,
@@ -208,9 +208,9 @@ impl ConKeys {
 
 impl Engine {
     /// Adds a job to its key, if it has one. It is in no container yet.
-    pub(super) fn join_key(&mut self, job: JobKey, extra: ExtraKey) {
+    pub(super) fn join_key(&mut self, job: JobKey, tags_key: TagsKey) {
         let id = self.jobs.get(job).id;
-        let record = self.jobs.extras.get(extra);
+        let record = &self.jobs.tags[tags_key.0];
         let Some(Con { key, limit }) = record.tags(&self.bodies).con() else { return };
         let con = match self.cons.find(key.as_bytes(), &self.bodies) {
             Some(con) => con,
@@ -219,24 +219,24 @@ impl Engine {
                 self.cons.add(&name, &mut self.bodies)
             }
         };
-        let record = self.jobs.extras.get_mut(extra);
+        let record = &mut self.jobs.tags[tags_key.0];
         (record.con, record.id, record.limit) = (Some(con), id, limit.get());
         self.cons.jobs += 1;
-        self.cons.slab[con.0].jobs.insert(&mut self.jobs.extras.slab, extra.0);
+        self.cons.slab[con.0].jobs.insert(&mut self.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
     /// Removes a job that is in no container from its key.
-    pub(super) fn leave_key(&mut self, extra: ExtraKey) {
-        let Some(con) = self.jobs.extras.get(extra).con else { return };
+    pub(super) fn leave_key(&mut self, tags_key: TagsKey) {
+        let Some(con) = self.jobs.tags[tags_key.0].con else { return };
         self.cons.jobs -= 1;
-        self.cons.slab[con.0].jobs.remove(&mut self.jobs.extras.slab, extra.0);
+        self.cons.slab[con.0].jobs.remove(&mut self.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
     fn update_limit(&mut self, con: ConSlot) {
         let key = &mut self.cons.slab[con.0];
-        key.limit = key.jobs.min().map_or(0, |newest| self.jobs.extras.slab[newest].limit);
+        key.limit = key.jobs.min().map_or(0, |newest| self.jobs.tags[newest].limit);
         self.cons.update_loose(con);
     }
 
@@ -244,12 +244,12 @@ impl Engine {
     // Inlined: most jobs have no tags.
     #[inline(always)]
     pub(super) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
-        self.jobs.get(job).extra().and_then(|extra| self.con_of_extra(extra))
+        self.jobs.get(job).tags_key().and_then(|tags_key| self.con_of_tags(tags_key))
     }
 
     #[cold]
-    fn con_of_extra(&self, extra: ExtraKey) -> Option<ConSlot> {
-        self.jobs.extras.get(extra).con
+    fn con_of_tags(&self, tags_key: TagsKey) -> Option<ConSlot> {
+        self.jobs.tags[tags_key.0].con
     }
 
     /// Whether the key of a job is at its limit.
@@ -258,10 +258,10 @@ impl Engine {
         self.con_of(job).is_some_and(|con| self.cons.is_full(con))
     }
 
-    /// Counts a job with this extra as reserved.
+    /// Counts a job with these tags as reserved.
     #[cold]
-    pub(super) fn count_reserved(&mut self, extra: ExtraKey) {
-        if let Some(con) = self.con_of_extra(extra) {
+    pub(super) fn count_reserved(&mut self, tags_key: TagsKey) {
+        if let Some(con) = self.con_of_tags(tags_key) {
             self.cons.slab[con.0].reserved += 1;
             self.cons.update_loose(con);
         }
@@ -269,8 +269,8 @@ impl Engine {
 
     /// Counts it as not reserved any more. [`reopen`](Self::reopen) must follow.
     #[cold]
-    pub(super) fn count_end_of_reservation(&mut self, extra: ExtraKey) {
-        if let Some(con) = self.con_of_extra(extra) {
+    pub(super) fn count_end_of_reservation(&mut self, tags_key: TagsKey) {
+        if let Some(con) = self.con_of_tags(tags_key) {
             self.cons.slab[con.0].reserved -= 1;
             self.cons.update_loose(con);
         }
@@ -278,16 +278,16 @@ impl Engine {
 
     /// Adds a job to the ready heap of its tube, or to the lane of its key.
     #[inline(always)]
-    pub(super) fn insert_ready(&mut self, job: JobKey, tube: TubeSlot, extra: Option<ExtraKey>) {
-        match extra {
+    pub(super) fn insert_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
+        match tags_key {
             None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
-            Some(extra) => self.insert_tagged(job, tube, extra),
+            Some(tags_key) => self.insert_tagged(job, tube, tags_key),
         }
     }
 
     #[cold]
-    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, extra: ExtraKey) {
-        match self.con_of_extra(extra) {
+    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
+        match self.con_of_tags(tags_key) {
             None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
             Some(con) => self.insert_into_lane(job, con),
         }
@@ -295,16 +295,16 @@ impl Engine {
 
     /// Removes a job from there.
     #[inline(always)]
-    pub(super) fn remove_ready(&mut self, job: JobKey, tube: TubeSlot, extra: Option<ExtraKey>) {
-        match extra {
+    pub(super) fn remove_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
+        match tags_key {
             None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
-            Some(extra) => self.remove_tagged(job, tube, extra),
+            Some(tags_key) => self.remove_tagged(job, tube, tags_key),
         }
     }
 
     #[cold]
-    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, extra: ExtraKey) {
-        match self.con_of_extra(extra) {
+    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
+        match self.con_of_tags(tags_key) {
             None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
             Some(con) => self.remove_from_lane(job, con),
         }
@@ -513,14 +513,14 @@ impl Engine {
         let mut jobs = 0;
         for (slot, key) in slab.iter() {
             let con = ConSlot(slot);
-            key.jobs.check(&self.jobs.extras.slab);
+            key.jobs.check(&self.jobs.tags);
             key.shut.check(lanes);
             key.open.check(lanes);
             jobs += key.jobs.len();
             let of_key = self.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
             let reserved = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
             assert_eq!(key.reserved as usize, reserved, "the reserved jobs of a key are counted");
-            let newest = key.jobs.min().map(|newest| &self.jobs.extras.slab[newest]);
+            let newest = key.jobs.min().map(|newest| &self.jobs.tags[newest]);
             assert_eq!(newest.map_or(0, |newest| newest.limit), key.limit, "the newest job has the limit");
             let own = || lanes.iter().filter(|(_, lane)| lane.con == con);
             let open = own().filter(|(_, lane)| lane.is_open).count();

@@ -14,14 +14,14 @@ use std::hash::{DefaultHasher, Hasher};
 use super::background::{Share, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{Extra, store_text};
 use super::job::JobState;
+use super::job_tags::{JobTags, store_text};
 use super::transitions::To;
 use super::work::Work;
 use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
 use crate::time::Time;
-use crate::values::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
+use crate::values::ids::{GroupSlot, HoldSlot, JobId, JobKey, TagsKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
@@ -98,10 +98,10 @@ impl Groups {
         self.slab.len()
     }
 
-    /// Counts a member in another state, if the job with this extra has a group.
+    /// Counts a member in another state, if the job with these tags has a group.
     #[cold]
-    pub(super) fn count_member(&mut self, extra: &Extra, before: JobState, after: JobState) {
-        if let Some(group) = extra.group {
+    pub(super) fn count_member(&mut self, tags: &JobTags, before: JobState, after: JobState) {
+        if let Some(group) = tags.group {
             let members = &mut self.slab[group.0].members;
             members[before as usize] -= 1;
             members[after as usize] += 1;
@@ -206,8 +206,8 @@ fn dependency_hash(from: GroupSlot, to: GroupSlot, seed: u64) -> u64 {
 
 impl Engine {
     /// Makes a job a member of the group that its tags name, if they do.
-    pub(super) fn join_group(&mut self, job: JobKey, extra: ExtraKey) {
-        let Some(name) = self.jobs.extras.get(extra).tags(&self.bodies).grp() else { return };
+    pub(super) fn join_group(&mut self, job: JobKey, tags_key: TagsKey) {
+        let Some(name) = self.jobs.tags[tags_key.0].tags(&self.bodies).grp() else { return };
         let group = match self.groups.find(name, &self.bodies) {
             Some(group) => group,
             None => {
@@ -216,13 +216,13 @@ impl Engine {
             }
         };
         self.groups.slab[group.0].members[self.jobs.get(job).state as usize] += 1;
-        self.jobs.extras.get_mut(extra).group = Some(group);
+        self.jobs.tags[tags_key.0].group = Some(group);
     }
 
     /// Removes a job from its group, if it has one. The job has left its container and is about to be deleted. Returns the
     /// group if it is done and has to be [ended](Self::end_group).
-    pub(super) fn leave_group(&mut self, job: JobKey, extra: ExtraKey) -> Option<GroupSlot> {
-        let group = self.jobs.extras.get_mut(extra).group.take()?;
+    pub(super) fn leave_group(&mut self, job: JobKey, tags_key: TagsKey) -> Option<GroupSlot> {
+        let group = self.jobs.tags[tags_key.0].group.take()?;
         let record = &mut self.groups.slab[group.0];
         record.members[self.jobs.get(job).state as usize] -= 1;
         record.is_done().then_some(group)
@@ -258,25 +258,25 @@ impl Engine {
     /// Makes a held job ready, or delayed if its delay is not over.
     fn release_held(&mut self, job: JobKey, limit: StepLimit, now: Time) {
         self.steps += 1;
-        let until = self.jobs.activity_mut(job).deadline;
+        let until = self.jobs.lifecycle_mut(job).deadline;
         let to = if until > now { To::At(until) } else { To::Ready };
         self.transfer(job, to, None, None, limit, now);
     }
 
     /// The group for which a job with these tags has to wait now.
-    pub(super) fn group_ahead(&self, extra: ExtraKey) -> Option<GroupSlot> {
-        self.groups.find(self.jobs.extras.get(extra).tags(&self.bodies).aft()?, &self.bodies)
+    pub(super) fn group_ahead(&self, tags_key: TagsKey) -> Option<GroupSlot> {
+        self.groups.find(self.jobs.tags[tags_key.0].tags(&self.bodies).aft()?, &self.bodies)
     }
 
     /// Adds a held job to those that wait for a group.
     pub(super) fn wait_for_group(&mut self, job: JobKey, group: GroupSlot) {
-        let extra = self.jobs.get(job).extra().expect("a held job has tags");
-        let extra = self.jobs.extras.get_mut(extra);
+        let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut self.jobs.tags[tags_key.0];
         let Groups { slab, holds, .. } = &mut self.groups;
         let hold = holds.insert(Hold { job, group, links: Links::NONE });
-        extra.hold = Some(HoldSlot(hold));
+        tags.hold = Some(HoldSlot(hold));
         slab[group.0].waiting.push_back(holds, hold);
-        if let Some(from) = extra.group {
+        if let Some(from) = tags.group {
             self.groups.depend(from, group);
         }
     }
@@ -284,29 +284,28 @@ impl Engine {
     /// Removes a held job from those that wait for its group.
     #[cold]
     pub(super) fn stop_waiting_for_group(&mut self, job: JobKey) {
-        let extra = self.jobs.get(job).extra().expect("a held job has tags");
-        let extra = self.jobs.extras.get_mut(extra);
+        let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut self.jobs.tags[tags_key.0];
         let Groups { slab, holds, .. } = &mut self.groups;
-        let HoldSlot(hold) = extra.hold.take().expect("a held job waits for a group");
+        let HoldSlot(hold) = tags.hold.take().expect("a held job waits for a group");
         let group = holds[hold].group;
         slab[group.0].waiting.remove(holds, hold);
         holds.remove(hold);
-        if let Some(from) = extra.group {
+        if let Some(from) = tags.group {
             self.groups.undepend(from, group);
         }
     }
 
     /// Whether a held job is to be released, because its group is done.
     pub(super) fn is_released(&self, job: JobKey) -> bool {
-        let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
-        let hold = extra.and_then(|extra| extra.hold);
+        let hold = self.jobs.tags_of(job).and_then(|tags| tags.hold);
         hold.is_some_and(|hold| self.groups.slab[self.groups.holds[hold.0].group.0].is_done())
     }
 
     /// The group that a held job waits for, and the number of its members. It has none if the job is about to be released.
     pub(super) fn group_ahead_of(&self, job: JobKey) -> Option<(TubeName<'_>, u32)> {
         let Groups { slab, holds, .. } = &self.groups;
-        let HoldSlot(hold) = self.jobs.extras.get(self.jobs.get(job).extra()?).hold?;
+        let HoldSlot(hold) = self.jobs.tags_of(job)?.hold?;
         let group = &slab[holds[hold].group.0];
         Some((group.name(&self.bodies), group.members.iter().sum()))
     }
@@ -325,9 +324,9 @@ impl Engine {
         jobs.sort_unstable();
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
         for (_, job) in jobs {
-            let extra = self.jobs.get(job).extra().expect("a held job has tags");
-            let group = self.group_ahead(extra).unwrap_or_else(|| {
-                let tags = self.jobs.extras.get(extra).tags(&self.bodies);
+            let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
+            let group = self.group_ahead(tags_key).unwrap_or_else(|| {
+                let tags = self.jobs.tags[tags_key.0].tags(&self.bodies);
                 let name: Box<[u8]> = tags.aft().expect("a held job waits for a group").as_bytes().into();
                 *done.entry(name).or_insert_with_key(|name| {
                     self.groups.add(TubeName::checked_before(name), &mut self.bodies)
@@ -384,11 +383,11 @@ impl Engine {
             );
             let mut members = [0; JobState::COUNT];
             let mut ahead: Vec<GroupSlot> = Vec::new();
-            for (_, job) in self.jobs.iter() {
-                let Some(extra) = job.extra().map(|extra| self.jobs.extras.get(extra)) else { continue };
-                if extra.group == Some(GroupSlot(key)) {
+            for (job_key, job) in self.jobs.iter() {
+                let Some(tags) = self.jobs.tags_of(job_key) else { continue };
+                if tags.group == Some(GroupSlot(key)) {
                     members[job.state as usize] += 1;
-                    ahead.extend(extra.hold.map(|hold| holds[hold.0].group));
+                    ahead.extend(tags.hold.map(|hold| holds[hold.0].group));
                 }
             }
             assert_eq!(
@@ -408,13 +407,13 @@ impl Engine {
         assert_eq!(linked, dependencies.len(), "links are counted");
         assert_eq!(waiting, self.totals.in_state(JobState::Held) as usize, "a held job waits for a group");
         for (key, job) in self.jobs.iter() {
-            let extra = job.extra().map(|extra| self.jobs.extras.get(extra));
-            let hold = extra.and_then(|extra| extra.hold);
+            let tags = self.jobs.tags_of(key);
+            let hold = tags.and_then(|tags| tags.hold);
             let is_waiting = hold.is_some_and(|hold| holds[hold.0].job == key);
             assert_eq!(is_waiting, job.state == JobState::Held, "job {} is held if it waits", job.id);
             assert_eq!(
-                extra.and_then(|extra| extra.group).is_some(),
-                extra.is_some_and(|extra| extra.tags(&self.bodies).grp().is_some()),
+                tags.and_then(|tags| tags.group).is_some(),
+                tags.is_some_and(|tags| tags.tags(&self.bodies).grp().is_some()),
                 "job {} is a member of its group",
                 job.id
             );

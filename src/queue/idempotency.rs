@@ -6,14 +6,14 @@
 use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{hash_names, store_text};
 use super::job::JobState;
+use super::job_tags::{hash_names, store_text};
 use super::key_share::KeyShare;
 use super::timers::{TimerKey, Timers};
 use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{self, Chained, Heap, Linked, Links, NIL, Pages, Ranked};
 use crate::time::{Span, Time};
-use crate::values::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
+use crate::values::ids::{ClientKey, IdpSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Idp;
 use crate::values::tube_name::TubeName;
 
@@ -249,8 +249,8 @@ pub(super) fn names(name: &[u8]) -> (TubeName<'_>, TubeName<'_>) {
 impl Engine {
     /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
     /// that is more urgent. Returns `None` if the announced job is the first.
-    pub fn repeat(&mut self, client: ClientKey, extra: ExtraKey, pri: u32, now: Time) -> Option<Repeated> {
-        let idp = self.jobs.extras.get(extra).tags(&self.bodies).idp()?;
+    pub fn repeat(&mut self, client: ClientKey, tags_key: TagsKey, pri: u32, now: Time) -> Option<Repeated> {
+        let idp = self.jobs.tags[tags_key.0].tags(&self.bodies).idp()?;
         let tube = self.tubes[self.clients.get(client).used].name();
         let slot = self.idps.find(tube, idp.key, &self.bodies)?;
         let repeated = match self.idps.slab[slot].owner {
@@ -285,9 +285,9 @@ impl Engine {
     }
 
     /// Gives the job its key, if it has one that no other job of the tube has.
-    pub(super) fn claim_key(&mut self, job: JobKey, extra: ExtraKey) {
+    pub(super) fn claim_key(&mut self, job: JobKey, tags_key: TagsKey) {
         let tube = self.tubes[self.jobs.get(job).tube].name();
-        let Some(idp) = self.jobs.extras.get(extra).tags(&self.bodies).idp() else { return };
+        let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp() else { return };
         let owner = Owner::Job { job, ttl: idp.ttl };
         let slot = match self.idps.find(tube, idp.key, &self.bodies) {
             None => self.idps.insert(&joined(tube, idp.key), owner, &mut self.bodies),
@@ -298,14 +298,14 @@ impl Engine {
             }
             Some(_) => return,
         };
-        self.jobs.extras.get_mut(extra).idp = Some(IdpSlot(slot));
+        self.jobs.tags[tags_key.0].idp = Some(IdpSlot(slot));
     }
 
     /// Takes the key from a job that is being deleted. Returns the key if it is kept.
-    pub(super) fn give_up_key(&mut self, job: JobKey, extra: ExtraKey, now: Time) -> Option<IdpSlot> {
-        let extra = self.jobs.extras.get(extra);
-        let key = extra.idp?;
-        let ttl = extra.tags(&self.bodies).idp().expect("a job with a key has the tag").ttl;
+    pub(super) fn give_up_key(&mut self, job: JobKey, tags_key: TagsKey, now: Time) -> Option<IdpSlot> {
+        let tags = &self.jobs.tags[tags_key.0];
+        let key = tags.idp?;
+        let ttl = tags.tags(&self.bodies).idp().expect("a job with a key has the tag").ttl;
         if ttl == 0 || !self.idps.share.can_keep(self.idps.slab[key.0].name_length()) {
             let key = self.idps.remove(key.0);
             self.bodies.free(key.name);
@@ -345,13 +345,13 @@ impl Engine {
         }
         let record = self.jobs.get_mut(job);
         record.tube = to;
-        if let Some(extra) = record.extra().filter(|_| key.is_some()) {
-            self.claim_key(job, extra);
+        if let Some(tags_key) = record.tags_key().filter(|_| key.is_some()) {
+            self.claim_key(job, tags_key);
         }
     }
 
     pub(super) fn key_of(&self, job: JobKey) -> Option<IdpSlot> {
-        self.jobs.extras.get(self.jobs.get(job).extra()?).idp
+        self.jobs.tags_of(job)?.idp
     }
 
     /// The key in this slot, if it is that of a deleted job.
@@ -418,17 +418,16 @@ impl Engine {
     }
 
     pub(super) fn check_keys(&self) {
-        self.jobs.extras.check();
+        self.jobs.tags.check();
         self.idps.check(&self.timers);
         for (slot, entry) in self.idps.slab.iter() {
             let Owner::Job { job, ttl } = entry.owner else { continue };
-            let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
-            let extra = extra.expect("a job with a key has tags");
-            assert_eq!(extra.idp, Some(IdpSlot(slot)), "a job and its key name each other");
-            assert_eq!(extra.tags(&self.bodies).idp(), Some(Idp { key: entry.key(&self.bodies), ttl }));
+            let tags = self.jobs.tags_of(job).expect("a job with a key has tags");
+            assert_eq!(tags.idp, Some(IdpSlot(slot)), "a job and its key name each other");
+            assert_eq!(tags.tags(&self.bodies).idp(), Some(Idp { key: entry.key(&self.bodies), ttl }));
             assert_eq!(self.tube_of(job), entry.names(&self.bodies).0);
         }
-        let with_key = self.jobs.iter().filter_map(|(_, job)| self.jobs.extras.get(job.extra()?).idp).count();
+        let with_key = self.jobs.iter().filter_map(|(job, _)| self.key_of(job)).count();
         assert_eq!(with_key + self.idps.kept.len(), self.idps.slab.len(), "every key has an owner");
     }
 }

@@ -167,8 +167,8 @@ impl Engine {
 
     /// The time since a ready job became ready.
     pub fn ready_age(&self, job: JobKey, now: Time) -> Span {
-        let activity = self.jobs.activity(job);
-        now.since(activity.map_or(self.jobs.get(job).created, |activity| activity.since))
+        let lifecycle = self.jobs.lifecycle(job);
+        now.since(lifecycle.map_or(self.jobs.get(job).created, |lifecycle| lifecycle.since))
     }
 }
 

@@ -3,8 +3,8 @@
 use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::text_bytes;
 use super::idempotency::{IdpKey, Owner, names};
+use super::job_tags::text_bytes;
 use super::key_share::KeyStats;
 use super::work::Work;
 use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId};

@@ -22,7 +22,7 @@ impl Engine {
             + self.search_bytes
     }
 
-    /// Memory reserved for the activities and lanes of jobs that have none yet. Commands that create one are never refused for
+    /// Memory reserved for the lifecycles and lanes of jobs that have none yet. Commands that create one are never refused for
     /// lack of memory, so a put must leave room for it.
     pub fn reserved_memory_bytes(&self) -> usize {
         self.jobs.reserved_memory_bytes() + self.cons.reserved_memory_bytes()

@@ -12,7 +12,7 @@
 //!    | | |        client        |          |
 //!    | | `----------------------'          |
 //!    | |  holder                           |
-//!    | `------------- Activity <--------- Job ----> body (Slot of the arena)
+//!    | `------------- Lifecycle <-------- Job ----> body (Slot of the arena)
 //!    |                   |      0..1       ^
 //!    |                   `-----------------'
 //!    `-- timer --> Timer           job
@@ -22,14 +22,14 @@
 //! |---------|------------------|-----------|------------|-----------------------------------|
 //! | Tube    | `ready`          | heap      | Job        | priority, id                      |
 //! | Tube    | `ready_order`    | two lists | Job        | time at which it became ready     |
-//! | Tube    | `delayed`        | heap      | Activity   | deadline, id                      |
+//! | Tube    | `delayed`        | heap      | Lifecycle  | deadline, id                      |
 //! | Tube    | `delayed_order`  | list      | Job        | beginning of the delay            |
 //! | Tube    | `held`           | list      | Job        | time at which it became held      |
 //! | Tube    | `buried`         | list      | Job        | time of burial                    |
-//! | Tube    | `reserved`       | list      | Activity   | time of reservation               |
+//! | Tube    | `reserved`       | list      | Lifecycle  | time of reservation               |
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
 //! | Tube    | `wide_watches`   | list      | Watch      |                                   |
-//! | Client  | `reserved`       | heap      | Activity   | deadline, id                      |
+//! | Client  | `reserved`       | heap      | Lifecycle  | deadline, id                      |
 //! | Client  | `reserved_order`     | list      | Job        | time of reservation               |
 //! | Client  | `watches`        | vector    | Watch      | order of `list-tubes-watched`     |
 //! | Client  | `bits`           | bits      | Tube       | slot                              |
@@ -46,7 +46,7 @@
 //! | IdpKeys | `kept`           | heap      | IdpKey     | time at which it is forgotten     |
 //! | ConKeys | `index`          | hash      | ConKey     | name                              |
 //! | ConKeys | `lane_index`     | hash      | Lane       | key and tube                      |
-//! | ConKey  | `jobs`           | heap      | Extra      | id, the newest first              |
+//! | ConKey  | `jobs`           | heap      | JobTags    | id, the newest first              |
 //! | ConKey  | `shut`           | heap      | Lane       | priority and id of its head       |
 //! | Lane    | `parked`         | heap      | Job        | priority, id                      |
 //! | Groups  | `index`          | hash      | Group      | name                              |
@@ -67,7 +67,7 @@
 //! ready heap or the lane. A ready job is also in its tube's `ready_order`, a delayed one in its `delayed_order`, and a
 //! reserved one in its holder's `reserved_order` and its tube's `reserved`.
 //!
-//! A job with tags has an `Extra`, which keeps them. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
+//! A job with tags has a `JobTags`. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
 //! Its tag `con` makes it a job of a `ConKey`; while it is ready, it is in a `Lane` of that key.
 //! Its tag `grp` makes it a member of a `Group`, and its tag `aft` may hold it until a group is done.
 //!
@@ -90,13 +90,13 @@ mod client;
 mod concurrency;
 mod draw;
 mod engine;
-mod extras;
 mod groups;
 mod heads;
 mod idempotency;
 mod job;
 mod job_index;
 mod job_list;
+mod job_tags;
 mod job_waits;
 mod key_flush;
 mod key_share;
@@ -130,7 +130,7 @@ pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Kicked, Notice, Released, Reserved};
 pub use groups::GroupStats;
 pub use idempotency::{KeptKey, Repeated};
-pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
+pub use job::{Counts, Job, JobState, Jobs, Lifecycle, NewJob, URGENT_BELOW};
 pub use job_list::{JobPage, JobsListed, PageQuery};
 pub use job_waits::{JobAwaited, JobEnd};
 pub use key_flush::{FlushedKey, KeysFlushed};

@@ -34,7 +34,7 @@ impl LogRoom {
 pub enum JobMoved {
     /// The job is in the tube.
     Done,
-    /// There is no such job, or a client holds it.
+    /// There is no such job, or a client has reserved it.
     NotFound,
     /// The tube cannot take it.
     Barred(MoveBar),
@@ -90,12 +90,12 @@ impl Engine {
         self.log_room = room;
     }
 
-    /// Returns true if there is a job with this id that no client holds.
+    /// Returns true if there is a job with this id that no client has reserved.
     pub fn can_move(&self, id: JobId) -> bool {
         self.jobs.find(id).is_some_and(|job| self.jobs.get(job).state != JobState::Reserved)
     }
 
-    /// Moves a job that no client holds to the tube of this name, which is created if it does not exist.
+    /// Moves a job that no client has reserved to the tube of this name, which is created if it does not exist.
     pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
         let Some(job) = self.jobs.find(id).filter(|_| self.can_move(id)) else { return JobMoved::NotFound };
         if self.tube_of(job) != name
@@ -186,7 +186,7 @@ impl Engine {
     fn next_to_move(&self, from: TubeKey, state: JobState) -> Option<JobKey> {
         let tube = self.tubes.get(from);
         match state {
-            JobState::Delayed => tube.delayed.min().map(|key| self.jobs.activities[key].job),
+            JobState::Delayed => tube.delayed.min().map(|key| self.jobs.lifecycles[key].job),
             JobState::Buried => tube.buried.front().map(JobKey),
             _ => tube.ready.min().map(JobKey),
         }
@@ -214,7 +214,7 @@ impl Engine {
         after <= before || !is_full && after + others <= job_bytes_max
     }
 
-    /// Moves a job that no client holds, and assigns it to a client that waits for jobs of the tube.
+    /// Moves a job that no client has reserved, and assigns it to a client that waits for jobs of the tube.
     fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: StepLimit, now: Time) {
         let state = self.jobs.get(job).state;
         self.steps += if matches!(state, JobState::Ready | JobState::Delayed) { HEAP_MOVE_STEPS } else { 1 };
@@ -224,7 +224,7 @@ impl Engine {
         }
         let enter = match state {
             JobState::Ready => To::Ready,
-            JobState::Delayed => To::At(self.jobs.activity_mut(job).deadline),
+            JobState::Delayed => To::At(self.jobs.lifecycle_mut(job).deadline),
             JobState::Buried => To::Buried,
             JobState::Reserved | JobState::Held => unreachable!("it is in none of these states"),
         };

@@ -6,8 +6,8 @@
 use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{hash_names, text_bytes};
 use super::job::Counts;
+use super::job_tags::{hash_names, text_bytes};
 use super::rate::Bucket;
 use super::transitions::To;
 use crate::intrusive::{Chained, Index, NIL, Pages};
@@ -286,7 +286,7 @@ impl Engine {
 
     #[cold]
     fn has_had_attempts(&self, job: JobKey, rules: RulesSlot) -> bool {
-        let Counts { timeouts, releases, .. } = self.jobs.activity(job).expect("it was reserved").counts;
+        let Counts { timeouts, releases, .. } = self.jobs.lifecycle(job).expect("it was reserved").counts;
         let max = self.rules.slab[rules.0].rules.number(RuleKey::MaxAttempts);
         max.is_some_and(|max| u64::from(timeouts) + u64::from(releases) >= max)
     }
@@ -318,7 +318,7 @@ impl Engine {
     /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
     pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         // It has the time at which the job became ready in this tube.
-        self.jobs.activity_mut(job);
+        self.jobs.lifecycle_mut(job);
         let (from, bytes) = (self.jobs.get(job).tube, self.body_bytes(job));
         self.tubes[from].body_bytes -= bytes;
         self.tubes[to].body_bytes += bytes;
@@ -333,8 +333,8 @@ impl Engine {
         let rules = &self.rules.slab[record.rules()?.0].rules;
         let seconds = rules.number_u32(RuleKey::Retention)?;
         let first = JobKey(record.buried.front()?);
-        let activity = self.jobs.activity(first).expect("a buried job has an activity");
-        Some(activity.deadline + Span::from_secs(seconds))
+        let lifecycle = self.jobs.lifecycle(first).expect("a buried job has a lifecycle");
+        Some(lifecycle.deadline + Span::from_secs(seconds))
     }
 
     /// Deletes expired jobs up to the limit. A job that was buried so long ago has no change that the caller has yet to read, but it
@@ -366,7 +366,7 @@ impl Engine {
             assert_eq!(tube.rules(), self.rules.find(tube.name()), "tube {name} has its rules");
             let has_rate = tube.rules().and_then(|rules| self.throttle_end(key.slot, rules)).is_some();
             assert_eq!(tube.is_throttled, has_rate, "tube {name} is throttled by a rate");
-            let since = |job| self.jobs.activity(JobKey(job)).map(|activity| activity.deadline);
+            let since = |job| self.jobs.lifecycle(JobKey(job)).map(|lifecycle| lifecycle.deadline);
             assert!(tube.buried.iter(&self.jobs.slab).is_sorted_by_key(since), "the first expires first");
         }
     }

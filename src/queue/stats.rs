@@ -1,7 +1,7 @@
 //! Statistics of the queue, a tube and a job. The server renders them.
 
 use super::engine::Engine;
-use super::job::{Activity, Counts, JobState};
+use super::job::{Counts, JobState, Lifecycle};
 use super::latency::{LatencyKind, Percentiles, TimeSum};
 use crate::time::{Seconds, Span, Time};
 use crate::values::histogram::Histogram;
@@ -179,7 +179,7 @@ impl Engine {
     /// Returns the statistics of one job.
     pub fn job_stats(&self, key: JobKey, now: Time) -> JobStats<'_> {
         let job = self.jobs.get(key);
-        let activity = self.jobs.activity(key);
+        let lifecycle = self.jobs.lifecycle(key);
         let runs = matches!(job.state, JobState::Delayed | JobState::Reserved);
         JobStats {
             id: job.id,
@@ -187,10 +187,12 @@ impl Engine {
             state: job.state,
             pri: job.pri,
             age: now.since(job.created),
-            delay: activity.map_or(Seconds::ZERO, Activity::delay),
+            delay: lifecycle.map_or(Seconds::ZERO, Lifecycle::delay),
             ttr: self.jobs.ttr(key),
-            time_left: activity.filter(|_| runs).map_or(Span::ZERO, |activity| activity.deadline.since(now)),
-            counts: activity.map_or(Counts::default(), |activity| activity.counts),
+            time_left: lifecycle
+                .filter(|_| runs)
+                .map_or(Span::ZERO, |lifecycle| lifecycle.deadline.since(now)),
+            counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts),
             tags: self.tags(key),
             is_passed_over: self.con_of(key).map(|_| job.state == JobState::Ready && self.is_at_limit(key)),
             waits_for: self.group_ahead_of(key),

@@ -28,7 +28,7 @@ pub struct Tube {
     pub ready: Heap,
     /// The ready jobs in the order in which they became ready.
     pub(super) ready_order: ReadyOrder,
-    /// Delayed jobs by (deadline, id), through their activities.
+    /// Delayed jobs by (deadline, id), through their lifecycles.
     pub delayed: Heap,
     /// The delayed jobs in the order in which their delays began.
     pub(super) delayed_order: List,
@@ -39,7 +39,7 @@ pub struct Tube {
     /// Number of ready jobs that are not in the heap, because their concurrency keys are at their limits or have a more
     /// urgent job there.
     pub(super) parked: u32,
-    /// The jobs that clients hold.
+    /// The reserved jobs.
     pub(super) reserved: ReservedOrder,
     /// Number of ready jobs that are urgent.
     pub urgent: u32,
@@ -547,7 +547,7 @@ mod tests {
             let (id, body) = (engine.next_id(), engine.bodies_mut().allocate(66).expect("there is memory"));
             engine.put(
                 client,
-                NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, extra: None },
+                NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, tags_key: None },
                 Time::ZERO,
             );
             let before = engine.memory_bytes();
@@ -556,7 +556,7 @@ mod tests {
             engine.delete(client, id, Time::ZERO);
             grown
         };
-        // The first reservation also allocates the slab of activities.
+        // The first reservation also allocates the slab of lifecycles.
         cycle(&mut engine, b"first");
         let used = engine.tubes.latency_bytes;
         assert_eq!(cycle(&mut engine, b"second"), TubeLatency::BYTES_MIN);

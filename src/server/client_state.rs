@@ -6,7 +6,7 @@ use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
 use crate::queue::TubeList;
-use crate::values::ids::{ClientKey, ExtraKey, JobId};
+use crate::values::ids::{ClientKey, JobId, TagsKey};
 
 /// The part of a session, or of a call over HTTP, that commands read and change.
 pub(super) struct ProtocolState {
@@ -74,7 +74,7 @@ pub(super) struct IncomingJob {
     pub id: Option<JobId>,
     pub args: PutArgs,
     /// Its tags, if it has any.
-    pub extra: Option<ExtraKey>,
+    pub tags_key: Option<TagsKey>,
     pub slot: Slot,
     /// Bytes of the slot that have arrived.
     pub filled: usize,

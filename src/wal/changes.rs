@@ -152,7 +152,7 @@ impl Wal {
         let next_id = engine.upcoming_id();
         let first = self.commits.end();
         self.begin_segment(Header { log_id, number, first, next_id, oldest, previous });
-        self.retirement.announce(oldest, first);
+        self.retirement.declare(oldest, first);
     }
 
     pub(super) fn begin_segment(&mut self, header: Header) {

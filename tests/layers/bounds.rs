@@ -31,7 +31,7 @@ pub const BOUNDS: [(&str, &str, &str); 96] = [
     ("queue/moving.rs", "move_jobs", "two tubes"),
     ("queue/latency.rs", "halve", "the bins of one histogram: 128"),
     ("queue/latency.rs", "percentiles", "the bins of one histogram: 128"),
-    ("queue/extras.rs", "hash_names", "the parts of one name"),
+    ("queue/job_tags.rs", "hash_names", "the parts of one name"),
     ("queue/groups.rs", "group_ahead_of", "the states of a job"),
     ("queue/background.rs", "has_unread_page", "the notices of one piece of work: BACKGROUND_STEPS"),
     ("queue/work.rs", "bytes", "the kinds of work"),
@@ -70,7 +70,7 @@ pub const BOUNDS: [(&str, &str, &str); 96] = [
     ("server/commit_gate.rs", "fail", "the server ends"),
     // For tests.
     ("queue/concurrency.rs", "count_parked", "for tests"),
-    ("queue/extras.rs", "announced", "for tests"),
+    ("queue/job_tags.rs", "tags_to_come", "for tests"),
     ("queue/moving.rs", "moves", "for the observer of a test"),
     ("queue/watched_bits.rs", "shown", "for tests"),
     ("server/commit_gate/output.rs", "spare_bytes", "for tests"),

@@ -160,26 +160,28 @@ impl Pair {
                 let client = keys[&conn];
                 engine.mark_producer(client);
                 let id = engine.next_id();
-                assert_eq!(id.0, model.announce(conn));
+                assert_eq!(id.0, model.take_id(conn));
                 let text = tags.text();
-                let extra = beanring::values::tags::Tags::new(text.as_bytes())
-                    .and_then(|tags| engine.announce_tags(tags));
+                let tags_key = beanring::values::tags::Tags::new(text.as_bytes())
+                    .and_then(|tags| engine.store_tags(tags));
                 let bytes = body(id.0);
                 let body_bytes = bytes.len() as u64 - 2;
-                let stored = match extra.and_then(|extra| engine.repeat(client, extra, pri, now)) {
+                let stored = match tags_key.and_then(|tags_key| engine.repeat(client, tags_key, pri, now)) {
                     Some(repeated) => Stored::Repeated(repeated),
-                    None if !extra.is_none_or(|extra| engine.admits_key(client, extra)) => Stored::Refused,
+                    None if !tags_key.is_none_or(|tags_key| engine.admits_key(client, tags_key)) => {
+                        Stored::Refused
+                    }
                     None if engine.admits(client, 1, body_bytes).is_err() => Stored::Refused,
                     None => Stored::Job,
                 };
                 assert_eq!(stored, model.store(conn, id.0, pri, [delay, ttr], tags, body_bytes));
                 if stored != Stored::Job {
-                    engine.free_tags(extra);
+                    engine.free_tags(tags_key);
                 } else {
                     let ttr = engine.ttr_of_put(client, ttr);
                     let mut slot = engine.bodies_mut().allocate(bytes.len() as u32).expect("there is memory");
                     engine.bodies_mut().bytes_mut(&mut slot).copy_from_slice(&bytes);
-                    engine.put(client, NewJob { id, pri, delay, ttr, body: slot, extra }, now);
+                    engine.put(client, NewJob { id, pri, delay, ttr, body: slot, tags_key }, now);
                 }
             }
             Op::Reserve { conn, seconds } => {
@@ -418,7 +420,7 @@ impl Pair {
             assert_eq!(counts, Some(ruled.counts), "the rules of tube {tube}");
         }
         assert_eq!(self.engine.ruled_tubes().count(), self.model.rules.len());
-        assert_eq!(self.engine.announced(), 0, "every job with tags is put");
+        assert_eq!(self.engine.tags_to_come(), 0, "every job with tags is put");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
         self.ledger.check(&self.model, name_of, body);

@@ -404,7 +404,7 @@ impl Checker {
         }
         let Some(tags) = tags else { return self.answer(client, Reply::BadFormat) };
         record.served += args.bytes as usize + 2;
-        let id = self.model.announce(client as Conn);
+        let id = self.model.take_id(client as Conn);
         let may_be_short = self.may_be_short;
         self.clients[client].putting = Some(Putting { id, args, tags, may_be_short });
         self.push(client, Expected::OfPut);
@@ -531,8 +531,8 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
             model.turns = model.turns.max(turn);
         }
         // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
-        let activity = engine.jobs().activity(key);
-        let (since, is_fresh) = (activity.map_or(created, |activity| activity.since), activity.is_none());
+        let lifecycle = engine.jobs().lifecycle(key);
+        let (since, is_fresh) = (lifecycle.map_or(created, |lifecycle| lifecycle.since), lifecycle.is_none());
         // The number of a burial is its time.
         let since =
             if let Place::Buried { turn } = place { Time::from_nanos(turn).min(model.now) } else { since };

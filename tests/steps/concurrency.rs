@@ -12,10 +12,10 @@ use super::{Bench, MOVED_MAX, URGENT, USUAL, assert_steps};
 fn put(bench: &mut Bench, client: ClientKey, pri: u32, tag: &str) -> JobId {
     let tags = Tags::new(tag.as_bytes()).expect("the tag is valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
-    let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
+    let (id, tags_key) = (bench.engine.next_id(), bench.engine.store_tags(tags));
     bench.engine.put(
         client,
-        NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, extra },
+        NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, tags_key },
         bench.now,
     );
     id

@@ -13,10 +13,10 @@ fn put_and_delete(bench: &mut Bench, tag: &str) -> JobId {
     let client = bench.amid;
     let tags = Tags::new(tag.as_bytes()).expect("the tag is valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
-    let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
+    let (id, tags_key) = (bench.engine.next_id(), bench.engine.store_tags(tags));
     bench.engine.put(
         client,
-        NewJob { id, pri: USUAL, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, extra },
+        NewJob { id, pri: USUAL, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, tags_key },
         bench.now,
     );
     assert!(bench.engine.delete(client, id, bench.now));

@@ -64,7 +64,7 @@ impl Bench {
         let body = self.engine.bodies_mut().allocate(body_bytes + 2).expect("there is memory");
         self.engine.put(
             client,
-            NewJob { id, pri, delay: delay.into(), ttr: Seconds::whole(100), body, extra: None },
+            NewJob { id, pri, delay: delay.into(), ttr: Seconds::whole(100), body, tags_key: None },
             self.now,
         );
         id
@@ -471,7 +471,7 @@ fn a_disconnect_with_a_hundred_thousand_held_jobs() {
     assert_steps(steps, JOBS);
     assert_eq!((bench.ready(), bench.held()), (JOBS, 0));
     assert!(bench.engine.jobs().iter().all(|(key, _)| {
-        bench.engine.jobs().activity(key).is_some_and(|activity| activity.counts.timeouts == 0)
+        bench.engine.jobs().lifecycle(key).is_some_and(|lifecycle| lifecycle.counts.timeouts == 0)
     }));
     bench.engine.check();
 }

@@ -20,8 +20,8 @@ fn name(text: &str) -> TubeName<'_> {
 fn put_tagged(bench: &mut Bench, client: ClientKey, pri: u32, tags: &str) -> JobId {
     let tags = Tags::new(tags.as_bytes()).expect("the tags are valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
-    let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
-    let new = NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(1000), body, extra };
+    let (id, tags_key) = (bench.engine.next_id(), bench.engine.store_tags(tags));
+    let new = NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(1000), body, tags_key };
     bench.engine.put(client, new, bench.now);
     id
 }

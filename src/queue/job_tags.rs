@@ -1,4 +1,4 @@
-//! What jobs with tags have besides their records. A job without tags has no part in it.
+//! The tags of jobs, and what follows from them. A job without tags has no part in it.
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hasher};
@@ -6,14 +6,14 @@ use std::hash::{DefaultHasher, Hasher};
 use super::engine::Engine;
 use super::job::Job;
 use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
-use crate::values::ids::{ClientKey, ConSlot, ExtraKey, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey};
+use crate::intrusive::{Linked, Links, NIL, Ranked};
+use crate::values::ids::{ClientKey, ConSlot, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey, TagsKey};
 use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::tags::Tags;
 
 /// The tags of one job, and what follows from them once it is in a tube.
 #[derive(Debug)]
-pub(super) struct Extra {
+pub(super) struct JobTags {
     /// The text of the [`Tags`].
     tags: Slot,
     /// The idempotency key, if the job has one.
@@ -32,51 +32,21 @@ pub(super) struct Extra {
     rank: u8,
 }
 
-/// All extras.
-pub(super) struct Extras {
-    pub(super) slab: Pages<Extra>,
-}
-
-impl Extra {
-    pub(super) fn tags<'a>(&self, bodies: &'a Bodies) -> Tags<'a> {
-        Tags::checked_before(bodies.bytes(&self.tags))
-    }
-}
-
-impl Extras {
-    pub(super) const fn new() -> Self {
-        Self { slab: Pages::new() }
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.slab.len()
-    }
-
-    pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes()
-    }
-
-    pub(super) fn insert(&mut self, tags: Slot) -> ExtraKey {
+impl JobTags {
+    /// The record of a job that is in no tube yet.
+    fn new(tags: Slot) -> Self {
         let (idp, con, group, hold) = (None, None, None, None);
         let (id, limit, links, rank) = (JobId(0), 0, Links::NONE, 0);
-        ExtraKey(self.slab.insert(Extra { tags, idp, con, group, hold, id, limit, links, rank }))
+        Self { tags, idp, con, group, hold, id, limit, links, rank }
     }
 
-    /// Removes an extra. Returns the text of its tags.
-    pub(super) fn remove(&mut self, key: ExtraKey) -> Slot {
-        self.slab.remove(key.0).tags
+    /// Ends the record. Returns the text of its tags, which is still to be freed.
+    pub(super) fn into_text(self) -> Slot {
+        self.tags
     }
 
-    pub(super) fn get(&self, key: ExtraKey) -> &Extra {
-        &self.slab[key.0]
-    }
-
-    pub(super) fn get_mut(&mut self, key: ExtraKey) -> &mut Extra {
-        &mut self.slab[key.0]
-    }
-
-    pub(super) fn check(&self) {
-        self.slab.check();
+    pub(super) fn tags<'a>(&self, bodies: &'a Bodies) -> Tags<'a> {
+        Tags::checked_before(bodies.bytes(&self.tags))
     }
 }
 
@@ -106,54 +76,53 @@ pub(super) fn hash_names(seed: u64, names: &[&[u8]]) -> u64 {
 }
 
 impl Job {
-    /// The key of its extra, if the job has tags.
+    /// The key of its tags, if the job has any.
     #[inline(always)]
-    pub(super) fn extra(&self) -> Option<ExtraKey> {
-        (self.has_activity && self.extra_or_before != NIL).then_some(ExtraKey(self.extra_or_before))
+    pub(super) fn tags_key(&self) -> Option<TagsKey> {
+        (self.has_lifecycle && self.tags_or_before != NIL).then_some(TagsKey(self.tags_or_before))
     }
 }
 
 impl Engine {
     /// Stores the tags of a job whose body is still to come, if it has any. [`put`](Self::put) takes them.
     #[inline]
-    pub fn announce_tags(&mut self, tags: Tags<'_>) -> Option<ExtraKey> {
+    pub fn store_tags(&mut self, tags: Tags<'_>) -> Option<TagsKey> {
         if tags.is_empty() {
             return None;
         }
         let text = store_text(&mut self.bodies, tags.as_bytes());
-        Some(self.jobs.extras.insert(text))
+        Some(TagsKey(self.jobs.tags.insert(JobTags::new(text))))
     }
 
     /// Frees tags of a job that will not be put.
     #[inline]
-    pub fn free_tags(&mut self, extra: Option<ExtraKey>) {
-        if let Some(extra) = extra {
-            let text = self.jobs.extras.remove(extra);
-            self.bodies.free(text);
+    pub fn free_tags(&mut self, tags_key: Option<TagsKey>) {
+        if let Some(tags_key) = tags_key {
+            self.bodies.free(self.jobs.tags.remove(tags_key.0).into_text());
         }
     }
 
     /// The tags of a job whose body is still to come.
     #[inline]
-    pub fn announced_tags(&self, extra: Option<ExtraKey>) -> Tags<'_> {
-        extra.map_or(Tags::NONE, |extra| self.jobs.extras.get(extra).tags(&self.bodies))
+    pub fn stored_tags(&self, tags_key: Option<TagsKey>) -> Tags<'_> {
+        tags_key.map_or(Tags::NONE, |tags_key| self.jobs.tags[tags_key.0].tags(&self.bodies))
     }
 
     /// The number of jobs with tags whose bodies are still to come.
-    pub fn announced(&self) -> usize {
-        self.jobs.extras.len() - self.jobs.iter().filter(|(_, job)| job.extra().is_some()).count()
+    pub fn tags_to_come(&self) -> usize {
+        self.jobs.tags.len() - self.jobs.iter().filter(|(_, job)| job.tags_key().is_some()).count()
     }
 
     /// The number of bodies, of jobs and of those still to come. The arena has texts besides.
     pub fn body_count(&self) -> usize {
-        let texts = self.jobs.extras.len() + self.cons.len() + self.groups.len() + self.idps.len();
+        let texts = self.jobs.tags.len() + self.cons.len() + self.groups.len() + self.idps.len();
         self.bodies.usage().slots - texts
     }
 
     /// The tags of a job.
     #[inline]
     pub fn tags(&self, job: JobKey) -> Tags<'_> {
-        self.announced_tags(self.jobs.get(job).extra())
+        self.stored_tags(self.jobs.get(job).tags_key())
     }
 
     /// What the tags of one more job of the client add to the memory of the queue: nothing for a job without tags.
@@ -165,13 +134,13 @@ impl Engine {
         let text = self.bodies.growth(tags.as_bytes().len() as u32);
         let keys =
             self.idps.growth(tube, tags.idp(), &self.bodies) + self.cons.growth(tags.con(), &self.bodies);
-        self.jobs.extras.slab.growth(1) + text + keys + self.groups.growth(tags, &self.bodies)
+        self.jobs.tags.growth(1) + text + keys + self.groups.growth(tags, &self.bodies)
     }
 
     /// What a job of the client with tags adds to it once its body is complete.
-    pub fn announced_growth(&mut self, client: ClientKey, extra: Option<ExtraKey>) -> usize {
-        let Some(extra) = extra else { return 0 };
-        let tags = self.jobs.extras.get(extra).tags(&self.bodies);
+    pub fn stored_tags_growth(&mut self, client: ClientKey, tags_key: Option<TagsKey>) -> usize {
+        let Some(tags_key) = tags_key else { return 0 };
+        let tags = self.jobs.tags[tags_key.0].tags(&self.bodies);
         let tube = self.tubes[self.clients.get(client).used].name();
         self.idps.growth(tube, tags.idp(), &self.bodies)
             + self.cons.growth(tags.con(), &self.bodies)
@@ -179,7 +148,7 @@ impl Engine {
     }
 }
 
-impl Linked for Extra {
+impl Linked for JobTags {
     fn links(&self) -> &Links {
         &self.links
     }
@@ -189,7 +158,7 @@ impl Linked for Extra {
     }
 }
 
-impl Ranked for Extra {
+impl Ranked for JobTags {
     /// The newest job comes first.
     type Key = Reverse<JobId>;
 
