@@ -19,20 +19,18 @@
 use super::background::{Share, StepLimit};
 use super::engine::Engine;
 use super::job::{Job, JobState};
-use super::job_tags::{hash_names, store_text};
+use super::names::{Name, named};
 use super::work::Work;
-use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, Ranked, mix_seeded};
+use crate::bodies::Bodies;
+use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive, pair};
 use crate::time::Time;
 use crate::values::ids::{ClientSlot, ConSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Con;
 
 /// All keys and lanes.
 pub(super) struct ConKeys {
-    slab: Pages<ConKey>,
-    index: Index,
-    lanes: Pages<Lane>,
-    lane_index: Index,
+    table: Table<ConKey>,
+    lanes: Table<Lane>,
     /// Number of jobs with a key.
     jobs: usize,
     /// Keys that are full and have an open lane.
@@ -42,7 +40,7 @@ pub(super) struct ConKeys {
 }
 
 struct ConKey {
-    name: Slot,
+    name: Name,
     /// The jobs of the key by their tags, the newest first.
     jobs: Heap,
     /// Number of reserved jobs.
@@ -57,8 +55,6 @@ struct ConKey {
     is_loose: bool,
     /// Background work opens the lanes.
     is_reopening: bool,
-    hash: u64,
-    chain: u32,
     /// In the list of loose keys.
     links: Links,
 }
@@ -82,30 +78,20 @@ struct Lane {
 impl ConKeys {
     /// No keys. `seed` keeps clients from choosing keys that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self {
-            slab: Pages::new(),
-            index: Index::new(seed),
-            lanes: Pages::new(),
-            lane_index: Index::new(seed),
-            jobs: 0,
-            loose: List::new(),
-            shutting: 0,
-        }
+        Self { table: Table::new(seed), lanes: Table::new(seed), jobs: 0, loose: List::new(), shutting: 0 }
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        let (keys, lanes) =
-            (self.slab.bytes() + self.index.bytes(), self.lanes.bytes() + self.lane_index.bytes());
-        keys + lanes
+        self.table.bytes() + self.lanes.bytes()
     }
 
     /// The number of keys.
     pub(super) const fn len(&self) -> usize {
-        self.slab.len()
+        self.table.len()
     }
 
     /// The memory still to be allocated until every job with a key has a lane of its own.
-    pub(super) const fn reserved_memory_bytes(&self) -> usize {
+    pub(super) fn reserved_memory_bytes(&self) -> usize {
         self.jobs.saturating_sub(self.lanes.touched()) * size_of::<Option<Lane>>()
     }
 
@@ -114,8 +100,7 @@ impl ConKeys {
     pub(super) fn growth(&mut self, con: Option<Con<'_>>, bodies: &Bodies) -> usize {
         let Some(con) = con else { return 0 };
         let lane = if self.jobs < self.lanes.touched() { 0 } else { size_of::<Option<Lane>>() };
-        let key = self.slab.growth(1) + bodies.growth(con.key.as_bytes().len() as u32);
-        key + lane + self.index.growth() + self.lane_index.growth()
+        self.table.growth_with_name(con.key.as_bytes().len(), bodies) + lane + self.lanes.index_growth()
     }
 
     /// Whether background work shuts lanes of some tube.
@@ -124,23 +109,22 @@ impl ConKeys {
     }
 
     fn is_full(&self, con: ConSlot) -> bool {
-        let key = &self.slab[con.0];
+        let key = &self.table[con.0];
         key.reserved >= key.limit
     }
 
     /// Whether a lane of the key may be opened. Shut lanes wait for background work that opens them.
     fn may_open(&self, con: ConSlot) -> bool {
-        !self.is_full(con) && !self.slab[con.0].is_reopening
+        !self.is_full(con) && !self.table[con.0].is_reopening
     }
 
     fn find(&self, name: &[u8], bodies: &Bodies) -> Option<ConSlot> {
-        let hash = hash_names(self.index.seed(), &[name]);
-        self.index.find(&self.slab, hash, |key: &ConKey| *bodies.bytes(&key.name) == *name).map(ConSlot)
+        self.table.find_name(&[name], bodies).map(ConSlot)
     }
 
     fn add(&mut self, name: &[u8], bodies: &mut Bodies) -> ConSlot {
-        let slot = self.slab.insert(ConKey {
-            name: store_text(bodies, name),
+        ConSlot(self.table.insert(ConKey {
+            name: Name::store(name, self.table.seed(), bodies),
             jobs: Heap::new(),
             reserved: 0,
             limit: 0,
@@ -148,44 +132,38 @@ impl ConKeys {
             shut: Heap::new(),
             is_loose: false,
             is_reopening: false,
-            hash: hash_names(self.index.seed(), &[name]),
-            chain: NIL,
             links: Links::NONE,
-        });
-        self.index.insert(&mut self.slab, slot);
-        ConSlot(slot)
+        }))
     }
 
     fn remove_if_unused(&mut self, con: ConSlot, bodies: &mut Bodies) {
-        let key = &self.slab[con.0];
+        let key = &self.table[con.0];
         if key.jobs.is_empty() && !key.is_reopening {
-            self.index.remove(&mut self.slab, con.0);
-            let key = self.slab.remove(con.0);
+            let key = self.table.remove(con.0);
             assert!(
                 key.reserved == 0 && key.open.is_empty() && key.shut.is_empty(),
                 "a key that is removed has no jobs"
             );
-            bodies.free(key.name);
+            key.name.free(bodies);
         }
     }
 
     fn update_loose(&mut self, con: ConSlot) {
-        let key = &mut self.slab[con.0];
+        let key = &mut self.table[con.0];
         let is_loose = key.reserved >= key.limit && !key.open.is_empty();
         match (std::mem::replace(&mut key.is_loose, is_loose), is_loose) {
-            (false, true) => self.loose.push_back(&mut self.slab, con.0),
-            (true, false) => self.loose.remove(&mut self.slab, con.0),
+            (false, true) => self.loose.push_back(&mut self.table, con.0),
+            (true, false) => self.loose.remove(&mut self.table, con.0),
             _ => {}
         }
     }
 
     fn find_lane(&self, con: ConSlot, tube: TubeSlot) -> Option<u32> {
-        let hash = lane_hash(con, tube, self.lane_index.seed());
-        self.lane_index.find(&self.lanes, hash, |lane| (lane.con, lane.tube) == (con, tube))
+        self.lanes.find_word(pair(con.0, tube.0))
     }
 
     fn add_lane(&mut self, con: ConSlot, tube: TubeSlot, head: JobKey, head_key: (u32, JobId)) -> u32 {
-        let lane = self.lanes.insert(Lane {
+        self.lanes.insert(Lane {
             con,
             tube,
             head,
@@ -195,14 +173,7 @@ impl ConKeys {
             chain: NIL,
             links: Links::NONE,
             rank: 0,
-        });
-        self.lane_index.insert(&mut self.lanes, lane);
-        lane
-    }
-
-    fn remove_lane(&mut self, lane: u32) {
-        self.lane_index.remove(&mut self.lanes, lane);
-        self.lanes.remove(lane);
+        })
     }
 }
 
@@ -222,7 +193,7 @@ impl Engine {
         let record = &mut self.jobs.tags[tags_key.0];
         (record.con, record.id, record.limit) = (Some(con), id, limit.get());
         self.cons.jobs += 1;
-        self.cons.slab[con.0].jobs.insert(&mut self.jobs.tags, tags_key.0);
+        self.cons.table[con.0].jobs.insert(&mut self.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
@@ -230,12 +201,12 @@ impl Engine {
     pub(super) fn leave_key(&mut self, tags_key: TagsKey) {
         let Some(con) = self.jobs.tags[tags_key.0].con else { return };
         self.cons.jobs -= 1;
-        self.cons.slab[con.0].jobs.remove(&mut self.jobs.tags, tags_key.0);
+        self.cons.table[con.0].jobs.remove(&mut self.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
     fn update_limit(&mut self, con: ConSlot) {
-        let key = &mut self.cons.slab[con.0];
+        let key = &mut self.cons.table[con.0];
         key.limit = key.jobs.min().map_or(0, |newest| self.jobs.tags[newest].limit);
         self.cons.update_loose(con);
     }
@@ -262,7 +233,7 @@ impl Engine {
     #[cold]
     pub(super) fn count_reserved(&mut self, tags_key: TagsKey) {
         if let Some(con) = self.con_of_tags(tags_key) {
-            self.cons.slab[con.0].reserved += 1;
+            self.cons.table[con.0].reserved += 1;
             self.cons.update_loose(con);
         }
     }
@@ -271,7 +242,7 @@ impl Engine {
     #[cold]
     pub(super) fn count_end_of_reservation(&mut self, tags_key: TagsKey) {
         if let Some(con) = self.con_of_tags(tags_key) {
-            self.cons.slab[con.0].reserved -= 1;
+            self.cons.table[con.0].reserved -= 1;
             self.cons.update_loose(con);
         }
     }
@@ -343,7 +314,8 @@ impl Engine {
         }
         self.lift_head(lane);
         let Some(next) = self.cons.lanes[lane].parked.pop(&mut self.jobs.slab) else {
-            return self.cons.remove_lane(lane);
+            self.cons.lanes.remove(lane);
+            return;
         };
         self.tubes[tube].parked -= 1;
         let &Job { pri, id, .. } = self.jobs.get(JobKey(next));
@@ -358,10 +330,10 @@ impl Engine {
         let is_open = self.cons.may_open(con);
         self.cons.lanes[lane].is_open = is_open;
         if is_open {
-            self.cons.slab[con.0].open.push_back(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].open.push_back(&mut self.cons.lanes, lane);
             self.tubes[tube].ready.insert(&mut self.jobs.slab, head.0);
         } else {
-            self.cons.slab[con.0].shut.insert(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].shut.insert(&mut self.cons.lanes, lane);
             self.tubes[tube].parked += 1;
         }
         self.cons.update_loose(con);
@@ -371,10 +343,10 @@ impl Engine {
     fn lift_head(&mut self, lane: u32) {
         let Lane { con, tube, head, is_open, .. } = self.cons.lanes[lane];
         if is_open {
-            self.cons.slab[con.0].open.remove(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].open.remove(&mut self.cons.lanes, lane);
             self.tubes[tube].ready.remove(&mut self.jobs.slab, head.0);
         } else {
-            self.cons.slab[con.0].shut.remove(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].shut.remove(&mut self.cons.lanes, lane);
             self.tubes[tube].parked -= 1;
         }
         self.cons.update_loose(con);
@@ -433,7 +405,7 @@ impl Engine {
             if !self.spend(limit) {
                 return false;
             }
-            let lane = self.cons.slab[con].open.front().expect("a loose key has an open lane");
+            let lane = self.cons.table[con].open.front().expect("a loose key has an open lane");
             let tube = self.cons.lanes[lane].tube;
             self.lift_head(lane);
             self.place_head(lane);
@@ -483,9 +455,9 @@ impl Engine {
 
     fn open_lanes(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
         while self.cons.may_open(con) {
-            let Some(lane) = self.cons.slab[con.0].shut.min() else { break };
+            let Some(lane) = self.cons.table[con.0].shut.min() else { break };
             if !self.spend(limit) {
-                self.cons.slab[con.0].is_reopening = true;
+                self.cons.table[con.0].is_reopening = true;
                 return self.work.push_back(Work::Reopen { con });
             }
             let tube = self.cons.lanes[lane].tube;
@@ -499,19 +471,16 @@ impl Engine {
 
     /// Continues [`Work::Reopen`].
     pub(super) fn run_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
-        self.cons.slab[con.0].is_reopening = false;
+        self.cons.table[con.0].is_reopening = false;
         self.continue_reopen(con, limit, now);
     }
 
     pub(super) fn check_lanes(&self) {
-        let ConKeys { slab, index, lanes, lane_index, .. } = &self.cons;
-        slab.check();
-        index.check(slab);
-        lanes.check();
-        lane_index.check(lanes);
-        assert_eq!((index.len(), lane_index.len()), (slab.len(), lanes.len()), "the indexes find all");
+        let ConKeys { table, lanes, .. } = &self.cons;
+        table.check(0);
+        lanes.check(0);
         let mut jobs = 0;
-        for (slot, key) in slab.iter() {
+        for (slot, key) in table.iter() {
             let con = ConSlot(slot);
             key.jobs.check(&self.jobs.tags);
             key.shut.check(lanes);
@@ -542,8 +511,8 @@ impl Engine {
             assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");
         }
         assert_eq!(jobs, self.cons.jobs, "the jobs with a key are counted");
-        self.cons.loose.check(slab);
-        assert_eq!(slab.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose.len());
+        self.cons.loose.check(table);
+        assert_eq!(table.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose.len());
         let shutting = self.tubes.iter().filter(|(_, tube)| tube.shutting).count();
         assert_eq!(shutting, self.cons.shutting as usize, "tubes whose lanes are being shut are counted");
         for (_, lane) in lanes.iter() {
@@ -568,70 +537,7 @@ impl Engine {
     }
 }
 
-fn lane_hash(con: ConSlot, tube: TubeSlot, seed: u64) -> u64 {
-    mix_seeded(u64::from(con.0) << 32 | u64::from(tube.0), seed)
-}
-
-impl Chained for ConKey {
-    fn hash(&self, _seed: u64) -> u64 {
-        self.hash
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for ConKey {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Chained for Lane {
-    fn hash(&self, seed: u64) -> u64 {
-        lane_hash(self.con, self.tube, seed)
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for Lane {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for Lane {
-    type Key = (u32, JobId);
-
-    fn key(&self) -> (u32, JobId) {
-        self.head_key
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
+named!(ConKey);
+intrusive!(ConKey: in lists);
+intrusive!(Lane: in heaps by (u32, JobId), |lane| lane.head_key);
+intrusive!(Lane: in tables by |lane| pair(lane.con.0, lane.tube.0));

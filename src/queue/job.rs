@@ -6,7 +6,7 @@ use super::job_index::JobIndex;
 use super::job_tags::JobTags;
 use super::reserved_order::Neighbors;
 use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
+use crate::intrusive::{Links, NIL, Pages, intrusive};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientSlot, JobId, JobKey, TagsKey, TubeSlot};
 pub use crate::values::job_state::JobState;
@@ -365,54 +365,5 @@ impl Lifecycle {
     }
 }
 
-impl Linked for Job {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for Job {
-    type Key = (u32, JobId);
-
-    fn key(&self) -> (u32, JobId) {
-        (self.pri, self.id)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
-
-impl Linked for Lifecycle {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for Lifecycle {
-    type Key = (Time, JobId);
-
-    fn key(&self) -> (Time, JobId) {
-        (self.deadline, self.id)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
+intrusive!(Job: in heaps by (u32, JobId), |job| (job.pri, job.id));
+intrusive!(Lifecycle: in heaps by (Time, JobId), |lifecycle| (lifecycle.deadline, lifecycle.id));

@@ -1,14 +1,13 @@
 //! The tags of jobs, and what follows from them. A job without tags has no part in it.
 
 use std::cmp::Reverse;
-use std::hash::{DefaultHasher, Hasher};
 
 use super::engine::Engine;
 use super::job::Job;
+use super::names::store_text;
 use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{Linked, Links, NIL, Ranked};
+use crate::intrusive::{Links, NIL, intrusive};
 use crate::values::ids::{ClientKey, ConSlot, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey, TagsKey};
-use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::tags::Tags;
 
 /// The tags of one job, and what follows from them once it is in a tube.
@@ -48,31 +47,6 @@ impl JobTags {
     pub(super) fn tags<'a>(&self, bodies: &'a Bodies) -> Tags<'a> {
         Tags::checked_before(bodies.bytes(&self.tags))
     }
-}
-
-/// Stores a text that a client has chosen: tags, or the name of a key or a group.
-///
-/// The allocator keeps the pages of small blocks that are freed in an order of their own. The arena of bodies returns them.
-pub(super) fn store_text(bodies: &mut Bodies, text: &[u8]) -> Slot {
-    bodies.store(text).expect("there is address space for a text")
-}
-
-/// The memory of a text with the overhead of its allocation.
-pub(super) const fn text_bytes(text: &[u8]) -> usize {
-    allocated_bytes(text.len())
-}
-
-/// The memory of an allocation of this size with its overhead.
-pub(super) const fn allocated_bytes(bytes: usize) -> usize {
-    bytes.next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
-}
-
-/// Hashes names that clients choose: SipHash, with a seed before the names.
-pub(super) fn hash_names(seed: u64, names: &[&[u8]]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write_u64(seed);
-    names.iter().for_each(|name| hasher.write(name));
-    hasher.finish()
 }
 
 impl Job {
@@ -148,29 +122,5 @@ impl Engine {
     }
 }
 
-impl Linked for JobTags {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for JobTags {
-    /// The newest job comes first.
-    type Key = Reverse<JobId>;
-
-    fn key(&self) -> Reverse<JobId> {
-        Reverse(self.id)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
+// The newest job comes first.
+intrusive!(JobTags: in heaps by Reverse<JobId>, |tags| Reverse(tags.id));

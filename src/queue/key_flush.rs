@@ -4,8 +4,8 @@ use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
 use super::idempotency::{IdpKey, Owner, names};
-use super::job_tags::text_bytes;
 use super::key_share::KeyStats;
+use super::names::text_bytes;
 use super::work::Work;
 use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId};
 use crate::values::limits::ALLOCATION_BYTES;
@@ -111,9 +111,9 @@ impl Engine {
     }
 
     fn forget_flushed(&mut self, slot: IdpSlot) {
-        let (id, text) = self.idps.remove_kept(slot);
-        let name = self.bodies.bytes(&text).into();
-        self.bodies.free(text);
+        let (id, kept) = self.idps.remove_kept(slot);
+        let name = kept.text(&self.bodies).into();
+        kept.free(&mut self.bodies);
         self.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
     }
 }

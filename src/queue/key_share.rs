@@ -5,7 +5,7 @@
 
 use super::engine::Engine;
 use super::idempotency::{IdpKey, Owner};
-use super::job_tags::allocated_bytes;
+use super::names::allocated_bytes;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, JobKey, TagsKey};
 use crate::values::limits::{KEY_TTL_SHORT_SECONDS, KEYS_SHARE, MEMORY_BYTES_MIN};

@@ -30,33 +30,34 @@
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
 //! | Tube    | `wide_watches`   | list      | Watch      |                                   |
 //! | Client  | `reserved`       | heap      | Lifecycle  | deadline, id                      |
-//! | Client  | `reserved_order`     | list      | Job        | time of reservation               |
+//! | Client  | `reserved_order` | list      | Job        | time of reservation               |
 //! | Client  | `watches`        | vector    | Watch      | order of `list-tubes-watched`     |
 //! | Client  | `bits`           | bits      | Tube       | slot                              |
 //! | Jobs    | `index`          | job index | Job        | id                                |
-//! | Tubes   | `index`          | hash      | Tube       | name                              |
+//! | Tubes   | `slab`           | table     | Tube       | name                              |
 //! | Tubes   | `reservable`     | list      | Tube       |                                   |
 //! | Tubes   | `heads`          | vector    | Job        | slot of the tube                  |
-//! | Tubes   | `order`          | table     | Tube       | order of `list-tubes`             |
-//! | Clients | `index`          | hash      | Watch      | client and tube                   |
-//! | Clients | `wide_waiters`   | table     | Client     | start of the wait                 |
-//! | JobWaits | `index`         | hash      | Awaited    | key of the job                    |
+//! | Tubes   | `order`          | vector    | Tube       | order of `list-tubes`             |
+//! | Clients | `watches`        | table     | Watch      | client and tube                   |
+//! | Clients | `wide_waiters`   | vector    | Client     | start of the wait                 |
+//! | JobWaits | `awaited`       | table     | Awaited    | key of the job                    |
 //! | Awaited | `waits`          | list      | JobWait    | start of the wait                 |
-//! | IdpKeys | `index`          | hash      | IdpKey     | tube and key                      |
+//! | IdpKeys | `table`          | table     | IdpKey     | tube and key                      |
 //! | IdpKeys | `kept`           | heap      | IdpKey     | time at which it is forgotten     |
-//! | ConKeys | `index`          | hash      | ConKey     | name                              |
-//! | ConKeys | `lane_index`     | hash      | Lane       | key and tube                      |
+//! | ConKeys | `table`          | table     | ConKey     | name                              |
+//! | ConKeys | `lanes`          | table     | Lane       | key and tube                      |
 //! | ConKey  | `jobs`           | heap      | JobTags    | id, the newest first              |
 //! | ConKey  | `shut`           | heap      | Lane       | priority and id of its head       |
 //! | Lane    | `parked`         | heap      | Job        | priority, id                      |
-//! | Groups  | `index`          | hash      | Group      | name                              |
-//! | Rules   | `index`          | hash      | RuledTube  | name                              |
+//! | Groups  | `table`          | table     | Group      | name                              |
+//! | Groups  | `dependencies`   | table     | Dependency | the two groups                    |
+//! | Rules   | `table`          | table     | RuledTube  | name                              |
 //! | Group   | `waiting`        | list      | Hold       | time of the put of its job        |
 //! | Group   | `dependencies`   | list      | Dependency |                                   |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
 //!
-//! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
-//! indexes lie in the records. A record names another by slot, because no record is removed before the last link to it.
+//! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); a table is such a slab
+//! with an index by hash ([`Table`](crate::intrusive::Table)). The links of lists, heaps and tables lie in the records. A record names another by slot, because no record is removed before the last link to it.
 //! What may outlive a tube or a client names it by a key with a generation: sessions, timers, unfinished work. A `TubeSlot`
 //! or `ClientSlot` is such a slot. The keys of jobs, watches and timers are slots too, without a generation.
 //!
@@ -104,6 +105,7 @@ mod latency;
 mod listing;
 mod memory;
 mod moving;
+mod names;
 mod persisted;
 mod rate;
 mod ready_order;

@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
+use super::names::text_bytes;
 use super::tube::Tube;
-use crate::intrusive::{Linked, Links, List, Pages};
+use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::values::ids::TubeSlot;
 use crate::values::limits::ALLOCATION_BYTES;
 
@@ -90,7 +91,7 @@ impl TubeOrder {
         }
         let name =
             self.removed.insert(RemovedName { name, added_at, removed_at, position, links: Links::NONE });
-        self.removed_bytes += name_bytes(&self.removed[name].name);
+        self.removed_bytes += text_bytes(&self.removed[name].name);
         self.places[position as usize] = Place::Removed(name);
         self.keep_or_purge(slab, name);
     }
@@ -201,7 +202,7 @@ impl TubeOrder {
             }
         }
         assert_eq!(tubes, slab.len(), "every tube has a place");
-        let name_bytes: usize = self.removed.iter().map(|(_, removed)| name_bytes(&removed.name)).sum();
+        let name_bytes: usize = self.removed.iter().map(|(_, removed)| text_bytes(&removed.name)).sum();
         assert_eq!(self.removed_bytes, name_bytes, "the memory of names is counted");
         let mut names = self.unclaimed.iter().map(List::len).sum::<usize>();
         for (&version, snapshot) in &self.snapshots {
@@ -234,7 +235,7 @@ impl TubeOrder {
                 snapshot.names.push_back(&mut self.removed, name)
             }
             _ => {
-                self.removed_bytes -= name_bytes(&self.removed.remove(name).name);
+                self.removed_bytes -= text_bytes(&self.removed.remove(name).name);
                 self.vacate(slab, position);
             }
         }
@@ -264,17 +265,4 @@ impl RemovedName {
     }
 }
 
-impl Linked for RemovedName {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-/// The memory of a tube name.
-pub(super) const fn name_bytes(name: &[u8]) -> usize {
-    name.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
-}
+intrusive!(RemovedName: in lists);

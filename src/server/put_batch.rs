@@ -8,7 +8,7 @@ use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::trace::Observation;
-use crate::intrusive::{Linked, Links, List, Pages};
+use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
@@ -42,15 +42,7 @@ pub(super) struct ArrivedJob {
     links: Links,
 }
 
-impl Linked for ArrivedJob {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+intrusive!(ArrivedJob: in lists);
 
 impl PutBatch {
     /// The number of jobs that have arrived and are not discarded.
