@@ -151,86 +151,78 @@ impl Engine {
         self.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 
-    fn run(&mut self, work: Work, now: Time, limit: StepLimit) {
-        match work {
-            Work::Kick(mut kick) => {
-                if self.continue_kick(&mut kick, now, limit) {
-                    self.notices.push_back(Notice::Kicked(kick.conn, kick.kicked));
-                } else {
-                    self.work.push_back(Work::Kick(kick));
-                }
+    /// Continues a piece of work, and puts it back if it is not finished then.
+    fn run(&mut self, mut work: Work, now: Time, limit: StepLimit) {
+        let is_finished = match &mut work {
+            Work::Kick(kick) => {
+                let is_finished = self.continue_kick(kick, now, limit);
+                self.notify_if(is_finished, Notice::Kicked(kick.conn, kick.kicked))
             }
-            Work::Flush(mut flush) => {
-                if self.continue_flush(&mut flush, now, limit) {
-                    self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
-                } else {
-                    self.work.push_back(Work::Flush(flush));
-                }
+            Work::Flush(flush) => {
+                let is_finished = self.continue_flush(flush, now, limit);
+                self.notify_if(is_finished, Notice::Flushed(flush.conn, flush.flushed))
             }
-            Work::FlushKeys(flush) if !self.clients.is_connected(flush.client) => self.end_key_flush(&flush),
-            Work::FlushKeys(mut flush) => {
-                if self.continue_key_flush(&mut flush, limit) {
-                    self.end_key_flush(&flush);
-                    self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
-                } else {
-                    self.work.push_back(Work::FlushKeys(flush));
-                }
+            Work::Move(work) => {
+                let is_finished = self.continue_move(work, now, limit);
+                self.notify_if(is_finished, Notice::Moved(work.conn, work.moved))
             }
-            Work::Move(mut work) => {
-                if self.continue_move(&mut work, now, limit) {
-                    self.notices.push_back(Notice::Moved(work.conn, work.moved));
-                } else {
-                    self.work.push_back(Work::Move(work));
+            Work::FlushKeys(flush) => {
+                let is_connected = self.clients.is_connected(flush.client);
+                let is_finished = is_connected && self.continue_key_flush(flush, limit);
+                if is_finished || !is_connected {
+                    self.end_key_flush(flush);
                 }
+                self.notify_if(is_finished, Notice::Flushed(flush.conn, flush.flushed)) || !is_connected
             }
-            Work::List(search) if !self.clients.is_connected(search.client) => self.end_search(&search),
-            Work::List(mut search) => match self.continue_search(&mut search, limit) {
-                Some(page) => {
-                    self.end_search(&search);
-                    self.notices.push_back(Notice::Listed(search.conn, Box::new(page)));
+            Work::List(search) => {
+                let is_connected = self.clients.is_connected(search.client);
+                let page = if is_connected { self.continue_search(search, limit) } else { None };
+                let is_finished = page.is_some() || !is_connected;
+                if is_finished {
+                    self.end_search(search);
                 }
-                None => self.work.push_back(Work::List(search)),
-            },
-            Work::Disconnect { client } => {
-                if !self.continue_disconnect(client, now, limit) {
-                    self.work.push_back(Work::Disconnect { client });
-                }
+                self.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
+                is_finished
             }
-            Work::Reopen { con } => self.run_reopen(con, limit, now),
-            Work::Search { client } => {
-                if !self.continue_search_for(client, limit, now) {
-                    self.work.push_back(Work::Search { client });
-                }
-            }
-            Work::Shut { tube } => self.run_shut(self.tubes.slot(tube), limit, now),
-            Work::Assign { tube } => {
-                let tube = self.tubes.slot(tube);
-                self.tubes.set_assigning(tube, false);
-                self.assign_jobs(tube, limit, now);
-                self.unpin(tube);
-            }
-            Work::Release { group } => {
-                if !self.continue_release(group, limit, now) {
-                    self.work.push_back(Work::Release { group });
-                }
-            }
-            Work::Answer { awaited } => {
-                if !self.continue_answering(awaited, limit) {
-                    self.work.push_back(Work::Answer { awaited });
-                }
-            }
+            Work::Disconnect { client } => self.continue_disconnect(*client, now, limit),
+            Work::Search { client } => self.continue_search_for(*client, limit, now),
+            Work::Release { group } => self.continue_release(*group, limit, now),
+            Work::Answer { awaited } => self.continue_answering(*awaited, limit),
             Work::PurgeTubeOrder => {
                 let steps = limit.0.saturating_sub(self.steps);
                 let mut left = steps;
-                let is_unfinished = self.tubes.purge(&mut left);
+                self.is_purging = self.tubes.purge(&mut left);
                 self.steps += steps - left;
-                if is_unfinished {
-                    self.work.push_back(Work::PurgeTubeOrder);
-                } else {
-                    self.is_purging = false;
-                }
+                !self.is_purging
             }
+            // These queue the rest of their work themselves.
+            &mut Work::Reopen { con } => {
+                self.run_reopen(con, limit, now);
+                true
+            }
+            Work::Shut { tube } => {
+                self.run_shut(self.tubes.slot(*tube), limit, now);
+                true
+            }
+            Work::Assign { tube } => {
+                let tube = self.tubes.slot(*tube);
+                self.tubes.set_assigning(tube, false);
+                self.assign_jobs(tube, limit, now);
+                self.unpin(tube);
+                true
+            }
+        };
+        if !is_finished {
+            self.work.push_back(work);
         }
+    }
+
+    /// Notifies a client if its command is finished. Returns whether it is.
+    fn notify_if(&mut self, is_finished: bool, notice: Notice) -> bool {
+        if is_finished {
+            self.notices.push_back(notice);
+        }
+        is_finished
     }
 
     /// Kicks jobs up to the limit. Returns true if the kick is finished.

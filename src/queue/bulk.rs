@@ -2,7 +2,7 @@
 
 use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::engine::Engine;
-use super::work::Work;
+use super::work::{Begun, Work};
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
@@ -16,29 +16,18 @@ pub(super) struct Flush {
     pub(super) flushed: u32,
 }
 
-/// The answer to a `flush-tube`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flushed {
-    /// This many jobs were deleted.
-    Jobs(u32),
-    /// The flush is unfinished. A [`Notice`](super::Notice) will follow.
-    Working,
-    /// There is no such tube.
-    NotFound,
-}
-
 impl Engine {
     /// Deletes the jobs of a tube that no client has reserved. A job that is put later stays.
-    pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Flushed {
-        let Some(tube) = self.tubes.find(name) else { return Flushed::NotFound };
+    pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Begun<u32> {
+        let Some(tube) = self.tubes.find(name) else { return Begun::NoTube };
         self.tubes[tube.slot].pins += 1;
         let conn = self.clients.get(client).conn;
         let mut flush = Flush { conn, tube, end: self.upcoming_id(), flushed: 0 };
         if self.continue_flush(&mut flush, now, self.step_limit(BACKGROUND_STEPS)) {
-            return Flushed::Jobs(flush.flushed);
+            return Begun::Done(flush.flushed);
         }
         self.work.push_back(Work::Flush(flush));
-        Flushed::Working
+        Begun::Working
     }
 
     /// Deletes each of these jobs that no other client has reserved. Returns how many were deleted, and how many were not.

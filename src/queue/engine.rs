@@ -20,7 +20,7 @@ use super::timers::Timers;
 use super::transitions::To;
 use super::tube::{Pause, Tube, Tubes};
 use super::tube_limits::TubeLimits;
-use super::work::{Kick, Work, WorkQueue};
+use super::work::{Begun, Kick, Work, WorkQueue};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
@@ -119,15 +119,6 @@ pub enum Reserved {
     TimedOut,
     /// The client waits. A [`Notice`] will follow.
     Waiting,
-}
-
-/// The answer to a `kick`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kicked {
-    /// This many jobs were kicked.
-    Jobs(u32),
-    /// The kick is unfinished. A [`Notice`] will follow.
-    Working,
 }
 
 /// The answer to a `release`.
@@ -384,7 +375,7 @@ impl Engine {
 
     /// Makes up to `bound` jobs of the used tube ready: buried jobs in the order of burial or, if there are none, delayed
     /// jobs in the order of their deadlines.
-    pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Kicked {
+    pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Begun<u32> {
         let Client { conn, used, .. } = *self.clients.get(client);
         let tube = self.tubes.key(used);
         let record = &mut self.tubes[used];
@@ -394,10 +385,10 @@ impl Engine {
         record.pins += 1;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
         if self.continue_kick(&mut kick, now, self.step_limit(BACKGROUND_STEPS)) {
-            return Kicked::Jobs(kick.kicked);
+            return Begun::Done(kick.kicked);
         }
         self.work.push_back(Work::Kick(kick));
-        Kicked::Working
+        Begun::Working
     }
 
     /// Makes one buried, delayed or held job ready. Returns false if there is none with this id.

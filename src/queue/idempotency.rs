@@ -252,15 +252,6 @@ impl Engine {
         Some(repeated)
     }
 
-    /// Returns the first job of a key in a tube. It may be deleted.
-    pub fn first_of_key(&self, tube: TubeName<'_>, key: TubeName<'_>) -> Option<JobId> {
-        let slot = self.idps.find(tube, key, &self.bodies)?;
-        Some(match self.idps.table[slot].owner {
-            Owner::Job { job, .. } => self.jobs.get(job).id,
-            Owner::Deleted(Deleted { id, .. }) => id,
-        })
-    }
-
     /// Gives the job its key, if it has one that no other job of the tube has.
     pub(super) fn claim_key(&mut self, job: JobKey, tags_key: TagsKey) {
         let tube = self.tubes[self.jobs.get(job).tube].name();

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::idempotency::{IdpKey, Owner, names};
 use super::key_share::KeyStats;
 use super::names::text_bytes;
-use super::work::Work;
+use super::work::{Begun, Work};
 use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId};
 use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::tube_name::TubeName;
@@ -26,15 +26,6 @@ pub(super) struct KeyFlush {
     next: u32,
     slots_end: u32,
     pub(super) flushed: u32,
-}
-
-/// The answer to a `flush-keys`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeysFlushed {
-    /// This many keys were forgotten.
-    Keys(u32),
-    /// The flush is unfinished. A [`Notice::Flushed`](super::Notice::Flushed) will follow.
-    Working,
 }
 
 /// A key that a client has flushed, for the job log.
@@ -62,7 +53,7 @@ impl FlushedKey {
 
 impl Engine {
     /// Forgets the kept keys of the tube of this name. Keys of jobs stay, and so do those of jobs that are put later.
-    pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> KeysFlushed {
+    pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> Begun<u32> {
         let KeyStats { kept, .. } = self.key_stats();
         let mut flush = KeyFlush {
             client,
@@ -74,11 +65,11 @@ impl Engine {
             flushed: 0,
         };
         if self.continue_key_flush(&mut flush, self.step_limit(BACKGROUND_STEPS)) {
-            return KeysFlushed::Keys(flush.flushed);
+            return Begun::Done(flush.flushed);
         }
         self.search_bytes += flush.bytes();
         self.work.push_back(Work::FlushKeys(Box::new(flush)));
-        KeysFlushed::Working
+        Begun::Working
     }
 
     pub(super) fn end_key_flush(&mut self, flush: &KeyFlush) {

@@ -5,7 +5,7 @@ use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
 use super::transitions::To;
-use super::work::Work;
+use super::work::{Begun, Work};
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::tube_name::TubeName;
@@ -62,17 +62,6 @@ pub struct Moved {
     pub stop: Option<(JobId, MoveBar)>,
 }
 
-/// The answer to a `move-jobs`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JobsMoved {
-    /// It is finished.
-    Jobs(Moved),
-    /// The move is unfinished. A [`Notice`](super::Notice) will follow.
-    Working,
-    /// There is no such tube.
-    NotFound,
-}
-
 /// A `move-jobs` that is not finished.
 pub(super) struct Move {
     pub(super) conn: ConnId,
@@ -127,13 +116,13 @@ impl Engine {
         state: JobState,
         bound: u32,
         now: Time,
-    ) -> JobsMoved {
+    ) -> Begun<Moved> {
         assert!(state.can_move() && from != to, "these jobs can move");
-        let Some(from) = self.tubes.find(from) else { return JobsMoved::NotFound };
+        let Some(from) = self.tubes.find(from) else { return Begun::NoTube };
         let left = bound.min(self.tubes.get(from).jobs_in(state) as u32);
         let moved = Moved { count: 0, stop: None };
         if left == 0 {
-            return JobsMoved::Jobs(moved);
+            return Begun::Done(moved);
         }
         let to = self.find_or_create_tube(to);
         let to = self.tubes.key(to);
@@ -143,10 +132,10 @@ impl Engine {
         let conn = self.clients.get(client).conn;
         let mut work = Move { conn, from, to, state, left, moved };
         if self.continue_move(&mut work, now, self.step_limit(BACKGROUND_STEPS)) {
-            return JobsMoved::Jobs(work.moved);
+            return Begun::Done(work.moved);
         }
         self.work.push_back(Work::Move(work));
-        JobsMoved::Working
+        Begun::Working
     }
 
     /// Moves jobs up to the limit. Returns true if the move is finished.

@@ -47,15 +47,6 @@ impl JobTotals {
     }
 }
 
-/// Statistics of the queue.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueStats {
-    /// Counts of jobs and clients.
-    pub totals: JobTotals,
-    /// Number of tubes.
-    pub tubes: usize,
-}
-
 /// Statistics of one tube.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -103,9 +94,9 @@ pub struct JobStats<'a> {
 }
 
 impl Engine {
-    /// Returns the statistics of the whole queue.
-    pub fn queue_stats(&self) -> QueueStats {
-        QueueStats { totals: self.totals, tubes: self.tubes.len() }
+    /// Counts of jobs and clients of the whole queue.
+    pub const fn totals(&self) -> JobTotals {
+        self.totals
     }
 
     /// The times from ready to reserved, in nanoseconds, of the whole queue.

@@ -10,6 +10,17 @@ use super::key_flush::KeyFlush;
 use super::moving::Move;
 use crate::values::ids::{ClientKey, ConSlot, ConnId, GroupSlot, TubeKey};
 
+/// The answer to a command that may be too large for one call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun<T> {
+    /// It is finished.
+    Done(T),
+    /// It is unfinished. A [`Notice`](super::Notice) will follow, for a list or a flush of keys unless the client disconnects.
+    Working,
+    /// There is no such tube.
+    NoTube,
+}
+
 /// Unfinished work. It pins the tube that it names.
 pub(super) enum Work {
     /// Make jobs ready, then notify the client of their number.

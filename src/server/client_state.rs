@@ -5,7 +5,7 @@ use super::put_batch::PutBatch;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
-use crate::queue::TubeList;
+use crate::queue::{Begun, TubeList};
 use crate::values::ids::{ClientKey, JobId, TagsKey};
 
 /// The part of a session, or of a call over HTTP, that commands read and change.
@@ -119,6 +119,15 @@ impl ProtocolState {
     pub const fn wait_in(&mut self, state: SessionState) -> Outcome<'static> {
         self.state = state;
         Outcome::Pending
+    }
+
+    /// The outcome of a command that the queue has begun.
+    pub fn begun<'a, T>(&mut self, begun: Begun<T>, done: impl FnOnce(T) -> Outcome<'a>) -> Outcome<'a> {
+        match begun {
+            Begun::Done(value) => done(value),
+            Begun::Working => self.wait_in(SessionState::Working),
+            Begun::NoTube => Outcome::Refused(Refusal::NoTube),
+        }
     }
 
     /// Discards a body that is refused before it has come.

@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::queue::{
-    BatchRoom, Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, KeyStats, KeysFlushed,
-    Kicked, LatencyKind, Moved, NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
+    BatchRoom, Begun, Engine, Ignored, JobPage, JobState, KeyStats, LatencyKind, Moved, NewJob, Notice,
+    PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::histogram::Histogram;
@@ -244,8 +244,9 @@ impl Pair {
                 let answer = engine.kick(keys[&conn], bound, now);
                 let expected = model.kick(conn, bound);
                 match answer {
-                    Kicked::Jobs(count) => assert_eq!(count, expected),
-                    Kicked::Working => {
+                    Begun::Done(count) => assert_eq!(count, expected),
+                    Begun::NoTube => panic!("a client uses a tube that is there"),
+                    Begun::Working => {
                         self.settle(now);
                         assert_eq!(self.moved.take(), Some((conn, expected)));
                     }
@@ -255,9 +256,9 @@ impl Pair {
                 let answer = named(tube, |name| engine.flush(keys[&conn], name, now));
                 let expected = model.flush(tube);
                 match answer {
-                    Flushed::Jobs(count) => assert_eq!(Some(count), expected),
-                    Flushed::NotFound => assert_eq!(expected, None),
-                    Flushed::Working => {
+                    Begun::Done(count) => assert_eq!(Some(count), expected),
+                    Begun::NoTube => assert_eq!(expected, None),
+                    Begun::Working => {
                         self.settle(now);
                         assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
                     }
@@ -265,7 +266,7 @@ impl Pair {
             }
             Op::FlushKeys { conn, tube } => {
                 let answer = named(tube, |name| engine.flush_keys(keys[&conn], name));
-                assert_eq!(answer, KeysFlushed::Keys(model.flush_keys(tube)));
+                assert_eq!(answer, Begun::Done(model.flush_keys(tube)));
             }
             Op::MoveJob { id, tube } => {
                 let answer = named(tube, |name| engine.move_job(JobId(id), name, now));
@@ -277,9 +278,9 @@ impl Pair {
                 });
                 let expected = model.move_jobs(from, state, to, bound);
                 match answer {
-                    JobsMoved::Jobs(moved) => assert_eq!(Some(moved.count), expected),
-                    JobsMoved::NotFound => assert_eq!(expected, None),
-                    JobsMoved::Working => {
+                    Begun::Done(moved) => assert_eq!(Some(moved.count), expected),
+                    Begun::NoTube => assert_eq!(expected, None),
+                    Begun::Working => {
                         self.settle(now);
                         assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
                     }
@@ -336,9 +337,9 @@ impl Pair {
             let answer = named(tube, |name| self.engine.list_jobs(self.keys[&conn], name, query));
             let expected = self.model.list_jobs(tube, state, after, limit);
             let page = match answer {
-                JobsListed::NotFound => return assert_eq!(expected, None),
-                JobsListed::Page(page) => self.ids_of(&page),
-                JobsListed::Working => {
+                Begun::NoTube => return assert_eq!(expected, None),
+                Begun::Done(page) => self.ids_of(&page),
+                Begun::Working => {
                     self.settle(self.model.now);
                     self.page.take().expect("a list has an end")
                 }
@@ -395,7 +396,7 @@ impl Pair {
         self.compare_tubes();
         self.compare_jobs();
         self.compare_clients();
-        assert_eq!(self.engine.queue_stats().totals, self.model.job_totals());
+        assert_eq!(self.engine.totals(), self.model.job_totals());
         compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
         compare_histograms(self.engine.reserved_times(), &self.model.lapses.reserved);
         assert!(self.moved.is_none(), "a kick or a flush has one notice");

@@ -301,7 +301,7 @@ impl Checker {
         let mut kept = kept_keys(engine);
         kept.retain(|kept| kept.until > now);
         assert_eq!(kept, self.model.kept_keys(), "keys of deleted jobs");
-        assert_eq!(engine.queue_stats().totals, self.model.job_totals());
+        assert_eq!(engine.totals(), self.model.job_totals());
         let (counts, known) = (engine.rule_totals(), self.model.rule_totals);
         assert_eq!(RuleCounts { refusals: known.refusals, ..counts }, known, "what rules have led to");
         let refusals = known.refusals..=known.refusals + self.unclear_refusals;

@@ -21,7 +21,7 @@ fn put(bench: &mut Bench, client: ClientKey, delay: u32, tags: &str) -> JobId {
 }
 
 fn held(bench: &Bench) -> u32 {
-    bench.engine.queue_stats().totals.in_state(JobState::Held)
+    bench.engine.totals().in_state(JobState::Held)
 }
 
 #[test]
