@@ -25,8 +25,6 @@ mod classes;
 mod list;
 mod mappings;
 mod memory;
-mod readers;
-mod runs;
 mod small;
 #[cfg(test)]
 mod tests;
@@ -36,11 +34,10 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use crate::values::limits::JOB_BYTES_MAX;
-use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Spot};
+use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Readers, Spot};
 use chunks::Chunks;
 use classes::Class;
 use mappings::Mappings;
-use readers::Readers;
 use small::Small;
 
 /// A body of up to this many bytes with its CR LF is small. It cannot be pinned, because a copy is cheap.

@@ -285,6 +285,25 @@ impl Engine {
         Some(job)
     }
 
+    /// Deletes each of these jobs that no other client has reserved. Returns how many were deleted, and how many were not.
+    pub fn delete_batch(
+        &mut self,
+        client: ClientKey,
+        ids: impl Iterator<Item = JobId>,
+        now: Time,
+    ) -> (u32, u32) {
+        let (mut deleted, mut not_found) = (0, 0);
+        for id in ids {
+            self.steps += 1;
+            if self.delete(client, id, now) {
+                deleted += 1;
+            } else {
+                not_found += 1;
+            }
+        }
+        (deleted, not_found)
+    }
+
     /// Deletes a job that no other client has reserved. Returns false if there is no such job.
     #[inline(always)]
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::bulk::Flush;
+use super::flush::{Flush, KeyFlush};
 use super::job::JobState;
 use super::job_list::JobSearch;
 use super::job_waits::AwaitedKey;
-use super::key_flush::KeyFlush;
 use super::moving::Move;
 use crate::values::ids::{ClientKey, ConSlot, ConnId, GroupSlot, TubeKey};
 

@@ -19,7 +19,7 @@ pub const BOUNDS: [(&str, &str, &str); 97] = [
     ("queue/stats.rs", "tube_waiting", "counted by tube_waiting_cost; at most the connections"),
     // One batch, one narrow client, one record.
     ("queue/reserve_batch.rs", "reserve_more", "the jobs of one batch: BATCH_JOBS_MAX"),
-    ("queue/bulk.rs", "delete_batch", "the ids of one line: some 500"),
+    ("queue/engine.rs", "delete_batch", "the ids of one line: some 500"),
     ("queue/key_share.rs", "admits_keys", "the jobs of one batch: BATCH_JOBS_MAX"),
     ("queue/reserve.rs", "start_waiting", "a narrow client: NARROW_WATCH_MAX watches"),
     ("queue/reserve.rs", "stop_waiting", "a narrow client: NARROW_WATCH_MAX watches"),
