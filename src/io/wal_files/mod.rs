@@ -32,6 +32,7 @@ pub use self::storage::{Segments, Storage};
 use self::ways::{Way, Ways};
 use self::worker::{Task, Worker};
 use super::descriptors::SpareDescriptors;
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
 use crate::time::Time;
 use crate::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 
