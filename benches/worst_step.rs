@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use beanring::queue::{Flushed, JobState, JobsMoved, Kicked, NARROW_WATCH_MAX, NewJob, Reserved};
+use beanring::queue::{Begun, JobState, NARROW_WATCH_MAX, NewJob, Reserved};
 use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::{ClientKey, ConnId};
@@ -88,7 +88,7 @@ fn kick(recorder: &mut Recorder) {
         rig.put(kicker, 5000, 100_000);
     }
     let answer = recorder.time("kick", || rig.engine.kick(kicker, u32::MAX, rig.now));
-    assert_eq!(answer, Kicked::Working);
+    assert_eq!(answer, Begun::Working);
     work_off(&mut rig, recorder);
 }
 
@@ -96,7 +96,7 @@ fn flush(recorder: &mut Recorder) {
     let mut rig = Rig::new();
     let producer = fill(&mut rig, "full");
     let answer = recorder.time("flush", || rig.engine.flush(producer, name("full"), rig.now));
-    assert_eq!(answer, Flushed::Working);
+    assert_eq!(answer, Begun::Working);
     work_off(&mut rig, recorder);
     assert!(rig.engine.jobs().is_empty());
 }
@@ -107,7 +107,7 @@ fn move_all(recorder: &mut Recorder) {
     let tubes = [name("from"), name("to")];
     let ready = JobState::Ready;
     let answer = recorder.time("move", || rig.engine.move_jobs(producer, tubes, ready, u32::MAX, rig.now));
-    assert_eq!(answer, JobsMoved::Working);
+    assert_eq!(answer, Begun::Working);
     work_off(&mut rig, recorder);
     assert_eq!(rig.engine.jobs().len(), MILLION as usize);
 }
@@ -181,7 +181,7 @@ fn kick_beside_wide(recorder: &mut Recorder) {
         rig.put(client, 5000, 100_000);
     }
     let answer = recorder.time("kick", || rig.engine.kick(client, u32::MAX, rig.now));
-    assert_eq!(answer, Kicked::Working);
+    assert_eq!(answer, Begun::Working);
     work_off(&mut rig, recorder);
 }
 

@@ -25,8 +25,6 @@ mod classes;
 mod list;
 mod mappings;
 mod memory;
-mod readers;
-mod runs;
 mod small;
 #[cfg(test)]
 mod tests;
@@ -36,11 +34,10 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use crate::values::limits::JOB_BYTES_MAX;
-use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Spot};
+use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Readers, Spot};
 use chunks::Chunks;
 use classes::Class;
 use mappings::Mappings;
-use readers::Readers;
 use small::Small;
 
 /// A body of up to this many bytes with its CR LF is small. It cannot be pinned, because a copy is cheap.
@@ -146,7 +143,7 @@ impl Bodies {
     /// # Errors
     /// [`OutOfMemory`] if the kernel refuses to map more.
     pub fn allocate(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
-        let slot = self.announce(bytes)?;
+        let slot = self.allocate_unwritten(bytes)?;
         self.wrote(&slot, slot.len());
         Ok(slot)
     }
@@ -155,7 +152,7 @@ impl Bodies {
     ///
     /// # Errors
     /// [`OutOfMemory`] if the kernel refuses to map more.
-    pub fn announce(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
+    pub fn allocate_unwritten(&mut self, bytes: u32) -> Result<Slot, OutOfMemory> {
         assert!(bytes <= BODY_BYTES_MAX, "the protocol bounds a body");
         let len = NonZeroU32::new(bytes).expect("a body has at least its CR LF");
         let bytes = bytes as usize;
@@ -191,7 +188,7 @@ impl Bodies {
 
     #[inline(never)]
     fn store_large(&mut self, body: &[u8]) -> Result<Slot, OutOfMemory> {
-        let mut slot = self.announce(body.len() as u32)?;
+        let mut slot = self.allocate_unwritten(body.len() as u32)?;
         self.expect(&slot, 0, body.len());
         self.bytes_mut(&mut slot).copy_from_slice(body);
         Ok(slot)

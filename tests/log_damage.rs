@@ -76,7 +76,7 @@ fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
                     delay: Seconds::ZERO,
                     ttr: Seconds::whole(60),
                     body: body_slot,
-                    extra: None,
+                    tags_key: None,
                 },
                 NOW,
             );
@@ -132,7 +132,7 @@ fn put_new(scratch: &Scratch) -> JobId {
     let client = engine.connect(ConnId { slot: 0, generation: 1 });
     let (id, body) = (engine.next_id(), store(&mut engine, b"new\r\n"));
     let (delay, ttr) = (Seconds::ZERO, Seconds::whole(1));
-    engine.put(client, NewJob { id, pri: 0, delay, ttr, body, extra: None }, NOW);
+    engine.put(client, NewJob { id, pri: 0, delay, ttr, body, tags_key: None }, NOW);
     log.record(&mut engine, NOW);
     write(&mut log, scratch);
     id
@@ -163,9 +163,9 @@ fn steps(frames: &[Frame]) -> usize {
 /// Puts a job with tags.
 fn put_tagged(engine: &mut Engine, client: ClientKey, tags: &str) -> JobId {
     let (id, body) = (engine.next_id(), store(engine, b"x\r\n"));
-    let extra = engine.announce_tags(Tags::new(tags.as_bytes()).expect("valid tags"));
+    let tags_key = engine.store_tags(Tags::new(tags.as_bytes()).expect("valid tags"));
     let (delay, ttr) = (Seconds::ZERO, Seconds::whole(60));
-    engine.put(client, NewJob { id, pri: 1, delay, ttr, body, extra }, NOW);
+    engine.put(client, NewJob { id, pri: 1, delay, ttr, body, tags_key }, NOW);
     id
 }
 

@@ -1,7 +1,7 @@
 //! Jobs and pauses that recovery restores when the wall clock was changed since they were logged.
 
 use beanring::queue::{
-    Change, Counts, Engine, Flushed, NewJob, Notice, PersistedState, Reserved, Restored, UnreservedState,
+    Begun, Change, Counts, Engine, NewJob, Notice, PersistedState, Reserved, Restored, UnreservedState,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ConnId, JobId};
@@ -74,7 +74,7 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
     let id = engine.next_id();
     engine.put(
         client,
-        NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, extra: None },
+        NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, tags_key: None },
         later,
     );
     engine.check();
@@ -222,7 +222,7 @@ fn restored_jobs_of_one_moment_become_ready_in_the_order_of_their_puts() {
         engine.settle_restored(WRITTEN);
         engine.record_changes(true);
         let client = engine.connect(ConnId { slot: 0, generation: 0 });
-        assert_eq!(engine.flush(client, TubeName::DEFAULT, WRITTEN), Flushed::Jobs(4));
+        assert_eq!(engine.flush(client, TubeName::DEFAULT, WRITTEN), Begun::Done(4));
         let mut changes = Vec::new();
         engine.take_changes(&mut changes);
         let deleted = changes.iter().filter_map(|change| match change {

@@ -14,9 +14,8 @@ use super::bits::Bits;
 use super::chunk_table::{
     CHUNK_BYTES, CHUNK_PAGES, Chunk, FreeRuns, Meta, PAGE_BYTES, PageState, SPOT_CHUNKS_MAX, Spot, Table,
 };
-use super::list::{Link, Nodes};
+use super::list::{Link, List, Nodes};
 use super::memory::Mapping;
-use super::runs::Runs;
 use super::small::Span;
 
 /// Number of empty chunks that stay mapped.
@@ -489,5 +488,48 @@ impl Chunks {
         meta.pages[first.index()] = PageState::Inner;
         meta.pages[first.index() + pages - 1] = PageState::Inner;
         pages
+    }
+}
+
+/// The free runs of some chunks. The index of a list is the length in pages, less one.
+struct Runs {
+    lists: Box<[List; CHUNK_PAGES]>,
+    lengths: Bits,
+}
+
+impl Runs {
+    fn new() -> Self {
+        Self { lists: Box::new([List::EMPTY; CHUNK_PAGES]), lengths: Bits::EMPTY }
+    }
+
+    /// The shortest run of at least `pages` pages.
+    fn shortest(&self, pages: usize) -> Option<Spot> {
+        let length = self.lengths.first_from(pages - 1)?;
+        Some(Spot(self.lists[length].head().expect("a length in the set has a run")))
+    }
+
+    fn add(&mut self, nodes: &mut impl Nodes, first: Spot, pages: usize) {
+        self.lists[pages - 1].push(nodes, first.0);
+        self.lengths.insert(pages - 1);
+    }
+
+    fn remove(&mut self, nodes: &mut impl Nodes, first: Spot, pages: usize) {
+        let list = &mut self.lists[pages - 1];
+        list.remove(nodes, first.0);
+        if list.is_empty() {
+            self.lengths.remove(pages - 1);
+        }
+    }
+
+    /// Asserts that each list has as many runs as `counts` says. `link` returns the links of a run by its first page.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
+    fn check(&self, counts: &[usize], link: impl Fn(Spot, usize) -> Link) {
+        for (pages, &count) in counts.iter().enumerate().skip(1) {
+            let listed = self.lists[pages - 1].keys(|key| link(Spot(key), pages));
+            assert_eq!(listed.count(), count, "runs of {pages} free pages");
+            assert_eq!(self.lengths.contains(pages - 1), count > 0);
+        }
     }
 }

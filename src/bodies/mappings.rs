@@ -7,9 +7,9 @@ use slab::Slab;
 
 use super::OutOfMemory;
 use super::chunk_table::PAGE_BYTES;
+use super::chunk_table::Readers;
 use super::chunks::CALL_PAGES;
 use super::memory::Mapping;
-use super::readers::Readers;
 
 /// The size of one piece: 1024 pages of 4 KiB, at 100 to 150 ns each.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;

@@ -231,7 +231,8 @@ fn a_cycle_reuses_the_same_memory() {
 fn announced_bodies_take_no_memory() {
     let mut bodies = Bodies::new();
     let before = resident_bytes();
-    let slots: Vec<_> = (0..1_000).map(|_| bodies.announce(1_000_000_002).expect("memory")).collect();
+    let slots: Vec<_> =
+        (0..1_000).map(|_| bodies.allocate_unwritten(1_000_000_002).expect("memory")).collect();
     assert!(bodies.usage().mapped_bytes > 1_000_000_000_000);
     assert!(bodies.resident_bytes() < 1_000_000, "none is counted");
     // Other tests run in this process at the same time. A thousandth of the announced bytes would be 1 GB.
@@ -245,7 +246,7 @@ fn announced_bodies_take_no_memory() {
 fn memory_that_is_expected_counts_and_is_there() {
     for bytes in [60_002, 1_000_002] {
         let mut bodies = Bodies::new();
-        let mut slot = bodies.announce(bytes).expect("memory");
+        let mut slot = bodies.allocate_unwritten(bytes).expect("memory");
         let before = bodies.resident_bytes();
         assert_eq!(bodies.expect(&slot, 1, 10 * PAGE_BYTES + 1), 11 * PAGE_BYTES);
         assert_eq!(bodies.expect(&slot, 5 * PAGE_BYTES, 11 * PAGE_BYTES), 0);
@@ -266,7 +267,7 @@ fn a_body_on_its_way_counts_as_far_as_it_has_come() {
     for bytes in [60_002, 1_000_002] {
         let mut bodies = Bodies::new();
         // This place was not used before.
-        let slot = bodies.announce(bytes).expect("memory");
+        let slot = bodies.allocate_unwritten(bytes).expect("memory");
         let before = bodies.resident_bytes();
         assert_eq!(bodies.wrote(&slot, 1), PAGE_BYTES);
         assert_eq!(bodies.wrote(&slot, PAGE_BYTES), 0);
@@ -474,7 +475,7 @@ fn no_memory_of_bodies_is_in_huge_pages() {
     }
     let mut bodies = Bodies::new();
     for len in [10, 5_000, 60_000, 1_500_000, 3_000_000] {
-        let mut slot = bodies.announce(len).expect("there is memory");
+        let mut slot = bodies.allocate_unwritten(len).expect("there is memory");
         let address = bodies.bytes_mut(&mut slot).as_ptr().addr();
         let flags = mapping_flags(address);
         assert!(

@@ -416,6 +416,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::intrusive::intrusive;
 
     struct Node {
         key: (u32, u32),
@@ -423,27 +424,7 @@ mod tests {
         rank: u8,
     }
 
-    impl Linked for Node {
-        fn links(&self) -> &Links {
-            &self.links
-        }
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.links
-        }
-    }
-
-    impl Ranked for Node {
-        type Key = (u32, u32);
-        fn key(&self) -> (u32, u32) {
-            self.key
-        }
-        fn rank(&self) -> u8 {
-            self.rank
-        }
-        fn set_rank(&mut self, rank: u8) {
-            self.rank = rank;
-        }
-    }
+    intrusive!(Node: in heaps by (u32, u32), |node| node.key);
 
     fn random(seed: &mut u64) -> u32 {
         *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);

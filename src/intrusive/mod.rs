@@ -1,17 +1,17 @@
-//! Containers whose links lie in the elements: a list, a pairing heap and a hash index over the keys of a [`Pages`] slab.
-//! They allocate nothing per element and need no unsafe code, because a link is a key.
+//! Containers whose links lie in the elements: a list and a pairing heap over the keys of a [`Pages`] slab, and a [`Table`],
+//! which is such a slab with a hash index. They allocate nothing per element and need no unsafe code, because a link is a key.
 //!
 //! An element can be in one list or heap per [`Links`] that it has. Its own state says in which, and the owner asserts it.
 
 pub mod heap;
-pub mod index;
 pub mod list;
 pub mod pages;
+pub mod table;
 
 pub use heap::Heap;
-pub use index::Index;
 pub use list::List;
 pub use pages::Pages;
+pub use table::Table;
 
 /// No element.
 pub const NIL: u32 = u32::MAX;
@@ -56,15 +56,108 @@ pub trait Ranked: Linked {
     fn set_rank(&mut self, rank: u8);
 }
 
-/// An element that can be found through an [`Index`].
+/// An element of a [`Table`].
 pub trait Chained {
-    /// The hash of its identity under the index's seed. It must not change while the element is in an index.
+    /// The hash of its identity under the table's seed. It must not change while the element is not hidden.
     fn hash(&self, seed: u64) -> u64;
-    /// The chain link that the index stored last.
+    /// The chain link that the table stored last.
     fn chain(&self) -> u32;
-    /// Stores a chain link for the index.
+    /// Stores a chain link for the table.
     fn set_chain(&mut self, next: u32);
 }
+
+/// An element of a [`Table`] that is found by a word: an id, or two slots.
+pub trait Keyed: Chained {
+    /// The word. It must not change while the element is not hidden.
+    fn word(&self) -> u64;
+}
+
+/// Two slots as the word of a [`Keyed`] element.
+pub const fn pair(first: u32, second: u32) -> u64 {
+    (first as u64) << 32 | second as u64
+}
+
+/// Lets the elements of a type be in containers. Their links are in the field `links`, their rank is in `rank`, and the link of
+/// their chain in `chain`.
+///
+/// ```text
+///   intrusive!(T: in lists);
+///   intrusive!(T: in heaps by Key, |element| its sort key);
+///   intrusive!(T: in tables by |element| its word);
+///   intrusive!(T: in tables by |element, seed| its hash);
+/// ```
+/// An element that can be in a heap can also be in a list.
+macro_rules! intrusive {
+    ($element:ty: in lists) => {
+        impl $crate::intrusive::Linked for $element {
+            #[inline]
+            fn links(&self) -> &$crate::intrusive::Links {
+                &self.links
+            }
+
+            #[inline]
+            fn links_mut(&mut self) -> &mut $crate::intrusive::Links {
+                &mut self.links
+            }
+        }
+    };
+    ($element:ty: in heaps by $key:ty, |$it:ident| $value:expr) => {
+        $crate::intrusive::intrusive!($element: in lists);
+
+        impl $crate::intrusive::Ranked for $element {
+            type Key = $key;
+
+            #[inline]
+            fn key(&self) -> $key {
+                let $it = self;
+                $value
+            }
+
+            #[inline]
+            fn rank(&self) -> u8 {
+                self.rank
+            }
+
+            #[inline]
+            fn set_rank(&mut self, rank: u8) {
+                self.rank = rank;
+            }
+        }
+    };
+    ($element:ty: in tables by |$it:ident| $word:expr) => {
+        $crate::intrusive::intrusive!(
+            $element: in tables by |it, seed| $crate::intrusive::mix_seeded($crate::intrusive::Keyed::word(it), seed)
+        );
+
+        impl $crate::intrusive::Keyed for $element {
+            #[inline]
+            fn word(&self) -> u64 {
+                let $it = self;
+                $word
+            }
+        }
+    };
+    ($element:ty: in tables by |$it:ident, $seed:ident| $hash:expr) => {
+        impl $crate::intrusive::Chained for $element {
+            #[inline]
+            fn hash(&self, $seed: u64) -> u64 {
+                let $it = self;
+                $hash
+            }
+
+            #[inline]
+            fn chain(&self) -> u32 {
+                self.chain
+            }
+
+            #[inline]
+            fn set_chain(&mut self, next: u32) {
+                self.chain = next;
+            }
+        }
+    };
+}
+pub(crate) use intrusive;
 
 /// Hashes a word that clients can choose, for [`Chained::hash`]. A client that does not know the seed cannot choose words
 /// that collide.

@@ -151,86 +151,78 @@ impl Engine {
         self.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 
-    fn run(&mut self, work: Work, now: Time, limit: StepLimit) {
-        match work {
-            Work::Kick(mut kick) => {
-                if self.continue_kick(&mut kick, now, limit) {
-                    self.notices.push_back(Notice::Kicked(kick.conn, kick.kicked));
-                } else {
-                    self.work.push_back(Work::Kick(kick));
-                }
+    /// Continues a piece of work, and puts it back if it is not finished then.
+    fn run(&mut self, mut work: Work, now: Time, limit: StepLimit) {
+        let is_finished = match &mut work {
+            Work::Kick(kick) => {
+                let is_finished = self.continue_kick(kick, now, limit);
+                self.notify_if(is_finished, Notice::Kicked(kick.conn, kick.kicked))
             }
-            Work::Flush(mut flush) => {
-                if self.continue_flush(&mut flush, now, limit) {
-                    self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
-                } else {
-                    self.work.push_back(Work::Flush(flush));
-                }
+            Work::Flush(flush) => {
+                let is_finished = self.continue_flush(flush, now, limit);
+                self.notify_if(is_finished, Notice::Flushed(flush.conn, flush.flushed))
             }
-            Work::FlushKeys(flush) if !self.clients.is_connected(flush.client) => self.end_key_flush(&flush),
-            Work::FlushKeys(mut flush) => {
-                if self.continue_key_flush(&mut flush, limit) {
-                    self.end_key_flush(&flush);
-                    self.notices.push_back(Notice::Flushed(flush.conn, flush.flushed));
-                } else {
-                    self.work.push_back(Work::FlushKeys(flush));
-                }
+            Work::Move(work) => {
+                let is_finished = self.continue_move(work, now, limit);
+                self.notify_if(is_finished, Notice::Moved(work.conn, work.moved))
             }
-            Work::Move(mut work) => {
-                if self.continue_move(&mut work, now, limit) {
-                    self.notices.push_back(Notice::Moved(work.conn, work.moved));
-                } else {
-                    self.work.push_back(Work::Move(work));
+            Work::FlushKeys(flush) => {
+                let is_connected = self.clients.is_connected(flush.client);
+                let is_finished = is_connected && self.continue_key_flush(flush, limit);
+                if is_finished || !is_connected {
+                    self.end_key_flush(flush);
                 }
+                self.notify_if(is_finished, Notice::Flushed(flush.conn, flush.flushed)) || !is_connected
             }
-            Work::List(search) if !self.clients.is_connected(search.client) => self.end_search(&search),
-            Work::List(mut search) => match self.continue_search(&mut search, limit) {
-                Some(page) => {
-                    self.end_search(&search);
-                    self.notices.push_back(Notice::Listed(search.conn, Box::new(page)));
+            Work::List(search) => {
+                let is_connected = self.clients.is_connected(search.client);
+                let page = if is_connected { self.continue_search(search, limit) } else { None };
+                let is_finished = page.is_some() || !is_connected;
+                if is_finished {
+                    self.end_search(search);
                 }
-                None => self.work.push_back(Work::List(search)),
-            },
-            Work::Disconnect { client } => {
-                if !self.continue_disconnect(client, now, limit) {
-                    self.work.push_back(Work::Disconnect { client });
-                }
+                self.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
+                is_finished
             }
-            Work::Reopen { con } => self.run_reopen(con, limit, now),
-            Work::Search { client } => {
-                if !self.continue_search_for(client, limit, now) {
-                    self.work.push_back(Work::Search { client });
-                }
-            }
-            Work::Shut { tube } => self.run_shut(self.tubes.slot(tube), limit, now),
-            Work::Assign { tube } => {
-                let tube = self.tubes.slot(tube);
-                self.tubes.set_assigning(tube, false);
-                self.assign_jobs(tube, limit, now);
-                self.unpin(tube);
-            }
-            Work::Release { group } => {
-                if !self.continue_release(group, limit, now) {
-                    self.work.push_back(Work::Release { group });
-                }
-            }
-            Work::Answer { awaited } => {
-                if !self.continue_answering(awaited, limit) {
-                    self.work.push_back(Work::Answer { awaited });
-                }
-            }
+            Work::Disconnect { client } => self.continue_disconnect(*client, now, limit),
+            Work::Search { client } => self.continue_search_for(*client, limit, now),
+            Work::Release { group } => self.continue_release(*group, limit, now),
+            Work::Answer { awaited } => self.continue_answering(*awaited, limit),
             Work::PurgeTubeOrder => {
                 let steps = limit.0.saturating_sub(self.steps);
                 let mut left = steps;
-                let is_unfinished = self.tubes.purge(&mut left);
+                self.is_purging = self.tubes.purge(&mut left);
                 self.steps += steps - left;
-                if is_unfinished {
-                    self.work.push_back(Work::PurgeTubeOrder);
-                } else {
-                    self.is_purging = false;
-                }
+                !self.is_purging
             }
+            // These queue the rest of their work themselves.
+            &mut Work::Reopen { con } => {
+                self.run_reopen(con, limit, now);
+                true
+            }
+            Work::Shut { tube } => {
+                self.run_shut(self.tubes.slot(*tube), limit, now);
+                true
+            }
+            Work::Assign { tube } => {
+                let tube = self.tubes.slot(*tube);
+                self.tubes.set_assigning(tube, false);
+                self.assign_jobs(tube, limit, now);
+                self.unpin(tube);
+                true
+            }
+        };
+        if !is_finished {
+            self.work.push_back(work);
         }
+    }
+
+    /// Notifies a client if its command is finished. Returns whether it is.
+    fn notify_if(&mut self, is_finished: bool, notice: Notice) -> bool {
+        if is_finished {
+            self.notices.push_back(notice);
+        }
+        is_finished
     }
 
     /// Kicks jobs up to the limit. Returns true if the kick is finished.
@@ -242,7 +234,7 @@ impl Engine {
             let tube = self.tubes.get(kick.tube);
             let next = match kick.from {
                 JobState::Buried => tube.buried.front().map(JobKey),
-                _ => tube.delayed.min().map(|key| self.jobs.activities[key].job),
+                _ => tube.delayed.min().map(|key| self.jobs.lifecycles[key].job),
             };
             let Some(job) = next else { break };
             self.make_ready(job, Change::Kicked(job), limit, now);
@@ -304,13 +296,13 @@ impl Engine {
         if self.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
             self.answer_job_wait(client);
         }
-        while let Some(activity) = self.clients[client].reserved.min() {
-            if self.jobs.activities[activity].deadline > now || self.is_reached(limit) {
+        while let Some(lifecycle) = self.clients[client].reserved.min() {
+            if self.jobs.lifecycles[lifecycle].deadline > now || self.is_reached(limit) {
                 break;
             }
-            let activity = &mut self.jobs.activities[activity];
-            activity.counts.timeouts += 1;
-            let job = activity.job;
+            let lifecycle = &mut self.jobs.lifecycles[lifecycle];
+            lifecycle.counts.timeouts += 1;
+            let job = lifecycle.job;
             self.totals.timeouts += 1;
             let tube = self.jobs.get(job).tube;
             self.tubes[tube].counts.timeouts += 1;
@@ -335,10 +327,10 @@ impl Engine {
         if had_rules {
             self.end_throttle(key, limit, now);
         }
-        while let Some(activity) = self.tubes[key].delayed.min() {
-            let activity = &self.jobs.activities[activity];
-            let job = activity.job;
-            if activity.deadline > now || !self.spend(limit) {
+        while let Some(lifecycle) = self.tubes[key].delayed.min() {
+            let lifecycle = &self.jobs.lifecycles[lifecycle];
+            let job = lifecycle.job;
+            if lifecycle.deadline > now || !self.spend(limit) {
                 break;
             }
             self.transfer(job, To::Ready, None, None, limit, now);
@@ -361,7 +353,7 @@ impl Engine {
 
     fn tube_deadline(&self, key: TubeSlot) -> Option<Time> {
         let tube = &self.tubes[key];
-        let delay_end = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
+        let delay_end = tube.delayed.min().map(|lifecycle| self.jobs.lifecycles[lifecycle].deadline);
         let pause_end = tube.pause.map(|pause| pause.until);
         let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key, rules));
         [delay_end, pause_end, rule_end].into_iter().flatten().min()

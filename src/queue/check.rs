@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::engine::Engine;
-use super::job::{Activity, JobState, URGENT_BELOW};
+use super::job::{JobState, Lifecycle, URGENT_BELOW};
 use super::stats::JobTotals;
 use super::work::Work;
 use crate::time::Time;
@@ -149,7 +149,7 @@ impl Engine {
             tube.ready.check(&self.jobs.slab);
             tube.ready_order.check(&self.jobs, key.slot, tube.ready_jobs());
             assert_eq!(tube.parked as usize, self.count_parked(key.slot), "parked jobs are counted");
-            tube.delayed.check(&self.jobs.activities);
+            tube.delayed.check(&self.jobs.lifecycles);
             tube.buried.check(&self.jobs.slab);
             tube.reserved.check(&self.jobs, key.slot);
             tube.delayed_order.check(&self.jobs.slab);
@@ -169,8 +169,8 @@ impl Engine {
             for job in tube.held.iter(&self.jobs.slab) {
                 self.check_place(JobKey(job), JobState::Held, key.slot);
             }
-            tube.delayed.for_each(&self.jobs.activities, |activity| {
-                self.check_place(self.jobs.activities[activity].job, JobState::Delayed, key.slot);
+            tube.delayed.for_each(&self.jobs.lifecycles, |lifecycle| {
+                self.check_place(self.jobs.lifecycles[lifecycle].job, JobState::Delayed, key.slot);
             });
             let waiting = tube.narrow_waiters.iter(&self.clients.watches);
             let seqs: Vec<u64> =
@@ -178,7 +178,7 @@ impl Engine {
             assert!(seqs.is_sorted(), "the client that waits longest is first");
         }
         for (key, client) in self.clients.slab.iter() {
-            client.reserved.check(&self.jobs.activities);
+            client.reserved.check(&self.jobs.lifecycles);
             client.reserved_order.check(&self.jobs.slab);
             assert_eq!(
                 client.reserved.len(),
@@ -186,12 +186,15 @@ impl Engine {
                 "reserved jobs are in the heap and in the list"
             );
             for job in client.reserved_order.iter(&self.jobs.slab) {
-                assert_eq!(self.jobs.activity(JobKey(job)).and_then(Activity::holder), Some(ClientSlot(key)));
+                assert_eq!(
+                    self.jobs.lifecycle(JobKey(job)).and_then(Lifecycle::holder),
+                    Some(ClientSlot(key))
+                );
             }
-            client.reserved.for_each(&self.jobs.activities, |activity| {
-                let activity = &self.jobs.activities[activity];
-                assert_eq!(activity.holder(), Some(ClientSlot(key)), "a reserved job names its holder");
-                assert_eq!(self.jobs.get(activity.job).state, JobState::Reserved);
+            client.reserved.for_each(&self.jobs.lifecycles, |lifecycle| {
+                let lifecycle = &self.jobs.lifecycles[lifecycle];
+                assert_eq!(lifecycle.holder(), Some(ClientSlot(key)), "a reserved job names its holder");
+                assert_eq!(self.jobs.get(lifecycle.job).state, JobState::Reserved);
             });
         }
         let held: usize = self.clients.slab.iter().map(|(_, client)| client.reserved.len()).sum();
@@ -217,7 +220,7 @@ impl Engine {
             }
         }
         for (key, tube) in self.tubes.iter() {
-            let delayed = tube.delayed.min().map(|activity| self.jobs.activities[activity].deadline);
+            let delayed = tube.delayed.min().map(|lifecycle| self.jobs.lifecycles[lifecycle].deadline);
             let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key.slot, rules));
             for due in [delayed, tube.pause.map(|pause| pause.until), rule_end].into_iter().flatten() {
                 self.check_armed(self.timers.armed(tube.timer), due);

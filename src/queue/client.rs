@@ -7,7 +7,7 @@ use super::job_waits::JobWaitKey;
 use super::timers::{Owner, TimerKey, Timers};
 use super::watched_bits::{BITS_FROM, BITS_KEPT, WatchedBits};
 use super::wide_waiters::WideWaiters;
-use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages, mix_seeded};
+use crate::intrusive::{Heap, Links, List, NIL, Pages, Table, intrusive, pair};
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
 use crate::values::limits::ALLOCATION_BYTES;
@@ -29,7 +29,7 @@ pub struct Client {
     bits: WatchedBits,
     /// The length of the names of all watched tubes.
     pub(super) name_lengths: usize,
-    /// The jobs that it holds by (deadline, id), through their activities.
+    /// The jobs that it has reserved by (deadline, id), through their lifecycles.
     pub reserved: Heap,
     /// The jobs that it has reserved, in the order in which it did so.
     pub(super) reserved_order: List,
@@ -92,8 +92,7 @@ const _: () = assert!(size_of::<Option<Watch>>() == 32 && size_of::<Watched>() =
 /// All clients and their watches.
 pub struct Clients {
     pub(super) slab: Pages<Client>,
-    pub(super) watches: Pages<Watch>,
-    index: intrusive::Index,
+    pub(super) watches: Table<Watch>,
     pub(super) wide_waiters: WideWaiters,
     /// The number of clients since the start, modulo 2^32.
     connected: u32,
@@ -127,8 +126,7 @@ impl Clients {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             slab: Pages::new(),
-            watches: Pages::new(),
-            index: intrusive::Index::new(seed),
+            watches: Table::new(seed),
             wide_waiters: WideWaiters::default(),
             connected: 0,
             list_bytes: 0,
@@ -207,7 +205,7 @@ impl Clients {
 
     /// The memory of the watches.
     pub(super) const fn watch_bytes(&self) -> usize {
-        self.watches.bytes() + self.index.bytes() + self.list_bytes
+        self.watches.bytes() + self.list_bytes
     }
 
     /// What one more watch of the client, of a tube in a slot below `slots_end`, adds to [`watch_bytes`](Self::watch_bytes).
@@ -216,7 +214,7 @@ impl Clients {
         let bits_growth = if list.len() + 1 >= BITS_FROM { bits.growth(slots_end) } else { 0 };
         let is_full = list.len() == list.capacity();
         let list_growth = if is_full { list.capacity().max(4) * size_of::<Watched>() } else { 0 };
-        self.watches.growth(1) + self.index.growth() + list_growth + bits_growth
+        self.watches.growth() + list_growth + bits_growth
     }
 
     /// Adds a client that uses `used` and watches nothing.
@@ -249,7 +247,7 @@ impl Clients {
         key
     }
 
-    /// Removes a client that holds and watches nothing.
+    /// Removes a client that has reserved nothing and watches nothing.
     pub(super) fn remove(&mut self, client: ClientKey) -> Client {
         let generation = client.generation;
         let client = self.slab.remove(client.slot.0);
@@ -261,8 +259,7 @@ impl Clients {
     }
 
     pub(super) fn find_watch(&self, client: ClientSlot, tube: TubeSlot) -> Option<WatchKey> {
-        let is_it = |watch: &Watch| watch.client == client && watch.tube == tube;
-        self.index.find(&self.watches, hash(client, tube, self.index.seed()), is_it).map(WatchKey)
+        self.watches.find_word(pair(client.0, tube.0)).map(WatchKey)
     }
 
     /// The place of a watch in the vector of its client.
@@ -284,13 +281,11 @@ impl Clients {
             record.watches.iter().for_each(|watched| record.bits.set(watched.tube));
         }
         self.list_bytes += record.list_bytes() - before;
-        self.index.insert(&mut self.watches, key);
         WatchKey(key)
     }
 
     /// Removes a watch that is in no list of its tube.
     pub(super) fn remove_watch(&mut self, key: WatchKey) {
-        self.index.remove(&mut self.watches, key.0);
         let watch = self.watches.remove(key.0);
         // The last watch takes the place, as in beanstalkd: `list-tubes-watched` shows the order.
         let client = &mut self.slab[watch.client.0];
@@ -312,12 +307,10 @@ impl Clients {
 
     pub(super) fn check(&self) {
         self.slab.check();
-        self.watches.check();
-        self.index.check(&self.watches);
+        self.watches.check(0);
         let lists: usize = self.slab.iter().map(|(_, client)| client.list_bytes()).sum();
         assert_eq!(self.list_bytes, lists, "the memory of the vectors is counted");
         self.wide_waiters.check(self);
-        assert_eq!(self.index.len(), self.watches.len(), "the index finds every watch");
         let mut watches = 0;
         let mut wide_waiting = 0;
         for (key, client) in self.slab.iter() {
@@ -343,10 +336,6 @@ impl Clients {
     }
 }
 
-fn hash(client: ClientSlot, tube: TubeSlot, seed: u64) -> u64 {
-    mix_seeded(u64::from(client.0) << 32 | u64::from(tube.0), seed)
-}
-
 impl Index<ClientSlot> for Clients {
     type Output = Client;
 
@@ -363,34 +352,14 @@ impl IndexMut<ClientSlot> for Clients {
     }
 }
 
-impl Chained for Watch {
-    fn hash(&self, seed: u64) -> u64 {
-        hash(self.client, self.tube, seed)
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for Watch {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+intrusive!(Watch: in lists);
+intrusive!(Watch: in tables by |watch| pair(watch.client.0, watch.tube.0));
 
 #[cfg(test)]
 mod tests {
     use super::super::Engine;
     use super::*;
+    use crate::intrusive::mix_seeded;
 
     #[test]
     #[should_panic(expected = "a client key is not stale")]
@@ -436,7 +405,7 @@ mod tests {
     #[test]
     fn watches_that_collide_under_one_seed_do_not_under_another() {
         const KNOWN: u64 = 1;
-        let is_colliding = |&tube: &u32| hash(ClientSlot(0), TubeSlot(tube), KNOWN) & 0xfff == 0;
+        let is_colliding = |&tube: &u32| mix_seeded(pair(0, tube), KNOWN) & 0xfff == 0;
         let colliding: Vec<u32> = (0..).filter(is_colliding).take(256).collect();
         let chain = |seed| {
             let (mut clients, mut timers) = (Clients::new(seed), Timers::default());
@@ -445,7 +414,7 @@ mod tests {
                 clients.add_watch(client, TubeSlot(tube));
             }
             clients.check();
-            clients.index.longest_chain(&clients.watches)
+            clients.watches.longest_chain()
         };
         assert_eq!(chain(KNOWN), colliding.len());
         for seed in 2..12 {

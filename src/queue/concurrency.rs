@@ -18,21 +18,19 @@
 
 use super::background::{Share, StepLimit};
 use super::engine::Engine;
-use super::extras::{hash_names, store_text};
 use super::job::{Job, JobState};
+use super::names::{Name, named};
 use super::work::Work;
-use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{Chained, Heap, Index, Linked, Links, List, NIL, Pages, Ranked, mix_seeded};
+use crate::bodies::Bodies;
+use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive, pair};
 use crate::time::Time;
-use crate::values::ids::{ClientSlot, ConSlot, ExtraKey, JobId, JobKey, TubeSlot};
+use crate::values::ids::{ClientSlot, ConSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Con;
 
 /// All keys and lanes.
 pub(super) struct ConKeys {
-    slab: Pages<ConKey>,
-    index: Index,
-    lanes: Pages<Lane>,
-    lane_index: Index,
+    table: Table<ConKey>,
+    lanes: Table<Lane>,
     /// Number of jobs with a key.
     jobs: usize,
     /// Keys that are full and have an open lane.
@@ -42,8 +40,8 @@ pub(super) struct ConKeys {
 }
 
 struct ConKey {
-    name: Slot,
-    /// The jobs of the key by their extras, the newest first.
+    name: Name,
+    /// The jobs of the key by their tags, the newest first.
     jobs: Heap,
     /// Number of reserved jobs.
     reserved: u32,
@@ -57,8 +55,6 @@ struct ConKey {
     is_loose: bool,
     /// Background work opens the lanes.
     is_reopening: bool,
-    hash: u64,
-    chain: u32,
     /// In the list of loose keys.
     links: Links,
 }
@@ -82,30 +78,20 @@ struct Lane {
 impl ConKeys {
     /// No keys. `seed` keeps clients from choosing keys that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self {
-            slab: Pages::new(),
-            index: Index::new(seed),
-            lanes: Pages::new(),
-            lane_index: Index::new(seed),
-            jobs: 0,
-            loose: List::new(),
-            shutting: 0,
-        }
+        Self { table: Table::new(seed), lanes: Table::new(seed), jobs: 0, loose: List::new(), shutting: 0 }
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        let (keys, lanes) =
-            (self.slab.bytes() + self.index.bytes(), self.lanes.bytes() + self.lane_index.bytes());
-        keys + lanes
+        self.table.bytes() + self.lanes.bytes()
     }
 
     /// The number of keys.
     pub(super) const fn len(&self) -> usize {
-        self.slab.len()
+        self.table.len()
     }
 
     /// The memory still to be allocated until every job with a key has a lane of its own.
-    pub(super) const fn reserved_memory_bytes(&self) -> usize {
+    pub(super) fn reserved_memory_bytes(&self) -> usize {
         self.jobs.saturating_sub(self.lanes.touched()) * size_of::<Option<Lane>>()
     }
 
@@ -114,8 +100,7 @@ impl ConKeys {
     pub(super) fn growth(&mut self, con: Option<Con<'_>>, bodies: &Bodies) -> usize {
         let Some(con) = con else { return 0 };
         let lane = if self.jobs < self.lanes.touched() { 0 } else { size_of::<Option<Lane>>() };
-        let key = self.slab.growth(1) + bodies.growth(con.key.as_bytes().len() as u32);
-        key + lane + self.index.growth() + self.lane_index.growth()
+        self.table.growth_with_name(con.key.as_bytes().len(), bodies) + lane + self.lanes.index_growth()
     }
 
     /// Whether background work shuts lanes of some tube.
@@ -124,23 +109,22 @@ impl ConKeys {
     }
 
     fn is_full(&self, con: ConSlot) -> bool {
-        let key = &self.slab[con.0];
+        let key = &self.table[con.0];
         key.reserved >= key.limit
     }
 
     /// Whether a lane of the key may be opened. Shut lanes wait for background work that opens them.
     fn may_open(&self, con: ConSlot) -> bool {
-        !self.is_full(con) && !self.slab[con.0].is_reopening
+        !self.is_full(con) && !self.table[con.0].is_reopening
     }
 
     fn find(&self, name: &[u8], bodies: &Bodies) -> Option<ConSlot> {
-        let hash = hash_names(self.index.seed(), &[name]);
-        self.index.find(&self.slab, hash, |key: &ConKey| *bodies.bytes(&key.name) == *name).map(ConSlot)
+        self.table.find_name(&[name], bodies).map(ConSlot)
     }
 
     fn add(&mut self, name: &[u8], bodies: &mut Bodies) -> ConSlot {
-        let slot = self.slab.insert(ConKey {
-            name: store_text(bodies, name),
+        ConSlot(self.table.insert(ConKey {
+            name: Name::store(name, self.table.seed(), bodies),
             jobs: Heap::new(),
             reserved: 0,
             limit: 0,
@@ -148,44 +132,38 @@ impl ConKeys {
             shut: Heap::new(),
             is_loose: false,
             is_reopening: false,
-            hash: hash_names(self.index.seed(), &[name]),
-            chain: NIL,
             links: Links::NONE,
-        });
-        self.index.insert(&mut self.slab, slot);
-        ConSlot(slot)
+        }))
     }
 
     fn remove_if_unused(&mut self, con: ConSlot, bodies: &mut Bodies) {
-        let key = &self.slab[con.0];
+        let key = &self.table[con.0];
         if key.jobs.is_empty() && !key.is_reopening {
-            self.index.remove(&mut self.slab, con.0);
-            let key = self.slab.remove(con.0);
+            let key = self.table.remove(con.0);
             assert!(
                 key.reserved == 0 && key.open.is_empty() && key.shut.is_empty(),
                 "a key that is removed has no jobs"
             );
-            bodies.free(key.name);
+            key.name.free(bodies);
         }
     }
 
     fn update_loose(&mut self, con: ConSlot) {
-        let key = &mut self.slab[con.0];
+        let key = &mut self.table[con.0];
         let is_loose = key.reserved >= key.limit && !key.open.is_empty();
         match (std::mem::replace(&mut key.is_loose, is_loose), is_loose) {
-            (false, true) => self.loose.push_back(&mut self.slab, con.0),
-            (true, false) => self.loose.remove(&mut self.slab, con.0),
+            (false, true) => self.loose.push_back(&mut self.table, con.0),
+            (true, false) => self.loose.remove(&mut self.table, con.0),
             _ => {}
         }
     }
 
     fn find_lane(&self, con: ConSlot, tube: TubeSlot) -> Option<u32> {
-        let hash = lane_hash(con, tube, self.lane_index.seed());
-        self.lane_index.find(&self.lanes, hash, |lane| (lane.con, lane.tube) == (con, tube))
+        self.lanes.find_word(pair(con.0, tube.0))
     }
 
     fn add_lane(&mut self, con: ConSlot, tube: TubeSlot, head: JobKey, head_key: (u32, JobId)) -> u32 {
-        let lane = self.lanes.insert(Lane {
+        self.lanes.insert(Lane {
             con,
             tube,
             head,
@@ -195,22 +173,15 @@ impl ConKeys {
             chain: NIL,
             links: Links::NONE,
             rank: 0,
-        });
-        self.lane_index.insert(&mut self.lanes, lane);
-        lane
-    }
-
-    fn remove_lane(&mut self, lane: u32) {
-        self.lane_index.remove(&mut self.lanes, lane);
-        self.lanes.remove(lane);
+        })
     }
 }
 
 impl Engine {
     /// Adds a job to its key, if it has one. It is in no container yet.
-    pub(super) fn join_key(&mut self, job: JobKey, extra: ExtraKey) {
+    pub(super) fn join_key(&mut self, job: JobKey, tags_key: TagsKey) {
         let id = self.jobs.get(job).id;
-        let record = self.jobs.extras.get(extra);
+        let record = &self.jobs.tags[tags_key.0];
         let Some(Con { key, limit }) = record.tags(&self.bodies).con() else { return };
         let con = match self.cons.find(key.as_bytes(), &self.bodies) {
             Some(con) => con,
@@ -219,24 +190,24 @@ impl Engine {
                 self.cons.add(&name, &mut self.bodies)
             }
         };
-        let record = self.jobs.extras.get_mut(extra);
+        let record = &mut self.jobs.tags[tags_key.0];
         (record.con, record.id, record.limit) = (Some(con), id, limit.get());
         self.cons.jobs += 1;
-        self.cons.slab[con.0].jobs.insert(&mut self.jobs.extras.slab, extra.0);
+        self.cons.table[con.0].jobs.insert(&mut self.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
     /// Removes a job that is in no container from its key.
-    pub(super) fn leave_key(&mut self, extra: ExtraKey) {
-        let Some(con) = self.jobs.extras.get(extra).con else { return };
+    pub(super) fn leave_key(&mut self, tags_key: TagsKey) {
+        let Some(con) = self.jobs.tags[tags_key.0].con else { return };
         self.cons.jobs -= 1;
-        self.cons.slab[con.0].jobs.remove(&mut self.jobs.extras.slab, extra.0);
+        self.cons.table[con.0].jobs.remove(&mut self.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
     fn update_limit(&mut self, con: ConSlot) {
-        let key = &mut self.cons.slab[con.0];
-        key.limit = key.jobs.min().map_or(0, |newest| self.jobs.extras.slab[newest].limit);
+        let key = &mut self.cons.table[con.0];
+        key.limit = key.jobs.min().map_or(0, |newest| self.jobs.tags[newest].limit);
         self.cons.update_loose(con);
     }
 
@@ -244,12 +215,12 @@ impl Engine {
     // Inlined: most jobs have no tags.
     #[inline(always)]
     pub(super) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
-        self.jobs.get(job).extra().and_then(|extra| self.con_of_extra(extra))
+        self.jobs.get(job).tags_key().and_then(|tags_key| self.con_of_tags(tags_key))
     }
 
     #[cold]
-    fn con_of_extra(&self, extra: ExtraKey) -> Option<ConSlot> {
-        self.jobs.extras.get(extra).con
+    fn con_of_tags(&self, tags_key: TagsKey) -> Option<ConSlot> {
+        self.jobs.tags[tags_key.0].con
     }
 
     /// Whether the key of a job is at its limit.
@@ -258,36 +229,36 @@ impl Engine {
         self.con_of(job).is_some_and(|con| self.cons.is_full(con))
     }
 
-    /// Counts a job with this extra as reserved.
+    /// Counts a job with these tags as reserved.
     #[cold]
-    pub(super) fn count_reserved(&mut self, extra: ExtraKey) {
-        if let Some(con) = self.con_of_extra(extra) {
-            self.cons.slab[con.0].reserved += 1;
+    pub(super) fn count_reserved(&mut self, tags_key: TagsKey) {
+        if let Some(con) = self.con_of_tags(tags_key) {
+            self.cons.table[con.0].reserved += 1;
             self.cons.update_loose(con);
         }
     }
 
     /// Counts it as not reserved any more. [`reopen`](Self::reopen) must follow.
     #[cold]
-    pub(super) fn count_end_of_reservation(&mut self, extra: ExtraKey) {
-        if let Some(con) = self.con_of_extra(extra) {
-            self.cons.slab[con.0].reserved -= 1;
+    pub(super) fn count_end_of_reservation(&mut self, tags_key: TagsKey) {
+        if let Some(con) = self.con_of_tags(tags_key) {
+            self.cons.table[con.0].reserved -= 1;
             self.cons.update_loose(con);
         }
     }
 
     /// Adds a job to the ready heap of its tube, or to the lane of its key.
     #[inline(always)]
-    pub(super) fn insert_ready(&mut self, job: JobKey, tube: TubeSlot, extra: Option<ExtraKey>) {
-        match extra {
+    pub(super) fn insert_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
+        match tags_key {
             None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
-            Some(extra) => self.insert_tagged(job, tube, extra),
+            Some(tags_key) => self.insert_tagged(job, tube, tags_key),
         }
     }
 
     #[cold]
-    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, extra: ExtraKey) {
-        match self.con_of_extra(extra) {
+    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
+        match self.con_of_tags(tags_key) {
             None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
             Some(con) => self.insert_into_lane(job, con),
         }
@@ -295,16 +266,16 @@ impl Engine {
 
     /// Removes a job from there.
     #[inline(always)]
-    pub(super) fn remove_ready(&mut self, job: JobKey, tube: TubeSlot, extra: Option<ExtraKey>) {
-        match extra {
+    pub(super) fn remove_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
+        match tags_key {
             None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
-            Some(extra) => self.remove_tagged(job, tube, extra),
+            Some(tags_key) => self.remove_tagged(job, tube, tags_key),
         }
     }
 
     #[cold]
-    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, extra: ExtraKey) {
-        match self.con_of_extra(extra) {
+    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
+        match self.con_of_tags(tags_key) {
             None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
             Some(con) => self.remove_from_lane(job, con),
         }
@@ -343,7 +314,8 @@ impl Engine {
         }
         self.lift_head(lane);
         let Some(next) = self.cons.lanes[lane].parked.pop(&mut self.jobs.slab) else {
-            return self.cons.remove_lane(lane);
+            self.cons.lanes.remove(lane);
+            return;
         };
         self.tubes[tube].parked -= 1;
         let &Job { pri, id, .. } = self.jobs.get(JobKey(next));
@@ -358,10 +330,10 @@ impl Engine {
         let is_open = self.cons.may_open(con);
         self.cons.lanes[lane].is_open = is_open;
         if is_open {
-            self.cons.slab[con.0].open.push_back(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].open.push_back(&mut self.cons.lanes, lane);
             self.tubes[tube].ready.insert(&mut self.jobs.slab, head.0);
         } else {
-            self.cons.slab[con.0].shut.insert(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].shut.insert(&mut self.cons.lanes, lane);
             self.tubes[tube].parked += 1;
         }
         self.cons.update_loose(con);
@@ -371,10 +343,10 @@ impl Engine {
     fn lift_head(&mut self, lane: u32) {
         let Lane { con, tube, head, is_open, .. } = self.cons.lanes[lane];
         if is_open {
-            self.cons.slab[con.0].open.remove(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].open.remove(&mut self.cons.lanes, lane);
             self.tubes[tube].ready.remove(&mut self.jobs.slab, head.0);
         } else {
-            self.cons.slab[con.0].shut.remove(&mut self.cons.lanes, lane);
+            self.cons.table[con.0].shut.remove(&mut self.cons.lanes, lane);
             self.tubes[tube].parked -= 1;
         }
         self.cons.update_loose(con);
@@ -433,7 +405,7 @@ impl Engine {
             if !self.spend(limit) {
                 return false;
             }
-            let lane = self.cons.slab[con].open.front().expect("a loose key has an open lane");
+            let lane = self.cons.table[con].open.front().expect("a loose key has an open lane");
             let tube = self.cons.lanes[lane].tube;
             self.lift_head(lane);
             self.place_head(lane);
@@ -483,9 +455,9 @@ impl Engine {
 
     fn open_lanes(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
         while self.cons.may_open(con) {
-            let Some(lane) = self.cons.slab[con.0].shut.min() else { break };
+            let Some(lane) = self.cons.table[con.0].shut.min() else { break };
             if !self.spend(limit) {
-                self.cons.slab[con.0].is_reopening = true;
+                self.cons.table[con.0].is_reopening = true;
                 return self.work.push_back(Work::Reopen { con });
             }
             let tube = self.cons.lanes[lane].tube;
@@ -499,28 +471,25 @@ impl Engine {
 
     /// Continues [`Work::Reopen`].
     pub(super) fn run_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
-        self.cons.slab[con.0].is_reopening = false;
+        self.cons.table[con.0].is_reopening = false;
         self.continue_reopen(con, limit, now);
     }
 
     pub(super) fn check_lanes(&self) {
-        let ConKeys { slab, index, lanes, lane_index, .. } = &self.cons;
-        slab.check();
-        index.check(slab);
-        lanes.check();
-        lane_index.check(lanes);
-        assert_eq!((index.len(), lane_index.len()), (slab.len(), lanes.len()), "the indexes find all");
+        let ConKeys { table, lanes, .. } = &self.cons;
+        table.check(0);
+        lanes.check(0);
         let mut jobs = 0;
-        for (slot, key) in slab.iter() {
+        for (slot, key) in table.iter() {
             let con = ConSlot(slot);
-            key.jobs.check(&self.jobs.extras.slab);
+            key.jobs.check(&self.jobs.tags);
             key.shut.check(lanes);
             key.open.check(lanes);
             jobs += key.jobs.len();
             let of_key = self.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
             let reserved = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
             assert_eq!(key.reserved as usize, reserved, "the reserved jobs of a key are counted");
-            let newest = key.jobs.min().map(|newest| &self.jobs.extras.slab[newest]);
+            let newest = key.jobs.min().map(|newest| &self.jobs.tags[newest]);
             assert_eq!(newest.map_or(0, |newest| newest.limit), key.limit, "the newest job has the limit");
             let own = || lanes.iter().filter(|(_, lane)| lane.con == con);
             let open = own().filter(|(_, lane)| lane.is_open).count();
@@ -542,8 +511,8 @@ impl Engine {
             assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");
         }
         assert_eq!(jobs, self.cons.jobs, "the jobs with a key are counted");
-        self.cons.loose.check(slab);
-        assert_eq!(slab.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose.len());
+        self.cons.loose.check(table);
+        assert_eq!(table.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose.len());
         let shutting = self.tubes.iter().filter(|(_, tube)| tube.shutting).count();
         assert_eq!(shutting, self.cons.shutting as usize, "tubes whose lanes are being shut are counted");
         for (_, lane) in lanes.iter() {
@@ -568,70 +537,7 @@ impl Engine {
     }
 }
 
-fn lane_hash(con: ConSlot, tube: TubeSlot, seed: u64) -> u64 {
-    mix_seeded(u64::from(con.0) << 32 | u64::from(tube.0), seed)
-}
-
-impl Chained for ConKey {
-    fn hash(&self, _seed: u64) -> u64 {
-        self.hash
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for ConKey {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Chained for Lane {
-    fn hash(&self, seed: u64) -> u64 {
-        lane_hash(self.con, self.tube, seed)
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for Lane {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for Lane {
-    type Key = (u32, JobId);
-
-    fn key(&self) -> (u32, JobId) {
-        self.head_key
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
+named!(ConKey);
+intrusive!(ConKey: in lists);
+intrusive!(Lane: in heaps by (u32, JobId), |lane| lane.head_key);
+intrusive!(Lane: in tables by |lane| pair(lane.con.0, lane.tube.0));

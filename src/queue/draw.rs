@@ -1,7 +1,7 @@
 //! `reserve-mode`: a choice among tubes by chance.
 //!
 //! Each tube with a job is drawn with a probability in proportion to its chance: its weight, or with weighted-fair its weight
-//! times its rate, which is one over the average time for which clients hold its jobs. The chances of all tubes are added up once for
+//! times its rate, which is one over the average time for which its jobs are reserved. The chances of all tubes are added up once for
 //! a reserve or a batch, by blocks. Each draw looks at the sums of the blocks, and then at one block.
 
 use std::num::NonZeroU32;

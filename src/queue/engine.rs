@@ -9,7 +9,7 @@ use super::concurrency::ConKeys;
 use super::draw::Lots;
 use super::groups::Groups;
 use super::idempotency::IdpKeys;
-use super::job::{Activity, Job, JobState, Jobs, NewJob};
+use super::job::{Job, JobState, Jobs, Lifecycle, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
 use super::latency::QueueLatency;
@@ -20,7 +20,7 @@ use super::timers::Timers;
 use super::transitions::To;
 use super::tube::{Pause, Tube, Tubes};
 use super::tube_limits::TubeLimits;
-use super::work::{Kick, Work, WorkQueue};
+use super::work::{Begun, Kick, Work, WorkQueue};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
@@ -72,7 +72,7 @@ pub struct Engine {
 /// The late answer to a command.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// The waiting client of this connection holds a job now.
+    /// The waiting client of this connection has reserved a job.
     Reserved(ConnId, JobKey),
     /// The wait of this connection timed out.
     TimedOut(ConnId),
@@ -109,9 +109,9 @@ impl Notice {
 /// The answer to a `reserve`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserved {
-    /// The client holds this job now.
+    /// The client has reserved this job.
     Job(JobKey),
-    /// The client holds this job now, after a choice by chance.
+    /// The client has reserved this job, after a choice by chance.
     Drawn(JobKey),
     /// There is no job, and a reserved job times out within the safety margin.
     DeadlineSoon,
@@ -119,15 +119,6 @@ pub enum Reserved {
     TimedOut,
     /// The client waits. A [`Notice`] will follow.
     Waiting,
-}
-
-/// The answer to a `kick`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kicked {
-    /// This many jobs were kicked.
-    Jobs(u32),
-    /// The kick is unfinished. A [`Notice`] will follow.
-    Working,
 }
 
 /// The answer to a `release`.
@@ -242,14 +233,14 @@ impl Engine {
     #[inline(always)]
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let tube = self.clients.get(client).used;
-        let NewJob { delay, extra, .. } = new;
+        let NewJob { delay, tags_key, .. } = new;
         let body_bytes = new.body.len() as u64 - 2;
         let job = self.jobs.insert(new, tube, now);
-        let ahead = extra.and_then(|extra| {
-            self.claim_key(job, extra);
-            self.join_key(job, extra);
-            self.join_group(job, extra);
-            self.group_ahead(extra)
+        let ahead = tags_key.and_then(|tags_key| {
+            self.claim_key(job, tags_key);
+            self.join_key(job, tags_key);
+            self.join_group(job, tags_key);
+            self.group_ahead(tags_key)
         });
         self.totals.total_jobs += 1;
         let record = &mut self.tubes[tube];
@@ -263,7 +254,7 @@ impl Engine {
         if self.has_waiting(tube) {
             self.with_share(Share::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
         }
-        if extra.is_some()
+        if tags_key.is_some()
             && let Some(con) = self.con_of(job)
         {
             self.reopen_raised(con, now);
@@ -294,7 +285,26 @@ impl Engine {
         Some(job)
     }
 
-    /// Deletes a job that no other client holds. Returns false if there is no such job.
+    /// Deletes each of these jobs that no other client has reserved. Returns how many were deleted, and how many were not.
+    pub fn delete_batch(
+        &mut self,
+        client: ClientKey,
+        ids: impl Iterator<Item = JobId>,
+        now: Time,
+    ) -> (u32, u32) {
+        let (mut deleted, mut not_found) = (0, 0);
+        for id in ids {
+            self.steps += 1;
+            if self.delete(client, id, now) {
+                deleted += 1;
+            } else {
+                not_found += 1;
+            }
+        }
+        (deleted, not_found)
+    }
+
+    /// Deletes a job that no other client has reserved. Returns false if there is no such job.
     #[inline(always)]
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
@@ -313,14 +323,14 @@ impl Engine {
     #[inline(always)]
     pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
         let record = self.jobs.get(job);
-        let (id, tube, extra) = (record.id, record.tube, record.extra());
-        let con = extra.and_then(|_| self.con_of(job));
+        let (id, tube, tags_key) = (record.id, record.tube, record.tags_key());
+        let con = tags_key.and_then(|_| self.con_of(job));
         self.leave(job, now);
-        let (kept, done) = match extra {
+        let (kept, done) = match tags_key {
             None => (None, None),
-            Some(extra) => {
-                self.leave_key(extra);
-                (self.give_up_key(job, extra, now), self.leave_group(job, extra))
+            Some(tags_key) => {
+                self.leave_key(tags_key);
+                (self.give_up_key(job, tags_key, now), self.leave_group(job, tags_key))
             }
         };
         self.end_job_waits(job, JobEnd::Deleted);
@@ -346,7 +356,7 @@ impl Engine {
         let client = self.clients.slot(client);
         let Some(job) = self.reserved_by(client, id) else { return Released::NotFound };
         self.jobs.get_mut(job).pri = pri;
-        self.jobs.activity_mut(job).counts.releases += 1;
+        self.jobs.lifecycle_mut(job).counts.releases += 1;
         self.totals.releases += 1;
         let limit = self.step_limit(BACKGROUND_STEPS);
         if self.is_exhausted(job) {
@@ -372,19 +382,19 @@ impl Engine {
         let client = self.clients.slot(client);
         let Some(job) = self.reserved_by(client, id) else { return false };
         let ttr = self.jobs.get(job).ttr;
-        let activity = self.jobs.activity_key(job);
+        let lifecycle = self.jobs.lifecycle_key(job);
         let reserved = &mut self.clients[client].reserved;
-        reserved.remove(&mut self.jobs.activities, activity);
-        let record = &mut self.jobs.activities[activity];
+        reserved.remove(&mut self.jobs.lifecycles, lifecycle);
+        let record = &mut self.jobs.lifecycles[lifecycle];
         record.deadline = now + record.ttr(ttr);
-        reserved.insert(&mut self.jobs.activities, activity);
+        reserved.insert(&mut self.jobs.lifecycles, lifecycle);
         self.arm_client_timer(client);
         true
     }
 
     /// Makes up to `bound` jobs of the used tube ready: buried jobs in the order of burial or, if there are none, delayed
     /// jobs in the order of their deadlines.
-    pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Kicked {
+    pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Begun<u32> {
         let Client { conn, used, .. } = *self.clients.get(client);
         let tube = self.tubes.key(used);
         let record = &mut self.tubes[used];
@@ -394,10 +404,10 @@ impl Engine {
         record.pins += 1;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
         if self.continue_kick(&mut kick, now, self.step_limit(BACKGROUND_STEPS)) {
-            return Kicked::Jobs(kick.kicked);
+            return Begun::Done(kick.kicked);
         }
         self.work.push_back(Work::Kick(kick));
-        Kicked::Working
+        Begun::Working
     }
 
     /// Makes one buried, delayed or held job ready. Returns false if there is none with this id.
@@ -441,7 +451,7 @@ impl Engine {
 
     /// The delayed job of the used tube with the earliest deadline.
     pub fn peek_delayed(&self, client: ClientKey) -> Option<JobKey> {
-        self.used(client).delayed.min().map(|activity| self.jobs.activities[activity].job)
+        self.used(client).delayed.min().map(|lifecycle| self.jobs.lifecycles[lifecycle].job)
     }
 
     /// The buried job of the used tube that was buried first.
@@ -534,12 +544,12 @@ impl Engine {
 
     // Reserved jobs.
 
-    /// The client that holds the job.
+    /// The client that has reserved the job.
     pub fn holder(&self, job: JobKey) -> Option<ClientKey> {
         self.jobs.holder(self.jobs.get(job)).map(|holder| self.clients.key(holder))
     }
 
-    /// The job with this id, if the client holds it.
+    /// The job with this id, if the client has reserved it.
     pub fn reserved_job(&self, client: ClientKey, id: JobId) -> Option<JobKey> {
         self.reserved_by(self.clients.slot(client), id)
     }
@@ -551,8 +561,8 @@ impl Engine {
     /// The deadline of the reservation that ends first.
     pub(super) fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
         self.clients[client].reserved.min().map(|key| {
-            let activity: &Activity = &self.jobs.activities[key];
-            activity.deadline
+            let lifecycle: &Lifecycle = &self.jobs.lifecycles[key];
+            lifecycle.deadline
         })
     }
 }

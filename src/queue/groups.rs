@@ -9,42 +9,38 @@
 //! of groups can be found.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
 
 use super::background::{Share, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{Extra, store_text};
 use super::job::JobState;
+use super::job_tags::JobTags;
+use super::names::{Name, named};
 use super::transitions::To;
 use super::work::Work;
-use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{self, Chained, Linked, Links, List, NIL, Pages, mix_seeded};
+use crate::bodies::Bodies;
+use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive, pair};
 use crate::time::Time;
-use crate::values::ids::{ExtraKey, GroupSlot, HoldSlot, JobId, JobKey};
+use crate::values::ids::{GroupSlot, HoldSlot, JobId, JobKey, TagsKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
 /// All groups.
 pub(super) struct Groups {
-    slab: Pages<Group>,
-    /// The groups that are not done.
-    index: intrusive::Index,
+    /// Those that are done are hidden.
+    table: Table<Group>,
     holds: Pages<Hold>,
-    dependencies: Pages<Dependency>,
-    dependency_index: intrusive::Index,
+    dependencies: Table<Dependency>,
 }
 
 struct Group {
-    name: Slot,
+    name: Name,
     /// Numbers of members by [`JobState`].
     members: [u32; JobState::COUNT],
     /// Jobs that wait for it, in the order in which they were put.
     waiting: List,
     /// What its members wait for.
     dependencies: List,
-    hash: u64,
-    chain: u32,
 }
 
 /// A job that waits for a group.
@@ -76,33 +72,23 @@ pub struct GroupStats {
 impl Groups {
     /// No groups. `seed` keeps clients from choosing names that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self {
-            slab: Pages::new(),
-            index: intrusive::Index::new(seed),
-            holds: Pages::new(),
-            dependencies: Pages::new(),
-            dependency_index: intrusive::Index::new(seed),
-        }
+        Self { table: Table::new(seed), holds: Pages::new(), dependencies: Table::new(seed) }
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes()
-            + self.index.bytes()
-            + self.holds.bytes()
-            + self.dependencies.bytes()
-            + self.dependency_index.bytes()
+        self.table.bytes() + self.holds.bytes() + self.dependencies.bytes()
     }
 
     /// The number of groups, those that still release jobs too.
     pub(super) const fn len(&self) -> usize {
-        self.slab.len()
+        self.table.len()
     }
 
-    /// Counts a member in another state, if the job with this extra has a group.
+    /// Counts a member in another state, if the job with these tags has a group.
     #[cold]
-    pub(super) fn count_member(&mut self, extra: &Extra, before: JobState, after: JobState) {
-        if let Some(group) = extra.group {
-            let members = &mut self.slab[group.0].members;
+    pub(super) fn count_member(&mut self, tags: &JobTags, before: JobState, after: JobState) {
+        if let Some(group) = tags.group {
+            let members = &mut self.table[group.0].members;
             members[before as usize] -= 1;
             members[after as usize] += 1;
         }
@@ -110,55 +96,42 @@ impl Groups {
 
     /// What a job with these tags adds at most to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, tags: Tags<'_>, bodies: &Bodies) -> usize {
-        let group = tags.grp().map_or(0, |name| {
-            self.slab.growth(1) + self.index.growth() + bodies.growth(name.as_bytes().len() as u32)
-        });
+        let name = tags.grp().map(|name| name.as_bytes().len());
+        let group = name.map_or(0, |length| self.table.growth_with_name(length, bodies));
         let is_dependent = tags.grp().is_some() && tags.aft().is_some();
-        let dependency =
-            if is_dependent { self.dependencies.growth(1) + self.dependency_index.growth() } else { 0 };
+        let dependency = if is_dependent { self.dependencies.growth() } else { 0 };
         let hold = if tags.aft().is_some() { self.holds.growth(1) } else { 0 };
         group + dependency + hold
     }
 
     /// The group of this name, if it is not done.
     fn find(&self, name: TubeName<'_>, bodies: &Bodies) -> Option<GroupSlot> {
-        let is_it = |group: &Group| group.name(bodies) == name;
-        self.index.find(&self.slab, self.hash(name), is_it).map(GroupSlot)
+        self.table.find_name(&[name.as_bytes()], bodies).map(GroupSlot)
     }
 
-    /// Adds a group to the index.
-    fn add_indexed(&mut self, name: TubeName<'_>, bodies: &mut Bodies) -> GroupSlot {
-        let slot = self.add(name, bodies);
-        self.index.insert(&mut self.slab, slot.0);
-        slot
-    }
-
-    /// Adds a group that is not in the index.
-    fn add(&mut self, name: TubeName<'_>, bodies: &mut Bodies) -> GroupSlot {
-        GroupSlot(self.slab.insert(Group {
-            name: store_text(bodies, name.as_bytes()),
+    /// A group without members. The caller adds it to the table.
+    fn new_group(&self, name: &[u8], bodies: &mut Bodies) -> Group {
+        Group {
+            name: Name::store(name, self.table.seed(), bodies),
             members: [0; JobState::COUNT],
             waiting: List::new(),
             dependencies: List::new(),
-            hash: self.hash(name),
-            chain: NIL,
-        }))
+        }
     }
 
     /// Removes a group that is done and has no waiting jobs.
     fn remove(&mut self, group: GroupSlot, bodies: &mut Bodies) {
-        let group = self.slab.remove(group.0);
+        let group = self.table.remove_hidden(group.0);
         assert!(group.is_done() && group.waiting.is_empty() && group.dependencies.is_empty());
-        bodies.free(group.name);
+        group.name.free(bodies);
     }
 
     /// Notes that a member of a group waits for another group.
     fn depend(&mut self, from: GroupSlot, to: GroupSlot) {
-        let key = self.find_dependency(from, to).unwrap_or_else(|| {
+        let key = self.dependencies.find_word(pair(from.0, to.0)).unwrap_or_else(|| {
             let dependency = Dependency { from, to, jobs: 0, links: Links::NONE, chain: NIL };
             let key = self.dependencies.insert(dependency);
-            self.dependency_index.insert(&mut self.dependencies, key);
-            self.slab[from.0].dependencies.push_back(&mut self.dependencies, key);
+            self.table[from.0].dependencies.push_back(&mut self.dependencies, key);
             key
         });
         self.dependencies[key].jobs += 1;
@@ -166,27 +139,13 @@ impl Groups {
 
     /// Notes that one member fewer waits.
     fn undepend(&mut self, from: GroupSlot, to: GroupSlot) {
-        let key = self.find_dependency(from, to).expect("a member waits for the group");
+        let key = self.dependencies.find_word(pair(from.0, to.0)).expect("a member waits for the group");
         let dependency = &mut self.dependencies[key];
         dependency.jobs -= 1;
         if dependency.jobs == 0 {
-            self.dependency_index.remove(&mut self.dependencies, key);
-            self.slab[from.0].dependencies.remove(&mut self.dependencies, key);
+            self.table[from.0].dependencies.remove(&mut self.dependencies, key);
             self.dependencies.remove(key);
         }
-    }
-
-    fn find_dependency(&self, from: GroupSlot, to: GroupSlot) -> Option<u32> {
-        let hash = dependency_hash(from, to, self.dependency_index.seed());
-        self.dependency_index.find(&self.dependencies, hash, |known| (known.from, known.to) == (from, to))
-    }
-
-    /// SipHash with the seed before the name.
-    fn hash(&self, name: TubeName<'_>) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.index.seed());
-        hasher.write(name.as_bytes());
-        hasher.finish()
     }
 }
 
@@ -196,34 +155,31 @@ impl Group {
     }
 
     fn name<'a>(&self, bodies: &'a Bodies) -> TubeName<'a> {
-        TubeName::checked_before(bodies.bytes(&self.name))
+        TubeName::checked_before(self.name.text(bodies))
     }
-}
-
-fn dependency_hash(from: GroupSlot, to: GroupSlot, seed: u64) -> u64 {
-    mix_seeded(u64::from(from.0) << 32 | u64::from(to.0), seed)
 }
 
 impl Engine {
     /// Makes a job a member of the group that its tags name, if they do.
-    pub(super) fn join_group(&mut self, job: JobKey, extra: ExtraKey) {
-        let Some(name) = self.jobs.extras.get(extra).tags(&self.bodies).grp() else { return };
+    pub(super) fn join_group(&mut self, job: JobKey, tags_key: TagsKey) {
+        let Some(name) = self.jobs.tags[tags_key.0].tags(&self.bodies).grp() else { return };
         let group = match self.groups.find(name, &self.bodies) {
             Some(group) => group,
             None => {
                 let name = name.as_bytes().to_vec();
-                self.groups.add_indexed(TubeName::checked_before(&name), &mut self.bodies)
+                let group = self.groups.new_group(&name, &mut self.bodies);
+                GroupSlot(self.groups.table.insert(group))
             }
         };
-        self.groups.slab[group.0].members[self.jobs.get(job).state as usize] += 1;
-        self.jobs.extras.get_mut(extra).group = Some(group);
+        self.groups.table[group.0].members[self.jobs.get(job).state as usize] += 1;
+        self.jobs.tags[tags_key.0].group = Some(group);
     }
 
     /// Removes a job from its group, if it has one. The job has left its container and is about to be deleted. Returns the
     /// group if it is done and has to be [ended](Self::end_group).
-    pub(super) fn leave_group(&mut self, job: JobKey, extra: ExtraKey) -> Option<GroupSlot> {
-        let group = self.jobs.extras.get_mut(extra).group.take()?;
-        let record = &mut self.groups.slab[group.0];
+    pub(super) fn leave_group(&mut self, job: JobKey, tags_key: TagsKey) -> Option<GroupSlot> {
+        let group = self.jobs.tags[tags_key.0].group.take()?;
+        let record = &mut self.groups.table[group.0];
         record.members[self.jobs.get(job).state as usize] -= 1;
         record.is_done().then_some(group)
     }
@@ -231,8 +187,8 @@ impl Engine {
     /// Releases the jobs that a group has held. It has no members any more.
     #[cold]
     pub(super) fn end_group(&mut self, group: GroupSlot, now: Time) {
-        self.groups.index.remove(&mut self.groups.slab, group.0);
-        let record = &self.groups.slab[group.0];
+        self.groups.table.hide(group.0);
+        let record = &self.groups.table[group.0];
         if !record.waiting.is_empty() {
             self.changes.push(Change::GroupDone(record.name(&self.bodies).as_bytes().into()));
         }
@@ -245,7 +201,7 @@ impl Engine {
 
     /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
     pub(super) fn continue_release(&mut self, group: GroupSlot, limit: StepLimit, now: Time) -> bool {
-        while let Some(hold) = self.groups.slab[group.0].waiting.front() {
+        while let Some(hold) = self.groups.table[group.0].waiting.front() {
             if self.is_reached(limit) {
                 return false;
             }
@@ -258,25 +214,25 @@ impl Engine {
     /// Makes a held job ready, or delayed if its delay is not over.
     fn release_held(&mut self, job: JobKey, limit: StepLimit, now: Time) {
         self.steps += 1;
-        let until = self.jobs.activity_mut(job).deadline;
+        let until = self.jobs.lifecycle_mut(job).deadline;
         let to = if until > now { To::At(until) } else { To::Ready };
         self.transfer(job, to, None, None, limit, now);
     }
 
     /// The group for which a job with these tags has to wait now.
-    pub(super) fn group_ahead(&self, extra: ExtraKey) -> Option<GroupSlot> {
-        self.groups.find(self.jobs.extras.get(extra).tags(&self.bodies).aft()?, &self.bodies)
+    pub(super) fn group_ahead(&self, tags_key: TagsKey) -> Option<GroupSlot> {
+        self.groups.find(self.jobs.tags[tags_key.0].tags(&self.bodies).aft()?, &self.bodies)
     }
 
     /// Adds a held job to those that wait for a group.
     pub(super) fn wait_for_group(&mut self, job: JobKey, group: GroupSlot) {
-        let extra = self.jobs.get(job).extra().expect("a held job has tags");
-        let extra = self.jobs.extras.get_mut(extra);
-        let Groups { slab, holds, .. } = &mut self.groups;
+        let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut self.jobs.tags[tags_key.0];
+        let Groups { table, holds, .. } = &mut self.groups;
         let hold = holds.insert(Hold { job, group, links: Links::NONE });
-        extra.hold = Some(HoldSlot(hold));
-        slab[group.0].waiting.push_back(holds, hold);
-        if let Some(from) = extra.group {
+        tags.hold = Some(HoldSlot(hold));
+        table[group.0].waiting.push_back(holds, hold);
+        if let Some(from) = tags.group {
             self.groups.depend(from, group);
         }
     }
@@ -284,37 +240,36 @@ impl Engine {
     /// Removes a held job from those that wait for its group.
     #[cold]
     pub(super) fn stop_waiting_for_group(&mut self, job: JobKey) {
-        let extra = self.jobs.get(job).extra().expect("a held job has tags");
-        let extra = self.jobs.extras.get_mut(extra);
-        let Groups { slab, holds, .. } = &mut self.groups;
-        let HoldSlot(hold) = extra.hold.take().expect("a held job waits for a group");
+        let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut self.jobs.tags[tags_key.0];
+        let Groups { table, holds, .. } = &mut self.groups;
+        let HoldSlot(hold) = tags.hold.take().expect("a held job waits for a group");
         let group = holds[hold].group;
-        slab[group.0].waiting.remove(holds, hold);
+        table[group.0].waiting.remove(holds, hold);
         holds.remove(hold);
-        if let Some(from) = extra.group {
+        if let Some(from) = tags.group {
             self.groups.undepend(from, group);
         }
     }
 
     /// Whether a held job is to be released, because its group is done.
     pub(super) fn is_released(&self, job: JobKey) -> bool {
-        let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
-        let hold = extra.and_then(|extra| extra.hold);
-        hold.is_some_and(|hold| self.groups.slab[self.groups.holds[hold.0].group.0].is_done())
+        let hold = self.jobs.tags_of(job).and_then(|tags| tags.hold);
+        hold.is_some_and(|hold| self.groups.table[self.groups.holds[hold.0].group.0].is_done())
     }
 
     /// The group that a held job waits for, and the number of its members. It has none if the job is about to be released.
     pub(super) fn group_ahead_of(&self, job: JobKey) -> Option<(TubeName<'_>, u32)> {
-        let Groups { slab, holds, .. } = &self.groups;
-        let HoldSlot(hold) = self.jobs.extras.get(self.jobs.get(job).extra()?).hold?;
-        let group = &slab[holds[hold].group.0];
+        let Groups { table, holds, .. } = &self.groups;
+        let HoldSlot(hold) = self.jobs.tags_of(job)?.hold?;
+        let group = &table[holds[hold].group.0];
         Some((group.name(&self.bodies), group.members.iter().sum()))
     }
 
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
         self.work.iter().filter_map(|work| match work {
-            Work::Release { group } => Some(self.groups.slab[group.0].name(&self.bodies)),
+            Work::Release { group } => Some(self.groups.table[group.0].name(&self.bodies)),
             _ => None,
         })
     }
@@ -325,12 +280,13 @@ impl Engine {
         jobs.sort_unstable();
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
         for (_, job) in jobs {
-            let extra = self.jobs.get(job).extra().expect("a held job has tags");
-            let group = self.group_ahead(extra).unwrap_or_else(|| {
-                let tags = self.jobs.extras.get(extra).tags(&self.bodies);
+            let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
+            let group = self.group_ahead(tags_key).unwrap_or_else(|| {
+                let tags = self.jobs.tags[tags_key.0].tags(&self.bodies);
                 let name: Box<[u8]> = tags.aft().expect("a held job waits for a group").as_bytes().into();
                 *done.entry(name).or_insert_with_key(|name| {
-                    self.groups.add(TubeName::checked_before(name), &mut self.bodies)
+                    let group = self.groups.new_group(name, &mut self.bodies);
+                    GroupSlot(self.groups.table.insert_hidden(group))
                 })
             });
             self.enter_held(job, group);
@@ -340,27 +296,24 @@ impl Engine {
 
     /// Returns the statistics of a group, if it has a member.
     pub fn group_stats(&self, name: TubeName<'_>) -> Option<GroupStats> {
-        let group = &self.groups.slab[self.groups.find(name, &self.bodies)?.0];
+        let group = &self.groups.table[self.groups.find(name, &self.bodies)?.0];
         Some(GroupStats { members: group.members, waiting_jobs: group.waiting.len() })
     }
 
     /// The groups that members of a group wait for.
     pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
-        let Groups { slab, dependencies, .. } = &self.groups;
-        let group = self.groups.find(name, &self.bodies).map(|group| &slab[group.0]);
+        let Groups { table, dependencies, .. } = &self.groups;
+        let group = self.groups.find(name, &self.bodies).map(|group| &table[group.0]);
         let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
-        links.map(|key| slab[dependencies[key].to.0].name(&self.bodies))
+        links.map(|key| table[dependencies[key].to.0].name(&self.bodies))
     }
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
     pub(super) fn check_groups(&self) {
-        let Groups { slab, index, holds, dependencies, dependency_index } = &self.groups;
-        slab.check();
+        let Groups { table, holds, dependencies } = &self.groups;
+        table.check(table.iter().filter(|(_, group)| group.is_done()).count());
         holds.check();
-        dependencies.check();
-        index.check(slab);
-        dependency_index.check(dependencies);
-        assert_eq!(dependency_index.len(), dependencies.len(), "the index finds every link of groups");
+        dependencies.check(0);
         let releasing = |group: GroupSlot| {
             self.work
                 .iter()
@@ -368,7 +321,7 @@ impl Engine {
                 .count()
         };
         let (mut waiting, mut linked) = (0, 0);
-        for (key, group) in slab.iter() {
+        for (key, group) in table.iter() {
             waiting += group.waiting.len();
             group.waiting.check(holds);
             group.dependencies.check(dependencies);
@@ -384,11 +337,11 @@ impl Engine {
             );
             let mut members = [0; JobState::COUNT];
             let mut ahead: Vec<GroupSlot> = Vec::new();
-            for (_, job) in self.jobs.iter() {
-                let Some(extra) = job.extra().map(|extra| self.jobs.extras.get(extra)) else { continue };
-                if extra.group == Some(GroupSlot(key)) {
+            for (job_key, job) in self.jobs.iter() {
+                let Some(tags) = self.jobs.tags_of(job_key) else { continue };
+                if tags.group == Some(GroupSlot(key)) {
                     members[job.state as usize] += 1;
-                    ahead.extend(extra.hold.map(|hold| holds[hold.0].group));
+                    ahead.extend(tags.hold.map(|hold| holds[hold.0].group));
                 }
             }
             assert_eq!(
@@ -408,13 +361,13 @@ impl Engine {
         assert_eq!(linked, dependencies.len(), "links are counted");
         assert_eq!(waiting, self.totals.in_state(JobState::Held) as usize, "a held job waits for a group");
         for (key, job) in self.jobs.iter() {
-            let extra = job.extra().map(|extra| self.jobs.extras.get(extra));
-            let hold = extra.and_then(|extra| extra.hold);
+            let tags = self.jobs.tags_of(key);
+            let hold = tags.and_then(|tags| tags.hold);
             let is_waiting = hold.is_some_and(|hold| holds[hold.0].job == key);
             assert_eq!(is_waiting, job.state == JobState::Held, "job {} is held if it waits", job.id);
             assert_eq!(
-                extra.and_then(|extra| extra.group).is_some(),
-                extra.is_some_and(|extra| extra.tags(&self.bodies).grp().is_some()),
+                tags.and_then(|tags| tags.group).is_some(),
+                tags.is_some_and(|tags| tags.tags(&self.bodies).grp().is_some()),
                 "job {} is a member of its group",
                 job.id
             );
@@ -422,50 +375,7 @@ impl Engine {
     }
 }
 
-impl Chained for Group {
-    fn hash(&self, _seed: u64) -> u64 {
-        self.hash
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Chained for Dependency {
-    fn hash(&self, seed: u64) -> u64 {
-        dependency_hash(self.from, self.to, seed)
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for Hold {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Linked for Dependency {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+named!(Group);
+intrusive!(Dependency: in lists);
+intrusive!(Dependency: in tables by |link| pair(link.from.0, link.to.0));
+intrusive!(Hold: in lists);

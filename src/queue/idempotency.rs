@@ -6,21 +6,20 @@
 use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{hash_names, store_text};
 use super::job::JobState;
 use super::key_share::KeyShare;
+use super::names::{Name, named};
 use super::timers::{TimerKey, Timers};
-use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{self, Chained, Heap, Linked, Links, NIL, Pages, Ranked};
+use crate::bodies::Bodies;
+use crate::intrusive::{Heap, Links, Ranked, Table, intrusive};
 use crate::time::{Span, Time};
-use crate::values::ids::{ClientKey, ExtraKey, IdpSlot, JobId, JobKey, TubeSlot};
+use crate::values::ids::{ClientKey, IdpSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Idp;
 use crate::values::tube_name::TubeName;
 
 /// All keys.
 pub(super) struct IdpKeys {
-    slab: Pages<IdpKey>,
-    index: intrusive::Index,
+    table: Table<IdpKey>,
     /// Kept keys by the time at which they are forgotten.
     kept: Heap,
     /// Fires at the first of these times.
@@ -30,10 +29,8 @@ pub(super) struct IdpKeys {
 
 pub(super) struct IdpKey {
     /// The name of the tube, a space, and the key.
-    name: Slot,
+    name: Name,
     owner: Owner,
-    hash: u64,
-    chain: u32,
     /// In the heap of kept keys.
     links: Links,
     rank: u8,
@@ -87,51 +84,38 @@ impl IdpKeys {
     pub(super) fn new(seed: u64, timers: &mut Timers) -> Self {
         let timer = timers.add();
         timers.set_owner(timer, super::timers::Owner::IdpKeys);
-        Self {
-            slab: Pages::new(),
-            index: intrusive::Index::new(seed),
-            kept: Heap::new(),
-            timer,
-            share: KeyShare::UNLIMITED,
-        }
+        Self { table: Table::new(seed), kept: Heap::new(), timer, share: KeyShare::UNLIMITED }
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.index.bytes()
+        self.table.bytes()
     }
 
     /// The number of keys, of jobs and kept ones.
     pub(super) const fn len(&self) -> usize {
-        self.slab.len()
+        self.table.len()
     }
 
     /// What a job with this key in this tube adds to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, tube: TubeName<'_>, idp: Option<Idp<'_>>, bodies: &Bodies) -> usize {
         let Some(idp) = idp else { return 0 };
-        self.slab.growth(1)
-            + self.index.growth()
-            + bodies.growth((tube.as_bytes().len() + 1 + idp.key.as_bytes().len()) as u32)
+        self.table.growth_with_name(tube.as_bytes().len() + 1 + idp.key.as_bytes().len(), bodies)
     }
 
     fn find(&self, tube: TubeName<'_>, key: TubeName<'_>, bodies: &Bodies) -> Option<u32> {
-        let is_it = |entry: &IdpKey| entry.names(bodies) == (tube, key);
-        self.index.find(&self.slab, self.hash(tube, key), is_it)
+        self.table.find_name(&[tube.as_bytes(), b" ", key.as_bytes()], bodies)
     }
 
     /// Adds the key with this name of both.
     fn insert(&mut self, name: &[u8], owner: Owner, bodies: &mut Bodies) -> u32 {
-        let (tube, key) = names(name);
-        let hash = self.hash(tube, key);
-        let name = store_text(bodies, name);
-        let key = IdpKey { name, owner, hash, chain: NIL, links: Links::NONE, rank: 0 };
+        let name = Name::store(name, self.table.seed(), bodies);
+        let key = IdpKey { name, owner, links: Links::NONE, rank: 0 };
         self.share.add(&key);
-        let slot = self.slab.insert(key);
-        self.index.insert(&mut self.slab, slot);
-        slot
+        self.table.insert(key)
     }
 
     fn set_owner(&mut self, slot: u32, owner: Owner) {
-        let key = &mut self.slab[slot];
+        let key = &mut self.table[slot];
         self.share.remove(key);
         key.owner = owner;
         self.share.add(key);
@@ -139,8 +123,7 @@ impl IdpKeys {
 
     /// Removes a key that is not in the heap. Its name is still to be freed.
     fn remove(&mut self, slot: u32) -> IdpKey {
-        self.index.remove(&mut self.slab, slot);
-        let key = self.slab.remove(slot);
+        let key = self.table.remove(slot);
         self.share.remove(&key);
         key
     }
@@ -148,26 +131,26 @@ impl IdpKeys {
     /// Keeps the key of a deleted job.
     fn keep(&mut self, slot: u32, deleted: Deleted, timers: &mut Timers) {
         self.set_owner(slot, Owner::Deleted(deleted));
-        self.kept.insert(&mut self.slab, slot);
+        self.kept.insert(&mut self.table, slot);
         timers.arm(self.timer, deleted.until);
     }
 
     pub(super) fn get(&self, slot: IdpSlot) -> &IdpKey {
-        &self.slab[slot.0]
+        &self.table[slot.0]
     }
 
     pub(super) fn find_slot(&self, slot: IdpSlot) -> Option<&IdpKey> {
-        self.slab.get(slot.0)
+        self.table.get(slot.0)
     }
 
     /// A number above every slot in use.
     pub(super) fn slots_end(&self) -> u32 {
-        self.slab.keys_end()
+        self.table.keys_end()
     }
 
     /// Removes a kept key. Returns the id of its job, and its name, which is still to be freed.
-    pub(super) fn remove_kept(&mut self, slot: IdpSlot) -> (JobId, Slot) {
-        self.kept.remove(&mut self.slab, slot.0);
+    pub(super) fn remove_kept(&mut self, slot: IdpSlot) -> (JobId, Name) {
+        self.kept.remove(&mut self.table, slot.0);
         let key = self.remove(slot.0);
         (key.deleted().id, key.name)
     }
@@ -180,25 +163,19 @@ impl IdpKeys {
     /// All kept keys. The one that is forgotten first comes first.
     pub(super) fn kept_by_time(&self) -> Vec<IdpSlot> {
         let mut kept = Vec::with_capacity(self.kept.len());
-        self.kept.for_each(&self.slab, |slot| kept.push(slot));
-        kept.sort_unstable_by_key(|&slot| Ranked::key(&self.slab[slot]));
+        self.kept.for_each(&self.table, |slot| kept.push(slot));
+        kept.sort_unstable_by_key(|&slot| Ranked::key(&self.table[slot]));
         kept.into_iter().map(IdpSlot).collect()
     }
 
-    fn hash(&self, tube: TubeName<'_>, key: TubeName<'_>) -> u64 {
-        hash_names(self.index.seed(), &[tube.as_bytes(), b" ", key.as_bytes()])
-    }
-
     pub(super) fn check(&self, timers: &Timers) {
-        self.slab.check();
-        self.index.check(&self.slab);
-        assert_eq!(self.index.len(), self.slab.len(), "the index finds every key");
-        self.kept.check(&self.slab);
-        let kept = self.slab.iter().filter(|(_, entry)| matches!(entry.owner, Owner::Deleted(_))).count();
+        self.table.check(0);
+        self.kept.check(&self.table);
+        let kept = self.table.iter().filter(|(_, entry)| matches!(entry.owner, Owner::Deleted(_))).count();
         assert_eq!(self.kept.len(), kept, "the keys of deleted jobs are in the heap");
-        self.share.check(self.slab.iter().map(|(_, entry)| entry));
+        self.share.check(self.table.iter().map(|(_, entry)| entry));
         if let Some(first) = self.kept.min() {
-            let until = self.slab[first].deleted().until;
+            let until = self.table[first].deleted().until;
             assert!(timers.armed(self.timer).is_some_and(|at| at <= until), "a kept key has a timer");
         }
     }
@@ -215,12 +192,12 @@ impl IdpKey {
     }
 
     pub(super) fn is_of(&self, tube: &[u8], bodies: &Bodies) -> bool {
-        bodies.bytes(&self.name).strip_prefix(tube).is_some_and(|rest| rest.first() == Some(&b' '))
+        self.name.text(bodies).strip_prefix(tube).is_some_and(|rest| rest.first() == Some(&b' '))
     }
 
     /// The names of the tube and the key.
     fn names<'a>(&self, bodies: &'a Bodies) -> (TubeName<'a>, TubeName<'a>) {
-        names(bodies.bytes(&self.name))
+        names(self.name.text(bodies))
     }
 
     fn key<'a>(&self, bodies: &'a Bodies) -> TubeName<'a> {
@@ -249,11 +226,11 @@ pub(super) fn names(name: &[u8]) -> (TubeName<'_>, TubeName<'_>) {
 impl Engine {
     /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
     /// that is more urgent. Returns `None` if the announced job is the first.
-    pub fn repeat(&mut self, client: ClientKey, extra: ExtraKey, pri: u32, now: Time) -> Option<Repeated> {
-        let idp = self.jobs.extras.get(extra).tags(&self.bodies).idp()?;
+    pub fn repeat(&mut self, client: ClientKey, tags_key: TagsKey, pri: u32, now: Time) -> Option<Repeated> {
+        let idp = self.jobs.tags[tags_key.0].tags(&self.bodies).idp()?;
         let tube = self.tubes[self.clients.get(client).used].name();
         let slot = self.idps.find(tube, idp.key, &self.bodies)?;
-        let repeated = match self.idps.slab[slot].owner {
+        let repeated = match self.idps.table[slot].owner {
             Owner::Deleted(Deleted { id, until, .. }) if until > now => {
                 Repeated { id, state: None, pri: None }
             }
@@ -275,40 +252,31 @@ impl Engine {
         Some(repeated)
     }
 
-    /// Returns the first job of a key in a tube. It may be deleted.
-    pub fn first_of_key(&self, tube: TubeName<'_>, key: TubeName<'_>) -> Option<JobId> {
-        let slot = self.idps.find(tube, key, &self.bodies)?;
-        Some(match self.idps.slab[slot].owner {
-            Owner::Job { job, .. } => self.jobs.get(job).id,
-            Owner::Deleted(Deleted { id, .. }) => id,
-        })
-    }
-
     /// Gives the job its key, if it has one that no other job of the tube has.
-    pub(super) fn claim_key(&mut self, job: JobKey, extra: ExtraKey) {
+    pub(super) fn claim_key(&mut self, job: JobKey, tags_key: TagsKey) {
         let tube = self.tubes[self.jobs.get(job).tube].name();
-        let Some(idp) = self.jobs.extras.get(extra).tags(&self.bodies).idp() else { return };
+        let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp() else { return };
         let owner = Owner::Job { job, ttl: idp.ttl };
         let slot = match self.idps.find(tube, idp.key, &self.bodies) {
             None => self.idps.insert(&joined(tube, idp.key), owner, &mut self.bodies),
-            Some(slot) if matches!(self.idps.slab[slot].owner, Owner::Deleted(_)) => {
-                self.idps.kept.remove(&mut self.idps.slab, slot);
+            Some(slot) if matches!(self.idps.table[slot].owner, Owner::Deleted(_)) => {
+                self.idps.kept.remove(&mut self.idps.table, slot);
                 self.idps.set_owner(slot, owner);
                 slot
             }
             Some(_) => return,
         };
-        self.jobs.extras.get_mut(extra).idp = Some(IdpSlot(slot));
+        self.jobs.tags[tags_key.0].idp = Some(IdpSlot(slot));
     }
 
     /// Takes the key from a job that is being deleted. Returns the key if it is kept.
-    pub(super) fn give_up_key(&mut self, job: JobKey, extra: ExtraKey, now: Time) -> Option<IdpSlot> {
-        let extra = self.jobs.extras.get(extra);
-        let key = extra.idp?;
-        let ttl = extra.tags(&self.bodies).idp().expect("a job with a key has the tag").ttl;
-        if ttl == 0 || !self.idps.share.can_keep(self.idps.slab[key.0].name_length()) {
+    pub(super) fn give_up_key(&mut self, job: JobKey, tags_key: TagsKey, now: Time) -> Option<IdpSlot> {
+        let tags = &self.jobs.tags[tags_key.0];
+        let key = tags.idp?;
+        let ttl = tags.tags(&self.bodies).idp().expect("a job with a key has the tag").ttl;
+        if ttl == 0 || !self.idps.share.can_keep(self.idps.table[key.0].name_length()) {
             let key = self.idps.remove(key.0);
-            self.bodies.free(key.name);
+            key.name.free(&mut self.bodies);
             return None;
         }
         let deleted = Deleted { id: self.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
@@ -319,12 +287,12 @@ impl Engine {
     /// Returns true unless another job of the tube of this name has the key of the job, or the tube keeps that key.
     pub(super) fn is_key_free_in(&self, tube: TubeName<'_>, job: JobKey, now: Time) -> bool {
         self.key_of(job)
-            .is_none_or(|slot| self.is_key_free(tube, self.idps.slab[slot.0].key(&self.bodies), now))
+            .is_none_or(|slot| self.is_key_free(tube, self.idps.table[slot.0].key(&self.bodies), now))
     }
 
     /// Returns true unless a job of the tube of this name has the key, or the tube keeps it.
     pub(super) fn is_key_free(&self, tube: TubeName<'_>, key: TubeName<'_>, now: Time) -> bool {
-        self.idps.find(tube, key, &self.bodies).is_none_or(|slot| match self.idps.slab[slot].owner {
+        self.idps.find(tube, key, &self.bodies).is_none_or(|slot| match self.idps.table[slot].owner {
             Owner::Job { .. } => false,
             Owner::Deleted(Deleted { until, .. }) => until <= now,
         })
@@ -334,29 +302,32 @@ impl Engine {
     pub(super) fn move_key(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         let key = self.key_of(job);
         if let Some(slot) = key {
-            let kept =
-                self.idps.find(self.tubes[to].name(), self.idps.slab[slot.0].key(&self.bodies), &self.bodies);
+            let kept = self.idps.find(
+                self.tubes[to].name(),
+                self.idps.table[slot.0].key(&self.bodies),
+                &self.bodies,
+            );
             if let Some(kept) = kept {
-                assert!(self.idps.slab[kept].deleted().until <= now, "the key is free");
+                assert!(self.idps.table[kept].deleted().until <= now, "the key is free");
                 self.forget(kept);
             }
             let key = self.idps.remove(slot.0);
-            self.bodies.free(key.name);
+            key.name.free(&mut self.bodies);
         }
         let record = self.jobs.get_mut(job);
         record.tube = to;
-        if let Some(extra) = record.extra().filter(|_| key.is_some()) {
-            self.claim_key(job, extra);
+        if let Some(tags_key) = record.tags_key().filter(|_| key.is_some()) {
+            self.claim_key(job, tags_key);
         }
     }
 
     pub(super) fn key_of(&self, job: JobKey) -> Option<IdpSlot> {
-        self.jobs.extras.get(self.jobs.get(job).extra()?).idp
+        self.jobs.tags_of(job)?.idp
     }
 
     /// The key in this slot, if it is that of a deleted job.
     pub fn kept_key(&self, slot: IdpSlot) -> Option<KeptKey<'_>> {
-        let entry = self.idps.slab.get(slot.0)?;
+        let entry = self.idps.table.get(slot.0)?;
         let Owner::Deleted(Deleted { id, until, ttl }) = entry.owner else { return None };
         let (tube, key) = entry.names(&self.bodies);
         Some(KeptKey { id, tube, key, until, ttl })
@@ -364,7 +335,7 @@ impl Engine {
 
     /// All keys of deleted jobs, in no order.
     pub fn kept_keys(&self) -> impl Iterator<Item = KeptKey<'_>> {
-        self.idps.slab.iter().filter_map(|(slot, _)| self.kept_key(IdpSlot(slot)))
+        self.idps.table.iter().filter_map(|(slot, _)| self.kept_key(IdpSlot(slot)))
     }
 
     /// Restores the key of a deleted job, for at most its time to live from now on.
@@ -373,7 +344,7 @@ impl Engine {
         let deleted = Deleted { id, until, ttl };
         let slot = match self.idps.find(tube, key, &self.bodies) {
             Some(slot) => {
-                self.idps.kept.remove(&mut self.idps.slab, slot);
+                self.idps.kept.remove(&mut self.idps.table, slot);
                 slot
             }
             None => self.idps.insert(&joined(tube, key), Owner::Deleted(deleted), &mut self.bodies),
@@ -385,14 +356,14 @@ impl Engine {
     /// Forgets kept keys whose time is over or that pass the share, and keeps none for longer than its time to live from now
     /// on.
     pub(super) fn settle_keys(&mut self, now: Time) {
-        let slots: Vec<u32> = self.idps.slab.iter().map(|(slot, _)| slot).collect();
+        let slots: Vec<u32> = self.idps.table.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            let Owner::Deleted(mut deleted) = self.idps.slab[slot].owner else { continue };
+            let Owner::Deleted(mut deleted) = self.idps.table[slot].owner else { continue };
             if deleted.until <= now {
                 self.forget(slot);
             } else {
                 deleted.until = deleted.until.min(now + Span::from_secs(deleted.ttl));
-                self.idps.kept.remove(&mut self.idps.slab, slot);
+                self.idps.kept.remove(&mut self.idps.table, slot);
                 self.idps.keep(slot, deleted, &mut self.timers);
             }
         }
@@ -402,7 +373,7 @@ impl Engine {
     /// Forgets keys whose time is over, up to the limit.
     pub(super) fn handle_key_timer(&mut self, now: Time, limit: StepLimit) {
         while let Some(first) = self.idps.kept.min() {
-            let until = self.idps.slab[first].deleted().until;
+            let until = self.idps.table[first].deleted().until;
             if until > now || self.is_reached(limit) {
                 return self.timers.arm(self.idps.timer, until);
             }
@@ -413,64 +384,28 @@ impl Engine {
 
     pub(super) fn forget(&mut self, slot: u32) {
         let (_, name) = self.idps.remove_kept(IdpSlot(slot));
-        self.bodies.free(name);
+        name.free(&mut self.bodies);
         self.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 
     pub(super) fn check_keys(&self) {
-        self.jobs.extras.check();
+        self.jobs.tags.check();
         self.idps.check(&self.timers);
-        for (slot, entry) in self.idps.slab.iter() {
+        for (slot, entry) in self.idps.table.iter() {
             let Owner::Job { job, ttl } = entry.owner else { continue };
-            let extra = self.jobs.get(job).extra().map(|extra| self.jobs.extras.get(extra));
-            let extra = extra.expect("a job with a key has tags");
-            assert_eq!(extra.idp, Some(IdpSlot(slot)), "a job and its key name each other");
-            assert_eq!(extra.tags(&self.bodies).idp(), Some(Idp { key: entry.key(&self.bodies), ttl }));
+            let tags = self.jobs.tags_of(job).expect("a job with a key has tags");
+            assert_eq!(tags.idp, Some(IdpSlot(slot)), "a job and its key name each other");
+            assert_eq!(tags.tags(&self.bodies).idp(), Some(Idp { key: entry.key(&self.bodies), ttl }));
             assert_eq!(self.tube_of(job), entry.names(&self.bodies).0);
         }
-        let with_key = self.jobs.iter().filter_map(|(_, job)| self.jobs.extras.get(job.extra()?).idp).count();
-        assert_eq!(with_key + self.idps.kept.len(), self.idps.slab.len(), "every key has an owner");
+        let with_key = self.jobs.iter().filter_map(|(job, _)| self.key_of(job)).count();
+        assert_eq!(with_key + self.idps.kept.len(), self.idps.table.len(), "every key has an owner");
     }
 }
 
-impl Chained for IdpKey {
-    fn hash(&self, _seed: u64) -> u64 {
-        self.hash
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for IdpKey {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for IdpKey {
-    /// The hash distinguishes keys of one id, which a damaged log may have.
-    type Key = (Time, JobId, u64);
-
-    fn key(&self) -> (Time, JobId, u64) {
-        let Deleted { id, until, .. } = self.deleted();
-        (until, id, self.hash)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
+named!(IdpKey);
+// The hash distinguishes keys of one id, which a damaged log may have.
+intrusive!(IdpKey: in heaps by (Time, JobId, u64), |key| {
+    let Deleted { id, until, .. } = key.deleted();
+    (until, id, key.name.hash)
+});

@@ -2,20 +2,20 @@
 
 use std::num::NonZeroU8;
 
-use super::extras::Extras;
 use super::job_index::JobIndex;
+use super::job_tags::JobTags;
 use super::reserved_order::Neighbors;
 use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{Linked, Links, NIL, Pages, Ranked};
+use crate::intrusive::{Links, NIL, Pages, intrusive};
 use crate::time::{Seconds, Span, Time};
-use crate::values::ids::{ClientSlot, ExtraKey, JobId, JobKey, TubeSlot};
+use crate::values::ids::{ClientSlot, JobId, JobKey, TagsKey, TubeSlot};
 pub use crate::values::job_state::JobState;
 
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;
 
-/// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have an
-/// [`Activity`]. Jobs with tags have one too, and an `Extra`. So have jobs whose time to run is not in whole
+/// What every job has, in one cache line. Jobs that were ever delayed, reserved, buried or kicked also have a
+/// [`Lifecycle`]. Jobs with tags have one too, and a `JobTags`. So have jobs whose time to run is not in whole
 /// seconds.
 #[repr(align(64))]
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Job {
     pub pri: u32,
     /// Whole seconds of the time to run: see [`Jobs::ttr`].
     pub(super) ttr: u32,
-    /// A client can move a job that no client holds to another tube.
+    /// A client can move a job that no client has reserved to another tube.
     pub tube: TubeSlot,
     /// The job log keeps a reserved job as ready.
     pub state: JobState,
@@ -40,13 +40,13 @@ pub struct Job {
     /// In the ready heap of the tube, its lists of delayed, held or buried jobs, or the list of jobs that its client has reserved.
     links: Links,
     rank: u8,
-    pub(super) has_activity: bool,
-    /// The job's activity, if it has one. Otherwise, while the job is ready, the next job in its tube's
+    pub(super) has_lifecycle: bool,
+    /// The job's lifecycle, if it has one. Otherwise, while the job is ready, the next job in its tube's
     /// [`ReadyOrder`](super::ready_order::ReadyOrder).
-    pub(super) activity_or_after: u32,
-    /// Of a job with an activity, the key of its extra if it has tags, else [`NIL`]. Otherwise, while the job is ready, the
-    /// previous job in the ready order. So a job with tags has an activity from the beginning.
-    pub(super) extra_or_before: u32,
+    pub(super) lifecycle_or_after: u32,
+    /// Of a job with a lifecycle, the key of its tags if it has any, else [`NIL`]. Otherwise, while the job is ready, the
+    /// previous job in the ready order. So a job with tags has a lifecycle from the beginning.
+    pub(super) tags_or_before: u32,
 }
 
 const _: () = assert!(size_of::<Option<Job>>() == 64);
@@ -54,7 +54,7 @@ const _: () = assert!(size_of::<Option<Job>>() == 64);
 /// What a job has from the first time on that it is delayed, reserved, buried or kicked; with tags, or with a time to run that
 /// is not in whole seconds, from the beginning.
 #[derive(Debug)]
-pub struct Activity {
+pub struct Lifecycle {
     // Persistent.
     /// When a delayed job becomes ready, or the delay of a held one is over. When a buried job was buried. Of a reserved job, which
     /// the job log keeps as ready: when it times out.
@@ -79,14 +79,14 @@ pub struct Activity {
     pub job: JobKey,
     /// When the job became ready, or was reserved. Meaningless in other states.
     pub since: Time,
-    /// The client that holds the job, or [`NIL`].
+    /// The client that has reserved the job, or [`NIL`].
     holder: ClientSlot,
     /// In the tube's heap of delayed jobs, its ready order, or the holder's heap of reserved jobs.
     links: Links,
     rank: u8,
 }
 
-const _: () = assert!(size_of::<Option<Activity>>() == 80);
+const _: () = assert!(size_of::<Option<Lifecycle>>() == 80);
 
 /// The bits of a number of milliseconds below 1,000, and how many of them stand beside those of the time to run.
 const MILLIS_BITS: u32 = 10;
@@ -109,20 +109,15 @@ pub struct Counts {
 /// All jobs.
 pub struct Jobs {
     pub(super) slab: Pages<Job>,
-    pub(super) activities: Pages<Activity>,
-    pub(super) extras: Extras,
+    pub(super) lifecycles: Pages<Lifecycle>,
+    pub(super) tags: Pages<JobTags>,
     index: JobIndex,
 }
 
 impl Jobs {
     /// No jobs. `seed` keeps clients from choosing ids that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self {
-            slab: Pages::new(),
-            activities: Pages::new(),
-            extras: Extras::new(),
-            index: JobIndex::new(seed),
-        }
+        Self { slab: Pages::new(), lifecycles: Pages::new(), tags: Pages::new(), index: JobIndex::new(seed) }
     }
 
     /// The number of jobs.
@@ -145,19 +140,23 @@ impl Jobs {
         &self.slab[job.0]
     }
 
-    /// The activity of the job, if it has one.
-    pub fn activity(&self, job: JobKey) -> Option<&Activity> {
-        self.slab[job.0].activity().map(|key| &self.activities[key])
+    /// The lifecycle of the job, if it has one.
+    pub fn lifecycle(&self, job: JobKey) -> Option<&Lifecycle> {
+        self.slab[job.0].lifecycle().map(|key| &self.lifecycles[key])
     }
 
     /// The time to run of the job, at least a millisecond.
     pub fn ttr(&self, job: JobKey) -> Seconds {
-        let millis = self.activity(job).map_or(0, Activity::ttr_millis);
+        let millis = self.lifecycle(job).map_or(0, Lifecycle::ttr_millis);
         Seconds::new(self.slab[job.0].ttr, millis).expect("a job has milliseconds below a second")
     }
 
+    pub(super) fn tags_of(&self, job: JobKey) -> Option<&JobTags> {
+        self.slab[job.0].tags_key().map(|key| &self.tags[key.0])
+    }
+
     pub(super) fn holder(&self, job: &Job) -> Option<ClientSlot> {
-        job.activity().and_then(|key| self.activities[key].holder())
+        job.lifecycle().and_then(|key| self.lifecycles[key].holder())
     }
 
     /// All jobs, in no order.
@@ -167,25 +166,25 @@ impl Jobs {
 
     /// The memory of the jobs without their bodies.
     pub(super) const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.activities.bytes() + self.extras.bytes() + self.index.bytes()
+        self.slab.bytes() + self.lifecycles.bytes() + self.tags.bytes() + self.index.bytes()
     }
 
-    /// The memory still to be allocated until every job has an [`Activity`].
+    /// The memory still to be allocated until every job has a [`Lifecycle`].
     pub(super) const fn reserved_memory_bytes(&self) -> usize {
-        self.slab.len().saturating_sub(self.activities.touched()) * size_of::<Option<Activity>>()
+        self.slab.len().saturating_sub(self.lifecycles.touched()) * size_of::<Option<Lifecycle>>()
     }
 
     /// What the next `count` jobs add at most to [`bytes`](Self::bytes) and [`reserved_memory_bytes`](Self::reserved_memory_bytes)
     /// together, if their ids are consecutive.
     pub(super) fn growth(&mut self, count: usize) -> usize {
-        let with_activity = self.activities.touched().saturating_sub(self.slab.len()).min(count);
-        let activities = (count - with_activity) * size_of::<Option<Activity>>();
-        self.slab.growth(count) + self.index.growth(count) + activities
+        let with_lifecycle = self.lifecycles.touched().saturating_sub(self.slab.len()).min(count);
+        let lifecycles = (count - with_lifecycle) * size_of::<Option<Lifecycle>>();
+        self.slab.growth(count) + self.index.growth(count) + lifecycles
     }
 
     /// Adds a job that is in no container.
     pub(super) fn insert(&mut self, new: NewJob, tube: TubeSlot, created: Time) -> JobKey {
-        let NewJob { id, pri, ttr, body, extra, .. } = new;
+        let NewJob { id, pri, ttr, body, tags_key, .. } = new;
         let key = self.slab.insert(Job {
             id,
             created,
@@ -196,17 +195,17 @@ impl Jobs {
             state: JobState::Ready,
             links: Links::NONE,
             rank: 0,
-            has_activity: false,
-            activity_or_after: NIL,
-            extra_or_before: NIL,
+            has_lifecycle: false,
+            lifecycle_or_after: NIL,
+            tags_or_before: NIL,
         });
         self.index.insert(id, key);
-        if let Some(extra) = extra {
-            self.activity_key(JobKey(key));
-            self.slab[key].extra_or_before = extra.0;
+        if let Some(tags_key) = tags_key {
+            self.lifecycle_key(JobKey(key));
+            self.slab[key].tags_or_before = tags_key.0;
         }
         if ttr.millis() != 0 {
-            self.activity_mut(JobKey(key)).set_ttr_millis(ttr.millis());
+            self.lifecycle_mut(JobKey(key)).set_ttr_millis(ttr.millis());
         }
         JobKey(key)
     }
@@ -215,11 +214,11 @@ impl Jobs {
     pub(super) fn remove(&mut self, job: JobKey, bodies: &mut Bodies) {
         let job = self.slab.remove(job.0);
         self.index.remove(job.id);
-        if let Some(activity) = job.activity() {
-            self.activities.remove(activity);
+        if let Some(lifecycle) = job.lifecycle() {
+            self.lifecycles.remove(lifecycle);
         }
-        if let Some(extra) = job.extra() {
-            bodies.free(self.extras.remove(extra));
+        if let Some(tags_key) = job.tags_key() {
+            bodies.free(self.tags.remove(tags_key.0).into_text());
         }
         bodies.free(job.body);
     }
@@ -228,13 +227,13 @@ impl Jobs {
         &mut self.slab[job.0]
     }
 
-    /// The key of the job's activity, which is created if the job has none. The job must not be in a ready order then: its
+    /// The key of the job's lifecycle, which is created if the job has none. The job must not be in a ready order then: its
     /// link there occupies the place of the key.
-    pub(super) fn activity_key(&mut self, job: JobKey) -> u32 {
+    pub(super) fn lifecycle_key(&mut self, job: JobKey) -> u32 {
         let record = &mut self.slab[job.0];
-        if !record.has_activity {
-            record.has_activity = true;
-            record.activity_or_after = self.activities.insert(Activity {
+        if !record.has_lifecycle {
+            record.has_lifecycle = true;
+            record.lifecycle_or_after = self.lifecycles.insert(Lifecycle {
                 deadline: Time::ZERO,
                 delay: 0,
                 ttr_and_delay_millis: 0,
@@ -249,26 +248,26 @@ impl Jobs {
                 rank: 0,
             });
         }
-        record.activity_or_after
+        record.lifecycle_or_after
     }
 
-    pub(super) fn existing_activity_mut(&mut self, job: JobKey) -> Option<&mut Activity> {
-        self.slab[job.0].activity().map(|key| &mut self.activities[key])
+    pub(super) fn existing_lifecycle_mut(&mut self, job: JobKey) -> Option<&mut Lifecycle> {
+        self.slab[job.0].lifecycle().map(|key| &mut self.lifecycles[key])
     }
 
-    pub(super) fn activity_mut(&mut self, job: JobKey) -> &mut Activity {
-        let key = self.activity_key(job);
-        &mut self.activities[key]
+    pub(super) fn lifecycle_mut(&mut self, job: JobKey) -> &mut Lifecycle {
+        let key = self.lifecycle_key(job);
+        &mut self.lifecycles[key]
     }
 
     pub(super) fn check(&self) {
         self.slab.check();
-        self.activities.check();
+        self.lifecycles.check();
         self.index.check(self.slab.len());
-        let with_activity = self.iter().filter(|(_, job)| job.has_activity).count();
-        assert_eq!(with_activity, self.activities.len(), "every activity belongs to a job");
+        let with_lifecycle = self.iter().filter(|(_, job)| job.has_lifecycle).count();
+        assert_eq!(with_lifecycle, self.lifecycles.len(), "every lifecycle belongs to a job");
         for (key, _) in self.iter() {
-            assert!(self.activity(key).is_none_or(|activity| activity.job == key));
+            assert!(self.lifecycle(key).is_none_or(|lifecycle| lifecycle.job == key));
         }
     }
 }
@@ -286,18 +285,18 @@ pub struct NewJob {
     pub ttr: Seconds,
     /// The body with its CR LF.
     pub body: Slot,
-    /// From [`Engine::announce_tags`](super::Engine::announce_tags), if the job has tags.
-    pub extra: Option<ExtraKey>,
+    /// From [`Engine::store_tags`](super::Engine::store_tags), if the job has tags.
+    pub tags_key: Option<TagsKey>,
 }
 
 impl Job {
-    /// The key of the activity, if the job has one.
-    pub(super) fn activity(&self) -> Option<u32> {
-        self.has_activity.then_some(self.activity_or_after)
+    /// The key of the lifecycle, if the job has one.
+    pub(super) fn lifecycle(&self) -> Option<u32> {
+        self.has_lifecycle.then_some(self.lifecycle_or_after)
     }
 }
 
-impl Activity {
+impl Lifecycle {
     /// The delay of the last put or release.
     pub fn delay(&self) -> Seconds {
         let low = self.ttr_and_delay_millis >> MILLIS_BITS;
@@ -349,7 +348,7 @@ impl Activity {
         self.burial_or_neighbors = (after as u64) << 32 | before as u64;
     }
 
-    /// The client that holds the job.
+    /// The client that has reserved the job.
     pub(super) fn holder(&self) -> Option<ClientSlot> {
         (self.holder != ClientSlot(NIL)).then_some(self.holder)
     }
@@ -358,62 +357,13 @@ impl Activity {
         self.holder = holder;
     }
 
-    /// Ends the hold and returns the client that held the job.
+    /// Ends the reservation. Returns the client that had reserved the job.
     pub(super) fn take_holder(&mut self) -> ClientSlot {
         let holder = std::mem::replace(&mut self.holder, ClientSlot(NIL));
-        assert!(holder != ClientSlot(NIL), "a client holds the job");
+        assert!(holder != ClientSlot(NIL), "a client has reserved the job");
         holder
     }
 }
 
-impl Linked for Job {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for Job {
-    type Key = (u32, JobId);
-
-    fn key(&self) -> (u32, JobId) {
-        (self.pri, self.id)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
-
-impl Linked for Activity {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for Activity {
-    type Key = (Time, JobId);
-
-    fn key(&self) -> (Time, JobId) {
-        (self.deadline, self.id)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
+intrusive!(Job: in heaps by (u32, JobId), |job| (job.pri, job.id));
+intrusive!(Lifecycle: in heaps by (Time, JobId), |lifecycle| (lifecycle.deadline, lifecycle.id));

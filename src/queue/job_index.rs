@@ -7,14 +7,13 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-use crate::intrusive::{Chained, Index, NIL, Pages, mix_seeded};
+use crate::intrusive::{NIL, Table, intrusive, mix_seeded};
 use crate::values::ids::JobId;
 
 const BLOCK_IDS: usize = 16;
 
 pub(super) struct JobIndex {
-    blocks: Pages<Block>,
-    index: Index,
+    blocks: Table<Block>,
     /// The block with the highest ids. It is kept when it is empty, because the next ids belong there.
     latest: u32,
     /// The block that was found last, and often is the next one wanted.
@@ -37,7 +36,7 @@ const _: () = assert!(size_of::<Option<Block>>() == 80);
 impl JobIndex {
     /// An empty index, which allocates nothing. `seed` keeps clients from choosing ids that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self { blocks: Pages::new(), index: Index::new(seed), latest: NIL, recent: Cell::new(NIL) }
+        Self { blocks: Table::new(seed), latest: NIL, recent: Cell::new(NIL) }
     }
 
     /// The key of the job with this id.
@@ -71,20 +70,18 @@ impl JobIndex {
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.blocks.bytes() + self.index.bytes()
+        self.blocks.bytes()
     }
 
     /// What the next `count` jobs add at most to [`bytes`](Self::bytes) if their ids are consecutive, apart from a piece of the
     /// hash table every half a million jobs.
     pub(super) fn growth(&mut self, count: usize) -> usize {
-        self.blocks.growth(1 + (count + BLOCK_IDS - 2) / BLOCK_IDS)
+        (*self.blocks).growth(1 + (count + BLOCK_IDS - 2) / BLOCK_IDS)
     }
 
     /// Asserts that the hash finds every block, that no block is useless, and that there are `len` jobs.
     pub(super) fn check(&self, len: usize) {
-        self.blocks.check();
-        self.index.check(&self.blocks);
-        assert_eq!(self.index.len(), self.blocks.len(), "the hash finds every block");
+        self.blocks.check(0);
         let mut count = 0;
         for (key, block) in self.blocks.iter() {
             let used = block.jobs.iter().filter(|&&job| job != NIL).count();
@@ -103,8 +100,8 @@ impl JobIndex {
         }
         let found = match number.cmp(&self.blocks.get(self.latest)?.number) {
             Ordering::Less => {
-                let hash = hash(number, self.index.seed());
-                self.index.find(&self.blocks, hash, |block| block.number == number)?
+                let hash = hash(number, self.blocks.seed());
+                self.blocks.find(hash, |block| block.number == number)?
             }
             Ordering::Equal => self.latest,
             Ordering::Greater => return None,
@@ -118,7 +115,6 @@ impl JobIndex {
         let is_latest = latest.is_none_or(|latest| latest < number);
         let block = Block { number, jobs: [NIL; BLOCK_IDS], chain: NIL, used: 0, is_latest };
         let key = self.blocks.insert(block);
-        self.index.insert(&mut self.blocks, key);
         if is_latest {
             let before = std::mem::replace(&mut self.latest, key);
             if before != NIL {
@@ -134,7 +130,6 @@ impl JobIndex {
 
     #[inline(never)]
     fn remove_block(&mut self, key: u32) {
-        self.index.remove(&mut self.blocks, key);
         self.blocks.remove(key);
     }
 }
@@ -145,19 +140,7 @@ impl Block {
     }
 }
 
-impl Chained for Block {
-    fn hash(&self, seed: u64) -> u64 {
-        hash(self.number, seed)
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
+intrusive!(Block: in tables by |block, seed| hash(block.number, seed));
 
 /// Eight adjacent blocks share a cache line of the hash table. Groups of eight are spread, so that no pattern of remaining
 /// jobs makes a chain longer than eight times the usual.
@@ -228,7 +211,7 @@ mod tests {
                 index.insert(JobId(number * BLOCK_IDS as u64 + 1), key);
             }
             index.check(colliding.len());
-            index.index.longest_chain(&index.blocks)
+            index.blocks.longest_chain()
         };
         assert_eq!(chain(KNOWN), colliding.len());
         for seed in 2..12 {

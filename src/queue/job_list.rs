@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use super::background::StepLimit;
 use super::engine::Engine;
 use super::job::{Job, JobState};
-use super::work::Work;
+use super::work::{Begun, Work};
 use crate::time::{Span, Time};
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::limits::ALLOCATION_BYTES;
@@ -41,17 +41,6 @@ pub struct JobPage {
     pub jobs: Vec<JobKey>,
 }
 
-/// The answer to a `list-jobs`.
-#[derive(PartialEq, Eq, Debug)]
-pub enum JobsListed {
-    /// These jobs.
-    Page(JobPage),
-    /// The list is unfinished. A [`Notice`](super::Notice) will follow, unless the client disconnects.
-    Working,
-    /// There is no such tube.
-    NotFound,
-}
-
 /// A `list-jobs` that is not finished.
 pub(super) struct JobSearch {
     pub(super) client: ClientKey,
@@ -77,13 +66,13 @@ const fn search_bytes(limit: u32) -> usize {
 
 impl Engine {
     /// Lists jobs of a tube. A job that changes its state during the search may be missing.
-    pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> JobsListed {
-        let Some(tube) = self.tubes.find(name) else { return JobsListed::NotFound };
+    pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> Begun<JobPage> {
+        let Some(tube) = self.tubes.find(name) else { return Begun::NoTube };
         let record = self.tubes.get(tube);
         let there = record.jobs_in(query.state);
         if there <= VISITED_AT_ONCE_MAX {
             self.steps += there as u32;
-            return JobsListed::Page(self.visit_list(tube.slot, query));
+            return Begun::Done(self.visit_list(tube.slot, query));
         }
         self.tubes[tube.slot].pins += 1;
         let conn = self.clients.get(client).conn;
@@ -91,7 +80,7 @@ impl Engine {
         let search = Box::new(JobSearch { client, conn, tube, query, at: 0, found });
         self.search_bytes += search.bytes();
         self.work.push_back(Work::List(search));
-        JobsListed::Working
+        Begun::Working
     }
 
     /// The page of the jobs in the list of a state.
@@ -167,8 +156,8 @@ impl Engine {
 
     /// The time since a ready job became ready.
     pub fn ready_age(&self, job: JobKey, now: Time) -> Span {
-        let activity = self.jobs.activity(job);
-        now.since(activity.map_or(self.jobs.get(job).created, |activity| activity.since))
+        let lifecycle = self.jobs.lifecycle(job);
+        now.since(lifecycle.map_or(self.jobs.get(job).created, |lifecycle| lifecycle.since))
     }
 }
 

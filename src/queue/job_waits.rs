@@ -2,7 +2,7 @@
 //!
 //! A job that clients wait for has a record in a side table, which the key of the job finds. A deletion or a burial costs
 //! other jobs one comparison while the table is empty, and one probe of its index otherwise. When the job ends, its record
-//! leaves the index with the list of its clients, so the key of the job can be used again while many clients are answered in
+//! leaves the index of the table with the list of its clients, so the key of the job can be used again while many clients are answered in
 //! background work.
 
 use super::background::{ANSWER_STEPS, Share, StepLimit};
@@ -10,7 +10,7 @@ use super::client::Clients;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
 use super::work::Work;
-use crate::intrusive::{Chained, Index, Linked, Links, List, NIL, Pages, mix_seeded};
+use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive};
 use crate::time::{Span, Time};
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey};
 
@@ -42,7 +42,7 @@ pub enum JobAwaited {
 /// A job that clients wait for. Exists while it has clients, or while background work answers them.
 struct Awaited {
     job: JobKey,
-    /// Set once the job has ended. Then the record is not in the index, and background work names it.
+    /// Set once the job has ended. Then the record is hidden, and background work names it.
     end: Option<JobEnd>,
     /// The earliest wait first.
     waits: List,
@@ -67,15 +67,14 @@ pub(super) struct JobWaitKey(u32);
 
 /// All waits for the end of a job.
 pub(super) struct JobWaits {
-    awaited: Pages<Awaited>,
+    awaited: Table<Awaited>,
     waits: Pages<JobWait>,
-    index: Index,
 }
 
 impl JobWaits {
     /// No waits. `seed` keeps clients from choosing jobs that collide.
     pub(super) const fn new(seed: u64) -> Self {
-        Self { awaited: Pages::new(), waits: Pages::new(), index: Index::new(seed) }
+        Self { awaited: Table::new(seed), waits: Pages::new() }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -83,7 +82,7 @@ impl JobWaits {
     }
 
     pub(super) const fn bytes(&self) -> usize {
-        self.awaited.bytes() + self.waits.bytes() + self.index.bytes()
+        self.awaited.bytes() + self.waits.bytes()
     }
 
     pub(super) fn until(&self, wait: JobWaitKey) -> Time {
@@ -91,15 +90,12 @@ impl JobWaits {
     }
 
     fn find(&self, job: JobKey) -> Option<AwaitedKey> {
-        let hash = mix_seeded(job.0.into(), self.index.seed());
-        self.index.find(&self.awaited, hash, |awaited| awaited.job == job).map(AwaitedKey)
+        self.awaited.find_word(job.0.into()).map(AwaitedKey)
     }
 
     fn add(&mut self, job: JobKey, client: ClientSlot, until: Time) -> JobWaitKey {
         let awaited = self.find(job).unwrap_or_else(|| {
-            let key = self.awaited.insert(Awaited { job, end: None, waits: List::new(), chain: NIL });
-            self.index.insert(&mut self.awaited, key);
-            AwaitedKey(key)
+            AwaitedKey(self.awaited.insert(Awaited { job, end: None, waits: List::new(), chain: NIL }))
         });
         let wait = self.waits.insert(JobWait { client, awaited, until, links: Links::NONE });
         self.awaited[awaited.0].waits.push_back(&mut self.waits, wait);
@@ -115,7 +111,6 @@ impl JobWaits {
         let is_over = awaited.end.is_none() && awaited.waits.is_empty();
         let end = awaited.end;
         if is_over {
-            self.index.remove(&mut self.awaited, key.0);
             self.awaited.remove(key.0);
         }
         end
@@ -124,16 +119,15 @@ impl JobWaits {
     /// Ends the waits for a job. The caller answers the clients.
     fn end(&mut self, job: JobKey, end: JobEnd) -> Option<AwaitedKey> {
         let key = self.find(job)?;
-        self.index.remove(&mut self.awaited, key.0);
+        self.awaited.hide(key.0);
         self.awaited[key.0].end = Some(end);
         Some(key)
     }
 
     /// Asserts that every record and every link is right. `answering` are the records that background work names.
     pub(super) fn check(&self, clients: &Clients, answering: &[AwaitedKey]) {
-        self.awaited.check();
+        self.awaited.check(answering.len());
         self.waits.check();
-        self.index.check(&self.awaited);
         let mut waits = 0;
         for (key, awaited) in self.awaited.iter() {
             awaited.waits.check(&self.waits);
@@ -205,7 +199,7 @@ impl Engine {
             }
             self.answer_job_wait(self.job_waits.waits[wait].client);
         }
-        self.job_waits.awaited.remove(awaited.0);
+        self.job_waits.awaited.remove_hidden(awaited.0);
         true
     }
 
@@ -224,26 +218,5 @@ impl Engine {
     }
 }
 
-impl Chained for Awaited {
-    fn hash(&self, seed: u64) -> u64 {
-        mix_seeded(self.job.0.into(), seed)
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for JobWait {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+intrusive!(Awaited: in tables by |awaited| awaited.job.0.into());
+intrusive!(JobWait: in lists);

@@ -4,10 +4,10 @@
 //! promised key takes its place in the share with the `put`, which is refused if the share has none.
 
 use super::engine::Engine;
-use super::extras::allocated_bytes;
 use super::idempotency::{IdpKey, Owner};
+use super::names::allocated_bytes;
 use crate::time::Time;
-use crate::values::ids::{ClientKey, ExtraKey, JobKey};
+use crate::values::ids::{ClientKey, JobKey, TagsKey};
 use crate::values::limits::{KEY_TTL_SHORT_SECONDS, KEYS_SHARE, MEMORY_BYTES_MIN};
 use crate::values::tags::Idp;
 use crate::values::tube_name::TubeName;
@@ -124,8 +124,8 @@ impl Engine {
 
     /// Whether the share has room for the key of an announced job of the client, which must be new to its tube. A refusal is
     /// counted.
-    pub fn admits_key(&mut self, client: ClientKey, extra: ExtraKey) -> bool {
-        let Some(idp) = self.jobs.extras.get(extra).tags(&self.bodies).idp() else { return true };
+    pub fn admits_key(&mut self, client: ClientKey, tags_key: TagsKey) -> bool {
+        let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp() else { return true };
         let bytes = self.key_growth(client, idp);
         self.admits_promise(bytes, idp.ttl)
     }
@@ -134,12 +134,12 @@ impl Engine {
     pub fn admits_keys(
         &mut self,
         client: ClientKey,
-        extras: impl Iterator<Item = ExtraKey>,
+        tags_keys: impl Iterator<Item = TagsKey>,
         now: Time,
     ) -> bool {
         let (mut bytes, mut ttl_max) = (0, 0);
-        for extra in extras {
-            let Some(idp) = self.jobs.extras.get(extra).tags(&self.bodies).idp().filter(|idp| idp.ttl > 0)
+        for tags_key in tags_keys {
+            let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp().filter(|idp| idp.ttl > 0)
             else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! How long jobs wait and how long clients hold them: percentiles per tube, histograms for the whole queue.
+//! How long jobs wait and how long they are reserved: percentiles per tube, histograms for the whole queue.
 //!
 //! A tube keeps its samples in 128 bins: three per octave from 1 us to 65 days, each 1.26 times as wide as the one below.
 //! A percentile is within 12 % (and half a microsecond) of the sample at that rank. Jobs of one tube take similar times,

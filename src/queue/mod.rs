@@ -12,7 +12,7 @@
 //!    | | |        client        |          |
 //!    | | `----------------------'          |
 //!    | |  holder                           |
-//!    | `------------- Activity <--------- Job ----> body (Slot of the arena)
+//!    | `------------- Lifecycle <-------- Job ----> body (Slot of the arena)
 //!    |                   |      0..1       ^
 //!    |                   `-----------------'
 //!    `-- timer --> Timer           job
@@ -22,41 +22,42 @@
 //! |---------|------------------|-----------|------------|-----------------------------------|
 //! | Tube    | `ready`          | heap      | Job        | priority, id                      |
 //! | Tube    | `ready_order`    | two lists | Job        | time at which it became ready     |
-//! | Tube    | `delayed`        | heap      | Activity   | deadline, id                      |
+//! | Tube    | `delayed`        | heap      | Lifecycle  | deadline, id                      |
 //! | Tube    | `delayed_order`  | list      | Job        | beginning of the delay            |
 //! | Tube    | `held`           | list      | Job        | time at which it became held      |
 //! | Tube    | `buried`         | list      | Job        | time of burial                    |
-//! | Tube    | `reserved`       | list      | Activity   | time of reservation               |
+//! | Tube    | `reserved`       | list      | Lifecycle  | time of reservation               |
 //! | Tube    | `narrow_waiters` | list      | Watch      | start of the wait                 |
 //! | Tube    | `wide_watches`   | list      | Watch      |                                   |
-//! | Client  | `reserved`       | heap      | Activity   | deadline, id                      |
-//! | Client  | `reserved_order`     | list      | Job        | time of reservation               |
+//! | Client  | `reserved`       | heap      | Lifecycle  | deadline, id                      |
+//! | Client  | `reserved_order` | list      | Job        | time of reservation               |
 //! | Client  | `watches`        | vector    | Watch      | order of `list-tubes-watched`     |
 //! | Client  | `bits`           | bits      | Tube       | slot                              |
 //! | Jobs    | `index`          | job index | Job        | id                                |
-//! | Tubes   | `index`          | hash      | Tube       | name                              |
+//! | Tubes   | `slab`           | table     | Tube       | name                              |
 //! | Tubes   | `reservable`     | list      | Tube       |                                   |
 //! | Tubes   | `heads`          | vector    | Job        | slot of the tube                  |
-//! | Tubes   | `order`          | table     | Tube       | order of `list-tubes`             |
-//! | Clients | `index`          | hash      | Watch      | client and tube                   |
-//! | Clients | `wide_waiters`   | table     | Client     | start of the wait                 |
-//! | JobWaits | `index`         | hash      | Awaited    | key of the job                    |
+//! | Tubes   | `order`          | vector    | Tube       | order of `list-tubes`             |
+//! | Clients | `watches`        | table     | Watch      | client and tube                   |
+//! | Clients | `wide_waiters`   | vector    | Client     | start of the wait                 |
+//! | JobWaits | `awaited`       | table     | Awaited    | key of the job                    |
 //! | Awaited | `waits`          | list      | JobWait    | start of the wait                 |
-//! | IdpKeys | `index`          | hash      | IdpKey     | tube and key                      |
+//! | IdpKeys | `table`          | table     | IdpKey     | tube and key                      |
 //! | IdpKeys | `kept`           | heap      | IdpKey     | time at which it is forgotten     |
-//! | ConKeys | `index`          | hash      | ConKey     | name                              |
-//! | ConKeys | `lane_index`     | hash      | Lane       | key and tube                      |
-//! | ConKey  | `jobs`           | heap      | Extra      | id, the newest first              |
+//! | ConKeys | `table`          | table     | ConKey     | name                              |
+//! | ConKeys | `lanes`          | table     | Lane       | key and tube                      |
+//! | ConKey  | `jobs`           | heap      | JobTags    | id, the newest first              |
 //! | ConKey  | `shut`           | heap      | Lane       | priority and id of its head       |
 //! | Lane    | `parked`         | heap      | Job        | priority, id                      |
-//! | Groups  | `index`          | hash      | Group      | name                              |
-//! | Rules   | `index`          | hash      | RuledTube  | name                              |
+//! | Groups  | `table`          | table     | Group      | name                              |
+//! | Groups  | `dependencies`   | table     | Dependency | the two groups                    |
+//! | Rules   | `table`          | table     | RuledTube  | name                              |
 //! | Group   | `waiting`        | list      | Hold       | time of the put of its job        |
 //! | Group   | `dependencies`   | list      | Dependency |                                   |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
 //!
-//! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); the links of lists, heaps and hash
-//! indexes lie in the records. A record names another by slot, because no record is removed before the last link to it.
+//! Each kind of record lies in a slab of its own ([`Pages`](crate::intrusive::Pages)); a table is such a slab
+//! with an index by hash ([`Table`](crate::intrusive::Table)). The links of lists, heaps and tables lie in the records. A record names another by slot, because no record is removed before the last link to it.
 //! What may outlive a tube or a client names it by a key with a generation: sessions, timers, unfinished work. A `TubeSlot`
 //! or `ClientSlot` is such a slot. The keys of jobs, watches and timers are slots too, without a generation.
 //!
@@ -67,7 +68,7 @@
 //! ready heap or the lane. A ready job is also in its tube's `ready_order`, a delayed one in its `delayed_order`, and a
 //! reserved one in its holder's `reserved_order` and its tube's `reserved`.
 //!
-//! A job with tags has an `Extra`, which keeps them. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
+//! A job with tags has a `JobTags`. Its tag `idp` makes it the owner of an `IdpKey`, which may outlive it.
 //! Its tag `con` makes it a job of a `ConKey`; while it is ready, it is in a `Lane` of that key.
 //! Its tag `grp` makes it a member of a `Group`, and its tag `aft` may hold it until a group is done.
 //!
@@ -83,27 +84,25 @@
 //! process, so a reserved job is ready after a restart.
 
 mod background;
-mod bulk;
 mod change;
 mod check;
 mod client;
 mod concurrency;
 mod draw;
 mod engine;
-mod extras;
+mod flush;
 mod groups;
 mod heads;
 mod idempotency;
 mod job;
 mod job_index;
 mod job_list;
+mod job_tags;
 mod job_waits;
-mod key_flush;
 mod key_share;
 mod latency;
-mod listing;
-mod memory;
 mod moving;
+mod names;
 mod persisted;
 mod rate;
 mod ready_order;
@@ -124,24 +123,24 @@ mod wide_waiters;
 mod work;
 
 pub use background::BACKGROUND_STEPS;
-pub use bulk::Flushed;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
-pub use engine::{Engine, Kicked, Notice, Released, Reserved};
+pub use engine::{Engine, Notice, Released, Reserved};
+pub use flush::FlushedKey;
 pub use groups::GroupStats;
 pub use idempotency::{KeptKey, Repeated};
-pub use job::{Activity, Counts, Job, JobState, Jobs, NewJob, URGENT_BELOW};
-pub use job_list::{JobPage, JobsListed, PageQuery};
+pub use job::{Counts, Job, JobState, Jobs, Lifecycle, NewJob, URGENT_BELOW};
+pub use job_list::{JobPage, PageQuery};
 pub use job_waits::{JobAwaited, JobEnd};
-pub use key_flush::{FlushedKey, KeysFlushed};
 pub use key_share::{KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeyStats, kept_key_bytes};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
-pub use listing::{Listed, TubeList};
-pub use moving::{JobMoved, JobsMoved, LogRoom, MoveBar, Moved};
+pub use moving::{JobMoved, LogRoom, MoveBar, Moved};
 pub use persisted::{PersistedState, Restored, UnreservedState};
 pub use reserve_batch::BatchRoom;
 pub use rules::{FullBy, RuleCounts};
-pub use stats::{JobStats, JobTotals, QueueStats, TubeStats};
+pub use stats::{JobStats, JobTotals, TubeStats};
 pub use tube::{Pause, Tube, TubeCounts, Tubes};
 pub use tube_limits::TubeLimits;
+pub use tube_order::{Listed, TubeList};
 pub use watches::Ignored;
+pub use work::Begun;

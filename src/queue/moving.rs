@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::job::JobState;
 use super::rules::FullBy;
 use super::transitions::To;
-use super::work::Work;
+use super::work::{Begun, Work};
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::tube_name::TubeName;
@@ -34,7 +34,7 @@ impl LogRoom {
 pub enum JobMoved {
     /// The job is in the tube.
     Done,
-    /// There is no such job, or a client holds it.
+    /// There is no such job, or a client has reserved it.
     NotFound,
     /// The tube cannot take it.
     Barred(MoveBar),
@@ -62,17 +62,6 @@ pub struct Moved {
     pub stop: Option<(JobId, MoveBar)>,
 }
 
-/// The answer to a `move-jobs`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JobsMoved {
-    /// It is finished.
-    Jobs(Moved),
-    /// The move is unfinished. A [`Notice`](super::Notice) will follow.
-    Working,
-    /// There is no such tube.
-    NotFound,
-}
-
 /// A `move-jobs` that is not finished.
 pub(super) struct Move {
     pub(super) conn: ConnId,
@@ -90,12 +79,12 @@ impl Engine {
         self.log_room = room;
     }
 
-    /// Returns true if there is a job with this id that no client holds.
+    /// Returns true if there is a job with this id that no client has reserved.
     pub fn can_move(&self, id: JobId) -> bool {
         self.jobs.find(id).is_some_and(|job| self.jobs.get(job).state != JobState::Reserved)
     }
 
-    /// Moves a job that no client holds to the tube of this name, which is created if it does not exist.
+    /// Moves a job that no client has reserved to the tube of this name, which is created if it does not exist.
     pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
         let Some(job) = self.jobs.find(id).filter(|_| self.can_move(id)) else { return JobMoved::NotFound };
         if self.tube_of(job) != name
@@ -127,13 +116,13 @@ impl Engine {
         state: JobState,
         bound: u32,
         now: Time,
-    ) -> JobsMoved {
+    ) -> Begun<Moved> {
         assert!(state.can_move() && from != to, "these jobs can move");
-        let Some(from) = self.tubes.find(from) else { return JobsMoved::NotFound };
+        let Some(from) = self.tubes.find(from) else { return Begun::NoTube };
         let left = bound.min(self.tubes.get(from).jobs_in(state) as u32);
         let moved = Moved { count: 0, stop: None };
         if left == 0 {
-            return JobsMoved::Jobs(moved);
+            return Begun::Done(moved);
         }
         let to = self.find_or_create_tube(to);
         let to = self.tubes.key(to);
@@ -143,10 +132,10 @@ impl Engine {
         let conn = self.clients.get(client).conn;
         let mut work = Move { conn, from, to, state, left, moved };
         if self.continue_move(&mut work, now, self.step_limit(BACKGROUND_STEPS)) {
-            return JobsMoved::Jobs(work.moved);
+            return Begun::Done(work.moved);
         }
         self.work.push_back(Work::Move(work));
-        JobsMoved::Working
+        Begun::Working
     }
 
     /// Moves jobs up to the limit. Returns true if the move is finished.
@@ -186,7 +175,7 @@ impl Engine {
     fn next_to_move(&self, from: TubeKey, state: JobState) -> Option<JobKey> {
         let tube = self.tubes.get(from);
         match state {
-            JobState::Delayed => tube.delayed.min().map(|key| self.jobs.activities[key].job),
+            JobState::Delayed => tube.delayed.min().map(|key| self.jobs.lifecycles[key].job),
             JobState::Buried => tube.buried.front().map(JobKey),
             _ => tube.ready.min().map(JobKey),
         }
@@ -214,7 +203,7 @@ impl Engine {
         after <= before || !is_full && after + others <= job_bytes_max
     }
 
-    /// Moves a job that no client holds, and assigns it to a client that waits for jobs of the tube.
+    /// Moves a job that no client has reserved, and assigns it to a client that waits for jobs of the tube.
     fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: StepLimit, now: Time) {
         let state = self.jobs.get(job).state;
         self.steps += if matches!(state, JobState::Ready | JobState::Delayed) { HEAP_MOVE_STEPS } else { 1 };
@@ -224,7 +213,7 @@ impl Engine {
         }
         let enter = match state {
             JobState::Ready => To::Ready,
-            JobState::Delayed => To::At(self.jobs.activity_mut(job).deadline),
+            JobState::Delayed => To::At(self.jobs.lifecycle_mut(job).deadline),
             JobState::Buried => To::Buried,
             JobState::Reserved | JobState::Held => unreachable!("it is in none of these states"),
         };

@@ -1,7 +1,7 @@
 //! The persistent state of the queue: reading it for the job log, and restoring it during recovery.
 
 use super::engine::Engine;
-use super::job::{Activity, Counts, Job, JobState, NewJob};
+use super::job::{Counts, Job, JobState, Lifecycle, NewJob};
 use super::rules::BURIAL_TIMES_MIN;
 use super::tube::Pause;
 use crate::bodies::Slot;
@@ -53,21 +53,21 @@ impl Engine {
     /// Reads the persistent state of a job.
     pub fn persisted_state(&self, job: JobKey) -> PersistedState {
         let record = self.jobs.get(job);
-        let activity = self.jobs.activity(job);
-        let state = match (record.state, activity) {
-            (JobState::Delayed, Some(activity)) => UnreservedState::Delayed(activity.deadline),
-            (JobState::Buried, Some(activity)) => UnreservedState::Buried(activity.burial()),
-            (JobState::Held, Some(activity)) if self.is_released(job) => {
-                UnreservedState::Delayed(activity.deadline)
+        let lifecycle = self.jobs.lifecycle(job);
+        let state = match (record.state, lifecycle) {
+            (JobState::Delayed, Some(lifecycle)) => UnreservedState::Delayed(lifecycle.deadline),
+            (JobState::Buried, Some(lifecycle)) => UnreservedState::Buried(lifecycle.burial()),
+            (JobState::Held, Some(lifecycle)) if self.is_released(job) => {
+                UnreservedState::Delayed(lifecycle.deadline)
             }
-            (JobState::Held, Some(activity)) => UnreservedState::Held(activity.deadline),
+            (JobState::Held, Some(lifecycle)) => UnreservedState::Held(lifecycle.deadline),
             _ => UnreservedState::Ready,
         };
         PersistedState {
             pri: record.pri,
-            delay: activity.map_or(Seconds::ZERO, Activity::delay),
+            delay: lifecycle.map_or(Seconds::ZERO, Lifecycle::delay),
             state,
-            counts: activity.map_or(Counts::default(), |activity| activity.counts),
+            counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts),
         }
     }
 
@@ -90,8 +90,8 @@ impl Engine {
     /// If a job has this id.
     pub fn restore(&mut self, restored: Restored<'_>) -> JobKey {
         let Restored { id, created, ttr, tube, tags, state, body } = restored;
-        let extra = self.announce_tags(tags);
-        let new = NewJob { id, pri: state.pri, delay: state.delay, ttr, body, extra };
+        let tags_key = self.store_tags(tags);
+        let new = NewJob { id, pri: state.pri, delay: state.delay, ttr, body, tags_key };
         let job = self.jobs.insert(new, self.tubes.slot(tube), created);
         self.keep_ids_above(id);
         self.restore_state(job, &state);
@@ -116,16 +116,16 @@ impl Engine {
         };
         let is_plain =
             delay == Seconds::ZERO && state == UnreservedState::Ready && counts == Counts::default();
-        if is_plain && self.jobs.activity(job).is_none() {
+        if is_plain && self.jobs.lifecycle(job).is_none() {
             return;
         }
-        let activity = self.jobs.activity_mut(job);
-        activity.set_delay(delay);
-        activity.counts = counts;
+        let lifecycle = self.jobs.lifecycle_mut(job);
+        lifecycle.set_delay(delay);
+        lifecycle.counts = counts;
         match state {
             UnreservedState::Ready => {}
-            UnreservedState::Delayed(until) | UnreservedState::Held(until) => activity.deadline = until,
-            UnreservedState::Buried(burial) => activity.set_burial(burial),
+            UnreservedState::Delayed(until) | UnreservedState::Held(until) => lifecycle.deadline = until,
+            UnreservedState::Buried(burial) => lifecycle.set_burial(burial),
         }
     }
 
@@ -148,10 +148,10 @@ impl Engine {
         let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
         self.settle_keys(now);
         for &job in &jobs {
-            if let Some(extra) = self.jobs.get(job).extra() {
-                self.claim_key(job, extra);
-                self.join_key(job, extra);
-                self.join_group(job, extra);
+            if let Some(tags_key) = self.jobs.get(job).tags_key() {
+                self.claim_key(job, tags_key);
+                self.join_key(job, tags_key);
+                self.join_group(job, tags_key);
             }
         }
         let (mut ready, mut delayed) = (Vec::new(), Vec::new());
@@ -160,30 +160,30 @@ impl Engine {
             let Job { id, state, created, tube, .. } = *self.jobs.get(job);
             self.tubes[tube].body_bytes += self.body_bytes(job);
             let is_held = state == JobState::Held && self.tags(job).aft().is_some();
-            match (state, self.jobs.activity(job)) {
-                (_, Some(activity)) if is_held => {
-                    let latest = now + activity.delay().span();
-                    self.jobs.activity_mut(job).deadline = activity.deadline.min(latest);
+            match (state, self.jobs.lifecycle(job)) {
+                (_, Some(lifecycle)) if is_held => {
+                    let latest = now + lifecycle.delay().span();
+                    self.jobs.lifecycle_mut(job).deadline = lifecycle.deadline.min(latest);
                     held.push((id, job));
                 }
-                (JobState::Delayed, Some(activity)) if activity.deadline > now => {
-                    let latest = now + activity.delay().span();
-                    delayed.push((activity.deadline.min(latest), id, job));
+                (JobState::Delayed, Some(lifecycle)) if lifecycle.deadline > now => {
+                    let latest = now + lifecycle.delay().span();
+                    delayed.push((lifecycle.deadline.min(latest), id, job));
                 }
-                (JobState::Buried, Some(activity)) => buried.push((activity.burial(), id, job)),
-                (JobState::Delayed, Some(activity)) => ready.push((activity.deadline, id, job)),
+                (JobState::Buried, Some(lifecycle)) => buried.push((lifecycle.burial(), id, job)),
+                (JobState::Delayed, Some(lifecycle)) => ready.push((lifecycle.deadline, id, job)),
                 (_, None) if created <= now => ready.push((created, id, job)),
-                // With tags or a fraction of a second it has an activity that shows no event.
-                (_, Some(activity))
+                // With tags or a fraction of a second it has a lifecycle that shows no event.
+                (_, Some(lifecycle))
                     if created <= now
-                        && activity.delay() == Seconds::ZERO
-                        && activity.counts == Counts::default() =>
+                        && lifecycle.delay() == Seconds::ZERO
+                        && lifecycle.counts == Counts::default() =>
                 {
                     ready.push((created, id, job));
                 }
-                // The job log does not have the time at which the job became ready, or it lies ahead. The activity keeps `now`.
+                // The job log does not have the time at which the job became ready, or it lies ahead. The lifecycle keeps `now`.
                 _ => {
-                    self.jobs.activity_mut(job);
+                    self.jobs.lifecycle_mut(job);
                     ready.push((now, id, job));
                 }
             }
@@ -212,7 +212,7 @@ impl Engine {
         }
         for ((burial, _, job), at) in jobs.into_iter().zip(times.into_iter().rev()) {
             self.enter_buried(job, at);
-            self.jobs.activity_mut(job).set_burial(burial);
+            self.jobs.lifecycle_mut(job).set_burial(burial);
             self.burials = self.burials.max(burial + 1);
         }
     }

@@ -54,7 +54,7 @@ impl Engine {
     /// Takes a token, if the tube has a rate. Throttles the tube if there is no other.
     #[cold]
     fn take_token(&mut self, tube: TubeSlot, rules: RulesSlot, now: Time) {
-        let ruled = &mut self.rules.slab[rules.0];
+        let ruled = &mut self.rules.table[rules.0];
         let Some(rate) = ruled.rules.number(RuleKey::Rate) else { return };
         ruled.bucket.take(rate, now);
         let until = ruled.bucket.has_token_at(rate);
@@ -83,7 +83,7 @@ impl Engine {
         limit: StepLimit,
         now: Time,
     ) {
-        self.rules.slab[rules.0].bucket = Bucket::FULL;
+        self.rules.table[rules.0].bucket = Bucket::FULL;
         if let Some(tube) = tube.filter(|&tube| self.tubes[tube].is_throttled) {
             self.set_throttled(tube, false);
             self.assign_jobs(tube, limit, now);
@@ -92,7 +92,7 @@ impl Engine {
 
     /// When a throttled tube has a token.
     pub(super) fn throttle_end(&self, tube: TubeSlot, rules: RulesSlot) -> Option<Time> {
-        let ruled = &self.rules.slab[rules.0];
+        let ruled = &self.rules.table[rules.0];
         let rate = ruled.rules.number(RuleKey::Rate).filter(|_| self.tubes[tube].is_throttled)?;
         Some(ruled.bucket.has_token_at(rate))
     }

@@ -1,23 +1,23 @@
 //! The reserved jobs of a tube in the order in which they were reserved.
 //!
 //! A reserved job is in a heap and a list of its holder, which use all of its links. Its neighbors here lie in its
-//! [`Activity`], in the place of a number that only a buried job has.
+//! [`Lifecycle`], in the place of a number that only a buried job has.
 
-use super::job::{Activity, JobState, Jobs};
+use super::job::{JobState, Jobs, Lifecycle};
 use crate::intrusive::{NIL, Pages};
 use crate::values::ids::{JobKey, TubeSlot};
 
 /// The reserved jobs of one tube. Every operation is O(1).
 #[derive(Debug)]
 pub(super) struct ReservedOrder {
-    /// The activity of the first job.
+    /// The lifecycle of the first job.
     first: u32,
-    /// The activity of the last job.
+    /// The lifecycle of the last job.
     last: u32,
     len: u32,
 }
 
-/// The activities of the jobs before and after a reserved one.
+/// The lifecycles of the jobs before and after a reserved one.
 #[derive(Clone, Copy)]
 pub(super) struct Neighbors {
     pub before: u32,
@@ -36,26 +36,26 @@ impl ReservedOrder {
 
     /// The job that was reserved first.
     pub fn front(&self, jobs: &Jobs) -> Option<JobKey> {
-        (self.first != NIL).then(|| jobs.activities[self.first].job)
+        (self.first != NIL).then(|| jobs.lifecycles[self.first].job)
     }
 
-    /// Appends the job of an activity.
-    pub fn push(&mut self, activities: &mut Pages<Activity>, key: u32) {
+    /// Appends the job with this lifecycle.
+    pub fn push(&mut self, lifecycles: &mut Pages<Lifecycle>, key: u32) {
         let before = std::mem::replace(&mut self.last, key);
-        activities[key].set_neighbors(Neighbors { before, after: NIL });
-        self.link_after(activities, before, key);
+        lifecycles[key].set_neighbors(Neighbors { before, after: NIL });
+        self.link_after(lifecycles, before, key);
         self.len += 1;
     }
 
-    /// Removes the job of an activity.
-    pub fn remove(&mut self, activities: &mut Pages<Activity>, key: u32) {
-        let Neighbors { before, after } = activities[key].neighbors();
-        self.link_after(activities, before, after);
+    /// Removes the job with this lifecycle.
+    pub fn remove(&mut self, lifecycles: &mut Pages<Lifecycle>, key: u32) {
+        let Neighbors { before, after } = lifecycles[key].neighbors();
+        self.link_after(lifecycles, before, after);
         if after == NIL {
             assert_eq!(self.last, key, "a job without a successor is the last");
             self.last = before;
         } else {
-            let next = &mut activities[after];
+            let next = &mut lifecycles[after];
             next.set_neighbors(Neighbors { before, ..next.neighbors() });
         }
         self.len -= 1;
@@ -65,9 +65,9 @@ impl ReservedOrder {
     pub fn iter(&self, jobs: &Jobs) -> impl Iterator<Item = JobKey> {
         let mut at = self.first;
         std::iter::from_fn(move || {
-            let activity = (at != NIL).then(|| &jobs.activities[at])?;
-            at = activity.neighbors().after;
-            Some(activity.job)
+            let lifecycle = (at != NIL).then(|| &jobs.lifecycles[at])?;
+            at = lifecycle.neighbors().after;
+            Some(lifecycle.job)
         })
     }
 
@@ -75,11 +75,11 @@ impl ReservedOrder {
     pub fn check(&self, jobs: &Jobs, tube: TubeSlot) {
         let (mut before, mut at, mut count) = (NIL, self.first, 0);
         while at != NIL {
-            let activity = &jobs.activities[at];
-            let job = jobs.get(activity.job);
+            let lifecycle = &jobs.lifecycles[at];
+            let job = jobs.get(lifecycle.job);
             assert_eq!((job.state, job.tube), (JobState::Reserved, tube), "job {} is reserved", job.id);
-            assert_eq!(activity.neighbors().before, before, "the links agree in both directions");
-            (before, at) = (at, activity.neighbors().after);
+            assert_eq!(lifecycle.neighbors().before, before, "the links agree in both directions");
+            (before, at) = (at, lifecycle.neighbors().after);
             count += 1;
             assert!(count <= self.len, "the list ends");
         }
@@ -87,11 +87,11 @@ impl ReservedOrder {
     }
 
     /// Makes `after` the successor of `before`, or the first.
-    fn link_after(&mut self, activities: &mut Pages<Activity>, before: u32, after: u32) {
+    fn link_after(&mut self, lifecycles: &mut Pages<Lifecycle>, before: u32, after: u32) {
         if before == NIL {
             self.first = after;
         } else {
-            let previous = &mut activities[before];
+            let previous = &mut lifecycles[before];
             previous.set_neighbors(Neighbors { after, ..previous.neighbors() });
         }
     }

@@ -6,11 +6,11 @@
 use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::{hash_names, text_bytes};
 use super::job::Counts;
+use super::names::{hash_names, text_bytes};
 use super::rate::Bucket;
 use super::transitions::To;
-use crate::intrusive::{Chained, Index, NIL, Pages};
+use crate::intrusive::{NIL, Table, intrusive};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientKey, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::values::limits::RULED_TUBES_MAX;
@@ -23,8 +23,7 @@ pub(super) const BURIAL_TIMES_MIN: u64 = 1_000_000_000_000;
 
 /// The rules of all tubes.
 pub(super) struct Rules {
-    pub(super) slab: Pages<RuledTube>,
-    index: Index,
+    pub(super) table: Table<RuledTube>,
     /// The memory of all names.
     name_bytes: usize,
     /// Of all tubes since the start.
@@ -77,53 +76,49 @@ impl Rules {
     /// No rules. `seed` keeps clients from choosing names that collide.
     pub const fn new(seed: u64) -> Self {
         let totals = RuleCounts { refusals: 0, dead_letters: 0, expiries: 0, rate_waits: 0 };
-        Self { slab: Pages::new(), index: Index::new(seed), name_bytes: 0, totals }
+        Self { table: Table::new(seed), name_bytes: 0, totals }
     }
 
     pub const fn bytes(&self) -> usize {
-        self.slab.bytes() + self.index.bytes() + self.name_bytes
+        self.table.bytes() + self.name_bytes
     }
 
     fn find(&self, name: TubeName<'_>) -> Option<RulesSlot> {
-        let is_it = |ruled: &RuledTube| *ruled.name == *name.as_bytes();
-        self.index.find(&self.slab, self.hash(name), is_it).map(RulesSlot)
+        self.table.find(self.hash(name), |ruled| *ruled.name == *name.as_bytes()).map(RulesSlot)
     }
 
     fn count_refusal(&mut self, rules: RulesSlot) {
         self.totals.refusals += 1;
-        self.slab[rules.0].counts.refusals += 1;
+        self.table[rules.0].counts.refusals += 1;
     }
 
     fn add(&mut self, name: TubeName<'_>) -> RulesSlot {
         self.name_bytes += text_bytes(name.as_bytes());
-        let slot = self.slab.insert(RuledTube {
+        RulesSlot(self.table.insert(RuledTube {
             name: name.as_bytes().into(),
             rules: TubeRules::default(),
             bucket: Bucket::FULL,
             counts: RuleCounts::default(),
             hash: self.hash(name),
             chain: NIL,
-        });
-        self.index.insert(&mut self.slab, slot);
-        RulesSlot(slot)
+        }))
     }
 
     fn set(&mut self, slot: RulesSlot, rule: Rule<'_>) {
-        let ruled = &mut self.slab[slot.0];
+        let ruled = &mut self.table[slot.0];
         self.name_bytes -= ruled.name_bytes();
         ruled.rules.set(rule);
         self.name_bytes += ruled.name_bytes();
     }
 
     fn remove(&mut self, slot: RulesSlot) {
-        self.index.remove(&mut self.slab, slot.0);
-        let ruled = self.slab.remove(slot.0);
+        let ruled = self.table.remove(slot.0);
         assert!(ruled.rules.is_empty(), "a tube that is removed from here has no rule");
         self.name_bytes -= ruled.name_bytes();
     }
 
     fn hash(&self, name: TubeName<'_>) -> u64 {
-        hash_names(self.index.seed(), &[name.as_bytes()])
+        hash_names(self.table.seed(), &[name.as_bytes()])
     }
 }
 
@@ -131,29 +126,29 @@ impl Engine {
     /// Whether any tube has rules.
     #[inline]
     pub fn has_rules(&self) -> bool {
-        !self.rules.slab.is_empty()
+        !self.rules.table.is_empty()
     }
 
     /// The rules of the tube of this name, which need not exist, and what they have led to. `None` if it has no rules.
     pub fn rules_of(&self, name: TubeName<'_>) -> Option<(&TubeRules, RuleCounts)> {
         let RulesSlot(slot) = self.rules.find(name)?;
-        let ruled = &self.rules.slab[slot];
+        let ruled = &self.rules.table[slot];
         Some((&ruled.rules, ruled.counts))
     }
 
     /// Counts of what the rules of a tube have done. `None` if it has no rules.
     pub fn rule_counts(&self, tube: TubeKey) -> Option<RuleCounts> {
-        self.tubes.get(tube).rules().map(|RulesSlot(slot)| self.rules.slab[slot].counts)
+        self.tubes.get(tube).rules().map(|RulesSlot(slot)| self.rules.table[slot].counts)
     }
 
     /// All tubes with rules, in no order.
     pub fn ruled_tubes(&self) -> impl Iterator<Item = (TubeName<'_>, &TubeRules)> {
-        self.rules.slab.iter().map(|(_, ruled)| (ruled.name(), &ruled.rules))
+        self.rules.table.iter().map(|(_, ruled)| (ruled.name(), &ruled.rules))
     }
 
     /// The number of tubes with rules, with those that do not exist.
     pub const fn ruled_tubes_len(&self) -> usize {
-        self.rules.slab.len()
+        self.rules.table.len()
     }
 
     /// What rules have led to since the start.
@@ -164,7 +159,7 @@ impl Engine {
     /// Whether there is room for a rule: the tube has others, or fewer than [`RULED_TUBES_MAX`] tubes have rules.
     pub fn can_set_rule(&self, name: TubeName<'_>, rule: Rule<'_>) -> bool {
         rule.value() == RuleValue::None
-            || self.rules.slab.len() < RULED_TUBES_MAX
+            || self.rules.table.len() < RULED_TUBES_MAX
             || self.rules.find(name).is_some()
     }
 
@@ -192,7 +187,7 @@ impl Engine {
             RuleKey::Retention => tube.into_iter().for_each(|tube| self.arm_tube_timer(tube)),
             _ => {}
         }
-        if self.rules.slab[rules.0].rules.is_empty() {
+        if self.rules.table[rules.0].rules.is_empty() {
             tube.into_iter().for_each(|tube| self.tubes[tube].set_rules(None));
             self.rules.remove(rules);
         }
@@ -225,7 +220,7 @@ impl Engine {
 
     #[cold]
     fn default_ttr(&self, tube: TubeSlot) -> Seconds {
-        let rules = self.tubes[tube].rules().map(|rules| &self.rules.slab[rules.0].rules);
+        let rules = self.tubes[tube].rules().map(|rules| &self.rules.table[rules.0].rules);
         rules.and_then(|rules| rules.number_u32(RuleKey::DefaultTtr)).map_or(Seconds::ONE, Seconds::whole)
     }
 
@@ -274,7 +269,7 @@ impl Engine {
         jobs: usize,
         body_bytes: u64,
     ) -> Option<FullBy> {
-        let rules = &self.rules.slab[rules.0].rules;
+        let rules = &self.rules.table[rules.0].rules;
         let there = tube.map(|tube| &self.tubes[tube]);
         let (count, bytes) = there.map_or((0, 0), |tube| (tube.jobs(), tube.body_bytes));
         let then = [(RuleKey::MaxJobs, (count + jobs) as u64), (RuleKey::MaxBytes, bytes + body_bytes)];
@@ -297,8 +292,8 @@ impl Engine {
 
     #[cold]
     fn has_had_attempts(&self, job: JobKey, rules: RulesSlot) -> bool {
-        let Counts { timeouts, releases, .. } = self.jobs.activity(job).expect("it was reserved").counts;
-        let max = self.rules.slab[rules.0].rules.number(RuleKey::MaxAttempts);
+        let Counts { timeouts, releases, .. } = self.jobs.lifecycle(job).expect("it was reserved").counts;
+        let max = self.rules.table[rules.0].rules.number(RuleKey::MaxAttempts);
         max.is_some_and(|max| u64::from(timeouts) + u64::from(releases) >= max)
     }
 
@@ -308,7 +303,7 @@ impl Engine {
         self.steps += 1;
         let from = self.jobs.get(job).tube;
         let RulesSlot(rules) = self.tubes[from].rules().expect("the tube has a rule");
-        self.rules.slab[rules].counts.dead_letters += 1;
+        self.rules.table[rules].counts.dead_letters += 1;
         self.rules.totals.dead_letters += 1;
         match self.dead_letter_tube(job, rules, now) {
             None => self.bury_reserved(job, limit, now),
@@ -319,7 +314,7 @@ impl Engine {
 
     /// The tube of dead letters, which is created if it does not exist. `None` if the rules name none or it cannot get the job.
     fn dead_letter_tube(&mut self, job: JobKey, rules: u32, now: Time) -> Option<TubeSlot> {
-        let name: Box<[u8]> = self.rules.slab[rules].rules.dead_letter()?.as_bytes().into();
+        let name: Box<[u8]> = self.rules.table[rules].rules.dead_letter()?.as_bytes().into();
         let name = TubeName::new(&name).expect("the name was checked");
         let has_room = self.has_room_in(name, job) && self.has_key_room_in(name, job);
         let may_get = has_room && self.is_key_free_in(name, job, now) && self.can_use(name);
@@ -329,7 +324,7 @@ impl Engine {
     /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
     pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         // It has the time at which the job became ready in this tube.
-        self.jobs.activity_mut(job);
+        self.jobs.lifecycle_mut(job);
         let (from, bytes) = (self.jobs.get(job).tube, self.body_bytes(job));
         self.tubes[from].body_bytes -= bytes;
         self.tubes[to].body_bytes += bytes;
@@ -341,11 +336,11 @@ impl Engine {
     /// When the job of the tube that was buried first expires.
     fn first_expiry(&self, tube: TubeSlot) -> Option<Time> {
         let record = &self.tubes[tube];
-        let rules = &self.rules.slab[record.rules()?.0].rules;
+        let rules = &self.rules.table[record.rules()?.0].rules;
         let seconds = rules.number_u32(RuleKey::Retention)?;
         let first = JobKey(record.buried.front()?);
-        let activity = self.jobs.activity(first).expect("a buried job has an activity");
-        Some(activity.deadline + Span::from_secs(seconds))
+        let lifecycle = self.jobs.lifecycle(first).expect("a buried job has a lifecycle");
+        Some(lifecycle.deadline + Span::from_secs(seconds))
     }
 
     /// Deletes expired jobs up to the limit. A job that was buried so long ago has no change that the caller has yet to read, but it
@@ -359,40 +354,26 @@ impl Engine {
             let record = &self.tubes[tube];
             let job = record.buried.front().expect("a buried job has expired");
             let RulesSlot(rules) = record.rules().expect("the tube has a rule");
-            self.rules.slab[rules].counts.expiries += 1;
+            self.rules.table[rules].counts.expiries += 1;
             self.rules.totals.expiries += 1;
             self.delete_job(JobKey(job), now);
         }
     }
 
     pub(super) fn check_rules(&self) {
-        let Rules { slab, index, name_bytes, .. } = &self.rules;
-        slab.check();
-        index.check(slab);
-        assert_eq!(index.len(), slab.len(), "the index finds all");
-        assert_eq!(*name_bytes, slab.iter().map(|(_, ruled)| ruled.name_bytes()).sum::<usize>());
-        assert!(slab.iter().all(|(_, ruled)| !ruled.rules.is_empty()), "a tube without rules is removed");
+        let Rules { table, name_bytes, .. } = &self.rules;
+        table.check(0);
+        assert_eq!(*name_bytes, table.iter().map(|(_, ruled)| ruled.name_bytes()).sum::<usize>());
+        assert!(table.iter().all(|(_, ruled)| !ruled.rules.is_empty()), "a tube without rules is removed");
         for (key, tube) in self.tubes.iter() {
             let name = tube.name().as_str();
             assert_eq!(tube.rules(), self.rules.find(tube.name()), "tube {name} has its rules");
             let has_rate = tube.rules().and_then(|rules| self.throttle_end(key.slot, rules)).is_some();
             assert_eq!(tube.is_throttled, has_rate, "tube {name} is throttled by a rate");
-            let since = |job| self.jobs.activity(JobKey(job)).map(|activity| activity.deadline);
+            let since = |job| self.jobs.lifecycle(JobKey(job)).map(|lifecycle| lifecycle.deadline);
             assert!(tube.buried.iter(&self.jobs.slab).is_sorted_by_key(since), "the first expires first");
         }
     }
 }
 
-impl Chained for RuledTube {
-    fn hash(&self, _seed: u64) -> u64 {
-        self.hash
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
+intrusive!(RuledTube: in tables by |ruled, _seed| ruled.hash);

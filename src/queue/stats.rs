@@ -1,7 +1,8 @@
-//! Statistics of the queue, a tube and a job. The server renders them.
+//! Statistics of the queue, a tube and a job, which the server renders. The memory of the queue is counted as it changes, so
+//! that a query costs a few additions.
 
-use super::engine::Engine;
-use super::job::{Activity, Counts, JobState};
+use super::engine::{Engine, Notice};
+use super::job::{Counts, JobState, Lifecycle};
 use super::latency::{LatencyKind, Percentiles, TimeSum};
 use crate::time::{Seconds, Span, Time};
 use crate::values::histogram::Histogram;
@@ -45,15 +46,6 @@ impl JobTotals {
     pub const fn in_state(&self, state: JobState) -> u32 {
         self.jobs[state as usize]
     }
-}
-
-/// Statistics of the queue.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueStats {
-    /// Counts of jobs and clients.
-    pub totals: JobTotals,
-    /// Number of tubes.
-    pub tubes: usize,
 }
 
 /// Statistics of one tube.
@@ -103,9 +95,39 @@ pub struct JobStats<'a> {
 }
 
 impl Engine {
-    /// Returns the statistics of the whole queue.
-    pub fn queue_stats(&self) -> QueueStats {
-        QueueStats { totals: self.totals, tubes: self.tubes.len() }
+    /// The memory of jobs with their bodies, tubes and clients, including what is kept for reuse.
+    pub fn memory_bytes(&self) -> usize {
+        self.bodies().resident_bytes()
+            + self.jobs.bytes()
+            + self.tubes.bytes()
+            + self.clients.bytes()
+            + self.clients.watch_bytes()
+            + self.idps.bytes()
+            + self.cons.bytes()
+            + self.groups.bytes()
+            + self.rules.bytes()
+            + self.timers.bytes()
+            + self.job_waits.bytes()
+            + self.changes.bytes()
+            + self.work.bytes()
+            + self.notices.capacity() * size_of::<Notice>()
+            + self.search_bytes
+    }
+
+    /// Memory reserved for the lifecycles and lanes of jobs that have none yet. Commands that create one are never refused for
+    /// lack of memory, so a put must leave room for it.
+    pub fn reserved_memory_bytes(&self) -> usize {
+        self.jobs.reserved_memory_bytes() + self.cons.reserved_memory_bytes()
+    }
+
+    /// What the next `count` jobs add to both, without their bodies: nothing if they fit into memory that is kept for reuse.
+    pub fn job_growth(&mut self, count: usize) -> usize {
+        self.jobs.growth(count)
+    }
+
+    /// Counts of jobs and clients of the whole queue.
+    pub const fn totals(&self) -> JobTotals {
+        self.totals
     }
 
     /// The times from ready to reserved, in nanoseconds, of the whole queue.
@@ -179,7 +201,7 @@ impl Engine {
     /// Returns the statistics of one job.
     pub fn job_stats(&self, key: JobKey, now: Time) -> JobStats<'_> {
         let job = self.jobs.get(key);
-        let activity = self.jobs.activity(key);
+        let lifecycle = self.jobs.lifecycle(key);
         let runs = matches!(job.state, JobState::Delayed | JobState::Reserved);
         JobStats {
             id: job.id,
@@ -187,10 +209,12 @@ impl Engine {
             state: job.state,
             pri: job.pri,
             age: now.since(job.created),
-            delay: activity.map_or(Seconds::ZERO, Activity::delay),
+            delay: lifecycle.map_or(Seconds::ZERO, Lifecycle::delay),
             ttr: self.jobs.ttr(key),
-            time_left: activity.filter(|_| runs).map_or(Span::ZERO, |activity| activity.deadline.since(now)),
-            counts: activity.map_or(Counts::default(), |activity| activity.counts),
+            time_left: lifecycle
+                .filter(|_| runs)
+                .map_or(Span::ZERO, |lifecycle| lifecycle.deadline.since(now)),
+            counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts),
             tags: self.tags(key),
             is_passed_over: self.con_of(key).map(|_| job.state == JobState::Ready && self.is_at_limit(key)),
             waits_for: self.group_ahead_of(key),

@@ -4,7 +4,7 @@
 //! A timer may fire early, never late. So a deadline that moves back leaves its timer as it is, and costs at most one check
 //! of the owner later. That keeps the usual reserve and delete off this heap.
 
-use crate::intrusive::{Heap, Linked, Links, Pages, Ranked};
+use crate::intrusive::{Heap, Links, Pages, intrusive};
 use crate::time::Time;
 use crate::values::ids::{ClientKey, TubeKey};
 
@@ -110,28 +110,4 @@ impl Timers {
     }
 }
 
-impl Linked for Timer {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Ranked for Timer {
-    type Key = (Time, Option<Owner>);
-
-    fn key(&self) -> (Time, Option<Owner>) {
-        (self.at, self.owner)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
-    fn set_rank(&mut self, rank: u8) {
-        self.rank = rank;
-    }
-}
+intrusive!(Timer: in heaps by (Time, Option<Owner>), |timer| (timer.at, timer.owner));

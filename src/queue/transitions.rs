@@ -60,8 +60,8 @@ impl Engine {
 
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
         let record = self.jobs.get(job);
-        let (state, tube, extra) = (record.state, record.tube, record.extra());
-        let activity = || record.activity().expect("a delayed or reserved job has an activity");
+        let (state, tube, tags_key) = (record.state, record.tube, record.tags_key());
+        let lifecycle = || record.lifecycle().expect("a delayed or reserved job has a lifecycle");
         match state {
             JobState::Ready => {
                 self.leave_ready(job);
@@ -73,22 +73,22 @@ impl Engine {
                 self.stop_waiting_for_group(job);
             }
             JobState::Delayed => {
-                let activity = activity();
+                let lifecycle = lifecycle();
                 let tube = &mut self.tubes[tube];
-                tube.delayed.remove(&mut self.jobs.activities, activity);
+                tube.delayed.remove(&mut self.jobs.lifecycles, lifecycle);
                 tube.delayed_order.remove(&mut self.jobs.slab, job.0);
             }
             JobState::Reserved => {
-                let activity = activity();
-                let record = &mut self.jobs.activities[activity];
+                let lifecycle = lifecycle();
+                let record = &mut self.jobs.lifecycles[lifecycle];
                 let (holder, since) = (record.take_holder(), record.since);
                 let holder = &mut self.clients[holder];
-                holder.reserved.remove(&mut self.jobs.activities, activity);
+                holder.reserved.remove(&mut self.jobs.lifecycles, lifecycle);
                 holder.reserved_order.remove(&mut self.jobs.slab, job.0);
-                self.tubes[tube].reserved.remove(&mut self.jobs.activities, activity);
+                self.tubes[tube].reserved.remove(&mut self.jobs.lifecycles, lifecycle);
                 self.record_latency(tube, LatencyKind::Reserved, since, now);
-                if let Some(extra) = extra {
-                    self.count_end_of_reservation(extra);
+                if let Some(tags_key) = tags_key {
+                    self.count_end_of_reservation(tags_key);
                 }
             }
         }
@@ -98,8 +98,8 @@ impl Engine {
     /// Removes a ready job from its containers. Returns the time at which it became ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
         let record = self.jobs.get(job);
-        let (pri, tube_key, extra) = (record.pri, record.tube, record.extra());
-        self.remove_ready(job, tube_key, extra);
+        let (pri, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
+        self.remove_ready(job, tube_key, tags_key);
         let tube = &mut self.tubes[tube_key];
         let since = tube.ready_order.remove(&mut self.jobs, job);
         if pri < URGENT_BELOW {
@@ -107,7 +107,7 @@ impl Engine {
             self.totals.urgent -= 1;
         }
         // Another job of its key may take its place in the heap.
-        if extra.is_some() || self.tubes.heads.get(tube_key).job(true) == Some(job) {
+        if tags_key.is_some() || self.tubes.heads.get(tube_key).job(true) == Some(job) {
             self.refresh(tube_key);
         }
         self.totals.jobs[JobState::Ready as usize] -= 1;
@@ -119,23 +119,23 @@ impl Engine {
         self.totals.jobs[state as usize] += 1;
         let record = &mut self.jobs.slab[job.0];
         let before = mem::replace(&mut record.state, state);
-        if let Some(extra) = record.extra() {
-            self.groups.count_member(self.jobs.extras.get(extra), before, state);
+        if let Some(tags_key) = record.tags_key() {
+            self.groups.count_member(&self.jobs.tags[tags_key.0], before, state);
         }
         record
     }
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
         let record = self.enter(job, JobState::Ready);
-        let (pri, id, tube_key, extra) = (record.pri, record.id, record.tube, record.extra());
-        self.insert_ready(job, tube_key, extra);
+        let (pri, id, tube_key, tags_key) = (record.pri, record.id, record.tube, record.tags_key());
+        self.insert_ready(job, tube_key, tags_key);
         let tube = &mut self.tubes[tube_key];
         tube.ready_order.push(&mut self.jobs, job, now);
         if pri < URGENT_BELOW {
             tube.urgent += 1;
             self.totals.urgent += 1;
         }
-        if extra.is_some() {
+        if tags_key.is_some() {
             self.refresh(tube_key);
         } else if tube.ready.min() == Some(job.0) {
             self.tubes.refresh_with(tube_key, Some((pri, id, job)));
@@ -145,30 +145,30 @@ impl Engine {
     #[inline]
     pub(super) fn enter_ready_or_delayed(&mut self, job: JobKey, delay: Seconds, now: Time) {
         if delay == Seconds::ZERO {
-            if let Some(activity) = self.jobs.existing_activity_mut(job) {
-                activity.set_delay(Seconds::ZERO);
+            if let Some(lifecycle) = self.jobs.existing_lifecycle_mut(job) {
+                lifecycle.set_delay(Seconds::ZERO);
             }
             return self.enter_ready(job, now);
         }
-        self.jobs.activity_mut(job).set_delay(delay);
+        self.jobs.lifecycle_mut(job).set_delay(delay);
         self.enter_delayed(job, now + delay.span());
     }
 
     pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
         self.enter(job, JobState::Delayed);
-        let activity = self.jobs.activity_key(job);
-        self.jobs.activities[activity].deadline = until;
+        let lifecycle = self.jobs.lifecycle_key(job);
+        self.jobs.lifecycles[lifecycle].deadline = until;
         let tube = &mut self.tubes[self.jobs.get(job).tube];
-        tube.delayed.insert(&mut self.jobs.activities, activity);
+        tube.delayed.insert(&mut self.jobs.lifecycles, lifecycle);
         tube.delayed_order.push_back(&mut self.jobs.slab, job.0);
         self.timers.arm(tube.timer, until);
     }
 
     /// Holds a job that is put until a group is done. Its delay begins now.
     pub(super) fn hold(&mut self, job: JobKey, group: GroupSlot, delay: Seconds, now: Time) {
-        let activity = self.jobs.activity_mut(job);
-        activity.set_delay(delay);
-        activity.deadline = now + delay.span();
+        let lifecycle = self.jobs.lifecycle_mut(job);
+        lifecycle.set_delay(delay);
+        lifecycle.deadline = now + delay.span();
         self.enter_held(job, group);
     }
 
@@ -184,9 +184,9 @@ impl Engine {
         self.enter(job, JobState::Buried);
         let burial = self.burials.max(now.as_nanos());
         self.burials = burial + 1;
-        let activity = self.jobs.activity_mut(job);
-        activity.set_burial(burial);
-        activity.deadline = now;
+        let lifecycle = self.jobs.lifecycle_mut(job);
+        lifecycle.set_burial(burial);
+        lifecycle.deadline = now;
         let slot = self.jobs.get(job).tube;
         let tube = &mut self.tubes[slot];
         tube.buried.push_back(&mut self.jobs.slab, job.0);
@@ -200,7 +200,7 @@ impl Engine {
     pub(super) fn bury_reserved(&mut self, job: JobKey, limit: StepLimit, now: Time) {
         self.tubes[self.jobs.get(job).tube].counts.buries += 1;
         self.totals.buries += 1;
-        self.jobs.activity_mut(job).counts.buries += 1;
+        self.jobs.lifecycle_mut(job).counts.buries += 1;
         self.transfer(job, To::Buried, None, Some(Change::Buried(job)), limit, now);
     }
 
@@ -213,38 +213,39 @@ impl Engine {
         now: Time,
     ) {
         let record = self.enter(job, JobState::Reserved);
-        let (ttr, tube, activity, extra) = (record.ttr, record.tube, record.activity(), record.extra());
-        let key = activity.unwrap_or_else(|| self.jobs.activity_key(job));
-        let activity = &mut self.jobs.activities[key];
-        activity.deadline = now + activity.ttr(ttr);
-        activity.since = now;
-        activity.set_holder(client);
-        activity.counts.reserves += 1;
+        let (ttr, tube, lifecycle, tags_key) =
+            (record.ttr, record.tube, record.lifecycle(), record.tags_key());
+        let key = lifecycle.unwrap_or_else(|| self.jobs.lifecycle_key(job));
+        let lifecycle = &mut self.jobs.lifecycles[key];
+        lifecycle.deadline = now + lifecycle.ttr(ttr);
+        lifecycle.since = now;
+        lifecycle.set_holder(client);
+        lifecycle.counts.reserves += 1;
         let holder = &mut self.clients[client];
-        self.timers.arm(holder.timer, activity.deadline);
-        holder.reserved.insert(&mut self.jobs.activities, key);
+        self.timers.arm(holder.timer, lifecycle.deadline);
+        holder.reserved.insert(&mut self.jobs.lifecycles, key);
         holder.reserved_order.push_back(&mut self.jobs.slab, job.0);
-        self.tubes[tube].reserved.push(&mut self.jobs.activities, key);
+        self.tubes[tube].reserved.push(&mut self.jobs.lifecycles, key);
         if let Some(since) = ready_since {
             self.record_latency(tube, LatencyKind::Queue, since, now);
         }
         self.changes.push(Change::Reserved(job));
-        if let Some(extra) = extra {
-            self.count_reserved(extra);
+        if let Some(tags_key) = tags_key {
+            self.count_reserved(tags_key);
         }
     }
 
     /// Changes the priority of a job in any state.
     pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
         let record = self.jobs.get(job);
-        let (before, tube_key, extra) = (record.pri, record.tube, record.extra());
+        let (before, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
         let is_ready = record.state == JobState::Ready;
         if is_ready {
-            self.remove_ready(job, tube_key, extra);
+            self.remove_ready(job, tube_key, tags_key);
         }
         self.jobs.get_mut(job).pri = pri;
         if is_ready {
-            self.insert_ready(job, tube_key, extra);
+            self.insert_ready(job, tube_key, tags_key);
             let tube = &mut self.tubes[tube_key];
             for urgent in [&mut tube.urgent, &mut self.totals.urgent] {
                 *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
@@ -258,7 +259,7 @@ impl Engine {
     pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: StepLimit, now: Time) {
         self.steps += 1;
         if let Change::Kicked(_) = change {
-            self.jobs.activity_mut(job).counts.kicks += 1;
+            self.jobs.lifecycle_mut(job).counts.kicks += 1;
             self.totals.kicks += 1;
         }
         self.transfer(job, To::Ready, None, Some(change), limit, now);

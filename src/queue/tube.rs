@@ -1,16 +1,16 @@
 //! Tubes: the containers of each, the references to it, and finding it by name.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::ops::{Index, IndexMut};
 
 use super::heads::Heads;
 use super::job::{JobState, Jobs};
 use super::latency::{LatencyKind, Sample, TubeLatency};
+use super::names::{hash_names, text_bytes};
 use super::ready_order::ReadyOrder;
 use super::reserved_order::ReservedOrder;
 use super::timers::{Owner, TimerKey, Timers};
-use super::tube_order::{Found, TubeOrder, name_bytes};
-use crate::intrusive::{self, Chained, Heap, Linked, Links, List, NIL, Pages};
+use super::tube_order::{Found, TubeOrder};
+use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive};
 use crate::time::{Span, Time};
 use crate::values::ids::{JobId, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::values::tube_name::TubeName;
@@ -28,7 +28,7 @@ pub struct Tube {
     pub ready: Heap,
     /// The ready jobs in the order in which they became ready.
     pub(super) ready_order: ReadyOrder,
-    /// Delayed jobs by (deadline, id), through their activities.
+    /// Delayed jobs by (deadline, id), through their lifecycles.
     pub delayed: Heap,
     /// The delayed jobs in the order in which their delays began.
     pub(super) delayed_order: List,
@@ -39,7 +39,7 @@ pub struct Tube {
     /// Number of ready jobs that are not in the heap, because their concurrency keys are at their limits or have a more
     /// urgent job there.
     pub(super) parked: u32,
-    /// The jobs that clients hold.
+    /// The reserved jobs.
     pub(super) reserved: ReservedOrder,
     /// Number of ready jobs that are urgent.
     pub urgent: u32,
@@ -117,8 +117,7 @@ pub struct TubeCounts {
 
 /// All tubes.
 pub struct Tubes {
-    pub(super) slab: Pages<Tube>,
-    index: intrusive::Index,
+    pub(super) slab: Table<Tube>,
     order: TubeOrder,
     /// Tubes with a ready job that are neither paused nor throttled, and whose lanes no background work shuts.
     pub(super) reservable: List,
@@ -217,8 +216,7 @@ impl Tube {
 impl Tubes {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            slab: Pages::new(),
-            index: intrusive::Index::new(seed),
+            slab: Table::new(seed),
             order: TubeOrder::default(),
             reservable: List::new(),
             heads: Heads::default(),
@@ -279,8 +277,7 @@ impl Tubes {
     }
 
     pub(super) fn find_slot(&self, name: TubeName<'_>) -> Option<TubeSlot> {
-        let hash = self.hash(name);
-        self.index.find(&self.slab, hash, |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
+        self.slab.find(self.hash(name), |tube| *tube.name == *name.as_bytes()).map(TubeSlot)
     }
 
     /// All tubes, in the order of `list-tubes`.
@@ -300,14 +297,14 @@ impl Tubes {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let tables = self.slab.bytes() + self.index.bytes() + self.order.bytes() + self.heads.bytes();
+        let tables = self.slab.bytes() + self.order.bytes() + self.heads.bytes();
         tables + self.name_bytes + self.latency_bytes
     }
 
     /// What a new tube of this name adds to [`bytes`](Self::bytes).
     pub(super) fn growth(&mut self, name: TubeName<'_>) -> usize {
-        let tables = self.slab.growth(1) + self.index.growth() + self.order.growth() + self.heads.growth();
-        tables + name_bytes(name.as_bytes())
+        let tables = self.slab.growth() + self.order.growth() + self.heads.growth();
+        tables + text_bytes(name.as_bytes())
     }
 
     /// The number of names: of tubes, and of removed tubes that a list still shows.
@@ -355,9 +352,8 @@ impl Tubes {
             hash: self.hash(name),
             chain: NIL,
         }));
-        self.index.insert(&mut self.slab, slot.0);
         self.heads.add(slot);
-        self.name_bytes += name_bytes(name.as_bytes());
+        self.name_bytes += text_bytes(name.as_bytes());
         self.name_lengths += name.as_bytes().len();
         let (position, added_at) = self.order.add(slot);
         let tube = &mut self[slot];
@@ -368,10 +364,9 @@ impl Tubes {
 
     /// Removes a tube that nothing refers to.
     pub(super) fn remove(&mut self, slot: TubeSlot) {
-        self.index.remove(&mut self.slab, slot.0);
         let tube = self.slab.remove(slot.0);
         assert!(!tube.is_referenced() && !tube.in_reservable, "a tube that is removed is empty");
-        self.name_bytes -= name_bytes(&tube.name);
+        self.name_bytes -= text_bytes(&tube.name);
         self.name_lengths -= tube.name.len();
         self.latency_bytes -= tube.latency.map_or(0, |latency| latency.bytes());
         self.heads.shrink(self.slab.keys_end());
@@ -464,19 +459,13 @@ impl Tubes {
         self.order.purge(&mut self.slab, steps_left)
     }
 
-    /// SipHash with the seed before the name.
     fn hash(&self, name: TubeName<'_>) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.index.seed());
-        hasher.write(name.as_bytes());
-        hasher.finish()
+        hash_names(self.slab.seed(), &[name.as_bytes()])
     }
 
     pub(super) fn check(&self) {
-        self.slab.check();
-        self.index.check(&self.slab);
+        self.slab.check(0);
         self.reservable.check(&self.slab);
-        assert_eq!(self.index.len(), self.slab.len(), "the index finds every tube");
         self.order.check(&self.slab);
         for (_, tube) in self.iter() {
             let is_in_place = tube.in_reservable == tube.is_reservable();
@@ -484,7 +473,7 @@ impl Tubes {
         }
         let listed = self.iter().filter(|(_, tube)| tube.in_reservable).count();
         assert_eq!(self.reservable.len(), listed, "the reservable tubes are in the list");
-        let names: usize = self.iter().map(|(_, tube)| name_bytes(&tube.name)).sum();
+        let names: usize = self.iter().map(|(_, tube)| text_bytes(&tube.name)).sum();
         assert_eq!(self.name_bytes, names, "the memory of names is counted");
         let lengths: usize = self.iter().map(|(_, tube)| tube.name.len()).sum();
         assert_eq!(self.name_lengths, lengths, "the length of names is counted");
@@ -510,29 +499,8 @@ impl IndexMut<TubeSlot> for Tubes {
     }
 }
 
-impl Chained for Tube {
-    fn hash(&self, _seed: u64) -> u64 {
-        self.hash
-    }
-
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-
-    fn set_chain(&mut self, next: u32) {
-        self.chain = next;
-    }
-}
-
-impl Linked for Tube {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+intrusive!(Tube: in lists);
+intrusive!(Tube: in tables by |tube, _seed| tube.hash);
 
 #[cfg(test)]
 mod tests {
@@ -553,7 +521,7 @@ mod tests {
             let (id, body) = (engine.next_id(), engine.bodies_mut().allocate(66).expect("there is memory"));
             engine.put(
                 client,
-                NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, extra: None },
+                NewJob { id, pri: 0, delay: Seconds::ZERO, ttr: Seconds::whole(60), body, tags_key: None },
                 Time::ZERO,
             );
             let before = engine.memory_bytes();
@@ -562,7 +530,7 @@ mod tests {
             engine.delete(client, id, Time::ZERO);
             grown
         };
-        // The first reservation also allocates the slab of activities.
+        // The first reservation also allocates the slab of lifecycles.
         cycle(&mut engine, b"first");
         let used = engine.tubes.latency_bytes;
         assert_eq!(cycle(&mut engine, b"second"), TubeLatency::BYTES_MIN);

@@ -10,10 +10,14 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
+use super::engine::Engine;
+use super::names::text_bytes;
 use super::tube::Tube;
-use crate::intrusive::{Linked, Links, List, Pages};
-use crate::values::ids::TubeSlot;
+use super::work::Work;
+use crate::intrusive::{Links, List, Pages, intrusive};
+use crate::values::ids::{ClientKey, TubeSlot};
 use crate::values::limits::ALLOCATION_BYTES;
+use crate::values::tube_name::TubeName;
 
 #[derive(Default)]
 pub(super) struct TubeOrder {
@@ -65,6 +69,40 @@ pub(super) enum Found<'a> {
     End,
 }
 
+/// A list of tubes that is being read.
+///
+/// [`Engine::list_tubes`] and [`Engine::list_watched`] create one, [`Engine::next_listed`] reads it. A list that is not read
+/// to its end before the next command must be registered with [`Engine::register_list`] and ended with [`Engine::end_list`].
+#[derive(Debug)]
+pub struct TubeList {
+    source: Source,
+    /// The next place to read.
+    at: usize,
+    /// The number of tubes still to be shown.
+    tubes: usize,
+    /// The length of their names.
+    name_lengths: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// All tubes of this version.
+    Tubes { version: u64 },
+    /// The watches of one client. They do not change while the client waits for the list.
+    Watched(ClientKey),
+}
+
+/// The next place of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listed<'a> {
+    /// A tube to show.
+    Tube(TubeName<'a>),
+    /// A place without a tube of this list.
+    Nothing,
+    /// The end of the list.
+    End,
+}
+
 impl TubeOrder {
     /// Gives a new tube a place. Returns the place and the version before it.
     pub fn add(&mut self, tube: TubeSlot) -> (u32, u64) {
@@ -90,7 +128,7 @@ impl TubeOrder {
         }
         let name =
             self.removed.insert(RemovedName { name, added_at, removed_at, position, links: Links::NONE });
-        self.removed_bytes += name_bytes(&self.removed[name].name);
+        self.removed_bytes += text_bytes(&self.removed[name].name);
         self.places[position as usize] = Place::Removed(name);
         self.keep_or_purge(slab, name);
     }
@@ -201,7 +239,7 @@ impl TubeOrder {
             }
         }
         assert_eq!(tubes, slab.len(), "every tube has a place");
-        let name_bytes: usize = self.removed.iter().map(|(_, removed)| name_bytes(&removed.name)).sum();
+        let name_bytes: usize = self.removed.iter().map(|(_, removed)| text_bytes(&removed.name)).sum();
         assert_eq!(self.removed_bytes, name_bytes, "the memory of names is counted");
         let mut names = self.unclaimed.iter().map(List::len).sum::<usize>();
         for (&version, snapshot) in &self.snapshots {
@@ -234,7 +272,7 @@ impl TubeOrder {
                 snapshot.names.push_back(&mut self.removed, name)
             }
             _ => {
-                self.removed_bytes -= name_bytes(&self.removed.remove(name).name);
+                self.removed_bytes -= text_bytes(&self.removed.remove(name).name);
                 self.vacate(slab, position);
             }
         }
@@ -264,17 +302,78 @@ impl RemovedName {
     }
 }
 
-impl Linked for RemovedName {
-    fn links(&self) -> &Links {
-        &self.links
+intrusive!(RemovedName: in lists);
+
+impl TubeList {
+    /// The number of tubes still to be shown.
+    pub fn tubes(&self) -> usize {
+        self.tubes
     }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
+    /// The length of the names still to be shown.
+    pub fn name_lengths(&self) -> usize {
+        self.name_lengths
     }
 }
 
-/// The memory of a tube name.
-pub(super) const fn name_bytes(name: &[u8]) -> usize {
-    name.len().next_multiple_of(ALLOCATION_BYTES) + ALLOCATION_BYTES
+impl Engine {
+    /// A list of all tubes.
+    pub fn list_tubes(&self) -> TubeList {
+        let source = Source::Tubes { version: self.tubes.version() };
+        TubeList { source, at: 0, tubes: self.tubes.len(), name_lengths: self.tubes.name_lengths() }
+    }
+
+    /// A list of the tubes that the client watches.
+    pub fn list_watched(&self, client: ClientKey) -> TubeList {
+        let record = self.clients.get(client);
+        let (tubes, name_lengths) = (record.watch_count(), record.name_lengths);
+        TubeList { source: Source::Watched(client), at: 0, tubes, name_lengths }
+    }
+
+    /// Registers a list that is read across commands, while tubes are added and removed. During a list of its watches, a client
+    /// must send no command.
+    pub fn register_list(&mut self, list: &TubeList) {
+        if let Source::Tubes { version } = list.source {
+            self.tubes.begin_list(version);
+        }
+    }
+
+    /// Ends a list, read to its end or not.
+    pub fn end_list(&mut self, list: &TubeList) {
+        if let Source::Tubes { version } = list.source
+            && self.tubes.end_list(version)
+            && !self.is_purging
+        {
+            self.is_purging = true;
+            self.work.push_back(Work::PurgeTubeOrder);
+        }
+    }
+
+    /// Returns the next place of a list.
+    ///
+    /// # Panics
+    /// If the list shows more or fewer tubes than there were at its start, which is a bug of the queue.
+    pub fn next_listed(&self, list: &mut TubeList) -> Listed<'_> {
+        let found = match list.source {
+            Source::Tubes { version } => self.tubes.listed_at(list.at, version),
+            Source::Watched(client) => match self.clients.watched_at(client, list.at) {
+                Some(tube) => Found::Name(self.tubes[tube].name().as_bytes()),
+                None => Found::End,
+            },
+        };
+        list.at += 1;
+        match found {
+            Found::Name(name) => {
+                assert!(list.tubes > 0, "a list shows no more tubes than there were");
+                list.tubes -= 1;
+                list.name_lengths -= name.len();
+                Listed::Tube(TubeName::new(name).expect("a tube was created with a valid name"))
+            }
+            Found::Nothing => Listed::Nothing,
+            Found::End => {
+                assert_eq!((list.tubes, list.name_lengths), (0, 0), "a list shows all tubes that there were");
+                Listed::End
+            }
+        }
+    }
 }

@@ -2,13 +2,23 @@
 
 use std::collections::VecDeque;
 
-use super::bulk::Flush;
+use super::flush::{Flush, KeyFlush};
 use super::job::JobState;
 use super::job_list::JobSearch;
 use super::job_waits::AwaitedKey;
-use super::key_flush::KeyFlush;
 use super::moving::Move;
 use crate::values::ids::{ClientKey, ConSlot, ConnId, GroupSlot, TubeKey};
+
+/// The answer to a command that may be too large for one call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun<T> {
+    /// It is finished.
+    Done(T),
+    /// It is unfinished. A [`Notice`](super::Notice) will follow, for a list or a flush of keys unless the client disconnects.
+    Working,
+    /// There is no such tube.
+    NoTube,
+}
 
 /// Unfinished work. It pins the tube that it names.
 pub(super) enum Work {

@@ -5,8 +5,8 @@ use super::put_batch::PutBatch;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
-use crate::queue::TubeList;
-use crate::values::ids::{ClientKey, ExtraKey, JobId};
+use crate::queue::{Begun, TubeList};
+use crate::values::ids::{ClientKey, JobId, TagsKey};
 
 /// The part of a session, or of a call over HTTP, that commands read and change.
 pub(super) struct ProtocolState {
@@ -74,7 +74,7 @@ pub(super) struct IncomingJob {
     pub id: Option<JobId>,
     pub args: PutArgs,
     /// Its tags, if it has any.
-    pub extra: Option<ExtraKey>,
+    pub tags_key: Option<TagsKey>,
     pub slot: Slot,
     /// Bytes of the slot that have arrived.
     pub filled: usize,
@@ -119,6 +119,15 @@ impl ProtocolState {
     pub const fn wait_in(&mut self, state: SessionState) -> Outcome<'static> {
         self.state = state;
         Outcome::Pending
+    }
+
+    /// The outcome of a command that the queue has begun.
+    pub fn begun<'a, T>(&mut self, begun: Begun<T>, done: impl FnOnce(T) -> Outcome<'a>) -> Outcome<'a> {
+        match begun {
+            Begun::Done(value) => done(value),
+            Begun::Working => self.wait_in(SessionState::Working),
+            Begun::NoTube => Outcome::Refused(Refusal::NoTube),
+        }
     }
 
     /// Discards a body that is refused before it has come.

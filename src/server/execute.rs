@@ -9,10 +9,7 @@ use super::trace::Observation;
 use super::{ClientAct, Core, Effect};
 use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::reply::Reply;
-use crate::queue::{
-    Flushed, Ignored, JobAwaited, JobMoved, JobState, JobsListed, JobsMoved, KeysFlushed, Kicked, PageQuery,
-    Released, Reserved,
-};
+use crate::queue::{Ignored, JobAwaited, JobMoved, JobState, PageQuery, Released, Reserved};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientKey, JobId, JobKey};
 use crate::values::limits::COMMAND_STEPS;
@@ -57,19 +54,12 @@ impl Core {
                 Some(job) => Outcome::Reserved(job),
                 None => Outcome::Refused(Refusal::NoJob),
             },
-            Command::Kick { bound } => match engine.kick(client, bound, now) {
-                Kicked::Jobs(count) => Outcome::Done(Reply::Kicked(count.into())),
-                Kicked::Working => protocol.wait_in(SessionState::Working),
-            },
-            Command::FlushTube(tube) => match engine.flush(client, tube, now) {
-                Flushed::Jobs(count) => Outcome::Done(Reply::Flushed(count.into())),
-                Flushed::NotFound => Outcome::Refused(Refusal::NoTube),
-                Flushed::Working => protocol.wait_in(SessionState::Working),
-            },
-            Command::FlushKeys(tube) => match engine.flush_keys(client, tube) {
-                KeysFlushed::Keys(count) => Outcome::Done(Reply::Flushed(count.into())),
-                KeysFlushed::Working => protocol.wait_in(SessionState::Working),
-            },
+            Command::Kick { bound } => {
+                let kicked = |count: u32| Outcome::Done(Reply::Kicked(count.into()));
+                protocol.begun(engine.kick(client, bound, now), kicked)
+            }
+            Command::FlushTube(tube) => protocol.begun(engine.flush(client, tube, now), Outcome::flushed),
+            Command::FlushKeys(tube) => protocol.begun(engine.flush_keys(client, tube), Outcome::flushed),
             Command::PutBatch { count } => self.begin_put_batch(protocol, count),
             Command::MoveJob { id, tube } => self.move_job(id, tube, now),
             Command::MoveJobs { from, state, to, bound } => {
@@ -77,11 +67,7 @@ impl Core {
             }
             Command::ListJobs { tube, state, after, limit } => {
                 let query = PageQuery { state, after, limit };
-                match engine.list_jobs(client, tube, query) {
-                    JobsListed::Page(page) => Outcome::Jobs(page),
-                    JobsListed::NotFound => Outcome::Refused(Refusal::NoTube),
-                    JobsListed::Working => protocol.wait_in(SessionState::Working),
-                }
+                protocol.begun(engine.list_jobs(client, tube, query), Outcome::Jobs)
             }
             Command::DeleteBatch(ids) => {
                 let (deleted, not_found) = engine.delete_batch(client, ids.iter(), now);
@@ -235,11 +221,7 @@ impl Core {
         }
         let moved = self.engine.move_jobs(protocol.client, [from, to], state, bound, now);
         self.observe_moves();
-        match moved {
-            JobsMoved::Jobs(moved) => Outcome::Moved(moved),
-            JobsMoved::NotFound => Outcome::Refused(Refusal::NoTube),
-            JobsMoved::Working => protocol.wait_in(SessionState::Working),
-        }
+        protocol.begun(moved, Outcome::Moved)
     }
 
     fn use_tube<'a>(&mut self, client: ClientKey, tube: TubeName<'a>) -> Outcome<'a> {

@@ -9,7 +9,7 @@ use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::connections::Connections;
 use super::http::HttpConnection;
 use super::outcome::Shortage;
-use super::put_batch::{PutBatch, extras_of};
+use super::put_batch::{PutBatch, tags_keys_of};
 use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;
@@ -114,11 +114,11 @@ impl Server {
         core.arrived.check();
         let arriving = connections
             .clients()
-            .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.extra.is_some()));
+            .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.tags_key.is_some()));
         let over_http = connections.all_http().filter(|connection| connection.has_arriving_tags());
-        let tagged = core.arrived.iter().filter(|(_, arrived)| arrived.job.extra.is_some());
-        let announced = arriving.count() + over_http.count() + tagged.count();
-        assert_eq!(announced, core.engine.announced(), "tags without a job belong to an arriving body");
+        let tagged = core.arrived.iter().filter(|(_, arrived)| arrived.job.tags_key.is_some());
+        let to_come = arriving.count() + over_http.count() + tagged.count();
+        assert_eq!(to_come, core.engine.tags_to_come(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
             assert!(session.inbox.capacity() <= session.inbox_bytes, "the whole inbox is counted");
@@ -180,9 +180,9 @@ impl Core {
     pub(super) fn has_memory_for_jobs(&mut self, client: ClientKey, jobs: &List) -> bool {
         let Some(max) = self.config.max_memory_bytes else { return true };
         let (mut growth, mut first) = (self.engine.job_growth(jobs.len()), 0);
-        for extra in extras_of(jobs, &self.arrived) {
-            let one = self.engine.announced_growth(client, Some(extra));
-            let tags_bytes = self.engine.announced_tags(Some(extra)).as_bytes().len();
+        for tags_key in tags_keys_of(jobs, &self.arrived) {
+            let one = self.engine.stored_tags_growth(client, Some(tags_key));
+            let tags_bytes = self.engine.stored_tags(Some(tags_key)).as_bytes().len();
             // A table begins a page for one of them, and has room for the others there.
             first = first.max(one);
             growth += one.min(TAGS_BYTES_USUAL as usize + 2 * tags_bytes);
@@ -208,7 +208,7 @@ impl Core {
         let Input::Body(incoming) = &protocol.input else { return true };
         let Some(max) = self.config.max_memory_bytes else { return true };
         let job = if incoming.is_complete() {
-            self.engine.job_growth(1) + self.engine.announced_growth(protocol.client, incoming.extra)
+            self.engine.job_growth(1) + self.engine.stored_tags_growth(protocol.client, incoming.tags_key)
         } else {
             0
         };

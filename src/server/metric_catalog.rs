@@ -141,7 +141,7 @@ impl Catalog<'_> {
 /// Calls `visit` with every value of the server but its histograms.
 pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'_>, Value<'_>)) {
     let catalog = &mut Catalog { visit };
-    let totals = core.engine.queue_stats().totals;
+    let totals = core.engine.totals();
     jobs(&totals, catalog);
     commands(core, catalog);
     job_events(&totals, catalog);
@@ -193,10 +193,10 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     let waits =
         gauge("job_end_waiting_connections", "Number of client connections that wait for the end of a job.");
     catalog.both("current-job-waits", waits, core.engine.job_waits() as u64);
-    catalog.key("current-jobs-held", core.engine.queue_stats().totals.in_state(JobState::Held));
+    catalog.key("current-jobs-held", core.engine.totals().in_state(JobState::Held));
     let repeats =
         counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
-    catalog.both("job-repeats", repeats, core.engine.queue_stats().totals.repeats);
+    catalog.both("job-repeats", repeats, core.engine.totals().repeats);
     rules(&core.engine.rule_totals(), catalog);
     let ruled = gauge("ruled_tubes", "Number of tubes with rules, with those that do not exist.");
     catalog.both("current-ruled-tubes", ruled, core.engine.ruled_tubes_len() as u64);

@@ -32,7 +32,7 @@ pub use config::{
 };
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
-pub use service::{BodyMemory, Protocol, Service};
+pub use service::{Protocol, Service};
 pub use trace::{Observation, Observer};
 
 use self::beanstalk::Session;
@@ -44,6 +44,7 @@ use self::metrics::Metrics;
 use self::put_batch::ArrivedJob;
 use self::put_refusals::PutRefusals;
 use self::puts::RecentPut;
+use crate::bodies::Bodies;
 use crate::intrusive::Pages;
 use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
@@ -285,7 +286,7 @@ impl Service for Server {
         Some(format!("cannot write the job log: {error}; {lost}"))
     }
 
-    fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {
+    fn body_memory(&mut self) -> Option<&mut Bodies> {
         Some(self.core.engine.bodies_mut())
     }
 }

@@ -92,7 +92,7 @@ impl Outcome<'static> {
             Notice::TimedOut(_) => Self::Done(Reply::TimedOut),
             Notice::DeadlineSoon(_) => Self::Done(Reply::DeadlineSoon),
             Notice::Kicked(_, count) => Self::Done(Reply::Kicked(count.into())),
-            Notice::Flushed(_, count) => Self::Done(Reply::Flushed(count.into())),
+            Notice::Flushed(_, count) => Self::flushed(count),
             Notice::JobEnded(_, JobEnd::Deleted) => Self::Done(Reply::Deleted),
             Notice::JobEnded(_, JobEnd::Buried) => Self::Done(Reply::Buried),
             Notice::Moved(_, moved) => Self::Moved(moved),
@@ -103,6 +103,11 @@ impl Outcome<'static> {
     /// The reply, if the command was done, or that there is no such job.
     pub fn done(is_done: bool, reply: Reply<'static>) -> Self {
         if is_done { Self::Done(reply) } else { Self::Refused(Refusal::NoJob) }
+    }
+
+    /// The number of jobs or keys that a flush has deleted.
+    pub fn flushed(count: u32) -> Self {
+        Self::Done(Reply::Flushed(count.into()))
     }
 
     /// The job, or the refusal.

@@ -8,13 +8,13 @@ use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::trace::Observation;
-use crate::intrusive::{Linked, Links, List, Pages};
+use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::Time;
-use crate::values::ids::{ClientKey, ExtraKey, JobId};
+use crate::values::ids::{ClientKey, JobId, TagsKey};
 use crate::values::limits::COPIED_BYTES_PER_STEP;
 use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
 use crate::values::tags::Tags;
@@ -42,15 +42,7 @@ pub(super) struct ArrivedJob {
     links: Links,
 }
 
-impl Linked for ArrivedJob {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+intrusive!(ArrivedJob: in lists);
 
 impl PutBatch {
     /// The number of jobs that have arrived and are not discarded.
@@ -103,15 +95,15 @@ impl Core {
         let Ok(Command::Put { args, tags }) = command else { return self.lose_batch(protocol) };
         let batch = protocol.put_batch.as_mut().expect("the line belongs to a batch");
         let checked = batch.check(&args, tags, self.config.max_job_bytes);
-        let announced = checked.and_then(|tags| self.announce_in_batch(protocol.client, args, tags));
-        protocol.input = match announced {
+        let begun = checked.and_then(|tags| self.begin_in_batch(protocol.client, args, tags));
+        protocol.input = match begun {
             Ok(job) => Input::Body(job),
             Err(refusal) => Input::Skip { left: u64::from(args.bytes) + 2, refusal },
         };
         Outcome::Pending
     }
 
-    fn announce_in_batch(
+    fn begin_in_batch(
         &mut self,
         client: ClientKey,
         args: PutArgs,
@@ -120,9 +112,10 @@ impl Core {
         if !self.has_memory_for(client, args.bytes + 2, tags) {
             return Err(Shortage::Memory.into());
         }
-        let slot = self.engine.bodies_mut().announce(args.bytes + 2).map_err(|_| Shortage::Memory)?;
-        let extra = self.engine.announce_tags(tags);
-        Ok(IncomingJob { id: None, args, extra, slot, filled: 0 })
+        let slot =
+            self.engine.bodies_mut().allocate_unwritten(args.bytes + 2).map_err(|_| Shortage::Memory)?;
+        let tags_key = self.engine.store_tags(tags);
+        Ok(IncomingJob { id: None, args, tags_key, slot, filled: 0 })
     }
 
     /// Takes a job whose body is complete.
@@ -154,7 +147,7 @@ impl Core {
         let Input::Body(job) = &protocol.input else { unreachable!("the caller has seen a body") };
         let client = protocol.client;
         match &protocol.put_batch {
-            None => self.space_for_announced(client, job.args.bytes, job.extra),
+            None => self.space_for_arrived(client, job.args.bytes, job.tags_key),
             Some(batch) if batch.arrived + 1 < batch.count => PutSpace::Available,
             Some(batch) => {
                 let bytes = batch.record_bytes + self.record_bytes(client, job);
@@ -165,7 +158,7 @@ impl Core {
 
     /// The size of the record of a job that has arrived.
     fn record_bytes(&self, client: ClientKey, job: &IncomingJob) -> u64 {
-        let (tube, tags) = (self.engine.used(client).name(), self.engine.announced_tags(job.extra));
+        let (tube, tags) = (self.engine.used(client).name(), self.engine.stored_tags(job.tags_key));
         job_record_bytes(tube.as_bytes().len(), tags, job.slot.len()) as u64
     }
 
@@ -224,12 +217,13 @@ impl Core {
     /// Queues a job of a batch, unless it repeats the idempotency key of another one.
     fn store(&mut self, client: ClientKey, id: JobId, job: IncomingJob, now: Time) -> Reply<'static> {
         let PutArgs { pri, delay, ttr, .. } = job.args;
-        if let Some(first) = job.extra.and_then(|extra| self.engine.repeat(client, extra, pri, now)) {
+        if let Some(first) = job.tags_key.and_then(|tags_key| self.engine.repeat(client, tags_key, pri, now))
+        {
             self.free_incoming(job);
             return repeated(first);
         }
         let ttr = self.engine.ttr_of_put(client, ttr);
-        let new = NewJob { id, pri, delay, ttr, body: job.slot, extra: job.extra };
+        let new = NewJob { id, pri, delay, ttr, body: job.slot, tags_key: job.tags_key };
         self.engine.put(client, new, now);
         Reply::Inserted(id)
     }
@@ -249,7 +243,7 @@ impl Core {
         if !self.has_memory_for_jobs(client, jobs) {
             return Err(Shortage::Memory.into());
         }
-        if !self.engine.admits_keys(client, extras_of(jobs, &self.arrived), now) {
+        if !self.engine.admits_keys(client, tags_keys_of(jobs, &self.arrived), now) {
             return Err(Shortage::Keys.into());
         }
         Ok(self.engine.admits(client, jobs.len(), body_bytes as u64).map_err(Shortage::Rule)?)
@@ -286,6 +280,6 @@ impl Core {
 }
 
 /// The extras of the jobs that have tags.
-pub(super) fn extras_of(jobs: &List, arrived: &Pages<ArrivedJob>) -> impl Iterator<Item = ExtraKey> {
-    jobs.iter(arrived).filter_map(|key| arrived[key].job.extra)
+pub(super) fn tags_keys_of(jobs: &List, arrived: &Pages<ArrivedJob>) -> impl Iterator<Item = TagsKey> {
+    jobs.iter(arrived).filter_map(|key| arrived[key].job.tags_key)
 }

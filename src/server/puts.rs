@@ -11,7 +11,7 @@ use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::{Seconds, Time};
-use crate::values::ids::{ClientKey, ExtraKey, JobId};
+use crate::values::ids::{ClientKey, JobId, TagsKey};
 use crate::values::tags::Tags;
 use crate::wal::PutSpace;
 
@@ -23,10 +23,10 @@ pub(super) struct RecentPut {
 }
 
 /// A job whose line was served, without its body.
-struct Announced {
+struct PutLine {
     id: JobId,
     args: PutArgs,
-    extra: Option<ExtraKey>,
+    tags_key: Option<TagsKey>,
 }
 
 impl RecentPut {
@@ -83,20 +83,20 @@ impl Core {
             return protocol.skip_body(bytes, Shortage::Memory.into());
         }
         let id = self.engine.next_id();
-        let extra = self.engine.announce_tags(tags);
+        let tags_key = self.engine.store_tags(tags);
         if space == PutSpace::Available
             && let Some((body, following)) = rest.split_at_checked(bytes as usize)
         {
             *rest = following;
-            return self.put_received(client, Announced { id, args, extra }, body, now);
+            return self.put_received(client, PutLine { id, args, tags_key }, body, now);
         }
-        match self.engine.bodies_mut().announce(args.bytes + 2) {
+        match self.engine.bodies_mut().allocate_unwritten(args.bytes + 2) {
             Ok(slot) => {
-                protocol.input = Input::Body(IncomingJob { id: Some(id), args, extra, slot, filled: 0 });
+                protocol.input = Input::Body(IncomingJob { id: Some(id), args, tags_key, slot, filled: 0 });
                 Outcome::Pending
             }
             Err(_) => {
-                self.engine.free_tags(extra);
+                self.engine.free_tags(tags_key);
                 protocol.skip_body(bytes, Shortage::Memory.into())
             }
         }
@@ -110,28 +110,22 @@ impl Core {
     }
 
     /// Whether the job log has space for a job whose tags the queue has.
-    pub(super) fn space_for_announced(
+    pub(super) fn space_for_arrived(
         &mut self,
         client: ClientKey,
         body_bytes: u32,
-        extra: Option<ExtraKey>,
+        tags_key: Option<TagsKey>,
     ) -> PutSpace {
         let Some(wal) = &mut self.wal else { return PutSpace::Available };
         let tube = self.engine.used(client).name();
-        let tags = self.engine.announced_tags(extra);
+        let tags = self.engine.stored_tags(tags_key);
         wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
     }
 
     /// Queues a job whose whole body was received with its line.
     // Inlined: most jobs are put this way.
     #[inline(always)]
-    fn put_received(
-        &mut self,
-        client: ClientKey,
-        job: Announced,
-        body: &[u8],
-        now: Time,
-    ) -> Outcome<'static> {
+    fn put_received(&mut self, client: ClientKey, job: PutLine, body: &[u8], now: Time) -> Outcome<'static> {
         let has_end = body.ends_with(b"\r\n");
         // Its line has asked for space.
         let refused = match self.refused(client, &job, has_end, PutSpace::Available, now) {
@@ -141,7 +135,7 @@ impl Core {
             },
             Some(refused) => refused,
         };
-        self.engine.free_tags(job.extra);
+        self.engine.free_tags(job.tags_key);
         self.note_refused(client, job.id, &refused, now);
         refused
     }
@@ -154,7 +148,7 @@ impl Core {
         space: PutSpace,
         now: Time,
     ) -> Outcome<'static> {
-        let job = Announced { id, args: incoming.args, extra: incoming.extra };
+        let job = PutLine { id, args: incoming.args, tags_key: incoming.tags_key };
         let has_end = self.engine.bodies().bytes(&incoming.slot).ends_with(b"\r\n");
         match self.refused(client, &job, has_end, space, now) {
             None => self.queue(client, job, incoming.slot, now),
@@ -171,12 +165,12 @@ impl Core {
     fn refused(
         &mut self,
         client: ClientKey,
-        job: &Announced,
+        job: &PutLine,
         has_end: bool,
         space: PutSpace,
         now: Time,
     ) -> Option<Outcome<'static>> {
-        let &Announced { ref args, extra, .. } = job;
+        let &PutLine { ref args, tags_key, .. } = job;
         if !has_end {
             return Some(Outcome::Refused(Refusal::NoCrlf));
         }
@@ -186,11 +180,11 @@ impl Core {
         if let Some(refusal) = Refusal::for_space(space) {
             return Some(Outcome::Refused(refusal));
         }
-        if let Some(extra) = extra {
-            if let Some(first) = self.engine.repeat(client, extra, args.pri, now) {
+        if let Some(tags_key) = tags_key {
+            if let Some(first) = self.engine.repeat(client, tags_key, args.pri, now) {
                 return Some(Outcome::Done(repeated(first)));
             }
-            if !self.engine.admits_key(client, extra) {
+            if !self.engine.admits_key(client, tags_key) {
                 return Some(Outcome::Refused(Shortage::Keys.into()));
             }
         }
@@ -199,10 +193,10 @@ impl Core {
     }
 
     #[inline]
-    fn queue(&mut self, client: ClientKey, job: Announced, body: Slot, now: Time) -> Outcome<'static> {
-        let Announced { id, args: PutArgs { pri, delay, ttr, .. }, extra } = job;
+    fn queue(&mut self, client: ClientKey, job: PutLine, body: Slot, now: Time) -> Outcome<'static> {
+        let PutLine { id, args: PutArgs { pri, delay, ttr, .. }, tags_key } = job;
         let ttr = self.engine.ttr_of_put(client, ttr);
-        self.engine.put(client, NewJob { id, pri, delay, ttr, body, extra }, now);
+        self.engine.put(client, NewJob { id, pri, delay, ttr, body, tags_key }, now);
         self.observe(client, Observation::Put(id, Reply::Inserted(id)));
         Outcome::Done(Reply::Inserted(id))
     }
@@ -286,7 +280,7 @@ impl Core {
 
     /// Frees the body and the tags of a job that is not put.
     pub(super) fn free_incoming(&mut self, incoming: IncomingJob) {
-        self.engine.free_tags(incoming.extra);
+        self.engine.free_tags(incoming.tags_key);
         self.engine.bodies_mut().free(incoming.slot);
     }
 }

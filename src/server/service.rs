@@ -1,11 +1,10 @@
 //! The interface between a driver and a server.
 
 use std::io::IoSlice;
-use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::{DriverCounts, Effect, Event, Peer};
-use crate::bodies::{Bodies, ChunkId};
+use crate::bodies::Bodies;
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::wal::Operation;
@@ -85,39 +84,7 @@ pub trait Service {
         None
     }
 
-    /// The memory of large bodies, for a driver that registers it with the kernel; `None` if there is none.
-    fn body_memory(&mut self) -> Option<&mut dyn BodyMemory>;
-}
-
-/// What a driver may do with the memory of large bodies, which comes in chunks.
-pub trait BodyMemory {
-    /// Returns the chunk that contains the byte at `address`, with its memory. `None` if no chunk does.
-    fn chunk_at(&self, address: usize) -> Option<(ChunkId, NonNull<[u8]>)>;
-
-    /// Pins a chunk before its memory is registered with the kernel: it stays mapped, with the pages that it has, until
-    /// [`unpin`](Self::unpin).
-    ///
-    /// # Panics
-    /// If the chunk is pinned.
-    fn pin(&mut self, chunk: ChunkId);
-
-    /// Unpins a chunk whose memory the kernel does not use any more.
-    ///
-    /// # Panics
-    /// If the chunk is not pinned.
-    fn unpin(&mut self, chunk: ChunkId);
-}
-
-impl BodyMemory for Bodies {
-    fn chunk_at(&self, address: usize) -> Option<(ChunkId, NonNull<[u8]>)> {
-        Self::chunk_at(self, address).map(|chunk| (chunk, self.chunk(chunk)))
-    }
-
-    fn pin(&mut self, chunk: ChunkId) {
-        self.hold_chunk(chunk);
-    }
-
-    fn unpin(&mut self, chunk: ChunkId) {
-        self.release_chunk(chunk);
-    }
+    /// The memory of bodies, for a driver that registers the chunks of large ones with the kernel; `None` if there is none. The
+    /// driver [holds](Bodies::hold_chunk) a chunk before it registers it.
+    fn body_memory(&mut self) -> Option<&mut Bodies>;
 }

@@ -50,7 +50,7 @@ slab_key! {
 
 slab_key! {
     /// The slot of what a job with tags has besides its record. It has no generation: it goes with the job.
-    ExtraKey
+    TagsKey
 }
 slab_key! {
     /// The slot of a group of jobs. It has no generation, because a group is not removed before its last member and the last job

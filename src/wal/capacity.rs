@@ -32,13 +32,6 @@ pub enum PutSpace {
     TooLarge,
 }
 
-impl PutSpace {
-    /// Whether the job is refused.
-    pub const fn is_refused(self) -> bool {
-        matches!(self, Self::Unavailable | Self::TooLarge)
-    }
-}
-
 /// The numbers that all capacity decisions follow from, at one moment. It only computes.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {

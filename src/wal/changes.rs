@@ -6,7 +6,7 @@ use super::segment::Header;
 use super::{Durability, Wal};
 use crate::queue::{Change, Engine, KeptKey};
 use crate::time::{Span, Time};
-use crate::values::ids::JobKey;
+use crate::values::ids::{IdpSlot, JobKey};
 use crate::values::tube_name::TubeName;
 
 impl Wal {
@@ -63,10 +63,10 @@ impl Wal {
                 self.append_kept_key(key, engine);
             }
             Change::KeyForgotten(key) => {
-                self.kept_keys.remove(key, &mut self.index).expect("the key is logged");
+                self.kept_keys.remove(&key, &mut self.index).expect("the key is logged");
             }
             Change::KeyFlushed(key, flushed) => {
-                self.kept_keys.remove(key, &mut self.index).expect("the key is logged");
+                self.kept_keys.remove(&key, &mut self.index).expect("the key is logged");
                 let (tube, name) = flushed.names();
                 // Recovery replaces the kept key by one that is over.
                 let record =
@@ -85,6 +85,15 @@ impl Wal {
             }
             Change::RuleSet(tube, key) => self.append_rule(&tube, key, engine),
         }
+    }
+
+    /// Logs the deletion of a job and its key. Returns the size of the record in bytes.
+    pub(super) fn append_kept_key(&mut self, key: IdpSlot, engine: &Engine) -> usize {
+        let record = Record::KeptKey(engine.kept_key(key).expect("the queue keeps the key"));
+        let bytes = record.bytes();
+        self.append(&record, engine);
+        self.kept_keys.insert(key, (), (self.appender.segment(), bytes), &mut self.index);
+        bytes
     }
 
     /// Logs a pause, or its end if the length is zero.
@@ -152,7 +161,7 @@ impl Wal {
         let next_id = engine.upcoming_id();
         let first = self.commits.end();
         self.begin_segment(Header { log_id, number, first, next_id, oldest, previous });
-        self.retirement.announce(oldest, first);
+        self.retirement.declare(oldest, first);
     }
 
     pub(super) fn begin_segment(&mut self, header: Header) {

@@ -183,10 +183,10 @@ impl Wal {
         let fits = record.bytes() as u64 <= self.bytes_left();
         // Without space for a file that the record would need, the retired file becomes a marker: it gets the name of a
         // later segment. A file of another size cannot.
-        let may_announce = fits || !self.space.is_full() || self.segments.may_have_other_size(oldest);
-        if !self.retirement.is_announced(oldest) && may_announce {
+        let may_declare = fits || !self.space.is_full() || self.segments.may_have_other_size(oldest);
+        if !self.retirement.is_declared(oldest) && may_declare {
             self.append_change(&record, engine);
-            self.retirement.announce(first, self.commits.end());
+            self.retirement.declare(first, self.commits.end());
         }
         self.retirement.start(oldest, self.commits.end());
     }

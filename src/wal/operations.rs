@@ -105,10 +105,10 @@ impl Wal {
     /// What becomes of the file of the oldest segment.
     fn retired_arrangement(&self, is_wanted: bool) -> Arrangement {
         let (from, capacity) = (self.oldest(), self.capacity());
-        let is_announced = self.retirement.is_announced(from);
-        let is_kept = is_wanted || capacity.segments() <= capacity.segments_max() || !is_announced;
+        let is_declared = self.retirement.is_declared(from);
+        let is_kept = is_wanted || capacity.segments() <= capacity.segments_max() || !is_declared;
         // Where a write takes new space, a removed file gives some.
-        let is_space_wanted = self.space.writes_take_space() && is_announced;
+        let is_space_wanted = self.space.writes_take_space() && is_declared;
         if is_kept && !self.segments.may_have_other_size(from) && !is_space_wanted {
             Arrangement::Recycle { from, to: self.segments.next_number() }
         } else {

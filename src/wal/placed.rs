@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::segment::SegmentNumber;
 use super::segment_index::SegmentIndex;
+use crate::queue::KEPT_KEY_LOG_BYTES;
+use crate::values::ids::IdpSlot;
 
 /// All live records of one kind, by what they are about.
 pub struct Placed<K, V> {
@@ -80,5 +82,21 @@ impl<K: Ord + Clone, V> Placed<K, V> {
 
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.places.iter().map(|(key, place)| (key, &place.content))
+    }
+}
+
+/// All logged idempotency keys of deleted jobs, by their slots in the queue.
+pub type KeptKeys = Placed<IdpSlot, ()>;
+
+/// Memory of one key, at most: its share of two trees.
+const KEY_BYTES: usize = 4 * size_of::<Place<IdpSlot>>();
+
+// The share of memory that keys get covers it.
+const _: () = assert!(KEY_BYTES <= KEPT_KEY_LOG_BYTES);
+
+impl KeptKeys {
+    /// An upper bound of the memory that keys take.
+    pub fn memory_bytes(&self) -> usize {
+        self.len() * KEY_BYTES
     }
 }

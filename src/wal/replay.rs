@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::kept_keys::KeptKeys;
 use super::pauses::Pauses;
+use super::placed::KeptKeys;
 use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord};
 use super::rules::LoggedRules;
 use super::segment::{Header, SegmentNumber};
@@ -135,7 +135,7 @@ impl Replay {
             }
             Record::KeptKey(kept) => {
                 self.delete(kept.id, engine);
-                self.kept_keys.insert(engine.restore_key(kept), self.segment, bytes, &mut self.index);
+                self.kept_keys.insert(engine.restore_key(kept), (), (self.segment, bytes), &mut self.index);
             }
             Record::Oldest(_) | Record::Padding(_) | Record::Closed => self.index.add_garbage(bytes as u64),
         }
@@ -187,7 +187,7 @@ impl Replay {
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
         let Self { mut index, pauses, mut kept_keys, rules, next_id, .. } = self;
         engine.settle_restored(now);
-        kept_keys.retain_kept(engine, &mut index);
+        kept_keys.retain(&mut index, |&key| engine.kept_key(key).is_some());
         for (name, pause) in pauses.iter() {
             let name = TubeName::new(name).expect("it is the name of a tube");
             engine.restore_pause(name, pause.until, pause.length, now);

@@ -3,10 +3,10 @@
 //! ```text
 //!   all records dead ──▶ retiring ──▶ durable ──▶ recycled or removed
 //!                        │            the record, and the copies of its jobs, are on disk
-//!                        └ a record, or the header of a later segment, announces that it is not needed
+//!                        └ a record, or the header of a later segment, declares that it is not needed
 //! ```
 //! On a full disk there may be no space for that record. Then the file of the segment is renamed and keeps its old
-//! header, and recovery takes it for the announcement: it is a *marker*.
+//! header, and recovery takes it for the declaration: it is a *marker*.
 
 use super::SegmentNumber;
 use super::record::Lsn;
@@ -15,36 +15,36 @@ use super::record::Lsn;
 pub struct Retirement {
     /// The oldest segment has no live records. It may go once everything before this position is durable.
     retiring: Option<Lsn>,
-    /// The oldest segment that is needed, as the last record or header announces it.
-    announced: SegmentNumber,
+    /// The oldest segment that is needed, as the last record or header declares it.
+    declared: SegmentNumber,
     /// Where that record or header ends.
-    announced_end: Lsn,
+    declared_end: Lsn,
     /// Whether a prepared segment may be a marker that recovery needs.
     has_marker: bool,
 }
 
 impl Retirement {
-    /// For a WAL that continues at `end`, whose last header announces the segment `oldest`.
+    /// For a WAL that continues at `end`, whose last header declares the segment `oldest`.
     pub const fn new(oldest: SegmentNumber, end: Lsn) -> Self {
         // A start keeps markers and does not report them.
-        Self { retiring: None, announced: oldest, announced_end: end, has_marker: true }
+        Self { retiring: None, declared: oldest, declared_end: end, has_marker: true }
     }
 
-    /// A record or header that ends at `end` announces the oldest segment that is needed.
-    pub fn announce(&mut self, oldest: SegmentNumber, end: Lsn) {
-        if oldest > self.announced {
-            (self.announced, self.announced_end) = (oldest, end);
+    /// A record or header that ends at `end` declares the oldest segment that is needed.
+    pub fn declare(&mut self, oldest: SegmentNumber, end: Lsn) {
+        if oldest > self.declared {
+            (self.declared, self.declared_end) = (oldest, end);
         }
     }
 
     /// Begins to retire the oldest segment. `end` is the end of all records.
     pub fn start(&mut self, oldest: SegmentNumber, end: Lsn) {
-        self.retiring = Some(if self.is_announced(oldest) { self.announced_end } else { end });
+        self.retiring = Some(if self.is_declared(oldest) { self.declared_end } else { end });
     }
 
     /// The file of the oldest segment was recycled.
     pub fn recycled(&mut self, segment: SegmentNumber) {
-        self.has_marker |= !self.is_announced(segment);
+        self.has_marker |= !self.is_declared(segment);
         self.retiring = None;
     }
 
@@ -53,7 +53,7 @@ impl Retirement {
         self.retiring = None;
     }
 
-    /// More records are durable. Once one of them announces the oldest segment, markers are not needed.
+    /// More records are durable. Once one of them declares the oldest segment, markers are not needed.
     pub fn advance_durable(&mut self, oldest: SegmentNumber, durable: Lsn) {
         self.has_marker &= !self.is_oldest_durable(oldest, durable);
     }
@@ -73,14 +73,14 @@ impl Retirement {
         self.retiring.is_some_and(|at| at <= durable)
     }
 
-    /// Whether a record or header announces that this segment is not needed.
-    pub fn is_announced(&self, segment: SegmentNumber) -> bool {
-        segment < self.announced
+    /// Whether a record or header declares that this segment is not needed.
+    pub fn is_declared(&self, segment: SegmentNumber) -> bool {
+        segment < self.declared
     }
 
-    /// Whether a record or header on disk announces that this is the oldest segment that is needed.
+    /// Whether a record or header on disk declares that this is the oldest segment that is needed.
     pub fn is_oldest_durable(&self, oldest: SegmentNumber, durable: Lsn) -> bool {
-        oldest <= self.announced && self.announced_end <= durable
+        oldest <= self.declared && self.declared_end <= durable
     }
 
     /// See [`new`](Self::new).

@@ -81,10 +81,8 @@ impl<S: Source> Scanner<S> {
             let at = self.header.lsn(offset);
             match Record::find(&self.window[self.used..], self.seed, at) {
                 Ok(bytes) => {
-                    let begin = self.used;
-                    self.used += bytes;
                     self.end = Lsn(at.0 + bytes as u64);
-                    return Ok(Some((offset, Record::decode(&self.window[begin..]))));
+                    return Ok(Some(self.take(offset, bytes)));
                 }
                 Err(Absent::Short(needed)) if self.read(needed)? => {}
                 Err(_) => return Ok(None),
@@ -107,11 +105,9 @@ impl<S: Source> Scanner<S> {
             let at = self.header.lsn(offset);
             match Record::find(&self.window[self.used..], self.seed, at) {
                 Ok(bytes) => {
-                    let begin = self.used;
-                    self.used += bytes;
                     self.traces_end = offset + bytes as u64;
                     self.nonzero_end = self.traces_end;
-                    return Ok(Some((offset, Record::decode(&self.window[begin..]))));
+                    return Ok(Some(self.take(offset, bytes)));
                 }
                 Err(Absent::Short(needed)) if self.read(needed)? => {}
                 Err(Absent::Short(FRAME_BYTES)) => return Ok(None),
@@ -131,6 +127,13 @@ impl<S: Source> Scanner<S> {
                 }
             }
         }
+    }
+
+    /// Consumes the record here.
+    fn take(&mut self, offset: u64, bytes: usize) -> (u64, Framed<'_>) {
+        let begin = self.used;
+        self.used += bytes;
+        (offset, Record::decode(&self.window[begin..]))
     }
 
     /// Returns the size of the record here if it is whole and only its position is wrong.

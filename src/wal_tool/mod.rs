@@ -13,7 +13,7 @@ use crate::cli::WalTool;
 use crate::io::clock::Clock;
 use crate::io::stdout::{OutputError, Stdout};
 use crate::io::wal_files::offline::{
-    self, BackedUp, Damage, Discarded, Exported, Extras, Hole, Places, Salvaged, ToolError, Verdict,
+    self, BackedUp, Damage, Discarded, Exported, Extensions, Hole, Places, Salvaged, ToolError, Verdict,
 };
 use crate::time::Time;
 use crate::values::limits::JOB_BYTES_DEFAULT;
@@ -63,7 +63,7 @@ impl fmt::Display for Count {
 }
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extras } =
+    let Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extensions } =
         offline::check(dir, now)?;
     writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "segment"))?;
     for damage in &damage {
@@ -76,7 +76,7 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
         let held = if held == 0 { String::new() } else { format!(", {held} held") };
         writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried{held}")?;
     }
-    for count in keys_and_rules(extras) {
+    for count in keys_and_rules(extensions) {
         writeln!(out, "{count}{what}")?;
     }
     if let Some(refusal) = refusal {
@@ -96,8 +96,8 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
 }
 
 /// Kept keys and rules, as far as there are any.
-fn keys_and_rules(extras: Extras) -> impl Iterator<Item = Count> {
-    let Extras { kept_keys, rules, .. } = extras;
+fn keys_and_rules(extensions: Extensions) -> impl Iterator<Item = Count> {
+    let Extensions { kept_keys, rules, .. } = extensions;
     let counts = [Count(kept_keys as u64, "kept idempotency key"), Count(rules as u64, "rule")];
     counts.into_iter().filter(|Count(count, _)| *count > 0)
 }

@@ -1,7 +1,7 @@
 //! The loops that need no budget, each with what bounds it.
 
 /// File, function or `*` for all of the file, and the bound of its loops.
-pub const BOUNDS: [(&str, &str, &str); 96] = [
+pub const BOUNDS: [(&str, &str, &str); 97] = [
     // Walks whose steps are counted before they begin.
     ("queue/search.rs", "candidates", "counted by count_look: 32 watches in a step, at most 65,536"),
     ("queue/search.rs", "most_urgent", "counted by count_look"),
@@ -19,7 +19,7 @@ pub const BOUNDS: [(&str, &str, &str); 96] = [
     ("queue/stats.rs", "tube_waiting", "counted by tube_waiting_cost; at most the connections"),
     // One batch, one narrow client, one record.
     ("queue/reserve_batch.rs", "reserve_more", "the jobs of one batch: BATCH_JOBS_MAX"),
-    ("queue/bulk.rs", "delete_batch", "the ids of one line: some 500"),
+    ("queue/engine.rs", "delete_batch", "the ids of one line: some 500"),
     ("queue/key_share.rs", "admits_keys", "the jobs of one batch: BATCH_JOBS_MAX"),
     ("queue/reserve.rs", "start_waiting", "a narrow client: NARROW_WATCH_MAX watches"),
     ("queue/reserve.rs", "stop_waiting", "a narrow client: NARROW_WATCH_MAX watches"),
@@ -31,7 +31,8 @@ pub const BOUNDS: [(&str, &str, &str); 96] = [
     ("queue/moving.rs", "move_jobs", "two tubes"),
     ("queue/latency.rs", "begin_window", "the bins of two histograms: 256"),
     ("queue/latency.rs", "percentiles", "the bins of one histogram: 128"),
-    ("queue/extras.rs", "hash_names", "the parts of one name"),
+    ("queue/names.rs", "find_name", "the parts of one name"),
+    ("queue/names.rs", "hash_names", "the parts of one name"),
     ("queue/groups.rs", "group_ahead_of", "the states of a job"),
     ("queue/background.rs", "has_unread_page", "the notices of one piece of work: BACKGROUND_STEPS"),
     ("queue/work.rs", "bytes", "the kinds of work"),
@@ -70,7 +71,7 @@ pub const BOUNDS: [(&str, &str, &str); 96] = [
     ("server/commit_gate.rs", "fail", "the server ends"),
     // For tests.
     ("queue/concurrency.rs", "count_parked", "for tests"),
-    ("queue/extras.rs", "announced", "for tests"),
+    ("queue/job_tags.rs", "tags_to_come", "for tests"),
     ("queue/moving.rs", "moves", "for the observer of a test"),
     ("queue/watched_bits.rs", "shown", "for tests"),
     ("server/commit_gate/output.rs", "spare_bytes", "for tests"),

@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use beanring::queue::{
-    BatchRoom, Engine, Flushed, Ignored, JobPage, JobState, JobsListed, JobsMoved, KeyStats, KeysFlushed,
-    Kicked, LatencyKind, Moved, NewJob, Notice, PageQuery, Percentiles, Reserved, TimeSum,
+    BatchRoom, Begun, Engine, Ignored, JobPage, JobState, KeyStats, LatencyKind, Moved, NewJob, Notice,
+    PageQuery, Percentiles, Reserved, TimeSum,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::histogram::Histogram;
@@ -160,26 +160,28 @@ impl Pair {
                 let client = keys[&conn];
                 engine.mark_producer(client);
                 let id = engine.next_id();
-                assert_eq!(id.0, model.announce(conn));
+                assert_eq!(id.0, model.take_id(conn));
                 let text = tags.text();
-                let extra = beanring::values::tags::Tags::new(text.as_bytes())
-                    .and_then(|tags| engine.announce_tags(tags));
+                let tags_key = beanring::values::tags::Tags::new(text.as_bytes())
+                    .and_then(|tags| engine.store_tags(tags));
                 let bytes = body(id.0);
                 let body_bytes = bytes.len() as u64 - 2;
-                let stored = match extra.and_then(|extra| engine.repeat(client, extra, pri, now)) {
+                let stored = match tags_key.and_then(|tags_key| engine.repeat(client, tags_key, pri, now)) {
                     Some(repeated) => Stored::Repeated(repeated),
-                    None if !extra.is_none_or(|extra| engine.admits_key(client, extra)) => Stored::Refused,
+                    None if !tags_key.is_none_or(|tags_key| engine.admits_key(client, tags_key)) => {
+                        Stored::Refused
+                    }
                     None if engine.admits(client, 1, body_bytes).is_err() => Stored::Refused,
                     None => Stored::Job,
                 };
                 assert_eq!(stored, model.store(conn, id.0, pri, [delay, ttr], tags, body_bytes));
                 if stored != Stored::Job {
-                    engine.free_tags(extra);
+                    engine.free_tags(tags_key);
                 } else {
                     let ttr = engine.ttr_of_put(client, ttr);
                     let mut slot = engine.bodies_mut().allocate(bytes.len() as u32).expect("there is memory");
                     engine.bodies_mut().bytes_mut(&mut slot).copy_from_slice(&bytes);
-                    engine.put(client, NewJob { id, pri, delay, ttr, body: slot, extra }, now);
+                    engine.put(client, NewJob { id, pri, delay, ttr, body: slot, tags_key }, now);
                 }
             }
             Op::Reserve { conn, seconds } => {
@@ -242,8 +244,9 @@ impl Pair {
                 let answer = engine.kick(keys[&conn], bound, now);
                 let expected = model.kick(conn, bound);
                 match answer {
-                    Kicked::Jobs(count) => assert_eq!(count, expected),
-                    Kicked::Working => {
+                    Begun::Done(count) => assert_eq!(count, expected),
+                    Begun::NoTube => panic!("a client uses a tube that is there"),
+                    Begun::Working => {
                         self.settle(now);
                         assert_eq!(self.moved.take(), Some((conn, expected)));
                     }
@@ -253,9 +256,9 @@ impl Pair {
                 let answer = named(tube, |name| engine.flush(keys[&conn], name, now));
                 let expected = model.flush(tube);
                 match answer {
-                    Flushed::Jobs(count) => assert_eq!(Some(count), expected),
-                    Flushed::NotFound => assert_eq!(expected, None),
-                    Flushed::Working => {
+                    Begun::Done(count) => assert_eq!(Some(count), expected),
+                    Begun::NoTube => assert_eq!(expected, None),
+                    Begun::Working => {
                         self.settle(now);
                         assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
                     }
@@ -263,7 +266,7 @@ impl Pair {
             }
             Op::FlushKeys { conn, tube } => {
                 let answer = named(tube, |name| engine.flush_keys(keys[&conn], name));
-                assert_eq!(answer, KeysFlushed::Keys(model.flush_keys(tube)));
+                assert_eq!(answer, Begun::Done(model.flush_keys(tube)));
             }
             Op::MoveJob { id, tube } => {
                 let answer = named(tube, |name| engine.move_job(JobId(id), name, now));
@@ -275,9 +278,9 @@ impl Pair {
                 });
                 let expected = model.move_jobs(from, state, to, bound);
                 match answer {
-                    JobsMoved::Jobs(moved) => assert_eq!(Some(moved.count), expected),
-                    JobsMoved::NotFound => assert_eq!(expected, None),
-                    JobsMoved::Working => {
+                    Begun::Done(moved) => assert_eq!(Some(moved.count), expected),
+                    Begun::NoTube => assert_eq!(expected, None),
+                    Begun::Working => {
                         self.settle(now);
                         assert_eq!(self.moved.take(), Some((conn, expected.expect("there are jobs"))));
                     }
@@ -334,9 +337,9 @@ impl Pair {
             let answer = named(tube, |name| self.engine.list_jobs(self.keys[&conn], name, query));
             let expected = self.model.list_jobs(tube, state, after, limit);
             let page = match answer {
-                JobsListed::NotFound => return assert_eq!(expected, None),
-                JobsListed::Page(page) => self.ids_of(&page),
-                JobsListed::Working => {
+                Begun::NoTube => return assert_eq!(expected, None),
+                Begun::Done(page) => self.ids_of(&page),
+                Begun::Working => {
                     self.settle(self.model.now);
                     self.page.take().expect("a list has an end")
                 }
@@ -393,7 +396,7 @@ impl Pair {
         self.compare_tubes();
         self.compare_jobs();
         self.compare_clients();
-        assert_eq!(self.engine.queue_stats().totals, self.model.job_totals());
+        assert_eq!(self.engine.totals(), self.model.job_totals());
         compare_histograms(self.engine.queue_times(), &self.model.lapses.queue);
         compare_histograms(self.engine.reserved_times(), &self.model.lapses.reserved);
         assert!(self.moved.is_none(), "a kick or a flush has one notice");
@@ -418,7 +421,7 @@ impl Pair {
             assert_eq!(counts, Some(ruled.counts), "the rules of tube {tube}");
         }
         assert_eq!(self.engine.ruled_tubes().count(), self.model.rules.len());
-        assert_eq!(self.engine.announced(), 0, "every job with tags is put");
+        assert_eq!(self.engine.tags_to_come(), 0, "every job with tags is put");
         let (deadline, due) = (self.engine.next_deadline(), self.model.next_due());
         assert!(due.is_none() || deadline.is_some_and(|at| Some(at) <= due), "{deadline:?} is after {due:?}");
         self.ledger.check(&self.model, name_of, body);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanring::queue::{Activity, Change, Counts, Engine, JobState};
+use beanring::queue::{Change, Counts, Engine, JobState, Lifecycle};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::IdpSlot;
 use beanring::values::tube_name::TubeName;
@@ -109,14 +109,14 @@ impl SegmentIndex {
             | Change::Reprioritized(key) => key,
         };
         let job = engine.jobs().get(key);
-        let activity = engine.jobs().activity(key);
+        let lifecycle = engine.jobs().lifecycle(key);
         // A job that a worker has reserved since then was ready.
-        let (delay, place) = match activity {
-            Some(activity) if job.state == JobState::Delayed => {
-                (activity.delay(), Lasting::Delayed(activity.deadline))
+        let (delay, place) = match lifecycle {
+            Some(lifecycle) if job.state == JobState::Delayed => {
+                (lifecycle.delay(), Lasting::Delayed(lifecycle.deadline))
             }
-            Some(activity) if job.state == JobState::Held => {
-                (activity.delay(), Lasting::Held(activity.deadline))
+            Some(lifecycle) if job.state == JobState::Held => {
+                (lifecycle.delay(), Lasting::Held(lifecycle.deadline))
             }
             _ => (Seconds::ZERO, Lasting::Ready),
         };
@@ -143,7 +143,7 @@ impl SegmentIndex {
             }
             Change::Buried(_) => {
                 entry.counts.buries += 1;
-                entry.note_attempts(activity);
+                entry.note_attempts(lifecycle);
                 self.burials += 1;
                 (entry.pri, entry.place) = (job.pri, Lasting::Buried(self.burials));
             }
@@ -159,7 +159,7 @@ impl SegmentIndex {
             Change::Reprioritized(_) => entry.pri = job.pri,
             Change::Moved(_) => {
                 entry.pri = job.pri;
-                entry.note_attempts(activity);
+                entry.note_attempts(lifecycle);
                 entry.tube = engine.tube_of(key).as_str().into();
                 if let Lasting::Buried(turn) = &mut entry.place {
                     self.burials += 1;
@@ -225,8 +225,8 @@ impl SegmentIndex {
 
 impl Entry {
     /// The last attempt of a job has no other change than its end.
-    fn note_attempts(&mut self, activity: Option<&Activity>) {
-        let Some(Activity { counts: Counts { timeouts, releases, .. }, .. }) = activity else { return };
+    fn note_attempts(&mut self, lifecycle: Option<&Lifecycle>) {
+        let Some(Lifecycle { counts: Counts { timeouts, releases, .. }, .. }) = lifecycle else { return };
         (self.counts.timeouts, self.counts.releases) = (*timeouts, *releases);
     }
 }

@@ -301,7 +301,7 @@ impl Checker {
         let mut kept = kept_keys(engine);
         kept.retain(|kept| kept.until > now);
         assert_eq!(kept, self.model.kept_keys(), "keys of deleted jobs");
-        assert_eq!(engine.queue_stats().totals, self.model.job_totals());
+        assert_eq!(engine.totals(), self.model.job_totals());
         let (counts, known) = (engine.rule_totals(), self.model.rule_totals);
         assert_eq!(RuleCounts { refusals: known.refusals, ..counts }, known, "what rules have led to");
         let refusals = known.refusals..=known.refusals + self.unclear_refusals;
@@ -404,7 +404,7 @@ impl Checker {
         }
         let Some(tags) = tags else { return self.answer(client, Reply::BadFormat) };
         record.served += args.bytes as usize + 2;
-        let id = self.model.announce(client as Conn);
+        let id = self.model.take_id(client as Conn);
         let may_be_short = self.may_be_short;
         self.clients[client].putting = Some(Putting { id, args, tags, may_be_short });
         self.push(client, Expected::OfPut);
@@ -531,8 +531,8 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
             model.turns = model.turns.max(turn);
         }
         // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
-        let activity = engine.jobs().activity(key);
-        let (since, is_fresh) = (activity.map_or(created, |activity| activity.since), activity.is_none());
+        let lifecycle = engine.jobs().lifecycle(key);
+        let (since, is_fresh) = (lifecycle.map_or(created, |lifecycle| lifecycle.since), lifecycle.is_none());
         // The number of a burial is its time.
         let since =
             if let Place::Buried { turn } = place { Time::from_nanos(turn).min(model.now) } else { since };

@@ -1,6 +1,6 @@
 //! Concurrency keys with very many jobs, or in very many tubes.
 
-use beanring::queue::{BACKGROUND_STEPS, Flushed, JobState, JobsMoved, Moved, NewJob, Notice, Reserved};
+use beanring::queue::{BACKGROUND_STEPS, Begun, JobState, Moved, NewJob, Notice, Reserved};
 use beanring::time::{Seconds, Span};
 use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::tags::Tags;
@@ -12,10 +12,10 @@ use super::{Bench, MOVED_MAX, URGENT, USUAL, assert_steps};
 fn put(bench: &mut Bench, client: ClientKey, pri: u32, tag: &str) -> JobId {
     let tags = Tags::new(tag.as_bytes()).expect("the tag is valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
-    let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
+    let (id, tags_key) = (bench.engine.next_id(), bench.engine.store_tags(tags));
     bench.engine.put(
         client,
-        NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, extra },
+        NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, tags_key },
         bench.now,
     );
     id
@@ -185,7 +185,7 @@ fn commands_on_a_tube_with_very_many_full_keys_take_bounded_steps() {
     assert_eq!(bench.engine.peek_ready(searcher), None, "the job is not found yet");
     assert_bounded(&mut bench, 5);
     let moved = bench.engine.move_jobs(searcher, [other(), TubeName::DEFAULT], JobState::Ready, 5, bench.now);
-    assert_eq!(moved, JobsMoved::Working);
+    assert_eq!(moved, Begun::Working);
     assert_bounded(&mut bench, 5);
     finish(&mut bench);
     assert!(
@@ -215,7 +215,7 @@ fn a_search_for_a_client_that_has_left_ends() {
     assert_eq!(bench.id(reserved), id, "nothing keeps the tube from handing out jobs");
     assert!(bench.engine.delete(searcher, id, bench.now));
     bench.engine.disconnect(searcher, bench.now);
-    assert!(matches!(bench.engine.flush(boss, other(), bench.now), Flushed::Working));
+    assert!(matches!(bench.engine.flush(boss, other(), bench.now), Begun::Working));
     bench.engine.take_steps();
     finish(&mut bench);
     assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, MANY_KEYS))));

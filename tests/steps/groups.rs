@@ -11,17 +11,17 @@ use super::{Bench, USUAL, assert_steps};
 fn put(bench: &mut Bench, client: ClientKey, delay: u32, tags: &str) -> JobId {
     let id = bench.engine.next_id();
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
-    let extra = bench.engine.announce_tags(Tags::new(tags.as_bytes()).expect("valid tags"));
+    let tags_key = bench.engine.store_tags(Tags::new(tags.as_bytes()).expect("valid tags"));
     bench.engine.put(
         client,
-        NewJob { id, pri: USUAL, delay: delay.into(), ttr: Seconds::whole(100), body, extra },
+        NewJob { id, pri: USUAL, delay: delay.into(), ttr: Seconds::whole(100), body, tags_key },
         bench.now,
     );
     id
 }
 
 fn held(bench: &Bench) -> u32 {
-    bench.engine.queue_stats().totals.in_state(JobState::Held)
+    bench.engine.totals().in_state(JobState::Held)
 }
 
 #[test]

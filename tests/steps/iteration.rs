@@ -159,7 +159,7 @@ fn many_clients_that_send_one_large_kick_each() {
         bench.settle(other, &"put 0 1000 100 1\r\nx\r\n".repeat(100));
     }
     let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
-    let ready = |bench: &Loop| bench.server.engine().queue_stats().totals.in_state(JobState::Ready);
+    let ready = |bench: &Loop| bench.server.engine().totals().in_state(JobState::Ready);
     for &client in &clients {
         bench.receive(client, &format!("kick {EACH}\r\n"));
     }
@@ -223,7 +223,7 @@ fn holders_that_disconnect_in_one_iteration() {
     for &holder in &holders {
         bench.settle(holder, &"reserve\r\n".repeat(HELD as usize));
     }
-    let ready = |bench: &Loop| bench.server.engine().queue_stats().totals.in_state(JobState::Ready);
+    let ready = |bench: &Loop| bench.server.engine().totals().in_state(JobState::Ready);
     assert_eq!(ready(&bench), 0);
     for &conn in &holders {
         bench.server.handle(START, Event::InputEnded { conn });

@@ -1,6 +1,6 @@
 //! Idempotency keys of deleted jobs that are forgotten together, and the memory that they take.
 
-use beanring::queue::{KeysFlushed, NewJob, Notice};
+use beanring::queue::{Begun, NewJob, Notice};
 use beanring::time::{Seconds, Span};
 use beanring::values::ids::JobId;
 use beanring::values::tags::Tags;
@@ -13,10 +13,10 @@ fn put_and_delete(bench: &mut Bench, tag: &str) -> JobId {
     let client = bench.amid;
     let tags = Tags::new(tag.as_bytes()).expect("the tag is valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
-    let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
+    let (id, tags_key) = (bench.engine.next_id(), bench.engine.store_tags(tags));
     bench.engine.put(
         client,
-        NewJob { id, pri: USUAL, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, extra },
+        NewJob { id, pri: USUAL, delay: Seconds::ZERO, ttr: Seconds::whole(100), body, tags_key },
         bench.now,
     );
     assert!(bench.engine.delete(client, id, bench.now));
@@ -68,7 +68,7 @@ fn a_hundred_thousand_kept_keys_are_flushed() {
     bench.engine.use_tube(client, TubeName::new(b"other").expect("a valid name"));
     put_and_delete(&mut bench, "idp:key-1:1000");
     bench.engine.use_tube(client, default);
-    assert_eq!(bench.engine.flush_keys(client, default), KeysFlushed::Working);
+    assert_eq!(bench.engine.flush_keys(client, default), Begun::Working);
     let mut later = 0;
     while bench.engine.next_deadline().is_some_and(|at| at <= bench.now) {
         let before = bench.engine.kept_keys().count();
@@ -88,7 +88,7 @@ fn a_hundred_thousand_kept_keys_are_flushed() {
     let left = |bench: &Bench| bench.engine.memory_bytes() - bench.engine.bodies().idle_bytes() - without;
     let among = left(&bench);
     assert!(among < 2 * 1024 * 1024, "{among} bytes are left");
-    assert_eq!(bench.engine.flush_keys(client, default), KeysFlushed::Working);
+    assert_eq!(bench.engine.flush_keys(client, default), Begun::Working);
     while bench.engine.step(bench.now) {}
     let after = left(&bench);
     assert!(after < 1024 * 1024, "{after} bytes are left");
@@ -105,7 +105,7 @@ fn a_flush_of_keys_ends_with_its_client() {
         put_and_delete(&mut bench, &format!("idp:key-{number}:1000"));
     }
     let client = bench.connect();
-    assert_eq!(bench.engine.flush_keys(client, TubeName::DEFAULT), KeysFlushed::Working);
+    assert_eq!(bench.engine.flush_keys(client, TubeName::DEFAULT), Begun::Working);
     bench.engine.disconnect(client, bench.now);
     let kept = bench.engine.kept_keys().count();
     while bench.engine.step(bench.now) {}

@@ -14,8 +14,8 @@ mod weights;
 mod wide;
 
 use beanring::queue::{
-    BACKGROUND_STEPS, BatchRoom, Change, Engine, Flushed, JobMoved, JobState, JobsListed, JobsMoved, Kicked,
-    LogRoom, MoveBar, Moved, NewJob, Notice, PageQuery, Reserved,
+    BACKGROUND_STEPS, BatchRoom, Begun, Change, Engine, JobMoved, JobState, LogRoom, MoveBar, Moved, NewJob,
+    Notice, PageQuery, Reserved,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
@@ -64,7 +64,7 @@ impl Bench {
         let body = self.engine.bodies_mut().allocate(body_bytes + 2).expect("there is memory");
         self.engine.put(
             client,
-            NewJob { id, pri, delay: delay.into(), ttr: Seconds::whole(100), body, extra: None },
+            NewJob { id, pri, delay: delay.into(), ttr: Seconds::whole(100), body, tags_key: None },
             self.now,
         );
         id
@@ -86,11 +86,11 @@ impl Bench {
     }
 
     fn ready(&self) -> u32 {
-        self.engine.queue_stats().totals.in_state(JobState::Ready)
+        self.engine.totals().in_state(JobState::Ready)
     }
 
     fn held(&self) -> u32 {
-        self.engine.queue_stats().totals.in_state(JobState::Reserved)
+        self.engine.totals().in_state(JobState::Reserved)
     }
 
     /// Puts, reserves and deletes a job that is more urgent than all others.
@@ -137,7 +137,7 @@ fn a_kick_of_a_million_delayed_jobs() {
     let mut bench = Bench::new();
     let kicker = bench.connect();
     bench.put_many(kicker, JOBS, 1000);
-    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     assert!(bench.ready() <= MOVED_MAX);
     let steps = bench.run_all_steps(Bench::ready);
     assert_steps(steps, JOBS);
@@ -161,8 +161,8 @@ fn a_flush_of_a_million_jobs_in_every_state() {
     }
     bench.put_many(flusher, JOBS / 2, 1000);
     let flushed = JOBS - 10;
-    let deletes = |bench: &Bench| bench.engine.queue_stats().totals.deletes as u32;
-    assert_eq!(bench.engine.flush(flusher, TubeName::DEFAULT, bench.now), Flushed::Working);
+    let deletes = |bench: &Bench| bench.engine.totals().deletes as u32;
+    assert_eq!(bench.engine.flush(flusher, TubeName::DEFAULT, bench.now), Begun::Working);
     assert!(deletes(&bench) <= MOVED_MAX);
     let late: Vec<JobId> =
         [0, 500, 1500].into_iter().map(|delay| bench.put(bench.amid, URGENT + 1, delay)).collect();
@@ -200,7 +200,7 @@ fn a_move_of_a_million_jobs_in_every_state() {
         };
         let before = there(&bench);
         let tubes = [TubeName::DEFAULT, to];
-        assert_eq!(bench.engine.move_jobs(mover, tubes, state, count, bench.now), JobsMoved::Working);
+        assert_eq!(bench.engine.move_jobs(mover, tubes, state, count, bench.now), Begun::Working);
         assert!(there(&bench) - before <= MOVED_MAX);
         let steps = bench.run_all_steps(there);
         assert_steps(steps, count * each);
@@ -223,7 +223,7 @@ fn a_move_ends_where_the_job_log_has_no_room() {
     bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: false });
     let tubes = [TubeName::DEFAULT, long];
     let moved = Moved { count: 1, stop: Some((large, MoveBar::NoRoom)) };
-    assert_eq!(bench.engine.move_jobs(mover, tubes, JobState::Ready, 9, bench.now), JobsMoved::Jobs(moved));
+    assert_eq!(bench.engine.move_jobs(mover, tubes, JobState::Ready, 9, bench.now), Begun::Done(moved));
     assert_eq!(bench.engine.move_job(large, long, bench.now), JobMoved::Barred(MoveBar::NoRoom));
     assert_eq!(bench.engine.move_job(large, short, bench.now), JobMoved::Done);
     bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: true });
@@ -239,13 +239,13 @@ fn list_all(bench: &mut Bench, client: ClientKey, state: JobState) -> (Vec<JobId
     loop {
         let query = PageQuery { state, after: ids.last().copied().unwrap_or(JobId(0)), limit: 1000 };
         let page = match bench.engine.list_jobs(client, TubeName::DEFAULT, query) {
-            JobsListed::Page(page) => page,
-            JobsListed::Working => {
+            Begun::Done(page) => page,
+            Begun::Working => {
                 steps += bench.run_all_steps(|_| 0);
                 let Some(Notice::Listed(_, page)) = bench.only_notice() else { panic!("there is a page") };
                 *page
             }
-            JobsListed::NotFound => panic!("there is a tube"),
+            Begun::NoTube => panic!("there is a tube"),
         };
         pages += 1;
         if page.jobs.is_empty() {
@@ -291,7 +291,7 @@ fn a_page_is_empty_only_at_the_end() {
     bench.put_many(bench.amid, 5000, 0);
     let query = |after| PageQuery { state: JobState::Ready, after: JobId(after), limit: 10 };
     let first = bench.engine.jobs().iter().map(|(_, job)| job.id).min().expect("there are jobs");
-    assert_eq!(bench.engine.list_jobs(lister, TubeName::DEFAULT, query(0)), JobsListed::Working);
+    assert_eq!(bench.engine.list_jobs(lister, TubeName::DEFAULT, query(0)), Begun::Working);
     bench.engine.step(bench.now);
     // The jobs that are found first are deleted during the search.
     for id in first.0..first.0 + 3000 {
@@ -313,11 +313,11 @@ fn a_list_ends_with_its_client() {
     bench.put_many(lister, 5000, 0);
     let memory = bench.engine.memory_bytes();
     let query = PageQuery { state: JobState::Ready, after: JobId(0), limit: 1000 };
-    assert_eq!(bench.engine.list_jobs(lister, name, query), JobsListed::Working);
+    assert_eq!(bench.engine.list_jobs(lister, name, query), Begun::Working);
     assert!(bench.engine.memory_bytes() >= memory + 16_000, "the memory of the page is counted");
     bench.engine.disconnect(lister, bench.now);
     let other = bench.connect();
-    assert!(matches!(bench.engine.flush(other, name, bench.now), Flushed::Working));
+    assert!(matches!(bench.engine.flush(other, name, bench.now), Begun::Working));
     while bench.engine.step(bench.now) {}
     assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, 5000))), "no notice has the page");
     assert!(bench.engine.tubes().find(name).is_none());
@@ -378,7 +378,7 @@ fn a_flush_of_a_disconnected_client_removes_the_tube() {
     let name = TubeName::new(b"abandoned").expect("a valid name");
     bench.engine.use_tube(flusher, name);
     bench.put_many(flusher, 10_000, 0);
-    assert_eq!(bench.engine.flush(flusher, name, bench.now), Flushed::Working);
+    assert_eq!(bench.engine.flush(flusher, name, bench.now), Begun::Working);
     bench.engine.disconnect(flusher, bench.now);
     bench.run_all_steps(|_| 0);
     assert!(bench.engine.tubes().find(name).is_none());
@@ -392,8 +392,8 @@ fn a_flush_leaves_the_changes_of_a_step_to_the_job_log() {
     let (kicker, flusher) = (bench.connect(), bench.connect());
     bench.engine.record_changes(true);
     bench.put_many(kicker, 1000, 1000);
-    assert_eq!(bench.engine.kick(kicker, 300, bench.now), Kicked::Working);
-    assert_eq!(bench.engine.flush(flusher, TubeName::DEFAULT, bench.now), Flushed::Working);
+    assert_eq!(bench.engine.kick(kicker, 300, bench.now), Begun::Working);
+    assert_eq!(bench.engine.flush(flusher, TubeName::DEFAULT, bench.now), Begun::Working);
     let mut changes = Vec::new();
     bench.engine.take_changes(&mut changes);
     while bench.engine.next_deadline().is_some_and(|at| at <= bench.now) {
@@ -427,7 +427,7 @@ fn a_kick_of_many_buried_jobs_leaves_jobs_that_are_buried_after_the_command() {
         let id = bench.id(reserved);
         assert!(bench.engine.bury(kicker, id, USUAL, bench.now));
     }
-    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     let id = bench.put(bench.amid, URGENT, 0);
     assert!(bench.engine.reserve_job(bench.amid, id, bench.now).is_some());
     assert!(bench.engine.bury(bench.amid, id, URGENT, bench.now));
@@ -446,13 +446,13 @@ fn a_kick_of_a_disconnected_client_continues_in_a_tube_without_users() {
     bench.engine.use_tube(kicker, TubeName::new(b"abandoned").expect("a valid name"));
     let first = bench.put(kicker, USUAL, 1000);
     bench.put_many(kicker, JOBS - 1, 1000);
-    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     bench.engine.disconnect(kicker, bench.now);
     for id in (first.0..).take(JOBS as usize) {
         assert!(bench.engine.delete(bench.amid, JobId(id), bench.now));
     }
     bench.run_all_steps(|_| 0);
-    assert_eq!(bench.engine.queue_stats().tubes, 2, "only default and the separate tube are left");
+    assert_eq!(bench.engine.tubes().len(), 2, "only default and the separate tube are left");
     bench.engine.check();
 }
 
@@ -471,7 +471,7 @@ fn a_disconnect_with_a_hundred_thousand_held_jobs() {
     assert_steps(steps, JOBS);
     assert_eq!((bench.ready(), bench.held()), (JOBS, 0));
     assert!(bench.engine.jobs().iter().all(|(key, _)| {
-        bench.engine.jobs().activity(key).is_some_and(|activity| activity.counts.timeouts == 0)
+        bench.engine.jobs().lifecycle(key).is_some_and(|lifecycle| lifecycle.counts.timeouts == 0)
     }));
     bench.engine.check();
 }
@@ -484,8 +484,8 @@ fn a_disconnect_with_ten_thousand_watches() {
     for tube in 0..TUBES {
         bench.engine.watch(watcher, TubeName::new(format!("tube-{tube}").as_bytes()).expect("a valid name"));
     }
-    assert_eq!(bench.engine.queue_stats().tubes as u32, TUBES + 2);
-    let gone = |bench: &Bench| TUBES + 2 - bench.engine.queue_stats().tubes as u32;
+    assert_eq!(bench.engine.tubes().len() as u32, TUBES + 2);
+    let gone = |bench: &Bench| TUBES + 2 - bench.engine.tubes().len() as u32;
     bench.engine.disconnect(watcher, bench.now);
     let steps = bench.run_all_steps(gone);
     assert_steps(steps, TUBES);
@@ -518,7 +518,7 @@ fn a_hundred_thousand_reservations_that_time_out_together() {
     bench.now = START + Span::from_secs(100);
     let steps = bench.run_all_steps(Bench::ready);
     assert_steps(steps, JOBS);
-    assert_eq!(bench.engine.queue_stats().totals.timeouts, u64::from(JOBS));
+    assert_eq!(bench.engine.totals().timeouts, u64::from(JOBS));
     bench.engine.check();
 }
 

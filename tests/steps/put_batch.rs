@@ -53,7 +53,7 @@ fn many_batches_share_an_iteration() {
     let clients: Vec<ConnId> = (0..CLIENTS).map(|_| bench.connect()).collect();
     let text = batch(&[1; BATCH_JOBS_MAX as usize]);
     let most = RUN_STEPS / BATCH_JOB_STEPS + BATCH_JOBS_MAX;
-    let ready = |bench: &Loop| bench.server.engine().queue_stats().totals.in_state(JobState::Ready);
+    let ready = |bench: &Loop| bench.server.engine().totals().in_state(JobState::Ready);
     let mut before = 0;
     for &client in &clients {
         bench.receive(client, &text);

@@ -1,8 +1,6 @@
 //! What commands set off for other clients is shared out, however many of them come at once.
 
-use beanring::queue::{
-    BACKGROUND_STEPS, BatchRoom, JobState, JobsListed, Kicked, NewJob, Notice, PageQuery, Reserved,
-};
+use beanring::queue::{BACKGROUND_STEPS, BatchRoom, Begun, JobState, NewJob, Notice, PageQuery, Reserved};
 use beanring::time::{Seconds, Span};
 use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::limits::RUN_STEPS;
@@ -20,8 +18,8 @@ fn name(text: &str) -> TubeName<'_> {
 fn put_tagged(bench: &mut Bench, client: ClientKey, pri: u32, tags: &str) -> JobId {
     let tags = Tags::new(tags.as_bytes()).expect("the tags are valid");
     let body = bench.engine.bodies_mut().allocate(2).expect("there is memory");
-    let (id, extra) = (bench.engine.next_id(), bench.engine.announce_tags(tags));
-    let new = NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(1000), body, extra };
+    let (id, tags_key) = (bench.engine.next_id(), bench.engine.store_tags(tags));
+    let new = NewJob { id, pri, delay: Seconds::ZERO, ttr: Seconds::whole(1000), body, tags_key };
     bench.engine.put(client, new, bench.now);
     id
 }
@@ -160,9 +158,9 @@ fn a_kick_beside_very_many_lists_of_jobs_takes_every_other_turn() {
     let query = PageQuery { state: JobState::Delayed, after: JobId(0), limit: 1000 };
     for _ in 0..500 {
         let reader = bench.connect();
-        assert_eq!(bench.engine.list_jobs(reader, TubeName::DEFAULT, query), JobsListed::Working);
+        assert_eq!(bench.engine.list_jobs(reader, TubeName::DEFAULT, query), Begun::Working);
     }
-    assert_eq!(bench.engine.kick(kicker, KICKED, bench.now), Kicked::Working);
+    assert_eq!(bench.engine.kick(kicker, KICKED, bench.now), Begun::Working);
     let mut turns = 0;
     loop {
         bench.engine.step(bench.now);

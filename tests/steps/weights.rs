@@ -43,7 +43,7 @@ impl Weighted {
                 delay: Seconds::ZERO,
                 ttr: Seconds::whole(1_000_000),
                 body,
-                extra: None,
+                tags_key: None,
             };
             self.engine.put(self.producer, new, self.now);
         }

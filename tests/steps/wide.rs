@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use beanring::queue::{BACKGROUND_STEPS, Kicked, NARROW_WATCH_MAX, Notice, Released, Reserved};
+use beanring::queue::{BACKGROUND_STEPS, Begun, NARROW_WATCH_MAX, Notice, Released, Reserved};
 use beanring::time::Seconds;
 use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::tube_name::TubeName;
@@ -85,7 +85,7 @@ fn a_kick_in_a_tube_of_many_wide_watchers() {
     bench.put_many(kicker, JOBS, 1000);
     bench.surround("busy");
     bench.engine.take_steps();
-    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Kicked::Working);
+    assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     let begun = bench.take_steps(CALL_STEPS_MAX);
     let steps = begun + bench.finish();
     assert_eq!(bench.ready(), JOBS);
@@ -309,6 +309,6 @@ fn many_idle_clients_disconnect_at_once() {
     bench.engine.check();
     let steps = bench.run_all_steps(|bench| before - watches(bench));
     assert_steps(steps, CLIENTS * WATCHED as u32);
-    assert_eq!(bench.engine.queue_stats().tubes, 2, "only default and the separate tube are left");
+    assert_eq!(bench.engine.tubes().len(), 2, "only default and the separate tube are left");
     bench.engine.check();
 }

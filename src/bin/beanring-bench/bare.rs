@@ -4,6 +4,7 @@
 use std::io::IoSlice;
 use std::mem;
 
+use beanring::bodies::Bodies;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, PreparedDriver};
@@ -11,7 +12,7 @@ use beanring::io::host::ProcessFiles;
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
 use beanring::io::{IoThreads, Resources};
-use beanring::server::{BodyMemory, Effect, Event, Protocol, Service};
+use beanring::server::{Effect, Event, Protocol, Service};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 use memchr::memchr;
@@ -134,7 +135,7 @@ impl Service for Bare {
         }
     }
 
-    fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {
+    fn body_memory(&mut self) -> Option<&mut Bodies> {
         None
     }
 }

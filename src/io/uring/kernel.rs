@@ -150,7 +150,7 @@ impl KernelRings {
                 return self.poll();
             }
         }
-        self.event_loop.announce();
+        self.event_loop.prepare();
         let result = if self.has_news() { self.poll() } else { self.own.enter(timeout) };
         self.event_loop.rise();
         result

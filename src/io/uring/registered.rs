@@ -8,8 +8,7 @@ use nix::errno::Errno;
 use tracing::{debug, warn};
 
 use super::ring::{Registration, Ring, RingNumber};
-use crate::bodies::ChunkId;
-use crate::server::BodyMemory;
+use crate::bodies::{Bodies, ChunkId};
 use crate::values::limits::IO_THREADS_MAX;
 
 /// Entries in the kernel's table of registered buffers. A chunk is 2 MiB, so at most 2 GiB are registered.
@@ -88,17 +87,12 @@ impl Registered {
     }
 
     /// Registers the chunk that contains the byte at `address` with a ring, if there is room.
-    pub fn add(
-        &mut self,
-        address: usize,
-        ring: RingNumber,
-        bodies: &mut dyn BodyMemory,
-        kernel: &mut impl Ring,
-    ) {
+    pub fn add(&mut self, address: usize, ring: RingNumber, bodies: &mut Bodies, kernel: &mut impl Ring) {
         if self.full.has(ring) {
             return;
         }
-        let Some((id, memory)) = bodies.chunk_at(address) else { return };
+        let Some(id) = bodies.chunk_at(address) else { return };
+        let memory = bodies.chunk(id);
         let begin = memory.addr().get();
         let at = self.chunks.partition_point(|chunk| chunk.address < begin);
         let known = self.chunks.get(at).filter(|chunk| chunk.address == begin);
@@ -111,13 +105,13 @@ impl Registered {
             return self.full.add(ring);
         }
         if is_new {
-            bodies.pin(id);
+            bodies.hold_chunk(id);
         }
-        // SAFETY: a pinned chunk stays mapped, with its pages, until it is unpinned.
+        // SAFETY: a held chunk stays mapped, with its pages, until it is released.
         #[allow(unsafe_code)]
         let result = unsafe { kernel.register(ring, number, memory) };
         if is_new && result == Ok(Registration::Busy) {
-            bodies.unpin(id);
+            bodies.release_chunk(id);
         }
         if result == Ok(Registration::Busy) {
             return;
@@ -141,7 +135,7 @@ impl Registered {
         ring: RingNumber,
         number: u16,
         result: Result<(), Errno>,
-        bodies: &mut dyn BodyMemory,
+        bodies: &mut Bodies,
     ) {
         let at = self.chunks.iter().position(|chunk| chunk.number == number);
         let at = at.expect("a chunk that is about to be registered is known");
@@ -162,10 +156,10 @@ impl Registered {
     }
 
     /// Unpins a chunk that is registered with no ring.
-    fn remove_unused(&mut self, at: usize, bodies: &mut dyn BodyMemory) {
+    fn remove_unused(&mut self, at: usize, bodies: &mut Bodies) {
         let chunk = &self.chunks[at];
         if chunk.rings == Rings::default() && chunk.pending == Rings::default() {
-            bodies.unpin(chunk.id);
+            bodies.release_chunk(chunk.id);
             self.chunks.remove(at);
         }
     }

@@ -32,7 +32,7 @@ pub use self::storage::{Segments, Storage};
 use self::ways::{Way, Ways};
 use self::worker::{Task, Worker};
 use super::descriptors::SpareDescriptors;
-use crate::server::{Event, Service};
+#[cfg(any(feature = "tokio-uring", feature = "uring"))]
 use crate::time::Time;
 use crate::wal::{Arrangement, Operation, Outcome, SegmentNumber};
 
@@ -99,15 +99,6 @@ impl Disk {
             outcome_fd,
             reserve,
         })
-    }
-
-    /// Begins all operations that the server has, and reports those that end at once.
-    pub fn serve(&mut self, server: &mut impl Service, now: Time) {
-        while let Some(operation) = server.disk(now) {
-            if let Some(outcome) = self.begin(operation) {
-                server.handle(now, Event::Disk(outcome));
-            }
-        }
     }
 
     /// Begins an operation, a durable write on a thread. Returns its outcome if it has ended.

@@ -99,7 +99,7 @@ impl Call {
     /// Whether it is receiving a job with tags.
     pub fn has_arriving_tags(&self) -> bool {
         let input = self.protocol.as_ref().map(|protocol| &protocol.input);
-        matches!(input, Some(Input::Body(job)) if job.extra.is_some())
+        matches!(input, Some(Input::Body(job)) if job.tags_key.is_some())
     }
 
     /// Whether it can go on with this much input.

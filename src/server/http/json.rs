@@ -180,7 +180,7 @@ pub(super) struct FlushedJson {
 impl<'a> ServerJson<'a> {
     pub fn of(core: &'a Core, now: Time) -> Self {
         let Core { config, engine, driver, .. } = core;
-        let totals = engine.queue_stats().totals;
+        let totals = engine.totals();
         let host = &config.host;
         Self {
             version: &host.version,

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use beanring::bodies::Bodies;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, Driver, PreparedDriver};
@@ -19,7 +20,7 @@ use beanring::io::host::{self, ProcessFiles};
 use beanring::io::signal::Signals;
 use beanring::io::socket::Listener;
 use beanring::io::{IoThreads, Resources};
-use beanring::server::{BodyMemory, Config, Effect, Event, Peer, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 use clap::ValueEnum;
@@ -263,7 +264,7 @@ impl Service for Measured {
         }
     }
 
-    fn body_memory(&mut self) -> Option<&mut dyn BodyMemory> {
+    fn body_memory(&mut self) -> Option<&mut Bodies> {
         self.server.as_mut()?.body_memory()
     }
 }

@@ -323,7 +323,7 @@ impl Model {
     }
 
     /// Takes the id of a job whose body is not received yet.
-    pub fn announce(&mut self, conn: Conn) -> u64 {
+    pub fn take_id(&mut self, conn: Conn) -> u64 {
         self.last_id += 1;
         self.mark_producer(conn);
         self.last_id

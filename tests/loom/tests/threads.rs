@@ -30,10 +30,10 @@ impl Ring {
         }
     }
 
-    /// Announces a sleep, sleeps unless there is work, and ends the sleep: the steps of `IoThread::sleep` and of
+    /// Prepares to sleep, sleeps unless there is work, and ends the sleep: the steps of `IoThread::sleep` and of
     /// `KernelRings::enter_beside_threads`. Loom fails if no thread can go on.
     fn sleep_unless(&self, has_work: impl FnOnce() -> bool) {
-        self.flag.announce();
+        self.flag.prepare();
         if !has_work() {
             let mut wakes = self.wakes.lock().expect("no thread panics");
             while *wakes == 0 {

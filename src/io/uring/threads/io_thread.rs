@@ -169,7 +169,7 @@ impl IoThread {
 
     /// Waits for a completion, or until the event loop wakes this thread.
     fn sleep(&mut self) -> nix::Result<()> {
-        self.shared.sleeper.announce();
+        self.shared.sleeper.prepare();
         let has_work = self.has_requests()
             || self.shared.stops.load(Ordering::Relaxed)
             || self.shared.registration.is_full();

@@ -4,7 +4,7 @@ use super::sync::{AtomicBool, Ordering, fence};
 
 /// ```text
 ///   the thread                            another thread
-///   1. announce: is_asleep = true         1. publishes what the thread is to find
+///   1. prepare:  is_asleep = true         1. publishes what the thread is to find
 ///   2. fence                              2. take: fence
 ///   3. looks for it once more, and        3. if is_asleep: wakes the thread
 ///      sleeps if there is nothing
@@ -17,8 +17,8 @@ pub struct SleepFlag {
 }
 
 impl SleepFlag {
-    /// Announces that this thread sleeps unless it finds something to do.
-    pub fn announce(&self) {
+    /// Says that this thread sleeps unless it finds something to do.
+    pub fn prepare(&self) {
         self.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }

@@ -30,9 +30,9 @@ impl Sleeper {
         self.event.as_fd().as_raw_fd()
     }
 
-    /// Announces that this thread sleeps unless it finds something to do.
-    pub fn announce(&self) {
-        self.flag.announce();
+    /// Says that this thread sleeps unless it finds something to do.
+    pub fn prepare(&self) {
+        self.flag.prepare();
     }
 
     /// Ends the sleep.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
-use super::{Discarded, Extras, Hole, Offline, Start, ToolError};
+use super::{Discarded, Extensions, Hole, Offline, Start, ToolError};
 use crate::io::wal_files::RecoveryError;
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
@@ -30,7 +30,7 @@ pub struct Verdict {
     /// salvaged.
     pub tubes: BTreeMap<String, [usize; 4]>,
     /// Kept keys, rules and tags, of the same queue.
-    pub extras: Extras,
+    pub extensions: Extensions,
 }
 
 /// Reads a whole job log and changes nothing.
@@ -53,8 +53,8 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let Remains { engine, damage, segments, records, .. } = gather(&log, now)?;
     let started = strict.as_ref().filter(|_| refusal.is_none());
     let engine = started.unwrap_or(&engine);
-    let (tubes, extras) = (tubes(engine), Extras::of(engine));
-    Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extras })
+    let (tubes, extensions) = (tubes(engine), Extensions::of(engine));
+    Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extensions })
 }
 
 fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 4]> {

@@ -6,7 +6,7 @@ use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{Discarded, Extras, Offline, PUBLIC, Start, ToolError, make_empty};
+use super::{Discarded, Extensions, Offline, PUBLIC, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
 use crate::queue::{Engine, PersistedState, UnreservedState};
 use crate::time::{Seconds, Time};
@@ -24,7 +24,7 @@ pub struct Exported {
     /// Bytes that were left out, since a start discards them.
     pub discarded: Vec<Discarded>,
     /// Kept keys, rules and tags: a binlog has no place for them.
-    pub left_out: Extras,
+    pub left_out: Extensions,
 }
 
 /// Writes all jobs of the job log in `from` as a binlog into `to`.
@@ -38,7 +38,7 @@ pub fn export(from: &Path, to: &Path, now: Time) -> Result<Exported, ToolError> 
     write(&engine, to, now).map_err(|error| ToolError::Unwritable(to.to_owned(), error))?;
     let sizes = engine.jobs().iter().map(|(key, _)| engine.body(key).len() as u64);
     let (jobs, largest_bytes) = (engine.jobs().len(), sizes.max().unwrap_or(0));
-    Ok(Exported { jobs, largest_bytes, discarded, left_out: Extras::of(&engine) })
+    Ok(Exported { jobs, largest_bytes, discarded, left_out: Extensions::of(&engine) })
 }
 
 fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {

@@ -102,7 +102,7 @@ impl fmt::Display for Places<'_> {
 
 /// What a job log has besides jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extras {
+pub struct Extensions {
     /// The number of idempotency keys of deleted jobs that are kept.
     pub kept_keys: usize,
     /// The number of rules of tubes.
@@ -111,7 +111,7 @@ pub struct Extras {
     pub tagged_jobs: usize,
 }
 
-impl Extras {
+impl Extensions {
     fn of(engine: &Engine) -> Self {
         let is_tagged = |job| !engine.tags(job).is_empty();
         Self {

@@ -55,15 +55,15 @@ impl Rig {
     /// Allocates a job that is not in the engine yet.
     pub fn new_job(&mut self, pri: u32, delay: u32) -> NewJob {
         let body = self.engine.bodies_mut().allocate(BODY_BYTES).expect("there is memory");
-        NewJob { id: self.engine.next_id(), pri, delay: delay.into(), ttr: TTR, body, extra: None }
+        NewJob { id: self.engine.next_id(), pri, delay: delay.into(), ttr: TTR, body, tags_key: None }
     }
 
     /// Puts ready jobs of these concurrency keys in turn, and has a client reserve one of each. The limit is one.
     pub fn park(&mut self, client: ClientKey, keys: u32, jobs: u32) {
         for number in 0..jobs {
             let tags = format!("con:key-{}", number % keys);
-            let extra = self.engine.announce_tags(Tags::new(tags.as_bytes()).expect("the tag is valid"));
-            let new = NewJob { extra, ..self.new_job(0, 0) };
+            let tags_key = self.engine.store_tags(Tags::new(tags.as_bytes()).expect("the tag is valid"));
+            let new = NewJob { tags_key, ..self.new_job(0, 0) };
             self.engine.put(client, new, self.now);
         }
         let holder = self.connect();

@@ -239,14 +239,15 @@ impl Writer {
             return;
         }
         let id = self.engine.next_id();
-        let extra = self.engine.announce_tags(tags);
-        if extra.is_some_and(|extra| self.engine.repeat(self.client, extra, pri, self.now).is_some()) {
-            return self.engine.free_tags(extra);
+        let tags_key = self.engine.store_tags(tags);
+        if tags_key.is_some_and(|tags_key| self.engine.repeat(self.client, tags_key, pri, self.now).is_some())
+        {
+            return self.engine.free_tags(tags_key);
         }
         let body = [filler(id.0, bytes), b"\r\n".to_vec()].concat();
         let slot = store(&mut self.engine, &body);
         let ttr = Seconds::new(60, (bytes % 1000) as u16).expect("it is below a second");
-        self.engine.put(self.client, NewJob { id, pri, delay, ttr, body: slot, extra }, self.now);
+        self.engine.put(self.client, NewJob { id, pri, delay, ttr, body: slot, tags_key }, self.now);
         self.made.bodies.insert(id.0, body);
     }
 

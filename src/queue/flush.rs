@@ -1,19 +1,29 @@
-//! `flush-keys`: forgets the kept idempotency keys of a tube, which need not exist.
+//! `flush-tube`: deletes the jobs of a tube. `flush-keys`: forgets the kept idempotency keys of a tube, which need not exist.
 
 use super::background::{BACKGROUND_STEPS, StepLimit};
 use super::change::Change;
 use super::engine::Engine;
-use super::extras::text_bytes;
 use super::idempotency::{IdpKey, Owner, names};
 use super::key_share::KeyStats;
-use super::work::Work;
-use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId};
+use super::names::text_bytes;
+use super::work::{Begun, Work};
+use crate::time::Time;
+use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId, JobKey, TubeKey};
 use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::tube_name::TubeName;
 
 /// Steps of a key that is forgotten, in addition to the look at it: it leaves the index and the heap, and the job log gets a
 /// record.
 const FORGET_STEPS: u32 = 3;
+
+/// A `flush-tube` that is not finished.
+pub(super) struct Flush {
+    pub(super) conn: ConnId,
+    pub(super) tube: TubeKey,
+    /// Jobs from this id on were announced after the command, and stay.
+    end: JobId,
+    pub(super) flushed: u32,
+}
 
 /// A `flush-keys` that is not finished. It looks at each slot once, so it ends although keys come and go. It ends with its client
 /// too, so there are no more of them than connections.
@@ -26,15 +36,6 @@ pub(super) struct KeyFlush {
     next: u32,
     slots_end: u32,
     pub(super) flushed: u32,
-}
-
-/// The answer to a `flush-keys`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeysFlushed {
-    /// This many keys were forgotten.
-    Keys(u32),
-    /// The flush is unfinished. A [`Notice::Flushed`](super::Notice::Flushed) will follow.
-    Working,
 }
 
 /// A key that a client has flushed, for the job log.
@@ -61,8 +62,45 @@ impl FlushedKey {
 }
 
 impl Engine {
+    /// Deletes the jobs of a tube that no client has reserved. A job that is put later stays.
+    pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Begun<u32> {
+        let Some(tube) = self.tubes.find(name) else { return Begun::NoTube };
+        self.tubes[tube.slot].pins += 1;
+        let conn = self.clients.get(client).conn;
+        let mut flush = Flush { conn, tube, end: self.upcoming_id(), flushed: 0 };
+        if self.continue_flush(&mut flush, now, self.step_limit(BACKGROUND_STEPS)) {
+            return Begun::Done(flush.flushed);
+        }
+        self.work.push_back(Work::Flush(flush));
+        Begun::Working
+    }
+
+    /// Deletes jobs up to the limit. Returns true if the flush is finished.
+    pub(super) fn continue_flush(&mut self, flush: &mut Flush, now: Time, limit: StepLimit) -> bool {
+        while let Some(job) = self.next_to_flush(flush) {
+            if self.is_reached(limit) {
+                return false;
+            }
+            self.steps += 1;
+            self.delete_job(job, now);
+            flush.flushed += 1;
+        }
+        self.unpin(flush.tube.slot);
+        true
+    }
+
+    /// Each list has the jobs that came last at its end, so the jobs of the flush precede those that were put later. Held
+    /// jobs come first, so that the end of a member of their group does not release them, and then delayed ones: one that
+    /// becomes ready meets the flush again at the end of the ready order.
+    fn next_to_flush(&self, flush: &Flush) -> Option<JobKey> {
+        let tube = self.tubes.get(flush.tube);
+        let [fresh, active] = tube.ready_order.fronts(&self.jobs);
+        let fronts = [tube.held.front(), tube.delayed_order.front(), tube.buried.front(), fresh, active];
+        fronts.into_iter().flatten().map(JobKey).find(|&job| self.jobs.get(job).id < flush.end)
+    }
+
     /// Forgets the kept keys of the tube of this name. Keys of jobs stay, and so do those of jobs that are put later.
-    pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> KeysFlushed {
+    pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> Begun<u32> {
         let KeyStats { kept, .. } = self.key_stats();
         let mut flush = KeyFlush {
             client,
@@ -74,11 +112,11 @@ impl Engine {
             flushed: 0,
         };
         if self.continue_key_flush(&mut flush, self.step_limit(BACKGROUND_STEPS)) {
-            return KeysFlushed::Keys(flush.flushed);
+            return Begun::Done(flush.flushed);
         }
         self.search_bytes += flush.bytes();
         self.work.push_back(Work::FlushKeys(Box::new(flush)));
-        KeysFlushed::Working
+        Begun::Working
     }
 
     pub(super) fn end_key_flush(&mut self, flush: &KeyFlush) {
@@ -111,9 +149,9 @@ impl Engine {
     }
 
     fn forget_flushed(&mut self, slot: IdpSlot) {
-        let (id, text) = self.idps.remove_kept(slot);
-        let name = self.bodies.bytes(&text).into();
-        self.bodies.free(text);
+        let (id, kept) = self.idps.remove_kept(slot);
+        let name = kept.text(&self.bodies).into();
+        kept.free(&mut self.bodies);
         self.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
     }
 }
