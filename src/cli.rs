@@ -45,8 +45,8 @@ beanring [serve] [FLAGS]
 const WAL_AFTER_HELP: &str = "\
 beanring wal COMMAND --help prints the help of a command.
 
-Exit code: 0 success, 1 the job log is damaged or cannot be read, 2 wrong
-usage, 3 salvage has lost something.";
+Exit code: 0 success, 1 the job log is damaged, or cannot be read or copied,
+2 wrong usage, 3 salvage has lost something.";
 
 const AFTER_HELP: &str = "\
 Examples:
