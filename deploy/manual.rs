@@ -8,10 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use beanring::cli;
+use beanring::cli::{self, Shell};
+use beanring::completions;
 use beanring::flags::{Flag, Sources, variable};
-use clap::{Arg, Command, ValueHint};
-use clap_complete::Shell;
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -104,79 +104,14 @@ fn write(dir: &Path) -> io::Result<()> {
     check_references(dir)
 }
 
-/// One file per shell. A value that is no file and no directory is not completed by names of files.
+/// One file per shell.
 fn completions(dir: &Path) -> io::Result<()> {
-    let command = cli::command();
-    // The parser accepts it there, and the help shows it with each verb.
-    let has_client = command.find_subcommand("stats").is_some();
-    let addr =
-        Arg::new("addr").short('a').long("addr").value_name("ADDR").help("Server of a verb of the client");
-    let mut command = with_hints(command.args(has_client.then_some(addr)));
-    let mut script = |shell: Shell| {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut command, "beanring", &mut script);
-        String::from_utf8(script).expect("the script is text")
-    };
-    let (bash, zsh, fish) = (script(Shell::Bash), script(Shell::Zsh), script(Shell::Fish));
-    fs::write(dir.join("beanring.bash"), bash)?;
-    fs::write(dir.join("_beanring"), for_zsh(&zsh))?;
-    fs::write(dir.join("beanring.fish"), for_fish(&fish, &command))
-}
-
-/// Keeps the flags of the top command from completing the values of a verb's flags: `-s` of `peek` is a state, and of the
-/// server a size.
-fn for_zsh(script: &str) -> String {
-    const TOP: &str = "_arguments \"${_arguments_options[@]}\"";
-    assert!(script.contains(TOP), "the script parses the flags of the top command first");
-    script.replacen(TOP, &TOP.replace("_arguments ", "_arguments -A '-*' "), 1)
-}
-
-fn with_hints(command: Command) -> Command {
-    command.mut_args(with_hint).mut_subcommands(with_hints)
-}
-
-/// Tells shells what the value of an argument is, by the name of the value.
-fn with_hint(argument: Arg) -> Arg {
-    let name = argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string);
-    if !argument.get_action().takes_values() {
-        return argument;
+    for (name, shell) in
+        [("beanring.bash", Shell::Bash), ("_beanring", Shell::Zsh), ("beanring.fish", Shell::Fish)]
+    {
+        fs::write(dir.join(name), completions::script(shell))?;
     }
-    argument.value_hint(match name.as_deref().unwrap_or_default() {
-        "FILE" => ValueHint::FilePath,
-        "DIR" | "NEWDIR" => ValueHint::DirPath,
-        "USER" => ValueHint::Username,
-        "CMD" => ValueHint::CommandName,
-        _ => ValueHint::Other,
-    })
-}
-
-/// Completes what `clap_complete` leaves out in the script for fish. The script does not know the top command while the
-/// value of its last flag is missing, offers files as arguments of every command, and no commands behind `help`.
-fn for_fish(script: &str, command: &Command) -> String {
-    const PARSE: &str =
-        "    argparse -s (__fish_beanring_global_optspecs) -- $cmd 2>/dev/null\n    or return\n";
-    assert!(script.contains(PARSE), "the script parses the flags of the top command");
-    let again = PARSE.replace("$cmd", "$cmd value").replace("    argparse", "    or argparse");
-    let mut script = script.replace(PARSE, &(PARSE.replace("    or return\n", "") + &again));
-    let mut line = |condition: &str, rest: &str| {
-        script += &format!("complete -c beanring -n \"{condition}\" -f{rest}\n");
-    };
-    line("__fish_beanring_needs_command", "");
-    let is_path = |argument: &Arg| {
-        matches!(argument.get_value_hint(), ValueHint::FilePath | ValueHint::DirPath | ValueHint::CommandName)
-    };
-    let mut names = Vec::new();
-    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
-        let name = command.get_name();
-        names.push(name);
-        // The commands of a command have arguments of their own.
-        if !command.has_subcommands() && !command.get_positionals().any(is_path) {
-            line(&format!("__fish_beanring_using_subcommand {name}"), "");
-        }
-    }
-    let is_first = "__fish_beanring_using_subcommand help; and test (count (commandline -opc)) -eq 2";
-    line(is_first, &format!(" -a \"{}\"", names.join(" ")));
-    script
+    Ok(())
 }
 
 /// One page for the command and one for each subcommand.
