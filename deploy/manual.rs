@@ -3,15 +3,15 @@
 //!
 //! usage: cargo run --example manual DIR
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use beanring::cli;
+use beanring::cli::{self, Shell};
+use beanring::completions;
 use beanring::flags::{Flag, Sources, variable};
-use clap::{Arg, Command, ValueHint};
-use clap_complete::Shell;
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -35,7 +35,7 @@ const SECTIONS: [Section; 4] = [
         &[
             (
                 "BEANRING_*",
-                "Flags as variables, see OPTIONS. An unknown one is an error. An empty one counts as unset.",
+                "The flags above as variables. An unknown one is an error. An empty one counts as unset.",
             ),
             ("BEANRING_ADDR", "The server of the client's verbs, such as beanring put, without --addr."),
             ("LISTEN_PID, LISTEN_FDS", "Sockets from systemd (socket activation); they replace -l and -p."),
@@ -100,94 +100,102 @@ fn write(dir: &Path) -> io::Result<()> {
         _ => argument,
     });
     command.build();
-    pages(&command, dir)
+    pages(&command, dir)?;
+    check_references(dir)
 }
 
-/// One file per shell. A value that is no file and no directory is not completed by names of files.
+/// One file per shell.
 fn completions(dir: &Path) -> io::Result<()> {
-    let command = cli::command();
-    // The parser accepts it there, and the help shows it with each verb.
-    let has_client = command.find_subcommand("stats").is_some();
-    let addr =
-        Arg::new("addr").short('a').long("addr").value_name("ADDR").help("Server of a verb of the client");
-    let mut command = with_hints(command.args(has_client.then_some(addr)));
-    let mut script = |shell: Shell| {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut command, "beanring", &mut script);
-        String::from_utf8(script).expect("the script is text")
-    };
-    let (bash, zsh, fish) = (script(Shell::Bash), script(Shell::Zsh), script(Shell::Fish));
-    fs::write(dir.join("beanring.bash"), bash)?;
-    fs::write(dir.join("_beanring"), for_zsh(&zsh))?;
-    fs::write(dir.join("beanring.fish"), for_fish(&fish, &command))
-}
-
-/// Keeps the flags of the top command from completing the values of a verb's flags: `-s` of `peek` is a state, and of the
-/// server a size.
-fn for_zsh(script: &str) -> String {
-    const TOP: &str = "_arguments \"${_arguments_options[@]}\"";
-    assert!(script.contains(TOP), "the script parses the flags of the top command first");
-    script.replacen(TOP, &TOP.replace("_arguments ", "_arguments -A '-*' "), 1)
-}
-
-fn with_hints(command: Command) -> Command {
-    command.mut_args(with_hint).mut_subcommands(with_hints)
-}
-
-/// Tells shells what the value of an argument is, by the name of the value.
-fn with_hint(argument: Arg) -> Arg {
-    let name = argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string);
-    if !argument.get_action().takes_values() {
-        return argument;
+    for (name, shell) in
+        [("beanring.bash", Shell::Bash), ("_beanring", Shell::Zsh), ("beanring.fish", Shell::Fish)]
+    {
+        fs::write(dir.join(name), completions::script(shell))?;
     }
-    argument.value_hint(match name.as_deref().unwrap_or_default() {
-        "FILE" => ValueHint::FilePath,
-        "DIR" | "NEWDIR" => ValueHint::DirPath,
-        "USER" => ValueHint::Username,
-        "CMD" => ValueHint::CommandName,
-        _ => ValueHint::Other,
-    })
-}
-
-/// Completes what `clap_complete` leaves out in the script for fish. The script does not know the top command while the
-/// value of its last flag is missing, offers files as arguments of every command, and no commands behind `help`.
-fn for_fish(script: &str, command: &Command) -> String {
-    const PARSE: &str =
-        "    argparse -s (__fish_beanring_global_optspecs) -- $cmd 2>/dev/null\n    or return\n";
-    assert!(script.contains(PARSE), "the script parses the flags of the top command");
-    let again = PARSE.replace("$cmd", "$cmd value").replace("    argparse", "    or argparse");
-    let mut script = script.replace(PARSE, &(PARSE.replace("    or return\n", "") + &again));
-    let mut line = |condition: &str, rest: &str| {
-        script += &format!("complete -c beanring -n \"{condition}\" -f{rest}\n");
-    };
-    line("__fish_beanring_needs_command", "");
-    let is_path = |argument: &Arg| {
-        matches!(argument.get_value_hint(), ValueHint::FilePath | ValueHint::DirPath | ValueHint::CommandName)
-    };
-    let mut names = Vec::new();
-    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
-        let name = command.get_name();
-        names.push(name);
-        // The commands of a command have arguments of their own.
-        if !command.has_subcommands() && !command.get_positionals().any(is_path) {
-            line(&format!("__fish_beanring_using_subcommand {name}"), "");
-        }
-    }
-    let is_first = "__fish_beanring_using_subcommand help; and test (count (commandline -opc)) -eq 2";
-    line(is_first, &format!(" -a \"{}\"", names.join(" ")));
-    script
+    Ok(())
 }
 
 /// One page for the command and one for each subcommand.
 fn pages(command: &Command, dir: &Path) -> io::Result<()> {
-    let man = Man::new(command.clone()).manual("beanring");
-    let mut page = File::create(dir.join(man.get_filename()))?;
-    man.render(&mut page)?;
-    if command.get_name() == "beanring" {
-        more().to_writer(&mut page)?;
+    let man = Man::new(without_help(command)).manual("beanring");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    let is_top = command.get_name() == "beanring";
+    let commands: Vec<&Command> =
+        command.get_subcommands().filter(|command| command.get_name() != "help").collect();
+    if !commands.is_empty() {
+        man.render_subcommands_section(&mut page)?;
     }
-    let mut commands = command.get_subcommands().filter(|command| command.get_name() != "help");
-    commands.try_for_each(|command| pages(command, dir))
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    for (title, paragraphs) in sections_of(&help) {
+        // The top page has longer ones.
+        if !is_top || !SECTIONS.iter().any(|(own, _)| *own == title) {
+            section(title, &paragraphs).to_writer(&mut page)?;
+        }
+    }
+    if is_top {
+        more().to_writer(&mut page)?;
+        man.render_version_section(&mut page)?;
+    }
+    fs::write(dir.join(man.get_filename()), page)?;
+    commands.into_iter().try_for_each(|command| pages(command, dir))
+}
+
+/// The command without `help`, which has no page.
+fn without_help(command: &Command) -> Command {
+    let command = command.clone();
+    if command.find_subcommand("help").is_some() {
+        command.mut_subcommand("help", |help| help.hide(true))
+    } else {
+        command
+    }
+}
+
+/// Sorts the paragraphs behind the flags of a help into sections with the titles that manual pages have.
+fn sections_of(help: &str) -> Vec<(&'static str, Vec<String>)> {
+    let titles = ["EXAMPLES", "NOTES", "SIGNALS", "ENVIRONMENT", "EXIT STATUS"];
+    let mut sections: Vec<(&str, Vec<String>)> = titles.map(|title| (title, Vec::new())).into();
+    // It follows the exit codes without an empty line.
+    let help = help.replace("\nWithout --addr", "\n\nWithout --addr");
+    for paragraph in help.split("\n\n").map(|paragraph| paragraph.trim_matches('\n')) {
+        let begins = [
+            ("Examples:\n", "EXAMPLES"),
+            ("Example:\n", "EXAMPLES"),
+            ("Signals: ", "SIGNALS"),
+            ("Without --addr", "ENVIRONMENT"),
+            ("Exit code: ", "EXIT STATUS"),
+        ];
+        let found = begins.into_iter().find(|(begin, _)| paragraph.starts_with(begin));
+        let (begin, title) = found.unwrap_or(("", "NOTES"));
+        let text = if title == "ENVIRONMENT" { paragraph } else { &paragraph[begin.len()..] };
+        if let Some((_, paragraphs)) = sections.iter_mut().find(|(own, _)| *own == title)
+            && !text.is_empty()
+        {
+            paragraphs.push(text.to_owned());
+        }
+    }
+    sections.retain(|(_, paragraphs)| !paragraphs.is_empty());
+    sections
+}
+
+/// A section of paragraphs. Lines of one that has indented lines stay as they are.
+fn section(title: &str, paragraphs: &[String]) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    for paragraph in paragraphs {
+        roff.control("PP", []);
+        if paragraph.lines().any(|line| line.starts_with("  ")) {
+            roff.control("nf", []);
+            paragraph.lines().for_each(|line| _ = roff.text([roman(line)]));
+            roff.control("fi", []);
+        } else {
+            roff.text([roman(paragraph.replace('\n', " "))]);
+        }
+    }
+    roff
 }
 
 fn more() -> Roff {
@@ -201,4 +209,21 @@ fn more() -> Roff {
         }
     }
     roff
+}
+
+/// Refuses a reference to a page that was not written.
+fn check_references(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "1") {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?.replace("\\-", "-");
+        for word in text.split_whitespace().filter_map(|word| word.split_once("(1)").map(|(name, _)| name)) {
+            if word.starts_with("beanring") && !dir.join(format!("{word}.1")).exists() {
+                return Err(io::Error::other(format!("{} refers to {word}(1)", path.display())));
+            }
+        }
+    }
+    Ok(())
 }

@@ -10,6 +10,8 @@ use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+#[cfg(feature = "client")]
+use clap::ValueEnum;
 use clap::builder::{OsStringValueParser, PossibleValuesParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -45,8 +47,8 @@ beanring [serve] [FLAGS]
 const WAL_AFTER_HELP: &str = "\
 beanring wal COMMAND --help prints the help of a command.
 
-Exit code: 0 success, 1 the job log is damaged or cannot be read, 2 wrong
-usage, 3 salvage has lost something.";
+Exit code: 0 success, 1 the job log is damaged, or cannot be read or copied,
+2 wrong usage, 3 salvage has lost something.";
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -248,6 +250,13 @@ pub enum Tool {
     #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
     #[command(override_usage = "beanring [FLAGS] config show [--json]")]
     Config(ConfigTool),
+    /// Print the completions of a shell
+    #[cfg(feature = "client")]
+    Completions {
+        /// The shell: bash, zsh or fish
+        #[arg(value_name = "SHELL", hide_possible_values = true)]
+        shell: Shell,
+    },
     /// Print name and version
     Version,
     /// What the client does.
@@ -274,6 +283,16 @@ pub struct Healthcheck {
 fn timeout(text: &str) -> Result<u32, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=TIMEOUT_SECONDS_MAX).contains(seconds));
     seconds.ok_or_else(|| format!("must be a number from 1 to {TIMEOUT_SECONDS_MAX}"))
+}
+
+/// A shell that has completions.
+#[cfg(feature = "client")]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// What to do with the configuration.

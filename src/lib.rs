@@ -13,6 +13,8 @@ pub mod bodies;
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "client")]
+pub mod completions;
 pub mod config;
 pub mod config_tool;
 pub mod exit_code;

@@ -48,6 +48,11 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
         }
         Some(Tool::Config(tool)) => config_tool::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "client")]
+        Some(Tool::Completions { shell }) => {
+            print(&beanring::completions::script(shell))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        #[cfg(feature = "client")]
         Some(Tool::Client(verb)) => Ok(client::run(verb)?),
         None if checks_config => check(&ServerConfig::check(settings.complete()?)?),
         None => serve(ServerConfig::check(settings.complete()?)?),

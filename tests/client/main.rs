@@ -1,5 +1,6 @@
 //! The client: every verb against beanring under each driver, and against beanstalkd.
 
+mod completions;
 mod jobs;
 mod liar;
 mod movement;

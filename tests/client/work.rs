@@ -388,8 +388,9 @@ fn lines_of_json() {
         place.run(&["work", "--until-empty", "--json", "--", "sh", "-c", "read -r code; exit $code"]);
     let lines: Vec<serde_json::Value> =
         result.stderr.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!((&lines[0]["job"], &lines[0]["fate"]), (&1.into(), &"buried".into()));
+    assert_eq!((&lines[0]["id"], &lines[0]["fate"]), (&1.into(), &"buried".into()));
+    assert!(lines[0]["elapsed_seconds"].is_f64(), "{}", lines[0]);
     assert_eq!((&lines[0]["reason"], &lines[1]["reason"]), (&"exit code 1".into(), &serde_json::Value::Null));
-    assert_eq!((&lines[1]["job"], &lines[1]["fate"]), (&2.into(), &"deleted".into()));
+    assert_eq!((&lines[1]["id"], &lines[1]["fate"]), (&2.into(), &"deleted".into()));
     assert_eq!(lines[2], serde_json::json!({ "deleted": 1, "buried": 1, "released": 0, "lost": 0 }));
 }

@@ -12,7 +12,7 @@ use source::{Module, Uses, files, modules, relative};
 
 /// The layer of each top module. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
-const LAYERS: [(&str, u32); 23] = [
+const LAYERS: [(&str, u32); 24] = [
     ("time", 0),
     ("values", 0),
     ("intrusive", 0),
@@ -28,6 +28,7 @@ const LAYERS: [(&str, u32); 23] = [
     ("config", 6),
     ("cli", 7),
     ("client", 8),
+    ("completions", 8),
     ("config_tool", 8),
     ("exit_code", 8),
     ("healthcheck", 8),

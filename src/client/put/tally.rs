@@ -61,7 +61,7 @@ struct JsonSummary<'a> {
     first_id: Option<u64>,
     last_id: Option<u64>,
     first_refusal: Option<JsonFailure>,
-    seconds: f64,
+    elapsed_seconds: f64,
 }
 
 impl Tally {
@@ -143,7 +143,7 @@ impl Tally {
                 first_id: self.first_id,
                 last_id: self.last_id,
                 first_refusal: self.first_refusal.as_ref().map(JsonFailure::from),
-                seconds: elapsed.as_secs_f64(),
+                elapsed_seconds: elapsed.as_secs_f64(),
             })?;
         } else if self.prints_summary && !is_interrupted {
             let (tube, seconds) = (&self.tube, elapsed.as_secs_f64());

@@ -47,15 +47,15 @@ pub(super) struct Report {
 /// A job at its end.
 #[derive(Serialize, Debug)]
 pub(super) struct Ended<'a> {
-    pub(super) job: u64,
+    pub(super) id: u64,
     pub(super) tube: &'a Untrusted,
     /// Why the command failed, or why the job is lost.
     pub(super) reason: Option<String>,
     pub(super) fate: Fate,
     /// The back-off of a released job.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "delay_seconds", skip_serializing_if = "Option::is_none")]
     pub(super) delay: Option<time::Seconds>,
-    #[serde(rename = "seconds", serialize_with = "seconds")]
+    #[serde(rename = "elapsed_seconds", serialize_with = "seconds")]
     pub(super) elapsed: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Report {
 
     /// Counts a job, and prints it unless it is an ordinary success.
     pub(super) fn ended(&self, ended: &Ended<'_>) {
-        let Ended { job, tube, reason, fate, delay, elapsed } = ended;
+        let Ended { id, tube, reason, fate, delay, elapsed } = ended;
         self.state.lock().expect("no slot panics").jobs[*fate as usize] += 1;
         if self.is_json {
             return print_json(ended);
@@ -89,7 +89,7 @@ impl Report {
             (Fate::Released, None) => "released".to_owned(),
             (Fate::Lost, _) => "the job may run again".to_owned(),
         };
-        say(format_args!("beanring: job {job} of {tube}: {reason} after {seconds:.1} s; {fate}"));
+        say(format_args!("beanring: job {id} of {tube}: {reason} after {seconds:.1} s; {fate}"));
     }
 
     /// The server cannot be reached, or a connection that was opened or tried then has broken. Only the first slot that notices

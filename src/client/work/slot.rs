@@ -318,7 +318,7 @@ impl Slot<'_> {
 
     fn ended(&self, job: &Job, reason: Option<String>, fate: Fate, delay: Option<Seconds>) {
         let (id, tube, elapsed) = (job.id.0, job.stats.text("tube"), job.reserved.elapsed());
-        self.report.ended(&Ended { job: id, tube, reason, fate, delay, elapsed });
+        self.report.ended(&Ended { id, tube, reason, fate, delay, elapsed });
     }
 }
 
