@@ -191,7 +191,7 @@ impl Verb {
 /// The flags of every verb.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// Server: HOST[:PORT], PORT or unix:PATH [default: 127.0.0.1:11300]
+    /// Server: HOST, HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
     #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
     pub addr: Option<Address>,
     /// Print JSON instead of text for people

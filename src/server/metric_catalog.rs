@@ -382,7 +382,8 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     catalog.both("max-memory", memory, config.max_memory_bytes.unwrap_or(0));
     let used = gauge("memory_used_bytes", "Memory that counts for the memory limit.");
     catalog.both("memory-used", used, core.memory_bytes());
-    let reserved = gauge("memory_reserved_bytes", "Part of the used memory that later commands may need.");
+    let reserved =
+        gauge("memory_reserved_bytes", "Memory that is kept for later commands, beside the used memory.");
     catalog.both("memory-reserved", reserved, engine.reserved_memory_bytes() as u64);
     let refusals =
         counter("memory_refusals_total", "Number of commands and bodies refused at the limit of memory.");

@@ -14,6 +14,8 @@ const WARNING_INTERVAL: Span = Span::from_secs(60);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::server) enum PutReason {
     Memory,
+    /// The share of idempotency keys of the memory limit is used up.
+    Keys,
     Disk,
     TubeRule,
     Draining,
@@ -27,12 +29,14 @@ pub(super) struct PutRefusals {
 }
 
 impl PutReason {
-    pub const ALL: [Self; 5] = [Self::Memory, Self::Disk, Self::TubeRule, Self::Draining, Self::TooBig];
+    pub const ALL: [Self; 6] =
+        [Self::Memory, Self::Keys, Self::Disk, Self::TubeRule, Self::Draining, Self::TooBig];
 
     /// The value of the label `reason`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Keys => "keys",
             Self::Disk => "disk",
             Self::TubeRule => "tube_rule",
             Self::Draining => "draining",
@@ -44,8 +48,8 @@ impl PutReason {
         Some(match refusal {
             Refusal::OutOfMemory(Shortage::JobLog | Shortage::Record) => Self::Disk,
             Refusal::OutOfMemory(Shortage::Rule(_) | Shortage::RuledTubes) => Self::TubeRule,
-            // Idempotency keys have a share of the memory.
-            Refusal::OutOfMemory(Shortage::Memory | Shortage::Keys | Shortage::Tubes) => Self::Memory,
+            Refusal::OutOfMemory(Shortage::Memory | Shortage::Tubes) => Self::Memory,
+            Refusal::OutOfMemory(Shortage::Keys) => Self::Keys,
             Refusal::Draining => Self::Draining,
             Refusal::JobTooBig => Self::TooBig,
             _ => return None,

@@ -145,7 +145,7 @@ pub struct Top {
     /// Sort by name, ready, reserved, delayed, buried, held, waiting, puts, deletes, oldest or paused
     #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
     pub sort: Column,
-    /// Server: HOST[:PORT], PORT or unix:PATH [default: 127.0.0.1:11300]
+    /// Server: HOST, HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
     #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
     pub addr: Option<Address>,
 }

@@ -33,6 +33,9 @@ pub(super) fn found(connection: &mut Connection, tube: &str) -> Result<Option<St
     if has_refused("memory") && memory > 0 {
         limits.push(format!("--max-memory {}", units::whole_size(memory)));
     }
+    if has_refused("keys") {
+        limits.push("the share of idempotency keys, a quarter of --max-memory".to_owned());
+    }
     if has_refused("disk") {
         limits.push("the disk of the job log".to_owned());
     }

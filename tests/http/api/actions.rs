@@ -317,7 +317,8 @@ fn drain_mode_and_limits_refuse_new_jobs() {
 fn every_refused_put_is_counted_with_its_reason() {
     let config = Config { max_memory_bytes: Some(4_000_000), max_job_bytes: 60_000, ..writable() };
     let mut bench = Bench::new(config, Cut::Whole);
-    let mut expected = [("memory", 0), ("disk", 0), ("tube_rule", 0), ("draining", 0), ("too_big", 0)];
+    let mut expected =
+        [("memory", 0), ("disk", 0), ("tube_rule", 0), ("draining", 0), ("too_big", 0), ("keys", 0)];
     let check = |bench: &mut Bench, counts: &[(&str, u32)]| {
         let page = bench.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body;
         let page = String::from_utf8(page).expect("text");
