@@ -47,7 +47,7 @@ def families(address):
 
 def expected_key(key, labels):
     for name, value in labels.items():
-        key = key.replace(name.upper(), value) if name != "tube" else key
+        key = key.replace(name.upper(), value.replace("_", "-")) if name != "tube" else key
     return key
 
 
