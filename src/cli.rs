@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-#[cfg(feature = "client")]
+#[cfg(feature = "completions")]
 use clap::ValueEnum;
 use clap::builder::{OsStringValueParser, PossibleValuesParser};
 use clap::error::ErrorKind;
@@ -251,7 +251,7 @@ pub enum Tool {
     #[command(override_usage = "beanring [FLAGS] config show [--json]")]
     Config(ConfigTool),
     /// Print the completions of a shell
-    #[cfg(feature = "client")]
+    #[cfg(feature = "completions")]
     Completions {
         /// The shell: bash, zsh or fish
         #[arg(value_name = "SHELL", hide_possible_values = true)]
@@ -286,7 +286,7 @@ fn timeout(text: &str) -> Result<u32, String> {
 }
 
 /// A shell that has completions.
-#[cfg(feature = "client")]
+#[cfg(feature = "completions")]
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Shell {

@@ -13,7 +13,7 @@ pub mod bodies;
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
-#[cfg(feature = "client")]
+#[cfg(feature = "completions")]
 pub mod completions;
 pub mod config;
 pub mod config_tool;

@@ -47,7 +47,7 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
             healthcheck::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS)
         }
         Some(Tool::Config(tool)) => config_tool::run(&tool, settings.complete()?).map(|()| ExitCode::SUCCESS),
-        #[cfg(feature = "client")]
+        #[cfg(feature = "completions")]
         Some(Tool::Completions { shell }) => {
             print(&beanring::completions::script(shell))?;
             Ok(ExitCode::SUCCESS)

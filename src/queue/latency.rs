@@ -125,11 +125,12 @@ impl TubeLatency {
         size_of::<Self>() + ALLOCATION_BYTES + ALLOCATION_BYTES + Self::BLOCK_BYTES;
     pub(super) const BLOCK_BYTES: usize = size_of::<BinBlock>();
 
-    pub(super) fn new() -> Box<Self> {
+    /// Counters whose first window begins now.
+    pub(super) fn new(now: Time) -> Box<Self> {
         Box::new(Self {
             block_of: [[0; GROUPS]; LATENCY_KINDS],
             blocks: Vec::new(),
-            window_end: Time::ZERO,
+            window_end: now + WINDOW,
             sums: Default::default(),
         })
     }
@@ -296,7 +297,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_zero_without_samples_and_at_least_a_microsecond_with_them() {
-        let mut times = TubeLatency::new();
+        let mut times = TubeLatency::new(Time::ZERO);
         assert_eq!(times.percentiles(LatencyKind::Queue, Time::ZERO), Percentiles::default());
         add(&mut times, LatencyKind::Queue, Sample::new(Span::ZERO));
         assert_eq!(times.percentiles(LatencyKind::Queue, Time::ZERO).in_order(), [Span::from_nanos(1000); 3]);
@@ -316,7 +317,7 @@ mod tests {
             // Of any magnitude, from 1 us on: each octave as often.
             let mut draw = || 1000 + (random() >> (63 - random() % octaves - 10));
             let mut samples: Vec<u64> = (0..count).map(|_| draw()).collect();
-            let mut times = TubeLatency::new();
+            let mut times = TubeLatency::new(Time::ZERO);
             for &ns in &samples {
                 add(&mut times, LatencyKind::Reserved, Sample::new(Span::from_nanos(ns)));
             }
@@ -353,7 +354,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_last_minutes() {
-        let mut times = TubeLatency::new();
+        let mut times = TubeLatency::new(Time::ZERO);
         let [short, long] = [2000, 1_000_000_000].map(|ns| Sample::new(Span::from_nanos(ns)));
         let at = |seconds| Time::ZERO + Span::from_secs(seconds);
         let p50 = |times: &TubeLatency, seconds| {
@@ -382,7 +383,7 @@ mod tests {
 
     #[test]
     fn usual_latencies_take_little_memory() {
-        let mut times = TubeLatency::new();
+        let mut times = TubeLatency::new(Time::ZERO);
         for us in 0..1000 {
             add(&mut times, LatencyKind::Queue, Sample::new(Span::from_nanos(20_000 + us * 50)));
             add(&mut times, LatencyKind::Reserved, Sample::new(Span::from_nanos(2_000_000 + us * 5000)));

@@ -433,7 +433,7 @@ impl Tubes {
     pub(super) fn add_first_sample(&mut self, slot: TubeSlot, kind: LatencyKind, sample: Sample, now: Time) {
         let latency = &mut self.slab[slot.0].latency;
         let before = latency.as_ref().map_or(0, |latency| latency.bytes());
-        let latency = latency.get_or_insert_with(TubeLatency::new);
+        let latency = latency.get_or_insert_with(|| TubeLatency::new(now));
         latency.add_block(kind, sample);
         self.latency_bytes += latency.bytes() - before;
         self.add_sample(slot, kind, sample, now);

@@ -86,7 +86,9 @@ const WINDOW: Span = Span::from_secs(300);
 
 impl Lapses {
     fn note(&mut self, is_queue: bool, span: u64, now: Time) {
-        if now >= self.window_end {
+        if self.queue.is_empty() && self.reserved.is_empty() {
+            self.window_end = now + WINDOW;
+        } else if now >= self.window_end {
             let next = self.window_end + WINDOW;
             self.window_end = if now < next { next } else { now + WINDOW };
         }
