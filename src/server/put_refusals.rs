@@ -10,7 +10,7 @@ use crate::values::log_limit::LogLimit;
 /// How often, at most, a refusal at the limit of memory is logged.
 const WARNING_INTERVAL: Span = Span::from_secs(60);
 
-/// Why a put was refused, as far as the server or somebody's rule is the reason and not a wrong form.
+/// Why a well-formed put was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::server) enum PutReason {
     Memory,
@@ -46,10 +46,10 @@ impl PutReason {
 
     const fn of(refusal: Refusal) -> Option<Self> {
         Some(match refusal {
-            Refusal::OutOfMemory(Shortage::JobLog | Shortage::Record) => Self::Disk,
-            Refusal::OutOfMemory(Shortage::Rule(_) | Shortage::RuledTubes) => Self::TubeRule,
-            Refusal::OutOfMemory(Shortage::Memory | Shortage::Tubes) => Self::Memory,
+            Refusal::OutOfMemory(Shortage::Memory) => Self::Memory,
             Refusal::OutOfMemory(Shortage::Keys) => Self::Keys,
+            Refusal::OutOfMemory(Shortage::JobLog) => Self::Disk,
+            Refusal::OutOfMemory(Shortage::Rule(_)) => Self::TubeRule,
             Refusal::Draining => Self::Draining,
             Refusal::JobTooBig => Self::TooBig,
             _ => return None,
@@ -62,6 +62,7 @@ impl PutRefusals {
         Self { counts: [0; PutReason::ALL.len()], at_memory_limit: LogLimit::every(WARNING_INTERVAL) }
     }
 
+    /// Counts a refused put.
     pub const fn add(&mut self, reason: PutReason) {
         self.counts[reason as usize] += 1;
     }

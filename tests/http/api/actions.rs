@@ -328,7 +328,7 @@ fn every_refused_put_is_counted_with_its_reason() {
         }
     };
     check(&mut bench, &expected);
-    // By the protocol, in a batch, and over HTTP. What has a wrong form has no reason of the server.
+    // By the protocol, in a batch, and over HTTP. A malformed put is not counted.
     let one = "put 0 0 60 5\r\nsmall\r\n";
     let batch = "put-batch 2\r\nput 0 0 60 1\r\nx\r\nput 0 0 60 1\r\ny\r\n";
     bench.command("tube-config default max-jobs 1\r\n");
