@@ -5,6 +5,7 @@
 //! what all drivers do alike, and [`driver`] chooses one.
 
 pub mod binlog_import;
+pub mod certificate;
 pub mod cgroup;
 pub mod clock;
 mod conn_table;
@@ -15,7 +16,6 @@ pub mod driver;
 pub mod epoll;
 pub mod host;
 pub mod http_token;
-mod iovecs;
 pub mod privileges;
 pub mod probe;
 pub mod reexec;

@@ -15,12 +15,11 @@ use super::conn_table::ConnTable;
 use super::connection_log::ConnectionLog;
 use super::counts::Counts;
 use super::descriptors::Admission;
-use super::iovecs::IoVecs;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener, peer, text_without_number};
+use super::socket::{AcceptError, Listener, ListenerKind, peer, text_without_number};
 use super::wal_files::Disk;
 use super::{DriverError, Exit, Resources};
-use crate::server::{ClientAct, Effect, Event, Protocol, Service};
+use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, Service};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
@@ -158,11 +157,16 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.connection(conn).input()
     }
 
-    /// Registers an accepted connection with the server and counts it. The caller [inserts](Self::insert) its record next.
-    pub fn register(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
+    /// Registers a connection that was accepted at a listener with the server, and counts it. The caller
+    /// [inserts](Self::insert) its record next.
+    pub fn register(&mut self, listener: usize, fd: &OwnedFd) -> ConnId {
+        let ListenerKind { protocol, has_tls } = self.listeners[listener].listener.kind();
         let conn = self.server.accept(protocol);
         if protocol == Protocol::Http {
             self.server.set_peer(conn, peer(fd.as_raw_fd()));
+        }
+        if has_tls {
+            self.server.begin_tls(self.now, conn);
         }
         self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
         self.admission.opened(protocol, self.now);

@@ -18,6 +18,17 @@ pub enum Protocol {
     Http,
 }
 
+/// The contents of the files of a certificate, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CertificatePem {
+    /// The certificate of the server, then those between it and its authority.
+    pub chain: Vec<u8>,
+    /// Its private key.
+    pub key: Vec<u8>,
+    /// The authorities whose certificates clients must show, if they must.
+    pub client_ca: Option<Vec<u8>>,
+}
+
 /// A server as a driver sees it: [`Server`](super::Server), or the no-op baseline, which shows what a driver costs by itself.
 ///
 /// Inputs: [`accept`](Self::accept), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
@@ -33,6 +44,18 @@ pub trait Service {
     /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection. The server may close
     /// another connection for it.
     fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
+
+    /// An accepted connection begins with a TLS handshake. A driver reports it before any event of the connection.
+    fn begin_tls(&mut self, _now: Time, _conn: ConnId) {
+        unreachable!("a service without TLS has no listener with TLS")
+    }
+
+    /// The client of a connection has shown a certificate with these subject alternative names. Reported before any input of the
+    /// connection.
+    fn certified(&mut self, _conn: ConnId, _names: &[String]) {}
+
+    /// The files of the certificate have changed, or cannot be read.
+    fn replace_certificate(&mut self, _files: Result<CertificatePem, String>) {}
 
     /// Shows the service what the driver counts, at its start.
     fn show_counts(&mut self, _counts: Rc<dyn DriverCounts>) {}
