@@ -29,6 +29,7 @@ use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener, ListenerKind, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
+use crate::io::watched_files::WatchedFiles;
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
@@ -68,6 +69,7 @@ struct Prepared {
     user: Option<User>,
     token: Option<TokenFile>,
     certificate: Option<Certificate>,
+    watched_files: WatchedFiles,
     directory: Option<Directory>,
     /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
     cpus: usize,
@@ -126,6 +128,10 @@ impl Prepared {
         // As the user that an in-place restart will read it as.
         let token = config.http_token.as_deref().map(TokenFile::read).transpose();
         let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
+        let mut watched_files = WatchedFiles::default();
+        if let Some(tls) = &config.tls {
+            watched_files.add_certificate(tls.files.clone());
+        }
         let certificate = certificate::read(&config)?;
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
@@ -158,6 +164,7 @@ impl Prepared {
             user,
             token,
             certificate,
+            watched_files,
             directory,
             cpus,
             driver,
@@ -178,6 +185,7 @@ impl Prepared {
             systemd,
             token,
             certificate,
+            watched_files,
             directory,
             driver,
             ..
@@ -212,8 +220,16 @@ impl Prepared {
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
-        let resources =
-            Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max, process };
+        let resources = Resources {
+            listeners,
+            signals,
+            clock,
+            disk,
+            connections_max,
+            registered_bytes_max,
+            process,
+            watched_files,
+        };
         let exit = driver.run(certificate::with_tls(server, certificate), resources)?;
         let uptime = clock.now().since(began).as_secs();
         match exit {

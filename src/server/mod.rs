@@ -24,6 +24,7 @@ mod puts;
 mod service;
 mod tls_counts;
 mod trace;
+mod users;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -38,6 +39,7 @@ pub use iovecs::IoVecs;
 pub use service::{CertificatePem, Protocol, Service};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
+pub use users::Users;
 
 use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::{DriverCounts, Effect, Event, Peer};
+use super::{DriverCounts, Effect, Event, Peer, Users};
 use crate::bodies::Bodies;
 use crate::time::Time;
 use crate::values::ids::ConnId;
@@ -50,9 +50,15 @@ pub trait Service {
         unreachable!("a service without TLS has no listener with TLS")
     }
 
-    /// The client of a connection has shown a certificate with these subject alternative names. Reported before any input of the
-    /// connection.
+    /// The peer of an accepted connection has proved, by its certificate, that it has these names. Reported before any input of
+    /// the connection.
     fn certified(&mut self, _conn: ConnId, _names: &[String]) {}
+
+    /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn.
+    fn replace_users(&mut self, _users: Users) {}
+
+    /// The file of users has changed and was refused: the users are the ones before.
+    fn users_refused(&mut self) {}
 
     /// The files of the certificate have changed, or cannot be read.
     fn replace_certificate(&mut self, _files: Result<CertificatePem, String>) {}

@@ -25,7 +25,7 @@ use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
     CertificatePem, ClientAct, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Protocol,
-    Service, TlsCounts, increment,
+    Service, TlsCounts, Users, increment,
 };
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
@@ -400,6 +400,18 @@ impl<S: Service> Service for Transport<S> {
             }
         }
         self.report_memory();
+    }
+
+    fn certified(&mut self, conn: ConnId, names: &[String]) {
+        self.server.certified(conn, names);
+    }
+
+    fn replace_users(&mut self, users: Users) {
+        self.server.replace_users(users);
+    }
+
+    fn users_refused(&mut self) {
+        self.server.users_refused();
     }
 
     fn set_peer(&mut self, conn: ConnId, peer: Peer) {
