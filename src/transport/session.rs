@@ -55,11 +55,17 @@ pub(super) struct Session {
     pub is_sending: bool,
     /// The server has asked to send, and has not shown nothing since.
     pub has_output: bool,
-    /// Input stays in the kernel until the handshake has had its turn.
+    /// The transport wants no input: the handshake waits for its turn, or the connection closes.
     pub is_paused: bool,
+    /// The server wants no input.
+    pub is_paused_by_server: bool,
+    /// What the driver was told of both.
+    pub has_told_pause: bool,
     /// The handshake waits for its turn.
     pub is_waiting: bool,
     pub input_has_ended: bool,
+    /// The input has ended while the handshake waits for its turn: what came before the end is handled first.
+    pub end_is_waiting: bool,
     /// Nothing can be sent.
     pub is_broken: bool,
     /// What was counted of its memory.
@@ -67,12 +73,21 @@ pub(super) struct Session {
 }
 
 /// What input has led to.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Progress {
     /// Bytes of the input that are used up.
     pub used: usize,
     /// The client sends no more.
     pub has_ended: bool,
+    /// What ends the connection, after the plaintext before it.
+    pub error: Option<Error>,
+}
+
+impl Progress {
+    /// Whether no more input counts.
+    pub const fn is_last(&self) -> bool {
+        self.has_ended || self.error.is_some()
+    }
 }
 
 /// What a finished handshake was.
@@ -94,8 +109,11 @@ impl Session {
             is_sending: false,
             has_output: false,
             is_paused: false,
+            is_paused_by_server: false,
+            has_told_pause: false,
             is_waiting: false,
             input_has_ended: false,
+            end_is_waiting: false,
             is_broken: false,
             counted_bytes: 0,
         })
@@ -106,30 +124,41 @@ impl Session {
         SESSION_BYTES + self.incoming.capacity() + self.outgoing.capacity()
     }
 
-    /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it.
-    pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Result<Progress, Error> {
-        let Self { tls, outgoing, .. } = self;
+    /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it, unless the progress
+    /// is the last.
+    pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
         let mut progress = Progress::default();
-        loop {
-            let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
-            let is_over = match state? {
-                ConnectionState::ReadTraffic(mut traffic) => {
-                    while let Some(record) = traffic.next_record() {
-                        plaintext.extend_from_slice(record?.payload);
-                    }
-                    false
+        while self.step(input, plaintext, &mut progress).unwrap_or_else(|error| {
+            progress.error = Some(error);
+            false
+        }) {}
+        progress
+    }
+
+    /// Returns whether there may be more to process.
+    fn step(
+        &mut self,
+        input: &mut [u8],
+        plaintext: &mut Vec<u8>,
+        progress: &mut Progress,
+    ) -> Result<bool, Error> {
+        let Self { tls, outgoing, .. } = self;
+        let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
+        let goes_on = match state? {
+            ConnectionState::ReadTraffic(mut traffic) => {
+                while let Some(record) = traffic.next_record() {
+                    plaintext.extend_from_slice(record?.payload);
                 }
-                ConnectionState::PeerClosed => {
-                    progress.has_ended = true;
-                    true
-                }
-                state => Self::advance(state, outgoing.gathered())?,
-            };
-            progress.used += discard;
-            if is_over {
-                return Ok(progress);
+                true
             }
-        }
+            ConnectionState::PeerClosed => {
+                progress.has_ended = true;
+                false
+            }
+            state => !Self::advance(state, outgoing.gathered())?,
+        };
+        progress.used += discard;
+        Ok(goes_on)
     }
 
     /// Carries out a state that has no input. Returns whether none is left but to wait for input.
