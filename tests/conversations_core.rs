@@ -46,7 +46,8 @@ mod over_tls {
 
     /// Cuts plaintext and ciphertext.
     fn run_all(cut: Cut) {
-        for conversation in &Conversation::all() {
+        // The memory of TLS counts too, so limits that are exact to some bytes mean something else.
+        for conversation in Conversation::all().iter().filter(|each| each.max_memory.is_none()) {
             let tunnel = Tunnel::new(Server::new(config_for(conversation)), cut);
             let mut core = InMemoryServer::over(tunnel, cut);
             if let Err(failure) = run(conversation, &mut core, Dialect::Quoted) {
