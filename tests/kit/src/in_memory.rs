@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server};
 use beanring::time::{Span, Time};
 
 use super::connection::{Connection, ConnectionState, outgoing};

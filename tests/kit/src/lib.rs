@@ -40,6 +40,8 @@ pub mod statistics;
 pub mod stream;
 pub mod suite;
 #[cfg(feature = "tls")]
+pub mod tls_stream;
+#[cfg(feature = "tls")]
 pub mod tunnel;
 pub mod under_test;
 pub mod unused_address;
