@@ -50,6 +50,11 @@ impl PutBatch {
         self.jobs.len()
     }
 
+    /// Why the whole batch is refused, if that is decided.
+    pub const fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
     /// Checks the line of the next job. Returns its tags, or the reason to refuse it: after the first, it is that one.
     fn check<'a>(
         &mut self,
