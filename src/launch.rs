@@ -26,6 +26,7 @@ use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
+use crate::io::watched_files::WatchedFiles;
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
@@ -204,8 +205,16 @@ impl Prepared {
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
-        let resources =
-            Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max, process };
+        let resources = Resources {
+            listeners,
+            signals,
+            clock,
+            disk,
+            connections_max,
+            registered_bytes_max,
+            process,
+            watched_files: WatchedFiles::default(),
+        };
         let exit = driver.run(server, resources)?;
         let uptime = clock.now().since(began).as_secs();
         match exit {

@@ -22,6 +22,7 @@ mod put_refusals;
 mod puts;
 mod service;
 mod trace;
+mod users;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -34,6 +35,7 @@ pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use service::{Protocol, Service};
 pub use trace::{Observation, Observer};
+pub use users::Users;
 
 use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::{DriverCounts, Effect, Event, Peer};
+use super::{DriverCounts, Effect, Event, Peer, Users};
 use crate::bodies::Bodies;
 use crate::time::Time;
 use crate::values::ids::ConnId;
@@ -33,6 +33,16 @@ pub trait Service {
     /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection. The server may close
     /// another connection for it.
     fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
+
+    /// The peer of an accepted connection has proved, by its certificate, that it has these names. Reported before any input of
+    /// the connection.
+    fn certified(&mut self, _conn: ConnId, _names: &[String]) {}
+
+    /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn.
+    fn replace_users(&mut self, _users: Users) {}
+
+    /// The file of users has changed and was refused: the users are the ones before.
+    fn users_refused(&mut self) {}
 
     /// Shows the service what the driver counts, at its start.
     fn show_counts(&mut self, _counts: Rc<dyn DriverCounts>) {}

@@ -19,6 +19,7 @@ use beanring::io::driver::{Choice, Driver, PreparedDriver};
 use beanring::io::host::{self, ProcessFiles};
 use beanring::io::signal::Signals;
 use beanring::io::socket::Listener;
+use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
 use beanring::server::{Config, Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::Time;
@@ -103,6 +104,7 @@ impl MeasuredServer {
                 connections_max: None,
                 registered_bytes_max: 0,
                 process: ProcessFiles::default(),
+                watched_files: WatchedFiles::default(),
             };
             let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
             let chosen = PreparedDriver::choose(choice, &IoThreads::default());
