@@ -25,12 +25,13 @@ use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
+use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
-use crate::io::watched_files::WatchedFiles;
+use crate::io::watched_files::{Identity, WatchedFiles, WatchedKind};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
-use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
+use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server, Users};
 use crate::time::{Span, Time};
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
@@ -65,6 +66,7 @@ struct Prepared {
     cgroup_bytes: Option<u64>,
     user: Option<User>,
     token: Option<TokenFile>,
+    users: Option<UsersFile>,
     directory: Option<Directory>,
     /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
     cpus: usize,
@@ -123,6 +125,8 @@ impl Prepared {
         // As the user that an in-place restart will read it as.
         let token = config.http_token.as_deref().map(TokenFile::read).transpose();
         let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
+        let users = config.auth.as_deref().map(UsersFile::read).transpose();
+        let users = users.map_err(|error| SettingError::about(&config.given.auth, error))?;
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
@@ -152,6 +156,7 @@ impl Prepared {
             cgroup_bytes,
             user,
             token,
+            users,
             directory,
             cpus,
             driver,
@@ -171,6 +176,7 @@ impl Prepared {
             mut signals,
             systemd,
             token,
+            users,
             directory,
             driver,
             ..
@@ -196,7 +202,10 @@ impl Prepared {
         signals.notify_systemd(systemd);
         let access =
             HttpAccess { token: token.map(|file| file.token), allow_writes: config.http_allow_writes };
+        let (users, watched_files) = users.map(|file| watch_users(file, &config)).unzip();
+        let watched_files = watched_files.unwrap_or_default();
         let server_config = server::Config {
+            users,
             started: clock.now(),
             recovery,
             ..server_config(&config, &listeners, host, access, seed)
@@ -213,7 +222,7 @@ impl Prepared {
             connections_max,
             registered_bytes_max,
             process,
-            watched_files: WatchedFiles::default(),
+            watched_files,
         };
         let exit = driver.run(server, resources)?;
         let uptime = clock.now().since(began).as_secs();
@@ -313,6 +322,15 @@ fn set_rules(config: &ServerConfig, engine: &mut Engine, now: Time) {
     }
 }
 
+/// Takes the users, and has their file read again when it changes.
+fn watch_users(file: UsersFile, config: &ServerConfig) -> (Users, WatchedFiles) {
+    let mut watched = WatchedFiles::default();
+    if let Some(path) = &config.auth {
+        watched.add(WatchedKind::Users, path.clone(), Identity::of(&file.metadata));
+    }
+    (file.users, watched)
+}
+
 fn server_config(
     config: &ServerConfig,
     listeners: &[Listener],
@@ -331,6 +349,7 @@ fn server_config(
         sub_second: config.sub_second,
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         http_access,
+        users: None,
         wal_dir: config.wal_dir.as_ref().map(|path| path.display().to_string()),
         metrics_prefix: config.metrics_prefix.clone(),
         metrics_tubes: config.metrics_tubes,
@@ -369,11 +388,12 @@ fn http_hosts(listeners: &[Listener], config: &ServerConfig, hostname: String) -
 
 /// The files that the server needs while it runs.
 fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Needs {
-    let ServerConfig { wal_dir, file, http_token, .. } = config;
+    let ServerConfig { wal_dir, file, http_token, auth, .. } = config;
     let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
-    let settings = file.iter().chain(http_token).cloned().collect();
+    let settings = file.iter().chain(http_token).chain(auth).cloned().collect();
     let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), settings });
-    Needs { log_dir: wal_dir.clone(), socket_dirs, restart }
+    let watched = auth.iter().cloned().collect();
+    Needs { log_dir: wal_dir.clone(), socket_dirs, watched, restart }
 }
 
 /// The addresses for clients and for HTTP that the configuration names. None where sockets from socket activation replace it.

@@ -14,6 +14,8 @@ pub struct Given {
     pub http: Option<Origin>,
     /// The file of the token.
     pub http_token: Option<Setting>,
+    /// The file of users.
+    pub auth: Option<Setting>,
     /// The directory of the job log.
     pub wal_dir: Option<Setting>,
     /// The user to run as.
@@ -39,6 +41,7 @@ impl Given {
             listen: names.iter().copied().filter_map(origin).collect(),
             http: origin("http"),
             http_token: settings.get("http-token").cloned(),
+            auth: settings.get("auth").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
             user: settings.get("user").cloned(),
         }

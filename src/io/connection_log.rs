@@ -23,6 +23,7 @@ const FOREIGN_INTERVAL: Span = Span::from_secs(60);
 pub struct ConnectionLog {
     refused: LogLimit,
     foreign: LogLimit,
+    wrong_token: LogLimit,
     #[cfg(all(test, feature = "uring"))]
     pub has_warned: bool,
 }
@@ -32,6 +33,7 @@ impl Default for ConnectionLog {
         Self {
             refused: LogLimit::every(REFUSED_INTERVAL),
             foreign: LogLimit::every(FOREIGN_INTERVAL),
+            wrong_token: LogLimit::every(FOREIGN_INTERVAL),
             #[cfg(all(test, feature = "uring"))]
             has_warned: false,
         }
@@ -60,6 +62,7 @@ impl ConnectionLog {
     /// Logs how many warnings were left out, at the end of a run.
     pub fn end(&mut self) {
         self.foreign.end("a request of another protocol");
+        self.wrong_token.end("a client sent a wrong token");
         self.refused.end("the kernel refuses to send or receive");
     }
 
@@ -69,6 +72,12 @@ impl ConnectionLog {
             ClientAct::Drain => info!(conn, "drain from {}: {}", peer_name(fd), ClientAct::DRAIN_EFFECT),
             ClientAct::Undrain => {
                 info!(conn, "undrain from {}: {}", peer_name(fd), ClientAct::UNDRAIN_EFFECT)
+            }
+            ClientAct::WrongToken => {
+                if let Some(left_out) = self.wrong_token.admit(now) {
+                    let peer = peer_name(fd);
+                    warn!(conn, "a client at {peer} sent a wrong token and was refused{left_out}");
+                }
             }
             ClientAct::ForeignRequest(protocol) => {
                 if let Some(left_out) = self.foreign.admit(now) {

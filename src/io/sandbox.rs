@@ -54,6 +54,8 @@ pub struct Needs {
     pub log_dir: Option<PathBuf>,
     /// Directories from which files of sockets are removed at the end.
     pub socket_dirs: Vec<PathBuf>,
+    /// Files that are read again when they change.
+    pub watched: Vec<PathBuf>,
     /// The files that an in-place restart reads. `None` if there is none.
     pub restart: Option<Files>,
 }
@@ -121,12 +123,11 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
         // The spare descriptors are of this file.
         .add_rules(path_beneath_rules(["/dev/null"], AccessFs::ReadFile | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules(&needs.log_dir, in_log))?
-        .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?;
+        .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?
+        .add_rules(path_beneath_rules(reach_all(&needs.watched), AccessFs::ReadFile))?;
     if let Some(Files { program, settings }) = &needs.restart {
         let program: Vec<PathBuf> = program.iter().map(|file| reach(file)).collect();
-        let named = settings.iter().map(|file| reach(file));
-        let targets = settings.iter().filter_map(|file| file.canonicalize().ok());
-        let settings: Vec<PathBuf> = named.chain(targets.map(|target| reach(&target))).collect();
+        let settings = reach_all(settings);
         ruleset = ruleset
             .add_rules(path_beneath_rules(SYSTEM, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(["/proc", "/dev/urandom"], read))?
@@ -163,6 +164,13 @@ fn reach(file: &Path) -> PathBuf {
         Ok(real) if !is_shared(&real) => directory,
         _ => file.to_owned(),
     }
+}
+
+/// The paths that must be allowed so that files, and those that they are links to, can be read again.
+fn reach_all(files: &[PathBuf]) -> Vec<PathBuf> {
+    let named = files.iter().map(|file| reach(file));
+    let targets = files.iter().filter_map(|file| file.canonicalize().ok());
+    named.chain(targets.map(|target| reach(&target))).collect()
 }
 
 /// Whether programs share a directory, whose path contains no links.

@@ -35,6 +35,9 @@ pub(super) fn start(prepared: &Prepared) {
             path.display()
         );
     }
+    if let (Some(path), Some(file)) = (&config.auth, &prepared.users) {
+        info!("{} in {}", Count(file.users.len(), "user"), path.display());
+    }
     if prepared.is_address_ignored {
         info!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
     }
@@ -107,7 +110,7 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     let name = listener.local_name();
     if listener.protocol() == Protocol::Beanstalk {
         info!("listening on {name}");
-        if !listener.is_local() {
+        if !listener.is_local() && config.auth.is_none() {
             warn!(
                 "other machines may connect to {name}, and whoever does may read, take and delete all jobs: the protocol has no \
                  passwords; protect the port by a firewall, or choose -l 127.0.0.1"
@@ -116,6 +119,7 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
         return;
     }
     let access = match (&config.http_token, config.http_allow_writes) {
+        _ if config.auth.is_some() => "for the users of --auth",
         (Some(_), _) => "read and write with the token",
         (None, true) => "read and write from this machine",
         (None, false) => "read-only from this machine",

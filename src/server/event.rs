@@ -78,6 +78,8 @@ pub enum ClientAct {
     Undrain,
     /// Its connection is closed because it began with a request of another protocol.
     ForeignRequest(Foreign),
+    /// It has sent a token of no user.
+    WrongToken,
 }
 
 impl ClientAct {
