@@ -210,8 +210,8 @@ impl Users {
 
     /// The first user that has one of these names of a certificate.
     pub(super) fn by_certificate(&self, names: &[String]) -> Option<&Arc<User>> {
-        let is_given = |own: &Box<str>| names.iter().any(|name| name.eq_ignore_ascii_case(own));
-        self.users.iter().find(|user| user.certificate.iter().any(is_given))
+        let is_given = |own: &str| names.iter().any(|name| name.eq_ignore_ascii_case(own));
+        self.users.iter().find(|user| user.certificate.iter().any(|own| is_given(own)))
     }
 
     /// The user that has this name now. Without a name, the anonymous one.

@@ -15,7 +15,7 @@ const OPERATIONS: [(&str, &str, &str, Rights, bool); 22] = [
     ("GET", "server", "", INSPECT, false),
     ("GET", "tubes", "", INSPECT, false),
     ("GET", "tubes/a", "", INSPECT, false),
-    ("GET", "tubes/a/next?state=ready", "", INSPECT, false),
+    ("GET", "tubes/a/next/ready", "", INSPECT, false),
     ("GET", "tubes/a/jobs?state=ready", "", INSPECT, false),
     ("GET", "groups/g", "", INSPECT, true),
     ("GET", "jobs/1", "", INSPECT, false),

@@ -41,6 +41,9 @@ const BYTES_MADE_PER_STEP: usize = 256;
 /// The interim response to a client that waits before it sends a body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// How a request is answered, and for which user, with `--auth`.
+type Planned = (Plan, Option<Arc<User>>);
+
 impl HttpConnection {
     /// Answers the next request, or begins to, if it has arrived. Returns the elementary steps of that.
     pub fn answer(&mut self, core: &mut Core) -> u32 {
@@ -191,7 +194,7 @@ impl HttpConnection {
         request: &Request,
         head_bytes: usize,
         core: &mut Core,
-    ) -> Result<Option<(Plan, Option<Arc<User>>)>, ErrorResponse> {
+    ) -> Result<Option<Planned>, ErrorResponse> {
         let (target, user) = api::check(request, &self.peer, core)?;
         let body_bytes = request.body_bytes.unwrap_or(0);
         let mut json: &[u8] = &[];
@@ -218,13 +221,7 @@ impl HttpConnection {
         }
     }
 
-    fn begin(
-        &mut self,
-        request: Box<Request>,
-        head_bytes: usize,
-        (plan, user): (Plan, Option<Arc<User>>),
-        core: &mut Core,
-    ) {
+    fn begin(&mut self, request: Box<Request>, head_bytes: usize, (plan, user): Planned, core: &mut Core) {
         match plan {
             Plan::Page(page) => {
                 if request.method != "HEAD"
