@@ -242,17 +242,17 @@ impl fmt::Display for UsersError {
             Self::Unreadable(error) => match error.kind() {
                 ErrorKind::NotFound => f.write_str("there is no such file; correct the path"),
                 ErrorKind::IsADirectory => f.write_str("it is a directory; name a file"),
-                ErrorKind::InvalidData => f.write_str("the file is not UTF-8"),
+                ErrorKind::InvalidData => f.write_str("the file is not UTF-8; save it as UTF-8"),
                 ErrorKind::PermissionDenied => {
                     write!(f, "permission denied: user {} must be able to read it", current_user())
                 }
                 _ => f.write_str(&text_of(error)),
             },
             Self::Open => {
-                f.write_str("every user of this machine can read the tokens: run chmod o-r on the file")
+                f.write_str("every user of this machine can read the tokens; run chmod o-r on the file")
             }
             Self::TooLarge => {
-                write!(f, "the file is larger than {} KiB: remove users", FILE_BYTES_MAX / 1024)
+                write!(f, "the file is larger than {} KiB; remove users", FILE_BYTES_MAX / 1024)
             }
             Self::Line { line, problem } => write!(f, "line {line}: {problem}"),
         }

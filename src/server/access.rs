@@ -248,7 +248,7 @@ impl Core {
         let Some(user) = users.again(&access.user).map(Arc::clone) else {
             info!(
                 conn = session.output.number(),
-                "closed a connection of user {}, who was removed", access.user
+                "closed a connection of user {}: the file of users has no such user any more", access.user
             );
             return self.hung_up(session, now);
         };

@@ -23,7 +23,7 @@ fn a_wrong_token_closes_the_connection_after_a_second() {
     for token in ["root-root-root-roo", "root-root-root-root1", "", " ", "x", &"x".repeat(217)] {
         let mut bench = Bench::new(ONE);
         let conn = bench.open();
-        // What is sent behind it is not run.
+        // Commands after it are not run.
         bench.expect(conn, &format!("auth {token}\r\nauth root-root-root-root\r\ndrain\r\n"), "");
         let other = bench.root();
         bench.expect(other, "use b\r\n", "USING b\r\n");

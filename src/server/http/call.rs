@@ -50,7 +50,7 @@ pub(super) struct Call {
     stage: Stage,
     /// The client, while it is in the queue.
     protocol: Option<ProtocolState>,
-    /// Who has sent the request, with `--auth`.
+    /// The user of the request, with `--auth`.
     user: Option<Arc<User>>,
     /// The response.
     output: Output,
