@@ -3,6 +3,7 @@
 mod http;
 mod live;
 mod matrix;
+mod meetings;
 mod reload;
 mod tokens;
 
