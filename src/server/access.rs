@@ -289,8 +289,9 @@ impl Server {
     /// A client has proved by a certificate to have these names.
     pub(super) fn access_by_certificate(&mut self, conn: ConnId, names: &[String]) {
         let Self { core, connections } = self;
-        let (Some(users), false) = (core.access.users(), conn.is_http()) else { return };
+        let Some(users) = core.access.users() else { return };
         match users.by_certificate(names).map(Arc::clone) {
+            Some(user) if conn.is_http() => connections.http(conn).user = Some(user),
             Some(user) => core.become_user(&mut connections.client(conn).protocol, user),
             None => core.access.count_failure(AuthFailure::Certificate),
         }

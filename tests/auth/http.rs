@@ -1,6 +1,6 @@
 //! The HTTP API with users: the rights are those of the protocol.
 
-use beanring::server::{PeerKind, Rights};
+use beanring::server::{PeerKind, Protocol, Rights};
 use beanring_testkit::peer::Peer;
 
 use super::Bench;
@@ -126,7 +126,7 @@ fn failures_are_counted_by_reason() {
     let mut bench = bench("");
     ask(&mut bench, "GET", "/api/v1/server", "no-such-token-at-all", "");
     ask(&mut bench, "GET", "/metrics", "no-such-token-at-all", "");
-    bench.server.open_certified(&["nobody.example"]);
+    bench.server.open_certified(Protocol::Beanstalk, &["nobody.example"]);
     let conn = bench.open();
     bench.expect(conn, "auth x\r\n", "");
     let (_, page) = ask(&mut bench, "GET", "/metrics", "", "");
@@ -139,4 +139,17 @@ fn failures_are_counted_by_reason() {
     ] {
         assert!(page.contains(&format!("\n{line}\n")), "{line}");
     }
+}
+
+#[test]
+fn a_certificate_is_the_user_of_its_requests() {
+    let mut bench = bench("certificate = [\"one.example\"]\ninspect = [\"*\"]");
+    let conn = bench.server.open_certified(Protocol::Http, &["one.example"]);
+    let read = request("GET", "/api/v1/tubes/a", "", "");
+    assert!(bench.ask(conn, &read).starts_with("HTTP/1.1 200 "));
+    // A token goes first.
+    let wrong = request("GET", "/api/v1/tubes/a", "no-such-token-at-all", "");
+    assert!(bench.ask(conn, &wrong).starts_with("HTTP/1.1 401 "));
+    bench.server.replace_users(super::users(super::ROOT));
+    assert!(bench.ask(conn, &read).starts_with("HTTP/1.1 401 "));
 }

@@ -1,6 +1,6 @@
 //! `auth`: tokens and certificates.
 
-use beanring::server::Config;
+use beanring::server::{Config, Protocol};
 use beanring_testkit::config::config;
 use beanring_testkit::in_memory::{Cut, InMemoryServer};
 use beanring_testkit::peer::Peer;
@@ -112,11 +112,11 @@ fn a_refused_client_may_leave_before_its_reply() {
 fn a_certificate_is_a_user() {
     let two = "[users.two]\ncertificate = [\"one.example\", \"two.example\"]\nproduce = [\"b\"]\n";
     let mut bench = Bench::new(&format!("{ONE}{two}"));
-    let one = bench.server.open_certified(&["ONE.example"]);
+    let one = bench.server.open_certified(Protocol::Beanstalk, &["ONE.example"]);
     bench.expect(one, "use a\r\nuse b\r\n", "USING a\r\nFORBIDDEN\r\n");
-    let two = bench.server.open_certified(&["other.example", "two.example"]);
+    let two = bench.server.open_certified(Protocol::Beanstalk, &["other.example", "two.example"]);
     bench.expect(two, "use a\r\nuse b\r\n", "FORBIDDEN\r\nUSING b\r\n");
-    let none = bench.server.open_certified(&["other.example"]);
+    let none = bench.server.open_certified(Protocol::Beanstalk, &["other.example"]);
     bench.expect(none, "use a\r\n", "FORBIDDEN\r\n");
     bench.expect(none, "auth one-one-one-one-one\r\nuse a\r\n", "AUTHENTICATED\r\nUSING a\r\n");
 }

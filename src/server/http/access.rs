@@ -118,8 +118,13 @@ impl Peer {
     }
 }
 
-/// The user of a request, by its token. Without one, a client that has not authenticated.
-pub(super) fn user_of(users: &Users, request: &Request) -> Result<Arc<User>, ErrorResponse> {
+/// The user of a request, by its token. Without one, the user of the connection's certificate, if there still is one, or a
+/// client that has not authenticated.
+pub(super) fn user_of(
+    users: &Users,
+    request: &Request,
+    certified: Option<&User>,
+) -> Result<Arc<User>, ErrorResponse> {
     match request.fields.authorization.as_deref().and_then(bearer) {
         Some(given) => users.by_token(given.as_bytes()).map(Arc::clone).ok_or_else(|| {
             ErrorResponse::new(
@@ -127,13 +132,20 @@ pub(super) fn user_of(users: &Users, request: &Request) -> Result<Arc<User>, Err
                 "the token is wrong: send that of a user in the file of --auth",
             )
         }),
-        None => Ok(Arc::clone(users.anonymous())),
+        None => {
+            let certified = certified.and_then(|user| users.again(user));
+            Ok(Arc::clone(certified.unwrap_or(users.anonymous())))
+        }
     }
 }
 
 /// The user of a request to the API. One that may do nothing without a token is asked for it.
-pub(super) fn check_user(users: &Users, request: &Request) -> Result<Arc<User>, ErrorResponse> {
-    let user = user_of(users, request)?;
+pub(super) fn check_user(
+    users: &Users,
+    request: &Request,
+    certified: Option<&User>,
+) -> Result<Arc<User>, ErrorResponse> {
+    let user = user_of(users, request, certified)?;
     if user.name.is_none() && user.grants.somewhere() == Rights::NONE {
         return Err(ErrorResponse::new(
             ErrorKind::Unauthorized,

@@ -126,7 +126,8 @@ impl HttpConnection {
         }
         self.take_head(&request, head_bytes);
         self.skip = request.body_bytes.unwrap_or(0);
-        let reader = core.access.users().map(|users| user_of(users, &request)).transpose();
+        let reader =
+            core.access.users().map(|users| user_of(users, &request, self.user.as_deref())).transpose();
         if request.path == "/metrics" {
             self.note_wrong_token(reader.is_err(), core);
         }
@@ -195,7 +196,7 @@ impl HttpConnection {
         head_bytes: usize,
         core: &mut Core,
     ) -> Result<Option<Planned>, ErrorResponse> {
-        let (target, user) = api::check(request, &self.peer, core)?;
+        let (target, user) = api::check(request, &self.peer, self.user.as_deref(), core)?;
         let body_bytes = request.body_bytes.unwrap_or(0);
         let mut json: &[u8] = &[];
         if target.body_kind() == BodyKind::Json {

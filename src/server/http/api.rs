@@ -78,10 +78,11 @@ impl Target {
 pub(super) fn check(
     request: &Request,
     peer: &Peer,
+    certified: Option<&User>,
     core: &mut Core,
 ) -> Result<(Target, Option<Arc<User>>), ErrorResponse> {
     let access = &core.config.http_access;
-    let user = core.access.users().map(|users| check_user(users, request)).transpose()?;
+    let user = core.access.users().map(|users| check_user(users, request, certified)).transpose()?;
     if user.is_none() {
         access.check_read(peer, request)?;
     }

@@ -78,8 +78,8 @@ impl InMemoryServer {
     }
 
     /// Opens a connection whose client has proved by a certificate to have these names.
-    pub fn open_certified(&mut self, names: &[&str]) -> usize {
-        let connection = Connection::new(self.server.accept(Protocol::Beanstalk));
+    pub fn open_certified(&mut self, protocol: Protocol, names: &[&str]) -> usize {
+        let connection = Connection::new(self.server.accept(protocol));
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         self.server.certified(connection.conn, &names);
         self.ends.push(End { connection, received: Vec::new(), is_blocked: false });
