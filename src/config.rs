@@ -101,6 +101,8 @@ pub struct ServerConfig {
     pub http_hosts: Vec<String>,
     /// The file with the token that requests of the HTTP API need.
     pub http_token: Option<PathBuf>,
+    /// The file of users.
+    pub auth: Option<PathBuf>,
     /// Without a token, clients on this machine may change jobs over HTTP.
     pub http_allow_writes: bool,
     /// Serve connections that begin with a request of another protocol like any other.
@@ -227,7 +229,8 @@ impl ServerConfig {
             http,
             http_access: http_access.unwrap_or_default(),
             http_hosts: http_hosts(given.take_list("http-host"))?,
-            http_token: http_token(given.take("http-token"))?,
+            http_token: http_token(given)?,
+            auth: file(given.take("auth"))?,
             http_allow_writes: switch(given, "http-allow-writes")?,
             allow_foreign_protocols: switch(given, "allow-foreign-protocols")?,
             sub_second: switch(given, "sub-second")?,
@@ -414,7 +417,16 @@ fn http_hosts(given: Vec<Setting>) -> Result<Vec<String>, ConfigError> {
     Ok(hosts)
 }
 
-fn http_token(given: Option<Setting>) -> Result<Option<PathBuf>, ConfigError> {
+/// With users, each has a token of its own.
+fn http_token(given: &mut Settings) -> Result<Option<PathBuf>, ConfigError> {
+    let token = given.take("http-token");
+    match token {
+        Some(token) if given.get("auth").is_some() => Err(token.error(Problem::TokenBesideUsers)),
+        token => file(token),
+    }
+}
+
+fn file(given: Option<Setting>) -> Result<Option<PathBuf>, ConfigError> {
     given.map(|file| Ok(file.refuse_empty("a file")?.path().to_owned())).transpose()
 }
 

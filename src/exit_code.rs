@@ -16,6 +16,7 @@ use crate::io::driver::{Cause, Unavailable};
 use crate::io::http_token::TokenError;
 use crate::io::privileges::PrivilegesError;
 use crate::io::socket::{Address, ListenError};
+use crate::io::users_file::UsersError;
 use crate::io::wal_files::DirectoryError;
 use crate::io::wal_files::offline::ToolError;
 
@@ -35,6 +36,7 @@ pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
         || error.downcast_ref().is_some_and(is_wrong_directory)
         || error.downcast_ref().is_some_and(is_wrong_argument)
         || error.downcast_ref().is_some_and(is_wrong_token)
+        || error.downcast_ref().is_some_and(is_wrong_users)
         || matches!(error.downcast_ref(), Some(PrivilegesError::UnknownUser { .. }))
         || matches!(error.downcast_ref(), Some(Unavailable { cause: Cause::NotBuilt { .. }, .. }));
     if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
@@ -77,6 +79,16 @@ fn is_wrong_token(error: &TokenError) -> bool {
             matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
         }
         TokenError::Malformed => true,
+    }
+}
+
+/// Users that cannot be read now may be readable later.
+fn is_wrong_users(error: &UsersError) -> bool {
+    match error {
+        UsersError::Unreadable(error) => {
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
+        }
+        _ => true,
     }
 }
 

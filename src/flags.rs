@@ -129,6 +129,10 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("proxy-protocol", "LISTENER", Heading::Network)
     },
     Flag {
+        help: "File with the users and their rights; without it every client may do everything",
+        ..Flag::long_value("auth", "FILE", Heading::Network)
+    },
+    Flag {
         help: "Keep a job log in DIR, so that jobs survive a restart or crash",
         old_name: Some("log-dir"),
         ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)

@@ -28,8 +28,9 @@ use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, ListenError, Listener, ListenerKind, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
+use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
-use crate::io::watched_files::WatchedFiles;
+use crate::io::watched_files::{Identity, WatchedFiles, WatchedKind};
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
@@ -70,6 +71,7 @@ struct Prepared {
     token: Option<TokenFile>,
     certificate: Option<Certificate>,
     watched_files: WatchedFiles,
+    users: Option<UsersFile>,
     directory: Option<Directory>,
     /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
     cpus: usize,
@@ -133,6 +135,11 @@ impl Prepared {
             watched_files.add_certificate(tls.files.clone());
         }
         let certificate = certificate::read(&config)?;
+        let users = config.auth.as_deref().map(UsersFile::read).transpose();
+        let users = users.map_err(|error| SettingError::about(&config.given.auth, error))?;
+        if let Some((path, file)) = config.auth.as_ref().zip(users.as_ref()) {
+            watched_files.add(WatchedKind::Users, path.clone(), Identity::of(&file.metadata));
+        }
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
@@ -165,6 +172,7 @@ impl Prepared {
             token,
             certificate,
             watched_files,
+            users,
             directory,
             cpus,
             driver,
@@ -186,6 +194,7 @@ impl Prepared {
             token,
             certificate,
             watched_files,
+            users,
             directory,
             driver,
             ..
@@ -212,6 +221,7 @@ impl Prepared {
         let access =
             HttpAccess { token: token.map(|file| file.token), allow_writes: config.http_allow_writes };
         let server_config = server::Config {
+            users: users.map(|file| file.users),
             started: clock.now(),
             recovery,
             ..server_config(&config, &listeners, host, access, seed)
@@ -346,6 +356,7 @@ fn server_config(
         sub_second: config.sub_second,
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         http_access,
+        users: None,
         wal_dir: config.wal_dir.as_ref().map(|path| path.display().to_string()),
         metrics_prefix: config.metrics_prefix.clone(),
         metrics_tubes: config.metrics_tubes,
@@ -384,10 +395,11 @@ fn http_hosts(listeners: &[Listener], config: &ServerConfig, hostname: String) -
 
 /// The files that the server needs while it runs.
 fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Needs {
-    let ServerConfig { wal_dir, file, http_token, tls, .. } = config;
+    let ServerConfig { wal_dir, file, http_token, auth, tls, .. } = config;
     let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
     let settings = file.iter().chain(http_token).cloned().collect();
-    let watched = tls.iter().flat_map(|tls| tls.files.paths()).map(Path::to_owned).collect();
+    let certificate = tls.iter().flat_map(|tls| tls.files.paths()).map(Path::to_owned);
+    let watched = auth.iter().cloned().chain(certificate).collect();
     let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), settings });
     Needs { log_dir: wal_dir.clone(), socket_dirs, watched, restart }
 }

@@ -14,6 +14,7 @@ use crate::io::http_token::TokenFile;
 use crate::io::privileges::{PrivilegesError, User, drop_privileges};
 use crate::io::reexec::{ACTIVATED, RunningServer};
 use crate::io::socket::{Address, Listener, ListenerKind};
+use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{Directory, DirectoryError};
 use crate::launch::certificate;
 
@@ -85,6 +86,8 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     let token = config.http_token.as_deref().map(TokenFile::read).transpose();
     token.map_err(|error| SettingError::about(&given.http_token, error))?;
     certificate::read(config)?;
+    let users = config.auth.as_deref().map(UsersFile::read).transpose();
+    users.map_err(|error| SettingError::about(&given.auth, error))?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
         |present: &RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);

@@ -132,6 +132,8 @@ pub enum Problem {
         /// The maximum. The minimum is 0.
         max: u64,
     },
+    /// A token for HTTP is given beside a file of users.
+    TokenBesideUsers,
     /// It is not the address of a host.
     Host,
     /// It lacks the path of a UNIX socket.
@@ -326,6 +328,9 @@ impl fmt::Display for Problem {
             }
             Self::Milliseconds { max } => {
                 write!(f, "must be a number of milliseconds from 0 to {max}, without a unit")
+            }
+            Self::TokenBesideUsers => {
+                write!(f, "cannot be used with --auth; remove it, and give a user of --auth this token")
             }
             Self::Host => write!(f, "must be an IP address, a host name or unix:PATH"),
             Self::UnixPathMissing => {

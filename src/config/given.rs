@@ -18,6 +18,8 @@ pub struct Given {
     pub tls_cert: Option<Setting>,
     /// The file of the token.
     pub http_token: Option<Setting>,
+    /// The file of users.
+    pub auth: Option<Setting>,
     /// The directory of the job log.
     pub wal_dir: Option<Setting>,
     /// The user to run as.
@@ -45,6 +47,7 @@ impl Given {
             tls_listen: origin("tls-listen"),
             tls_cert: settings.get("tls-cert").cloned(),
             http_token: settings.get("http-token").cloned(),
+            auth: settings.get("auth").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
             user: settings.get("user").cloned(),
         }

@@ -414,10 +414,11 @@ fn every_flag_is_a_key_of_the_file() {
     };
     assert_eq!(without_warnings(with_file(text, "")), without_warnings(check(line)));
     let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
-    let other = ["no-sync", "verbose"];
+    let other = ["no-sync", "verbose", "auth"];
     for flag in FLAGS.iter().filter(|flag| flag.sources == Sources::File) {
         assert!(keys.contains(&flag.name) || other.contains(&flag.name), "{} is a key", flag.name);
     }
+    assert_eq!(with_file("auth = \"/users\"", ""), check("--auth /users"));
     assert_eq!(with_file("no-sync = true\nverbose = 2", "-b /a"), check("-b /a -F -VV"));
     assert_eq!(with_file("log-dir = \"/a\"", ""), check("-b /a"));
 }

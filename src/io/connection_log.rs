@@ -28,6 +28,7 @@ pub struct ConnectionLog {
     foreign: LogLimit,
     handshakes: LogLimit,
     headers: LogLimit,
+    wrong_token: LogLimit,
     #[cfg(all(test, feature = "uring"))]
     pub has_warned: bool,
 }
@@ -39,6 +40,7 @@ impl Default for ConnectionLog {
             foreign: LogLimit::every(FOREIGN_INTERVAL),
             handshakes: LogLimit::every(HANDSHAKE_INTERVAL),
             headers: LogLimit::every(FOREIGN_INTERVAL),
+            wrong_token: LogLimit::every(FOREIGN_INTERVAL),
             #[cfg(all(test, feature = "uring"))]
             has_warned: false,
         }
@@ -69,6 +71,7 @@ impl ConnectionLog {
         self.foreign.end("a request of another protocol");
         self.handshakes.end("a TLS handshake has failed");
         self.headers.end("a connection without a header of the PROXY protocol");
+        self.wrong_token.end("a client sent a wrong token");
         self.refused.end("the kernel refuses to send or receive");
     }
 
@@ -88,6 +91,12 @@ impl ConnectionLog {
                          port is for a load balancer{left_out}",
                         peer()
                     );
+                }
+            }
+            ClientAct::WrongToken => {
+                if let Some(left_out) = self.wrong_token.admit(now) {
+                    let peer = peer();
+                    warn!(conn, "a client at {peer} sent a wrong token and was refused{left_out}");
                 }
             }
             ClientAct::ForeignRequest(protocol) => {

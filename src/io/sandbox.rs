@@ -114,10 +114,6 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
         | AccessFs::MakeReg
         | AccessFs::RemoveFile;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let readable = |files: &[PathBuf]| -> Vec<PathBuf> {
-        let targets = files.iter().filter_map(|file| file.canonicalize().ok());
-        files.iter().map(|file| reach(file)).chain(targets.map(|target| reach(&target))).collect()
-    };
     let socket_dirs = needs.socket_dirs.iter().filter(|dir| !is_root(dir));
     let mut ruleset = Ruleset::default()
         .handle_access(all)?
@@ -128,14 +124,14 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
         .add_rules(path_beneath_rules(["/dev/null"], AccessFs::ReadFile | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules(&needs.log_dir, in_log))?
         .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?
-        .add_rules(path_beneath_rules(readable(&needs.watched), AccessFs::ReadFile))?;
+        .add_rules(path_beneath_rules(reach_all(&needs.watched), AccessFs::ReadFile))?;
     if let Some(Files { program, settings }) = &needs.restart {
         let program: Vec<PathBuf> = program.iter().map(|file| reach(file)).collect();
         ruleset = ruleset
             .add_rules(path_beneath_rules(SYSTEM, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(["/proc", "/dev/urandom"], read))?
             .add_rules(path_beneath_rules(&program, AccessFs::ReadFile | AccessFs::Execute))?
-            .add_rules(path_beneath_rules(readable(settings), AccessFs::ReadFile))?;
+            .add_rules(path_beneath_rules(reach_all(settings), AccessFs::ReadFile))?;
     }
     ruleset.restrict_self()
 }
@@ -167,6 +163,13 @@ fn reach(file: &Path) -> PathBuf {
         Ok(real) if !is_shared(&real) => directory,
         _ => file.to_owned(),
     }
+}
+
+/// The paths that must be allowed so that files, and those that they are links to, can be read again.
+fn reach_all(files: &[PathBuf]) -> Vec<PathBuf> {
+    let named = files.iter().map(|file| reach(file));
+    let targets = files.iter().filter_map(|file| file.canonicalize().ok());
+    named.chain(targets.map(|target| reach(&target))).collect()
 }
 
 /// Whether programs share a directory, whose path contains no links.

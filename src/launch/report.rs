@@ -36,6 +36,9 @@ pub(super) fn start(prepared: &Prepared) {
         );
     }
     certificate::report(config, prepared.certificate.as_ref());
+    if let (Some(path), Some(file)) = (&config.auth, &prepared.users) {
+        info!("{} in {}", Count(file.users.len(), "user"), path.display());
+    }
     if prepared.is_address_ignored {
         info!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
     }
@@ -110,7 +113,7 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     if listener.protocol() == Protocol::Beanstalk {
         info!("listening on {name}{}", if has_tls { " with TLS" } else { "" });
         let knows_clients = has_tls && config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
-        if !listener.is_local() && !knows_clients {
+        if !listener.is_local() && !knows_clients && config.auth.is_none() {
             warn!(
                 "other machines may connect to {name}, and whoever does may read, take and delete all jobs: the protocol has no \
                  passwords; protect the port by a firewall, or choose -l 127.0.0.1"
@@ -119,6 +122,7 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
         return;
     }
     let access = match (&config.http_token, config.http_allow_writes) {
+        _ if config.auth.is_some() => "for the users of --auth",
         (Some(_), _) => "read and write with the token",
         (None, true) => "read and write from this machine",
         (None, false) => "read-only from this machine",

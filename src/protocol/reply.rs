@@ -112,6 +112,12 @@ pub enum Reply<'a> {
     DrainBegun,
     /// `undrain` has ended drain mode: the server accepts new jobs.
     NotDraining,
+    /// `auth` was sent with the token of a user.
+    Authenticated,
+    /// `auth` was sent with a token of no user. The connection is closed.
+    Unauthorized,
+    /// The user has no right to do this.
+    Forbidden,
 }
 
 /// The kind under which an error reply is counted.
@@ -129,11 +135,13 @@ pub enum ErrorKind {
     NotIgnored,
     DeadlineSoon,
     InternalError,
+    Forbidden,
+    Unauthorized,
 }
 
 impl ErrorKind {
     /// Every kind, in order, with its name in metrics.
-    pub const ALL: [(Self, &'static str); 10] = [
+    pub const ALL: [(Self, &'static str); 12] = [
         (Self::BadFormat, "bad_format"),
         (Self::UnknownCommand, "unknown_command"),
         (Self::JobTooBig, "job_too_big"),
@@ -144,9 +152,11 @@ impl ErrorKind {
         (Self::NotIgnored, "not_ignored"),
         (Self::DeadlineSoon, "deadline_soon"),
         (Self::InternalError, "internal_error"),
+        (Self::Forbidden, "forbidden"),
+        (Self::Unauthorized, "unauthorized"),
     ];
     /// Number of kinds.
-    pub const COUNT: usize = Self::InternalError as usize + 1;
+    pub const COUNT: usize = Self::Unauthorized as usize + 1;
 }
 
 const _: () = assert!(ErrorKind::ALL.len() == ErrorKind::COUNT);
@@ -167,6 +177,8 @@ impl Reply<'_> {
             Self::NotIgnored => Some(ErrorKind::NotIgnored),
             Self::DeadlineSoon => Some(ErrorKind::DeadlineSoon),
             Self::InternalError => Some(ErrorKind::InternalError),
+            Self::Forbidden => Some(ErrorKind::Forbidden),
+            Self::Unauthorized => Some(ErrorKind::Unauthorized),
             Self::Inserted(_)
             | Self::Repeated { .. }
             | Self::Buried
@@ -193,7 +205,8 @@ impl Reply<'_> {
             | Self::TimedOut
             | Self::NotWaiting
             | Self::DrainBegun
-            | Self::NotDraining => None,
+            | Self::NotDraining
+            | Self::Authenticated => None,
         }
     }
 
@@ -249,6 +262,9 @@ impl Reply<'_> {
             Self::JobTooBig => b"JOB_TOO_BIG\r\n",
             Self::Draining | Self::DrainBegun => b"DRAINING\r\n",
             Self::NotDraining => b"NOT_DRAINING\r\n",
+            Self::Authenticated => b"AUTHENTICATED\r\n",
+            Self::Unauthorized => b"UNAUTHORIZED\r\n",
+            Self::Forbidden => b"FORBIDDEN\r\n",
         };
         out.extend_from_slice(fixed);
     }
@@ -486,6 +502,9 @@ mod tests {
         check(Reply::NotFound, "NOT_FOUND");
         check(Reply::TimedOut, "TIMED_OUT");
         check(Reply::NotWaiting, "NOT_WAITING");
+        check(Reply::Authenticated, "AUTHENTICATED");
+        check(Reply::Unauthorized, "UNAUTHORIZED");
+        check(Reply::Forbidden, "FORBIDDEN");
         check(Reply::DeadlineSoon, "DEADLINE_SOON");
         check(Reply::OutOfMemory, "OUT_OF_MEMORY");
         check(Reply::InternalError, "INTERNAL_ERROR");

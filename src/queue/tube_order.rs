@@ -73,7 +73,7 @@ pub(super) enum Found<'a> {
 ///
 /// [`Engine::list_tubes`] and [`Engine::list_watched`] create one, [`Engine::next_listed`] reads it. A list that is not read
 /// to its end before the next command must be registered with [`Engine::register_list`] and ended with [`Engine::end_list`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TubeList {
     source: Source,
     /// The next place to read.

@@ -49,6 +49,21 @@ impl Engine {
         }
     }
 
+    /// Removes the watches of all tubes but those to keep. The client may then watch no tube. Returns how many it watched.
+    ///
+    /// # Panics
+    /// If the client waits for a job.
+    pub fn keep_watches(&mut self, client: ClientKey, keep: impl Fn(TubeName<'_>) -> bool) -> usize {
+        let client = self.clients.slot(client);
+        let watches = &self.clients[client].watches;
+        let count = watches.len();
+        let others = watches.iter().filter(|watched| !keep(self.tubes[watched.tube].name()));
+        for watch in others.map(|watched| watched.watch).collect::<Vec<_>>() {
+            self.unwatch(watch);
+        }
+        count
+    }
+
     pub(super) fn find_or_create_tube(&mut self, name: TubeName<'_>) -> TubeSlot {
         match self.tubes.find_slot(name) {
             Some(tube) => tube,

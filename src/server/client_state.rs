@@ -1,11 +1,13 @@
 //! What a client of either front door waits for, and the body that is arriving for it.
 
+use super::access::SessionAccess;
+use super::beanstalk::Listing;
 use super::outcome::{Outcome, Refusal};
 use super::put_batch::PutBatch;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
-use crate::queue::{Begun, TubeList};
+use crate::queue::Begun;
 use crate::values::ids::{ClientKey, JobId, TagsKey};
 
 /// The part of a session, or of a call over HTTP, that commands read and change.
@@ -26,7 +28,9 @@ pub(super) struct ProtocolState {
     /// The `put-batch` whose jobs are arriving: the next line belongs to it.
     pub put_batch: Option<Box<PutBatch>>,
     /// The list that is being rendered, in [`SessionState::Listing`].
-    pub list: Option<Box<TubeList>>,
+    pub list: Option<Box<Listing>>,
+    /// Who the client is. None without `--auth`: then it may do everything.
+    pub access: Option<SessionAccess>,
 }
 
 /// ```text
@@ -34,6 +38,7 @@ pub(super) struct ProtocolState {
 ///           last job of put-batch (Storing)
 ///           large command     (Working)
 ///           long list         (Listing)      quit, end of input      broken
+///           wrong token       (Refused, then Closing)
 ///   Serving -------------------> * -----.        |                     |
 ///      ^         reply           |      '--------+--> Closing ---------+--> Closed
 ///      '-------------------------'                     everything is sent
@@ -52,6 +57,8 @@ pub(super) enum SessionState {
     Working,
     /// A list of tubes is rendered in pieces, no faster than it is sent.
     Listing,
+    /// A wrong token was sent. Its reply comes late, and then the connection is closed.
+    Refused,
     /// The remaining replies are sent, and input is ignored.
     Closing,
     /// The driver has an [`Effect::Close`](super::Effect::Close).
@@ -112,6 +119,7 @@ impl ProtocolState {
             is_batch_at_once: false,
             put_batch: None,
             list: None,
+            access: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The configuration of a server, and what its driver reports for `stats`.
 
 use super::http::{Hosts, HttpAccess};
+use super::users::Users;
 use crate::queue::TubeLimits;
 use crate::time::{Seconds, Span, Time};
 use crate::values::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
@@ -28,6 +29,8 @@ pub struct Config {
     pub http_hosts: Hosts,
     /// Who may use the API over HTTP.
     pub http_access: HttpAccess,
+    /// The users (`--auth`). `None`: every client may do everything.
+    pub users: Option<Users>,
     /// The directory of the job log, for display.
     pub wal_dir: Option<String>,
     /// The prefix of metric names: letters, digits and `_`, the first no digit.

@@ -74,6 +74,14 @@ impl Connections {
         }
     }
 
+    /// Returns the session in a slot, if it has one.
+    pub fn client_at(&mut self, slot: usize) -> Option<&mut Session> {
+        match self.slab.get_mut(slot) {
+            Some(Connection::Client(session)) => Some(session),
+            _ => None,
+        }
+    }
+
     /// Whether the next turn of this connection stores a whole `put-batch`.
     pub fn is_storing(&self, conn: ConnId) -> bool {
         match self.slab.get(conn.slot as usize) {

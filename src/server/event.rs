@@ -83,6 +83,8 @@ pub enum ClientAct {
     HandshakeFailed(HandshakeFailure),
     /// Its connection is closed because it has not begun with a header of the PROXY protocol.
     WrongProxyHeader,
+    /// It has sent a token of no user.
+    WrongToken,
 }
 
 impl ClientAct {

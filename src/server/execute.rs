@@ -89,7 +89,7 @@ impl Core {
                 }
             }
             Command::TubeConfig { tube, rule: Some(rule) } => self.set_rule(tube, rule, now),
-            Command::Use(tube) => self.use_tube(client, tube),
+            Command::Use(tube) => self.use_tube(protocol, tube),
             Command::Watch(tube) => self.watch(client, tube, None),
             Command::WatchWeighted { tube, weight } => self.watch(client, tube, Some(weight)),
             Command::ReserveMode(mode) => {
@@ -224,11 +224,14 @@ impl Core {
         protocol.begun(moved, Outcome::Moved)
     }
 
-    fn use_tube<'a>(&mut self, client: ClientKey, tube: TubeName<'a>) -> Outcome<'a> {
+    fn use_tube<'a>(&mut self, protocol: &mut ProtocolState, tube: TubeName<'a>) -> Outcome<'a> {
         if let Err(refusal) = self.admits_tube(tube) {
             return Outcome::Refused(refusal);
         }
-        self.engine.use_tube(client, tube);
+        self.engine.use_tube(protocol.client, tube);
+        if let Some(access) = &mut protocol.access {
+            access.used = access.user.grants.on(tube);
+        }
         Outcome::Done(Reply::Using(tube))
     }
 

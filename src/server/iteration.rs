@@ -7,6 +7,7 @@ use super::{Core, Effect, Event, Server};
 use crate::queue::Notice;
 use crate::time::Time;
 use crate::values::limits::{RUN_STEPS, SEND_STEPS, TURN_STEPS};
+use crate::wal::Wal;
 
 impl Server {
     /// Does a bounded piece of everything that is due or left over.
@@ -46,6 +47,9 @@ impl Server {
             self.release_committed(now);
         }
         self.step_http(now);
+        if self.core.access.deadline().is_some() {
+            self.step_access(now);
+        }
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.count_tables();
         if self.core.config.max_memory_bytes.is_some() {
@@ -172,7 +176,7 @@ impl Core {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };
-        let Some(wal) = &self.wal else { return engine };
-        [engine, wal.next_deadline()].into_iter().flatten().min()
+        let wal = self.wal.as_ref().and_then(Wal::next_deadline);
+        [engine, wal, self.access.deadline()].into_iter().flatten().min()
     }
 }

@@ -145,7 +145,8 @@ impl Core {
             + inbox_bytes
             + table_bytes
             + self.put_batches * (size_of::<PutBatch>() + ALLOCATION_BYTES)
-            + self.arrived.bytes();
+            + self.arrived.bytes()
+            + self.access.memory_bytes();
         own as u64 + self.config.host.memory_bytes + self.driver_bytes
     }
 

@@ -5,6 +5,7 @@ mod tls;
 mod tube;
 
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
+use super::access::AuthFailure;
 use super::put_refusals::PutReason;
 use super::{Core, ThreadStats};
 use crate::protocol::command::{CommandKind, Counted};
@@ -410,6 +411,7 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
         "Number of connections closed because they began with a request of another protocol.",
     );
     catalog.both("foreign-requests", foreign, core.foreign_requests);
+    access(core, catalog);
     let tubes = gauge("tubes_limit", "Maximum number of tubes (--max-tubes); 0 is none.");
     catalog.both("max-tubes", tubes, config.max_tubes.unwrap_or(0));
     let watches =
@@ -423,6 +425,18 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     );
     catalog.both("tube-refusals", tube_refusals, core.tube_refusals);
     keys(&engine.key_stats(), catalog);
+}
+
+fn access(core: &Core, catalog: &mut Catalog<'_>) {
+    let users = gauge("auth_users", "Number of users (--auth).");
+    catalog.metric(users, core.access.users().map_or(0, |users| users.len() as u64));
+    let failures = counter("auth_failures_total", "Number of failed authentications by their reason.");
+    for reason in AuthFailure::ALL {
+        catalog.metric(failures.label("reason", reason.word()), core.access.failures(reason));
+    }
+    let reloads =
+        counter("auth_reload_failures_total", "Number of changes of the file of users that were refused.");
+    catalog.metric(reloads, core.access.reload_failures);
 }
 
 fn keys(stats: &KeyStats, catalog: &mut Catalog<'_>) {

@@ -3,6 +3,7 @@
 //! [`Server`] finds the session that an event names, once, and hands it to `Core`, which is everything but the table of
 //! sessions.
 
+mod access;
 mod beanstalk;
 mod client_state;
 mod commit_gate;
@@ -21,6 +22,7 @@ mod outcome;
 mod put_batch;
 mod put_refusals;
 mod puts;
+mod rights;
 mod service;
 mod tls_counts;
 mod trace;
@@ -36,11 +38,13 @@ pub use config::{
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use iovecs::IoVecs;
+pub use rights::Need;
 pub use service::{CertificatePem, Protocol, Service};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
-pub use users::Users;
+pub use users::{Grants, Pattern, Rights, User, Users};
 
+use self::access::Access;
 use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
@@ -111,6 +115,7 @@ struct Core {
     wrong_tokens: LogLimit,
     /// Commands refused because there was no room for another tube or watch.
     tube_refusals: u64,
+    access: Access,
     /// Sessions that hold a list that is being rendered.
     lists: usize,
     /// HTTP connections with a list of tubes in progress.
@@ -201,6 +206,18 @@ impl Service for Server {
         if conn.is_http() {
             self.admit_http(conn, peer);
         }
+    }
+
+    fn certified(&mut self, conn: ConnId, names: &[String]) {
+        self.access_by_certificate(conn, names);
+    }
+
+    fn replace_users(&mut self, users: Users) {
+        self.take_users(users);
+    }
+
+    fn users_refused(&mut self) {
+        self.core.access.reload_failures += 1;
     }
 
     fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
@@ -312,6 +329,7 @@ impl Server {
             .open_client(|conn, number| Session::new(conn, number, core.engine.connect(conn), opening));
         core.clients += 1;
         core.clients_total += 1;
+        self.begin_access(conn);
         self.count_tables();
         conn
     }
@@ -320,6 +338,7 @@ impl Server {
 impl Core {
     fn new(config: Config, engine: Engine, wal: Option<Wal>) -> Self {
         let recovered_jobs = engine.jobs().len();
+        let access = Access::new(config.users.clone());
         Self {
             config,
             engine,
@@ -345,6 +364,7 @@ impl Core {
             full_disk: FullDiskWarnings::default(),
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
             tube_refusals: 0,
+            access,
             lists: 0,
             http_lists: 0,
             long_lines: 0,

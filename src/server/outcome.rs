@@ -63,6 +63,8 @@ pub(super) enum Refusal {
     JobTooBig,
     NoCrlf,
     BadFormat,
+    /// The user has no right to do this.
+    Forbidden,
     OutOfMemory(Shortage),
 }
 
@@ -145,13 +147,14 @@ impl Refusal {
             Self::JobTooBig => Reply::JobTooBig,
             Self::NoCrlf => Reply::ExpectedCrlf,
             Self::BadFormat => Reply::BadFormat,
+            Self::Forbidden => Reply::Forbidden,
             Self::OutOfMemory(_) => Reply::OutOfMemory,
         }
     }
 
     /// Whether it may reveal an uncommitted change of a job. A lack of space and a wrong form reveal none.
     pub const fn may_reveal(self) -> bool {
-        matches!(self.reply(), Reply::NotFound | Reply::NotMoved)
+        matches!(self.reply(), Reply::NotFound | Reply::NotMoved | Reply::Forbidden)
     }
 
     /// The refusal of jobs, if the job log has no space for them. Space for those that fit into no segment will never come.

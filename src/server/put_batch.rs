@@ -4,6 +4,7 @@
 //! line has no length of a body, the end of the batch is unknown, and the connection is closed.
 
 use super::Core;
+use super::Rights;
 use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
@@ -83,7 +84,8 @@ impl Core {
     ) -> Outcome<'static> {
         let Some(count) = count else { return self.lose_batch(protocol) };
         self.engine.mark_producer(protocol.client);
-        let (jobs, refusal) = (List::new(), None);
+        let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
+        let (jobs, refusal) = (List::new(), (!may).then_some(Refusal::Forbidden));
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
         self.put_batches += 1;
         protocol.put_batch = Some(Box::new(batch));

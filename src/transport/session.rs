@@ -229,7 +229,8 @@ impl Session {
     fn write_alert(&mut self, input: &mut [u8]) {
         let Self { tls, outgoing, .. } = self;
         let mut used = 0;
-        while let UnbufferedStatus { discard, state: Ok(state) } = tls.process_tls_records(&mut input[used..]) {
+        while let UnbufferedStatus { discard, state: Ok(state) } = tls.process_tls_records(&mut input[used..])
+        {
             if !matches!(Self::advance(state, outgoing.gathered()), Ok(false)) {
                 return;
             }

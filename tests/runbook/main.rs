@@ -11,7 +11,7 @@ use std::process::Command;
 use messages::{Messages, normalized};
 
 /// The types whose `Display` is a line of the log, or its end: why a start is refused, and why a server ends.
-const ERRORS: [&str; 16] = [
+const ERRORS: [&str; 17] = [
     "BinlogError",
     "Cause",
     "DirectoryError",
@@ -27,6 +27,7 @@ const ERRORS: [&str; 16] = [
     "TokenError",
     "TooFewDescriptors",
     "Unavailable",
+    "UsersError",
     "Warning",
 ];
 

@@ -200,6 +200,11 @@ impl Core {
             self.observe(session.protocol.client, Observation::Canceled);
         }
         // With its input ended, the client may be gone: no job should have to find that out.
+        self.end_wait(session);
+    }
+
+    /// Ends the wait of a session without a job.
+    pub(in crate::server) fn end_wait(&mut self, session: &mut Session) {
         self.engine.end_wait(session.protocol.client);
         let reply = session.protocol.timed_out();
         self.with_replies(&mut session.output, |core, replies| {

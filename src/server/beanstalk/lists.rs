@@ -1,12 +1,14 @@
 //! Lists of tubes. They are rendered in pieces between other work, no faster than they are sent. So a client that requests
 //! a long list and does not read it costs the memory of a piece, not of a copy.
 
+use std::sync::Arc;
+
 use super::session::Session;
 use crate::protocol::reply::{Reply, Yaml};
 use crate::queue::{Listed, TubeList};
-use crate::server::Core;
 use crate::server::client_state::{ProtocolState, SessionState};
 use crate::server::commit_gate::Replies;
+use crate::server::{Core, Rights, User};
 use crate::time::Time;
 use crate::values::limits::STATS_BYTES_PER_STEP;
 
@@ -19,6 +21,35 @@ const PIECE_ENTRIES: usize = 1024;
 /// Entries, with a tube or without one, that are visited in the time of one elementary step.
 const ENTRIES_PER_STEP: usize = 4;
 
+/// A list of tubes while it is rendered.
+pub(in crate::server) struct Listing {
+    list: TubeList,
+    /// The user that sees only some of them.
+    part: Option<Part>,
+}
+
+/// The part of a list that a user sees. Its size is in front of it, so all tubes are visited twice.
+struct Part {
+    user: Arc<User>,
+    /// The list from its beginning, until the tubes are counted.
+    whole: Option<TubeList>,
+    tubes: usize,
+    name_lengths: usize,
+}
+
+impl Listing {
+    /// All tubes of a list, or those that a user may inspect.
+    pub fn new(list: TubeList, user: Option<Arc<User>>) -> Self {
+        let part = user.map(|user| Part { user, whole: Some(list.clone()), tubes: 0, name_lengths: 0 });
+        Self { list, part }
+    }
+
+    /// Whether the size of the list is still unknown.
+    fn is_counting(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.whole.is_some())
+    }
+}
+
 impl Core {
     /// Renders another piece of the list that a session waits for.
     pub(in crate::server) fn continue_list(&mut self, session: &mut Session, now: Time) {
@@ -26,7 +57,7 @@ impl Core {
         self.with_replies(output, |core, replies| {
             replies.set_harmless(true);
             let list = protocol.list.as_mut().expect("a session that lists has a list");
-            if core.reply_piece(list, replies, |_| {}) {
+            if core.reply_piece(list, replies) {
                 core.end_list(protocol);
                 protocol.state = SessionState::Serving;
                 protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
@@ -41,53 +72,92 @@ impl Core {
         &mut self,
         protocol: &mut ProtocolState,
         replies: &mut Replies,
-        mut list: TubeList,
+        mut listing: Listing,
     ) {
-        let bytes = Yaml::list_length(list.tubes(), list.name_lengths());
-        replies.reply(Reply::Ok { bytes }, &mut self.buffers);
-        let is_done = self.reply_piece(&mut list, replies, |data| _ = Yaml::new(data));
+        if listing.part.is_none() {
+            let bytes = Yaml::list_length(listing.list.tubes(), listing.list.name_lengths());
+            replies.reply(Reply::Ok { bytes }, &mut self.buffers);
+            self.begin_data(replies);
+        }
+        let mut is_done = self.reply_piece(&mut listing, replies);
+        if !is_done && listing.part.is_some() && !listing.is_counting() {
+            // A short list is counted in one piece, and rendered in another.
+            is_done = self.reply_piece(&mut listing, replies);
+        }
         if !is_done {
-            self.engine.register_list(&list);
+            self.engine.register_list(&listing.list);
             self.lists += 1;
-            protocol.list = Some(Box::new(list));
+            protocol.list = Some(Box::new(listing));
             protocol.state = SessionState::Listing;
         }
     }
 
     /// Forgets the list of a session, if there is one.
     pub(in crate::server) fn end_list(&mut self, protocol: &mut ProtocolState) {
-        if let Some(list) = protocol.list.take() {
-            self.engine.end_list(&list);
+        if let Some(listing) = protocol.list.take() {
+            self.engine.end_list(&listing.list);
             self.lists -= 1;
         }
     }
 
-    /// Appends what `begin` writes, and a bounded piece of a list. Returns true if it was the last piece.
-    fn reply_piece(
-        &mut self,
-        list: &mut TubeList,
-        replies: &mut Replies,
-        begin: impl FnOnce(&mut Vec<u8>),
-    ) -> bool {
+    /// Appends what stands before the entries.
+    fn begin_data(&mut self, replies: &mut Replies) {
         let mut data = std::mem::take(&mut self.scratch);
         data.clear();
-        begin(&mut data);
-        let is_done = self.render(list, &mut data);
+        _ = Yaml::new(&mut data);
+        replies.data(&data, &mut self.buffers);
+        self.scratch = data;
+    }
+
+    /// Appends a bounded piece of a list, or counts a piece of it. Returns true if it was the last.
+    fn reply_piece(&mut self, listing: &mut Listing, replies: &mut Replies) -> bool {
+        if listing.is_counting() {
+            if let Some(bytes) = self.count(listing) {
+                replies.reply(Reply::Ok { bytes }, &mut self.buffers);
+                self.begin_data(replies);
+            }
+            return false;
+        }
+        let mut data = std::mem::take(&mut self.scratch);
+        data.clear();
+        let is_done = self.render(listing, &mut data);
         replies.data(&data, &mut self.buffers);
         self.scratch = data;
         is_done
     }
 
+    /// Counts a bounded piece of what a user sees. Returns the length of the list after the last one, and goes back to its beginning.
+    fn count(&mut self, Listing { list, part }: &mut Listing) -> Option<usize> {
+        let part = part.as_mut().expect("only a part is counted");
+        for entries in 1..=PIECE_ENTRIES {
+            match self.engine.next_listed(list) {
+                Listed::Tube(name) if part.user.may(Rights::INSPECT, name) => {
+                    part.tubes += 1;
+                    part.name_lengths += name.as_bytes().len();
+                }
+                Listed::Tube(_) | Listed::Nothing => {}
+                Listed::End => {
+                    self.extra_steps += (entries / ENTRIES_PER_STEP) as u32;
+                    *list = part.whole.take().expect("the list is counted once");
+                    return Some(Yaml::list_length(part.tubes, part.name_lengths));
+                }
+            }
+        }
+        self.extra_steps += (PIECE_ENTRIES / ENTRIES_PER_STEP) as u32;
+        None
+    }
+
     /// Renders a bounded piece of a list. Returns true if it was the last.
-    fn render(&mut self, list: &mut TubeList, out: &mut Vec<u8>) -> bool {
+    fn render(&mut self, Listing { list, part }: &mut Listing, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         let mut entries = 0;
         let mut is_done = false;
+        let is_seen = |name| part.as_ref().is_none_or(|part| part.user.may(Rights::INSPECT, name));
         while !is_done && entries < PIECE_ENTRIES && out.len() - begin < PIECE_BYTES {
             entries += 1;
             match self.engine.next_listed(list) {
-                Listed::Tube(name) => Yaml::resume(out).item(name),
-                Listed::Nothing => {}
+                Listed::Tube(name) if is_seen(name) => Yaml::resume(out).item(name),
+                Listed::Tube(_) | Listed::Nothing => {}
                 Listed::End => {
                     out.extend_from_slice(b"\r\n");
                     is_done = true;

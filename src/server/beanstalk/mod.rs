@@ -6,4 +6,5 @@ mod replies;
 mod session;
 mod stats;
 
+pub(super) use self::lists::Listing;
 pub(super) use self::session::{InputEnd, Session};

@@ -1,13 +1,17 @@
 //! The beanstalk protocol: from a line to a command, and from the outcome to the reply.
 
-use super::stats;
-use crate::protocol::command::{Command, CommandKind};
+use std::sync::Arc;
+
+use super::{Listing, stats};
+use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
 use crate::server::Core;
+use crate::server::Rights;
+use crate::server::access::SessionAccess;
 use crate::server::client_state::ProtocolState;
 use crate::server::commit_gate::Replies;
-use crate::server::outcome::Outcome;
+use crate::server::outcome::{Outcome, Refusal};
 use crate::time::Time;
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::{
@@ -39,6 +43,9 @@ impl Core {
         match command {
             Ok(Command::Put { args, tags }) => {
                 self.count_command(CommandKind::Put);
+                if protocol.access.is_some() && self.forbids_put(protocol, args, tags.is_ok()) {
+                    return;
+                }
                 match self.begin_put(protocol, args, tags, rest, now) {
                     Outcome::Done(Reply::Inserted(id)) => replies.inserted(id, &mut self.buffers),
                     Outcome::Pending => {}
@@ -47,14 +54,34 @@ impl Core {
             }
             Ok(command) => {
                 self.count_command(command.kind());
+                if protocol.access.is_some()
+                    && let Err(refused) = self.check_command(protocol, &command)
+                {
+                    return self.reply(protocol, replies, refused, now);
+                }
                 let is_harmless =
                     self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
                 replies.set_harmless(is_harmless);
                 self.serve_usual(protocol, replies, command, now);
                 replies.set_harmless(false);
             }
-            Err(error) => replies.refuse(error.into(), &mut self.buffers),
+            Err(error) => {
+                if self.access.users().is_none() || !self.serve_auth(protocol, replies, line, now) {
+                    replies.refuse(error.into(), &mut self.buffers);
+                }
+            }
         }
+    }
+
+    /// Skips the body of a `put` that the user may not send. Returns false if the user may, or if the line is wrong for another reason.
+    #[inline(never)]
+    fn forbids_put(&self, protocol: &mut ProtocolState, args: PutArgs, has_tags: bool) -> bool {
+        let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
+        let is_forbidden = !may && has_tags && args.bytes <= self.config.max_job_bytes;
+        if is_forbidden {
+            protocol.skip_body(u64::from(args.bytes) + 2, Refusal::Forbidden);
+        }
+        is_forbidden
     }
 
     /// Serves any command but `put`. Those that most clients send are inlined in the loop of a connection, and no others, since
@@ -160,11 +187,15 @@ impl Core {
             }
             Outcome::Tubes => {
                 let list = self.engine.list_tubes();
-                self.begin_list(protocol, replies, list);
+                let is_whole =
+                    |access: &SessionAccess| access.user.grants.everywhere().has_any(Rights::INSPECT);
+                let user = protocol.access.as_ref().filter(|access| !is_whole(access));
+                let user = user.map(|access| Arc::clone(&access.user));
+                self.begin_list(protocol, replies, Listing::new(list, user));
             }
             Outcome::TubesWatched => {
                 let list = self.engine.list_watched(protocol.client);
-                self.begin_list(protocol, replies, list);
+                self.begin_list(protocol, replies, Listing::new(list, None));
             }
             Outcome::Done(_) | Outcome::Refused(_) | Outcome::Reserved(_) | Outcome::Pending => {
                 unreachable!("its reply is made inline")

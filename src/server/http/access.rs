@@ -2,11 +2,13 @@
 //! then, for a request that changes something, where a browser has it from.
 
 use std::fmt;
+use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
 use super::request::Request;
 use super::response::{ErrorKind, ErrorResponse};
+use crate::server::{Rights, User, Users};
 
 /// The peer of an HTTP connection, as its driver knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,11 +69,34 @@ impl Token {
         (length_fits && token.iter().all(u8::is_ascii_graphic)).then(|| Self(token.into()))
     }
 
+    /// The secret.
+    pub(in crate::server) const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it is empty, which no token is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes the same time for all tokens of one length.
     fn is(&self, given: &[u8]) -> bool {
         self.0.ct_eq(given).into()
     }
 }
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(&other.0)
+    }
+}
+
+impl Eq for Token {}
 
 /// Does not show the secret.
 impl fmt::Debug for Token {
@@ -91,6 +116,43 @@ impl Peer {
     pub fn unknown() -> Self {
         Self::new(PeerKind::Network, "unknown")
     }
+}
+
+/// The user of a request, by its token. Without one, the user of the connection's certificate, if there still is one, or a
+/// client that has not authenticated.
+pub(super) fn user_of(
+    users: &Users,
+    request: &Request,
+    certified: Option<&User>,
+) -> Result<Arc<User>, ErrorResponse> {
+    match request.fields.authorization.as_deref().and_then(bearer) {
+        Some(given) => users.by_token(given.as_bytes()).map(Arc::clone).ok_or_else(|| {
+            ErrorResponse::new(
+                ErrorKind::Unauthorized,
+                "the token is wrong: send that of a user in the file of --auth",
+            )
+        }),
+        None => {
+            let certified = certified.and_then(|user| users.again(user));
+            Ok(Arc::clone(certified.unwrap_or(users.anonymous())))
+        }
+    }
+}
+
+/// The user of a request to the API. One that may do nothing without a token is asked for it.
+pub(super) fn check_user(
+    users: &Users,
+    request: &Request,
+    certified: Option<&User>,
+) -> Result<Arc<User>, ErrorResponse> {
+    let user = user_of(users, request, certified)?;
+    if user.name.is_none() && user.grants.somewhere() == Rights::NONE {
+        return Err(ErrorResponse::new(
+            ErrorKind::Unauthorized,
+            "a token is needed: send Authorization: Bearer TOKEN with that of a user in the file of --auth",
+        ));
+    }
+    Ok(user)
 }
 
 impl HttpAccess {
@@ -129,6 +191,11 @@ impl HttpAccess {
                 "the API is read-only: start the server with --http-token FILE, or with --http-allow-writes for clients on this machine",
             ));
         }
+        Self::check_origin(request)
+    }
+
+    /// Checks that no page of another site has a browser send a request that changes something.
+    pub(super) fn check_origin(request: &Request) -> Result<(), ErrorResponse> {
         let fields = &request.fields;
         let is_own = |origin: &str| {
             let authority = origin.split_once("://").map(|(_, authority)| authority);

@@ -1,7 +1,10 @@
 //! From the input of a connection to responses: what can be answered at once is, the rest becomes a page or a call.
 
+use std::sync::Arc;
+
 use bytes::{Buf, BytesMut};
 
+use super::access::user_of;
 use super::api::{self, BodyKind, Plan};
 use super::assets::Asset;
 use super::call::Call;
@@ -13,8 +16,9 @@ use super::response::{
 };
 use super::target::{PREFIX, is_of_api, no_such_path};
 use super::{HttpConnection, HttpState, Work};
-use crate::server::Core;
+use crate::server::access::AuthFailure;
 use crate::server::outcome::Shortage;
+use crate::server::{Core, User};
 use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 const UNKNOWN_HOST: &str =
@@ -36,6 +40,9 @@ const BYTES_MADE_PER_STEP: usize = 256;
 
 /// The interim response to a client that waits before it sends a body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// How a request is answered, and for which user, with `--auth`.
+type Planned = (Plan, Option<Arc<User>>);
 
 impl HttpConnection {
     /// Answers the next request, or begins to, if it has arrived. Returns the elementary steps of that.
@@ -98,17 +105,17 @@ impl HttpConnection {
         let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
         let asset = Asset::find(&request.path).filter(|_| is_own_host);
         if is_own_host && asset.is_none() && request.path.starts_with(PREFIX) {
-            let plan = match self.plan(&request, head_bytes, core) {
+            let (plan, user) = match self.plan(&request, head_bytes, core) {
                 Ok(Some(plan)) => plan,
                 Ok(None) => return self.await_body(&request),
                 Err(refusal) => {
                     let is_wrong = refusal.kind == ErrorKind::Unauthorized;
-                    self.has_wrong_token |= is_wrong && request.fields.authorization.is_some();
+                    self.note_wrong_token(is_wrong && request.fields.authorization.is_some(), core);
                     self.refuse(request, head_bytes, &refusal);
                     return true;
                 }
             };
-            self.begin(request, head_bytes, plan, core);
+            self.begin(request, head_bytes, (plan, user), core);
             return true;
         }
         if asset.is_none() && is_of_api(&request.path) {
@@ -119,6 +126,11 @@ impl HttpConnection {
         }
         self.take_head(&request, head_bytes);
         self.skip = request.body_bytes.unwrap_or(0);
+        let reader =
+            core.access.users().map(|users| user_of(users, &request, self.user.as_deref())).transpose();
+        if request.path == "/metrics" {
+            self.note_wrong_token(reader.is_err(), core);
+        }
         let next = &mut self.next;
         let mut plain = |status, fields, text: &str| {
             write_whole(&request, next, status, PLAIN_TYPE, fields, text.as_bytes());
@@ -136,7 +148,13 @@ impl HttpConnection {
             }
             // No scraper sends a body, and a proxy in front may not see where it ends.
             _ if self.skip > 0 => self.close_with("400 Bad Request", None, false),
-            "/metrics" => self.begin_page(&request, Page::Metrics(MetricsPage::new())),
+            "/metrics" => match reader {
+                Ok(user) => self.begin_page(&request, Page::Metrics(MetricsPage::new(user))),
+                Err(refusal) => {
+                    let fields = "WWW-Authenticate: Bearer\r\n";
+                    plain("401 Unauthorized", fields, &format!("{}\n", refusal.message));
+                }
+            },
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
             "/readyz" => plain("200 OK", "", "ready\n"),
@@ -154,6 +172,14 @@ impl HttpConnection {
         true
     }
 
+    /// Counts a wrong token, and has it logged.
+    fn note_wrong_token(&mut self, is_wrong: bool, core: &mut Core) {
+        self.has_wrong_token |= is_wrong;
+        if is_wrong {
+            core.access.count_failure(AuthFailure::Http);
+        }
+    }
+
     /// Answers a request of the API with an error, and discards its body.
     fn refuse(&mut self, mut request: Box<Request>, head_bytes: usize, refusal: &ErrorResponse) {
         // The client may or may not send the body that it has announced.
@@ -169,8 +195,8 @@ impl HttpConnection {
         request: &Request,
         head_bytes: usize,
         core: &mut Core,
-    ) -> Result<Option<Plan>, ErrorResponse> {
-        let target = api::check(request, &self.peer, core)?;
+    ) -> Result<Option<Planned>, ErrorResponse> {
+        let (target, user) = api::check(request, &self.peer, self.user.as_deref(), core)?;
         let body_bytes = request.body_bytes.unwrap_or(0);
         let mut json: &[u8] = &[];
         if target.body_kind() == BodyKind::Json {
@@ -179,7 +205,8 @@ impl HttpConnection {
                 None => return Ok(None),
             }
         }
-        Plan::new(target, json, body_bytes).map(Some)
+        let plan = Plan::new(target, json, body_bytes, user.as_ref(), &core.config)?;
+        Ok(Some((plan, user)))
     }
 
     /// Has the client send the body. Returns false.
@@ -195,7 +222,7 @@ impl HttpConnection {
         }
     }
 
-    fn begin(&mut self, request: Box<Request>, head_bytes: usize, plan: Plan, core: &mut Core) {
+    fn begin(&mut self, request: Box<Request>, head_bytes: usize, (plan, user): Planned, core: &mut Core) {
         match plan {
             Plan::Page(page) => {
                 if request.method != "HEAD"
@@ -210,7 +237,7 @@ impl HttpConnection {
             Plan::Operation(operation) => {
                 self.interim(&request);
                 self.take_head(&request, head_bytes);
-                let call = Call::new(request, operation, self.number);
+                let call = Call::new(request, operation, user, self.number);
                 // A JSON body is in the operation. That of a job stays in the input.
                 self.skip = call.body_bytes_read();
                 self.discard();

@@ -1,8 +1,9 @@
 //! From a request of the API to what is to be done: who may, with which body, and which arguments.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::access::Peer;
+use super::access::{HttpAccess, Peer, check_user};
 use super::arguments::{self, Members};
 use super::page::Page;
 use super::refusals::too_large;
@@ -11,8 +12,9 @@ use super::response::{ErrorKind, ErrorResponse};
 use super::target::{Name, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
 use crate::queue::{JobState, PageQuery};
-use crate::server::Core;
+use crate::server::outcome::Refusal;
 use crate::server::put_refusals::PutReason;
+use crate::server::{Config, Core, Need, Rights, User};
 use crate::values::ids::JobId;
 use crate::values::tube_rules::RuleKey;
 
@@ -72,21 +74,33 @@ impl Target {
     }
 }
 
-/// Checks the head of a request. Returns what it addresses.
-pub(super) fn check(request: &Request, peer: &Peer, core: &mut Core) -> Result<Target, ErrorResponse> {
+/// Checks the head of a request. Returns what it addresses, and with `--auth` the user.
+pub(super) fn check(
+    request: &Request,
+    peer: &Peer,
+    certified: Option<&User>,
+    core: &mut Core,
+) -> Result<(Target, Option<Arc<User>>), ErrorResponse> {
     let access = &core.config.http_access;
-    access.check_read(peer, request)?;
+    let user = core.access.users().map(|users| check_user(users, request, certified)).transpose()?;
+    if user.is_none() {
+        access.check_read(peer, request)?;
+    }
     let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
     let target = Target::find(&request.method, path, &request.query)?;
     if target.is_write() {
-        access.check_write(request)?;
+        match user {
+            // The operation asks for the rights.
+            Some(_) => HttpAccess::check_origin(request)?,
+            None => access.check_write(request)?,
+        }
     }
     check_body(request, target.body_kind(), core.config.max_job_bytes).inspect_err(|error| {
         if error.kind == ErrorKind::TooLarge && target.body_kind() == BodyKind::Job {
             core.put_refusals.add(PutReason::TooBig);
         }
     })?;
-    Ok(target)
+    Ok((target, user))
 }
 
 fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(), ErrorResponse> {
@@ -122,10 +136,23 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
 
 impl Plan {
     /// Takes the arguments from a complete JSON body. `body_bytes` is the length of a job's body.
-    pub fn new(target: Target, json: &[u8], body_bytes: u64) -> Result<Self, ErrorResponse> {
+    pub fn new(
+        target: Target,
+        json: &[u8],
+        body_bytes: u64,
+        user: Option<&Arc<User>>,
+        config: &Config,
+    ) -> Result<Self, ErrorResponse> {
         Ok(Self::Operation(match target {
-            Target::Server => return Ok(Self::Page(Page::Server)),
-            Target::Tubes(query) => return Ok(Self::Page(Page::Tubes(Box::new(TubeList::new(query))))),
+            Target::Server | Target::Tubes(_)
+                if user.is_some_and(|user| !user.grants.somewhere().has_any(Rights::INSPECT)) =>
+            {
+                return Err(Refusal::Forbidden.response(config));
+            }
+            Target::Server => return Ok(Self::Page(Page::Server(user.cloned()))),
+            Target::Tubes(query) => {
+                return Ok(Self::Page(Page::Tubes(Box::new(TubeList::new(query, user.cloned())))));
+            }
             Target::Tube(tube) => Operation::Tube(tube),
             Target::Next(tube, state) => Operation::Next(tube, state),
             Target::Jobs(tube, query) => Operation::Jobs(tube, query),
@@ -185,6 +212,19 @@ fn move_of(from: Name, json: &[u8]) -> Result<Operation, ErrorResponse> {
 }
 
 impl Operation {
+    /// What a user needs for it. A job that no client has reserved may also be buried or released by who may administrate its tube.
+    pub fn need(&self) -> Need<'_> {
+        const ADMIN: Rights = Rights::ADMIN;
+        match self {
+            Self::Put { job, .. } => Need::Tube(job.tube.get(), Rights::PRODUCE),
+            Self::Next(tube, _) => Need::Tube(tube.get(), Rights::INSPECT),
+            Self::Kick { tube, .. } => Need::Tube(tube.get(), ADMIN),
+            Self::Bury { id, .. } | Self::Release { id, .. } => Need::Job(*id, Rights::CONSUME | ADMIN),
+            Self::Drain | Self::Undrain => Need::Everywhere(ADMIN),
+            other => Need::of(&other.command().expect("the others execute a command")),
+        }
+    }
+
     /// The memory of texts that its request has not.
     pub fn text_bytes(&self) -> usize {
         match self {

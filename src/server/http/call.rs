@@ -11,6 +11,7 @@
 //! ```
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use tracing::info;
@@ -22,10 +23,11 @@ use super::response::{ErrorKind, ErrorResponse};
 use super::{HttpConnection, Work};
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
+use crate::server::access::SessionAccess;
 use crate::server::client_state::{Input, ProtocolState};
 use crate::server::commit_gate::Output;
 use crate::server::outcome::Outcome;
-use crate::server::{ClientAct, Core};
+use crate::server::{ClientAct, Core, User};
 use crate::time::Time;
 use crate::values::ids::JobId;
 use crate::values::limits::ALLOCATION_BYTES;
@@ -48,6 +50,8 @@ pub(super) struct Call {
     stage: Stage,
     /// The client, while it is in the queue.
     protocol: Option<ProtocolState>,
+    /// The user of the request, with `--auth`.
+    user: Option<Arc<User>>,
     /// The response.
     output: Output,
     /// Bytes of the request's body that the client has not received.
@@ -72,13 +76,13 @@ enum Stage {
 
 impl Call {
     /// For the connection of this number.
-    pub fn new(request: Box<Request>, operation: Operation, number: u64) -> Self {
+    pub fn new(request: Box<Request>, operation: Operation, user: Option<Arc<User>>, number: u64) -> Self {
         let body_left = match operation {
             Operation::Put { bytes, .. } => bytes.into(),
             _ => 0,
         };
         let (operation, output) = (Rc::new(operation), Output::new(number));
-        Self { request, operation, stage: Stage::Queued, protocol: None, output, body_left, crlf: 0 }
+        Self { request, operation, stage: Stage::Queued, protocol: None, user, output, body_left, crlf: 0 }
     }
 
     /// The length of a body of the request that the operation contains already.
@@ -131,6 +135,10 @@ impl Core {
             let was_draining = self.draining;
             let operation = Rc::clone(&call.operation);
             let protocol = call.protocol.insert(ProtocolState::new(self.engine.connect(*conn)));
+            if let Some(user) = &call.user {
+                let used = self.engine.used(protocol.client).name();
+                protocol.access = Some(SessionAccess::new(Arc::clone(user), used));
+            }
             let (outcome, is_harmless) = self.begin(protocol, &operation, now);
             let is_put = matches!(*operation, Operation::Put { .. });
             let is_drain = matches!(*operation, Operation::Drain | Operation::Undrain);

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::tube_json::RuleCountsJson;
 use crate::queue::{JobPage, JobState};
-use crate::server::{Core, DriverStats};
+use crate::server::{Core, DriverStats, Rights, User};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::GROUPS_SHOWN_MAX;
@@ -178,7 +178,8 @@ pub(super) struct FlushedJson {
 }
 
 impl<'a> ServerJson<'a> {
-    pub fn of(core: &'a Core, now: Time) -> Self {
+    pub fn of(core: &'a Core, user: Option<&User>, now: Time) -> Self {
+        let changes = Rights::PRODUCE | Rights::CONSUME | Rights::ADMIN;
         let Core { config, engine, driver, .. } = core;
         let totals = engine.totals();
         let host = &config.host;
@@ -190,7 +191,8 @@ impl<'a> ServerJson<'a> {
             pid: host.pid,
             uptime_seconds: now.since(config.started).as_secs(),
             draining: core.draining,
-            may_write: config.http_access.may_write(),
+            may_write: user
+                .map_or(config.http_access.may_write(), |user| user.grants.somewhere().has_any(changes)),
             jobs: JobsJson {
                 ready: totals.in_state(JobState::Ready),
                 reserved: totals.in_state(JobState::Reserved),

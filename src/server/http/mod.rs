@@ -24,6 +24,8 @@ mod target;
 mod tube_json;
 mod tubes;
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 
 pub use self::access::{HttpAccess, Origin, Peer, PeerKind, Token};
@@ -31,7 +33,7 @@ use self::call::Call;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 use self::slots::Activity;
-use super::Core;
+use super::{Core, User};
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
 use crate::values::limits::{HTTP_REQUEST_BYTES_MAX, INBOX_BYTES_PAUSE};
@@ -56,6 +58,8 @@ pub(super) struct HttpConnection {
     /// See [`Service::number`](super::Service::number).
     pub number: u64,
     pub peer: Peer,
+    /// The user that the client has proved to be by a certificate.
+    pub user: Option<Arc<User>>,
     pub state: HttpState,
     /// It has sent at least one request.
     pub has_requested: bool,
@@ -114,6 +118,7 @@ impl HttpConnection {
             conn,
             number,
             peer: Peer::unknown(),
+            user: None,
             state: HttpState::Open,
             has_requested: false,
             active,

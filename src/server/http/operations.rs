@@ -24,7 +24,7 @@ const BODY_TYPE: &str = "application/octet-stream";
 
 impl Operation {
     /// The command that it executes, for a client that uses its tube. A put has a way of its own, and drain mode is no command here.
-    fn command(&self) -> Option<Command<'_>> {
+    pub(super) fn command(&self) -> Option<Command<'_>> {
         Some(match self {
             Self::Put { .. } | Self::Drain | Self::Undrain => return None,
             Self::Tube(tube) => Command::StatsTube(tube.get()),
@@ -71,6 +71,11 @@ impl Core {
         operation: &'a Operation,
         now: Time,
     ) -> (Outcome<'a>, bool) {
+        if let Some(access) = &protocol.access
+            && !self.meets(protocol.client, &access.user, operation.need())
+        {
+            return (Outcome::Refused(Refusal::Forbidden), false);
+        }
         let Some(command) = operation.command() else {
             return (self.begin_without_command(protocol, operation, now), false);
         };

@@ -1,11 +1,13 @@
 //! Responses that are rendered in pieces between other work, no faster than they are sent.
 
+use std::sync::Arc;
+
 use super::json::ServerJson;
 use super::prometheus::MetricsPage;
 use super::request::Version;
 use super::response::JSON_TYPE;
 use super::tubes::TubeList;
-use crate::server::Core;
+use crate::server::{Core, User};
 use crate::time::Time;
 use crate::values::limits::STATS_BYTES_PER_STEP;
 
@@ -15,7 +17,8 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A body of unknown length.
 pub(super) enum Page {
     Metrics(MetricsPage),
-    Server,
+    /// For this user, with `--auth`.
+    Server(Option<Arc<User>>),
     Tubes(Box<TubeList>),
 }
 
@@ -38,7 +41,7 @@ impl Page {
     pub const fn content_type(&self) -> &'static str {
         match self {
             Self::Metrics(_) => METRICS_TYPE,
-            Self::Server | Self::Tubes(_) => JSON_TYPE,
+            Self::Server(_) | Self::Tubes(_) => JSON_TYPE,
         }
     }
 
@@ -52,8 +55,8 @@ impl Page {
         match self {
             Self::Metrics(page) => page.step(core, now, piece),
             Self::Tubes(list) => list.step(core, now, piece),
-            Self::Server => {
-                let json = ServerJson::of(core, now);
+            Self::Server(user) => {
+                let json = ServerJson::of(core, user.as_deref(), now);
                 serde_json::to_writer(&mut *piece.out, &json).expect("plain data can be rendered");
                 true
             }
@@ -68,7 +71,7 @@ impl PageResponse {
             Page::Metrics(page) => page.memory_bytes() + output_bytes,
             // It was refused, or had all of this in advance.
             Page::Tubes(list) => size_of::<TubeList>() + list.memory_bytes_max(),
-            Page::Server => output_bytes,
+            Page::Server(_) => output_bytes,
         }
     }
 
@@ -76,7 +79,7 @@ impl PageResponse {
     const fn shows_driver(&self) -> bool {
         match &self.page {
             Page::Metrics(page) => page.is_at_start(),
-            Page::Server => true,
+            Page::Server(_) => true,
             Page::Tubes(_) => false,
         }
     }

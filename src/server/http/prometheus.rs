@@ -1,10 +1,12 @@
 //! `/metrics` in the text format of Prometheus. The [catalog](metric_catalog) has the metrics, this module renders them.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use super::page::Piece;
-use crate::server::Core;
+use crate::queue::Tube;
 use crate::server::metric_catalog::{self, Metric, MetricKind, Value};
+use crate::server::{Core, Rights, User};
 use crate::time::Time;
 use crate::values::histogram::Histogram;
 use crate::values::ids::TubeKey;
@@ -29,6 +31,8 @@ pub(super) struct MetricsPage {
     others: Vec<TubeKey>,
     /// The most tubes that are shown.
     tubes_max: usize,
+    /// Only tubes that this user may inspect are shown.
+    user: Option<Arc<User>>,
 }
 
 enum Position {
@@ -38,8 +42,8 @@ enum Position {
 }
 
 impl MetricsPage {
-    pub const fn new() -> Self {
-        Self { at: Position::Server, tubes: Vec::new(), others: Vec::new(), tubes_max: 0 }
+    pub const fn new(user: Option<Arc<User>>) -> Self {
+        Self { at: Position::Server, tubes: Vec::new(), others: Vec::new(), tubes_max: 0, user }
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -78,14 +82,16 @@ impl MetricsPage {
 
     /// Visits a bounded number of slots. Tubes with a ready job and without a pause come first.
     fn choose(&mut self, mut next_slot: u32, core: &Core, piece: &mut Piece<'_>) {
-        let Self { tubes, others, tubes_max, .. } = self;
+        let Self { tubes, others, tubes_max, user, .. } = self;
         let all = core.engine.tubes();
         let end = all.slots_end();
         let last = end.min(next_slot.saturating_add(STEP_SLOTS as u32));
         // With fewer tubes, the order does not matter.
         let needs_order = all.len() > *tubes_max;
         while next_slot < last && tubes.len() < *tubes_max {
-            if let Some((key, tube)) = all.at_slot(next_slot) {
+            let is_seen =
+                |tube: &Tube| user.as_ref().is_none_or(|user| user.may(Rights::INSPECT, tube.name()));
+            if let Some((key, tube)) = all.at_slot(next_slot).filter(|(_, tube)| is_seen(tube)) {
                 if !needs_order || tube.is_reservable() {
                     tubes.push(key);
                 } else if others.len() < *tubes_max {
@@ -97,7 +103,8 @@ impl MetricsPage {
         piece.steps += STEP_SLOTS;
         self.at = Position::Choice { next_slot };
         if next_slot == end || tubes.len() == *tubes_max {
-            tubes.extend(std::mem::take(others).into_iter().take(*tubes_max - tubes.len()));
+            let room = *tubes_max - tubes.len();
+            tubes.extend(std::mem::take(others).into_iter().take(room));
             self.at = Position::Tubes { metric: 0, tube: 0 };
         }
     }

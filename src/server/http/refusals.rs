@@ -49,6 +49,9 @@ impl Refusal {
                 "the server is in drain mode and accepts no new jobs: use another server, or end drain mode",
             ),
             Self::JobTooBig => return too_large(config.max_job_bytes),
+            Self::Forbidden => {
+                (ErrorKind::Forbidden, "this user has no right to do this: see the file of --auth")
+            }
             Self::NoCrlf | Self::BadFormat | Self::LastTube => {
                 unreachable!("an operation is well-formed, and ignores no tube")
             }

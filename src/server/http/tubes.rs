@@ -3,6 +3,8 @@
 //!
 //! A [`Selection`] finds the page. A tube that comes or goes during the walk may be shown or not.
 
+use std::sync::Arc;
+
 use memchr::memmem::Finder;
 
 use super::OUTPUT_BYTES_PAUSE;
@@ -10,7 +12,7 @@ use super::page::Piece;
 use super::selection::{KEPT_BYTES, Selection};
 use super::tube_json::TubeJson;
 use crate::queue::Tube;
-use crate::server::Core;
+use crate::server::{Core, Rights, User};
 use crate::time::Time;
 use crate::values::ids::TubeKey;
 
@@ -66,6 +68,10 @@ pub(super) struct TubeList {
     query: Query,
     /// Finds the filter in a name in lower case.
     finder: Finder<'static>,
+    /// Only tubes that this user may inspect are shown and counted.
+    user: Option<Arc<User>>,
+    /// Tubes that this pass has seen.
+    seen: usize,
     stage: Stage,
 }
 
@@ -113,10 +119,11 @@ impl SortKey {
 }
 
 impl TubeList {
-    pub fn new(query: Query) -> Self {
+    pub fn new(query: Query, user: Option<Arc<User>>) -> Self {
         let filter = query.filter.to_ascii_lowercase();
         let finder = Finder::new(filter.as_bytes()).into_owned();
-        Self { query, finder, stage: Stage::Walk { next_slot: 0, matched: 0, selection: None } }
+        let stage = Stage::Walk { next_slot: 0, matched: 0, selection: None };
+        Self { query, finder, user, seen: 0, stage }
     }
 
     /// The most memory that it takes, with the output that is not sent.
@@ -130,7 +137,7 @@ impl TubeList {
         match self.stage {
             Stage::Walk { .. } => {
                 if let Some((matched, tubes)) = self.walk(core, now, piece) {
-                    let (total, offset) = (core.engine.tubes().len(), self.query.offset);
+                    let (total, offset) = (self.seen, self.query.offset);
                     let head =
                         format!("{{\"total\":{total},\"matched\":{matched},\"offset\":{offset},\"tubes\":[");
                     piece.out.extend_from_slice(head.as_bytes());
@@ -144,7 +151,8 @@ impl TubeList {
 
     /// Visits a bounded number of tubes. Returns the number of those that match and the page, after the last pass.
     fn walk(&mut self, core: &Core, now: Time, piece: &mut Piece<'_>) -> Option<(usize, Vec<TubeKey>)> {
-        let Self { query, finder, stage: Stage::Walk { next_slot, matched, selection } } = self else {
+        let Self { query, finder, user, seen, stage: Stage::Walk { next_slot, matched, selection } } = self
+        else {
             unreachable!("the list is still being walked")
         };
         let is_descending = query.order == Order::Descending;
@@ -154,11 +162,19 @@ impl TubeList {
         let tubes = core.engine.tubes();
         let end = tubes.slots_end();
         let mut steps = 0;
+        if *next_slot == 0 {
+            *seen = 0;
+        }
+        let may_see = |tube: &Tube| user.as_ref().is_none_or(|user| user.may(Rights::INSPECT, tube.name()));
         while steps < STEP_SLOTS && *next_slot < end {
             steps += 1;
             let found = tubes.at_slot(*next_slot);
             *next_slot += 1;
-            let Some((key, tube)) = found.filter(|(_, tube)| is_match(finder, tube)) else { continue };
+            let Some((key, tube)) = found.filter(|(_, tube)| may_see(tube)) else { continue };
+            *seen += 1;
+            if !is_match(finder, tube) {
+                continue;
+            }
             *matched += 1;
             if query.sort == SortKey::Waiting {
                 steps += core.engine.tube_waiting_cost(key) / LOOKS_PER_SLOT;

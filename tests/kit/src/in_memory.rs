@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server};
+use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Users};
 use beanring::time::{Span, Time};
 
 use super::connection::{Connection, ConnectionState, outgoing};
@@ -84,6 +84,23 @@ impl<S: UnderTest> InMemoryServer<S> {
         self.ends.push(End { connection: Connection::new(conn), received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1
+    }
+
+    /// Opens a connection whose client has proved by a certificate to have these names.
+    pub fn open_certified(&mut self, protocol: Protocol, names: &[&str]) -> usize {
+        let connection = Connection::new(self.server.accept(protocol));
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        self.server.certified(connection.conn, &names);
+        self.ends.push(End { connection, received: Vec::new(), is_blocked: false });
+        self.settle();
+        self.ends.len() - 1
+    }
+
+    /// Gives the server other users, and lets it work until their connections have followed.
+    pub fn replace_users(&mut self, users: Users) {
+        self.server.replace_users(users);
+        self.settle();
+        self.check();
     }
 
     /// Lets the client of a connection read nothing from now on, or again.

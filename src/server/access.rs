@@ -1,0 +1,335 @@
+//! Who a client is, and whether it may do what it asks for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tracing::info;
+
+use super::beanstalk::Session;
+use super::client_state::{ProtocolState, SessionState};
+use super::commit_gate::Replies;
+use super::outcome::{Outcome, Refusal};
+use super::rights::Need;
+use super::users::{Rights, User, Users};
+use super::{ClientAct, Core, Effect, Server};
+use crate::protocol::command::Command;
+use crate::protocol::reply::Reply;
+use crate::time::{Span, Time};
+use crate::values::ids::{ClientKey, ConnId, JobId};
+use crate::values::tube_name::TubeName;
+
+/// How long the reply to a wrong token takes.
+const REFUSAL_DELAY: Span = Span::from_secs(1);
+
+/// Connections that wait for such a reply, at most: with more, the oldest gets its reply early. So tokens are tried at most this
+/// often per second, or the server answers at once those that it would have to remember.
+const REFUSALS_MAX: usize = 64;
+
+/// Slots of connections that one event-loop iteration looks at after the users have changed. Most need 50 ns, and one that is
+/// closed some 2 us.
+const SWEEP_SLOTS: usize = 128;
+
+/// Watches that are looked at in the time of an elementary step.
+const WATCHES_PER_STEP: usize = 4;
+
+/// What a session knows of its user.
+pub(super) struct SessionAccess {
+    pub user: Arc<User>,
+    /// The rights on the used tube.
+    pub used: Rights,
+    /// The user has other rights than when the watches were checked.
+    has_stale_watches: bool,
+}
+
+/// Why an authentication failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AuthFailure {
+    /// `auth` had a token of no user.
+    Token,
+    /// A request over HTTP had a token of no user.
+    Http,
+    /// A certificate had no name of a user.
+    Certificate,
+}
+
+impl AuthFailure {
+    pub const ALL: [Self; 3] = [Self::Token, Self::Http, Self::Certificate];
+
+    /// The value of the label `reason`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Http => "http",
+            Self::Certificate => "certificate",
+        }
+    }
+}
+
+/// The users, and what is under way because of them.
+pub(super) struct Access {
+    /// None without `--auth`.
+    users: Option<Users>,
+    users_bytes: usize,
+    /// The next slot of connections whose users may have changed.
+    sweep: Option<usize>,
+    /// Connections that wait for the reply to a wrong token, and when it is due, in this order.
+    refused: VecDeque<(Time, ConnId)>,
+    failures: [u64; AuthFailure::ALL.len()],
+    /// Files of users that were refused.
+    pub reload_failures: u64,
+}
+
+impl Access {
+    pub fn new(users: Option<Users>) -> Self {
+        let users_bytes = users.as_ref().map_or(0, Users::memory_bytes);
+        Self {
+            users,
+            users_bytes,
+            sweep: None,
+            refused: VecDeque::new(),
+            failures: [0; AuthFailure::ALL.len()],
+            reload_failures: 0,
+        }
+    }
+
+    pub const fn users(&self) -> Option<&Users> {
+        self.users.as_ref()
+    }
+
+    pub const fn failures(&self, reason: AuthFailure) -> u64 {
+        self.failures[reason as usize]
+    }
+
+    pub const fn count_failure(&mut self, reason: AuthFailure) {
+        self.failures[reason as usize] += 1;
+    }
+
+    /// The memory of the users and of waiting refusals, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.users_bytes + self.refused.capacity() * size_of::<(Time, ConnId)>()
+    }
+
+    /// When an iteration must run because of them.
+    pub fn deadline(&self) -> Option<Time> {
+        match self.sweep {
+            Some(_) => Some(Time::ZERO),
+            None => self.refused.front().map(|&(due, _)| due),
+        }
+    }
+}
+
+impl SessionAccess {
+    pub fn new(user: Arc<User>, used: TubeName<'_>) -> Self {
+        let used = user.grants.on(used);
+        Self { user, used, has_stale_watches: false }
+    }
+}
+
+/// The token of an `auth` line.
+fn token_of(line: &[u8]) -> Option<&[u8]> {
+    let rest = line.strip_prefix(b"auth")?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b" ") }
+}
+
+impl Core {
+    /// Serves a line that is no other command. Returns false if it is none at all.
+    #[cold]
+    pub(super) fn serve_auth(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        line: &[u8],
+        now: Time,
+    ) -> bool {
+        let Some(users) = self.access.users() else { return false };
+        let Some(token) = token_of(line) else { return false };
+        match users.by_token(token).map(Arc::clone) {
+            Some(user) => {
+                self.become_user(protocol, user);
+                replies.reply(Reply::Authenticated, &mut self.buffers);
+            }
+            None => self.refuse_token(protocol, now),
+        }
+        true
+    }
+
+    fn refuse_token(&mut self, protocol: &mut ProtocolState, now: Time) {
+        self.access.count_failure(AuthFailure::Token);
+        let conn = self.engine.clients().get(protocol.client).conn;
+        self.effects.push_back(Effect::LogClient(conn, ClientAct::WrongToken));
+        protocol.state = SessionState::Refused;
+        self.access.refused.push_back((now + REFUSAL_DELAY, conn));
+    }
+
+    /// Makes a client this user. It must not wait.
+    pub(super) fn become_user(&mut self, protocol: &mut ProtocolState, user: Arc<User>) {
+        let used = self.engine.used(protocol.client).name();
+        protocol.access = Some(SessionAccess::new(user, used));
+        self.check_watches(protocol);
+    }
+
+    /// Ends the watches of tubes on which the user may not consume. A client whose last watch ends this way watches the default
+    /// tube, as a new one does, if it may.
+    fn check_watches(&mut self, protocol: &mut ProtocolState) {
+        let Some(access) = &mut protocol.access else { return };
+        access.has_stale_watches = false;
+        let (client, user) = (protocol.client, &access.user);
+        if !user.grants.everywhere().has_any(Rights::CONSUME) {
+            let watched = self.engine.keep_watches(client, |tube| user.may(Rights::CONSUME, tube));
+            self.extra_steps += (watched / WATCHES_PER_STEP) as u32;
+        }
+        let watches_none = self.engine.clients().get(client).watch_count() == 0;
+        if watches_none && user.may(Rights::CONSUME, TubeName::DEFAULT) {
+            self.engine.watch(client, TubeName::DEFAULT);
+        }
+    }
+
+    /// Whether the client may send this command. Only for a client that has a user.
+    #[inline(never)]
+    pub(super) fn check_command(
+        &mut self,
+        protocol: &mut ProtocolState,
+        command: &Command<'_>,
+    ) -> Result<(), Outcome<'static>> {
+        if protocol.access.as_ref().is_some_and(|access| access.has_stale_watches) {
+            self.check_watches(protocol);
+        }
+        let Some(access) = &protocol.access else { return Ok(()) };
+        let may = match Need::of(command) {
+            // The jobs of a batch are skipped before it is refused.
+            Need::Used(_) if matches!(command, Command::PutBatch { .. }) => true,
+            Need::Used(rights) => access.used.has_any(rights),
+            need => self.meets(protocol.client, &access.user, need),
+        };
+        if may { Ok(()) } else { Err(Outcome::Refused(Refusal::Forbidden)) }
+    }
+
+    /// Whether a user has what a command needs.
+    pub(super) fn meets(&self, client: ClientKey, user: &User, need: Need<'_>) -> bool {
+        match need {
+            Need::Nothing => true,
+            Need::Used(rights) => user.may(rights, self.engine.used(client).name()),
+            Need::Tube(tube, rights) => user.may(rights, tube),
+            Need::Tubes(tubes) => tubes.iter().all(|&(tube, rights)| user.may(rights, tube)),
+            Need::Job(id, rights) => self.may_on_job(user, id, rights),
+            Need::Jobs(ids, rights) => {
+                user.grants.everywhere().has_any(rights)
+                    || ids.iter().all(|id| self.may_on_job(user, id, rights))
+            }
+            Need::JobTo(id, rights, tube, to_rights) => {
+                self.may_on_job(user, id, rights) && user.may(to_rights, tube)
+            }
+            Need::Watch => self.engine.clients().get(client).watch_count() > 0,
+            Need::Somewhere(rights) => user.grants.somewhere().has_any(rights),
+            Need::Everywhere(rights) => user.grants.everywhere().has_any(rights),
+        }
+    }
+
+    fn may_on_job(&self, user: &User, id: JobId, rights: Rights) -> bool {
+        user.grants.everywhere().has_any(rights)
+            || self.engine.jobs().find(id).is_none_or(|job| user.may(rights, self.engine.tube_of(job)))
+    }
+
+    /// Replies to a wrong token, and closes the connection.
+    fn end_refused(&mut self, session: &mut Session, now: Time) {
+        if session.protocol.state != SessionState::Refused {
+            return;
+        }
+        session.protocol.state = SessionState::Closing;
+        self.with_replies(&mut session.output, |core, replies| {
+            replies.refuse(Reply::Unauthorized, &mut core.buffers);
+        });
+        self.after_serving(session, now);
+    }
+
+    /// Brings a session in line with the present users.
+    fn renew_user(&mut self, session: &mut Session, now: Time) {
+        let (Some(users), Some(access)) = (self.access.users(), &mut session.protocol.access) else { return };
+        let Some(user) = users.again(&access.user).map(Arc::clone) else {
+            info!(
+                conn = session.output.number(),
+                "closed a connection of user {}: the file of users has no such user any more", access.user
+            );
+            return self.hung_up(session, now);
+        };
+        let is_same = user.grants == access.user.grants;
+        access.user = user;
+        if is_same {
+            return;
+        }
+        let is_waiting = session.protocol.state == SessionState::Waiting;
+        if is_waiting {
+            self.end_wait(session);
+        }
+        let protocol = &mut session.protocol;
+        if let Some(access) = &mut protocol.access {
+            access.used = access.user.grants.on(self.engine.used(protocol.client).name());
+            // A list of watches that is being rendered must not change.
+            access.has_stale_watches = true;
+        }
+        if !matches!(protocol.state, SessionState::Listing) {
+            self.check_watches(protocol);
+        }
+        if is_waiting {
+            self.after_serving(session, now);
+        }
+    }
+}
+
+impl Server {
+    /// The client of a new connection has not authenticated.
+    pub(super) fn begin_access(&mut self, conn: ConnId) {
+        let Self { core, connections } = self;
+        if let Some(users) = core.access.users() {
+            let anonymous = Arc::clone(users.anonymous());
+            core.become_user(&mut connections.client(conn).protocol, anonymous);
+        }
+    }
+
+    /// A client has proved by a certificate to have these names.
+    pub(super) fn access_by_certificate(&mut self, conn: ConnId, names: &[String]) {
+        let Self { core, connections } = self;
+        let Some(users) = core.access.users() else { return };
+        match users.by_certificate(names).map(Arc::clone) {
+            Some(user) if conn.is_http() => connections.http(conn).user = Some(user),
+            Some(user) => core.become_user(&mut connections.client(conn).protocol, user),
+            None => core.access.count_failure(AuthFailure::Certificate),
+        }
+    }
+
+    /// Takes other users. Their connections follow within the next iterations.
+    pub(super) fn take_users(&mut self, users: Users) {
+        let access = &mut self.core.access;
+        // A server without users has sessions without them.
+        if access.users.is_some() {
+            access.users_bytes = users.memory_bytes();
+            access.users = Some(users);
+            access.sweep = Some(0);
+            self.core.memory.invalidate_headroom();
+        }
+    }
+
+    /// Does a bounded piece of what the users have set off: replies to wrong tokens, and sessions of users that have changed.
+    pub(super) fn step_access(&mut self, now: Time) {
+        while let Some(&(due, conn)) = self.core.access.refused.front()
+            && (due <= now || self.core.access.refused.len() > REFUSALS_MAX)
+        {
+            self.core.access.refused.pop_front();
+            if let Some(session) = self.connections.find(conn) {
+                self.core.end_refused(session, now);
+                self.deliver_notices(now);
+            }
+        }
+        let Some(from) = self.core.access.sweep else { return };
+        self.deliver_notices(now);
+        let end = from + SWEEP_SLOTS;
+        for slot in from..end {
+            if let Some(session) = self.connections.client_at(slot).filter(|session| session.is_open()) {
+                self.core.renew_user(session, now);
+                self.deliver_notices(now);
+            }
+        }
+        self.core.take_steps();
+        self.core.access.sweep = (end < self.connections.capacity()).then_some(end);
+    }
+}

@@ -1,0 +1,95 @@
+//! Which right a command needs, and on which tube. A command without a row does not compile.
+
+use super::users::Rights;
+use crate::protocol::command::{Command, Ids};
+use crate::values::ids::JobId;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::RuleValue;
+
+/// What a command needs. Where several rights are named, one of them is enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need<'a> {
+    /// Every client may do this.
+    Nothing,
+    /// A right on the used tube.
+    Used(Rights),
+    /// A right on this tube.
+    Tube(TubeName<'a>, Rights),
+    /// A right on each of two tubes.
+    Tubes([(TubeName<'a>, Rights); 2]),
+    /// A right on the tube of this job. Without the job, the command answers that there is none.
+    Job(JobId, Rights),
+    /// A right on the tubes of all these jobs.
+    Jobs(Ids<'a>, Rights),
+    /// A right on the tube of this job, and one on the tube that gets it.
+    JobTo(JobId, Rights, TubeName<'a>, Rights),
+    /// A watched tube. A client watches only tubes on which it may consume.
+    Watch,
+    /// A right on at least one tube. The reply shows only such tubes.
+    Somewhere(Rights),
+    /// A right on all tubes.
+    Everywhere(Rights),
+}
+
+const PRODUCE: Rights = Rights::PRODUCE;
+const CONSUME: Rights = Rights::CONSUME;
+const INSPECT: Rights = Rights::INSPECT;
+const ADMIN: Rights = Rights::ADMIN;
+
+/// A tube gets jobs from another one.
+const RECEIVE: Rights = PRODUCE.or(ADMIN);
+
+impl<'a> Need<'a> {
+    /// The need of a command.
+    pub const fn of(command: &Command<'a>) -> Self {
+        match *command {
+            Command::Put { .. } | Command::PutBatch { .. } => Self::Used(PRODUCE),
+            // For the commands that need a right on the used tube.
+            Command::Use(tube) => Self::Tube(tube, PRODUCE.or(INSPECT).or(ADMIN)),
+            Command::Watch(tube) | Command::WatchWeighted { tube, .. } => Self::Tube(tube, CONSUME),
+            Command::Reserve | Command::ReserveWithTimeout { .. } | Command::ReserveBatch { .. } => {
+                Self::Watch
+            }
+            Command::ReserveJob(id)
+            | Command::Release { id, .. }
+            | Command::Bury { id, .. }
+            | Command::Touch(id) => Self::Job(id, CONSUME),
+            // A consumer could reserve the job and delete it then.
+            Command::Delete(id) => Self::Job(id, CONSUME.or(ADMIN)),
+            Command::DeleteBatch(ids) => Self::Jobs(ids, CONSUME.or(ADMIN)),
+            Command::Peek(id) | Command::StatsJob(id) => Self::Job(id, INSPECT),
+            // A producer learns what has become of its job.
+            Command::WaitJob { id, .. } => Self::Job(id, PRODUCE.or(INSPECT)),
+            Command::PeekReady | Command::PeekDelayed | Command::PeekBuried | Command::PeekReserved => {
+                Self::Used(INSPECT)
+            }
+            Command::StatsTube(tube) | Command::ListJobs { tube, .. } => Self::Tube(tube, INSPECT),
+            // Its numbers name no tube.
+            Command::Stats | Command::ListTubes => Self::Somewhere(INSPECT),
+            // The jobs of a group may be in any tube.
+            Command::StatsGroup(_) => Self::Everywhere(INSPECT),
+            Command::Kick { .. } => Self::Used(ADMIN),
+            Command::KickJob(id) => Self::Job(id, ADMIN),
+            Command::PauseTube { tube: Some(tube), .. }
+            | Command::FlushTube(tube)
+            | Command::FlushKeys(tube) => Self::Tube(tube, ADMIN),
+            Command::MoveJob { id, tube } => Self::JobTo(id, ADMIN, tube, RECEIVE),
+            Command::MoveJobs { from, to, .. } => Self::Tubes([(from, ADMIN), (to, RECEIVE)]),
+            Command::TubeConfig { tube, rule: None } => Self::Tube(tube, INSPECT.or(ADMIN)),
+            Command::TubeConfig { tube, rule: Some(rule) } => match rule.value() {
+                // The other tube gets jobs of this one.
+                RuleValue::Tube(to) => Self::Tubes([(tube, ADMIN), (to, RECEIVE)]),
+                RuleValue::None | RuleValue::Number(_) => Self::Tube(tube, ADMIN),
+            },
+            Command::Drain | Command::Undrain => Self::Everywhere(ADMIN),
+            // What a client sets of itself, or is refused for its form.
+            Command::Ignore(_)
+            | Command::ListTubeUsed
+            | Command::ListTubesWatched
+            | Command::ReserveMode(_)
+            | Command::CancelReserve
+            | Command::PauseTube { tube: None, .. }
+            | Command::Quit => Self::Nothing,
+        }
+    }
+}

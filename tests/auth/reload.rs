@@ -1,0 +1,94 @@
+//! Changes of the users while clients are connected.
+
+use beanring_testkit::peer::Peer;
+
+use super::{Bench, ROOT, users};
+
+fn one(rights: &str) -> String {
+    format!("[users.one]\ntoken = \"one-one-one-one-one\"\n{rights}\n")
+}
+
+fn replace(bench: &mut Bench, text: &str) {
+    bench.server.replace_users(users(&format!("{ROOT}{text}")));
+}
+
+#[test]
+fn users_come_change_and_go() {
+    let mut bench = Bench::new("");
+    let early = bench.open();
+    bench.expect(early, "use a\r\n", "FORBIDDEN\r\n");
+    replace(&mut bench, &one("produce = [\"a\"]"));
+    let conn = bench.user("one-one-one-one-one");
+    bench.expect(conn, "use a\r\nput 0 0 9 1\r\nx\r\n", "USING a\r\nINSERTED 1\r\n");
+    // The right on the used tube ends, too.
+    replace(&mut bench, &one("produce = [\"b\"]"));
+    bench.expect(
+        conn,
+        "put 0 0 9 1\r\nx\r\nuse b\r\nput 0 0 9 1\r\nx\r\n",
+        "FORBIDDEN\r\nUSING b\r\nINSERTED 2\r\n",
+    );
+    replace(&mut bench, "[anonymous]\nproduce = [\"c\"]\n");
+    assert_eq!(bench.reply(conn), "closed");
+    bench.expect(early, "use c\r\nput 0 0 9 1\r\nx\r\n", "USING c\r\nINSERTED 3\r\n");
+    let conn = bench.open();
+    bench.expect(conn, "auth one-one-one-one-one\r\n", "");
+}
+
+#[test]
+fn a_wait_ends_when_its_user_changes_or_goes() {
+    let mut bench = Bench::new(&one("consume = [\"a\", \"b\"]"));
+    let root = bench.root();
+    let waiting = bench.user("one-one-one-one-one");
+    bench.expect(waiting, "watch a\r\nwatch b\r\nreserve\r\n", "WATCHING 1\r\nWATCHING 2\r\n");
+    // The same rights, another token: nothing happens to it.
+    replace(&mut bench, &one("consume = [\"a\", \"b\"]").replace("one-one-one", "two-two-two"));
+    assert_eq!(bench.reply(waiting), "");
+    replace(&mut bench, &one("consume = [\"b\"]"));
+    assert_eq!(bench.reply(waiting), "TIMED_OUT\r\n");
+    bench.ask(root, "use a\r\nput 0 0 9 1\r\nx\r\n");
+    bench.expect(waiting, "list-tubes-watched\r\nreserve\r\n", "OK 8\r\n---\n- b\n\r\n");
+    replace(&mut bench, "");
+    assert_eq!(bench.reply(waiting), "closed");
+    bench.ask(root, "use b\r\nput 0 0 9 1\r\nx\r\n");
+    assert!(bench.ask(root, "stats-tube b\r\n").contains("\ncurrent-jobs-ready: 1\n"));
+}
+
+#[test]
+fn jobs_of_a_removed_user_are_released_to_others() {
+    let mut bench = Bench::new(&one("consume = [\"default\"]"));
+    let root = bench.root();
+    bench.ask(root, "put 0 0 99 1\r\nx\r\n");
+    let conn = bench.user("one-one-one-one-one");
+    bench.expect(conn, "reserve\r\n", "RESERVED 1 1\r\nx\r\n");
+    bench.expect(root, "reserve\r\n", "");
+    replace(&mut bench, "");
+    assert_eq!(bench.reply(conn), "closed");
+    assert_eq!(bench.reply(root), "RESERVED 1 1\r\nx\r\n");
+}
+
+#[test]
+fn a_put_that_is_arriving_ends_with_its_user() {
+    let mut bench = Bench::new(&one("produce = [\"default\"]"));
+    let puts = bench.user("one-one-one-one-one");
+    bench.expect(puts, "put 0 0 9 5\r\nab", "");
+    let batch = bench.user("one-one-one-one-one");
+    bench.expect(batch, "put-batch 2\r\nput 0 0 9 1\r\nx\r\n", "");
+    replace(&mut bench, "");
+    assert_eq!([bench.reply(puts), bench.reply(batch)], ["closed", "closed"]);
+    let root = bench.root();
+    assert!(bench.ask(root, "stats\r\n").contains("\ntotal-jobs: 0\n"));
+}
+
+#[test]
+fn ten_thousand_connections_follow_in_bounded_steps() {
+    let mut bench = Bench::new(&one("consume = [\"default\"]"));
+    let conns: Vec<usize> = (0..2_000).map(|_| bench.user("one-one-one-one-one")).collect();
+    for &conn in &conns {
+        bench.expect(conn, "reserve\r\n", "");
+    }
+    replace(&mut bench, "");
+    assert!(conns.iter().all(|&conn| bench.reply(conn) == "closed"));
+    let root = bench.root();
+    assert!(bench.ask(root, "stats\r\n").contains("\ncurrent-waiting: 0\n"));
+    bench.server.close(root);
+}
