@@ -80,7 +80,7 @@ fn a_put_that_is_arriving_ends_with_its_user() {
 }
 
 #[test]
-fn ten_thousand_connections_follow_in_bounded_steps() {
+fn many_waiting_connections_follow() {
     let mut bench = Bench::new(&one("consume = [\"default\"]"));
     let conns: Vec<usize> = (0..2_000).map(|_| bench.user("one-one-one-one-one")).collect();
     for &conn in &conns {
