@@ -4,6 +4,7 @@
 //! * a server on a thread whose iterations are measured: [`measured`];
 //! * a server in memory and in virtual time: [`in_memory`], with its [`config`], its [`connection`]s and a [`disk`] that fails;
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
+//! * certificates for TLS: [`certificates`];
 //! * what `stats` and similar commands reply: [`statistics`];
 //! * random numbers and the seeds of a test: [`random`];
 //! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
@@ -12,6 +13,7 @@
 
 pub mod beanstalkd;
 pub mod bench;
+pub mod certificates;
 pub mod client;
 pub mod config;
 pub mod connection;
