@@ -1,29 +1,20 @@
 //! The command line of the client: one struct per verb. The doc comments are the help.
 
 mod jobs;
+mod server;
 mod show;
 mod tubes;
 mod values;
 
-use std::env;
-
 use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
+pub use self::server::ServerFlags;
 pub use self::show::{Column, Group, Job, Jobs, Peek, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 use self::values::parse_address;
 pub use self::values::time;
 pub use crate::config::duration::seconds;
-use crate::config::settings::{Origin, Setting};
-use crate::config::{ConfigError, address};
-use crate::io::socket::{Address, PORT_DEFAULT};
-
-/// The variable with the address of the server.
-pub const ADDRESS_VARIABLE: &str = "BEANRING_ADDR";
-
-/// The host without a flag and a variable: this machine.
-const HOST_DEFAULT: &str = "127.0.0.1";
 
 /// What the help of every verb ends with.
 const ADDRESS_HELP: &str = "Without --addr, the variable BEANRING_ADDR names the server.";
@@ -191,9 +182,9 @@ impl Verb {
 /// The flags of every verb.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// Server: HOST, HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
-    #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
-    pub addr: Option<Address>,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerFlags,
     /// Print JSON instead of text for people
     #[arg(long, help_heading = "Server and output")]
     pub json: bool,
@@ -209,22 +200,5 @@ impl Common {
             .value_parser(parse_address)
             .global(true)
             .hide(true)
-    }
-
-    /// The address of the server: that of `--addr`, else that of the variable, else the default.
-    ///
-    /// # Errors
-    /// If the variable is not valid.
-    pub fn address(&self) -> Result<Address, ConfigError> {
-        if let Some(address) = &self.addr {
-            return Ok(address.clone());
-        }
-        match env::var_os(ADDRESS_VARIABLE).filter(|value| !value.is_empty()) {
-            Some(value) => {
-                let origin = Origin::Variable(ADDRESS_VARIABLE.to_owned());
-                address::endpoint(&Setting { origin, value })
-            }
-            None => Ok(Address::Tcp { host: HOST_DEFAULT.to_owned(), port: PORT_DEFAULT }),
-        }
     }
 }

@@ -4,7 +4,7 @@
 //! * a server on a thread whose iterations are measured: [`measured`];
 //! * a server in memory and in virtual time: [`in_memory`], with its [`config`], its [`connection`]s and a [`disk`] that fails;
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
-//! * certificates for TLS: [`certificates`];
+//! * certificates for TLS, and TLS in front of a server: [`certificates`], [`tls_front`];
 //! * what `stats` and similar commands reply: [`statistics`];
 //! * random numbers and the seeds of a test: [`random`];
 //! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
@@ -39,6 +39,7 @@ pub mod signals;
 pub mod statistics;
 pub mod stream;
 pub mod suite;
+pub mod tls_front;
 pub mod unused_address;
 
 use std::path::Path;
