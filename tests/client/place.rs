@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -69,6 +70,12 @@ impl Place {
         let mut all = driver::flags(io);
         all.extend(flags.iter().map(|&flag| flag.to_owned()));
         Self::launch(Path::new(program()), Address::fresh(transport), &all, true)
+    }
+
+    /// A server without TLS in front: for tests that end the server and start it again.
+    pub fn plain(address: SocketAddr, flags: &[String]) -> Self {
+        let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), flags);
+        Self { server, address: address.to_string(), tls: None, is_beanring: true }
     }
 
     fn beanstalkd(path: &Path) -> Self {

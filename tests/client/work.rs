@@ -144,10 +144,14 @@ fn the_command_gets_body_and_variables() {
         let show = "cat; env | sort | sed -n 's/^BEANRING_/ /p' | tr -d '\\n'";
         let result = place.run(&["work", "-t", "mail", "--until-empty", "-v", "--", "sh", "-c", show]);
         let address = &place.address;
+        let tls: String = place
+            .variables()
+            .map(|(name, value)| format!(" {}={value}", name.trim_start_matches("BEANRING_")))
+            .collect();
         assert_eq!(
             result.text(),
             format!(
-                "the body ADDR={address} JOB_AGE=0 JOB_ID=1 JOB_PRI=7 JOB_RELEASES=0 JOB_TIMEOUTS=0 JOB_TTR=120 TUBE=mail"
+                "the body ADDR={address} JOB_AGE=0 JOB_ID=1 JOB_PRI=7 JOB_RELEASES=0 JOB_TIMEOUTS=0 JOB_TTR=120{tls} TUBE=mail"
             )
         );
         let mut lines = result.stderr.lines();
@@ -292,7 +296,7 @@ fn a_lost_connection_discards_the_result() {
     let wal = bench.scratch.dir("wal");
     let flags = ["-b".to_owned(), wal.to_str().expect("UTF-8").to_owned(), "-f".to_owned(), "0".to_owned()];
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-    let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
+    let mut place = Place::plain(address, &flags);
     place.ok(&["put", "wait", "-r", "1", "-q"]);
     let child = spawn(&mut bench.command(&place, &["-j", "1"]));
     bench.wait_for_runs(1);
@@ -324,7 +328,7 @@ fn an_outage_is_told_once() {
     let wal = bench.scratch.dir("wal");
     let flags = ["-b".to_owned(), wal.to_str().expect("UTF-8").to_owned()];
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-    let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
+    let mut place = Place::plain(address, &flags);
     let child = spawn(&mut bench.command(&place, &["-j", "4"]));
     wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
     place.server.signal(Signal::SIGKILL);
