@@ -10,6 +10,7 @@ mod io_threads;
 mod rules;
 pub mod settings;
 pub mod size;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +23,7 @@ pub use self::given::{Given, SettingError};
 pub use self::rules::in_unit;
 use self::settings::{Origin, Setting, Settings};
 use self::size::{Size, SizeError};
+pub use self::tls::Tls;
 use crate::flags::{Flag, Kind};
 use crate::io::IoThreads;
 use crate::io::driver::Choice;
@@ -83,12 +85,16 @@ const SIMILARITY_MIN: f64 = 0.6;
 pub struct ServerConfig {
     /// The address to listen on, if it is set.
     pub listen: Option<Address>,
+    /// `-l none`: there is no listener without TLS.
+    pub listens_only_with_tls: bool,
     /// Who may connect to the address to listen on, if it is a UNIX socket.
     pub listen_access: SocketAccess,
     /// The address of the HTTP listener, if it is set.
     pub http: Option<Address>,
     /// Who may connect to the HTTP listener, if it is a UNIX socket.
     pub http_access: SocketAccess,
+    /// The settings of TLS, if there are some.
+    pub tls: Option<Tls>,
     /// Host names that HTTP requests may have, besides those of the machine.
     pub http_hosts: Vec<String>,
     /// The file with the token that requests of the HTTP API need.
@@ -206,10 +212,14 @@ impl ServerConfig {
             None => job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes),
         };
         warnings.extend(without_effect);
+        let listens_only_with_tls = address::take_none(given)?;
         let (listen, listen_access) = address::listen(given.take("listen"), given.take("port"))?.unzip();
         let (http, http_access) = http(given, listen.clone().unwrap_or_default())?.unzip();
+        let tls = tls::tls(given)?;
         let config = Self {
             listen,
+            listens_only_with_tls,
+            tls,
             listen_access: listen_access.unwrap_or_default(),
             http,
             http_access: http_access.unwrap_or_default(),
@@ -240,6 +250,13 @@ impl ServerConfig {
         };
         assert_eq!(settings.rest(), None, "every setting is checked");
         Ok(config)
+    }
+}
+
+impl ServerConfig {
+    /// The address of the listener without TLS, unless there is none.
+    pub fn clear_address(&self) -> Option<Address> {
+        (!self.listens_only_with_tls).then(|| self.listen.clone().unwrap_or_default())
     }
 }
 

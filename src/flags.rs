@@ -55,6 +55,7 @@ pub enum Sources {
 #[allow(missing_docs)]
 pub enum Heading {
     Network,
+    Tls,
     JobLog,
     Limits,
     Monitoring,
@@ -65,7 +66,7 @@ pub enum Heading {
 /// Every flag of the server, in the order of `--help`.
 pub static FLAGS: &[Flag] = &[
     Flag {
-        help: "Address, host name or unix:PATH[,mode=0660][,group=NAME] to listen on [default: 0.0.0.0]",
+        help: "Address, host name or unix:PATH[,mode=0660][,group=NAME] to listen on; none: only with TLS [default: 0.0.0.0]",
         ..Flag::value('l', "listen", "ADDR", Heading::Network)
     },
     Flag {
@@ -100,6 +101,27 @@ pub static FLAGS: &[Flag] = &[
         help: "Accept and show times with up to three decimals, such as a delay of 0.25 seconds",
         kind: Kind::Switch,
         ..Flag::long_value("sub-second", "", Heading::Network)
+    },
+    Flag {
+        help: "Listen for clients with TLS 1.3: HOST, PORT, HOST:PORT or unix:PATH; a host alone has port 11400",
+        ..Flag::long_value("tls-listen", "ADDR", Heading::Tls)
+    },
+    Flag {
+        help: "Certificate of the server with those of its authorities, in PEM; read again when it changes",
+        ..Flag::long_value("tls-cert", "FILE", Heading::Tls)
+    },
+    Flag {
+        help: "Private key of the certificate, in PEM [default: the file of --tls-cert]",
+        ..Flag::long_value("tls-key", "FILE", Heading::Tls)
+    },
+    Flag {
+        help: "Authorities in PEM: clients must show a certificate from one of them",
+        ..Flag::long_value("tls-client-ca", "FILE", Heading::Tls)
+    },
+    Flag {
+        help: "Serve --http over TLS too",
+        kind: Kind::Switch,
+        ..Flag::long_value("http-tls", "", Heading::Tls)
     },
     Flag {
         help: "Keep a job log in DIR, so that jobs survive a restart or crash",
@@ -245,6 +267,7 @@ impl Heading {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Network => "Network",
+            Self::Tls => "TLS",
             Self::JobLog => "Job log",
             Self::Limits => "Limits",
             Self::Monitoring => "Monitoring",

@@ -1,5 +1,6 @@
 //! Starts a server from its configuration, in the order that privileges and descriptors demand.
 
+pub(crate) mod certificate;
 mod report;
 
 use std::error::Error;
@@ -7,12 +8,14 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::num::NonZero;
+use std::path::Path;
 use std::process::{self, ExitCode};
 use std::thread;
 
 use nix::errno::Errno;
 use tracing::{error, info};
 
+use self::certificate::Certificate;
 use crate::config::{ServerConfig, SettingError};
 use crate::io::binlog_import::{self, ImportError};
 use crate::io::clock::Clock;
@@ -20,12 +23,13 @@ use crate::io::driver::{Cause, PreparedDriver};
 use crate::io::host::ProcessFiles;
 use crate::io::http_token::TokenFile;
 use crate::io::privileges::{User, drop_privileges};
-use crate::io::reexec::{self, Program, RunningServer};
+use crate::io::reexec::{self, ACTIVATED, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
-use crate::io::socket::{Address, ListenError, Listener, text_of, to_errno};
+use crate::io::socket::{Address, ListenError, Listener, ListenerKind, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
+use crate::io::watched_files::WatchedFiles;
 use crate::io::{Exit, Resources, cgroup, descriptors, host};
 use crate::logging;
 use crate::queue::Engine;
@@ -64,6 +68,8 @@ struct Prepared {
     cgroup_bytes: Option<u64>,
     user: Option<User>,
     token: Option<TokenFile>,
+    certificate: Option<Certificate>,
+    watched_files: WatchedFiles,
     directory: Option<Directory>,
     /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
     cpus: usize,
@@ -114,7 +120,7 @@ impl Prepared {
         let mut signals = Signals::block().map_err(cannot("read signals"))?;
         // Before privileges are dropped: the user that systemd starts may connect to its socket.
         let systemd = NotifySocket::from_environment();
-        let [listen, http] = configured_addresses(&inherited, &config);
+        let [listen, tls_listen, http] = configured_addresses(&inherited, &config);
         let is_address_ignored = config.listen.is_some() && listen.is_none();
         let listeners = listeners(inherited, &config, user.as_ref())?;
         let process = ProcessFiles::open();
@@ -122,6 +128,11 @@ impl Prepared {
         // As the user that an in-place restart will read it as.
         let token = config.http_token.as_deref().map(TokenFile::read).transpose();
         let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
+        let mut watched_files = WatchedFiles::default();
+        if let Some(tls) = &config.tls {
+            watched_files.add_certificate(tls.files.clone());
+        }
+        let certificate = certificate::read(&config)?;
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
@@ -131,8 +142,9 @@ impl Prepared {
             let wal_dir = directory.identity().map_err(cannot("read the directory of the job log"))?;
             let segment_bytes = config.wal.segment_bytes;
             let speaks_http = listeners.iter().any(|listener| listener.protocol() == Protocol::Http);
+            let pid = process::id();
             let running =
-                RunningServer { wal_dir, segment_bytes, speaks_http, pid: process::id(), listen, http };
+                RunningServer { wal_dir, segment_bytes, speaks_http, pid, listen, tls_listen, http };
             signals.enable_restart(program.clone(), running).map_err(cannot("read signals"))?;
         }
         let cpus = thread::available_parallelism().map_or(1, NonZero::get);
@@ -151,6 +163,8 @@ impl Prepared {
             cgroup_bytes,
             user,
             token,
+            certificate,
+            watched_files,
             directory,
             cpus,
             driver,
@@ -170,6 +184,8 @@ impl Prepared {
             mut signals,
             systemd,
             token,
+            certificate,
+            watched_files,
             directory,
             driver,
             ..
@@ -204,9 +220,17 @@ impl Prepared {
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
-        let resources =
-            Resources { listeners, signals, clock, disk, connections_max, registered_bytes_max, process };
-        let exit = driver.run(server, resources)?;
+        let resources = Resources {
+            listeners,
+            signals,
+            clock,
+            disk,
+            connections_max,
+            registered_bytes_max,
+            process,
+            watched_files,
+        };
+        let exit = driver.run(certificate::with_tls(server, certificate), resources)?;
         let uptime = clock.now().since(began).as_secs();
         match exit {
             Exit::Stopped => {
@@ -360,47 +384,69 @@ fn http_hosts(listeners: &[Listener], config: &ServerConfig, hostname: String) -
 
 /// The files that the server needs while it runs.
 fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Needs {
-    let ServerConfig { wal_dir, file, http_token, .. } = config;
+    let ServerConfig { wal_dir, file, http_token, tls, .. } = config;
     let socket_dirs = listeners.iter().filter_map(Listener::file).map(directory_of).collect();
     let settings = file.iter().chain(http_token).cloned().collect();
+    let watched = tls.iter().flat_map(|tls| tls.files.paths()).map(Path::to_owned).collect();
     let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), settings });
-    Needs { log_dir: wal_dir.clone(), socket_dirs, restart }
+    Needs { log_dir: wal_dir.clone(), socket_dirs, watched, restart }
 }
 
-/// The addresses for clients and for HTTP that the configuration names. None where sockets from socket activation replace it.
-fn configured_addresses(inherited: &[Listener], config: &ServerConfig) -> [Option<String>; 2] {
-    let listen = Some(config.listen.clone().unwrap_or_default())
-        .filter(|_| !is_activated(inherited, Protocol::Beanstalk));
-    let http = config.http.clone().filter(|_| !is_activated(inherited, Protocol::Http));
-    [listen, http].map(|address| address.map(|address| address.to_string()))
-}
-
-/// Whether clients of a protocol connect to sockets from socket activation.
-fn is_activated(inherited: &[Listener], protocol: Protocol) -> bool {
-    let mut sockets = inherited.iter().filter(|listener| listener.protocol() == protocol);
-    !inherited.iter().any(Listener::is_from_restart) && sockets.next().is_some()
+/// The addresses for clients without and with TLS, and for HTTP, that the configuration names. None where sockets from socket
+/// activation replace it.
+fn configured_addresses(inherited: &[Listener], config: &ServerConfig) -> [Option<String>; 3] {
+    let is_activated = |is_of: fn(ListenerKind) -> bool| {
+        let mut sockets = inherited.iter().filter(|listener| is_of(listener.kind()));
+        !inherited.iter().any(Listener::is_from_restart) && sockets.next().is_some()
+    };
+    let listen = config.clear_address().filter(|_| !is_activated(ListenerKind::is_clear));
+    let tls = config.tls.as_ref().and_then(|tls| tls.listen.clone());
+    let is_tls_activated = is_activated(ListenerKind::is_tls);
+    let http = config.http.clone().filter(|_| !is_activated(ListenerKind::is_http));
+    let [listen, tls, http] = [listen, tls, http].map(|address| address.map(|address| address.to_string()));
+    [listen, if is_tls_activated { Some(ACTIVATED.to_owned()) } else { tls }, http]
 }
 
 /// The listeners that the process has inherited, and those that are missing.
 fn listeners(
-    inherited: Vec<Listener>,
+    mut inherited: Vec<Listener>,
     config: &ServerConfig,
     user: Option<&User>,
 ) -> Result<Vec<Listener>, SettingError> {
-    let (mut http, mut listeners): (Vec<_>, Vec<_>) =
-        inherited.into_iter().partition(|listener| listener.protocol() == Protocol::Http);
-    if listeners.is_empty() {
-        let default = Address::default();
-        let bound = Listener::bind(config.listen.as_ref().unwrap_or(&default), &config.listen_access, user);
-        listeners.push(bound.map_err(|error| SettingError::about(&config.given.listen, error))?);
+    let has = |inherited: &[Listener], is_of: fn(ListenerKind) -> bool| {
+        inherited.iter().any(|listener| is_of(listener.kind()))
+    };
+    let given = &config.given;
+    let mut listeners = Vec::new();
+    if let Some(address) = config.clear_address().filter(|_| !has(&inherited, ListenerKind::is_clear)) {
+        let bound = Listener::bind(&address, &config.listen_access, user);
+        listeners.push(bound.map_err(|error| SettingError::about(&given.listen, error))?);
     }
-    if let Some(address) = config.http.as_ref().filter(|_| http.is_empty()) {
+    let tls = config.tls.as_ref();
+    if let Some((tls, address)) = tls.and_then(|tls| Some((tls, tls.listen.as_ref()?)))
+        && !has(&inherited, ListenerKind::is_tls)
+    {
+        let bound = Listener::bind(address, &tls.access, user);
+        let mut listener = bound.map_err(|error| SettingError::about(&given.tls_listen, error))?;
+        listener.set_kind(ListenerKind::TLS);
+        listeners.push(listener);
+    }
+    if let Some(address) = config.http.as_ref().filter(|_| !has(&inherited, ListenerKind::is_http)) {
         let bound = Listener::bind(address, &config.http_access, user);
-        let mut listener = bound.map_err(|error| SettingError::about(&config.given.http, error))?;
-        listener.set_protocol(Protocol::Http);
-        http.push(listener);
+        let mut listener = bound.map_err(|error| SettingError::about(&given.http, error))?;
+        listener.set_kind(ListenerKind::HTTP);
+        listeners.push(listener);
     }
-    listeners.append(&mut http);
+    listeners.append(&mut inherited);
+    // Clients first, as in the log lines of a start.
+    listeners.sort_by_key(|listener| (listener.kind().is_http(), listener.kind().has_tls));
+    if tls.is_some_and(|tls| tls.serves_http) {
+        let https = ListenerKind { has_tls: true, ..ListenerKind::HTTP };
+        listeners
+            .iter_mut()
+            .filter(|listener| listener.kind().is_http())
+            .for_each(|http| http.set_kind(https));
+    }
     Ok(listeners)
 }
 
@@ -419,7 +465,7 @@ mod tests {
         };
         let clients = bind(0);
         let mut http = bind(0);
-        http.set_protocol(Protocol::Http);
+        http.set_kind(ListenerKind::HTTP);
         let address: SocketAddr = http.local_name().parse().expect("a TCP address");
         let another = bind(address.port());
         another.listen().expect("the port is free");

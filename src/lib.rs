@@ -29,6 +29,8 @@ pub mod protocol;
 pub mod queue;
 pub mod server;
 pub mod time;
+#[cfg(feature = "tls")]
+pub mod transport;
 pub mod values;
 pub mod wal;
 pub mod wal_tool;

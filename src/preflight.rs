@@ -12,10 +12,10 @@ use crate::io::binlog_import;
 use crate::io::driver::PreparedDriver;
 use crate::io::http_token::TokenFile;
 use crate::io::privileges::{PrivilegesError, User, drop_privileges};
-use crate::io::reexec::RunningServer;
-use crate::io::socket::{Address, Listener};
+use crate::io::reexec::{ACTIVATED, RunningServer};
+use crate::io::socket::{Address, Listener, ListenerKind};
 use crate::io::wal_files::{Directory, DirectoryError};
-use crate::server::Protocol;
+use crate::launch::certificate;
 
 /// Why a program cannot replace the running one in place. For some reasons a stop and a new start work: the running process has
 /// dropped its privileges.
@@ -37,6 +37,13 @@ pub enum Refusal {
         /// The address of the running server.
         present: String,
         /// The new one.
+        given: String,
+    },
+    /// It would have another address for clients over TLS, or only one of the two has one.
+    TlsListen {
+        /// The address of the running server, or `none`.
+        present: String,
+        /// The new one, or `none`.
         given: String,
     },
     /// It would serve HTTP on another address, or not at all.
@@ -77,6 +84,7 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
     })?;
     let token = config.http_token.as_deref().map(TokenFile::read).transpose();
     token.map_err(|error| SettingError::about(&given.http_token, error))?;
+    certificate::read(config)?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
         |present: &RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
@@ -115,10 +123,17 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
 /// Refuses other addresses than those of the running server: its listeners do not change in a restart.
 fn refuse_other_listeners(config: &ServerConfig, present: &RunningServer) -> Result<(), SettingError> {
     let given = &config.given;
-    let listen = config.listen.clone().unwrap_or_default().to_string();
+    let listen = config.clear_address().map(|address| address.to_string());
+    let tls = config.tls.as_ref().and_then(|tls| tls.listen.as_ref()).map(Address::to_string);
     let http = config.http.as_ref().map(Address::to_string);
-    if let Some(present) = present.listen.clone().filter(|present| *present != listen) {
-        return Err(SettingError::about(&given.listen, Refusal::Listen { present, given: listen }));
+    let none = || "none".to_owned();
+    if let Some(present) = present.listen.clone().filter(|present| listen.as_ref() != Some(present)) {
+        let refusal = Refusal::Listen { present, given: listen.unwrap_or_else(none) };
+        return Err(SettingError::about(&given.listen, refusal));
+    }
+    if present.tls_listen.as_deref() != Some(ACTIVATED) && present.tls_listen != tls {
+        let [present, new] = [present.tls_listen.clone(), tls].map(|address| address.unwrap_or_else(none));
+        return Err(SettingError::about(&given.tls_listen, Refusal::TlsListen { present, given: new }));
     }
     match present.http.clone() {
         _ if http.is_some() && !present.speaks_http => Err(SettingError::about(&None::<&str>, Refusal::Http)),
@@ -134,13 +149,18 @@ fn check_addresses(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
     let given = &config.given;
     // Sockets from socket activation replace addresses.
     let inherited = Listener::inherit()?;
-    let is_there = |protocol| inherited.iter().any(|listener| listener.protocol() == protocol);
-    let default = Default::default();
-    if !is_there(Protocol::Beanstalk) {
-        Listener::check(config.listen.as_ref().unwrap_or(&default), &config.listen_access)
+    let is_there = |is_of: fn(ListenerKind) -> bool| inherited.iter().any(|listener| is_of(listener.kind()));
+    if let Some(address) = config.clear_address().filter(|_| !is_there(ListenerKind::is_clear)) {
+        Listener::check(&address, &config.listen_access)
             .map_err(|error| SettingError::about(&given.listen, error))?;
     }
-    if let Some(http) = config.http.as_ref().filter(|_| !is_there(Protocol::Http)) {
+    if let Some((tls, address)) = config.tls.as_ref().and_then(|tls| Some((tls, tls.listen.as_ref()?)))
+        && !is_there(ListenerKind::is_tls)
+    {
+        Listener::check(address, &tls.access)
+            .map_err(|error| SettingError::about(&given.tls_listen, error))?;
+    }
+    if let Some(http) = config.http.as_ref().filter(|_| !is_there(ListenerKind::is_http)) {
         Listener::check(http, &config.http_access)
             .map_err(|error| SettingError::about(&given.http, error))?;
     }
@@ -176,6 +196,11 @@ impl fmt::Display for Refusal {
             Self::Listen { present, given } => write!(
                 f,
                 "the running server listens on {present}, and a restart in place cannot change that to {given}: stop the \
+                 server and start it again"
+            ),
+            Self::TlsListen { present, given } => write!(
+                f,
+                "the address for clients over TLS is {present}, and a restart in place cannot change that to {given}: stop the \
                  server and start it again"
             ),
             Self::HttpAddress { present, given: Some(given) } => write!(

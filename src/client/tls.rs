@@ -59,7 +59,8 @@ pub(super) fn config(flags: &ServerFlags) -> Result<Arc<ClientConfig>, ClientErr
         .with_webpki_verifier(verifier);
     let config = match (&flags.tls_cert, &flags.tls_key) {
         (None, None) => builder.with_no_client_auth(),
-        (Some(cert), Some(key)) => {
+        (Some(cert), key) => {
+            let key = key.as_ref().unwrap_or(cert);
             let chain = certificates("--tls-cert", cert)?;
             let pair = PrivateKeyDer::from_pem_file(key)
                 .map_err(|error| unreadable("--tls-key", key, "a private key", error))?;
@@ -70,7 +71,6 @@ pub(super) fn config(flags: &ServerFlags) -> Result<Arc<ClientConfig>, ClientErr
                 error => ClientError::Usage(format!("--tls-cert and --tls-key: {error}")),
             })?
         }
-        (Some(_), None) => return Err(ClientError::Usage("--tls-cert needs --tls-key".to_owned())),
         (None, Some(_)) => return Err(ClientError::Usage("--tls-key needs --tls-cert".to_owned())),
     };
     Ok(Arc::new(config))

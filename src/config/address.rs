@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::settings::Setting;
+use super::settings::{Setting, Settings};
 use super::{ConfigError, Problem, number};
-use crate::io::socket::{Address, PORT_DEFAULT, SocketAccess};
+use crate::io::socket::{Address, PORT_DEFAULT, PORT_TLS, SocketAccess};
 
 /// The longest path of a UNIX socket (unix(7)): 108 bytes with the NUL.
 pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -61,6 +61,35 @@ pub fn listen(
     let tcp = || host(text).map(|host| (Address::Tcp { host, port }, SocketAccess::default()));
     let result = unix(text).unwrap_or_else(tcp);
     result.map(Some).map_err(|problem| listen.error(problem))
+}
+
+/// Takes `-l none`, which leaves only the listener with TLS. Returns whether it was given.
+///
+/// # Errors
+/// If there is no other listener, or a port.
+pub(super) fn take_none(given: &mut Settings) -> Result<bool, ConfigError> {
+    let Some(listen) = given.get("listen").filter(|listen| listen.value == "none").cloned() else {
+        return Ok(false);
+    };
+    given.take("listen");
+    if given.get("tls-listen").is_none() {
+        return Err(listen.error(Problem::NoListener));
+    }
+    match given.get("port") {
+        Some(port) => Err(port.error(Problem::PortOfNone)),
+        None => Ok(true),
+    }
+}
+
+/// Reads the address of a listener with TLS: as an address to listen on, but a host alone has [`PORT_TLS`].
+///
+/// # Errors
+/// If it is not valid.
+pub(super) fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
+    match unix(given.text()?) {
+        Some(result) => result.map_err(|problem| given.error(problem)),
+        None => tcp_endpoint(given, 0, Some(PORT_TLS)).map(|address| (address, SocketAccess::default())),
+    }
 }
 
 /// Checks an address to connect to: `HOST`, `PORT`, `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`. A host without a port has

@@ -186,6 +186,16 @@ pub enum Problem {
         /// The smallest one.
         least: u16,
     },
+    /// A setting of TLS without a certificate.
+    CertificateMissing,
+    /// A certificate that no listener uses.
+    TlsListenerMissing,
+    /// There is no listener at all.
+    NoListener,
+    /// A port, and no address.
+    PortOfNone,
+    /// The program was built without this feature.
+    NotBuilt(&'static str),
     /// The address for HTTP is the one for clients.
     HttpTaken,
     /// It is not a host name.
@@ -306,6 +316,15 @@ impl fmt::Display for Problem {
                 write!(f, "must name {count} CPUs: one for the event loop, and one for each I/O thread")
             }
             Self::Switch => write!(f, "must be yes or no"),
+            Self::CertificateMissing => write!(f, "TLS needs a certificate; set --tls-cert and --tls-key"),
+            Self::TlsListenerMissing => {
+                write!(f, "no listener has TLS; set --tls-listen or --http-tls, or remove this setting")
+            }
+            Self::NoListener => write!(f, "no client could connect; set --tls-listen, or name an address"),
+            Self::PortOfNone => write!(f, "has no effect with -l none; remove it"),
+            Self::NotBuilt(feature) => {
+                write!(f, "this program was built without the feature \"{feature}\"; use another one")
+            }
             Self::Choice(words) => {
                 let (last, others) = words.split_last().expect("a choice has words");
                 write!(f, "must be {} or {last}", others.join(", "))

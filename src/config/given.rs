@@ -12,6 +12,10 @@ pub struct Given {
     pub listen: Vec<Origin>,
     /// Where `--http` was given.
     pub http: Option<Origin>,
+    /// Where `--tls-listen` was given.
+    pub tls_listen: Option<Origin>,
+    /// The file of the certificate.
+    pub tls_cert: Option<Setting>,
     /// The file of the token.
     pub http_token: Option<Setting>,
     /// The directory of the job log.
@@ -38,6 +42,8 @@ impl Given {
         Self {
             listen: names.iter().copied().filter_map(origin).collect(),
             http: origin("http"),
+            tls_listen: origin("tls-listen"),
+            tls_cert: settings.get("tls-cert").cloned(),
             http_token: settings.get("http-token").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
             user: settings.get("user").cloned(),

@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 use super::shell::InputState;
 use super::socket::peer_name;
 use crate::protocol::foreign::Foreign;
-use crate::server::{ClientAct, Protocol};
+use crate::server::{ClientAct, HandshakeFailure, Protocol};
 use crate::time::{Span, Time};
 use crate::values::log_limit::LogLimit;
 
@@ -18,11 +18,15 @@ const REFUSED_INTERVAL: Span = Span::from_secs(10);
 /// How often, at most, a request of another protocol is logged. A scanner or a misdirected probe may send them all day.
 const FOREIGN_INTERVAL: Span = Span::from_secs(60);
 
+/// How often, at most, a failed TLS handshake is logged. `/metrics` counts all of them.
+const HANDSHAKE_INTERVAL: Span = Span::from_secs(10);
+
 /// Logs what clients and the kernel do to connections, at a limited rate.
 #[derive(Debug)]
 pub struct ConnectionLog {
     refused: LogLimit,
     foreign: LogLimit,
+    handshakes: LogLimit,
     #[cfg(all(test, feature = "uring"))]
     pub has_warned: bool,
 }
@@ -32,6 +36,7 @@ impl Default for ConnectionLog {
         Self {
             refused: LogLimit::every(REFUSED_INTERVAL),
             foreign: LogLimit::every(FOREIGN_INTERVAL),
+            handshakes: LogLimit::every(HANDSHAKE_INTERVAL),
             #[cfg(all(test, feature = "uring"))]
             has_warned: false,
         }
@@ -60,6 +65,7 @@ impl ConnectionLog {
     /// Logs how many warnings were left out, at the end of a run.
     pub fn end(&mut self) {
         self.foreign.end("a request of another protocol");
+        self.handshakes.end("a TLS handshake has failed");
         self.refused.end("the kernel refuses to send or receive");
     }
 
@@ -70,6 +76,7 @@ impl ConnectionLog {
             ClientAct::Undrain => {
                 info!(conn, "undrain from {}: {}", peer_name(fd), ClientAct::UNDRAIN_EFFECT)
             }
+            ClientAct::HandshakeFailed(failure) => self.handshake_failed(now, conn, fd, failure),
             ClientAct::ForeignRequest(protocol) => {
                 if let Some(left_out) = self.foreign.admit(now) {
                     let request = match protocol {
@@ -84,6 +91,16 @@ impl ConnectionLog {
                     );
                 }
             }
+        }
+    }
+
+    /// Logs that a TLS handshake has failed: as a warning, unless the client has only gone.
+    fn handshake_failed(&mut self, now: Time, conn: u64, fd: RawFd, failure: HandshakeFailure) {
+        if failure == HandshakeFailure::Disconnected {
+            return debug!(conn, "the client has closed the connection within the TLS handshake");
+        }
+        if let Some(left_out) = self.handshakes.admit(now) {
+            warn!(conn, "the TLS handshake with {} has failed: {}{left_out}", peer_name(fd), failure.text());
         }
     }
 

@@ -322,9 +322,9 @@ impl<S: Service> Backend for EpollDriver<S> {
     }
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
+        let conn = self.shell.register(listener, &fd);
         let listener = &self.shell.listeners[listener].listener;
         let (protocol, stops_short) = (listener.protocol(), listener.is_unix());
-        let conn = self.shell.register(protocol, &fd);
         let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
         let everything = input | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything));

@@ -5,6 +5,7 @@
 //! what all drivers do alike, and [`driver`] chooses one.
 
 pub mod binlog_import;
+pub mod certificate;
 pub mod cgroup;
 pub mod clock;
 mod conn_table;
@@ -15,7 +16,6 @@ pub mod driver;
 pub mod epoll;
 pub mod host;
 pub mod http_token;
-mod iovecs;
 pub mod privileges;
 pub mod probe;
 pub mod reexec;
@@ -30,7 +30,9 @@ pub mod systemd;
 pub mod tokio_uring;
 #[cfg(feature = "uring")]
 pub mod uring;
+pub mod users_file;
 pub mod wal_files;
+pub mod watched_files;
 
 use std::fmt;
 use std::fs::File;
@@ -47,6 +49,7 @@ use ring_error::RingError;
 use signal::Signals;
 use socket::Listener;
 use wal_files::Disk;
+use watched_files::WatchedFiles;
 
 use crate::time::Span;
 
@@ -67,6 +70,8 @@ pub struct Resources {
     pub registered_bytes_max: u64,
     /// What the kernel tells about the process.
     pub process: ProcessFiles,
+    /// Files that are read again when they change.
+    pub watched_files: WatchedFiles,
 }
 
 /// The I/O threads that the driver uring is to have.

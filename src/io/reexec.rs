@@ -44,6 +44,8 @@ pub struct RunningServer {
     pub pid: u32,
     /// The address that `-l` and `-p` gave it. None if its sockets come from socket activation, which replaces these flags.
     pub listen: Option<String>,
+    /// The address that `--tls-listen` gave it, or [`ACTIVATED`]. None if no client connects over TLS.
+    pub tls_listen: Option<String>,
     /// The address that `--http` gave it. None without this flag, or if the socket comes from socket activation.
     pub http: Option<String>,
 }
@@ -70,6 +72,9 @@ struct Check {
 /// Begins the line that a check prints when it has passed. Another program prints none.
 pub const CHECK_PASSED: &str = "I/O driver: ";
 
+/// Stands for the address of a socket from socket activation.
+pub const ACTIVATED: &str = "activated";
+
 /// The environment variable that describes the running server to a preflight check.
 const RUNNING_SERVER: &str = "BEANRING_RESTART_OF";
 
@@ -91,17 +96,18 @@ impl RunningServer {
         let (wal_dir, segment_bytes) = ((next()?, next()?), next()?);
         let (speaks_http, pid) = (next()? == 1, next()?.try_into().ok()?);
         // Versions before this one do not pass on addresses.
-        let (listen, http) =
-            words.next().and_then(|addresses| addresses.split_once('\n')).unwrap_or_default();
-        let address = |address: &str| Some(address.to_owned()).filter(|address| !address.is_empty());
-        let (listen, http) = (address(listen), address(http));
-        Some(Self { wal_dir, segment_bytes, speaks_http, pid, listen, http })
+        let mut addresses = words.next().unwrap_or_default().split('\n').map(str::to_owned);
+        let mut next = || addresses.next().filter(|address| !address.is_empty());
+        let (listen, http, tls_listen) = (next(), next(), next());
+        Some(Self { wal_dir, segment_bytes, speaks_http, pid, listen, tls_listen, http })
     }
 
     fn to_words(&self) -> String {
-        let Self { wal_dir: (device, inode), segment_bytes, speaks_http, pid, listen, http } = self;
-        let [listen, http] = [listen, http].map(|address| address.as_deref().unwrap_or_default());
-        format!("{device}:{inode}:{segment_bytes}:{}:{pid}:{listen}\n{http}", u8::from(*speaks_http))
+        let Self { wal_dir: (device, inode), segment_bytes, speaks_http, pid, listen, tls_listen, http } =
+            self;
+        let addresses = [listen, http, tls_listen].map(|address| address.as_deref().unwrap_or_default());
+        let addresses = addresses.join("\n");
+        format!("{device}:{inode}:{segment_bytes}:{}:{pid}:{addresses}", u8::from(*speaks_http))
     }
 }
 

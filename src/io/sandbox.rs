@@ -54,6 +54,8 @@ pub struct Needs {
     pub log_dir: Option<PathBuf>,
     /// Directories from which files of sockets are removed at the end.
     pub socket_dirs: Vec<PathBuf>,
+    /// Files that are read again when they change: of certificates, and of users.
+    pub watched: Vec<PathBuf>,
     /// The files that an in-place restart reads. `None` if there is none.
     pub restart: Option<Files>,
 }
@@ -112,6 +114,10 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
         | AccessFs::MakeReg
         | AccessFs::RemoveFile;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let readable = |files: &[PathBuf]| -> Vec<PathBuf> {
+        let targets = files.iter().filter_map(|file| file.canonicalize().ok());
+        files.iter().map(|file| reach(file)).chain(targets.map(|target| reach(&target))).collect()
+    };
     let socket_dirs = needs.socket_dirs.iter().filter(|dir| !is_root(dir));
     let mut ruleset = Ruleset::default()
         .handle_access(all)?
@@ -121,17 +127,15 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
         // The spare descriptors are of this file.
         .add_rules(path_beneath_rules(["/dev/null"], AccessFs::ReadFile | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules(&needs.log_dir, in_log))?
-        .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?;
+        .add_rules(path_beneath_rules(socket_dirs, AccessFs::RemoveFile))?
+        .add_rules(path_beneath_rules(readable(&needs.watched), AccessFs::ReadFile))?;
     if let Some(Files { program, settings }) = &needs.restart {
         let program: Vec<PathBuf> = program.iter().map(|file| reach(file)).collect();
-        let named = settings.iter().map(|file| reach(file));
-        let targets = settings.iter().filter_map(|file| file.canonicalize().ok());
-        let settings: Vec<PathBuf> = named.chain(targets.map(|target| reach(&target))).collect();
         ruleset = ruleset
             .add_rules(path_beneath_rules(SYSTEM, read | AccessFs::Execute))?
             .add_rules(path_beneath_rules(["/proc", "/dev/urandom"], read))?
             .add_rules(path_beneath_rules(&program, AccessFs::ReadFile | AccessFs::Execute))?
-            .add_rules(path_beneath_rules(&settings, AccessFs::ReadFile))?;
+            .add_rules(path_beneath_rules(readable(settings), AccessFs::ReadFile))?;
     }
     ruleset.restrict_self()
 }

@@ -15,12 +15,12 @@ use super::conn_table::ConnTable;
 use super::connection_log::ConnectionLog;
 use super::counts::Counts;
 use super::descriptors::Admission;
-use super::iovecs::IoVecs;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener, peer, text_without_number};
+use super::socket::{AcceptError, Listener, ListenerKind, peer, text_without_number};
 use super::wal_files::Disk;
+use super::watched_files::WatchedFiles;
 use super::{DriverError, Exit, Resources};
-use crate::server::{ClientAct, Effect, Event, Protocol, Service};
+use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, Service};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
@@ -39,6 +39,7 @@ pub struct Shell<S, C> {
     pub signals: Signals,
     pub disk: Option<Disk>,
     pub iovecs: IoVecs,
+    watched_files: WatchedFiles,
     pub counts: Rc<Counts>,
     log: ConnectionLog,
     /// Memory that the driver has allocated for itself.
@@ -107,7 +108,8 @@ pub trait Connection {
 
 impl<S: Service, C: Connection> Shell<S, C> {
     pub fn new(mut server: S, resources: Resources) -> (Self, Clock) {
-        let Resources { listeners, signals, clock, disk, connections_max, process, .. } = resources;
+        let Resources { listeners, signals, clock, disk, connections_max, process, watched_files, .. } =
+            resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
         let counts = Rc::new(Counts::new(process));
         server.show_counts(counts.clone());
@@ -121,6 +123,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             signals,
             disk,
             iovecs: IoVecs::default(),
+            watched_files,
             counts,
             log: ConnectionLog::default(),
             memory_bytes: 0,
@@ -158,11 +161,16 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.connection(conn).input()
     }
 
-    /// Registers an accepted connection with the server and counts it. The caller [inserts](Self::insert) its record next.
-    pub fn register(&mut self, protocol: Protocol, fd: &OwnedFd) -> ConnId {
+    /// Registers a connection that was accepted at a listener with the server, and counts it. The caller
+    /// [inserts](Self::insert) its record next.
+    pub fn register(&mut self, listener: usize, fd: &OwnedFd) -> ConnId {
+        let ListenerKind { protocol, has_tls } = self.listeners[listener].listener.kind();
         let conn = self.server.accept(protocol);
         if protocol == Protocol::Http {
             self.server.set_peer(conn, peer(fd.as_raw_fd()));
+        }
+        if has_tls {
+            self.server.begin_tls(self.now, conn);
         }
         self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
         self.admission.opened(protocol, self.now);
@@ -232,7 +240,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// The next moment at which an iteration must run even if nothing happens.
     pub fn next_deadline(&self) -> Option<Time> {
-        [self.server.next_deadline(), self.admission.deadline()].into_iter().flatten().min()
+        let deadlines =
+            [self.server.next_deadline(), self.admission.deadline(), self.watched_files.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether the run ends: the server stops and has settled, or it has failed.
@@ -344,6 +354,9 @@ pub trait Backend {
     /// Gives the server its turn after the events of an iteration, and resumes accepting when its time has come.
     fn run_turn(&mut self) -> Result<(), DriverError> {
         let shell = self.shell();
+        if shell.watched_files.is_due(shell.now) {
+            shell.watched_files.check(shell.now, &mut shell.server);
+        }
         shell.server.turn(shell.now);
         self.carry_out();
         let shell = self.shell();
@@ -359,6 +372,7 @@ pub trait Backend {
             let shell = self.shell();
             let is_stopping = shell.run_state != RunState::Running;
             match signal {
+                Signal::CheckFiles => shell.watched_files.check(shell.now, &mut shell.server),
                 Signal::Drain => shell.handle(Event::Drain),
                 Signal::Restart if is_stopping => {}
                 Signal::Stop | Signal::Restart => {

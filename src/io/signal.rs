@@ -8,7 +8,7 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::signal::{self, SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SigSet};
+use nix::sys::signal::{self, SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SigSet};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use tracing::{info, warn};
 
@@ -26,6 +26,9 @@ pub enum Signal {
     Stop,
     /// SIGUSR1: accept no new jobs.
     Drain,
+    /// SIGWINCH: look at the watched files now. The kernel drops it where no process reads it, so it is safe to send. A terminal
+    /// sends it too, when its window changes.
+    CheckFiles,
     /// SIGUSR2, and the program has passed the preflight check: stop gracefully, and restart in place.
     Restart,
 }
@@ -49,7 +52,7 @@ impl Signals {
     /// # Errors
     /// Those of sigaction(2), pthread_sigmask(3) and signalfd(2).
     pub fn block() -> nix::Result<Self> {
-        let mut read = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, WATCHDOG]);
+        let mut read = SigSet::from_iter([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGWINCH, WATCHDOG]);
         if !is_hangup_ignored()? {
             read.add(SIGHUP);
         }
@@ -95,6 +98,7 @@ impl Signals {
             let sender = Sender(&info);
             match info.ssi_signo as i32 {
                 signo if signo == WATCHDOG as i32 => self.systemd.alive(),
+                signo if signo == SIGWINCH as i32 => return Ok(Some(Signal::CheckFiles)),
                 signo if signo == SIGUSR1 as i32 && is_draining => {
                     info!("SIGUSR1{sender}: the server is draining already; a client ends that with undrain");
                 }

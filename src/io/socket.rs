@@ -30,6 +30,9 @@ pub const FIRST_INHERITED: RawFd = 3;
 /// The port that every client of the beanstalk protocol uses unless told otherwise.
 pub const PORT_DEFAULT: u16 = 11300;
 
+/// The port of the beanstalk protocol over TLS, as clients that know `beanstalks://` expect.
+pub const PORT_TLS: u16 = 11400;
+
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
 /// An address to listen on or to connect to.
@@ -53,8 +56,41 @@ pub struct Listener {
     file: Option<SocketFile>,
     fd: OwnedFd,
     is_unix: bool,
-    protocol: Protocol,
+    kind: ListenerKind,
     is_from_restart: bool,
+}
+
+/// What the connections of a listener speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ListenerKind {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// It is inside TLS.
+    pub has_tls: bool,
+}
+
+impl ListenerKind {
+    /// What clients speak by default.
+    pub const CLEAR: Self = Self { protocol: Protocol::Beanstalk, has_tls: false };
+    /// Clients over TLS.
+    pub const TLS: Self = Self { protocol: Protocol::Beanstalk, has_tls: true };
+    /// HTTP without TLS.
+    pub const HTTP: Self = Self { protocol: Protocol::Http, has_tls: false };
+
+    /// Whether it is for clients without TLS.
+    pub fn is_clear(self) -> bool {
+        self == Self::CLEAR
+    }
+
+    /// Whether it is for clients over TLS.
+    pub fn is_tls(self) -> bool {
+        self == Self::TLS
+    }
+
+    /// Whether it is for HTTP, with TLS or without.
+    pub fn is_http(self) -> bool {
+        self.protocol == Protocol::Http
+    }
 }
 
 /// Why a connection was not accepted.
@@ -162,7 +198,7 @@ impl Listener {
     }
 
     /// The sockets from socket activation (LISTEN_PID, LISTEN_FDS). A socket with the name `http` (LISTEN_FDNAMES) is for
-    /// metrics and probes. Must be called once, before anything in the process opens descriptors.
+    /// metrics and probes, and one with the name `tls` for clients over TLS. Must be called once, before anything in the process opens descriptors.
     ///
     /// # Errors
     /// If a descriptor is not a listening stream socket.
@@ -180,9 +216,10 @@ impl Listener {
     /// The name that passes on what [`inherit`](Self::inherit) in the next program must know: the protocol, and the socket file
     /// that the server has created.
     pub fn activation_name(&self) -> String {
-        let word = match self.protocol {
-            Protocol::Beanstalk => NAME_BEANSTALK,
-            Protocol::Http => NAME_HTTP,
+        let word = match self.kind {
+            ListenerKind { protocol: Protocol::Beanstalk, has_tls: false } => NAME_BEANSTALK,
+            ListenerKind { protocol: Protocol::Beanstalk, has_tls: true } => NAME_BEANSTALKS,
+            ListenerKind { protocol: Protocol::Http, .. } => NAME_HTTP,
         };
         match &self.file {
             Some(SocketFile { identity: (device, inode), .. }) => format!("{word}+{device}+{inode}"),
@@ -206,14 +243,19 @@ impl Listener {
         self.accept_with(SockFlag::SOCK_CLOEXEC)
     }
 
-    /// The protocol of its connections. The default is that of clients.
-    pub const fn protocol(&self) -> Protocol {
-        self.protocol
+    /// What its connections speak.
+    pub const fn kind(&self) -> ListenerKind {
+        self.kind
     }
 
-    /// Sets the protocol of its connections.
-    pub const fn set_protocol(&mut self, protocol: Protocol) {
-        self.protocol = protocol;
+    /// The protocol of its connections.
+    pub const fn protocol(&self) -> Protocol {
+        self.kind.protocol
+    }
+
+    /// Sets what its connections speak.
+    pub const fn set_kind(&mut self, kind: ListenerKind) {
+        self.kind = kind;
     }
 
     /// Whether it comes from an in-place restart, as its [name](Self::activation_name) says.
@@ -304,9 +346,11 @@ fn network(ip: IpAddr) -> u128 {
     }
 }
 
-/// The names of inherited sockets: for HTTP, and for the beanstalk protocol after an in-place restart.
+/// The names of inherited sockets: for HTTP, for clients over TLS, and for clients without and with TLS after an in-place restart.
 const NAME_HTTP: &str = "http";
+const NAME_TLS: &str = "tls";
 const NAME_BEANSTALK: &str = "beanstalk";
+const NAME_BEANSTALKS: &str = "beanstalks";
 
 /// A socket file that this process has created.
 #[derive(Debug)]
@@ -372,7 +416,7 @@ fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     set_connection_options(&fd)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
-    Ok(Listener { is_unix: false, file: None, fd, protocol: Protocol::Beanstalk, is_from_restart: false })
+    Ok(Listener { is_unix: false, file: None, fd, kind: ListenerKind::CLEAR, is_from_restart: false })
 }
 
 /// Sets the options of connections on the listener, from which they inherit them.
@@ -417,13 +461,7 @@ fn bind_path(
     owner.take(path, file.identity).map_err(refused)?;
     // Another server would replace a socket file without a listener.
     listen(&fd, Backlog::MAXALLOWABLE).map_err(system)?;
-    Ok(Listener {
-        is_unix: true,
-        file: Some(file),
-        fd,
-        protocol: Protocol::Beanstalk,
-        is_from_restart: false,
-    })
+    Ok(Listener { is_unix: true, file: Some(file), fd, kind: ListenerKind::CLEAR, is_from_restart: false })
 }
 
 /// Whether a server listens at a socket file. Only a refused connection shows that none does. With a full backlog, or with a
@@ -486,10 +524,12 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     let mut words = name.split('+');
     let word = words.next();
     let protocol = if word == Some(NAME_HTTP) { Protocol::Http } else { Protocol::Beanstalk };
+    let has_tls = matches!(word, Some(NAME_TLS | NAME_BEANSTALKS));
+    let is_from_restart = matches!(word, Some(NAME_BEANSTALK | NAME_BEANSTALKS));
     let mut numbers = words.map_while(|word| word.parse().ok());
     let identity = numbers.next().zip(numbers.next());
     let file = path.zip(identity).map(|(path, identity)| SocketFile { path, identity });
-    Ok(Listener { file, fd, is_unix, protocol, is_from_restart: word == Some(NAME_BEANSTALK) })
+    Ok(Listener { file, fd, is_unix, kind: ListenerKind { protocol, has_tls }, is_from_restart })
 }
 
 impl From<Errno> for AcceptError {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tracing::{info, warn};
 
-use super::Prepared;
+use super::{Prepared, certificate};
 use crate::config::size::largest_unit;
 use crate::config::{ServerConfig, Warning};
 use crate::io::descriptors;
@@ -35,6 +35,7 @@ pub(super) fn start(prepared: &Prepared) {
             path.display()
         );
     }
+    certificate::report(config, prepared.certificate.as_ref());
     if prepared.is_address_ignored {
         info!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
     }
@@ -105,9 +106,11 @@ pub(super) fn limits(config: &ServerConfig) {
 /// Logs the address of a listener, and for HTTP who may use the API there.
 pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     let name = listener.local_name();
+    let has_tls = listener.kind().has_tls;
     if listener.protocol() == Protocol::Beanstalk {
-        info!("listening on {name}");
-        if !listener.is_local() {
+        info!("listening on {name}{}", if has_tls { " with TLS" } else { "" });
+        let knows_clients = has_tls && config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
+        if !listener.is_local() && !knows_clients {
             warn!(
                 "other machines may connect to {name}, and whoever does may read, take and delete all jobs: the protocol has no \
                  passwords; protect the port by a firewall, or choose -l 127.0.0.1"
@@ -120,7 +123,8 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
         (None, true) => "read and write from this machine",
         (None, false) => "read-only from this machine",
     };
-    let url = if listener.is_unix() { name } else { format!("http://{name}") };
+    let scheme = if has_tls { "https" } else { "http" };
+    let url = if listener.is_unix() { name } else { format!("{scheme}://{name}") };
     match (cfg!(feature = "console"), listener.is_unix()) {
         (true, false) => info!("serving the console on {url}/, the API ({access}) and /metrics"),
         (false, false) => info!("serving metrics on {url}/metrics and the API ({access})"),

@@ -1,5 +1,6 @@
 //! Everything that can happen to the server, and everything that it can request from a driver.
 
+use super::HandshakeFailure;
 use crate::protocol::foreign::Foreign;
 use crate::values::ids::ConnId;
 use crate::wal::Outcome;
@@ -78,6 +79,8 @@ pub enum ClientAct {
     Undrain,
     /// Its connection is closed because it began with a request of another protocol.
     ForeignRequest(Foreign),
+    /// Its connection is closed because the TLS handshake has failed.
+    HandshakeFailed(HandshakeFailure),
 }
 
 impl ClientAct {

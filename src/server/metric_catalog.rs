@@ -1,6 +1,7 @@
 //! Every number of `stats`, `stats-tube` and `/metrics`, with its key, its metric, or both. The order is that of `stats` and
 //! `stats-tube`. [`stats`](super::beanstalk::stats) renders it as YAML, [`http`](super::http) for Prometheus.
 
+mod tls;
 mod tube;
 
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
@@ -153,6 +154,9 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     io_driver(core, catalog);
     wal_disk(core, &wal, catalog);
     limits(core, catalog);
+    if let Some(tls) = &core.tls_counts {
+        self::tls::tls(tls, catalog);
+    }
     extensions(core, catalog);
 }
 

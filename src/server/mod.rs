@@ -12,6 +12,7 @@ mod event;
 mod execute;
 mod full_disk;
 mod http;
+mod iovecs;
 mod iteration;
 mod memory;
 mod metric_catalog;
@@ -21,7 +22,9 @@ mod put_batch;
 mod put_refusals;
 mod puts;
 mod service;
+mod tls_counts;
 mod trace;
+mod users;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -32,8 +35,11 @@ pub use config::{
 };
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
-pub use service::{Protocol, Service};
+pub use iovecs::IoVecs;
+pub use service::{CertificatePem, Protocol, Service};
+pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
+pub use users::Users;
 
 use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};
@@ -124,6 +130,8 @@ struct Core {
     draining: bool,
     metrics: Metrics,
     driver_counts: Option<Rc<dyn DriverCounts>>,
+    /// What is counted of TLS, if there is a listener with TLS.
+    tls_counts: Option<Rc<TlsCounts>>,
     /// What the driver had counted at `driver_read_at`.
     driver: DriverStats,
     driver_read_at: Option<Time>,
@@ -158,6 +166,11 @@ impl Server {
     /// Reports every step from now on to `observer`.
     pub fn observe(&mut self, observer: Box<dyn Observer>) {
         self.core.observer = Some(observer);
+    }
+
+    /// Shows these counts of TLS from now on.
+    pub fn show_tls(&mut self, counts: Rc<TlsCounts>) {
+        self.core.tls_counts = Some(counts);
     }
 
     /// Returns the queue.
@@ -345,6 +358,7 @@ impl Core {
             draining: false,
             metrics: Metrics::new(),
             driver_counts: None,
+            tls_counts: None,
             driver: DriverStats::default(),
             driver_read_at: None,
             recovered_jobs,

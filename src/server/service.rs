@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::{DriverCounts, Effect, Event, Peer};
+use super::{DriverCounts, Effect, Event, Peer, Users};
 use crate::bodies::Bodies;
 use crate::time::Time;
 use crate::values::ids::ConnId;
@@ -16,6 +16,17 @@ pub enum Protocol {
     Beanstalk,
     /// HTTP, for metrics and health probes.
     Http,
+}
+
+/// The contents of the files of a certificate, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CertificatePem {
+    /// The certificate of the server, then those between it and its authority.
+    pub chain: Vec<u8>,
+    /// Its private key.
+    pub key: Vec<u8>,
+    /// The authorities whose certificates clients must show, if they must.
+    pub client_ca: Option<Vec<u8>>,
 }
 
 /// A server as a driver sees it: [`Server`](super::Server), or the no-op baseline, which shows what a driver costs by itself.
@@ -33,6 +44,24 @@ pub trait Service {
     /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection. The server may close
     /// another connection for it.
     fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
+
+    /// An accepted connection begins with a TLS handshake. A driver reports it before any event of the connection.
+    fn begin_tls(&mut self, _now: Time, _conn: ConnId) {
+        unreachable!("a service without TLS has no listener with TLS")
+    }
+
+    /// The peer of an accepted connection has proved, by its certificate, that it has these names. Reported before any input of
+    /// the connection.
+    fn certified(&mut self, _conn: ConnId, _names: &[String]) {}
+
+    /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn.
+    fn replace_users(&mut self, _users: Users) {}
+
+    /// The file of users has changed and was refused: the users are the ones before.
+    fn users_refused(&mut self) {}
+
+    /// The files of the certificate have changed, or cannot be read.
+    fn replace_certificate(&mut self, _files: Result<CertificatePem, String>) {}
 
     /// Shows the service what the driver counts, at its start.
     fn show_counts(&mut self, _counts: Rc<dyn DriverCounts>) {}

@@ -8,8 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring::config::address;
 use beanring::io::driver::Driver;
-use beanring_testkit::certificates::Certificates;
+use beanring_testkit::certificates::{Certificates, Pair};
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::{beanstalkd, driver, tls_front};
@@ -22,6 +23,8 @@ pub struct Place {
     pub server: ServerProcess,
     /// Its address, for `--addr`.
     pub address: String,
+    /// The flags with which it can be started again.
+    pub flags: Vec<String>,
     /// The variables of TLS, and the certificates they name.
     tls: Option<(Scratch, Vec<(&'static str, String)>)>,
     pub is_beanring: bool,
@@ -72,12 +75,6 @@ impl Place {
         Self::launch(Path::new(program()), Address::fresh(transport), &all, true)
     }
 
-    /// A server without TLS in front: for tests that end the server and start it again.
-    pub fn plain(address: SocketAddr, flags: &[String]) -> Self {
-        let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), flags);
-        Self { server, address: address.to_string(), tls: None, is_beanring: true }
-    }
-
     fn beanstalkd(path: &Path) -> Self {
         Self::launch(path, Address::fresh(Transport::Tcp), &[], false)
     }
@@ -92,24 +89,33 @@ impl Place {
             // beanstalkd prints every reply that is an error.
             command.stderr(Stdio::null());
         }
-        let front = match &address {
+        let Some(plain) = (match &address {
             Address::Tcp(address) if env::var_os(TLS_SWITCH).is_some() => Some(*address),
             _ => None,
-        };
-        let (server, _) = ServerProcess::launch(command, address, flags);
-        let Some(plain) = front else {
-            return Self { server, address: text, tls: None, is_beanring };
+        }) else {
+            let (server, _) = ServerProcess::launch(command, address, flags);
+            return Self { server, address: text, flags: flags.to_vec(), tls: None, is_beanring };
         };
         let scratch = Scratch::new("client-tls");
         let certificates = Certificates::new(&scratch.0);
-        let front = tls_front::start(plain, tls_front::config(&certificates.server, None));
-        let variables = vec![("BEANRING_TLS_CA", certificates.ca.display().to_string())];
-        Self {
-            server,
-            address: format!("beanstalks://{front}"),
-            tls: Some((scratch, variables)),
-            is_beanring,
-        }
+        let variables = vec![
+            ("BEANRING_TLS_CA", certificates.ca.display().to_string()),
+            ("BEANRING_TLS_NAME", "localhost".to_owned()),
+        ];
+        let mut flags = flags.to_vec();
+        let tls = if is_beanring {
+            let tls = SocketAddr::new(plain.ip(), address::TLS_PORT_DEFAULT);
+            let Pair { certificate, key } = &certificates.server;
+            let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+            flags.extend(["--tls-listen".to_owned(), tls.to_string(), "--tls-cert".to_owned(), certificate]);
+            flags.extend(["--tls-key".to_owned(), key]);
+            tls
+        } else {
+            tls_front::start(plain, tls_front::config(&certificates.server, None))
+        };
+        let (server, _) = ServerProcess::launch(command, address, &flags);
+        let address = format!("beanstalks://{tls}");
+        Self { server, address, flags, tls: Some((scratch, variables)), is_beanring }
     }
 
     /// A client that talks to this server.

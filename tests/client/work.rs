@@ -296,14 +296,14 @@ fn a_lost_connection_discards_the_result() {
     let wal = bench.scratch.dir("wal");
     let flags = ["-b".to_owned(), wal.to_str().expect("UTF-8").to_owned(), "-f".to_owned(), "0".to_owned()];
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-    let mut place = Place::plain(address, &flags);
+    let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
     place.ok(&["put", "wait", "-r", "1", "-q"]);
     let child = spawn(&mut bench.command(&place, &["-j", "1"]));
     bench.wait_for_runs(1);
     place.server.signal(Signal::SIGKILL);
     place.server.wait();
     thread::sleep(Duration::from_secs(1));
-    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
+    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &place.flags);
     place.server = server;
     // The command has not ended, and its job is ready again.
     assert_eq!(place.jobs(), [1, 0, 0, 0]);
@@ -328,22 +328,22 @@ fn an_outage_is_told_once() {
     let wal = bench.scratch.dir("wal");
     let flags = ["-b".to_owned(), wal.to_str().expect("UTF-8").to_owned()];
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-    let mut place = Place::plain(address, &flags);
+    let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
     let child = spawn(&mut bench.command(&place, &["-j", "4"]));
     wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
     place.server.signal(Signal::SIGKILL);
     place.server.wait();
     // io_uring closes the listener some time after the end of its process.
     wait_until(|| TcpStream::connect(address).is_err(), || "the listener stays".to_owned());
-    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
+    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &place.flags);
     place.server = server;
     wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
     signal(&child, Signal::SIGTERM);
     let (code, said) = finish(child);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((code, lines.len(), lines[1]), (Some(0), 3, "beanring: connected again"), "{said}");
-    let begin =
-        [format!("beanring: {address} closed"), format!("beanring: the connection to {address} broke")];
+    let name = &place.address;
+    let begin = [format!("beanring: {name} closed"), format!("beanring: the connection to {name} broke")];
     assert!(begin.iter().any(|begin| lines[0].starts_with(begin)), "{said}");
     assert!(lines[0].ends_with("; connecting again until it succeeds") && !said.contains('?'), "{said}");
 }

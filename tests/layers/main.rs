@@ -12,7 +12,7 @@ use source::{Module, Uses, files, modules, relative};
 
 /// The layer of each top module. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
-const LAYERS: [(&str, u32); 24] = [
+const LAYERS: [(&str, u32); 25] = [
     ("time", 0),
     ("values", 0),
     ("intrusive", 0),
@@ -22,25 +22,26 @@ const LAYERS: [(&str, u32); 24] = [
     ("beanstalkd_binlog", 2),
     ("wal", 2),
     ("server", 3),
-    ("io", 4),
-    ("flags", 5),
-    ("logging", 5),
-    ("config", 6),
-    ("cli", 7),
-    ("client", 8),
-    ("completions", 8),
-    ("config_tool", 8),
-    ("exit_code", 8),
-    ("healthcheck", 8),
-    ("launch", 8),
-    ("preflight", 8),
-    ("wal_tool", 8),
-    ("lib", 8),
-    ("main", 8),
+    ("transport", 4),
+    ("io", 5),
+    ("flags", 6),
+    ("logging", 6),
+    ("config", 7),
+    ("cli", 8),
+    ("client", 9),
+    ("completions", 9),
+    ("config_tool", 9),
+    ("exit_code", 9),
+    ("healthcheck", 9),
+    ("launch", 9),
+    ("preflight", 9),
+    ("wal_tool", 9),
+    ("lib", 9),
+    ("main", 9),
 ];
 
-const IO: u32 = 4;
-const TOP: u32 = 8;
+const IO: u32 = 5;
+const TOP: u32 = 9;
 
 /// Paths that mean I/O or a clock, which modules below `io` must not use.
 const SYSTEM: [&[&str]; 14] = [

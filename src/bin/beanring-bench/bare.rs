@@ -11,6 +11,7 @@ use beanring::io::driver::{Choice, PreparedDriver};
 use beanring::io::host::ProcessFiles;
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
+use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
 use beanring::server::{Effect, Event, Protocol, Service};
 use beanring::time::Time;
@@ -35,6 +36,7 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         connections_max: None,
         registered_bytes_max: 0,
         process: ProcessFiles::default(),
+        watched_files: WatchedFiles::default(),
     };
     let (driver, _) =
         PreparedDriver::choose(choice, &IoThreads::default()).map_err(|error| failed(&error))?;

@@ -35,10 +35,10 @@ pub struct ServerFlags {
     /// Trust this CA instead of those of the system (PEM)
     #[arg(long, value_name = "FILE", help_heading = "TLS and access")]
     pub tls_ca: Option<PathBuf>,
-    /// Client certificate, with its chain (PEM)
+    /// Certificate of the client, with its chain (PEM)
     #[arg(long, value_name = "FILE", help_heading = "TLS and access")]
     pub tls_cert: Option<PathBuf>,
-    /// Private key of the client certificate (PEM)
+    /// Private key of the client certificate (PEM) [default: the file of --tls-cert]
     #[arg(long, value_name = "FILE", help_heading = "TLS and access")]
     pub tls_key: Option<PathBuf>,
     /// Name in the server's certificate, if it differs from the host

@@ -352,7 +352,7 @@ impl<S: Service> Backend for TokioDriver<S> {
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
         let protocol = self.shell.listeners[listener].listener.protocol();
-        let conn = self.shell.register(protocol, &fd);
+        let conn = self.shell.register(listener, &fd);
         self.shell.insert(conn, Record::new(fd.as_raw_fd(), protocol));
         self.admitted.push((conn, fd));
         self.carry_out();

@@ -263,7 +263,7 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
         let protocol = self.shell.listeners[listener].listener.protocol();
-        let conn = self.shell.register(protocol, &fd);
+        let conn = self.shell.register(listener, &fd);
         self.shell.insert(conn, Connection::new(fd, protocol));
         let grown = self.self_check.make_room(self.shell.connections.slots());
         self.shell.allocated(grown);

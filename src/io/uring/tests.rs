@@ -22,6 +22,7 @@ use crate::io::host::ProcessFiles;
 use crate::io::shell::{Backend, InputState, Shell};
 use crate::io::signal::Signals;
 use crate::io::socket::{Address, Listener};
+use crate::io::watched_files::WatchedFiles;
 use crate::server::{Config, Event, Server};
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
@@ -92,6 +93,7 @@ impl Simulated {
             connections_max,
             registered_bytes_max,
             process: ProcessFiles::default(),
+            watched_files: WatchedFiles::default(),
         };
         let mut driver = UringDriver::new(server, FakeRing::new(seed), resources, Time::ZERO);
         // The memory limits of conversations are for the core alone, without the buffers of a driver.

@@ -18,7 +18,8 @@ use beanring::io::descriptors;
 use beanring::io::driver::{Choice, Driver, PreparedDriver};
 use beanring::io::host::{self, ProcessFiles};
 use beanring::io::signal::Signals;
-use beanring::io::socket::Listener;
+use beanring::io::socket::{Listener, ListenerKind};
+use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
 use beanring::server::{Config, Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::Time;
@@ -87,7 +88,7 @@ impl MeasuredServer {
         host::tune_allocator();
         descriptors::raise_limit().expect("a soft limit can be raised");
         let [clients, mut http] = [(); 2].map(|()| listener());
-        http.set_protocol(Protocol::Http);
+        http.set_kind(ListenerKind::HTTP);
         let [address, http_address] =
             [&clients, &http].map(|listener| listener.local_name().parse().expect("a TCP address"));
         let shared = Arc::new(Shared::default());
@@ -103,6 +104,7 @@ impl MeasuredServer {
                 connections_max: None,
                 registered_bytes_max: 0,
                 process: ProcessFiles::default(),
+                watched_files: WatchedFiles::default(),
             };
             let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
             let chosen = PreparedDriver::choose(choice, &IoThreads::default());

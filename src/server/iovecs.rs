@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use crate::server::Service;
+use super::Service;
 use crate::values::ids::ConnId;
 
 /// Gathers the output of a connection without allocating.

@@ -1,0 +1,53 @@
+//! The settings of TLS: a listener, and the files of its certificate.
+
+use super::settings::{Setting, Settings};
+use super::{ConfigError, Problem, address, switch};
+use crate::io::certificate::CertificateFiles;
+use crate::io::socket::{Address, SocketAccess};
+
+/// The settings of TLS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// The address of the listener for clients, if there is one.
+    pub listen: Option<Address>,
+    /// Who may connect to it, if it is a UNIX socket.
+    pub access: SocketAccess,
+    /// The files of the certificate.
+    pub files: CertificateFiles,
+    /// The HTTP listener has TLS too.
+    pub serves_http: bool,
+}
+
+/// Checks the settings of TLS. Returns `None` if there are none.
+///
+/// # Errors
+/// If one is not valid, or misses another.
+pub(super) fn tls(given: &mut Settings) -> Result<Option<Tls>, ConfigError> {
+    let http = given.get("http-tls").cloned();
+    let serves_http = switch(given, "http-tls")?;
+    let listen = given.take("tls-listen");
+    let mut file = |name| given.take(name).map(|file| file.refuse_empty("a file")).transpose();
+    let (chain, key, client_ca) = (file("tls-cert")?, file("tls-key")?, file("tls-client-ca")?);
+    let needs_certificate = listen.as_ref().or(http.as_ref().filter(|_| serves_http));
+    let Some(chain) = chain else {
+        let others = [needs_certificate, key.as_ref(), client_ca.as_ref()];
+        return match others.into_iter().flatten().next() {
+            Some(setting) => Err(setting.error(Problem::CertificateMissing)),
+            None => Ok(None),
+        };
+    };
+    if !cfg!(feature = "tls") {
+        return Err(chain.error(Problem::NotBuilt("tls")));
+    }
+    if needs_certificate.is_none() {
+        return Err(chain.error(Problem::TlsListenerMissing));
+    }
+    let path = |setting: &Setting| setting.path().to_owned();
+    let files = CertificateFiles {
+        chain: path(&chain),
+        key: path(key.as_ref().unwrap_or(&chain)),
+        client_ca: client_ca.as_ref().map(path),
+    };
+    let (listen, access) = listen.as_ref().map(address::tls_endpoint).transpose()?.unzip();
+    Ok(Some(Tls { listen, access: access.unwrap_or_default(), files, serves_http }))
+}

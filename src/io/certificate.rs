@@ -1,0 +1,85 @@
+//! The files of the certificate of TLS.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::privileges::current_user;
+use super::socket::text_of;
+use crate::server::CertificatePem;
+
+/// More than a chain of certificates or a key takes.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The permission of every user to read.
+const OTHERS_READ: u32 = 0o004;
+
+/// The files of a certificate, in PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CertificateFiles {
+    /// The certificate of the server, then those between it and its authority.
+    pub chain: PathBuf,
+    /// Its key. It may be in the same file.
+    pub key: PathBuf,
+    /// The authorities whose certificates clients must show, if they must.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// A file of a certificate cannot be read.
+#[derive(Debug)]
+pub struct CertificateFileError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl CertificateFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn read(&self) -> Result<CertificatePem, CertificateFileError> {
+        Ok(CertificatePem {
+            chain: content(&self.chain)?,
+            key: content(&self.key)?,
+            client_ca: self.client_ca.as_deref().map(content).transpose()?,
+        })
+    }
+
+    /// Whether every user of the machine can read the key.
+    pub fn is_key_open(&self) -> bool {
+        self.key.metadata().is_ok_and(|file| file.permissions().mode() & OTHERS_READ != 0)
+    }
+
+    /// All files, each once.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let key = Some(&self.key).filter(|&key| *key != self.chain);
+        [Some(&self.chain), key, self.client_ca.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    }
+}
+
+fn content(path: &Path) -> Result<Vec<u8>, CertificateFileError> {
+    let read = || {
+        let mut content = Vec::new();
+        File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut content)?;
+        Ok(content)
+    };
+    read().map_err(|error| CertificateFileError { path: path.to_owned(), error })
+}
+
+impl fmt::Display for CertificateFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match self.error.kind() {
+            ErrorKind::NotFound => write!(f, "there is no such file; correct the path"),
+            ErrorKind::IsADirectory => write!(f, "it is a directory; name a file"),
+            ErrorKind::PermissionDenied => {
+                write!(f, "permission denied: user {} must be able to read it", current_user())
+            }
+            _ => f.write_str(&text_of(&self.error)),
+        }
+    }
+}
+
+impl std::error::Error for CertificateFileError {}

@@ -1,0 +1,133 @@
+//! The certificate that the server shows, and which clients it accepts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::ring::{Ticketer, default_provider};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, ServerConfig, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{InconsistentKeys, RootCertStore};
+
+use super::names::validity_of;
+use crate::server::CertificatePem;
+
+/// A certificate with its key, ready to be used.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub(super) config: Arc<ServerConfig>,
+    /// When the certificate expires, in seconds since 1970.
+    pub not_after_s: u64,
+    /// The certificate is that of an authority, which clients refuse from a server.
+    pub is_authority: bool,
+    /// Clients show certificates too.
+    knows_clients: bool,
+}
+
+/// Why files are no certificate that can be used.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum IdentityError {
+    /// A file is not PEM, or has nothing of the kind.
+    Pem { file: &'static str, holds: &'static str },
+    /// The key does not belong to the certificate.
+    KeyOfAnother,
+    /// The certificate is not valid.
+    Certificate(String),
+    /// The key is of a kind that TLS 1.3 does not use.
+    Key(String),
+    /// The authorities of clients are not valid.
+    Authority(String),
+    /// The system has no random numbers.
+    Random,
+}
+
+impl Identity {
+    /// Reads the contents of the files.
+    ///
+    /// # Errors
+    /// [`IdentityError`] names the file that is wrong.
+    pub fn read(files: &CertificatePem) -> Result<Self, IdentityError> {
+        let chain = certificates(&files.chain, "--tls-cert")?;
+        let key = PrivateKeyDer::from_pem_slice(&files.key)
+            .map_err(|_| IdentityError::Pem { file: "--tls-key", holds: "a private key" })?;
+        let Some((not_after_s, is_authority)) = validity_of(&chain[0]) else {
+            return Err(IdentityError::Certificate("it is not X.509".to_owned()));
+        };
+        let provider = Arc::new(default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider has suites of TLS 1.3");
+        let knows_clients = files.client_ca.is_some();
+        let builder = match &files.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let roots = roots(authorities)?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+                builder.with_client_cert_verifier(
+                    verifier
+                        .map_err(|error: VerifierBuilderError| IdentityError::Authority(error.to_string()))?,
+                )
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => IdentityError::KeyOfAnother,
+            rustls::Error::InvalidCertificate(error) => IdentityError::Certificate(error.to_string()),
+            error => IdentityError::Key(error.to_string()),
+        })?;
+        // A ticket would stand for the certificate of a client after that has expired, or its authority has gone.
+        if knows_clients {
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        } else {
+            config.ticketer = Ticketer::new().map_err(|_| IdentityError::Random)?;
+        }
+        Ok(Self { config: config.into(), not_after_s, is_authority, knows_clients })
+    }
+
+    /// Keeps the keys of session tickets, so that clients resume their sessions after a change of the certificate.
+    #[must_use]
+    pub(super) fn with_tickets_of(mut self, earlier: &Self) -> Self {
+        if !self.knows_clients && !earlier.knows_clients {
+            let mut config = (*self.config).clone();
+            config.ticketer = earlier.config.ticketer.clone();
+            self.config = config.into();
+        }
+        self
+    }
+}
+
+fn certificates(pem: &[u8], file: &'static str) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let read: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
+    read.ok().filter(|found| !found.is_empty()).ok_or(IdentityError::Pem { file, holds: "a certificate" })
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem, "--tls-client-ca")? {
+        roots.add(certificate).map_err(|error| IdentityError::Authority(error.to_string()))?;
+    }
+    Ok(roots)
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pem { file, holds } => {
+                write!(
+                    f,
+                    "the file of {file} does not contain {holds} in PEM; write its path, or convert it with openssl"
+                )
+            }
+            Self::KeyOfAnother => {
+                write!(f, "the key of --tls-key does not belong to the first certificate of --tls-cert")
+            }
+            Self::Certificate(why) => write!(f, "the first certificate of --tls-cert cannot be used: {why}"),
+            Self::Key(why) => write!(f, "the key of --tls-key cannot be used: {why}"),
+            Self::Authority(why) => write!(f, "the authorities of --tls-client-ca cannot be used: {why}"),
+            Self::Random => write!(f, "the system has no random numbers"),
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}

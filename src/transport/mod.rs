@@ -1,0 +1,546 @@
+//! TLS between a driver and a server: ciphertext on the side of the driver, plaintext on the other.
+//!
+//! [`Transport`] is a [`Service`] around another. Events of plaintext connections pass through it. For a connection over TLS it
+//! turns input into plaintext, and encrypts output ahead of what is sent, up to [`AHEAD_BYTES`]. No driver knows TLS, and the
+//! server knows only what [`TlsCounts`] shows.
+
+mod identity;
+mod names;
+mod outgoing;
+mod session;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::rc::Rc;
+
+use rustls::Error;
+use tracing::{debug, info, warn};
+
+pub use self::identity::{Identity, IdentityError};
+use self::session::{Finished, Phase, Progress, RECORD_BYTES_MAX, Session, failure_of, text_of};
+use self::sessions::Sessions;
+use crate::bodies::Bodies;
+use crate::server::{
+    CertificatePem, ClientAct, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Protocol,
+    Service, TlsCounts, Users, increment,
+};
+use crate::time::{Span, Time};
+use crate::values::ids::ConnId;
+use crate::wal::Operation;
+
+/// Ciphertext of a connection that is not sent yet. The server keeps what does not fit.
+const AHEAD_BYTES: usize = 64 * 1024;
+
+/// The time that a handshake may take.
+pub const HANDSHAKE_TIME: Span = Span::from_secs(5);
+
+/// The maximum number of unfinished handshakes. Another one ends the oldest.
+pub const HANDSHAKES_MAX: usize = 256;
+
+/// Input of a handshake that waits for its turn is read up to this size.
+const WAITING_BYTES_MAX: usize = 16 * 1024;
+
+/// The memory of all connections is reported in this unit, since it changes with every reply.
+const MEMORY_UNIT: usize = 64 * 1024;
+
+/// A server whose connections may be over TLS.
+pub struct Transport<S> {
+    server: S,
+    sessions: Sessions,
+    /// None: the server has no certificate, and every listener is one of plaintext.
+    identity: Option<Identity>,
+    /// Those of the transport itself. They come before those of the server.
+    effects: VecDeque<Effect>,
+    now: Time,
+    /// A handshake had its turn in this event-loop iteration. One costs as much as some hundred commands.
+    has_shaken_hands: bool,
+    /// Handshakes with input that had no turn yet.
+    waiting: VecDeque<ConnId>,
+    plaintext: Vec<u8>,
+    /// Input that is decrypted in place.
+    ciphertext: Vec<u8>,
+    iovecs: IoVecs,
+    counts: Rc<TlsCounts>,
+    /// Memory that the driver has allocated for itself, and what was reported with that of the sessions.
+    driver_bytes: u64,
+    reported_bytes: u64,
+}
+
+impl<S: Service> Transport<S> {
+    /// Returns a transport for this server, which counts in `counts`. Without an identity no connection is one over TLS.
+    pub fn new(server: S, identity: Option<Identity>, counts: Rc<TlsCounts>) -> Self {
+        if let Some(identity) = &identity {
+            counts.not_after_s.set(identity.not_after_s);
+        }
+        Self {
+            server,
+            sessions: Sessions::default(),
+            identity,
+            effects: VecDeque::new(),
+            now: Time::ZERO,
+            has_shaken_hands: false,
+            waiting: VecDeque::new(),
+            plaintext: Vec::new(),
+            ciphertext: Vec::new(),
+            iovecs: IoVecs::default(),
+            counts,
+            driver_bytes: 0,
+            reported_bytes: 0,
+        }
+    }
+
+    /// The server.
+    pub const fn server(&self) -> &S {
+        &self.server
+    }
+
+    /// The server, to be changed.
+    pub const fn server_mut(&mut self) -> &mut S {
+        &mut self.server
+    }
+
+    fn handle_session(&mut self, conn: ConnId, event: &Event<'_>) {
+        let session = self.sessions.get(conn);
+        match *event {
+            Event::Received { bytes, .. } => match session.phase {
+                Phase::Handshake => self.handshake_input(conn, bytes),
+                Phase::Open => self.input(conn, bytes),
+                Phase::Failed | Phase::Closing => {}
+            },
+            Event::Sent { bytes, .. } => {
+                session.outgoing.remove(bytes);
+                self.send(conn);
+            }
+            Event::InputEnding { .. } if session.phase == Phase::Open => {
+                self.server.handle(self.now, Event::InputEnding { conn });
+            }
+            Event::InputEnded { .. } => match session.phase {
+                Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
+                Phase::Open => self.end_input(conn),
+                Phase::Failed | Phase::Closing => {}
+            },
+            Event::HungUp { .. } => {
+                session.is_broken = true;
+                match session.phase {
+                    Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
+                    Phase::Open => self.server.handle(self.now, Event::HungUp { conn }),
+                    Phase::Failed => {}
+                    Phase::Closing => self.effects.push_back(Effect::Close(conn)),
+                }
+            }
+            Event::Closed { .. } => {
+                self.sessions.remove(conn, &self.counts);
+                self.server.handle(self.now, Event::Closed { conn });
+                return self.report_memory();
+            }
+            Event::ReceivedDirect { .. } => unreachable!("ciphertext has no place in a body"),
+            _ => {}
+        }
+        self.sessions.recount(conn);
+        self.report_memory();
+    }
+
+    /// Reports the input of an open connection as plaintext.
+    fn input(&mut self, conn: ConnId, bytes: &[u8]) {
+        let session = self.sessions.get(conn);
+        let mut input = std::mem::take(&mut session.incoming);
+        let is_own = !input.is_empty();
+        if !is_own {
+            input = std::mem::take(&mut self.ciphertext);
+        }
+        input.extend_from_slice(bytes);
+        let result = session.process(&mut input, &mut self.plaintext);
+        let Progress { used, has_ended } = *result.as_ref().unwrap_or(&Progress::default());
+        let rest = &input[used..];
+        if result.is_err() || has_ended || rest.is_empty() {
+            input.clear();
+        } else if is_own {
+            input.drain(..used);
+            session.incoming = std::mem::take(&mut input);
+        } else {
+            session.incoming.extend_from_slice(rest);
+            input.clear();
+        }
+        // A buffer that a large record has needed goes with its connection.
+        if input.capacity() > self.ciphertext.capacity() {
+            self.ciphertext = input;
+        }
+        self.pass_on(conn, result.map(|progress| progress.has_ended));
+    }
+
+    /// Passes decrypted input to the server, and what else it meant.
+    fn pass_on(&mut self, conn: ConnId, result: Result<bool, Error>) {
+        if !self.plaintext.is_empty() {
+            self.server.handle(self.now, Event::Received { conn, bytes: &self.plaintext });
+            self.plaintext.clear();
+        }
+        match result {
+            Ok(true) => self.end_input(conn),
+            Ok(false) => {}
+            Err(error) => {
+                self.sessions.get(conn).write_alert();
+                debug!(conn = self.server.number(conn), "TLS ends: {}", text_of(&error));
+                self.server.handle(self.now, Event::HungUp { conn });
+            }
+        }
+        self.send(conn);
+    }
+
+    /// Reports the end of the input once: the client may announce it, and the kernel does.
+    fn end_input(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        if !std::mem::replace(&mut session.input_has_ended, true) {
+            self.server.handle(self.now, Event::InputEnded { conn });
+        }
+    }
+
+    /// Takes input of a handshake, and continues it at once if none had its turn in this iteration.
+    fn handshake_input(&mut self, conn: ConnId, bytes: &[u8]) {
+        let session = self.sessions.get(conn);
+        session.incoming.extend_from_slice(bytes);
+        if session.is_waiting {
+            if session.incoming.len() > WAITING_BYTES_MAX && !session.is_paused {
+                session.is_paused = true;
+                self.effects.push_back(Effect::Pause(conn));
+            }
+        } else if self.has_shaken_hands || !self.waiting.is_empty() {
+            session.is_waiting = true;
+            self.waiting.push_back(conn);
+        } else {
+            self.has_shaken_hands = true;
+            self.shake_hands(conn);
+        }
+    }
+
+    /// Continues a handshake with its input.
+    fn shake_hands(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        session.is_waiting = false;
+        if std::mem::take(&mut session.is_paused) {
+            self.effects.push_back(Effect::Resume(conn));
+        }
+        let mut input = std::mem::take(&mut session.incoming);
+        let has_ended = match session.process(&mut input, &mut self.plaintext) {
+            Ok(Progress { used, has_ended }) => {
+                if used < input.len() {
+                    input.drain(..used);
+                    session.incoming = input;
+                }
+                has_ended
+            }
+            Err(error) => {
+                session.write_alert();
+                debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(&error));
+                self.fail(conn, failure_of(&error));
+                return;
+            }
+        };
+        match session.finished() {
+            Some(finished) => self.open(conn, finished),
+            None if has_ended => return self.fail(conn, HandshakeFailure::Disconnected),
+            None => {}
+        }
+        self.pass_on(conn, Ok(has_ended));
+    }
+
+    /// Opens a connection after its handshake.
+    fn open(&mut self, conn: ConnId, finished: Finished) {
+        self.sessions.end_handshake(conn, Phase::Open, &self.counts);
+        let Finished { is_resumed, names } = finished;
+        let TlsCounts { resumed_handshakes, full_handshakes, .. } = &*self.counts;
+        increment(if is_resumed { resumed_handshakes } else { full_handshakes });
+        if !names.is_empty() {
+            self.server.certified(conn, &names);
+        }
+    }
+
+    /// Ends a handshake that has failed. The client may get an alert before the connection closes.
+    fn fail(&mut self, conn: ConnId, failure: HandshakeFailure) {
+        self.counts.add_failure(failure);
+        self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
+        self.effects.push_back(Effect::LogClient(conn, ClientAct::HandshakeFailed(failure)));
+        self.server.handle(self.now, Event::HungUp { conn });
+    }
+
+    /// Encrypts what the server shows, as far as there is room, and has the driver send it.
+    fn send(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        if session.has_output && session.phase == Phase::Open && self.encrypt(conn).is_err() {
+            self.sessions.get(conn).has_output = false;
+            self.server.handle(self.now, Event::HungUp { conn });
+        }
+        let session = self.sessions.get(conn);
+        let has_unsent = session.outgoing.len() > 0;
+        if has_unsent && !std::mem::replace(&mut session.is_sending, true) {
+            self.effects.push_back(Effect::Send(conn));
+        }
+        if !has_unsent {
+            session.is_sending = false;
+            let is_closing = session.phase == Phase::Closing;
+            self.sessions.take_buffers(conn);
+            if is_closing {
+                self.effects.push_back(Effect::Close(conn));
+            }
+        }
+    }
+
+    fn encrypt(&mut self, conn: ConnId) -> Result<(), Error> {
+        let Self { server, sessions, iovecs, plaintext, now, .. } = self;
+        sessions.lend(conn);
+        let session = sessions.get(conn);
+        while session.outgoing.len() < AHEAD_BYTES {
+            let bytes =
+                iovecs.with_outgoing(server, conn, |slices| encrypt_slices(session, slices, plaintext))?;
+            if bytes == 0 {
+                session.has_output = false;
+                break;
+            }
+            server.handle(*now, Event::Sent { conn, bytes });
+        }
+        Ok(())
+    }
+
+    /// Closes a connection after what is still to be sent.
+    fn close(&mut self, conn: ConnId) {
+        if self.sessions.get(conn).phase == Phase::Handshake {
+            self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
+        }
+        let session = self.sessions.get(conn);
+        if session.phase == Phase::Open && !session.is_broken && session.close_notify().is_err() {
+            debug!(conn = self.server.number(conn), "TLS ends without close_notify, after an error");
+        }
+        session.phase = Phase::Closing;
+        if session.is_broken {
+            return self.effects.push_back(Effect::Close(conn));
+        }
+        if session.outgoing.len() > 0 {
+            self.effects.push_back(Effect::Pause(conn));
+        }
+        self.send(conn);
+    }
+
+    /// Carries out an effect of the server for a connection over TLS.
+    fn translate(&mut self, effect: Effect) -> Option<Effect> {
+        match effect {
+            Effect::Send(conn) if self.sessions.has(conn) => {
+                self.sessions.get(conn).has_output = true;
+                self.send(conn);
+                self.sessions.recount(conn);
+                None
+            }
+            Effect::Close(conn) if self.sessions.has(conn) => {
+                self.close(conn);
+                self.sessions.recount(conn);
+                None
+            }
+            effect => Some(effect),
+        }
+    }
+
+    /// Ends the handshakes that take too long.
+    fn end_late_handshakes(&mut self) {
+        while let Some(conn) = self.sessions.next_late(self.now) {
+            self.fail(conn, HandshakeFailure::Timeout);
+        }
+    }
+
+    fn report_memory(&mut self) {
+        let own = self.sessions.bytes() + self.plaintext.capacity() + self.ciphertext.capacity();
+        let bytes = self.driver_bytes + own.next_multiple_of(MEMORY_UNIT) as u64;
+        if bytes != self.reported_bytes {
+            self.reported_bytes = bytes;
+            self.server.handle(self.now, Event::DriverMemory(bytes));
+        }
+    }
+}
+
+/// Encrypts slices up to one record, or a large slice up to the room that is left. Returns the bytes of plaintext.
+fn encrypt_slices(
+    session: &mut Session,
+    slices: &[IoSlice<'_>],
+    gathered: &mut Vec<u8>,
+) -> Result<usize, Error> {
+    let Some(first) = slices.first() else { return Ok(0) };
+    if slices.len() == 1 || first.len() >= RECORD_BYTES_MAX {
+        let room = AHEAD_BYTES - session.outgoing.len();
+        let part = &first[..first.len().min(room)];
+        return session.encrypt(part).map(|()| part.len());
+    }
+    gathered.clear();
+    for slice in slices {
+        let room = RECORD_BYTES_MAX - gathered.len();
+        gathered.extend_from_slice(&slice[..slice.len().min(room)]);
+    }
+    let result = session.encrypt(gathered).map(|()| gathered.len());
+    gathered.clear();
+    result
+}
+
+impl<S: Service> Service for Transport<S> {
+    fn accept(&mut self, protocol: Protocol) -> ConnId {
+        self.server.accept(protocol)
+    }
+
+    fn begin_tls(&mut self, now: Time, conn: ConnId) {
+        self.now = now;
+        if self.sessions.unfinished() >= HANDSHAKES_MAX
+            && let Some(oldest) = self.sessions.oldest_unfinished()
+        {
+            self.fail(oldest, HandshakeFailure::Surplus);
+        }
+        let identity = self.identity.as_ref().expect("a listener with TLS has a certificate");
+        match Session::new(conn, identity.config.clone()) {
+            Ok(session) => self.sessions.insert(session, now + HANDSHAKE_TIME, &self.counts),
+            Err(error) => {
+                warn!("cannot begin a TLS connection: {error}");
+                self.server.handle(now, Event::HungUp { conn });
+            }
+        }
+        self.report_memory();
+    }
+
+    fn certified(&mut self, conn: ConnId, names: &[String]) {
+        self.server.certified(conn, names);
+    }
+
+    fn replace_users(&mut self, users: Users) {
+        self.server.replace_users(users);
+    }
+
+    fn users_refused(&mut self) {
+        self.server.users_refused();
+    }
+
+    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
+        self.server.set_peer(conn, peer);
+    }
+
+    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
+        self.server.show_counts(counts);
+    }
+
+    fn number(&self, conn: ConnId) -> u64 {
+        self.server.number(conn)
+    }
+
+    fn handle(&mut self, now: Time, event: Event<'_>) {
+        self.now = now;
+        match event {
+            Event::DriverMemory(bytes) => {
+                self.driver_bytes = bytes;
+                self.report_memory();
+            }
+            Event::Received { conn, .. }
+            | Event::ReceivedDirect { conn, .. }
+            | Event::InputEnding { conn }
+            | Event::InputEnded { conn }
+            | Event::Sent { conn, .. }
+            | Event::HungUp { conn }
+            | Event::Closed { conn }
+                if self.sessions.has(conn) =>
+            {
+                self.handle_session(conn, &event);
+            }
+            event => self.server.handle(now, event),
+        }
+    }
+
+    fn turn(&mut self, now: Time) {
+        self.now = now;
+        self.has_shaken_hands = false;
+        if !self.sessions.is_empty() {
+            self.end_late_handshakes();
+            while let Some(conn) = self.waiting.pop_front() {
+                if self.sessions.is_waiting(conn) {
+                    self.has_shaken_hands = true;
+                    self.shake_hands(conn);
+                    self.sessions.recount(conn);
+                    break;
+                }
+            }
+            self.report_memory();
+        }
+        self.server.turn(now);
+    }
+
+    fn next_effect(&mut self) -> Option<Effect> {
+        loop {
+            if let Some(effect) = self.effects.pop_front() {
+                return Some(effect);
+            }
+            let effect = self.server.next_effect()?;
+            if self.sessions.is_empty() {
+                return Some(effect);
+            }
+            if let Some(effect) = self.translate(effect) {
+                return Some(effect);
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if !self.waiting.is_empty() {
+            return Some(Time::ZERO);
+        }
+        match (self.server.next_deadline(), self.sessions.next_deadline()) {
+            (Some(server), Some(handshake)) => Some(server.min(handshake)),
+            (server, handshake) => server.or(handshake),
+        }
+    }
+
+    fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
+        if self.sessions.has(conn) { None } else { self.server.direct(conn) }
+    }
+
+    fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
+        if !self.sessions.has(conn) {
+            return self.server.outgoing(conn, slices);
+        }
+        let unsent = self.sessions.get(conn).outgoing.show();
+        slices.extend((!unsent.is_empty()).then(|| IoSlice::new(unsent)));
+    }
+
+    fn disk(&mut self, now: Time) -> Option<Operation> {
+        self.server.disk(now)
+    }
+
+    fn is_draining(&self) -> bool {
+        self.server.is_draining()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.server.is_settled()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.server.failure()
+    }
+
+    fn body_memory(&mut self) -> Option<&mut Bodies> {
+        self.server.body_memory()
+    }
+
+    fn replace_certificate(&mut self, files: Result<CertificatePem, String>) {
+        let read = files.and_then(|files| Identity::read(&files).map_err(|error| error.to_string()));
+        match read {
+            Ok(identity) => {
+                info!("the certificate of TLS was replaced: new connections get it");
+                self.counts.not_after_s.set(identity.not_after_s);
+                self.counts.is_outdated.set(false);
+                increment(&self.counts.reloads);
+                self.identity = Some(match &self.identity {
+                    Some(earlier) => identity.with_tickets_of(earlier),
+                    None => identity,
+                });
+            }
+            Err(why) => {
+                warn!("the certificate of TLS stays as it was: {why}");
+                self.counts.is_outdated.set(true);
+                increment(&self.counts.reload_failures);
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! One TLS connection: ciphertext in, plaintext out, and back.
+
+use std::sync::Arc;
+
+use rustls::server::{ServerConfig, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
+};
+use rustls::{CertificateError, Error, HandshakeKind};
+
+use super::names::names_of;
+use super::outgoing::Outgoing;
+use crate::server::HandshakeFailure;
+use crate::values::ids::ConnId;
+
+/// What a record adds to its plaintext: 5 bytes of header, the content type and the tag of the cipher (RFC 8446, 5.2).
+const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+
+/// The longest plaintext of a record (RFC 8446, 5.1).
+pub(super) const RECORD_BYTES_MAX: usize = 1 << 14;
+
+/// Room for the messages that the protocol itself may put before plaintext, such as a key update.
+const MESSAGE_BYTES: usize = 128;
+
+/// Memory of an open connection beside its buffers, in bytes: the record of this module and what rustls allocates. Measured as RSS
+/// per idle connection.
+pub(super) const SESSION_BYTES: usize = 4 * 1024;
+
+/// How far a connection is.
+///
+/// ```text
+///   Handshake ----> Open -----> Closing
+///       |                          ^
+///       +---------> Failed --------+
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Handshake,
+    Open,
+    /// The handshake has failed, and the server closes the connection.
+    Failed,
+    /// The connection closes when its output is sent.
+    Closing,
+}
+
+/// A connection over TLS.
+pub(super) struct Session {
+    pub conn: ConnId,
+    tls: UnbufferedServerConnection,
+    pub phase: Phase,
+    /// An incomplete record, or all input of a handshake that waits for its turn.
+    pub incoming: Vec<u8>,
+    pub outgoing: Outgoing,
+    /// The driver was asked to send, and has not sent everything since.
+    pub is_sending: bool,
+    /// The server has asked to send, and has not shown nothing since.
+    pub has_output: bool,
+    /// Input stays in the kernel until the handshake has had its turn.
+    pub is_paused: bool,
+    /// The handshake waits for its turn.
+    pub is_waiting: bool,
+    pub input_has_ended: bool,
+    /// Nothing can be sent.
+    pub is_broken: bool,
+    /// What was counted of its memory.
+    pub counted_bytes: usize,
+}
+
+/// What input has led to.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Progress {
+    /// Bytes of the input that are used up.
+    pub used: usize,
+    /// The client sends no more.
+    pub has_ended: bool,
+}
+
+/// What a finished handshake was.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Finished {
+    pub is_resumed: bool,
+    /// The names in the certificate of the client. Empty without one.
+    pub names: Vec<String>,
+}
+
+impl Session {
+    pub fn new(conn: ConnId, config: Arc<ServerConfig>) -> Result<Self, Error> {
+        Ok(Self {
+            conn,
+            tls: UnbufferedServerConnection::new(config)?,
+            phase: Phase::Handshake,
+            incoming: Vec::new(),
+            outgoing: Outgoing::default(),
+            is_sending: false,
+            has_output: false,
+            is_paused: false,
+            is_waiting: false,
+            input_has_ended: false,
+            is_broken: false,
+            counted_bytes: 0,
+        })
+    }
+
+    /// Memory of this connection in bytes.
+    pub const fn bytes(&self) -> usize {
+        SESSION_BYTES + self.incoming.capacity() + self.outgoing.capacity()
+    }
+
+    /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it.
+    pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Result<Progress, Error> {
+        let Self { tls, outgoing, .. } = self;
+        let mut progress = Progress::default();
+        loop {
+            let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
+            let is_over = match state? {
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        plaintext.extend_from_slice(record?.payload);
+                    }
+                    false
+                }
+                ConnectionState::PeerClosed => {
+                    progress.has_ended = true;
+                    true
+                }
+                state => Self::advance(state, outgoing.gathered())?,
+            };
+            progress.used += discard;
+            if is_over {
+                return Ok(progress);
+            }
+        }
+    }
+
+    /// Carries out a state that has no input. Returns whether none is left but to wait for input.
+    fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Vec<u8>) -> Result<bool, Error> {
+        match state {
+            ConnectionState::EncodeTlsData(mut message) => {
+                let encode = |buffer: &mut [u8]| match message.encode(buffer) {
+                    Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
+                    Err(EncodeError::AlreadyEncoded) => Err(None),
+                    Ok(bytes) => Ok(bytes),
+                };
+                append(outgoing, MESSAGE_BYTES, encode)?;
+                Ok(false)
+            }
+            ConnectionState::TransmitTlsData(transmit) => {
+                transmit.done();
+                Ok(false)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Encrypts plaintext behind the output. The handshake has finished.
+    pub fn encrypt(&mut self, plaintext: &[u8]) -> Result<(), Error> {
+        let room = plaintext.len() + RECORD_OVERHEAD * (1 + plaintext.len() / RECORD_BYTES_MAX);
+        self.write(room, |traffic, buffer| traffic.encrypt(plaintext, buffer))
+    }
+
+    /// Ends the output: the client learns that nothing was cut off.
+    pub fn close_notify(&mut self) -> Result<(), Error> {
+        self.write(MESSAGE_BYTES, |traffic, buffer| traffic.queue_close_notify(buffer))
+    }
+
+    fn write(
+        &mut self,
+        room: usize,
+        mut write: impl FnMut(&mut WriteTraffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
+    ) -> Result<(), Error> {
+        let Self { tls, outgoing, .. } = self;
+        loop {
+            match tls.process_tls_records(&mut []).state? {
+                ConnectionState::WriteTraffic(mut traffic) => {
+                    return append(outgoing.gathered(), room, |buffer| match write(&mut traffic, buffer) {
+                        Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
+                        Err(EncryptError::EncryptExhausted) => Err(None),
+                        Ok(bytes) => Ok(bytes),
+                    });
+                }
+                state => {
+                    if Self::advance(state, outgoing.gathered())? {
+                        return Err(Error::HandshakeNotComplete);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends the alert that follows an error, if the client may still get one.
+    pub fn write_alert(&mut self) {
+        let Self { tls, outgoing, .. } = self;
+        while let Ok(state) = tls.process_tls_records(&mut []).state {
+            if !matches!(Self::advance(state, outgoing.gathered()), Ok(false)) {
+                return;
+            }
+        }
+    }
+
+    /// What the handshake was, once it has finished.
+    pub fn finished(&self) -> Option<Finished> {
+        if self.tls.is_handshaking() {
+            return None;
+        }
+        let is_resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
+        let names = self.tls.peer_certificates().and_then(<[_]>::first).map(names_of).unwrap_or_default();
+        Some(Finished { is_resumed, names })
+    }
+}
+
+type WriteTraffic<'a> = rustls::unbuffered::WriteTraffic<'a, rustls::server::ServerConnectionData>;
+
+/// Appends what `write` puts into a buffer of `room` bytes, or of as many as it demands.
+fn append(
+    outgoing: &mut Vec<u8>,
+    mut room: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<InsufficientSizeError>>,
+) -> Result<(), Error> {
+    let start = outgoing.len();
+    loop {
+        outgoing.resize(start + room, 0);
+        match write(&mut outgoing[start..]) {
+            Ok(bytes) => {
+                outgoing.truncate(start + bytes);
+                return Ok(());
+            }
+            Err(Some(InsufficientSizeError { required_size })) if required_size > room => {
+                room = required_size
+            }
+            Err(_) => {
+                outgoing.truncate(start);
+                return Err(Error::EncryptError);
+            }
+        }
+    }
+}
+
+/// Why an error ends a handshake.
+pub(super) fn failure_of(error: &Error) -> HandshakeFailure {
+    match error {
+        Error::AlertReceived(_) => HandshakeFailure::Alert,
+        Error::NoCertificatesPresented | Error::InvalidCertificate(_) => HandshakeFailure::Certificate,
+        _ => HandshakeFailure::Protocol,
+    }
+}
+
+/// The error in words for an operator.
+pub(super) fn text_of(error: &Error) -> String {
+    match error {
+        Error::NoCertificatesPresented => "the client has sent no certificate".to_owned(),
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "the certificate of the client has expired".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the certificate of the client is not from an authority of --tls-client-ca".to_owned()
+        }
+        Error::InvalidMessage(_) => "the client does not speak TLS".to_owned(),
+        Error::PeerIncompatible(_) => "the client does not offer TLS 1.3".to_owned(),
+        Error::AlertReceived(alert) => format!("the client has refused with the alert {alert:?}"),
+        error => error.to_string(),
+    }
+}
