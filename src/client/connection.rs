@@ -151,9 +151,11 @@ impl Connection {
     /// # Errors
     /// As for [`Self::ask`].
     pub fn ask_for(&mut self, follows: Follows, command: impl AsRef<[u8]>) -> Result<Reply, ClientError> {
-        self.sender.line(command)?;
+        self.sender.line(&command)?;
         self.sender.flush()?;
-        self.receiver.reply(follows)
+        let mut reply = self.receiver.reply(follows)?;
+        reply.to_command(command.as_ref());
+        Ok(reply)
     }
 
     /// Sends `put` with a body, and returns the reply. The times are delay and time to run.
@@ -163,7 +165,9 @@ impl Connection {
     pub fn put(&mut self, pri: u32, times: [Seconds; 2], body: &[u8]) -> Result<Reply, ClientError> {
         self.sender.put(pri, times, "", body)?;
         self.sender.flush()?;
-        self.receiver.reply(Follows::Nothing)
+        let mut reply = self.receiver.reply(Follows::Nothing)?;
+        reply.to_command(b"put");
+        Ok(reply)
     }
 
     /// Asks whether the server accepts these times, if one has decimals. After a `put` that is refused for its times a server
@@ -222,7 +226,9 @@ impl Connection {
             }
             self.sender.flush()?;
             for command in some {
-                each(command, self.receiver.reply(follows)?)?;
+                let mut reply = self.receiver.reply(follows)?;
+                reply.to_command(line(command).as_ref());
+                each(command, reply)?;
             }
         }
         Ok(())

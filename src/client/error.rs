@@ -316,7 +316,7 @@ impl fmt::Display for Refusal {
 fn meaning(word: &str) -> &'static str {
     match word {
         "NOT_FOUND" => "there is no such job",
-        "FORBIDDEN" => "this client may not do that; ask for the right in the server's --auth",
+        "FORBIDDEN" => "a right is missing; see the server's --auth",
         "DRAINING" => "the server accepts no new jobs; put them to another one, or run beanring undrain",
         "OUT_OF_MEMORY" => {
             "a limit is reached: memory (--max-memory), a rule of the tube (beanring tube-config TUBE), or the disk of the job \

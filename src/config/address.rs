@@ -85,7 +85,7 @@ pub(super) fn take_none(given: &mut Settings) -> Result<bool, ConfigError> {
 ///
 /// # Errors
 /// If it is not valid.
-pub(super) fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
+pub fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
     match unix(given.text()?) {
         Some(result) => result.map_err(|problem| given.error(problem)),
         None => tcp_endpoint(given, 0, Some(PORT_TLS)).map(|address| (address, SocketAccess::default())),
