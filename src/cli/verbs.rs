@@ -17,12 +17,15 @@ pub use self::values::time;
 pub use crate::config::duration::seconds;
 
 /// What the help of every verb ends with.
-const ADDRESS_HELP: &str = "Without --addr, the variable BEANRING_ADDR names the server.";
+const ADDRESS_HELP: &str = "\
+Without --addr, the variable BEANRING_ADDR names the server. The other variables
+are BEANRING_TLS_CA, BEANRING_TLS_CLIENT_CERT, BEANRING_TLS_CLIENT_KEY,
+BEANRING_TLS_NAME and BEANRING_TOKEN_FILE.";
 
 /// The exit codes of verbs that have no others.
 const EXIT_CODES: &str = "\
 Exit code: 0 done, 1 the server refused or the output cannot be written,
-2 wrong usage, 3 no connection.
+2 wrong usage, 3 no connection, 7 the server does not know the token.
 ";
 
 const PUT_HELP: &str = "\
@@ -34,8 +37,8 @@ Examples:
 The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress.
 
 Exit code: 0 done, 1 the server refused a job or the output cannot be written,
-2 wrong usage or a file that cannot be read, 3 no connection, 128 + N ended by
-signal N.
+2 wrong usage or a file that cannot be read, 3 no connection, 7 the server does
+not know the token, 128 + N ended by signal N.
 ";
 
 const MOVE_HELP: &str = "\
@@ -47,7 +50,8 @@ It stops at a job that the other tube cannot take, and says why. The first
 SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress.
 
 Exit code: 0 done, 1 the server refused a job or the output cannot be written,
-2 wrong usage, 3 no connection, 128 + N ended by signal N.
+2 wrong usage, 3 no connection, 7 the server does not know the token, 128 + N
+ended by signal N.
 ";
 
 /// What the help of verbs says for which beanstalkd has no command.
@@ -77,7 +81,7 @@ This verb needs a beanring server; beanstalkd lacks the command.
 
 Exit code: 0 the job is deleted, 1 the server refused, 2 wrong usage,
 3 no connection, 4 the job is buried, 5 it is still there at the timeout,
-6 there is no such job.
+6 there is no such job, 7 the server does not know the token.
 ";
 
 const WORK_HELP: &str = "\
@@ -92,7 +96,7 @@ Example:
 
 Exit code: 0 ended by a signal or by --until-empty, 1 the server refused or the
 output cannot be written, 2 wrong usage or a command that cannot be started,
-3 no connection.
+3 no connection, 7 the server does not know the token.
 ";
 
 /// What the client does.
@@ -184,7 +188,7 @@ impl Verb {
 pub struct Common {
     /// The server.
     #[command(flatten)]
-    pub server: ServerFlags,
+    pub server: Box<ServerFlags>,
     /// Print JSON instead of text for people
     #[arg(long, help_heading = "Server and output")]
     pub json: bool,

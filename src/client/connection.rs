@@ -50,7 +50,7 @@ enum Stream {
 #[derive(Clone, Debug)]
 pub struct Socket(Arc<Stream>);
 
-/// What is between the plaintext of a connection and its socket.
+/// The layer between the plaintext of a connection and its socket.
 #[derive(Clone, Debug)]
 enum Layer {
     /// Nothing.
@@ -154,7 +154,7 @@ impl Connection {
         self.sender.line(&command)?;
         self.sender.flush()?;
         let mut reply = self.receiver.reply(follows)?;
-        reply.to_command(command.as_ref());
+        reply.note_command(command.as_ref());
         Ok(reply)
     }
 
@@ -166,7 +166,7 @@ impl Connection {
         self.sender.put(pri, times, "", body)?;
         self.sender.flush()?;
         let mut reply = self.receiver.reply(Follows::Nothing)?;
-        reply.to_command(b"put");
+        reply.note_command(b"put");
         Ok(reply)
     }
 
@@ -227,7 +227,7 @@ impl Connection {
             self.sender.flush()?;
             for command in some {
                 let mut reply = self.receiver.reply(follows)?;
-                reply.to_command(line(command).as_ref());
+                reply.note_command(line(command).as_ref());
                 each(command, reply)?;
             }
         }

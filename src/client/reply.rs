@@ -144,7 +144,7 @@ impl Reply {
     }
 
     /// Remembers the command: a server that forbids it does not say which right is missing.
-    pub(super) fn to_command(&mut self, line: &[u8]) {
+    pub(super) fn note_command(&mut self, line: &[u8]) {
         if self.word() == "FORBIDDEN" {
             self.right = Some(right_for(line));
         }

@@ -87,7 +87,7 @@ impl TlsProblem {
             Self::NotTls => "name its TLS port, or write beanstalk://",
             Self::OnlyTls => "write beanstalks:// before the host",
             Self::Silent { .. } => "is it the TLS port, and is the server overloaded?",
-            Self::Closed => "is it the TLS port?",
+            Self::Closed => "name its TLS port, or write beanstalk:// for one without TLS",
             Self::Version => "use a newer server",
             Self::Expired => "renew it, or set the clock right",
             Self::NotYetValid => "set the clock right",
@@ -177,7 +177,9 @@ impl TlsProblem {
 #[cfg(feature = "tls")]
 fn name_in(shown: &str) -> String {
     let inner = shown.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
-    inner.unwrap_or(shown).trim_matches('"').to_owned()
+    let name = inner.unwrap_or(shown).trim_matches('"');
+    // webpki writes ::1 as 0::1.
+    name.parse::<std::net::IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
 /// `UnknownCA` as `unknown ca`.

@@ -181,7 +181,7 @@ fn the_wrong_scheme_is_named() {
     result.fails(
         3,
         &format!(
-            "cannot connect to {plain}: the server does not speak TLS at this address; name its TLS port, or write beanstalk://"
+            "cannot connect to {plain}: the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS"
         ),
     );
 }
@@ -235,11 +235,14 @@ fn servers_that_lie_in_the_handshake() {
         })
     };
     for (bytes, said) in [
-        (&b""[..], "the server closed the connection in the TLS handshake; is it the TLS port?"),
+        (
+            &b""[..],
+            "the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS",
+        ),
         // Within a record.
         (
             b"\x16\x03\x03\x40\x00",
-            "the server closed the connection in the TLS handshake; is it the TLS port?",
+            "the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS",
         ),
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",

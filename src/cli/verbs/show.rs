@@ -146,7 +146,7 @@ pub struct Top {
     pub sort: Column,
     /// The server.
     #[command(flatten)]
-    pub server: ServerFlags,
+    pub server: Box<ServerFlags>,
 }
 
 /// A column by which tubes are sorted. Numbers begin with the largest. Puts and deletes are rates in `top`, and totals elsewhere.

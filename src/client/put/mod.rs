@@ -160,7 +160,7 @@ fn collect(
         tally.in_flight(place);
         // The other thread may wait until the server reads more.
         let mut reply = receiver.reply(Follows::Nothing).inspect_err(|_| socket.close())?;
-        reply.to_command(b"put");
+        reply.note_command(b"put");
         tally.add(reply, output).inspect_err(|_| socket.close())?;
     }
 }
