@@ -23,7 +23,7 @@ pub use self::given::{Given, SettingError};
 pub use self::rules::in_unit;
 use self::settings::{Origin, Setting, Settings};
 use self::size::{Size, SizeError};
-pub use self::tls::Tls;
+pub use self::tls::{Proxied, Tls};
 use crate::flags::{Flag, Kind};
 use crate::io::IoThreads;
 use crate::io::driver::Choice;
@@ -95,6 +95,8 @@ pub struct ServerConfig {
     pub http_access: SocketAccess,
     /// The settings of TLS, if there are some.
     pub tls: Option<Tls>,
+    /// Which listeners are for load balancers.
+    pub proxied: Proxied,
     /// Host names that HTTP requests may have, besides those of the machine.
     pub http_hosts: Vec<String>,
     /// The file with the token that requests of the HTTP API need.
@@ -220,6 +222,7 @@ impl ServerConfig {
             listen,
             listens_only_with_tls,
             tls,
+            proxied: tls::proxied(given.take_list("proxy-protocol"))?,
             listen_access: listen_access.unwrap_or_default(),
             http,
             http_access: http_access.unwrap_or_default(),

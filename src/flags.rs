@@ -124,6 +124,11 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("http-tls", "", Heading::Tls)
     },
     Flag {
+        help: "Listeners whose connections begin with a PROXY header, version 2: listen, tls-listen, http",
+        kind: Kind::List("LISTENER"),
+        ..Flag::long_value("proxy-protocol", "LISTENER", Heading::Network)
+    },
+    Flag {
         help: "Keep a job log in DIR, so that jobs survive a restart or crash",
         old_name: Some("log-dir"),
         ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)

@@ -230,7 +230,7 @@ impl Prepared {
             process,
             watched_files,
         };
-        let exit = driver.run(certificate::with_tls(server, certificate), resources)?;
+        let exit = driver.run(certificate::with_tls(server, certificate, config.proxied), resources)?;
         let uptime = clock.now().since(began).as_secs();
         match exit {
             Exit::Stopped => {
@@ -440,12 +440,24 @@ fn listeners(
     listeners.append(&mut inherited);
     // Clients first, as in the log lines of a start.
     listeners.sort_by_key(|listener| (listener.kind().is_http(), listener.kind().has_tls));
-    if tls.is_some_and(|tls| tls.serves_http) {
-        let https = ListenerKind { has_tls: true, ..ListenerKind::HTTP };
-        listeners
-            .iter_mut()
-            .filter(|listener| listener.kind().is_http())
-            .for_each(|http| http.set_kind(https));
+    let serves_https = tls.is_some_and(|tls| tls.serves_http);
+    for listener in &mut listeners {
+        let kind = listener.kind();
+        let is_proxied = match kind {
+            _ if kind.is_http() => config.proxied.http,
+            ListenerKind { has_tls, .. } => {
+                if has_tls {
+                    config.proxied.tls_listen
+                } else {
+                    config.proxied.listen
+                }
+            }
+        };
+        listener.set_kind(ListenerKind {
+            has_tls: kind.has_tls || kind.is_http() && serves_https,
+            is_proxied,
+            ..kind
+        });
     }
     Ok(listeners)
 }

@@ -27,6 +27,7 @@ impl Server {
         let mut lines = stderr.lines().map_while(Result::ok);
         let line = lines.find(|line| line.contains("listening on ")).expect("the server logs its address");
         thread::spawn(move || lines.for_each(drop));
+        let line = line.trim_end_matches(" with TLS");
         let address = line.split(' ').next_back().expect("an address").to_owned();
         Self { child, address }
     }

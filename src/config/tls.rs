@@ -18,6 +18,39 @@ pub struct Tls {
     pub serves_http: bool,
 }
 
+/// The listeners whose connections begin with a header of the PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Proxied {
+    /// That of `-l`.
+    pub listen: bool,
+    /// That of `--tls-listen`.
+    pub tls_listen: bool,
+    /// That of `--http`.
+    pub http: bool,
+}
+
+/// Reads the names of listeners.
+///
+/// # Errors
+/// If one is not the name of a listener.
+pub(super) fn proxied(given: Vec<Setting>) -> Result<Proxied, ConfigError> {
+    let mut proxied = Proxied::default();
+    for setting in given {
+        for name in setting.text()?.split(',') {
+            match name {
+                "listen" => proxied.listen = true,
+                "tls-listen" => proxied.tls_listen = true,
+                "http" => proxied.http = true,
+                _ => return Err(setting.error(Problem::Choice(&["listen", "tls-listen", "http"]))),
+            }
+        }
+        if !cfg!(feature = "tls") {
+            return Err(setting.error(Problem::NotBuilt("tls")));
+        }
+    }
+    Ok(proxied)
+}
+
 /// Checks the settings of TLS. Returns `None` if there are none.
 ///
 /// # Errors

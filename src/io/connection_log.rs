@@ -27,6 +27,7 @@ pub struct ConnectionLog {
     refused: LogLimit,
     foreign: LogLimit,
     handshakes: LogLimit,
+    headers: LogLimit,
     #[cfg(all(test, feature = "uring"))]
     pub has_warned: bool,
 }
@@ -37,6 +38,7 @@ impl Default for ConnectionLog {
             refused: LogLimit::every(REFUSED_INTERVAL),
             foreign: LogLimit::every(FOREIGN_INTERVAL),
             handshakes: LogLimit::every(HANDSHAKE_INTERVAL),
+            headers: LogLimit::every(FOREIGN_INTERVAL),
             #[cfg(all(test, feature = "uring"))]
             has_warned: false,
         }
@@ -66,24 +68,35 @@ impl ConnectionLog {
     pub fn end(&mut self) {
         self.foreign.end("a request of another protocol");
         self.handshakes.end("a TLS handshake has failed");
+        self.headers.end("a connection without a header of the PROXY protocol");
         self.refused.end("the kernel refuses to send or receive");
     }
 
     /// Logs what a client has done.
-    pub fn acted(&mut self, now: Time, conn: u64, fd: RawFd, act: ClientAct) {
+    pub fn acted(&mut self, now: Time, conn: u64, peer: impl FnOnce() -> String, act: ClientAct) {
         match act {
-            ClientAct::Drain => info!(conn, "drain from {}: {}", peer_name(fd), ClientAct::DRAIN_EFFECT),
+            ClientAct::Drain => info!(conn, "drain from {}: {}", peer(), ClientAct::DRAIN_EFFECT),
             ClientAct::Undrain => {
-                info!(conn, "undrain from {}: {}", peer_name(fd), ClientAct::UNDRAIN_EFFECT)
+                info!(conn, "undrain from {}: {}", peer(), ClientAct::UNDRAIN_EFFECT)
             }
-            ClientAct::HandshakeFailed(failure) => self.handshake_failed(now, conn, fd, failure),
+            ClientAct::HandshakeFailed(failure) => self.handshake_failed(now, conn, peer, failure),
+            ClientAct::WrongProxyHeader => {
+                if let Some(left_out) = self.headers.admit(now) {
+                    warn!(
+                        conn,
+                        "closed the connection from {}, which did not begin with a header of the PROXY protocol, version 2: the \
+                         port is for a load balancer{left_out}",
+                        peer()
+                    );
+                }
+            }
             ClientAct::ForeignRequest(protocol) => {
                 if let Some(left_out) = self.foreign.admit(now) {
                     let request = match protocol {
                         Foreign::Http => "an HTTP request",
                         Foreign::Tls => "a TLS handshake",
                     };
-                    let peer = peer_name(fd);
+                    let peer = peer();
                     warn!(
                         conn,
                         "closed the connection from {peer}, which began with {request}: the port is for beanstalk \
@@ -95,12 +108,18 @@ impl ConnectionLog {
     }
 
     /// Logs that a TLS handshake has failed: as a warning, unless the client has only gone.
-    fn handshake_failed(&mut self, now: Time, conn: u64, fd: RawFd, failure: HandshakeFailure) {
+    fn handshake_failed(
+        &mut self,
+        now: Time,
+        conn: u64,
+        peer: impl FnOnce() -> String,
+        failure: HandshakeFailure,
+    ) {
         if failure == HandshakeFailure::Disconnected {
             return debug!(conn, "the client has closed the connection within the TLS handshake");
         }
         if let Some(left_out) = self.handshakes.admit(now) {
-            warn!(conn, "the TLS handshake with {} has failed: {}{left_out}", peer_name(fd), failure.text());
+            warn!(conn, "the TLS handshake with {} has failed: {}{left_out}", peer(), failure.text());
         }
     }
 

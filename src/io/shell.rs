@@ -16,7 +16,7 @@ use super::connection_log::ConnectionLog;
 use super::counts::Counts;
 use super::descriptors::Admission;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener, ListenerKind, peer, text_without_number};
+use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_without_number};
 use super::wal_files::Disk;
 use super::watched_files::WatchedFiles;
 use super::{DriverError, Exit, Resources};
@@ -164,13 +164,18 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Registers a connection that was accepted at a listener with the server, and counts it. The caller
     /// [inserts](Self::insert) its record next.
     pub fn register(&mut self, listener: usize, fd: &OwnedFd) -> ConnId {
-        let ListenerKind { protocol, has_tls } = self.listeners[listener].listener.kind();
+        let ListenerKind { protocol, has_tls, is_proxied } = self.listeners[listener].listener.kind();
         let conn = self.server.accept(protocol);
-        if protocol == Protocol::Http {
-            self.server.set_peer(conn, peer(fd.as_raw_fd()));
-        }
-        if has_tls {
-            self.server.begin_tls(self.now, conn);
+        let peer = (protocol == Protocol::Http).then(|| peer(fd.as_raw_fd()));
+        if is_proxied {
+            self.server.begin_proxied(self.now, conn, has_tls, peer);
+        } else {
+            if let Some(peer) = peer {
+                self.server.set_peer(conn, peer);
+            }
+            if has_tls {
+                self.server.begin_tls(self.now, conn);
+            }
         }
         self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
         self.admission.opened(protocol, self.now);
@@ -195,7 +200,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
         let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
-        self.log.acted(self.now, number, fd, act);
+        let peer = || self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
+        self.log.acted(self.now, number, peer, act);
     }
 
     /// Reports memory that the driver has allocated for itself.

@@ -67,24 +67,26 @@ pub struct ListenerKind {
     pub protocol: Protocol,
     /// It is inside TLS.
     pub has_tls: bool,
+    /// Connections begin with a header of the PROXY protocol.
+    pub is_proxied: bool,
 }
 
 impl ListenerKind {
     /// What clients speak by default.
-    pub const CLEAR: Self = Self { protocol: Protocol::Beanstalk, has_tls: false };
+    pub const CLEAR: Self = Self { protocol: Protocol::Beanstalk, has_tls: false, is_proxied: false };
     /// Clients over TLS.
-    pub const TLS: Self = Self { protocol: Protocol::Beanstalk, has_tls: true };
+    pub const TLS: Self = Self { protocol: Protocol::Beanstalk, has_tls: true, is_proxied: false };
     /// HTTP without TLS.
-    pub const HTTP: Self = Self { protocol: Protocol::Http, has_tls: false };
+    pub const HTTP: Self = Self { protocol: Protocol::Http, has_tls: false, is_proxied: false };
 
     /// Whether it is for clients without TLS.
     pub fn is_clear(self) -> bool {
-        self == Self::CLEAR
+        self.protocol == Protocol::Beanstalk && !self.has_tls
     }
 
     /// Whether it is for clients over TLS.
     pub fn is_tls(self) -> bool {
-        self == Self::TLS
+        self.protocol == Protocol::Beanstalk && self.has_tls
     }
 
     /// Whether it is for HTTP, with TLS or without.
@@ -217,8 +219,8 @@ impl Listener {
     /// that the server has created.
     pub fn activation_name(&self) -> String {
         let word = match self.kind {
-            ListenerKind { protocol: Protocol::Beanstalk, has_tls: false } => NAME_BEANSTALK,
-            ListenerKind { protocol: Protocol::Beanstalk, has_tls: true } => NAME_BEANSTALKS,
+            ListenerKind { protocol: Protocol::Beanstalk, has_tls: false, .. } => NAME_BEANSTALK,
+            ListenerKind { protocol: Protocol::Beanstalk, has_tls: true, .. } => NAME_BEANSTALKS,
             ListenerKind { protocol: Protocol::Http, .. } => NAME_HTTP,
         };
         match &self.file {
@@ -529,7 +531,13 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     let mut numbers = words.map_while(|word| word.parse().ok());
     let identity = numbers.next().zip(numbers.next());
     let file = path.zip(identity).map(|(path, identity)| SocketFile { path, identity });
-    Ok(Listener { file, fd, is_unix, kind: ListenerKind { protocol, has_tls }, is_from_restart })
+    Ok(Listener {
+        file,
+        fd,
+        is_unix,
+        kind: ListenerKind { protocol, has_tls, is_proxied: false },
+        is_from_restart,
+    })
 }
 
 impl From<Errno> for AcceptError {

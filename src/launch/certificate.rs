@@ -6,7 +6,7 @@ mod with_tls {
 
     use tracing::warn;
 
-    use crate::config::{ServerConfig, SettingError};
+    use crate::config::{Proxied, ServerConfig, SettingError};
     use crate::server::{Server, Service, TlsCounts};
     use crate::transport::{Identity, Transport};
 
@@ -26,9 +26,13 @@ mod with_tls {
     }
 
     /// Puts TLS before the server.
-    pub fn with_tls(mut server: Server, certificate: Option<Certificate>) -> impl Service + 'static {
+    pub fn with_tls(
+        mut server: Server,
+        certificate: Option<Certificate>,
+        proxied: Proxied,
+    ) -> impl Service + 'static {
         let counts = Rc::new(TlsCounts::default());
-        if certificate.is_some() {
+        if certificate.is_some() || proxied != Proxied::default() {
             server.show_tls(counts.clone());
         }
         Transport::new(server, certificate, counts)
@@ -55,7 +59,7 @@ mod with_tls {
 mod without_tls {
     use std::convert::Infallible;
 
-    use crate::config::{ServerConfig, SettingError};
+    use crate::config::{Proxied, ServerConfig, SettingError};
     use crate::server::Server;
 
     /// There is none: the configuration of a program without TLS has no certificate.
@@ -65,7 +69,7 @@ mod without_tls {
         Ok(None)
     }
 
-    pub fn with_tls(server: Server, _: Option<Certificate>) -> Server {
+    pub fn with_tls(server: Server, _: Option<Certificate>, _: Proxied) -> Server {
         server
     }
 

@@ -81,6 +81,8 @@ pub enum ClientAct {
     ForeignRequest(Foreign),
     /// Its connection is closed because the TLS handshake has failed.
     HandshakeFailed(HandshakeFailure),
+    /// Its connection is closed because it has not begun with a header of the PROXY protocol.
+    WrongProxyHeader,
 }
 
 impl ClientAct {

@@ -45,6 +45,17 @@ pub trait Service {
     /// another connection for it.
     fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
 
+    /// An accepted connection begins with a header of the PROXY protocol, and then perhaps with a TLS handshake. A driver reports
+    /// it before any event of the connection, and for HTTP instead of [`set_peer`](Self::set_peer).
+    fn begin_proxied(&mut self, _now: Time, _conn: ConnId, _has_tls: bool, _balancer: Option<Peer>) {
+        unreachable!("a service without the PROXY protocol has no listener for it")
+    }
+
+    /// The peer of a connection for log lines, if a load balancer has told it.
+    fn peer_name(&self, _conn: ConnId) -> Option<&str> {
+        None
+    }
+
     /// An accepted connection begins with a TLS handshake. A driver reports it before any event of the connection.
     fn begin_tls(&mut self, _now: Time, _conn: ConnId) {
         unreachable!("a service without TLS has no listener with TLS")

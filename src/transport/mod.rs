@@ -7,6 +7,7 @@
 mod identity;
 mod names;
 mod outgoing;
+mod proxy;
 mod session;
 mod sessions;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use rustls::Error;
 use tracing::{debug, info, warn};
 
 pub use self::identity::{Identity, IdentityError};
+use self::proxy::Proxied;
 use self::session::{Finished, Phase, Progress, RECORD_BYTES_MAX, Session, failure_of, text_of};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
@@ -50,6 +52,7 @@ const MEMORY_UNIT: usize = 64 * 1024;
 pub struct Transport<S> {
     server: S,
     sessions: Sessions,
+    proxied: Proxied,
     /// None: the server has no certificate, and every listener is one of plaintext.
     identity: Option<Identity>,
     /// Those of the transport itself. They come before those of the server.
@@ -78,6 +81,7 @@ impl<S: Service> Transport<S> {
         Self {
             server,
             sessions: Sessions::default(),
+            proxied: Proxied::default(),
             identity,
             effects: VecDeque::new(),
             now: Time::ZERO,
@@ -133,6 +137,7 @@ impl<S: Service> Transport<S> {
             }
             Event::Closed { .. } => {
                 self.sessions.remove(conn, &self.counts);
+                self.proxied.remove(conn);
                 self.server.handle(self.now, Event::Closed { conn });
                 return self.report_memory();
             }
@@ -348,7 +353,10 @@ impl<S: Service> Transport<S> {
     }
 
     fn report_memory(&mut self) {
-        let own = self.sessions.bytes() + self.plaintext.capacity() + self.ciphertext.capacity();
+        let own = self.proxied.bytes()
+            + self.sessions.bytes()
+            + self.plaintext.capacity()
+            + self.ciphertext.capacity();
         let bytes = self.driver_bytes + own.next_multiple_of(MEMORY_UNIT) as u64;
         if bytes != self.reported_bytes {
             self.reported_bytes = bytes;
@@ -382,6 +390,15 @@ fn encrypt_slices(
 impl<S: Service> Service for Transport<S> {
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         self.server.accept(protocol)
+    }
+
+    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Option<Peer>) {
+        self.now = now;
+        self.expect_header(conn, has_tls, balancer);
+    }
+
+    fn peer_name(&self, conn: ConnId) -> Option<&str> {
+        self.proxied.name(conn)
     }
 
     fn begin_tls(&mut self, now: Time, conn: ConnId) {
@@ -444,6 +461,21 @@ impl<S: Service> Service for Transport<S> {
             {
                 self.handle_session(conn, &event);
             }
+            Event::Received { conn, .. }
+            | Event::ReceivedDirect { conn, .. }
+            | Event::InputEnding { conn }
+            | Event::InputEnded { conn }
+            | Event::Sent { conn, .. }
+            | Event::HungUp { conn }
+            | Event::Closed { conn }
+                if self.proxied.is_unfinished(conn) =>
+            {
+                self.handle_unfinished(conn, &event);
+            }
+            Event::Closed { conn } => {
+                self.proxied.remove(conn);
+                self.server.handle(now, event);
+            }
             event => self.server.handle(now, event),
         }
     }
@@ -451,6 +483,7 @@ impl<S: Service> Service for Transport<S> {
     fn turn(&mut self, now: Time) {
         self.now = now;
         self.has_shaken_hands = false;
+        self.end_late_headers();
         if !self.sessions.is_empty() {
             self.end_late_handshakes();
             while let Some(conn) = self.waiting.pop_front() {
@@ -485,14 +518,22 @@ impl<S: Service> Service for Transport<S> {
         if !self.waiting.is_empty() {
             return Some(Time::ZERO);
         }
-        match (self.server.next_deadline(), self.sessions.next_deadline()) {
-            (Some(server), Some(handshake)) => Some(server.min(handshake)),
-            (server, handshake) => server.or(handshake),
+        let own = match (self.sessions.next_deadline(), self.proxied.next_deadline()) {
+            (Some(handshake), Some(header)) => Some(handshake.min(header)),
+            (handshake, header) => handshake.or(header),
+        };
+        match (self.server.next_deadline(), own) {
+            (Some(server), Some(own)) => Some(server.min(own)),
+            (server, own) => server.or(own),
         }
     }
 
     fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
-        if self.sessions.has(conn) { None } else { self.server.direct(conn) }
+        if self.sessions.has(conn) || self.proxied.is_unfinished(conn) {
+            None
+        } else {
+            self.server.direct(conn)
+        }
     }
 
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {

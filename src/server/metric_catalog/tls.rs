@@ -1,4 +1,4 @@
-//! The values of TLS. Shown only if there is a listener with TLS.
+//! The values of TLS and the PROXY protocol. Shown only if there is a listener for one of them.
 
 use super::{Catalog, counter, gauge};
 use crate::server::{HandshakeFailure, TlsCounts};
@@ -25,6 +25,11 @@ pub(super) fn tls(counts: &TlsCounts, catalog: &mut Catalog<'_>) {
         "When the certificate in use expires, in seconds since 1970.",
     );
     catalog.both("tls-certificate-expiry", expiry, counts.not_after_s.get());
+    let headers = counter(
+        "proxy_header_failures_total",
+        "Number of connections closed because they did not begin with a header of the PROXY protocol.",
+    );
+    catalog.both("proxy-header-failures", headers, counts.wrong_proxy_headers.get());
     let reloads = counter(
         "tls_certificate_reloads_total",
         "Number of certificates taken into use while the server ran.",
