@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "tls")]
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,7 +104,7 @@ impl Target {
     fn config(&self) -> Result<Arc<rustls::ClientConfig>, ClientError> {
         use std::os::unix::fs::MetadataExt;
         let ServerFlags { tls_ca, tls_cert, tls_key, .. } = &self.flags;
-        let written = |path: &PathBuf| {
+        let written = |path: &std::path::PathBuf| {
             let found = path.metadata().ok()?;
             Some((found.modified().ok()?, found.ino()))
         };
