@@ -86,8 +86,9 @@ def kubernetes(path):
     (server,) = pod["containers"]
     assert re.fullmatch(r".+:\d+\.\d+\.\d+", server["image"]), f"{path}: the image has no version"
     ports = {port["name"]: port["containerPort"] for port in server["ports"]}
-    assert [port["targetPort"] for port in clients["ports"]] == ["beanstalk"]
-    assert [port["targetPort"] for port in headless["ports"]] == ["beanstalk", "metrics"]
+    for_clients = [name for name in ("beanstalk", "beanstalks") if name in ports]
+    assert [port["targetPort"] for port in clients["ports"]] == for_clients
+    assert [port["targetPort"] for port in headless["ports"]] == [*for_clients, "metrics"]
 
     configs = {config["metadata"]["name"]: config["data"] for config in by_kind["ConfigMap"]}
     (source,) = server["envFrom"]
@@ -109,7 +110,8 @@ def kubernetes(path):
     volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
     assert sorted(volumes) == sorted(each["name"] for each in others), f"{path}: volumes and mounts differ"
     places = {each["mountPath"]: volumes[each["name"]] for each in others}
-    for variable in ("BEANRING_CONFIG", "BEANRING_HTTP_TOKEN"):
+    files = ("AUTH", "CONFIG", "HTTP_TOKEN", "TLS_CERT", "TLS_CLIENT_CA", "TLS_KEY")
+    for variable in (f"BEANRING_{name}" for name in files):
         if variable in variables:
             directory, _, name = variables[variable].rpartition("/")
             assert name in mounted_names(places[directory], configs), f"{path}: {variable} names no mounted file"
@@ -161,7 +163,9 @@ def mounted_names(volume, configs):
     """Returns the names of the files in a volume made of a ConfigMap or a Secret."""
     if "configMap" in volume:
         return list(configs[volume["configMap"]["name"]])
-    return [item["path"] for item in volume["secret"]["items"]]
+    # A Secret of TLS, as cert-manager makes it.
+    items = volume["secret"].get("items") or [{"path": name} for name in ("tls.crt", "tls.key", "ca.crt")]
+    return [item["path"] for item in items]
 
 
 def runbook_url(rule):

@@ -9,6 +9,7 @@ import os
 import pathlib
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -32,13 +33,37 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 ports = {port["name"]: port["containerPort"] for port in container["ports"]}
 
 
+def certificates(scratch):
+    """Returns the files of a Secret of TLS: a certificate of the address, with the authority that has signed it."""
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    names = [pathlib.Path(scratch, name) for name in ("ca.key", "ca.crt", "tls.key", "tls.crt")]
+    ca_key, ca, key, certificate = map(str, names)
+    subprocess.run([*new, "-subj", "/CN=ca", "-keyout", ca_key, "-out", ca], check=True, capture_output=True)
+    leaf = ["-subj", "/CN=queue", "-addext", f"subjectAltName=IP:{address}", "-addext", "basicConstraints=critical,CA:FALSE"]
+    new += ["-CA", ca, "-CAkey", ca_key]
+    subprocess.run([*new, *leaf, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return {path.name: path.read_text() for path in names[1:]}
+
+
+def tls_status(scratch):
+    """Returns the first word of the reply to stats over TLS, with a client certificate."""
+    context = ssl.create_default_context(cafile=f"{scratch}/ca.crt")
+    context.load_cert_chain(f"{scratch}/tls.crt", f"{scratch}/tls.key")
+    with socket.create_connection((address, ports["beanstalks"]), 10) as plain:
+        with context.wrap_socket(plain, server_hostname=address) as client:
+            client.sendall(b"stats\r\n")
+            return client.recv(100).split()[0]
+
+
 def mount(scratch):
     """Writes the files of ConfigMaps and Secrets as the kubelet does, and corrects the variables that name them."""
     for volume in pod.get("volumes", []):
         if "configMap" in volume:
             files = configs[volume["configMap"]["name"]]
-        elif "secret" in volume:
+        elif "items" in volume.get("secret", {}):
             files = {item["path"]: TOKEN for item in volume["secret"]["items"]}
+        elif "secret" in volume:
+            files = certificates(scratch)
         else:
             continue
         (place,) = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == volume["name"]]
@@ -168,6 +193,8 @@ with tempfile.TemporaryDirectory() as job_log, tempfile.TemporaryDirectory() as 
     try:
         assert probes() == (200, 200)
         settings_have_an_effect()
+        if "BEANRING_TLS_CERT" in variables:
+            assert tls_status(scratch) == b"OK", "TLS does not answer"
         client = Client()
         assert client.ask("put 0 0 60 4\r\nwork") == "INSERTED 1"
         assert client.ask("reserve") == "RESERVED 1 4"

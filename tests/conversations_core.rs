@@ -33,3 +33,43 @@ fn conversations_split_at_random() {
         run_all(Cut::Random { seed });
     }
 }
+
+#[cfg(feature = "tls")]
+mod over_tls {
+    use beanring::server::Server;
+    use beanring_testkit::config::config_for;
+    use beanring_testkit::conversation::Conversation;
+    use beanring_testkit::in_memory::{Cut, InMemoryServer};
+    use beanring_testkit::random::seeds;
+    use beanring_testkit::runner::{Dialect, run};
+    use beanring_testkit::tunnel::Tunnel;
+
+    /// Cuts plaintext and ciphertext.
+    fn run_all(cut: Cut) {
+        // The memory of TLS counts too, so limits that are exact to some bytes mean something else.
+        for conversation in Conversation::all().iter().filter(|each| each.max_memory.is_none()) {
+            let tunnel = Tunnel::new(Server::new(config_for(conversation)), cut);
+            let mut core = InMemoryServer::over(tunnel, cut);
+            if let Err(failure) = run(conversation, &mut core, Dialect::Quoted) {
+                panic!("{cut:?}\n{failure}");
+            }
+        }
+    }
+
+    #[test]
+    fn conversations_in_whole_pieces() {
+        run_all(Cut::Whole);
+    }
+
+    #[test]
+    fn conversations_split_at_every_byte() {
+        run_all(Cut::EveryByte);
+    }
+
+    #[test]
+    fn conversations_split_at_random() {
+        for seed in seeds(20) {
+            run_all(Cut::Random { seed });
+        }
+    }
+}

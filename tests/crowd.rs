@@ -39,7 +39,13 @@ fn serve_a_crowd(io: Driver) {
         return;
     }
     descriptors::raise_limit().expect("a process may raise its soft limit");
-    for transport in [Transport::Tcp, Transport::Unix] {
+    let transports = [
+        Transport::Tcp,
+        Transport::Unix,
+        #[cfg(feature = "tls")]
+        Transport::Tls,
+    ];
+    for transport in transports {
         let program = Path::new(program());
         let (server, mut giver) = ServerProcess::start(program, transport, &driver::flags(io));
         let mut crowd: Vec<Stream> = (0..CROWD).map(|_| server.connect()).collect();

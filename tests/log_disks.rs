@@ -330,7 +330,14 @@ fn wait_for_space(stage: &Stage, server: &ServerProcess, client: &mut Client) {
     assert_eq!(other.stat("current-jobs-ready"), 2);
     assert_eq!(other.ask("peek 1\r\n").1, "first\r\n");
     other.expect(&put(0, 0, "third"), "OUT_OF_MEMORY");
-    assert!(other.stat("put-refusals-disk") >= 1);
+    let refused = other.stat("put-refusals-disk");
+    assert!(refused >= 1);
+    // Refused at its line: it counts, although its client leaves within the body.
+    Client::new(server.connect()).send("put 0 0 60 100\r\nabc");
+    while other.stat("put-refusals-disk") == refused {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(other.stat("put-refusals-disk"), refused + 1);
     let before = server.cpu_time();
     thread::sleep(Duration::from_secs(1));
     println!("CPU in one second: {:?}", server.cpu_time() - before);

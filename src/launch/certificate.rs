@@ -48,7 +48,7 @@ mod with_tls {
         if certificate.is_authority {
             warn!(
                 "--tls-cert {}: the certificate is that of an authority, which many clients refuse: sign one for the server with \
-                 it (docs/SECURITY.md)",
+                 it (docs/OPERATIONS.md)",
                 tls.files.chain.display()
             );
         }

@@ -11,7 +11,7 @@ use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
 use crate::values::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
 use crate::values::reserve_mode::ReserveMode;
-use crate::values::tags::Tags;
+use crate::values::tags::{NotTags, Tags};
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey};
 
@@ -47,7 +47,8 @@ fn refuse_nul<'a>(line: &[u8], verdict: Result<Command<'a>, ParseError>) -> Resu
     // not read.
     let has_unread_part = matches!(
         verdict,
-        Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put { tags: None, .. })
+        Err(ParseError::UnknownCommand)
+            | Ok(Command::Quit | Command::Put { tags: Err(NotTags::OtherText), .. })
     );
     if has_unread_part && memchr(0, line).is_some() { Err(ParseError::BadFormat) } else { verdict }
 }
@@ -169,7 +170,8 @@ fn put<const DECIMALS: bool>(mut args: Args<'_>, line_bytes: usize) -> Result<Co
     let numbers = PutArgs { pri, delay, ttr, bytes: args.u32()? };
     let tags = Tags::of_put(args.0);
     // Only tags make a line longer than others.
-    if line_bytes > LINE_BYTES_MAX - 2 && tags.is_none_or(Tags::is_empty) {
+    let has_tags = tags != Ok(Tags::NONE) && tags != Err(NotTags::OtherText);
+    if line_bytes > LINE_BYTES_MAX - 2 && !has_tags {
         return Err(ParseError::BadFormat);
     }
     Ok(Command::Put { args: numbers, tags })

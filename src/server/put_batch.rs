@@ -17,7 +17,7 @@ use crate::time::Time;
 use crate::values::ids::{ClientKey, JobId, TagsKey};
 use crate::values::limits::COPIED_BYTES_PER_STEP;
 use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
-use crate::values::tags::Tags;
+use crate::values::tags::{NotTags, Tags};
 use crate::wal::{PutSpace, job_record_bytes};
 
 /// A `put-batch` whose jobs are arriving.
@@ -50,11 +50,16 @@ impl PutBatch {
         self.jobs.len()
     }
 
+    /// Why the whole batch is refused, if that is decided.
+    pub const fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
     /// Checks the line of the next job. Returns its tags, or the reason to refuse it: after the first, it is that one.
     fn check<'a>(
         &mut self,
         args: &PutArgs,
-        tags: Option<Tags<'a>>,
+        tags: Result<Tags<'a>, NotTags>,
         max_job_bytes: u32,
     ) -> Result<Tags<'a>, Refusal> {
         self.body_bytes += args.bytes as usize;
@@ -62,7 +67,7 @@ impl PutBatch {
         match self.refusal {
             Some(refusal) => Err(refusal),
             None if args.bytes > max_job_bytes || is_batch_too_big => Err(Refusal::JobTooBig),
-            None => tags.ok_or(Refusal::BadFormat),
+            None => tags.map_err(|_| Refusal::BadFormat),
         }
     }
 }

@@ -3,6 +3,7 @@
 use tracing::warn;
 
 use super::Core;
+use super::client_state::{Input, ProtocolState};
 use super::outcome::{Refusal, Shortage};
 use crate::time::{Span, Time};
 use crate::values::log_limit::LogLimit;
@@ -74,6 +75,19 @@ impl PutRefusals {
 }
 
 impl Core {
+    /// Counts a `put`, or a batch, that was refused before its last byte arrived. Its client leaves now, and gets no reply. A put that
+    /// would be refused for its tube or in drain mode is not counted: that is decided once the body is complete.
+    pub(super) fn note_put_cut_off(&mut self, protocol: &ProtocolState, now: Time) {
+        let of_batch = protocol.put_batch.as_ref().and_then(|batch| batch.refusal());
+        let of_body = match protocol.input {
+            Input::Skip { refusal, .. } => Some(refusal),
+            _ => None,
+        };
+        if let Some(refusal) = of_batch.or(of_body) {
+            self.note_refused_put(refusal, now);
+        }
+    }
+
     /// Counts a refused `put`, or a refused batch.
     #[cold]
     pub(super) fn note_refused_put(&mut self, refusal: Refusal, now: Time) {

@@ -12,7 +12,7 @@ use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::{Seconds, Time};
 use crate::values::ids::{ClientKey, JobId, TagsKey};
-use crate::values::tags::Tags;
+use crate::values::tags::{NotTags, Tags};
 use crate::wal::PutSpace;
 
 /// The last `put` line without tags, and its numbers. Producers of jobs of one size repeat it, and it need not be parsed again.
@@ -64,7 +64,7 @@ impl Core {
         &mut self,
         protocol: &mut ProtocolState,
         args: PutArgs,
-        tags: Option<Tags<'_>>,
+        tags: Result<Tags<'_>, NotTags>,
         rest: &mut &[u8],
         now: Time,
     ) -> Outcome<'static> {
@@ -72,7 +72,11 @@ impl Core {
         if args.bytes > self.config.max_job_bytes {
             return protocol.skip_body(bytes, Refusal::JobTooBig);
         }
-        let Some(tags) = tags else { return Outcome::Refused(Refusal::BadFormat) };
+        let tags = match tags {
+            Ok(tags) => tags,
+            Err(NotTags::WrongTags) => return protocol.skip_body(bytes, Refusal::BadFormat),
+            Err(NotTags::OtherText) => return Outcome::Refused(Refusal::BadFormat),
+        };
         let client = protocol.client;
         self.engine.mark_producer(client);
         let space = self.space_for_put(client, args.bytes, tags);

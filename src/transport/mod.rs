@@ -111,8 +111,9 @@ impl<S: Service> Transport<S> {
         match *event {
             Event::Received { bytes, .. } => match session.phase {
                 Phase::Handshake => self.handshake_input(conn, bytes),
-                Phase::Open => self.input(conn, bytes),
-                Phase::Failed | Phase::Closing => {}
+                Phase::Open if !session.input_has_ended => self.input(conn, bytes),
+                // After close_notify nothing counts (RFC 8446, 6.1).
+                Phase::Open | Phase::Failed | Phase::Closing => {}
             },
             Event::Sent { bytes, .. } => {
                 session.outgoing.remove(bytes);
@@ -122,6 +123,7 @@ impl<S: Service> Transport<S> {
                 self.server.handle(self.now, Event::InputEnding { conn });
             }
             Event::InputEnded { .. } => match session.phase {
+                Phase::Handshake if session.is_waiting => session.end_is_waiting = true,
                 Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
                 Phase::Open => self.end_input(conn),
                 Phase::Failed | Phase::Closing => {}
@@ -157,13 +159,12 @@ impl<S: Service> Transport<S> {
             input = std::mem::take(&mut self.ciphertext);
         }
         input.extend_from_slice(bytes);
-        let result = session.process(&mut input, &mut self.plaintext);
-        let Progress { used, has_ended } = *result.as_ref().unwrap_or(&Progress::default());
-        let rest = &input[used..];
-        if result.is_err() || has_ended || rest.is_empty() {
+        let progress = session.process(&mut input, &mut self.plaintext);
+        let rest = &input[progress.used..];
+        if progress.is_last() || rest.is_empty() {
             input.clear();
         } else if is_own {
-            input.drain(..used);
+            input.drain(..progress.used);
             session.incoming = std::mem::take(&mut input);
         } else {
             session.incoming.extend_from_slice(rest);
@@ -173,25 +174,38 @@ impl<S: Service> Transport<S> {
         if input.capacity() > self.ciphertext.capacity() {
             self.ciphertext = input;
         }
-        self.pass_on(conn, result.map(|progress| progress.has_ended));
+        self.pass_on(conn, &progress);
     }
 
     /// Passes decrypted input to the server, and what else it meant.
-    fn pass_on(&mut self, conn: ConnId, result: Result<bool, Error>) {
+    fn pass_on(&mut self, conn: ConnId, progress: &Progress) {
         if !self.plaintext.is_empty() {
             self.server.handle(self.now, Event::Received { conn, bytes: &self.plaintext });
             self.plaintext.clear();
         }
-        match result {
-            Ok(true) => self.end_input(conn),
-            Ok(false) => {}
-            Err(error) => {
-                self.sessions.get(conn).write_alert();
-                debug!(conn = self.server.number(conn), "TLS ends: {}", text_of(&error));
-                self.server.handle(self.now, Event::HungUp { conn });
-            }
+        if let Some(error) = &progress.error {
+            debug!(conn = self.server.number(conn), "TLS ends: {}", text_of(error));
+            self.break_off(conn);
+        } else if progress.has_ended {
+            self.end_input(conn);
         }
         self.send(conn);
+    }
+
+    /// Ends an open connection after an error. The client may get an alert.
+    fn break_off(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        session.phase = Phase::Failed;
+        self.server.handle(self.now, Event::HungUp { conn });
+    }
+
+    /// Tells the driver to pause or resume the input, if that is news to it.
+    fn steer_input(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        let is_paused = session.is_paused || session.is_paused_by_server;
+        if is_paused != std::mem::replace(&mut session.has_told_pause, is_paused) {
+            self.effects.push_back(if is_paused { Effect::Pause(conn) } else { Effect::Resume(conn) });
+        }
     }
 
     /// Reports the end of the input once: the client may announce it, and the kernel does.
@@ -207,10 +221,8 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         session.incoming.extend_from_slice(bytes);
         if session.is_waiting {
-            if session.incoming.len() > WAITING_BYTES_MAX && !session.is_paused {
-                session.is_paused = true;
-                self.effects.push_back(Effect::Pause(conn));
-            }
+            session.is_paused |= session.incoming.len() > WAITING_BYTES_MAX;
+            self.steer_input(conn);
         } else if self.has_shaken_hands || !self.waiting.is_empty() {
             session.is_waiting = true;
             self.waiting.push_back(conn);
@@ -223,32 +235,28 @@ impl<S: Service> Transport<S> {
     /// Continues a handshake with its input.
     fn shake_hands(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        session.is_waiting = false;
-        if std::mem::take(&mut session.is_paused) {
-            self.effects.push_back(Effect::Resume(conn));
-        }
+        (session.is_waiting, session.is_paused) = (false, false);
         let mut input = std::mem::take(&mut session.incoming);
-        let has_ended = match session.process(&mut input, &mut self.plaintext) {
-            Ok(Progress { used, has_ended }) => {
-                if used < input.len() {
-                    input.drain(..used);
-                    session.incoming = input;
-                }
-                has_ended
-            }
-            Err(error) => {
-                session.write_alert();
-                debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(&error));
-                self.fail(conn, failure_of(&error));
-                return;
-            }
-        };
-        match session.finished() {
-            Some(finished) => self.open(conn, finished),
-            None if has_ended => return self.fail(conn, HandshakeFailure::Disconnected),
-            None => {}
+        let progress = session.process(&mut input, &mut self.plaintext);
+        if !progress.is_last() && progress.used < input.len() {
+            input.drain(..progress.used);
+            session.incoming = input;
         }
-        self.pass_on(conn, Ok(has_ended));
+        let has_ended = progress.has_ended || session.end_is_waiting;
+        match (session.finished(), &progress.error) {
+            (Some(finished), _) => self.open(conn, finished),
+            (None, Some(error)) => {
+                debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(error));
+                return self.fail(conn, failure_of(error));
+            }
+            (None, None) if has_ended => return self.fail(conn, HandshakeFailure::Disconnected),
+            (None, None) => {}
+        }
+        self.steer_input(conn);
+        self.pass_on(conn, &progress);
+        if has_ended && self.sessions.get(conn).phase == Phase::Open {
+            self.end_input(conn);
+        }
     }
 
     /// Opens a connection after its handshake.
@@ -274,8 +282,7 @@ impl<S: Service> Transport<S> {
     fn send(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
         if session.has_output && session.phase == Phase::Open && self.encrypt(conn).is_err() {
-            self.sessions.get(conn).has_output = false;
-            self.server.handle(self.now, Event::HungUp { conn });
+            self.break_off(conn);
         }
         let session = self.sessions.get(conn);
         let has_unsent = session.outgoing.len() > 0;
@@ -321,9 +328,8 @@ impl<S: Service> Transport<S> {
         if session.is_broken {
             return self.effects.push_back(Effect::Close(conn));
         }
-        if session.outgoing.len() > 0 {
-            self.effects.push_back(Effect::Pause(conn));
-        }
+        session.is_paused = session.outgoing.len() > 0;
+        self.steer_input(conn);
         self.send(conn);
     }
 
@@ -339,6 +345,11 @@ impl<S: Service> Transport<S> {
             Effect::Close(conn) if self.sessions.has(conn) => {
                 self.close(conn);
                 self.sessions.recount(conn);
+                None
+            }
+            Effect::Pause(conn) | Effect::Resume(conn) if self.sessions.has(conn) => {
+                self.sessions.get(conn).is_paused_by_server = effect == Effect::Pause(conn);
+                self.steer_input(conn);
                 None
             }
             effect => Some(effect),

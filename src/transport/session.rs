@@ -55,11 +55,17 @@ pub(super) struct Session {
     pub is_sending: bool,
     /// The server has asked to send, and has not shown nothing since.
     pub has_output: bool,
-    /// Input stays in the kernel until the handshake has had its turn.
+    /// The transport wants no input: the handshake waits for its turn, or the connection closes.
     pub is_paused: bool,
+    /// The server wants no input.
+    pub is_paused_by_server: bool,
+    /// What the driver was told of both.
+    pub has_told_pause: bool,
     /// The handshake waits for its turn.
     pub is_waiting: bool,
     pub input_has_ended: bool,
+    /// The input has ended while the handshake waits for its turn: what came before the end is handled first.
+    pub end_is_waiting: bool,
     /// Nothing can be sent.
     pub is_broken: bool,
     /// What was counted of its memory.
@@ -67,12 +73,21 @@ pub(super) struct Session {
 }
 
 /// What input has led to.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Progress {
     /// Bytes of the input that are used up.
     pub used: usize,
     /// The client sends no more.
     pub has_ended: bool,
+    /// What ends the connection, after the plaintext before it.
+    pub error: Option<Error>,
+}
+
+impl Progress {
+    /// Whether no more input counts.
+    pub const fn is_last(&self) -> bool {
+        self.has_ended || self.error.is_some()
+    }
 }
 
 /// What a finished handshake was.
@@ -94,8 +109,11 @@ impl Session {
             is_sending: false,
             has_output: false,
             is_paused: false,
+            is_paused_by_server: false,
+            has_told_pause: false,
             is_waiting: false,
             input_has_ended: false,
+            end_is_waiting: false,
             is_broken: false,
             counted_bytes: 0,
         })
@@ -106,30 +124,49 @@ impl Session {
         SESSION_BYTES + self.incoming.capacity() + self.outgoing.capacity()
     }
 
-    /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it.
-    pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Result<Progress, Error> {
-        let Self { tls, outgoing, .. } = self;
+    /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it, unless the progress
+    /// is the last.
+    pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
         let mut progress = Progress::default();
         loop {
-            let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
-            let is_over = match state? {
-                ConnectionState::ReadTraffic(mut traffic) => {
-                    while let Some(record) = traffic.next_record() {
-                        plaintext.extend_from_slice(record?.payload);
-                    }
-                    false
+            match self.step(input, plaintext, &mut progress) {
+                Ok(true) => {}
+                Ok(false) => return progress,
+                Err(error) => {
+                    self.write_alert(&mut input[progress.used..]);
+                    progress.error = Some(error);
+                    return progress;
                 }
-                ConnectionState::PeerClosed => {
-                    progress.has_ended = true;
-                    true
-                }
-                state => Self::advance(state, outgoing.gathered())?,
-            };
-            progress.used += discard;
-            if is_over {
-                return Ok(progress);
             }
         }
+    }
+
+    /// Returns whether there may be more to process.
+    fn step(
+        &mut self,
+        input: &mut [u8],
+        plaintext: &mut Vec<u8>,
+        progress: &mut Progress,
+    ) -> Result<bool, Error> {
+        let Self { tls, outgoing, .. } = self;
+        let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
+        // What is left begins where rustls expects it, even after an error.
+        let state = state.inspect_err(|_| progress.used += discard)?;
+        let goes_on = match state {
+            ConnectionState::ReadTraffic(mut traffic) => {
+                while let Some(record) = traffic.next_record() {
+                    plaintext.extend_from_slice(record?.payload);
+                }
+                true
+            }
+            ConnectionState::PeerClosed => {
+                progress.has_ended = true;
+                false
+            }
+            state => !Self::advance(state, outgoing.gathered())?,
+        };
+        progress.used += discard;
+        Ok(goes_on)
     }
 
     /// Carries out a state that has no input. Returns whether none is left but to wait for input.
@@ -168,9 +205,10 @@ impl Session {
         room: usize,
         mut write: impl FnMut(&mut WriteTraffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), Error> {
-        let Self { tls, outgoing, .. } = self;
+        let Self { tls, incoming, outgoing, .. } = self;
         loop {
-            match tls.process_tls_records(&mut []).state? {
+            // With the same input as ever: rustls remembers places in it, such as that of half a message.
+            match tls.process_tls_records(incoming).state? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     return append(outgoing.gathered(), room, |buffer| match write(&mut traffic, buffer) {
                         Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
@@ -187,13 +225,16 @@ impl Session {
         }
     }
 
-    /// Appends the alert that follows an error, if the client may still get one.
-    pub fn write_alert(&mut self) {
+    /// Appends the alert that follows an error, if the client may still get one. `input` is what the error has left of it.
+    fn write_alert(&mut self, input: &mut [u8]) {
         let Self { tls, outgoing, .. } = self;
-        while let Ok(state) = tls.process_tls_records(&mut []).state {
+        let mut used = 0;
+        while let UnbufferedStatus { discard, state: Ok(state) } = tls.process_tls_records(&mut input[used..])
+        {
             if !matches!(Self::advance(state, outgoing.gathered()), Ok(false)) {
                 return;
             }
+            used += discard;
         }
     }
 

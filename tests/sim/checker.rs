@@ -15,6 +15,7 @@ use beanring::queue::{Engine, JobEnd, JobState, Repeated, RuleCounts, Unreserved
 use beanring::time::{Span, Time};
 use beanring::values::ids::ClientKey;
 use beanring::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
+use beanring::values::tags::NotTags;
 
 use self::moves::Moves;
 use self::reserves::Draw;
@@ -396,14 +397,16 @@ impl Checker {
         }
     }
 
-    fn put(&mut self, client: usize, args: PutArgs, tags: Option<Tags>) {
+    fn put(&mut self, client: usize, args: PutArgs, tags: Result<Tags, NotTags>) {
         let record = &mut self.clients[client];
         if args.bytes > self.totals.max_job_bytes {
             record.served += args.bytes as usize + 2;
             return self.answer(client, Reply::JobTooBig);
         }
-        let Some(tags) = tags else { return self.answer(client, Reply::BadFormat) };
-        record.served += args.bytes as usize + 2;
+        if tags != Err(NotTags::OtherText) {
+            record.served += args.bytes as usize + 2;
+        }
+        let Ok(tags) = tags else { return self.answer(client, Reply::BadFormat) };
         let id = self.model.take_id(client as Conn);
         let may_be_short = self.may_be_short;
         self.clients[client].putting = Some(Putting { id, args, tags, may_be_short });

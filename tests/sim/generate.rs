@@ -310,7 +310,7 @@ impl Generator {
         (0..puts).for_each(|_| self.put(true, out));
     }
 
-    /// A put that the parser rejects has a body only in a batch, which knows its length.
+    /// A put with text after its numbers has a body if the text has a tag, or in a batch, which knows its length.
     fn put(&mut self, is_in_batch: bool, out: &mut Vec<u8>) {
         let (pri, delay, ttr) = (self.pri(), self.delay(), self.ttr());
         self.bodies += 1;
@@ -323,7 +323,7 @@ impl Generator {
         let trailing = if self.one_in(60) { " x" } else { "" };
         let tags = if self.one_in(self.profile.tagged_one_in) { self.tags() } else { String::new() };
         out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{tags}{trailing}\r\n").as_bytes());
-        if trailing.is_empty() || is_in_batch {
+        if trailing.is_empty() || !tags.is_empty() || is_in_batch {
             out.extend_from_slice(&body);
             out.extend_from_slice(end.as_bytes());
         }

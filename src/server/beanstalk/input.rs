@@ -256,7 +256,7 @@ impl Core {
 /// discarded.
 fn is_command(line: Option<&[u8]>) -> bool {
     match line.map(parse) {
-        Some(Ok(Command::Put { tags: None, .. } | Command::PutBatch { count: None })) => false,
+        Some(Ok(Command::Put { tags: Err(_), .. } | Command::PutBatch { count: None })) => false,
         Some(Ok(_)) => true,
         Some(Err(_)) | None => false,
     }

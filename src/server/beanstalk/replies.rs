@@ -79,10 +79,10 @@ impl Core {
     #[inline(always)]
     fn parse_line<'a>(&mut self, line: &'a [u8]) -> Result<Command<'a>, ParseError> {
         if let Some(args) = self.recent_put.args_of(line) {
-            return Ok(Command::Put { args, tags: Some(Tags::NONE) });
+            return Ok(Command::Put { args, tags: Ok(Tags::NONE) });
         }
         let command = parse(line);
-        if let Ok(Command::Put { args, tags: Some(Tags::NONE) }) = command {
+        if let Ok(Command::Put { args, tags: Ok(Tags::NONE) }) = command {
             self.recent_put.note(line, args);
         }
         command

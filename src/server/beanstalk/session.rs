@@ -100,6 +100,7 @@ impl Core {
     pub(in crate::server) fn leave(&mut self, session: &mut Session, now: Time) {
         self.observe(session.protocol.client, Observation::Left);
         self.end_list(&mut session.protocol);
+        self.note_put_cut_off(&session.protocol, now);
         self.drop_batch(&mut session.protocol);
         self.engine.disconnect(session.protocol.client, now);
         self.iteration_steps += self.take_steps();

@@ -234,6 +234,7 @@ impl Core {
     /// Removes the client of a call from the queue, unless that has happened. The response is still to leave.
     fn leave_call(&mut self, call: &mut Call, now: Time) {
         let Some(protocol) = call.protocol.take() else { return };
+        self.note_put_cut_off(&protocol, now);
         self.engine.disconnect(protocol.client, now);
         if let Input::Body(incoming) = protocol.input {
             self.free_incoming(incoming);

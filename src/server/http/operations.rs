@@ -17,6 +17,7 @@ use crate::server::outcome::{Outcome, Refusal};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::STATS_BYTES_PER_STEP;
+use crate::values::tags::Tags;
 use crate::values::tube_rules::Rule;
 
 const BODY_TYPE: &str = "application/octet-stream";
@@ -99,8 +100,8 @@ impl Core {
         }
         let [delay, ttr] = [*delay, *ttr].map(Seconds::whole);
         let args = PutArgs { pri: *priority, delay, ttr, bytes: *bytes };
-        self.count_command(Command::Put { args, tags: None }.kind());
-        self.begin_put(protocol, args, Some(tags.get()), &mut &[][..], now)
+        self.count_command(Command::Put { args, tags: Ok(Tags::NONE) }.kind());
+        self.begin_put(protocol, args, Ok(tags.get()), &mut &[][..], now)
     }
 
     /// Brings about what the command of an operation needs: the client uses the tube, or has the job for a moment.

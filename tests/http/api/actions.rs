@@ -359,7 +359,11 @@ fn every_refused_put_is_counted_with_its_reason() {
     bench.reconnect(PeerKind::Loopback);
     let refusal = bench.ask(&put("tubes/default/jobs", &[b'x'; 60_000]));
     assert!(message(&refusal).contains("--max-memory 4000000"), "{refusal:?}");
-    expected[0].1 = 2;
+    // One that disconnects within the body is counted too.
+    let request = put("tubes/default/jobs", &[b'x'; 60_000]);
+    bench.send(&request[..request.len() - 1]);
+    bench.reconnect(PeerKind::Loopback);
+    expected[0].1 = 3;
     check(&mut bench, &expected);
     assert_eq!(bench.stat("stats\r\n", "put-refusals-tube-rule"), "3");
 }

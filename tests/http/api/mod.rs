@@ -147,6 +147,11 @@ impl Bench {
         Response::take(&mut self.received, has_body)
     }
 
+    /// Sends part of a request.
+    fn send(&mut self, part: &[u8]) {
+        self.server.send(self.http, part);
+    }
+
     /// Begins with a new connection to the HTTP listener.
     fn reconnect(&mut self, kind: PeerKind) {
         self.server.close(self.http);

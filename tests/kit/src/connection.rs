@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use beanring::server::{Effect, Event, Server, Service};
+use beanring::server::{Effect, Event, Service};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 
@@ -52,7 +52,13 @@ impl Connection {
 
     /// Receives up to `bytes` of the input; with `direct`, straight into the body that the server names. Returns the received
     /// bytes.
-    pub fn receive(&mut self, bytes: usize, direct: bool, server: &mut Server, now: Time) -> Vec<u8> {
+    pub fn receive(
+        &mut self,
+        bytes: usize,
+        direct: bool,
+        server: &mut (impl Service + ?Sized),
+        now: Time,
+    ) -> Vec<u8> {
         let conn = self.conn;
         let mut count = bytes.min(self.unreceived.len());
         let place = server.direct(conn).filter(|_| direct).map(|place| {
@@ -86,6 +92,11 @@ impl Connection {
         }
     }
 
+    /// Records that the end of the input was reported before its last bytes.
+    pub const fn note_ending(&mut self) {
+        self.has_reported_ending = true;
+    }
+
     /// Records an effect on this connection.
     ///
     /// # Panics
@@ -106,7 +117,7 @@ impl Connection {
     }
 
     /// Closes a connection that is [`ConnectionState::Closing`] and has no send in flight. Returns whether it did.
-    pub fn close(&mut self, server: &mut Server, now: Time) -> bool {
+    pub fn close(&mut self, server: &mut (impl Service + ?Sized), now: Time) -> bool {
         let can_close = self.state == ConnectionState::Closing && !self.is_sending();
         if can_close {
             self.state = ConnectionState::Closed;
@@ -116,7 +127,7 @@ impl Connection {
     }
 
     /// Begins to send all that the server shows. Returns what it shows for the first time.
-    pub fn begin_send(&mut self, server: &mut Server) -> Vec<u8> {
+    pub fn begin_send(&mut self, server: &mut (impl Service + ?Sized)) -> Vec<u8> {
         let slices = slices(server, self.conn);
         if slices.is_empty() {
             self.wants_send = false;
@@ -135,7 +146,7 @@ impl Connection {
     ///
     /// # Panics
     /// If no send is in flight, or the server has moved or changed its bytes: until now the kernel may have read all.
-    pub fn end_send(&mut self, bytes_max: usize, server: &mut Server) -> Vec<u8> {
+    pub fn end_send(&mut self, bytes_max: usize, server: &mut (impl Service + ?Sized)) -> Vec<u8> {
         let before = self.in_flight.take().expect("a send is in flight");
         let after = slices(server, self.conn);
         for ((address, bytes), (address_now, bytes_now)) in before.iter().zip(&after) {
@@ -171,7 +182,7 @@ impl Connection {
 }
 
 /// Sends all that the server has for a connection. Returns it.
-pub fn send_all(server: &mut Server, conn: ConnId, now: Time) -> Vec<u8> {
+pub fn send_all(server: &mut (impl Service + ?Sized), conn: ConnId, now: Time) -> Vec<u8> {
     let mut sent = Vec::new();
     loop {
         let bytes = outgoing(server, conn);
@@ -184,11 +195,11 @@ pub fn send_all(server: &mut Server, conn: ConnId, now: Time) -> Vec<u8> {
 }
 
 /// Returns the bytes that the server shows for a connection now.
-pub fn outgoing(server: &mut Server, conn: ConnId) -> Vec<u8> {
+pub fn outgoing(server: &mut (impl Service + ?Sized), conn: ConnId) -> Vec<u8> {
     concatenated(&slices(server, conn))
 }
 
-fn slices(server: &mut Server, conn: ConnId) -> Vec<(usize, Vec<u8>)> {
+fn slices(server: &mut (impl Service + ?Sized), conn: ConnId) -> Vec<(usize, Vec<u8>)> {
     let mut slices: Vec<IoSlice<'_>> = Vec::new();
     server.outgoing(conn, &mut slices);
     slices.iter().map(|slice| (slice.as_ptr() as usize, slice.to_vec())).collect()

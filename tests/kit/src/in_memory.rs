@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server};
 use beanring::time::{Span, Time};
 
 use super::connection::{Connection, ConnectionState, outgoing};
 use super::peer::{Patience, Peer, Received};
 use super::random::Random;
+use super::under_test::UnderTest;
 
 /// How input and output are cut.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +29,8 @@ pub enum Cut {
 const PIECE_BYTES_MAX: usize = 20_000;
 
 /// A server and its driver in virtual time.
-pub struct InMemoryServer {
-    server: Server,
+pub struct InMemoryServer<S = Server> {
+    server: S,
     now: Time,
     ends: Vec<End>,
     random: Option<Random>,
@@ -46,8 +47,15 @@ struct End {
 
 impl InMemoryServer {
     pub fn with(config: Config, cut: Cut) -> Self {
+        Self::over(Server::new(config), cut)
+    }
+}
+
+impl<S: UnderTest> InMemoryServer<S> {
+    /// Drives a server that may be behind TLS.
+    pub fn over(server: S, cut: Cut) -> Self {
         Self {
-            server: Server::new(config),
+            server,
             now: Time::ZERO,
             ends: Vec::new(),
             random: match cut {
@@ -60,8 +68,9 @@ impl InMemoryServer {
 
     /// Asserts that the server is consistent, and that no body is left when all connections and jobs are gone.
     pub fn check(&self) {
-        self.server.check();
-        let engine = self.server.engine();
+        let server = self.server.server();
+        server.check();
+        let engine = server.engine();
         let is_closed = |end: &End| end.connection.state == ConnectionState::Closed;
         if engine.jobs().is_empty() && self.ends.iter().all(is_closed) {
             assert_eq!(engine.body_count(), 0, "every body is freed");
@@ -90,7 +99,7 @@ impl InMemoryServer {
 
     /// Returns the memory that the server counts, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        self.server.memory_bytes()
+        self.server.server().memory_bytes()
     }
 
     /// Receives what the client has sent, as far as the server wants it, and reports the end of the input.
@@ -179,7 +188,7 @@ impl InMemoryServer {
     }
 }
 
-impl Peer for InMemoryServer {
+impl<S: UnderTest> Peer for InMemoryServer<S> {
     fn open(&mut self) -> usize {
         let connection = Connection::new(self.server.accept(Protocol::Beanstalk));
         self.ends.push(End { connection, received: Vec::new(), is_blocked: false });

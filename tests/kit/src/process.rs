@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +15,15 @@ use std::{env, fs, process, thread};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+#[cfg(feature = "tls")]
+use super::certificates::Certificates;
 use super::diagnosis;
+#[cfg(feature = "tls")]
+use super::scratch::Scratch;
 use super::signals::mask_has;
 use super::stream::Stream;
+#[cfg(feature = "tls")]
+use super::tls_stream::{TlsStream, client_config};
 
 /// How long a test waits for an event that must occur. It only limits how long a failure takes.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +38,9 @@ const PORT: u16 = 21_300;
 pub enum Transport {
     Tcp,
     Unix,
+    /// TLS over TCP, and nothing else.
+    #[cfg(feature = "tls")]
+    Tls,
 }
 
 /// Returns the path of the server under test: `BEANRING_TEST_PROGRAM` (`ci/confined` sets it), or the program that Cargo
@@ -64,6 +75,25 @@ pub struct ServerProcess {
 pub enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsAddress>),
+}
+
+/// The address of a server with TLS, which has a certificate of its own.
+#[cfg(feature = "tls")]
+pub struct TlsAddress {
+    pub at: SocketAddr,
+    pub certificates: Certificates,
+    client: Arc<rustls::ClientConfig>,
+    /// The directory of the certificates.
+    _dir: Scratch,
+}
+
+#[cfg(feature = "tls")]
+impl std::fmt::Debug for TlsAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} over TLS", self.at)
+    }
 }
 
 impl ServerProcess {
@@ -233,6 +263,12 @@ impl ServerProcess {
                 Ok(Stream::Tcp(stream))
             }
             Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+            #[cfg(feature = "tls")]
+            Address::Tls(tls) => {
+                let stream = TcpStream::connect(tls.at)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tls(TlsStream::over(stream, &tls.client)?))
+            }
         }
     }
 }
@@ -264,10 +300,16 @@ impl Address {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let own = process::id().wrapping_mul(251).wrapping_add(count);
+        let [_, high, middle, low] = (own % 0xfe_fffe + 0x01_0001).to_be_bytes();
+        let at = (Ipv4Addr::new(127, high, middle, low), PORT).into();
         match transport {
-            Transport::Tcp => {
-                let [_, high, middle, low] = (own % 0xfe_fffe + 0x01_0001).to_be_bytes();
-                Self::Tcp((Ipv4Addr::new(127, high, middle, low), PORT).into())
+            Transport::Tcp => Self::Tcp(at),
+            #[cfg(feature = "tls")]
+            Transport::Tls => {
+                let dir = Scratch::new("tls-address");
+                let certificates = Certificates::new(&dir.0);
+                let client = client_config(&certificates.ca, None);
+                Self::Tls(Box::new(TlsAddress { at, certificates, client, _dir: dir }))
             }
             Transport::Unix => {
                 Self::Unix(env::temp_dir().join(format!("beanring-test-{}-{count}.sock", process::id())))
@@ -281,6 +323,15 @@ impl Address {
                 vec!["-l".into(), address.ip().to_string(), "-p".into(), address.port().to_string()]
             }
             Self::Unix(path) => vec!["-l".into(), format!("unix:{}", path.display())],
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => {
+                let pair = &tls.certificates.server;
+                let (at, certificate) = (tls.at.to_string(), pair.certificate.display().to_string());
+                let key = pair.key.display().to_string();
+                ["-l", "none", "--tls-listen", &at, "--tls-cert", &certificate, "--tls-key", &key]
+                    .map(str::to_owned)
+                    .into()
+            }
         }
     }
 }

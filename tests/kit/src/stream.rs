@@ -9,11 +9,15 @@ use std::time::Duration;
 use nix::sys::socket::{MsgFlags, recv};
 
 use super::peer::Received;
+#[cfg(feature = "tls")]
+use super::tls_stream::TlsStream;
 
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(TlsStream),
 }
 
 impl Stream {
@@ -22,6 +26,8 @@ impl Stream {
         let sent = match self {
             Self::Tcp(stream) => stream.write_all(bytes),
             Self::Unix(stream) => stream.write_all(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.send(bytes),
         };
         if let Err(error) = sent {
             assert!(is_hang_up(&error), "cannot send: {error}");
@@ -30,11 +36,17 @@ impl Stream {
 
     /// Returns what has arrived, or arrives within `patience`.
     pub fn receive(&mut self, patience: Duration) -> Received {
+        #[cfg(feature = "tls")]
+        if let Self::Tls(stream) = self {
+            return Self::outcome(stream.receive(patience));
+        }
         let mut buffer = vec![0; 64 * 1024];
         let timeout = Some(patience.max(Duration::from_micros(1)));
         let mut read = || match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
             Self::Unix(stream) => stream.set_read_timeout(timeout).and_then(|()| stream.read(&mut buffer)),
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => unreachable!("it is handled above"),
         };
         let result = loop {
             match read() {
@@ -48,10 +60,16 @@ impl Stream {
 
     /// Returns what has arrived by now.
     pub fn receive_now(&mut self) -> Received {
+        #[cfg(feature = "tls")]
+        if let Self::Tls(stream) = self {
+            return Self::outcome(stream.receive_now());
+        }
         let mut buffer = vec![0; 64 * 1024];
         let fd = match self {
             Self::Tcp(stream) => stream.as_raw_fd(),
             Self::Unix(stream) => stream.as_raw_fd(),
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => unreachable!("it is handled above"),
         };
         let result = recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
         Self::received(result, buffer)
@@ -72,18 +90,23 @@ impl Stream {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.shut_down(how),
         };
     }
 }
 
 impl Stream {
     fn received(result: io::Result<usize>, mut buffer: Vec<u8>) -> Received {
+        Self::outcome(result.map(|length| {
+            buffer.truncate(length);
+            if length == 0 { Received::Closed } else { Received::Bytes(buffer) }
+        }))
+    }
+
+    fn outcome(result: io::Result<Received>) -> Received {
         match result {
-            Ok(0) => Received::Closed,
-            Ok(length) => {
-                buffer.truncate(length);
-                Received::Bytes(buffer)
-            }
+            Ok(received) => received,
             Err(error) if error.kind() == ErrorKind::WouldBlock => Received::Silence,
             Err(error) if is_hang_up(&error) => Received::Closed,
             Err(error) => panic!("cannot receive: {error}"),

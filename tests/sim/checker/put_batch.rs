@@ -33,7 +33,7 @@ impl Checker {
         let Some(Ok(Command::Put { args, tags })) = line.map(|line| self.parse(line)) else {
             return self.lose_batch(client);
         };
-        let tags = tags.map(Tags::of);
+        let tags = tags.ok().map(Tags::of);
         let record = &mut self.clients[client];
         let body = record.served..record.served + args.bytes as usize + 2;
         record.served = body.end;

@@ -8,8 +8,17 @@ use crate::protocol::random::Random;
 use crate::values::tube_rules::RuleValue;
 
 /// Returns the tags if they are well-formed.
-fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
-    let Some(text) = rest.strip_prefix(b" ") else { return rest.is_empty().then_some(Tags::NONE) };
+fn naive_tags(rest: &[u8]) -> Result<Tags<'_>, NotTags> {
+    if rest.is_empty() {
+        return Ok(Tags::NONE);
+    }
+    let has_kind = |kind: &str| {
+        let middle = [b" ", kind.as_bytes()].concat();
+        rest.starts_with(kind.as_bytes()) || rest.windows(5).any(|window| window == middle)
+    };
+    let is_known = ["idp:", "con:", "grp:", "aft:"].into_iter().any(has_kind);
+    let other = if is_known { NotTags::WrongTags } else { NotTags::OtherText };
+    let text = rest.strip_prefix(b" ").ok_or(other)?;
     let words: Vec<Vec<&[u8]>> =
         text.split(|&byte| byte == b' ').map(|word| word.split(|&byte| byte == b':').collect()).collect();
     let is_number = |number: &[u8]| {
@@ -26,7 +35,8 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
     let has_doubles = (1..words.len()).any(|at| words[..at].iter().any(|word| word[0] == words[at][0]));
     let named = |kind: &[u8]| words.iter().find(|word| word[0] == kind).map(|word| word[1..].to_vec());
     let is_circle = named(b"grp").is_some() && named(b"grp") == named(b"aft");
-    (words.iter().all(is_tag) && !has_doubles && !is_circle).then(|| Tags::new(text).unwrap())
+    let are_tags = words.iter().all(is_tag) && !has_doubles && !is_circle;
+    if are_tags { Ok(Tags::new(text).unwrap()) } else { Err(other) }
 }
 
 /// The words in the order in which beanstalkd tries them.
@@ -118,7 +128,8 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
     }
     const U32: u64 = u32::MAX as u64;
 
-    if line.contains(&0) && !line.starts_with(b"put-batch") {
+    let has_nul = line.contains(&0);
+    if has_nul && !line.starts_with(b"put-batch") && !line.starts_with(b"put ") {
         return Err(BadFormat);
     }
     let word = *WORDS.iter().find(|word| line.starts_with(word.as_bytes())).ok_or(UnknownCommand)?;
@@ -130,8 +141,9 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
             let (delay, ttr) = (time(&mut rest, U32)?, time(&mut rest, U32)?);
             let bytes = number(&mut rest, U32)? as u32;
             let tags = naive_tags(rest);
-            let is_long = line.len() + 2 > 224;
-            if is_long && tags.is_none_or(|tags| tags == Tags::NONE) {
+            // Wrong tags may be any bytes, and make a line longer like others.
+            let is_plain = tags == Ok(Tags::NONE) || tags == Err(NotTags::OtherText);
+            if is_plain && (has_nul || line.len() + 2 > 224) {
                 return Err(BadFormat);
             }
             return Ok(Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags });

@@ -7,6 +7,7 @@ use beanring::protocol::command::Command;
 use beanring::protocol::parse::{self, ParseError};
 use beanring::values::ids::JobId;
 use beanring::values::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
+use beanring::values::tags::NotTags;
 use beanring::values::tube_rules::RuleKey;
 
 use super::framing::bytes_max;
@@ -258,7 +259,7 @@ impl Dialogue {
         let is_too_big = batch.count > 1 && batch.body_bytes > BATCH_BODY_BYTES_MAX;
         self.expects = if args.bytes > max_job_bytes || is_too_big {
             Expects::Skip(u64::from(args.bytes) + 2, "JOB_TOO_BIG")
-        } else if let Some(tags) = tags {
+        } else if let Ok(tags) = tags {
             Expects::Body { bytes: args.bytes as usize + 2, has_key: tags.idp().is_some() }
         } else {
             Expects::Skip(u64::from(args.bytes) + 2, "BAD_FORMAT")
@@ -293,11 +294,13 @@ impl Dialogue {
             Ok(Command::Put { args, tags }) => {
                 if args.bytes > book.max_job_bytes {
                     self.expects = Expects::Skip(u64::from(args.bytes) + 2, "JOB_TOO_BIG");
-                } else if let Some(tags) = tags {
-                    let has_key = tags.idp().is_some();
-                    self.expects = Expects::Body { bytes: args.bytes as usize + 2, has_key };
                 } else {
-                    self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
+                    let bytes = args.bytes as usize + 2;
+                    match tags {
+                        Ok(tags) => self.expects = Expects::Body { bytes, has_key: tags.idp().is_some() },
+                        Err(NotTags::WrongTags) => self.expects = Expects::Skip(bytes as u64, "BAD_FORMAT"),
+                        Err(NotTags::OtherText) => self.pending.push_back(Pending::Fixed("BAD_FORMAT")),
+                    }
                 }
                 return;
             }

@@ -96,8 +96,8 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         format!("{word} {}", tube.as_str())
     };
     Some(match *command {
-        Command::Put { tags: None, .. } | Command::PauseTube { tube: None, .. } => return None,
-        Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags: Some(tags) } => {
+        Command::Put { tags: Err(_), .. } | Command::PauseTube { tube: None, .. } => return None,
+        Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags: Ok(tags) } => {
             let space = if tags.is_empty() { "" } else { " " };
             format!("put {pri} {delay} {ttr} {bytes}{space}{}", tags.as_str())
         }
