@@ -82,7 +82,7 @@ impl Place {
     pub fn launch(program: &Path, address: Address, flags: &[String], is_beanring: bool) -> Self {
         let text = match &address {
             Address::Tcp(address) => address.to_string(),
-            Address::Tls(address) => format!("beanstalks://{address}"),
+            Address::Tls(_) => panic!("TLS is beside TCP here"),
             Address::Unix(path) => format!("unix:{}", path.display()),
         };
         let mut command = Command::new(program);
