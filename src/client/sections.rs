@@ -20,6 +20,7 @@ const SECTIONS: [(&str, &[&str]); 10] = [
             "max-connections",
             "max-watches",
             "foreign-requests",
+            "proxy-header-failures",
             "io-accept-pauses",
         ],
     ),
