@@ -268,9 +268,12 @@ pub enum Tool {
 /// The flags of `beanring healthcheck`. They have no variables, since those of the server apply.
 #[derive(Args, Clone, Debug)]
 pub struct Healthcheck {
-    /// Address of the server, as in its -l; 0.0.0.0 and :: mean this machine
+    /// Address of the server, as in its -l, or beanstalks://HOST for TLS; 0.0.0.0 and :: mean this machine
     #[arg(short, long, value_name = "ADDR")]
     pub listen: Option<String>,
+    /// Accept only a certificate of this CA (PEM) [default: any certificate]
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
     /// TCP port of the server, as in its -p
     #[arg(short, long, value_name = "PORT", allow_negative_numbers = true)]
     pub port: Option<String>,

@@ -1,12 +1,16 @@
 //! `beanring healthcheck`: checks that a server with the same flags and environment replies.
 
+#[cfg(feature = "tls")]
+mod tls;
+
 use std::error::Error;
 use std::time::Duration;
 
 use crate::cli::Healthcheck;
-use crate::config::address;
 use crate::config::settings::Settings;
+use crate::config::{ConfigError, address};
 use crate::io::probe::{self, Probe};
+use crate::io::socket::Address;
 
 /// A cheap command that changes no job or tube. Every new connection gets this reply.
 const PROBE: Probe = Probe { command: b"list-tube-used\r\n", reply: b"USING default\r\n" };
@@ -16,7 +20,32 @@ const PROBE: Probe = Probe { command: b"list-tube-used\r\n", reply: b"USING defa
 /// # Errors
 /// If the address is invalid, or the server does not reply as expected.
 pub fn run(tool: &Healthcheck, mut settings: Settings) -> Result<(), Box<dyn Error>> {
-    let (address, _) = address::listen(settings.take("listen"), settings.take("port"))?.unwrap_or_default();
     let timeout = Duration::from_secs(tool.timeout.into());
+    if let Some(address) = with_tls(&mut settings)? {
+        #[cfg(feature = "tls")]
+        return Ok(tls::run(&address, tool.tls_ca.as_deref(), PROBE, timeout)?);
+        #[cfg(not(feature = "tls"))]
+        return Err(format!("{address}: this beanring was built without TLS").into());
+    }
+    let (address, _) = address::listen(settings.take("listen"), settings.take("port"))?.unwrap_or_default();
     Ok(probe::run(&address, PROBE, timeout)?)
+}
+
+/// Returns the address for TLS: that of `-l beanstalks://HOST`, or, if the server listens nowhere else, that of `--tls-listen`.
+fn with_tls(settings: &mut Settings) -> Result<Option<Address>, ConfigError> {
+    let Some(listen) = settings.get("listen").cloned() else { return Ok(None) };
+    let text = listen.value.to_string_lossy();
+    if text.contains("://") {
+        let remote = address::remote(&listen)?;
+        if remote.is_tls {
+            return Ok(Some(remote.address));
+        }
+    }
+    if text != "none" {
+        return Ok(None);
+    }
+    match settings.take("tls-listen") {
+        Some(listen) => address::tls_endpoint(&listen).map(|(address, _)| Some(address)),
+        None => Ok(None),
+    }
 }

@@ -407,3 +407,44 @@ fn the_queue_is_bounded() {
     assert_eq!(report["rows"][0]["stopped_early"], true);
     assert_eq!(report["rows"][0]["operations"], (100 << 20) / (60_000 + 320));
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn every_workload_over_tls() {
+    use beanring_testkit::certificates::Certificates;
+    use beanring_testkit::scratch::Scratch;
+    let scratch = Scratch::new("bench-tls");
+    let all = Certificates::new(&scratch.0);
+    let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+    let tls = format!("{}:11400", plain.ip());
+    let flags = ["--tls-listen", &tls, "--tls-cert"].map(str::to_owned).into_iter();
+    let files = [&all.server.certificate, &all.server.key].map(|file| file.display().to_string());
+    let [certificate, key] = files;
+    let flags: Vec<String> = flags.chain([certificate, "--tls-key".to_owned(), key]).collect();
+    let (_server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(plain), &flags);
+    let ca = all.ca.display();
+    let options = format!("--tls --tls-ca {ca} --tls-name localhost");
+    for load in [
+        "put cycle touch -c 4 -d 16 -n 2000 --reserved 10 --idle 20 --waiting 3",
+        "put cycle -c 2 -d 8 -b 60000 -n 200 --io epoll",
+        "delivery fill-drain -c 4 -n 2000",
+        "handshake -c 4 -n 100",
+        "resume -c 4 -n 100 --io epoll",
+    ] {
+        let output = run(&tls, &format!("{load} {options}"));
+        assert!(output.status.success(), "{load}: {}", stderr(&output));
+        if load.starts_with("resume") {
+            let said = stderr(&output);
+            let words: Vec<&str> = said.split(' ').collect();
+            let count = |at: usize| words[at].parse::<u64>().expect("a number");
+            // The first connections of the lanes, and the one that looks for the server, have no session.
+            assert!(count(1) + 10 >= count(3) && count(3) >= 100, "{said}");
+        }
+    }
+    fails(
+        &tls,
+        &format!("put -n 1 --tls --tls-name localhost --tls-ca {}", all.other_ca.display()),
+        "UnknownIssuer",
+    );
+    fails(&tls, &format!("put -n 1 --tls --tls-ca {ca}"), "not valid for name");
+}

@@ -27,6 +27,7 @@ impl Server {
         let mut lines = stderr.lines().map_while(Result::ok);
         let line = lines.find(|line| line.contains("listening on ")).expect("the server logs its address");
         thread::spawn(move || lines.for_each(drop));
+        let line = line.trim_end_matches(" with TLS");
         let address = line.split(' ').next_back().expect("an address").to_owned();
         Self { child, address }
     }
@@ -213,4 +214,33 @@ fn an_unusable_address_is_an_error() {
     }
     let output = beanring(&["healthcheck", "--timeout", "0"]).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn over_tls() {
+    use beanring_testkit::certificates::Certificates;
+    let scratch = Scratch::new("tls");
+    let all = Certificates::new(&scratch.0);
+    let files = [&all.server.certificate, &all.server.key, &all.ca].map(|file| file.to_str().expect("UTF-8"));
+    let [certificate, key, ca] = files;
+    let other = all.other_ca.to_str().expect("UTF-8");
+    let flags = ["-l", "none", "--tls-listen", "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key];
+    for others in [&[][..], &["--tls-client-ca", ca]] {
+        let server = Server::start(&[&flags, others].concat());
+        let address = format!("127.0.0.1:{}", server.port());
+        let uri = format!("beanstalks://{address}");
+        assert_healthy(&mut beanring(&["-l", "none", "--tls-listen", &address, "healthcheck"]));
+        assert_healthy(&mut beanring(&["healthcheck", "-l", &uri]));
+        assert_healthy(&mut beanring(&["healthcheck", "-l", &uri, "--tls-ca", ca]));
+        let said = error_line(&mut beanring(&["healthcheck", "-l", &uri, "--tls-ca", other]));
+        assert!(
+            said.starts_with(&format!("{address}: no TLS with the server: invalid peer certificate")),
+            "{said}"
+        );
+    }
+    let silent = impostor(|_| thread::park());
+    let uri = format!("beanstalks://127.0.0.1:{silent}");
+    let said = error_line(&mut beanring(&["healthcheck", "-l", &uri, "--timeout", "1"]));
+    assert_eq!(said, format!("127.0.0.1:{silent}: no reply over TLS within 1 s"));
 }

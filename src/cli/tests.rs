@@ -192,7 +192,7 @@ fn verbs_name_their_own_flags() {
 #[test]
 fn the_address_may_stand_before_the_verb() {
     let address = |line| match parse_line(line).tool {
-        Some(Tool::Client(Verb::Stats(verb))) => verb.common.addr.map(|address| address.to_string()),
+        Some(Tool::Client(Verb::Stats(verb))) => verb.common.server.addr.map(|address| address.to_string()),
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(address("stats"), None);

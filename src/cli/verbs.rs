@@ -1,37 +1,31 @@
 //! The command line of the client: one struct per verb. The doc comments are the help.
 
 mod jobs;
+mod server;
 mod show;
 mod tubes;
 mod values;
 
-use std::env;
-
 use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
+pub use self::server::ServerFlags;
 pub use self::show::{Column, Group, Job, Jobs, Peek, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
 use self::values::parse_address;
 pub use self::values::time;
 pub use crate::config::duration::seconds;
-use crate::config::settings::{Origin, Setting};
-use crate::config::{ConfigError, address};
-use crate::io::socket::{Address, PORT_DEFAULT};
-
-/// The variable with the address of the server.
-pub const ADDRESS_VARIABLE: &str = "BEANRING_ADDR";
-
-/// The host without a flag and a variable: this machine.
-const HOST_DEFAULT: &str = "127.0.0.1";
 
 /// What the help of every verb ends with.
-const ADDRESS_HELP: &str = "Without --addr, the variable BEANRING_ADDR names the server.";
+const ADDRESS_HELP: &str = "\
+Without --addr, the variable BEANRING_ADDR names the server. The other variables
+are BEANRING_TLS_CA, BEANRING_TLS_CLIENT_CERT, BEANRING_TLS_CLIENT_KEY,
+BEANRING_TLS_NAME and BEANRING_TOKEN_FILE.";
 
 /// The exit codes of verbs that have no others.
 const EXIT_CODES: &str = "\
 Exit code: 0 done, 1 the server refused or the output cannot be written,
-2 wrong usage, 3 no connection.
+2 wrong usage, 3 no connection, 7 the server does not know the token.
 ";
 
 const PUT_HELP: &str = "\
@@ -43,8 +37,8 @@ Examples:
 The first SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress.
 
 Exit code: 0 done, 1 the server refused a job or the output cannot be written,
-2 wrong usage or a file that cannot be read, 3 no connection, 128 + N ended by
-signal N.
+2 wrong usage or a file that cannot be read, 3 no connection, 7 the server does
+not know the token, 128 + N ended by signal N.
 ";
 
 const MOVE_HELP: &str = "\
@@ -56,7 +50,8 @@ It stops at a job that the other tube cannot take, and says why. The first
 SIGTERM, SIGINT or SIGHUP ends it after the jobs in progress.
 
 Exit code: 0 done, 1 the server refused a job or the output cannot be written,
-2 wrong usage, 3 no connection, 128 + N ended by signal N.
+2 wrong usage, 3 no connection, 7 the server does not know the token, 128 + N
+ended by signal N.
 ";
 
 /// What the help of verbs says for which beanstalkd has no command.
@@ -86,7 +81,7 @@ This verb needs a beanring server; beanstalkd lacks the command.
 
 Exit code: 0 the job is deleted, 1 the server refused, 2 wrong usage,
 3 no connection, 4 the job is buried, 5 it is still there at the timeout,
-6 there is no such job.
+6 there is no such job, 7 the server does not know the token.
 ";
 
 const WORK_HELP: &str = "\
@@ -101,7 +96,7 @@ Example:
 
 Exit code: 0 ended by a signal or by --until-empty, 1 the server refused or the
 output cannot be written, 2 wrong usage or a command that cannot be started,
-3 no connection.
+3 no connection, 7 the server does not know the token.
 ";
 
 /// What the client does.
@@ -191,9 +186,9 @@ impl Verb {
 /// The flags of every verb.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// Server: HOST, HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
-    #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
-    pub addr: Option<Address>,
+    /// The server.
+    #[command(flatten)]
+    pub server: Box<ServerFlags>,
     /// Print JSON instead of text for people
     #[arg(long, help_heading = "Server and output")]
     pub json: bool,
@@ -209,22 +204,5 @@ impl Common {
             .value_parser(parse_address)
             .global(true)
             .hide(true)
-    }
-
-    /// The address of the server: that of `--addr`, else that of the variable, else the default.
-    ///
-    /// # Errors
-    /// If the variable is not valid.
-    pub fn address(&self) -> Result<Address, ConfigError> {
-        if let Some(address) = &self.addr {
-            return Ok(address.clone());
-        }
-        match env::var_os(ADDRESS_VARIABLE).filter(|value| !value.is_empty()) {
-            Some(value) => {
-                let origin = Origin::Variable(ADDRESS_VARIABLE.to_owned());
-                address::endpoint(&Setting { origin, value })
-            }
-            None => Ok(Address::Tcp { host: HOST_DEFAULT.to_owned(), port: PORT_DEFAULT }),
-        }
     }
 }

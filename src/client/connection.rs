@@ -1,7 +1,7 @@
 //! A connection to a server: blocking, with buffers, and in two halves for pipelining.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,26 +9,32 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+#[cfg(feature = "tls")]
+use nix::sys::socket::{MsgFlags, send};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::error::ClientError;
 use super::escape::escaped;
 use super::reply::{Follows, ReadError, Reply};
+use super::time_limit::{time_left, time_of};
+#[cfg(feature = "tls")]
+use super::tls::{Channel, Incoming};
+use super::tls_problem::TlsProblem;
+use crate::config::address::Remote;
 use crate::io::socket::Address;
 use crate::time::Seconds;
 
-/// The longest time for the connection itself.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time for the connection itself, and for the handshake of TLS.
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest time for a whole reply to a command that does not wait for a job, and for the server to take a command.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Each byte that arrives or leaves adds to the time. At this rate, of a slow line, a body of 1 GiB has 4.5 hours, and statistics of
-/// 10 KB 0.2 s: a server that sends a byte per second gains nothing.
-const BYTES_PER_SECOND_MIN: u32 = 64 * 1024;
-
 /// Buffered output. It is sent when it reaches this size.
 const SEND_BYTES: usize = 64 * 1024;
+
+/// How a server begins that speaks TLS and has got something else: an alert, of TLS 1.0 or newer.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 /// Commands of which the replies are not read yet. The replies of some hundred bytes each must fit into the buffers of a
 /// socket, because the server reads no command while it cannot send.
@@ -44,6 +50,15 @@ enum Stream {
 #[derive(Clone, Debug)]
 pub struct Socket(Arc<Stream>);
 
+/// The layer between the plaintext of a connection and its socket.
+#[derive(Clone, Debug)]
+enum Layer {
+    /// Nothing.
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(Channel),
+}
+
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Connection {
@@ -55,7 +70,8 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct Sender {
     socket: Socket,
-    address: Address,
+    layer: Layer,
+    remote: Remote,
     buffer: Vec<u8>,
 }
 
@@ -63,7 +79,7 @@ pub struct Sender {
 #[derive(Debug)]
 pub struct Receiver {
     input: BufReader<Timed>,
-    address: Address,
+    remote: Remote,
     patience: Option<Duration>,
 }
 
@@ -72,6 +88,16 @@ pub struct Receiver {
 struct Timed {
     socket: Socket,
     until: Option<Instant>,
+    source: Source,
+}
+
+/// Where plaintext comes from.
+#[derive(Debug)]
+enum Source {
+    /// From the socket. `begin` has the first bytes that have come, up to two.
+    Plain { begin: Vec<u8> },
+    #[cfg(feature = "tls")]
+    Tls { channel: Channel, incoming: Incoming },
 }
 
 impl Connection {
@@ -80,14 +106,36 @@ impl Connection {
     /// # Errors
     /// If the server cannot be reached.
     pub fn open(address: &Address) -> Result<Self, ClientError> {
-        let failed = |error| ClientError::Connect { address: address.clone(), error };
-        let socket = Socket(Arc::new(stream(address).map_err(failed)?));
-        let input = Timed { socket: socket.clone(), until: None };
+        let remote = Remote { address: address.clone(), is_tls: false };
+        let socket = connected(&remote)?;
+        Ok(Self::new(remote, socket, Layer::Plain, Source::Plain { begin: Vec::new() }))
+    }
+
+    /// Connects to a server, and does the handshake of TLS with the name that its certificate must have.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or there is no TLS with it.
+    #[cfg(feature = "tls")]
+    pub(super) fn open_tls(
+        remote: &Remote,
+        config: Arc<rustls::ClientConfig>,
+        name: rustls::pki_types::ServerName<'static>,
+    ) -> Result<Self, ClientError> {
+        let socket = connected(remote)?;
+        let until = Instant::now() + CONNECT_PATIENCE;
+        let (channel, incoming) = Channel::open(socket.clone(), config, name, until)
+            .map_err(|problem| ClientError::Tls { remote: remote.clone(), problem })?;
+        let layer = Layer::Tls(channel.clone());
+        Ok(Self::new(remote.clone(), socket, layer, Source::Tls { channel, incoming }))
+    }
+
+    fn new(remote: Remote, socket: Socket, layer: Layer, source: Source) -> Self {
+        let input = Timed { socket: socket.clone(), until: None, source };
         let input = BufReader::with_capacity(SEND_BYTES, input);
-        Ok(Self {
-            sender: Sender { socket, address: address.clone(), buffer: Vec::new() },
-            receiver: Receiver { input, address: address.clone(), patience: Some(REPLY_PATIENCE) },
-        })
+        Self {
+            sender: Sender { socket, layer, remote: remote.clone(), buffer: Vec::new() },
+            receiver: Receiver { input, remote, patience: Some(REPLY_PATIENCE) },
+        }
     }
 
     /// Sends a command line without its CR LF, and returns the reply, which must have no data.
@@ -103,9 +151,11 @@ impl Connection {
     /// # Errors
     /// As for [`Self::ask`].
     pub fn ask_for(&mut self, follows: Follows, command: impl AsRef<[u8]>) -> Result<Reply, ClientError> {
-        self.sender.line(command)?;
+        self.sender.line(&command)?;
         self.sender.flush()?;
-        self.receiver.reply(follows)
+        let mut reply = self.receiver.reply(follows)?;
+        reply.note_command(command.as_ref());
+        Ok(reply)
     }
 
     /// Sends `put` with a body, and returns the reply. The times are delay and time to run.
@@ -115,7 +165,9 @@ impl Connection {
     pub fn put(&mut self, pri: u32, times: [Seconds; 2], body: &[u8]) -> Result<Reply, ClientError> {
         self.sender.put(pri, times, "", body)?;
         self.sender.flush()?;
-        self.receiver.reply(Follows::Nothing)
+        let mut reply = self.receiver.reply(Follows::Nothing)?;
+        reply.note_command(b"put");
+        Ok(reply)
     }
 
     /// Asks whether the server accepts these times, if one has decimals. After a `put` that is refused for its times a server
@@ -174,7 +226,9 @@ impl Connection {
             }
             self.sender.flush()?;
             for command in some {
-                each(command, self.receiver.reply(follows)?)?;
+                let mut reply = self.receiver.reply(follows)?;
+                reply.note_command(line(command).as_ref());
+                each(command, reply)?;
             }
         }
         Ok(())
@@ -243,10 +297,7 @@ impl Sender {
     fn send(&self, mut bytes: &[u8]) -> Result<(), ClientError> {
         let mut until = Instant::now() + REPLY_PATIENCE;
         while !bytes.is_empty() {
-            let sent = time_left(until)
-                .and_then(|left| self.socket.set_write_timeout(left))
-                .and_then(|()| (&self.socket).write(bytes));
-            match sent {
+            match self.write(bytes, until) {
                 Ok(count) => {
                     bytes = &bytes[count..];
                     until += time_of(count);
@@ -254,11 +305,22 @@ impl Sender {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     let error = ReadError::Io(error);
-                    return Err(ClientError::of_server(error, &self.address, REPLY_PATIENCE));
+                    return Err(ClientError::of_server(error, &self.remote, REPLY_PATIENCE));
                 }
             }
         }
         Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], until: Instant) -> io::Result<usize> {
+        match &self.layer {
+            Layer::Plain => {
+                self.socket.set_write_timeout(time_left(until)?)?;
+                (&self.socket).write(bytes)
+            }
+            #[cfg(feature = "tls")]
+            Layer::Tls(channel) => channel.write(bytes, until),
+        }
     }
 
     fn flush_if_full(&mut self) -> Result<(), ClientError> {
@@ -274,31 +336,30 @@ impl Receiver {
     pub fn reply(&mut self, follows: Follows) -> Result<Reply, ClientError> {
         self.input.get_mut().until = self.patience.map(|patience| Instant::now() + patience);
         let patience = self.patience.unwrap_or(REPLY_PATIENCE);
-        Reply::read(&mut self.input, follows)
-            .map_err(|error| ClientError::of_server(error, &self.address, patience))
+        Reply::read(&mut self.input, follows).map_err(|error| match &self.input.get_ref().source {
+            Source::Plain { begin } if *begin == TLS_ALERT => {
+                ClientError::Tls { remote: self.remote.clone(), problem: TlsProblem::OnlyTls }
+            }
+            _ => ClientError::of_server(error, &self.remote, patience),
+        })
     }
-}
-
-/// Returns the time until then.
-///
-/// # Errors
-/// If it is over.
-fn time_left(until: Instant) -> io::Result<Option<Duration>> {
-    match until.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(ErrorKind::TimedOut.into()),
-        left => Ok(Some(left)),
-    }
-}
-
-/// The time that a slow line needs for some bytes.
-fn time_of(bytes: usize) -> Duration {
-    Duration::from_secs(bytes as u64) / BYTES_PER_SECOND_MIN
 }
 
 impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(self.until.map_or(Ok(None), time_left)?)?;
-        let count = self.socket.read(buffer)?;
+        let limit = self.until;
+        let left = || limit.map_or(Ok(None), time_left);
+        let count = match &mut self.source {
+            Source::Plain { begin } => {
+                self.socket.set_read_timeout(left()?)?;
+                let count = (&self.socket).read(buffer)?;
+                let missing = TLS_ALERT.len().saturating_sub(begin.len());
+                begin.extend_from_slice(&buffer[..count.min(missing)]);
+                count
+            }
+            #[cfg(feature = "tls")]
+            Source::Tls { channel, incoming } => channel.read(incoming, buffer, left)?,
+        };
         let until = self.until.unwrap_or_else(|| Instant::now() + REPLY_PATIENCE);
         self.until = Some(until + time_of(count));
         Ok(count)
@@ -315,14 +376,32 @@ impl Socket {
         };
     }
 
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    /// Sends what the socket takes without waiting.
+    #[cfg(feature = "tls")]
+    pub(super) fn send_at_once(&self, bytes: &[u8]) -> nix::Result<usize> {
+        let fd = match &*self.0 {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        };
+        send(fd, bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)
+    }
+
+    /// The address of the other end; none of a UNIX socket.
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        match &*self.0 {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match &*self.0 {
             Stream::Tcp(stream) => stream.set_read_timeout(timeout),
             Stream::Unix(stream) => stream.set_read_timeout(timeout),
         }
     }
 
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match &*self.0 {
             Stream::Tcp(stream) => stream.set_write_timeout(timeout),
             Stream::Unix(stream) => stream.set_write_timeout(timeout),
@@ -330,7 +409,7 @@ impl Socket {
     }
 }
 
-impl Read for Socket {
+impl Read for &Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &*self.0 {
             Stream::Tcp(stream) => (&*stream).read(buffer),
@@ -350,6 +429,11 @@ impl Write for &Socket {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+fn connected(remote: &Remote) -> Result<Socket, ClientError> {
+    let failed = |error| ClientError::Connect { remote: remote.clone(), error };
+    Ok(Socket(Arc::new(stream(&remote.address).map_err(failed)?)))
 }
 
 /// Tries each address of a host name.
@@ -422,7 +506,11 @@ mod tests {
     fn a_long_reply_has_more_time() {
         let (ours, mut theirs) = UnixStream::pair().expect("descriptors are left");
         let until = Instant::now() + REPLY_PATIENCE;
-        let mut input = Timed { socket: Socket(Arc::new(Stream::Unix(ours))), until: Some(until) };
+        let mut input = Timed {
+            socket: Socket(Arc::new(Stream::Unix(ours))),
+            until: Some(until),
+            source: Source::Plain { begin: Vec::new() },
+        };
         theirs.write_all(&[b'x'; 4096]).expect("there is room");
         assert_eq!(input.read(&mut [0; 4096]).expect("there are bytes"), 4096);
         assert_eq!(input.until, Some(until + Duration::from_secs(1) / 16));

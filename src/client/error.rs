@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::escape::escaped;
 use super::reply::ReadError;
+use super::tls_problem::TlsProblem;
 use super::untrusted::Untrusted;
 use crate::config::ConfigError;
-use crate::io::socket::{Address, text_of};
+use crate::config::address::Remote;
+use crate::io::socket::text_of;
 
 /// Why a verb fails.
 #[derive(Debug)]
@@ -37,28 +39,40 @@ pub enum ClientError {
     /// No connection could be established.
     Connect {
         /// The server.
-        address: Address,
+        remote: Remote,
         /// The error of the system.
         error: io::Error,
     },
     /// The connection broke.
     Broken {
         /// The server.
-        address: Address,
+        remote: Remote,
         /// The error of the system.
         error: io::Error,
+    },
+    /// There is no TLS with the server.
+    Tls {
+        /// The server.
+        remote: Remote,
+        /// Why.
+        problem: TlsProblem,
+    },
+    /// The server does not know the token.
+    Unauthorized {
+        /// The server.
+        remote: Remote,
     },
     /// No reply came in time.
     Silent {
         /// The server.
-        address: Address,
+        remote: Remote,
         /// How long the client has waited.
         patience: Duration,
     },
     /// The reply is none of the protocol.
     Foreign {
         /// The server.
-        address: Address,
+        remote: Remote,
         /// The reply.
         line: Untrusted,
     },
@@ -67,7 +81,7 @@ pub enum ClientError {
     /// A reply announces more data than the command can have.
     TooLong {
         /// The server.
-        address: Address,
+        remote: Remote,
         /// What is announced.
         bytes: u64,
         /// The most that the client reads.
@@ -95,20 +109,23 @@ pub enum ClientError {
 
 impl ClientError {
     /// Why a server's reply cannot be read, or a command cannot be sent.
-    pub fn of_server(error: ReadError, address: &Address, patience: Duration) -> Self {
-        let address = address.clone();
+    pub fn of_server(error: ReadError, remote: &Remote, patience: Duration) -> Self {
+        let remote = remote.clone();
         match error {
             ReadError::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                Self::Silent { address, patience }
+                Self::Silent { remote, patience }
             }
-            ReadError::Io(error) => Self::Broken { address, error },
-            ReadError::Foreign(line) => Self::Foreign { address, line },
+            ReadError::Io(error) if let Some(problem) = TlsProblem::within(&error) => {
+                Self::Tls { remote, problem }
+            }
+            ReadError::Io(error) => Self::Broken { remote, error },
+            ReadError::Foreign(line) => Self::Foreign { remote, line },
             ReadError::Unexpected(line) => Self::Unreadable(line),
-            ReadError::TooLong { bytes, bytes_max } => Self::TooLong { address, bytes, bytes_max },
+            ReadError::TooLong { bytes, bytes_max } => Self::TooLong { remote, bytes, bytes_max },
         }
     }
 
-    /// The exit code: 1 the server refused, 2 wrong usage, 3 no connection.
+    /// The exit code: 1 the server refused, 2 wrong usage, 3 no connection, 7 a token that the server does not know.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_)
@@ -117,7 +134,9 @@ impl ClientError {
             | Self::OutputClosed
             | Self::System { .. } => 1,
             Self::Config(_) | Self::Usage(_) | Self::File { .. } | Self::Command { .. } => 2,
+            Self::Unauthorized { .. } => UNAUTHORIZED,
             Self::Connect { .. }
+            | Self::Tls { .. }
             | Self::Broken { .. }
             | Self::Silent { .. }
             | Self::Foreign { .. }
@@ -129,15 +148,16 @@ impl ClientError {
     /// The error without its advice, for a caller that tries again by itself.
     pub fn event(&self) -> String {
         match self {
-            Self::Connect { address, error } => format!("cannot connect to {address}: {}", text_of(error)),
-            Self::Broken { address, error } if error.kind() == ErrorKind::UnexpectedEof => {
-                format!("{address} closed the connection")
+            Self::Connect { remote, error } => format!("cannot connect to {remote}: {}", text_of(error)),
+            Self::Broken { remote, error } if error.kind() == ErrorKind::UnexpectedEof => {
+                format!("{remote} closed the connection")
             }
-            Self::Broken { address, error } => {
-                format!("the connection to {address} broke: {}", text_of(error))
+            Self::Broken { remote, error } => {
+                format!("the connection to {remote} broke: {}", text_of(error))
             }
-            Self::Silent { address, patience } => {
-                format!("{address} has not replied within {} s", patience.as_secs())
+            Self::Tls { remote, problem } => format!("cannot connect to {remote}: {}", problem.event()),
+            Self::Silent { remote, patience } => {
+                format!("{remote} has not replied within {} s", patience.as_secs())
             }
             other => other.to_string(),
         }
@@ -179,23 +199,28 @@ impl fmt::Display for ClientError {
                 write!(f, "cannot read {}: {}", escaped(path.as_os_str().as_encoded_bytes()), text_of(error))
             }
             Self::File { path: None, error } => write!(f, "cannot read standard input: {}", text_of(error)),
-            Self::Connect { address, error } => {
-                write!(f, "cannot connect to {address}: {}", reason(error))
+            Self::Connect { remote, error } => {
+                write!(f, "cannot connect to {remote}: {}", reason(error))
             }
-            Self::Broken { address, error } if error.kind() == ErrorKind::UnexpectedEof => {
-                write!(f, "{address} closed the connection; is it a beanstalk server, and does it still run?")
+            Self::Broken { remote, error } if error.kind() == ErrorKind::UnexpectedEof => {
+                write!(f, "{remote} closed the connection; is it a beanstalk server, and does it still run?")
             }
-            Self::Broken { address, error } => {
-                write!(f, "the connection to {address} broke: {}; try again", text_of(error))
+            Self::Broken { remote, error } => {
+                write!(f, "the connection to {remote} broke: {}; try again", text_of(error))
             }
-            Self::Silent { address, patience } => write!(
+            Self::Tls { remote, problem } => write!(f, "cannot connect to {remote}: {problem}"),
+            Self::Unauthorized { remote } => write!(
                 f,
-                "{address} has not replied within {} s; is it a beanstalk server, and is it overloaded?",
+                "{remote} does not know the token; correct the file of --token-file or BEANRING_TOKEN_FILE, or add the token to the server's --auth"
+            ),
+            Self::Silent { remote, patience } => write!(
+                f,
+                "{remote} has not replied within {} s; is it a beanstalk server, and is it overloaded?",
                 patience.as_secs()
             ),
-            Self::Foreign { address, line } => write!(
+            Self::Foreign { remote, line } => write!(
                 f,
-                "{address} replied \"{}\", which is no reply of the beanstalk protocol; correct --addr",
+                "{remote} replied \"{}\", which is no reply of the beanstalk protocol; correct --addr",
                 line.beginning(SHOWN_BYTES_MAX)
             ),
             Self::Unreadable(data) => write!(
@@ -203,9 +228,9 @@ impl fmt::Display for ClientError {
                 "the server replied with \"{}\", which is not what the command asks for; is it a beanstalk server?",
                 data.beginning(SHOWN_BYTES_MAX)
             ),
-            Self::TooLong { address, bytes, bytes_max } => write!(
+            Self::TooLong { remote, bytes, bytes_max } => write!(
                 f,
-                "{address} announced a reply of {bytes} bytes, and the client reads at most {bytes_max} here; is it a beanstalk server?"
+                "{remote} announced a reply of {bytes} bytes, and the client reads at most {bytes_max} here; is it a beanstalk server?"
             ),
             Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
             Self::OutputClosed => f.write_str("standard output is closed; no further job is reserved"),
@@ -218,6 +243,9 @@ impl fmt::Display for ClientError {
 }
 
 impl std::error::Error for ClientError {}
+
+/// The exit code if the server does not know the token. `wait` has the codes from 4 to 6.
+const UNAUTHORIZED: u8 = 7;
 
 /// The most of a strange reply that an error repeats.
 const SHOWN_BYTES_MAX: usize = 80;
@@ -288,6 +316,7 @@ impl fmt::Display for Refusal {
 fn meaning(word: &str) -> &'static str {
     match word {
         "NOT_FOUND" => "there is no such job",
+        "FORBIDDEN" => "a right is missing; see the server's --auth",
         "DRAINING" => "the server accepts no new jobs; put them to another one, or run beanring undrain",
         "OUT_OF_MEMORY" => {
             "a limit is reached: memory (--max-memory), a rule of the tube (beanring tube-config TUBE), or the disk of the job \

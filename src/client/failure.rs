@@ -83,7 +83,9 @@ fn word(error: &ClientError) -> &'static str {
         | ClientError::File { .. }
         | ClientError::Command { .. } => WRONG_USAGE,
         ClientError::Unknown { .. } => UNSUPPORTED,
+        ClientError::Unauthorized { .. } => "unauthorized",
         ClientError::Connect { .. }
+        | ClientError::Tls { .. }
         | ClientError::Broken { .. }
         | ClientError::Silent { .. }
         | ClientError::Foreign { .. }
@@ -101,6 +103,7 @@ fn word_of_refusal(refusal: &Refusal) -> &'static str {
         // The job is there, and something else prevents the action.
         "NOT_FOUND" if refusal.hides_reply => "conflict",
         "NOT_FOUND" => "not-found",
+        "FORBIDDEN" => "forbidden",
         "DRAINING" => "draining",
         "OUT_OF_MEMORY" => "out-of-memory",
         "JOB_TOO_BIG" => "too-large",

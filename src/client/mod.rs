@@ -21,6 +21,11 @@ mod reserve;
 mod sections;
 mod server_state;
 mod stats;
+mod target;
+mod time_limit;
+#[cfg(feature = "tls")]
+mod tls;
+mod tls_problem;
 pub mod top;
 mod tube_config;
 mod tubes;
@@ -39,6 +44,8 @@ pub use self::failure::print_failure;
 pub use self::output::{Align, Output, Table, say};
 pub use self::reply::{Follows, ReadError, Reply, items};
 pub use self::stats::{Kind, Stats, Value};
+use self::target::Target;
+pub use self::tls_problem::TlsProblem;
 use crate::cli::verbs::{Common, Verb};
 
 /// Runs a verb, and returns the exit code.
@@ -80,5 +87,5 @@ const NO_TUBE: &str = "there is no such tube";
 
 /// Opens the connection that a verb asks for.
 fn connect(common: &Common) -> Result<Connection, ClientError> {
-    Connection::open(&common.address()?)
+    Target::new(&common.server)?.connect()
 }

@@ -38,6 +38,8 @@ pub enum Follows {
 pub struct Reply {
     line: Untrusted,
     data: Option<Untrusted>,
+    /// The right that the command needs, if the server has refused it for a right.
+    right: Option<&'static str>,
 }
 
 /// Why a reply cannot be read.
@@ -128,7 +130,7 @@ impl Reply {
             [b"OK" | b"RESERVED" | b"FOUND", ..] => Some(None),
             _ => None,
         };
-        let reply = Self { line: line.into(), data: None };
+        let reply = Self { line: line.into(), data: None, right: None };
         match bytes {
             Some(Some(bytes)) => Parsed::NeedsData { reply, bytes },
             None if !reply.word().is_empty() => Parsed::Complete(reply),
@@ -139,6 +141,25 @@ impl Reply {
     /// The line.
     pub const fn line(&self) -> &Untrusted {
         &self.line
+    }
+
+    /// Remembers the command: a server that forbids it does not say which right is missing.
+    pub(super) fn note_command(&mut self, line: &[u8]) {
+        if self.word() == "FORBIDDEN" {
+            self.right = Some(right_for(line));
+        }
+    }
+
+    /// Returns why the server does not do what it was asked for.
+    pub fn refusal(&self, subject: impl Into<String>) -> Refusal {
+        let refusal = Refusal::new(subject, &self.line);
+        match self.right {
+            Some(right) => refusal.meaning(
+                "FORBIDDEN",
+                format!("the right {right} is missing, or not for this tube; see the server's --auth"),
+            ),
+            None => refusal,
+        }
     }
 
     /// The first word.
@@ -169,7 +190,7 @@ impl Reply {
     /// # Errors
     /// If it is another reply.
     pub fn expect(self, word: &str, subject: &str) -> Result<Self, Refusal> {
-        if self.word() == word { Ok(self) } else { Err(Refusal::new(subject, &self.line)) }
+        if self.word() == word { Ok(self) } else { Err(self.refusal(subject)) }
     }
 
     /// Returns the data of `OK`.
@@ -187,8 +208,22 @@ impl Reply {
     pub fn into_job(self, subject: &str) -> Result<(JobId, Untrusted), Refusal> {
         match (self.word(), self.number()) {
             ("RESERVED" | "FOUND", Some(id)) => Ok((JobId(id), self.data.unwrap_or_default())),
-            _ => Err(Refusal::new(subject, &self.line)),
+            _ => Err(self.refusal(subject)),
         }
+    }
+}
+
+/// The right that a command needs.
+fn right_for(line: &[u8]) -> &'static str {
+    let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+    match word {
+        b"put" | b"put-batch" | b"use" => "produce",
+        b"watch" | b"ignore" | b"delete" | b"release" | b"bury" | b"touch" => "consume",
+        _ if word.starts_with(b"reserve") => "consume",
+        _ if [&b"stats"[..], b"list-", b"peek", b"wait-"].iter().any(|begin| word.starts_with(begin)) => {
+            "inspect"
+        }
+        _ => "admin",
     }
 }
 

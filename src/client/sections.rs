@@ -2,7 +2,7 @@
 
 /// The sections, in their order, each with its keys. A word that ends with `-` stands for all keys that begin so. A key
 /// belongs to the first section that has it.
-const SECTIONS: [(&str, &[&str]); 9] = [
+const SECTIONS: [(&str, &[&str]); 10] = [
     (
         "Server",
         &["version", "uptime", "draining", "hostname", "os", "platform", "pid", "id", "io-driver", "rusage-"],
@@ -20,9 +20,11 @@ const SECTIONS: [(&str, &[&str]); 9] = [
             "max-connections",
             "max-watches",
             "foreign-requests",
+            "proxy-header-failures",
             "io-accept-pauses",
         ],
     ),
+    ("TLS", &["tls-", "current-tls-"]),
     ("Idempotency keys", &["current-kept-keys", "memory-kept-keys", "memory-promised-keys", "key-"]),
     ("Memory", &["memory-", "max-memory"]),
     ("Job log", &["binlog-", "wal-"]),
@@ -58,6 +60,7 @@ mod tests {
             ("current-job-waits", "Jobs"),
             ("tube-refusals", "Tubes"),
             ("current-waiting", "Connections"),
+            ("current-tls-connections", "TLS"),
             ("memory-kept-keys", "Idempotency keys"),
             ("memory-used", "Memory"),
             ("put-refusals-disk", "Jobs"),

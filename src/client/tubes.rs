@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use memchr::memmem;
 
 use super::connection::Connection;
-use super::error::{ClientError, Refusal};
+use super::error::ClientError;
 use super::fields::Object;
 use super::output::{Align, Color, Output, Table, say};
 use super::reply::{self, Follows};
@@ -85,7 +85,7 @@ pub(super) fn statistics(
                 Ok(())
             }
             "NOT_FOUND" => Ok(()),
-            _ => Err(Refusal::new(format!("tube {name}"), reply.line()).into()),
+            _ => Err(reply.refusal(format!("tube {name}")).into()),
         },
     )?;
     Ok(tubes)

@@ -1,5 +1,6 @@
 //! Addresses to listen on: those of `-l` and `-p`, and that of `--http`.
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -9,6 +10,28 @@ use crate::io::socket::{Address, PORT_DEFAULT, PORT_TLS, SocketAccess};
 
 /// The longest path of a UNIX socket (unix(7)): 108 bytes with the NUL.
 pub(super) const UNIX_PATH_BYTES_MAX: usize = 107;
+
+/// The port of TLS, as in the Go client.
+pub const TLS_PORT_DEFAULT: u16 = 11400;
+
+const TLS_SCHEME: &str = "beanstalks://";
+const PLAIN_SCHEME: &str = "beanstalk://";
+
+/// A server to connect to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Its address.
+    pub address: Address,
+    /// Whether to speak TLS there.
+    pub is_tls: bool,
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_tls { TLS_SCHEME } else { "" })?;
+        self.address.fmt(f)
+    }
+}
 
 /// The longest host name (RFC 1035).
 const HOST_BYTES_MAX: usize = 253;
@@ -62,7 +85,7 @@ pub(super) fn take_none(given: &mut Settings) -> Result<bool, ConfigError> {
 ///
 /// # Errors
 /// If it is not valid.
-pub(super) fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
+pub fn tls_endpoint(given: &Setting) -> Result<(Address, SocketAccess), ConfigError> {
     match unix(given.text()?) {
         Some(result) => result.map_err(|problem| given.error(problem)),
         None => tcp_endpoint(given, 0, Some(PORT_TLS)).map(|address| (address, SocketAccess::default())),
@@ -82,6 +105,33 @@ pub fn endpoint(given: &Setting) -> Result<Address, ConfigError> {
         }
         Some(result) => result.map(|(address, _)| address).map_err(|problem| given.error(problem)),
         None => tcp_endpoint(given, 1, Some(PORT_DEFAULT)),
+    }
+}
+
+/// Checks the address of a server that the client connects to: that of [`endpoint`], `beanstalk://HOST[:PORT]`, or
+/// `beanstalks://HOST[:PORT]` for TLS, whose port is [`TLS_PORT_DEFAULT`] unless given.
+///
+/// # Errors
+/// If it is not valid.
+pub fn remote(given: &Setting) -> Result<Remote, ConfigError> {
+    let text = given.text()?;
+    let (rest, is_tls, port) = match (text.strip_prefix(TLS_SCHEME), text.strip_prefix(PLAIN_SCHEME)) {
+        (Some(rest), _) => (rest, true, TLS_PORT_DEFAULT),
+        (None, Some(rest)) => (rest, false, PORT_DEFAULT),
+        (None, None) => return endpoint(given).map(|address| Remote { address, is_tls: false }),
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.starts_with('[') && rest.ends_with(']') {
+        let host = host(rest).map_err(|problem| given.error(problem))?;
+        return Ok(Remote { address: Address::Tcp { host, port }, is_tls });
+    }
+    let inner = Setting { origin: given.origin.clone(), value: rest.into() };
+    match tcp_endpoint(&inner, 1, Some(port)) {
+        Ok(address) => Ok(Remote { address, is_tls }),
+        Err(ConfigError::Value { problem: Problem::PortOutOfRange { least }, .. }) => {
+            Err(given.error(Problem::PortOutOfRange { least }))
+        }
+        Err(_) => Err(given.error(Problem::SchemeAddress { is_tls })),
     }
 }
 
@@ -187,6 +237,45 @@ fn host(given: &str) -> Result<String, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_servers_may_have_a_scheme() {
+        let remote = |given: &str| remote(&Setting::on_command_line("-a/--addr", given));
+        for (given, shown) in [
+            ("beanstalks://queue", "beanstalks://queue:11400"),
+            ("beanstalks://queue/", "beanstalks://queue:11400"),
+            ("beanstalks://queue:1", "beanstalks://queue:1"),
+            ("beanstalks://[::1]", "beanstalks://[::1]:11400"),
+            ("beanstalks://[::1]:5", "beanstalks://[::1]:5"),
+            ("beanstalk://queue", "queue:11300"),
+            ("beanstalk://[::1]", "[::1]:11300"),
+            ("queue", "queue:11300"),
+            ("unix:/a", "unix:/a"),
+        ] {
+            let found = remote(given).map(|remote| remote.to_string());
+            assert_eq!(found.map_err(|error| error.to_string()).as_deref(), Ok(shown), "{given}");
+        }
+        for (given, said) in [
+            (
+                "beanstalks://",
+                "must be beanstalks://HOST, beanstalks://HOST:PORT or beanstalks://[IPV6]:PORT",
+            ),
+            ("beanstalk://a:b", "must be beanstalk://HOST, beanstalk://HOST:PORT or beanstalk://[IPV6]:PORT"),
+            (
+                "beanstalks://unix:/a",
+                "must be beanstalks://HOST, beanstalks://HOST:PORT or beanstalks://[IPV6]:PORT",
+            ),
+            (
+                "beanstalks://me@queue",
+                "must be beanstalks://HOST, beanstalks://HOST:PORT or beanstalks://[IPV6]:PORT",
+            ),
+            ("beanstalks://queue:0", "the port must be a number from 1 to 65535"),
+            ("http://queue", "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+        ] {
+            let error = remote(given).unwrap_err().to_string();
+            assert!(error.ends_with(said), "{given}: {error}");
+        }
+    }
 
     #[test]
     fn unix_sockets_have_a_mode_and_a_group() {

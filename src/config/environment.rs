@@ -12,7 +12,16 @@ use crate::io::reexec;
 const FOR_TESTS: &str = "BEANRING_TEST_";
 
 /// Variables of the client, and those that it sets for the commands of `beanring work`.
-const FOR_CLIENTS: [&str; 3] = ["BEANRING_ADDR", "BEANRING_TUBE", "BEANRING_JOB_"];
+const FOR_CLIENTS: [&str; 8] = [
+    "BEANRING_ADDR",
+    "BEANRING_TLS_CA",
+    "BEANRING_TLS_CLIENT_CERT",
+    "BEANRING_TLS_CLIENT_KEY",
+    "BEANRING_TLS_NAME",
+    "BEANRING_TOKEN_FILE",
+    "BEANRING_TUBE",
+    "BEANRING_JOB_",
+];
 
 /// Reads the settings from variables. An empty one counts as unset.
 ///

@@ -173,6 +173,11 @@ pub enum Problem {
     SocketOptionOfServer,
     /// It is not an address with a port.
     Endpoint,
+    /// After a scheme there is no host with or without a port.
+    SchemeAddress {
+        /// Whether the scheme is that of TLS.
+        is_tls: bool,
+    },
     /// It is an address without a port.
     PortMissing {
         /// The address.
@@ -369,6 +374,10 @@ impl fmt::Display for Problem {
                 )
             }
             Self::Endpoint => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+            Self::SchemeAddress { is_tls } => {
+                let scheme = if *is_tls { "beanstalks" } else { "beanstalk" };
+                write!(f, "must be {scheme}://HOST, {scheme}://HOST:PORT or {scheme}://[IPV6]:PORT")
+            }
             Self::PortMissing { host } => {
                 write!(f, "the port is missing; write {host}:PORT")
             }

@@ -89,7 +89,7 @@ fn places(address: &Address) -> Result<Vec<Box<dyn SockaddrLike>>, Problem> {
 }
 
 /// Replaces the address that stands for all addresses by that of loopback.
-fn reachable(address: &Address) -> Address {
+pub fn reachable(address: &Address) -> Address {
     let Address::Tcp { host, port } = address else { return address.clone() };
     let host = match host.parse() {
         Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.to_string(),

@@ -30,8 +30,8 @@ fn bash_completes_tubes_and_rules() {
             let path = format!("{directory}:{}", env::var("PATH").unwrap_or_default());
             let mut command = Command::new("bash");
             command.args(["--norc", "-c", COMPLETE, "bash", program(), "beanring"]).args(words);
-            let output =
-                command.env("BEANRING_ADDR", &place.address).env("PATH", path).output().expect("bash runs");
+            command.env("BEANRING_ADDR", &place.address).envs(place.variables());
+            let output = command.env("PATH", path).output().expect("bash runs");
             String::from_utf8(output.stdout)
                 .expect("text")
                 .split_whitespace()

@@ -9,6 +9,7 @@ mod place;
 mod put;
 mod server;
 mod times;
+mod tls;
 mod traps;
 mod vocabulary;
 mod work;

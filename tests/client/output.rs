@@ -164,7 +164,7 @@ fn long_names_are_shortened_on_a_terminal_only() {
     place.ok(&["put", "-q", "-t", &name, "x"]);
     let mut command = std::process::Command::new("script");
     let line = format!("stty cols 80; '{}' tubes -a {}", beanring_testkit::process::program(), place.address);
-    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).envs(place.variables());
     let shown = super::place::ran(&mut command, b"").text();
     let row = shown.lines().find(|line| line.starts_with("long-")).expect("a row").trim_end();
     assert!(row.len() <= 80 && row.contains("...") && shown.lines().count() == 3, "{shown:?}");
@@ -178,7 +178,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         let mut command = std::process::Command::new("bash");
         let line = "set -o pipefail; \"$0\" stats --addr \"$1\" | head -c 1; echo \" ${PIPESTATUS[0]}\"";
         command.args(["-c", line, beanring_testkit::process::program(), &place.address]);
-        command.env_remove("BEANRING_ADDR");
+        command.env_remove("BEANRING_ADDR").envs(place.variables());
         let result = super::place::ran(&mut command, b"");
         assert!(result.text().ends_with(" 0\n") && result.stderr.is_empty(), "{result:?}");
     });

@@ -1,20 +1,32 @@
 //! Servers, and the client that the tests run against them.
 
+use std::env;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring::config::address;
 use beanring::io::driver::Driver;
+use beanring_testkit::certificates::{Certificates, Pair};
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
-use beanring_testkit::{beanstalkd, driver};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::{beanstalkd, driver, tls_front};
+
+/// Set to have all of these tests over TLS.
+const TLS_SWITCH: &str = "BEANRING_TEST_TLS";
 
 /// A running server.
 pub struct Place {
     pub server: ServerProcess,
     /// Its address, for `--addr`.
     pub address: String,
+    /// The flags with which it can be started again.
+    pub flags: Vec<String>,
+    /// The variables of TLS, and the certificates they name.
+    tls: Option<(Scratch, Vec<(&'static str, String)>)>,
     pub is_beanring: bool,
 }
 
@@ -70,6 +82,7 @@ impl Place {
     pub fn launch(program: &Path, address: Address, flags: &[String], is_beanring: bool) -> Self {
         let text = match &address {
             Address::Tcp(address) => address.to_string(),
+            Address::Tls(_) => panic!("TLS is beside TCP here"),
             Address::Unix(path) => format!("unix:{}", path.display()),
         };
         let mut command = Command::new(program);
@@ -77,14 +90,40 @@ impl Place {
             // beanstalkd prints every reply that is an error.
             command.stderr(Stdio::null());
         }
-        let (server, _) = ServerProcess::launch(command, address, flags);
-        Self { server, address: text, is_beanring }
+        let Some(plain) = (match &address {
+            Address::Tcp(address) if env::var_os(TLS_SWITCH).is_some() => Some(*address),
+            _ => None,
+        }) else {
+            let (server, _) = ServerProcess::launch(command, address, flags);
+            return Self { server, address: text, flags: flags.to_vec(), tls: None, is_beanring };
+        };
+        let scratch = Scratch::new("client-tls");
+        let certificates = Certificates::new(&scratch.0);
+        let variables = vec![
+            ("BEANRING_TLS_CA", certificates.ca.display().to_string()),
+            ("BEANRING_TLS_NAME", "localhost".to_owned()),
+        ];
+        let mut flags = flags.to_vec();
+        let tls = if is_beanring {
+            let tls = SocketAddr::new(plain.ip(), address::TLS_PORT_DEFAULT);
+            let Pair { certificate, key } = &certificates.server;
+            let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+            flags.extend(["--tls-listen".to_owned(), tls.to_string(), "--tls-cert".to_owned(), certificate]);
+            flags.extend(["--tls-key".to_owned(), key]);
+            tls
+        } else {
+            tls_front::start(plain, tls_front::config(&certificates.server, None))
+        };
+        let (server, _) = ServerProcess::launch(command, address, &flags);
+        let address = format!("beanstalks://{tls}");
+        Self { server, address, flags, tls: Some((scratch, variables)), is_beanring }
     }
 
     /// A client that talks to this server.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = client();
         command.args(arguments).env("BEANRING_ADDR", &self.address);
+        command.envs(self.variables());
         command
     }
 
@@ -105,7 +144,13 @@ impl Place {
 
     /// Runs the client on a terminal, and returns what appeared there.
     pub fn on_terminal(&self, arguments: &[&str], variables: &[(&str, &str)]) -> String {
-        on_terminal(&self.address, arguments, variables)
+        let tls: Vec<(&str, &str)> = self.variables().map(|(name, value)| (name, &**value)).collect();
+        on_terminal(&self.address, arguments, &[&tls, variables].concat())
+    }
+
+    /// What the client needs besides the address.
+    pub fn variables(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        self.tls.iter().flat_map(|(_, variables)| variables).map(|(name, value)| (*name, value))
     }
 
     /// Returns a number that `beanring job`, `tube` or `stats` shows. A dot in the key leads into an object.
@@ -170,8 +215,7 @@ pub fn client() -> Command {
 }
 
 fn without_variables(command: &mut Command) {
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BEANRING_") || name == "NO_COLOR")
-    {
+    for (name, _) in env::vars().filter(|(name, _)| name.starts_with("BEANRING_") || name == "NO_COLOR") {
         command.env_remove(name);
     }
 }

@@ -325,12 +325,13 @@ fn watch_shows_rates() {
 fn every_kind_of_address() {
     for transport in [Transport::Tcp, Transport::Unix] {
         let place = Place::beanring(Driver::Epoll, transport, &[]);
-        let by_flag = |flags: &[&str]| ran(client().args(flags), b"");
+        let by_flag = |flags: &[&str]| ran(client().args(flags).envs(place.variables()), b"");
         assert_eq!(by_flag(&["put", "x", "--addr", &place.address]).ok(), "1\n");
         assert_eq!(by_flag(&["put", "x", "-a", &place.address]).ok(), "2\n");
         // The flag wins.
         let mut command = client();
         command.args(["put", "x", "-a", &place.address]).env("BEANRING_ADDR", "127.0.0.1:1");
+        command.envs(place.variables());
         assert_eq!(ran(&mut command, b"").ok(), "3\n");
         assert_eq!(place.ok(&["put", "x"]), "4\n");
     }

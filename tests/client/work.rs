@@ -144,10 +144,14 @@ fn the_command_gets_body_and_variables() {
         let show = "cat; env | sort | sed -n 's/^BEANRING_/ /p' | tr -d '\\n'";
         let result = place.run(&["work", "-t", "mail", "--until-empty", "-v", "--", "sh", "-c", show]);
         let address = &place.address;
+        let tls: String = place
+            .variables()
+            .map(|(name, value)| format!(" {}={value}", name.trim_start_matches("BEANRING_")))
+            .collect();
         assert_eq!(
             result.text(),
             format!(
-                "the body ADDR={address} JOB_AGE=0 JOB_ID=1 JOB_PRI=7 JOB_RELEASES=0 JOB_TIMEOUTS=0 JOB_TTR=120 TUBE=mail"
+                "the body ADDR={address} JOB_AGE=0 JOB_ID=1 JOB_PRI=7 JOB_RELEASES=0 JOB_TIMEOUTS=0 JOB_TTR=120{tls} TUBE=mail"
             )
         );
         let mut lines = result.stderr.lines();
@@ -299,7 +303,7 @@ fn a_lost_connection_discards_the_result() {
     place.server.signal(Signal::SIGKILL);
     place.server.wait();
     thread::sleep(Duration::from_secs(1));
-    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
+    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &place.flags);
     place.server = server;
     // The command has not ended, and its job is ready again.
     assert_eq!(place.jobs(), [1, 0, 0, 0]);
@@ -331,15 +335,15 @@ fn an_outage_is_told_once() {
     place.server.wait();
     // io_uring closes the listener some time after the end of its process.
     wait_until(|| TcpStream::connect(address).is_err(), || "the listener stays".to_owned());
-    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &flags);
+    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &place.flags);
     place.server = server;
     wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
     signal(&child, Signal::SIGTERM);
     let (code, said) = finish(child);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((code, lines.len(), lines[1]), (Some(0), 3, "beanring: connected again"), "{said}");
-    let begin =
-        [format!("beanring: {address} closed"), format!("beanring: the connection to {address} broke")];
+    let name = &place.address;
+    let begin = [format!("beanring: {name} closed"), format!("beanring: the connection to {name} broke")];
     assert!(begin.iter().any(|begin| lines[0].starts_with(begin)), "{said}");
     assert!(lines[0].ends_with("; connecting again until it succeeds") && !said.contains('?'), "{said}");
 }

@@ -34,6 +34,10 @@ Workloads: what one operation is, and which latency is measured
               and delete of the second.
   touch       one touch of one of the --reserved jobs (default 1000) of the
               connection.
+  handshake, resume
+              to measure TLS (--tls): one connection, its handshake, and a quit,
+              until the server has closed it. With resume, all but the first
+              connections resume a session.
   redis-push, redis-cycle
               to compare with redis: one LPUSH; one LPUSH and BRPOP.
 Commands are counted too: a cycle or a delivery is 3, a drain 2, a put 1. With
@@ -93,6 +97,15 @@ pub struct Args {
     /// HOST:PORT or unix:PATH [default: 127.0.0.1:11300, redis 127.0.0.1:6379]
     #[arg(short, long)]
     pub addr: Option<String>,
+    /// Speak TLS; the default port is 11400
+    #[arg(long)]
+    pub tls: bool,
+    /// Trust this CA instead of those of the system (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub tls_ca: Option<PathBuf>,
+    /// Name in the server's certificate, if it differs from the host
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    pub tls_name: Option<String>,
     /// Connections, or producers of delivery
     #[arg(short, long, default_value_t = 16, value_parser = number::<u32>(1..=100_000), value_name = "NUMBER")]
     pub connections: u32,
@@ -176,6 +189,8 @@ pub enum Workload {
     Delivery,
     FillDrain,
     Touch,
+    Handshake,
+    Resume,
     RedisPush,
     RedisCycle,
 }
@@ -211,9 +226,9 @@ impl Workload {
         matches!(self, Workload::RedisPush | Workload::RedisCycle)
     }
 
-    /// Returns the default address of such a server.
-    pub fn default_addr(self) -> &'static str {
-        if self.is_redis() { "127.0.0.1:6379" } else { "127.0.0.1:11300" }
+    /// Returns whether its operations are connections.
+    pub fn connects(self) -> bool {
+        matches!(self, Workload::Handshake | Workload::Resume)
     }
 
     /// Returns whether the jobs stay in the server.
@@ -252,10 +267,35 @@ impl Args {
         if self.rate.is_some() && any(|workload| workload == Workload::FillDrain) {
             return Err(Failure::Usage("fill-drain has no schedule: remove --rate"));
         }
+        if any(Workload::connects) && (!self.tls || self.rate.is_some() || self.depth > 1) {
+            return Err(Failure::Usage(
+                "handshake and resume need --tls, and have neither --rate nor --depth",
+            ));
+        }
+        if self.tls && cfg!(not(feature = "tls")) {
+            return Err(Failure::Usage("this build has no TLS"));
+        }
         if self.duration == Some(Duration::ZERO) {
             return Err(Failure::Usage("--duration must be longer than 0"));
         }
         Ok(())
+    }
+
+    /// Returns the address of the server of such a workload.
+    pub fn addr_for(&self, workload: Workload) -> &str {
+        let default = match (workload.is_redis(), self.tls) {
+            (true, _) => "127.0.0.1:6379",
+            (false, true) => "127.0.0.1:11400",
+            (false, false) => "127.0.0.1:11300",
+        };
+        self.addr.as_deref().unwrap_or(default)
+    }
+
+    /// Returns the name that the server's certificate must have.
+    pub fn server_name(&self) -> &str {
+        let addr = self.addr_for(self.workloads[0]);
+        let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+        self.tls_name.as_deref().unwrap_or(host.trim_matches(['[', ']']))
     }
 
     /// Returns how much of `workload` is measured.

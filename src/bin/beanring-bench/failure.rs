@@ -18,6 +18,8 @@ const EXCERPT_BYTES: usize = 48;
 pub enum Failure {
     /// Options that do not fit together.
     Usage(&'static str),
+    /// The certificates for TLS, as a sentence.
+    Tls(String),
     /// `--addr` is no address, or cannot be resolved.
     Address(String, io::Error),
     /// No server accepts the connection.
@@ -76,6 +78,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Usage(text) => f.write_str(text),
+            Failure::Tls(text) => f.write_str(text),
             Failure::Address(addr, error) => write!(f, "--addr {addr}: {} (HOST:PORT or unix:PATH)", text_of(error)),
             Failure::Connect(target, error) => write!(f, "cannot connect to {target}: {}", text_of(error)),
             Failure::Broken(error) => write!(f, "a connection broke: {}", text_of(error)),

@@ -15,6 +15,7 @@ use args::{Args, CommandLine, Io, Tool};
 use compare::Comparison;
 use failure::Failure;
 use interrupt::EXIT_INTERRUPTED;
+use net::Transport;
 use net::epoll::Epoll;
 use report::Report;
 
@@ -116,7 +117,7 @@ fn start(args: Args) -> Result<Report, Failure> {
 #[cfg(feature = "tokio-uring")]
 fn on_uring(args: &Args) -> std::io::Result<Result<Report, Failure>> {
     let runtime = net::uring::runtime(args.connections_max())?;
-    let done = runtime.block_on(run::run::<net::uring::Uring>(args.clone()));
+    let done = runtime.block_on(on::<net::uring::Uring>(args.clone()));
     // Dropping this runtime would free buffers that cancelled reads may still fill. The process ends now and frees
     // everything.
     std::mem::forget(runtime);
@@ -131,5 +132,15 @@ fn on_uring(_: &Args) -> std::io::Result<Result<Report, Failure>> {
 fn on_epoll(args: Args) -> Result<Report, Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
-    tokio::task::LocalSet::new().block_on(&runtime, run::run::<Epoll>(args))
+    tokio::task::LocalSet::new().block_on(&runtime, on::<Epoll>(args))
+}
+
+/// Runs the load over this transport, or TLS over it.
+async fn on<T: Transport>(args: Args) -> Result<Report, Failure> {
+    #[cfg(feature = "tls")]
+    if args.tls {
+        net::tls::prepare(args.tls_ca.as_deref(), args.server_name()).map_err(Failure::Tls)?;
+        return run::run::<net::tls::Tls<T>>(args).await;
+    }
+    run::run::<T>(args).await
 }

@@ -10,7 +10,7 @@ use crate::body::{Bodies, Random};
 use crate::connection::{Line, Part};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::meter::Sent;
+use crate::meter::{Meter, Sent};
 use crate::net::{Stream, Target, Transport, connect};
 use crate::pace::{Clock, Pace, Supply};
 use crate::phase::{Measured, Phase, Task, Tasks};
@@ -51,7 +51,9 @@ pub async fn run<T: Transport>(args: Args) -> Result<Report, Failure> {
 
 /// Returns the first address at which a server replies.
 async fn find<T: Transport>(args: &Args, workload: Workload) -> Result<Target, Failure> {
-    let addr = args.addr.as_deref().unwrap_or(workload.default_addr());
+    #[cfg(feature = "tls")]
+    crate::net::tls::resume(workload == Workload::Resume);
+    let addr = args.addr_for(workload);
     let targets = Target::resolve(addr).map_err(|error| Failure::Address(addr.to_owned(), error))?;
     let mut failure = Failure::Connect(addr.to_owned(), std::io::ErrorKind::AddrNotAvailable.into());
     for target in targets {
@@ -115,6 +117,7 @@ impl<'a, T: Transport> Run<'a, T> {
             Workload::FillDrain => self.fill_and_drain().await,
             Workload::Put => self.alone(Watches::Nothing, |_| Flow::Put).await,
             Workload::Cycle => self.alone(Watches::ItsOwn, |_| Flow::Cycle).await,
+            Workload::Handshake | Workload::Resume => self.greet().await,
             Workload::Touch => self.alone(Watches::Nothing, Flow::Touch).await,
         };
         let measured = measured?;
@@ -163,6 +166,32 @@ impl<'a, T: Transport> Run<'a, T> {
         }
         let name = self.workload.name();
         Ok(vec![(name.clone(), self.measure(&name, phase, tasks).await?)])
+    }
+
+    /// Opens connections one after the other on each of several lanes.
+    async fn greet(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
+        let count = self.args.connections as usize;
+        let phase = self.phase(count, count);
+        let mut tasks = Tasks::new();
+        for index in 0..count {
+            let Pace::Closed(supply) = &phase.pace else { unreachable!("checked") };
+            let greeter = Greeter {
+                index,
+                target: self.target.clone(),
+                supply: supply.clone(),
+                meter: phase.meter.clone(),
+                clock: self.clock,
+            };
+            tasks.spawn_local(greeter.work::<T>());
+        }
+        let name = self.workload.name();
+        let measured = self.measure(&name, phase, tasks).await?;
+        #[cfg(feature = "tls")]
+        if self.workload == Workload::Resume {
+            let (all, resumed) = crate::net::tls::handshakes();
+            eprintln!("beanring-bench: {resumed} of {all} handshakes resumed a session");
+        }
+        Ok(vec![(name, measured)])
     }
 
     async fn redis(&mut self) -> Result<Vec<(String, Measured)>, Failure> {
@@ -325,6 +354,34 @@ impl<'a, T: Transport> Run<'a, T> {
 
     fn memory(&self) -> Result<Option<Memory>, Failure> {
         self.process.map(Process::memory).transpose()
+    }
+}
+
+/// Opens connections, one after the other.
+struct Greeter {
+    index: usize,
+    target: Target,
+    supply: Rc<Supply>,
+    meter: Rc<Meter>,
+    clock: Clock,
+}
+
+impl Greeter {
+    /// The server closes each connection, so that the ports in TIME_WAIT are not those that the next connections need.
+    async fn work<T: Transport>(self) -> Result<(), Failure> {
+        while self.supply.take() {
+            let start_ns = self.clock.now_ns();
+            self.meter.begun(start_ns, 0);
+            let connected = connect::<T>(&self.target).await;
+            let stream = connected.map_err(|error| Failure::Connect(self.target.to_string(), error))?;
+            stream.write_all(b"quit\r\n".to_vec()).await.0.map_err(Failure::Broken)?;
+            // Redis says +OK before.
+            while stream.read(Vec::with_capacity(64)).await.0.map_err(Failure::Broken)? > 0 {}
+            self.meter.settled();
+            self.meter.replied(1);
+            self.meter.done(self.index, start_ns, self.clock.now_ns());
+        }
+        Ok(())
     }
 }
 

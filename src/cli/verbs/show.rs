@@ -2,9 +2,8 @@
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::Common;
-use super::values::{count, group_name, job_id, parse_address, positive_seconds, state_among, tube_name};
-use crate::io::socket::Address;
+use super::values::{count, group_name, job_id, positive_seconds, state_among, tube_name};
+use super::{Common, ServerFlags};
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
 use crate::values::limits::PAGE_JOBS_DEFAULT;
@@ -145,9 +144,9 @@ pub struct Top {
     /// Sort by name, ready, reserved, delayed, buried, held, waiting, puts, deletes, oldest or paused
     #[arg(short, long, value_name = "COLUMN", default_value = "name", hide_possible_values = true)]
     pub sort: Column,
-    /// Server: HOST, HOST:PORT, PORT or unix:PATH [default: 127.0.0.1:11300]
-    #[arg(short, long, value_name = "ADDR", help_heading = "Server and output", value_parser = parse_address)]
-    pub addr: Option<Address>,
+    /// The server.
+    #[command(flatten)]
+    pub server: Box<ServerFlags>,
 }
 
 /// A column by which tubes are sorted. Numbers begin with the largest. Puts and deletes are rates in `top`, and totals elsewhere.

@@ -2,10 +2,10 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use crate::config::address::Remote;
 use crate::config::duration::seconds;
 use crate::config::settings::Setting;
 use crate::config::{ConfigError, address};
-use crate::io::socket::Address;
 use crate::time::Seconds;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
@@ -27,8 +27,8 @@ pub(super) fn state_among(states: &[JobState]) -> impl TypedValueParser<Value = 
         .map(|word| JobState::named(word.as_bytes()).expect("clap accepts only these words"))
 }
 
-pub(super) fn parse_address(text: &str) -> Result<Address, String> {
-    address::endpoint(&Setting::on_command_line("-a/--addr", text)).map_err(|error| match error {
+pub(super) fn parse_address(text: &str) -> Result<Remote, String> {
+    address::remote(&Setting::on_command_line("-a/--addr", text)).map_err(|error| match error {
         ConfigError::Value { problem, .. } => problem.to_string(),
         other => other.to_string(),
     })

@@ -159,7 +159,8 @@ fn collect(
         let Some(place) = token else { return Ok(()) };
         tally.in_flight(place);
         // The other thread may wait until the server reads more.
-        let reply = receiver.reply(Follows::Nothing).inspect_err(|_| socket.close())?;
+        let mut reply = receiver.reply(Follows::Nothing).inspect_err(|_| socket.close())?;
+        reply.note_command(b"put");
         tally.add(reply, output).inspect_err(|_| socket.close())?;
     }
 }

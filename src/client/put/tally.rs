@@ -90,7 +90,7 @@ impl Tally {
         let place = self.awaited.take().expect("a reply is awaited");
         if reply.word() != "INSERTED" {
             self.refused += 1;
-            let refusal = || Refusal::new(place.to_string(), reply.line());
+            let refusal = || reply.refusal(place.to_string());
             if self.prints_ids && output.is_json() {
                 let refusal = refusal();
                 let (input, reply) = (&*refusal.subject, refusal.reply.to_string());

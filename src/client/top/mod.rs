@@ -35,7 +35,8 @@ use self::view::Theme;
 use self::worker::{Report, Worker};
 use super::error::ClientError;
 use super::output::has_colors;
-use crate::cli::verbs::{Common, Top};
+use super::target::Target;
+use crate::cli::verbs::Top;
 
 /// What happens.
 enum Event {
@@ -58,10 +59,10 @@ pub(super) fn run(verb: &Top) -> Result<ExitCode, ClientError> {
             "top needs a terminal for its input and output; use beanring tubes or beanring watch instead";
         return Err(ClientError::Usage(message.to_owned()));
     }
-    let address = Common { addr: verb.addr.clone(), json: false }.address()?;
-    let mut state = State::new(address.to_string(), verb.sort);
+    let target = Target::new(&verb.server)?;
+    let mut state = State::new(target.remote().to_string(), verb.sort);
     // A server that cannot be reached at the start is an error as for every verb.
-    let worker = Worker::connect(address)?;
+    let worker = Worker::connect(target)?;
     let (events_sender, events) = mpsc::channel();
     let (requests, requests_receiver) = mpsc::channel();
     let refused = |what| move |error| ClientError::System { what, error };

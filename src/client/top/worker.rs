@@ -9,12 +9,12 @@ use super::super::escape::escaped;
 use super::super::inspect;
 use super::super::reply::Follows;
 use super::super::stats::{Kind, Stats};
+use super::super::target::Target;
 use super::super::tubes::names;
 use super::super::units;
 use super::super::untrusted::Untrusted;
 use super::Event;
 use super::details::{Details, Peeked};
-use crate::io::socket::Address;
 use crate::time;
 use crate::values::job_state::JobState;
 
@@ -66,7 +66,7 @@ pub(super) enum Report {
 
 /// A connection that is opened when it is needed.
 pub(super) struct Worker {
-    address: Address,
+    target: Target,
     connection: Option<Connection>,
 }
 
@@ -75,8 +75,8 @@ impl Worker {
     ///
     /// # Errors
     /// If it cannot be reached.
-    pub(super) fn connect(address: Address) -> Result<Self, ClientError> {
-        let mut worker = Self { address, connection: None };
+    pub(super) fn connect(target: Target) -> Result<Self, ClientError> {
+        let mut worker = Self { target, connection: None };
         worker.connection()?;
         Ok(worker)
     }
@@ -129,7 +129,7 @@ impl Worker {
 
     fn connection(&mut self) -> Result<&mut Connection, ClientError> {
         if self.connection.is_none() {
-            let mut connection = Connection::open(&self.address)?;
+            let mut connection = self.target.connect()?;
             connection.set_patience(Some(PATIENCE));
             self.connection = Some(connection);
         }

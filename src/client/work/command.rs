@@ -21,9 +21,9 @@ use nix::unistd::{AccessFlags, Pid, access};
 
 use super::super::error::ClientError;
 use super::super::stats::Stats;
+use super::super::target::Target;
 use super::control::Event;
-use crate::cli::verbs::{ADDRESS_VARIABLE, Work};
-use crate::io::socket::Address;
+use crate::cli::verbs::Work;
 use crate::values::ids::JobId;
 
 /// A command that runs, or has ended and not been reaped. Until it is reaped no other process gets its id.
@@ -40,7 +40,7 @@ impl Running {
     /// If the program cannot be started.
     pub(super) fn start(
         verb: &Work,
-        address: &Address,
+        target: &Target,
         (id, body): (JobId, &[u8]),
         stats: &Stats,
         mailbox: Sender<Event>,
@@ -49,7 +49,7 @@ impl Running {
         let number = |key| stats.number(key).to_string();
         let child = Command::new(program)
             .args(arguments)
-            .env(ADDRESS_VARIABLE, address.to_string())
+            .envs(target.variables())
             .env("BEANRING_JOB_ID", id.to_string())
             .env("BEANRING_TUBE", OsStr::from_bytes(stats.text("tube").bytes()))
             .env("BEANRING_JOB_PRI", number("pri"))

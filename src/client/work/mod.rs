@@ -18,6 +18,7 @@ use self::report::Report;
 use self::slot::Slot;
 use super::connection::Connection;
 use super::error::ClientError;
+use super::target::Target;
 use crate::cli::verbs::{OnFailure, Work};
 
 pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
@@ -25,9 +26,9 @@ pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
         return Err(ClientError::Usage("--tries needs --on-failure release".to_owned()));
     }
     command::find(verb)?;
-    let address = verb.common.address()?;
+    let target = Target::new(&verb.common.server)?;
     // A wrong address is an error. A server that goes away later is waited for.
-    let mut first = Some(slot::open(&address, verb)?);
+    let mut first = Some(slot::open(&target, verb)?);
     let failed = |error| ClientError::System { what: "wait for signals", error };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let handle = signals.handle();
@@ -37,8 +38,7 @@ pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
     thread::scope(|scope| {
         for (place, mailbox) in mailboxes.into_iter().enumerate() {
             let connection: Option<Connection> = first.take();
-            let mut slot =
-                Slot { place, verb, address: &address, control: &control, report: &report, mailbox };
+            let mut slot = Slot { place, verb, target: &target, control: &control, report: &report, mailbox };
             let handle = handle.clone();
             scope.spawn(move || {
                 if let Err(error) = slot.run(connection) {

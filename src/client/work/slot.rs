@@ -10,13 +10,13 @@ use super::super::connection::{Connection, REPLY_PATIENCE};
 use super::super::error::ClientError;
 use super::super::reply::Follows;
 use super::super::stats::Stats;
+use super::super::target::Target;
 use super::super::untrusted::Untrusted;
 use super::super::{hold, inspect, reserve, units};
 use super::command::{self, Running};
 use super::control::{Control, Event};
 use super::report::{Ended, Fate, Report};
 use crate::cli::verbs::{OnFailure, Work};
-use crate::io::socket::Address;
 use crate::time::{Seconds, Span};
 use crate::values::ids::JobId;
 
@@ -35,7 +35,7 @@ const START_AGAIN: Seconds = Seconds::ONE;
 pub(super) struct Slot<'a> {
     pub(super) place: usize,
     pub(super) verb: &'a Work,
-    pub(super) address: &'a Address,
+    pub(super) target: &'a Target,
     pub(super) control: &'a Control,
     pub(super) report: &'a Report,
     pub(super) mailbox: Receiver<Event>,
@@ -60,8 +60,8 @@ enum Outcome {
 }
 
 /// Connects, and watches the tubes. A back-off with decimals must be possible before a job is reserved.
-pub(super) fn open(address: &Address, verb: &Work) -> Result<Connection, ClientError> {
-    let mut connection = Connection::open(address)?;
+pub(super) fn open(target: &Target, verb: &Work) -> Result<Connection, ClientError> {
+    let mut connection = target.connect()?;
     if verb.on_failure == OnFailure::Release {
         connection.require_decimals([verb.delay, verb.max_delay])?;
     }
@@ -104,7 +104,7 @@ impl Slot<'_> {
         let (mut pause, longest) = RECONNECT;
         loop {
             let tried = Instant::now();
-            match open(self.address, self.verb) {
+            match open(self.target, self.verb) {
                 Ok(connection) => {
                     self.report.up();
                     return Ok(Some(connection));
@@ -160,8 +160,7 @@ impl Slot<'_> {
         let Some(mailbox) = self.control.begin_command(self.place) else {
             return self.finish(connection, job, Outcome::Killed);
         };
-        let started =
-            Running::start(self.verb, self.address, (job.id, job.body.bytes()), &job.stats, mailbox);
+        let started = Running::start(self.verb, self.target, (job.id, job.body.bytes()), &job.stats, mailbox);
         let running = match started {
             Ok(running) => running,
             Err(error) => {

@@ -4,7 +4,7 @@
 //! * a server on a thread whose iterations are measured: [`measured`];
 //! * a server in memory and in virtual time: [`in_memory`], with its [`config`], its [`connection`]s and a [`disk`] that fails;
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
-//! * certificates for TLS: [`certificates`]; a server in memory behind TLS: `tunnel`;
+//! * certificates for TLS: [`certificates`]; TLS in front of a server: `tls_front`; a server in memory behind TLS: `tunnel`;
 //! * what `stats` and similar commands reply: [`statistics`];
 //! * random numbers and the seeds of a test: [`random`];
 //! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
@@ -39,6 +39,8 @@ pub mod signals;
 pub mod statistics;
 pub mod stream;
 pub mod suite;
+#[cfg(feature = "tls")]
+pub mod tls_front;
 #[cfg(feature = "tls")]
 pub mod tls_stream;
 #[cfg(feature = "tls")]

@@ -1,6 +1,6 @@
 //! The network, as far as a load needs it: connect, read into a buffer, write a buffer.
 //!
-//! [`uring`] and [`epoll`] implement it. All other code is generic over [`Transport`], so the same load runs on both.
+//! [`uring`] and [`epoll`] implement it, and `tls` over either. All other code is generic over [`Transport`], so the same load runs on both.
 //! Buffers are passed by value and returned, because io_uring owns them during a request.
 
 use std::fmt;
@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub mod epoll;
+#[cfg(feature = "tls")]
+pub mod tls;
 #[cfg(feature = "tokio-uring")]
 pub mod uring;
 

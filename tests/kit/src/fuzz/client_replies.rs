@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use beanring::client::untrusted::Untrusted;
 use beanring::client::{ClientError, Follows, Kind, Refusal, Reply, Stats, items, json};
+use beanring::config::address::Remote;
 use beanring::io::socket::Address;
 use serde::Serialize;
 
@@ -57,7 +58,11 @@ fn read(server: &mut impl BufRead, follows: Follows, kind: Kind) -> bool {
             true
         }
         Err(error) => {
-            let error = ClientError::of_server(error, &Address::default(), Duration::from_secs(60));
+            let error = ClientError::of_server(
+                error,
+                &Remote { address: Address::default(), is_tls: false },
+                Duration::from_secs(60),
+            );
             check_error(&error);
             false
         }

@@ -1,0 +1,254 @@
+//! TLS over another transport. The buffers of a connection are kept, and each write is encrypted whole and sent at once, so that
+//! the generator costs little beside the cipher itself.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, ErrorKind, Read, Write};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::Resumption;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+
+use super::{Returned, Stream, Target, Transport};
+
+/// Ciphertext that is read at once. A connection keeps a buffer of this size only while it reads.
+const INPUT_BYTES: usize = 18 * 1024;
+
+/// Sessions that are remembered for resumption: two of each of the most connections that make sense.
+const SESSIONS_MAX: usize = 4096;
+
+/// What every connection of the run needs.
+struct Setup {
+    name: ServerName<'static>,
+    fresh: Arc<ClientConfig>,
+    resuming: Arc<ClientConfig>,
+}
+
+static SETUP: OnceLock<Setup> = OnceLock::new();
+
+/// Whether connections resume sessions.
+static RESUMES: AtomicBool = AtomicBool::new(false);
+
+/// Handshakes: all, and those that resumed a session.
+static HANDSHAKES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Reads the certificates, for a server with this name. Without a file, those of the system.
+///
+/// # Errors
+/// If a file or the name is not valid, as a sentence.
+pub fn prepare(ca: Option<&Path>, name: &str) -> Result<(), String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = |roots: RootCertStore| {
+        ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring has the cipher suites")
+            .with_root_certificates(roots)
+            .with_no_client_auth()
+    };
+    let mut fresh = config(roots(ca)?);
+    let mut resuming = fresh.clone();
+    fresh.resumption = Resumption::disabled();
+    resuming.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+    let name =
+        ServerName::try_from(name.to_owned()).map_err(|_| format!("--tls-name {name} is not valid"))?;
+    let _ = SETUP.set(Setup { name, fresh: Arc::new(fresh), resuming: Arc::new(resuming) });
+    Ok(())
+}
+
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let Some(path) = ca else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(roots);
+    };
+    let wrong = |error: pem::Error| format!("--tls-ca {}: {error}", path.display());
+    for certificate in CertificateDer::pem_file_iter(path).map_err(wrong)? {
+        let added = roots.add(certificate.map_err(wrong)?);
+        added.map_err(|error| format!("--tls-ca {}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// Makes the connections that follow resume sessions, or not.
+pub fn resume(resumes: bool) {
+    RESUMES.store(resumes, Ordering::Relaxed);
+}
+
+/// Returns the numbers of handshakes: all, and those that resumed a session.
+pub fn handshakes() -> (u64, u64) {
+    let [all, resumed] = HANDSHAKES.each_ref().map(|count| count.load(Ordering::Relaxed));
+    (all, resumed)
+}
+
+/// TLS over `T`.
+pub struct Tls<T>(PhantomData<T>);
+
+/// A connection with TLS.
+pub struct TlsStream<S> {
+    inner: S,
+    session: RefCell<ClientConnection>,
+    /// Ciphertext that the session has not taken yet.
+    rest: RefCell<Vec<u8>>,
+    /// The buffers of the socket while they are not in use.
+    input: Cell<Vec<u8>>,
+    output: Cell<Vec<u8>>,
+}
+
+impl<T: Transport> Transport for Tls<T> {
+    type Stream = TlsStream<T::Stream>;
+
+    const NAME: &'static str = T::NAME;
+
+    async fn connect(target: &Target) -> io::Result<Self::Stream> {
+        let setup = SETUP.get().expect("it is prepared");
+        let resumes = RESUMES.load(Ordering::Relaxed);
+        let config = if resumes { &setup.resuming } else { &setup.fresh };
+        let mut session =
+            ClientConnection::new(config.clone(), setup.name.clone()).map_err(io::Error::other)?;
+        session.set_buffer_limit(None);
+        let stream = TlsStream {
+            inner: T::connect(target).await?,
+            session: RefCell::new(session),
+            rest: RefCell::default(),
+            input: Cell::default(),
+            output: Cell::default(),
+        };
+        while stream.session.borrow().is_handshaking() {
+            stream.send().await?;
+            if stream.session.borrow().is_handshaking()
+                && stream.feed()?.is_none()
+                && !stream.receive().await?
+            {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed in the TLS handshake"));
+            }
+        }
+        stream.send().await?;
+        let [all, resumed] = &HANDSHAKES;
+        all.fetch_add(1, Ordering::Relaxed);
+        if stream.session.borrow().handshake_kind() == Some(HandshakeKind::Resumed) {
+            resumed.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(stream)
+    }
+}
+
+impl<S: Stream> TlsStream<S> {
+    /// Sends the ciphertext of the session.
+    async fn send(&self) -> io::Result<()> {
+        let mut output = self.output.take();
+        output.clear();
+        {
+            let mut session = self.session.borrow_mut();
+            while session.wants_write() {
+                session.write_tls(&mut output)?;
+            }
+        }
+        if output.is_empty() {
+            return Ok(());
+        }
+        let (result, output) = self.inner.write_all(output).await;
+        self.output.set(output);
+        result
+    }
+
+    /// Waits for ciphertext. Returns whether any came.
+    async fn receive(&self) -> io::Result<bool> {
+        let mut input = self.input.take();
+        input.clear();
+        input.reserve(INPUT_BYTES);
+        let (result, input) = self.inner.read(input).await;
+        let has_come = result? > 0;
+        if has_come {
+            let used = self.feed_from(&input)?;
+            self.rest.borrow_mut().extend_from_slice(&input[used..]);
+        }
+        self.input.set(input);
+        Ok(has_come)
+    }
+
+    /// Passes on the ciphertext that is left from an earlier read. Returns none if there was none.
+    fn feed(&self) -> io::Result<Option<()>> {
+        let mut rest = self.rest.borrow_mut();
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let used = self.feed_from(&rest)?;
+        rest.drain(..used);
+        Ok(Some(()))
+    }
+
+    /// Passes ciphertext to the session until that has plaintext. Returns how much it took.
+    fn feed_from(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut session = self.session.borrow_mut();
+        let mut left = bytes;
+        while !left.is_empty() {
+            session.read_tls(&mut left)?;
+            let state = session
+                .process_new_packets()
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() {
+                break;
+            }
+        }
+        Ok(bytes.len() - left.len())
+    }
+
+    /// Moves plaintext into the spare capacity. Returns none if there is none yet, and 0 at the end.
+    fn take(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        let (len, capacity) = (buf.len(), buf.capacity());
+        let mut session = self.session.borrow_mut();
+        let waiting = session.process_new_packets().map_or(0, |state| state.plaintext_bytes_to_read());
+        buf.resize(capacity.min(len + waiting.max(1)), 0);
+        let result = session.reader().read(&mut buf[len..]);
+        buf.truncate(len + *result.as_ref().unwrap_or(&0));
+        match result {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(Some(0)),
+            result => result.map(Some),
+        }
+    }
+}
+
+impl<S: Stream> Stream for TlsStream<S> {
+    async fn read(&self, mut buf: Vec<u8>) -> Returned<usize> {
+        loop {
+            match self.take(&mut buf) {
+                // The server closes the socket after its last record.
+                Ok(Some(0)) => {
+                    let (result, input) = self.inner.read(Vec::with_capacity(INPUT_BYTES)).await;
+                    drop(input);
+                    return (result.map(|_| 0), buf);
+                }
+                Ok(Some(count)) => return (Ok(count), buf),
+                Ok(None) => {}
+                Err(error) => return (Err(error), buf),
+            }
+            match self.feed() {
+                Ok(Some(())) => continue,
+                Ok(None) => {}
+                Err(error) => return (Err(error), buf),
+            }
+            match self.receive().await {
+                Ok(true) => {}
+                Ok(false) => return (Ok(0), buf),
+                Err(error) => return (Err(error), buf),
+            }
+        }
+    }
+
+    async fn write_all(&self, buf: Vec<u8>) -> Returned<()> {
+        let encrypted = self.session.borrow_mut().writer().write_all(&buf);
+        match encrypted {
+            Ok(()) => (self.send().await, buf),
+            Err(error) => (Err(error), buf),
+        }
+    }
+
+    fn shutdown(&self) {
+        self.inner.shutdown();
+    }
+}

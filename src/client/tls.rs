@@ -1,0 +1,286 @@
+//! TLS on a client's connection. Two threads may share it: one sends, another receives.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use super::connection::Socket;
+use super::error::ClientError;
+use super::time_limit::{time_left, time_of};
+use super::tls_problem::TlsProblem;
+use crate::cli::verbs::ServerFlags;
+
+/// Ciphertext that is read at once: the longest record has 16 KiB and some bytes.
+const INPUT_BYTES: usize = 18 * 1024;
+
+/// Plaintext that is encrypted at once. Its ciphertext is sent before the next.
+const OUTPUT_BYTES: usize = 64 * 1024;
+
+/// The TLS layer of a connection, shared by its two halves. No thread holds the lock while it waits for the network.
+#[derive(Clone, Debug)]
+pub(super) struct Channel(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    socket: Socket,
+    session: Mutex<ClientConnection>,
+}
+
+/// Ciphertext that has arrived and that the session has not taken yet.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// Builds the configuration from the files that the flags name.
+///
+/// # Errors
+/// If a file cannot be read or does not contain what it should, or the system has no trusted certificates.
+pub(super) fn config(flags: &ServerFlags) -> Result<Arc<ClientConfig>, ClientError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = match &flags.tls_ca {
+        Some(path) => roots_in(path)?,
+        None => system_roots()?,
+    };
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()
+        .map_err(|error| ClientError::Usage(format!("--tls-ca: {error}")))?;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has the cipher suites of TLS 1.3")
+        .with_webpki_verifier(verifier);
+    let config = match (&flags.tls_cert, &flags.tls_key) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(cert), key) => {
+            let key = key.as_ref().unwrap_or(cert);
+            let chain = certificates("--tls-cert", cert)?;
+            let pair = PrivateKeyDer::from_pem_file(key)
+                .map_err(|error| unreadable("--tls-key", key, "a private key", error))?;
+            builder.with_client_auth_cert(chain, pair).map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => {
+                    ClientError::Usage("--tls-key is not the key of the certificate in --tls-cert".to_owned())
+                }
+                error => ClientError::Usage(format!("--tls-cert and --tls-key: {error}")),
+            })?
+        }
+        (None, Some(_)) => return Err(ClientError::Usage("--tls-key needs --tls-cert".to_owned())),
+    };
+    Ok(Arc::new(config))
+}
+
+fn roots_in(path: &Path) -> Result<RootCertStore, ClientError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("--tls-ca", path)? {
+        roots.add(certificate).map_err(|error| {
+            let path = path.display();
+            ClientError::Usage(format!("--tls-ca {path} has a certificate that is not valid: {error}"))
+        })?;
+    }
+    Ok(roots)
+}
+
+/// Certificates of the system that are not valid are left out, as in other programs.
+fn system_roots() -> Result<RootCertStore, ClientError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        let problem = "the system has no trusted certificates; name the CA's certificate with --tls-ca";
+        return Err(ClientError::Usage(problem.to_owned()));
+    }
+    Ok(roots)
+}
+
+fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ClientError> {
+    let wrong = |error| unreadable(flag, path, "a certificate", error);
+    let all: Vec<_> =
+        CertificateDer::pem_file_iter(path).map_err(wrong)?.collect::<Result<_, _>>().map_err(wrong)?;
+    if all.is_empty() { Err(wrong(pem::Error::NoItemsFound)) } else { Ok(all) }
+}
+
+fn unreadable(flag: &str, path: &Path, expected: &str, error: pem::Error) -> ClientError {
+    match error {
+        pem::Error::Io(error) => ClientError::File { path: Some(path.to_owned()), error },
+        _ => {
+            let path = super::escaped(path.as_os_str().as_encoded_bytes());
+            ClientError::Usage(format!("{flag} {path} does not contain {expected} in PEM format"))
+        }
+    }
+}
+
+/// Parses the name that must be in the certificate: a DNS name or an address.
+///
+/// # Errors
+/// If it is neither.
+pub(super) fn server_name(name: &str) -> Result<ServerName<'static>, ClientError> {
+    // An IPv6 address may name an interface, which no certificate has.
+    let bare = name.split('%').next().unwrap_or_default();
+    ServerName::try_from(bare.to_owned()).map_err(|_| {
+        let name = super::escaped(name.as_bytes());
+        ClientError::Usage(format!("no certificate can have the name {name}; set --tls-name"))
+    })
+}
+
+impl Channel {
+    /// Does the handshake on a connected socket, which must be over by `until`.
+    ///
+    /// # Errors
+    /// If the peer speaks no TLS, refuses, is not who it should be, or needs too long.
+    pub(super) fn open(
+        socket: Socket,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+        until: Instant,
+    ) -> Result<(Self, Incoming), TlsProblem> {
+        let mut session = ClientConnection::new(config, name).map_err(|error| TlsProblem::of(&error))?;
+        session.set_buffer_limit(None);
+        let mut incoming = Incoming { bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 };
+        let failed = |error: io::Error| TlsProblem::in_handshake(&error);
+        while session.is_handshaking() {
+            send(&socket, &take_output(&mut session), until).map_err(failed)?;
+            if incoming.is_empty()
+                && incoming.receive(&socket, time_left(until).map_err(failed)?).map_err(failed)? == 0
+            {
+                return Err(TlsProblem::Closed);
+            }
+            if let Err(error) = incoming.feed(&mut session) {
+                // The server's log should say why. There is nothing to do if this fails too.
+                let _ = send(&socket, &take_output(&mut session), until);
+                return Err(failed(error));
+            }
+        }
+        send(&socket, &take_output(&mut session), until).map_err(failed)?;
+        Ok((Self(Arc::new(Shared { socket, session: Mutex::new(session) })), incoming))
+    }
+
+    /// Reads plaintext. `time_left` is asked before each wait for the network, and the first error ends the wait. Returns 0 at
+    /// the end of the connection.
+    ///
+    /// # Errors
+    /// If the connection breaks, the time is over, or the peer sends something else than TLS.
+    pub(super) fn read(
+        &self,
+        incoming: &mut Incoming,
+        buffer: &mut [u8],
+        time_left: impl Fn() -> io::Result<Option<Duration>>,
+    ) -> io::Result<usize> {
+        loop {
+            // Plaintext first: the session may have it from a record that came with the last reply.
+            match self.session().reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                result => return result,
+            }
+            if incoming.is_empty() && incoming.receive(&self.0.socket, time_left()?)? == 0 {
+                return Ok(0);
+            }
+            // A record without plaintext is possible: a ticket for resumption, or new keys. What it calls for leaves with the
+            // next command, so that only one thread ever writes.
+            incoming.feed(&mut self.session())?;
+        }
+    }
+
+    /// Sends plaintext, at most 64 KiB of it, and returns how much. The time that a slow line needs is added to `until`.
+    ///
+    /// # Errors
+    /// If the connection breaks, or the peer does not take it in time.
+    pub(super) fn write(&self, bytes: &[u8], until: Instant) -> io::Result<usize> {
+        let count = bytes.len().min(OUTPUT_BYTES);
+        let output = {
+            let mut session = self.session();
+            session.writer().write_all(&bytes[..count])?;
+            take_output(&mut session)
+        };
+        send(&self.0.socket, &output, until).map_err(|error| self.reason(error))?;
+        Ok(count)
+    }
+
+    /// Replaces the error of a send by the alert that the server has sent before it closed the connection, if there is one: it
+    /// checks the certificate of a client when that already sends commands.
+    fn reason(&self, error: io::Error) -> io::Error {
+        let mut incoming = Incoming { bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 };
+        loop {
+            match incoming.receive(&self.0.socket, Some(Duration::from_millis(1))) {
+                Ok(0) | Err(_) => return error,
+                Ok(_) => {}
+            }
+            if let Err(alert) = incoming.feed(&mut self.session()) {
+                return alert;
+            }
+        }
+    }
+
+    fn session(&self) -> MutexGuard<'_, ClientConnection> {
+        self.0.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    /// Tells the server that the end is no attack. It is not waited for.
+    fn drop(&mut self) {
+        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+        session.send_close_notify();
+        let _ = self.socket.send_at_once(&take_output(session));
+    }
+}
+
+impl Incoming {
+    const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Waits for ciphertext. Must be empty. Returns how much has come, 0 at the end.
+    fn receive(&mut self, socket: &Socket, timeout: Option<Duration>) -> io::Result<usize> {
+        socket.set_read_timeout(timeout)?;
+        let count = (&*socket).read(&mut self.bytes)?;
+        (self.start, self.end) = (0, count);
+        Ok(count)
+    }
+
+    /// Passes ciphertext to the session until that has plaintext or there is no more.
+    fn feed(&mut self, session: &mut ClientConnection) -> io::Result<()> {
+        while !self.is_empty() {
+            let mut rest = &self.bytes[self.start..self.end];
+            session.read_tls(&mut rest)?;
+            self.start = self.end - rest.len();
+            let state = session
+                .process_new_packets()
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take_output(session: &mut ClientConnection) -> Vec<u8> {
+    let mut output = Vec::new();
+    while session.wants_write() {
+        session.write_tls(&mut output).expect("memory takes everything");
+    }
+    output
+}
+
+/// Sends ciphertext, as long as the peer takes it. The time that a slow line needs is added to `until`.
+fn send(socket: &Socket, mut bytes: &[u8], mut until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        socket.set_write_timeout(time_left(until)?)?;
+        match (&*socket).write(bytes) {
+            Ok(count) => {
+                bytes = &bytes[count..];
+                until += time_of(count);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

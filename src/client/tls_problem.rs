@@ -1,0 +1,208 @@
+//! Why there is no TLS with a server, and what to do.
+
+use std::fmt;
+use std::io;
+
+use super::escape::escaped;
+
+/// Why there is no TLS with a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TlsProblem {
+    /// The program was built without TLS.
+    #[cfg(not(feature = "tls"))]
+    NotBuilt,
+    /// The server replied something else.
+    NotTls,
+    /// The server speaks TLS, and the address is one without.
+    OnlyTls,
+    /// The server has not done the handshake in time.
+    Silent {
+        /// The time in seconds.
+        seconds: u64,
+    },
+    /// The server closed the connection in the handshake.
+    Closed,
+    /// The server has no TLS 1.3.
+    Version,
+    /// The certificate of the server has expired.
+    Expired,
+    /// The certificate of the server is not valid yet.
+    NotYetValid,
+    /// The certificate of the server has other names.
+    OtherName {
+        /// Its names.
+        names: Vec<String>,
+    },
+    /// No trusted authority has signed the certificate of the server.
+    UnknownAuthority,
+    /// The certificate of the server is not for servers, or is that of an authority.
+    Purpose,
+    /// The server wants a certificate of the client.
+    CertificateRequired,
+    /// The server refused the certificate of the client.
+    CertificateRefused {
+        /// The name of its alert.
+        alert: String,
+    },
+    /// Something else, as the library or the system says it.
+    Other(String),
+}
+
+impl TlsProblem {
+    /// The problem without its advice.
+    pub fn event(&self) -> String {
+        match self {
+            #[cfg(not(feature = "tls"))]
+            Self::NotBuilt => "this beanring was built without TLS".to_owned(),
+            Self::NotTls => "the server does not speak TLS at this address".to_owned(),
+            Self::OnlyTls => "the server speaks TLS at this address".to_owned(),
+            Self::Silent { seconds } => format!("no TLS handshake within {seconds} s"),
+            Self::Closed => "the server closed the connection in the TLS handshake".to_owned(),
+            Self::Version => "the server has no TLS 1.3".to_owned(),
+            Self::Expired => "the server's certificate has expired".to_owned(),
+            Self::NotYetValid => "the server's certificate is not valid yet".to_owned(),
+            Self::OtherName { names } if names.is_empty() => {
+                "the server's certificate has another name".to_owned()
+            }
+            Self::OtherName { names } => {
+                let names: Vec<String> =
+                    names.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();
+                format!("the server's certificate is for {}", names.join(", "))
+            }
+            Self::UnknownAuthority => "no trusted CA has signed the server's certificate".to_owned(),
+            Self::Purpose => "the server's certificate is not one for servers".to_owned(),
+            Self::CertificateRequired => "the server wants a client certificate".to_owned(),
+            Self::CertificateRefused { alert } => {
+                format!("the server refused the client certificate: {alert}")
+            }
+            Self::Other(text) => escaped(text.as_bytes()).to_string(),
+        }
+    }
+
+    /// What to do, or nothing.
+    const fn advice(&self) -> &'static str {
+        match self {
+            #[cfg(not(feature = "tls"))]
+            Self::NotBuilt => "build it with the feature tls",
+            Self::NotTls => "name its TLS port, or write beanstalk://",
+            Self::OnlyTls => "write beanstalks:// before the host",
+            Self::Silent { .. } => "is it the TLS port, and is the server overloaded?",
+            Self::Closed => "name its TLS port, or write beanstalk:// for one without TLS",
+            Self::Version => "use a newer server",
+            Self::Expired => "renew it, or set the clock right",
+            Self::NotYetValid => "set the clock right",
+            Self::OtherName { .. } => "name the host as the certificate does, or set --tls-name",
+            Self::UnknownAuthority => "name the CA's certificate with --tls-ca",
+            Self::Purpose => "make one with the extended key usage serverAuth that is no CA",
+            Self::CertificateRequired => "name one with --tls-cert and --tls-key",
+            Self::CertificateRefused { .. } => "name one that the server's --tls-client-ca has signed",
+            Self::Other(_) => "",
+        }
+    }
+
+    /// Returns what an error in the handshake means.
+    #[cfg(feature = "tls")]
+    pub(super) fn in_handshake(error: &io::Error) -> Self {
+        use io::ErrorKind;
+        match (Self::within(error), error.kind()) {
+            (Some(problem), _) => problem,
+            (None, ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Self::Silent { seconds: super::connection::CONNECT_PATIENCE.as_secs() }
+            }
+            (None, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => Self::Closed,
+            (None, _) => Self::Other(crate::io::socket::text_of(error)),
+        }
+    }
+
+    /// Returns the problem that an error of a connection contains.
+    #[cfg(feature = "tls")]
+    pub(super) fn within(error: &io::Error) -> Option<Self> {
+        error.get_ref().and_then(|error| error.downcast_ref()).map(Self::of)
+    }
+
+    /// Without TLS there is none.
+    #[cfg(not(feature = "tls"))]
+    pub(super) const fn within(_: &io::Error) -> Option<Self> {
+        None
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn of(error: &rustls::Error) -> Self {
+        use rustls::{AlertDescription as Alert, CertificateError, Error, InvalidMessage};
+        match error {
+            Error::InvalidMessage(
+                InvalidMessage::InvalidContentType
+                | InvalidMessage::UnknownProtocolVersion
+                | InvalidMessage::MessageTooLarge,
+            ) => Self::NotTls,
+            Error::PeerIncompatible(_) | Error::AlertReceived(Alert::ProtocolVersion) => Self::Version,
+            Error::AlertReceived(Alert::CertificateRequired) => Self::CertificateRequired,
+            Error::AlertReceived(
+                alert @ (Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied),
+            ) => Self::CertificateRefused { alert: words(&format!("{alert:?}")) },
+            Error::AlertReceived(alert) => {
+                Self::Other(format!("the server ended TLS: {}", words(&format!("{alert:?}"))))
+            }
+            Error::InvalidCertificate(error) => match error {
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    Self::NotYetValid
+                }
+                CertificateError::NotValidForName => Self::OtherName { names: Vec::new() },
+                CertificateError::NotValidForNameContext { presented, .. } => {
+                    Self::OtherName { names: presented.iter().map(|name| name_in(name)).collect() }
+                }
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownAuthority,
+                CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                    Self::Purpose
+                }
+                // webpki has the reason only as another error: a certificate of an authority.
+                CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+                    Self::Purpose
+                }
+                other => Self::Other(format!("the server's certificate is not valid: {other}")),
+            },
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+/// Returns a name as it is in a certificate: webpki shows `DnsName("queue.test")` and `IpAddress(127.0.0.1)`.
+#[cfg(feature = "tls")]
+fn name_in(shown: &str) -> String {
+    let inner = shown.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    let name = inner.unwrap_or(shown).trim_matches('"');
+    // webpki writes ::1 as 0::1.
+    name.parse::<std::net::IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
+}
+
+/// `UnknownCA` as `unknown ca`.
+#[cfg(feature = "tls")]
+fn words(name: &str) -> String {
+    let mut words = String::new();
+    let mut is_after_capital = true;
+    for one in name.chars() {
+        if one.is_ascii_uppercase() && !is_after_capital {
+            words.push(' ');
+        }
+        is_after_capital = one.is_ascii_uppercase();
+        words.push(one.to_ascii_lowercase());
+    }
+    words
+}
+
+impl fmt::Display for TlsProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.event())?;
+        match self.advice() {
+            "" => Ok(()),
+            advice => write!(f, "; {advice}"),
+        }
+    }
+}

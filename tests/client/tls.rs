@@ -1,0 +1,327 @@
+//! TLS and tokens: what the client accepts, what it refuses, and what it says.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring_testkit::certificates::{CLIENT_NAME, Certificates, Pair};
+use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::tls_front;
+
+use super::place::{Ran, client, ran};
+
+/// A server with TLS.
+struct Secure {
+    _server: ServerProcess,
+    plain: SocketAddr,
+    /// Its address without the scheme.
+    address: String,
+    certificates: Certificates,
+    _scratch: Scratch,
+}
+
+impl Secure {
+    fn start(pair: impl Fn(&Certificates) -> &Pair, wants_certificate: bool) -> Self {
+        let scratch = Scratch::new("tls");
+        let certificates = Certificates::new(&scratch.0);
+        let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+        let address = SocketAddr::new(plain.ip(), 11_400).to_string();
+        let Pair { certificate, key } = pair(&certificates);
+        let mut flags = vec!["--tls-listen".to_owned(), address.clone()];
+        for (flag, file) in [("--tls-cert", certificate), ("--tls-key", key)] {
+            flags.extend([flag.to_owned(), file.display().to_string()]);
+        }
+        if wants_certificate {
+            flags.extend(["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]);
+        }
+        let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(plain), &flags);
+        Self { _server: server, plain, address, certificates, _scratch: scratch }
+    }
+
+    /// Runs `stats` over TLS with a name that the certificate has.
+    fn stats(&self, flags: &[&str]) -> Ran {
+        self.run(&[&["--tls-name", "localhost", "--tls-ca", self.ca()], flags].concat())
+    }
+
+    fn run(&self, flags: &[&str]) -> Ran {
+        let address = format!("beanstalks://{}", self.address);
+        ran(client().args(["stats", "-a", &address]).args(flags), b"")
+    }
+
+    fn ca(&self) -> &str {
+        self.certificates.ca.to_str().expect("UTF-8")
+    }
+
+    fn fails(&self, flags: &[&str], problem: &str) {
+        self.run(flags).fails(3, &format!("cannot connect to beanstalks://{}: {problem}", self.address));
+    }
+}
+
+#[test]
+fn certificates_that_are_refused() {
+    const AUTHORITY: &str =
+        "no trusted CA has signed the server's certificate; name the CA's certificate with --tls-ca";
+    let server = Secure::start(|all| &all.server, false);
+    server.stats(&[]).ok();
+    server.run(&["--tls-name", "127.0.0.1", "--tls-ca", server.ca()]).ok();
+    server.fails(&["--tls-name", "localhost"], AUTHORITY);
+    let other = server.certificates.other_ca.to_str().expect("UTF-8");
+    server.fails(&["--tls-name", "localhost", "--tls-ca", other], AUTHORITY);
+    server.fails(
+        &["--tls-ca", server.ca()],
+        "the server's certificate is for localhost, 127.0.0.1, ::1; name the host as the certificate does, or set --tls-name",
+    );
+    let other = Secure::start(|all| &all.other_name, false);
+    other.fails(
+        &["--tls-name", "localhost", "--tls-ca", other.ca()],
+        "the server's certificate is for queue.test; name the host as the certificate does, or set --tls-name",
+    );
+    other.run(&["--tls-name", "queue.test", "--tls-ca", other.ca()]).ok();
+}
+
+#[test]
+fn an_expired_certificate() {
+    let scratch = Scratch::new("tls");
+    let all = Certificates::new(&scratch.0);
+    let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+    let (_server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(plain), &[]);
+    let address = format!("beanstalks://{}", tls_front::start(plain, tls_front::config(&all.expired, None)));
+    let mut command = client();
+    command.args(["stats", "-a", &address]).env("BEANRING_TLS_CA", &all.ca);
+    let said = "the server's certificate has expired; renew it, or set the clock right";
+    ran(&mut command, b"").fails(3, &format!("cannot connect to {address}: {said}"));
+    let result = ran(command.arg("--json"), b"");
+    let object: serde_json::Value = serde_json::from_slice(&result.stdout).expect("an object");
+    assert_eq!(object["error"], "no-connection");
+}
+
+#[test]
+fn a_server_that_wants_a_certificate() {
+    let server = Secure::start(|all| &all.server, true);
+    let Certificates { client: own, other_client, .. } = &server.certificates;
+    let flags = |pair: &Pair| {
+        let (certificate, key) = (pair.certificate.display().to_string(), pair.key.display().to_string());
+        ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
+    };
+    let with = |pair: &Pair| {
+        let flags = flags(pair);
+        server.stats(&flags.each_ref().map(String::as_str))
+    };
+    with(own).ok();
+    let begin = format!("cannot connect to beanstalks://{}: the server", server.address);
+    server
+        .stats(&[])
+        .fails(3, &format!("{begin} wants a client certificate; name one with --tls-cert and --tls-key"));
+    let result = with(other_client);
+    assert!(
+        result.code == Some(3) && result.stderr.contains("the server refused the client certificate: "),
+        "{result:?}"
+    );
+    // The error is the same while the other half of the connection still sends.
+    let mut command = client();
+    command.args(["put", "-t", "x", "--lines", "--tls-name", "localhost", "--tls-ca", server.ca()]);
+    let result =
+        ran(command.args(["-a", &format!("beanstalks://{}", server.address)]), &b"line\n".repeat(200_000));
+    assert!(result.code == Some(3) && result.stderr.contains("wants a client certificate"), "{result:?}");
+    // One file may have both.
+    let both = server.certificates.ca.with_file_name("both.pem");
+    let content = [&own.certificate, &own.key].map(|file| fs::read_to_string(file).expect("a file")).concat();
+    fs::write(&both, content).expect("there is space");
+    let variables =
+        [("BEANRING_TLS_CLIENT_CERT", both.to_str().expect("UTF-8")), ("BEANRING_TLS_CA", server.ca())];
+    let mut command = client();
+    command.args(["stats", "--json"]).envs(variables).env("BEANRING_TLS_NAME", "localhost");
+    command.env("BEANRING_ADDR", format!("beanstalks://{}", server.address));
+    assert!(ran(&mut command, b"").ok().contains("\"version\""), "{CLIENT_NAME}");
+}
+
+#[test]
+fn files_that_are_not_what_they_should_be() {
+    let server = Secure::start(|all| &all.server, false);
+    let key = server.certificates.client.key.to_str().expect("UTF-8");
+    let certificate = server.certificates.client.certificate.to_str().expect("UTF-8");
+    let other_key = server.certificates.server.key.to_str().expect("UTF-8");
+    let missing = "cannot read /no/such: No such file or directory".to_owned();
+    for (flags, said) in [
+        (&["--tls-ca", "/no/such"][..], missing.clone()),
+        (&["--tls-ca", key], format!("--tls-ca {key} does not contain a certificate in PEM format")),
+        (&["--tls-cert", "/no/such"], missing.clone()),
+        (
+            &["--tls-cert", certificate],
+            format!("--tls-key {certificate} does not contain a private key in PEM format"),
+        ),
+        (&["--tls-key", key], "--tls-key needs --tls-cert".to_owned()),
+        (
+            &["--tls-cert", certificate, "--tls-key", other_key],
+            "--tls-key is not the key of the certificate in --tls-cert".to_owned(),
+        ),
+        (&["--token-file", "/no/such"], missing),
+    ] {
+        server.run(flags).fails(2, &said);
+    }
+}
+
+#[test]
+fn the_wrong_scheme_is_named() {
+    let server = Secure::start(|all| &all.server, false);
+    ran(client().args(["stats", "-a", &server.address]), b"").fails(
+        3,
+        &format!(
+            "cannot connect to {}: the server speaks TLS at this address; write beanstalks:// before the host",
+            server.address
+        ),
+    );
+    let plain = format!("beanstalks://{}", server.plain);
+    let result = ran(client().args(["stats", "-a", &plain, "--tls-ca", server.ca()]), b"");
+    result.fails(
+        3,
+        &format!(
+            "cannot connect to {plain}: the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS"
+        ),
+    );
+}
+
+#[test]
+fn jobs_move_and_large_bodies_pass() {
+    let server = Secure::start(|all| &all.server, false);
+    let run = |arguments: &[&str], input: &[u8]| {
+        let mut command = client();
+        command.args(arguments).env("BEANRING_ADDR", format!("beanstalks://{}", server.address));
+        ran(command.env("BEANRING_TLS_CA", server.ca()).env("BEANRING_TLS_NAME", "localhost"), input)
+    };
+    let lines: Vec<u8> = (0..300_000).flat_map(|at| format!("{at}\n").into_bytes()).collect();
+    run(&["put", "-t", "a", "--lines", "--quiet"], &lines).ok();
+    assert_eq!(run(&["move", "a", "b"], b"").ok(), "moved 300000 jobs from a to b\n");
+    let body: Vec<u8> = (0..60_000_u32).map(|at| (at % 251) as u8).collect();
+    assert_eq!(run(&["put", "-t", "c", "-f", "-"], &body).ok(), "300001\n");
+    let found = run(&["peek", "300001", "--body"], b"");
+    assert!(found.code == Some(0) && found.stdout == body, "{} bytes", found.stdout.len());
+}
+
+/// A server that does this with each connection.
+fn liar(each: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let each = Arc::new(each);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let each = Arc::clone(&each);
+            thread::spawn(move || each(stream));
+        }
+    });
+    format!("beanstalks://{address}")
+}
+
+fn stats_of(address: &str) -> Ran {
+    let scratch = Scratch::new("tls");
+    let all = Certificates::new(&scratch.0);
+    ran(client().args(["stats", "-a", address]).env("BEANRING_TLS_CA", &all.ca), b"")
+}
+
+#[test]
+fn servers_that_lie_in_the_handshake() {
+    let answer = |bytes: &'static [u8]| {
+        liar(move |mut stream| {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(bytes);
+            // Unread input would reset the connection.
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        })
+    };
+    for (bytes, said) in [
+        (
+            &b""[..],
+            "the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS",
+        ),
+        // Within a record.
+        (
+            b"\x16\x03\x03\x40\x00",
+            "the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS",
+        ),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "the server does not speak TLS at this address; name its TLS port, or write beanstalk://",
+        ),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "the server has no TLS 1.3; use a newer server"),
+        (b"\x15\x03\x03\x00\x02\x02\x28", "the server ended TLS: handshake failure"),
+    ] {
+        let address = answer(bytes);
+        stats_of(&address).fails(3, &format!("cannot connect to {address}: {said}"));
+    }
+    let address = answer(b"\x16\x03\x03\x00\x04\xff\xff\xff\xff");
+    assert_eq!(stats_of(&address).code, Some(3));
+}
+
+#[test]
+fn a_server_that_stalls_in_the_handshake_is_given_up() {
+    let started = Instant::now();
+    // A byte of a long record now and then gains nothing.
+    let address = liar(|mut stream| {
+        let _ = stream.write_all(b"\x16\x03\x03\x40\x00");
+        while stream.write_all(b"\x00").is_ok() {
+            thread::sleep(Duration::from_millis(300));
+        }
+    });
+    let said = "no TLS handshake within 10 s; is it the TLS port, and is the server overloaded?";
+    stats_of(&address).fails(3, &format!("cannot connect to {address}: {said}"));
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+/// A server without TLS that answers the lines of a client in turn.
+fn scripted(replies: &'static [&'static str]) -> String {
+    let address = liar(move |stream| {
+        let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+        for reply in replies {
+            if lines.next().is_none_or(|line| line.is_err()) || (&stream).write_all(reply.as_bytes()).is_err()
+            {
+                return;
+            }
+        }
+        let _ = lines.next();
+    });
+    address.replace("beanstalks://", "")
+}
+
+#[test]
+fn a_token_is_sent_first_and_never_shown() {
+    let scratch = Scratch::new("token");
+    let file = scratch.join("token");
+    let with = |content: &str, address: &str, arguments: &[&str]| {
+        fs::write(&file, content).expect("there is space");
+        ran(client().args(arguments).env("BEANRING_ADDR", address).env("BEANRING_TOKEN_FILE", &file), b"")
+    };
+    let right = scripted(&["AUTHENTICATED\r\n", "DRAINING\r\n"]);
+    let result = with("s3cret\r\n", &right, &["drain"]);
+    assert_eq!((result.code, &*result.stderr), (Some(0), ""), "{result:?}");
+    let refused = scripted(&["UNAUTHORIZED\r\n"]);
+    let said = format!(
+        "{refused} does not know the token; correct the file of --token-file or BEANRING_TOKEN_FILE, or add the token to the server's --auth"
+    );
+    with("s3cret\n", &refused, &["stats"]).fails(7, &said);
+    let result = with("s3cret\n", &refused, &["stats", "--json"]);
+    let object: serde_json::Value = serde_json::from_slice(&result.stdout).expect("an object");
+    assert_eq!((&object["error"], result.code), (&"unauthorized".into(), Some(7)));
+    let unknown = scripted(&["UNKNOWN_COMMAND\r\n"]);
+    with("s3cret", &unknown, &["stats"]).fails(
+        1,
+        "the server does not know tokens; start it with --auth, or leave out --token-file and BEANRING_TOKEN_FILE",
+    );
+    let forbidden = scripted(&["AUTHENTICATED\r\n", "FORBIDDEN\r\n"]);
+    with("s3cret", &forbidden, &["delete", "1"]).fails(
+        1,
+        "job 1: FORBIDDEN: the right consume is missing, or not for this tube; see the server's --auth",
+    );
+    let longest = "x".repeat(200);
+    assert_eq!(with(&longest, &scripted(&["UNAUTHORIZED\r\n"]), &["stats"]).code, Some(7));
+    for wrong in ["", "\n", "two words", "two\nlines", "\u{7f}", "\u{e9}", &"x".repeat(201)] {
+        let result = with(wrong, &refused, &["stats"]);
+        let said = "must be one line of 1 to 200 printable ASCII characters without spaces";
+        assert!(result.code == Some(2) && result.stderr.contains(said), "{wrong:?}: {result:?}");
+    }
+}
