@@ -190,7 +190,6 @@ impl<S: Service> Transport<S> {
     /// Ends an open connection after an error. The client may get an alert.
     fn break_off(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        session.write_alert();
         session.phase = Phase::Failed;
         self.server.handle(self.now, Event::HungUp { conn });
     }
@@ -242,7 +241,6 @@ impl<S: Service> Transport<S> {
         match (session.finished(), &progress.error) {
             (Some(finished), _) => self.open(conn, finished),
             (None, Some(error)) => {
-                session.write_alert();
                 debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(error));
                 return self.fail(conn, failure_of(error));
             }

@@ -125,17 +125,25 @@ impl Session {
     }
 
     /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it, unless the progress
-    /// is the last.
+    /// is the last. After an error the output ends with an alert.
     pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
         let mut progress = Progress::default();
-        while self.step(input, plaintext, &mut progress).unwrap_or_else(|error| {
-            progress.error = Some(error);
-            false
-        }) {}
-        progress
+        loop {
+            match self.step(input, plaintext, &mut progress) {
+                Ok(true) => {}
+                Ok(false) => return progress,
+                Err(error) => {
+                    // One step encodes the alert. Another would process the same input, and rustls panics if an error repeats.
+                    let _ = self.step(input, plaintext, &mut progress);
+                    progress.error = Some(error);
+                    return progress;
+                }
+            }
+        }
     }
 
-    /// Returns whether there may be more to process.
+    /// Returns whether there may be more to process. rustls must always see the input that it has not discarded, even to write:
+    /// it remembers places in it.
     fn step(
         &mut self,
         input: &mut [u8],
@@ -144,21 +152,23 @@ impl Session {
     ) -> Result<bool, Error> {
         let Self { tls, outgoing, .. } = self;
         let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
-        let goes_on = match state? {
-            ConnectionState::ReadTraffic(mut traffic) => {
-                while let Some(record) = traffic.next_record() {
-                    plaintext.extend_from_slice(record?.payload);
+        let result = match state {
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+                match traffic.next_record() {
+                    Some(Ok(record)) => plaintext.extend_from_slice(record.payload),
+                    Some(Err(error)) => break Err(error),
+                    None => break Ok(true),
                 }
-                true
-            }
-            ConnectionState::PeerClosed => {
+            },
+            Ok(ConnectionState::PeerClosed) => {
                 progress.has_ended = true;
-                false
+                Ok(false)
             }
-            state => !Self::advance(state, outgoing.gathered())?,
+            Ok(state) => Self::advance(state, outgoing.gathered()).map(|is_over| !is_over),
+            Err(error) => Err(error),
         };
         progress.used += discard;
-        Ok(goes_on)
+        result
     }
 
     /// Carries out a state that has no input. Returns whether none is left but to wait for input.
@@ -197,9 +207,11 @@ impl Session {
         room: usize,
         mut write: impl FnMut(&mut WriteTraffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), Error> {
-        let Self { tls, outgoing, .. } = self;
+        let Self { tls, outgoing, incoming, .. } = self;
         loop {
-            match tls.process_tls_records(&mut []).state? {
+            let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming);
+            debug_assert_eq!(discard, 0, "all input is processed when it comes");
+            match state? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     return append(outgoing.gathered(), room, |buffer| match write(&mut traffic, buffer) {
                         Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
@@ -212,16 +224,6 @@ impl Session {
                         return Err(Error::HandshakeNotComplete);
                     }
                 }
-            }
-        }
-    }
-
-    /// Appends the alert that follows an error, if the client may still get one.
-    pub fn write_alert(&mut self) {
-        let Self { tls, outgoing, .. } = self;
-        while let Ok(state) = tls.process_tls_records(&mut []).state {
-            if !matches!(Self::advance(state, outgoing.gathered()), Ok(false)) {
-                return;
             }
         }
     }

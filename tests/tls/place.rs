@@ -109,3 +109,11 @@ pub fn files(pair: &Pair) -> [String; 4] {
     let (certificate, key) = (pair.certificate.display().to_string(), pair.key.display().to_string());
     ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
 }
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}

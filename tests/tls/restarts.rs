@@ -21,7 +21,8 @@ fn id(client: &mut Client) -> String {
 
 #[test]
 fn a_restart_keeps_both_listeners() {
-    let place = Place::new(&[]);
+    let wal = Scratch::new("restart-tls");
+    let place = Place::new(&["-b", wal.0.to_str().expect("UTF-8")]);
     let before = id(&mut place.connect());
     let pid = place.server.pid();
     place.server.signal(Signal::SIGUSR2);
@@ -36,8 +37,10 @@ fn a_restart_keeps_both_listeners() {
 
 #[test]
 fn a_restart_without_plaintext_keeps_the_listener() {
+    let wal = Scratch::new("restart-tls");
+    let flags = ["-b".to_owned(), wal.0.display().to_string()];
     let (server, stream) =
-        ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tls), &[]);
+        ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tls), &flags);
     let mut first = Client::new(stream);
     let before = id(&mut first);
     server.signal(Signal::SIGUSR2);
