@@ -5,5 +5,6 @@ mod failures;
 mod harm;
 mod others;
 mod place;
+mod raw;
 mod restarts;
 mod rotation;

@@ -108,7 +108,9 @@ fn a_bad_pair_keeps_the_one_before() {
 fn a_link_is_swapped() {
     let mut place = Place::with(Command::new(program()), &[], |certificates| {
         let dir = certificates.ca.parent().expect("a directory");
-        for (name, pair) in [("one", certificates.server.clone()), ("two", certificates.for_server("second", &["localhost"]))] {
+        for (name, pair) in
+            [("one", certificates.server.clone()), ("two", certificates.for_server("second", &["localhost"]))]
+        {
             fs::create_dir(dir.join(name)).expect("it is new");
             fs::copy(&pair.certificate, dir.join(name).join("tls.crt")).expect("there is space");
             fs::copy(&pair.key, dir.join(name).join("tls.key")).expect("there is space");

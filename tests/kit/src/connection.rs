@@ -52,7 +52,13 @@ impl Connection {
 
     /// Receives up to `bytes` of the input; with `direct`, straight into the body that the server names. Returns the received
     /// bytes.
-    pub fn receive(&mut self, bytes: usize, direct: bool, server: &mut (impl Service + ?Sized), now: Time) -> Vec<u8> {
+    pub fn receive(
+        &mut self,
+        bytes: usize,
+        direct: bool,
+        server: &mut (impl Service + ?Sized),
+        now: Time,
+    ) -> Vec<u8> {
         let conn = self.conn;
         let mut count = bytes.min(self.unreceived.len());
         let place = server.direct(conn).filter(|_| direct).map(|place| {
