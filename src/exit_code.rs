@@ -12,6 +12,7 @@ use crate::cli::UsageError;
 #[cfg(feature = "client")]
 use crate::client::ClientError;
 use crate::config::{ConfigError, SettingError};
+use crate::io::certificate::CertificateFileError;
 use crate::io::driver::{Cause, Unavailable};
 use crate::io::http_token::TokenError;
 use crate::io::privileges::PrivilegesError;
@@ -19,6 +20,8 @@ use crate::io::socket::{Address, ListenError};
 use crate::io::users_file::UsersError;
 use crate::io::wal_files::DirectoryError;
 use crate::io::wal_files::offline::ToolError;
+#[cfg(feature = "tls")]
+use crate::transport::IdentityError;
 
 /// The exit code for a wrong configuration, which clap and systemd use as well.
 const USAGE: u8 = 2;
@@ -37,6 +40,7 @@ pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
         || error.downcast_ref().is_some_and(is_wrong_argument)
         || error.downcast_ref().is_some_and(is_wrong_token)
         || error.downcast_ref().is_some_and(is_wrong_users)
+        || is_wrong_certificate(error)
         || matches!(error.downcast_ref(), Some(PrivilegesError::UnknownUser { .. }))
         || matches!(error.downcast_ref(), Some(Unavailable { cause: Cause::NotBuilt { .. }, .. }));
     if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
@@ -90,6 +94,15 @@ fn is_wrong_users(error: &UsersError) -> bool {
         }
         _ => true,
     }
+}
+
+/// A certificate that cannot be read now may be readable later.
+fn is_wrong_certificate(error: &(dyn Error + 'static)) -> bool {
+    #[cfg(feature = "tls")]
+    if let Some(error) = error.downcast_ref::<IdentityError>() {
+        return !matches!(error, IdentityError::Random);
+    }
+    error.downcast_ref::<CertificateFileError>().is_some_and(CertificateFileError::is_wrong_path)
 }
 
 /// A tool cannot work on the directory that was named.

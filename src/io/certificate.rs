@@ -68,6 +68,13 @@ fn content(path: &Path) -> Result<Vec<u8>, CertificateFileError> {
     read().map_err(|error| CertificateFileError { path: path.to_owned(), error })
 }
 
+impl CertificateFileError {
+    /// Whether the path names no file.
+    pub fn is_wrong_path(&self) -> bool {
+        matches!(self.error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
+    }
+}
+
 impl fmt::Display for CertificateFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;

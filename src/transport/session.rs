@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it, unless the progress
-    /// is the last.
+    /// is the last. After an error the output ends with an alert.
     pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
         let mut progress = Progress::default();
         loop {
@@ -133,7 +133,8 @@ impl Session {
                 Ok(true) => {}
                 Ok(false) => return progress,
                 Err(error) => {
-                    self.write_alert(&mut input[progress.used..]);
+                    // One step encodes the alert. Another would process the same input, and rustls panics if an error repeats.
+                    let _ = self.step(input, plaintext, &mut progress);
                     progress.error = Some(error);
                     return progress;
                 }
@@ -141,7 +142,8 @@ impl Session {
         }
     }
 
-    /// Returns whether there may be more to process.
+    /// Returns whether there may be more to process. rustls must always see the input that it has not discarded, even to write:
+    /// it remembers places in it.
     fn step(
         &mut self,
         input: &mut [u8],
@@ -150,23 +152,23 @@ impl Session {
     ) -> Result<bool, Error> {
         let Self { tls, outgoing, .. } = self;
         let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
-        // What is left begins where rustls expects it, even after an error.
-        let state = state.inspect_err(|_| progress.used += discard)?;
-        let goes_on = match state {
-            ConnectionState::ReadTraffic(mut traffic) => {
-                while let Some(record) = traffic.next_record() {
-                    plaintext.extend_from_slice(record?.payload);
+        let result = match state {
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+                match traffic.next_record() {
+                    Some(Ok(record)) => plaintext.extend_from_slice(record.payload),
+                    Some(Err(error)) => break Err(error),
+                    None => break Ok(true),
                 }
-                true
-            }
-            ConnectionState::PeerClosed => {
+            },
+            Ok(ConnectionState::PeerClosed) => {
                 progress.has_ended = true;
-                false
+                Ok(false)
             }
-            state => !Self::advance(state, outgoing.gathered())?,
+            Ok(state) => Self::advance(state, outgoing.gathered()).map(|is_over| !is_over),
+            Err(error) => Err(error),
         };
         progress.used += discard;
-        Ok(goes_on)
+        result
     }
 
     /// Carries out a state that has no input. Returns whether none is left but to wait for input.
@@ -205,10 +207,11 @@ impl Session {
         room: usize,
         mut write: impl FnMut(&mut WriteTraffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), Error> {
-        let Self { tls, incoming, outgoing, .. } = self;
+        let Self { tls, outgoing, incoming, .. } = self;
         loop {
-            // With the same input as ever: rustls remembers places in it, such as that of half a message.
-            match tls.process_tls_records(incoming).state? {
+            let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming);
+            debug_assert_eq!(discard, 0, "all input is processed when it comes");
+            match state? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     return append(outgoing.gathered(), room, |buffer| match write(&mut traffic, buffer) {
                         Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
@@ -222,19 +225,6 @@ impl Session {
                     }
                 }
             }
-        }
-    }
-
-    /// Appends the alert that follows an error, if the client may still get one. `input` is what the error has left of it.
-    fn write_alert(&mut self, input: &mut [u8]) {
-        let Self { tls, outgoing, .. } = self;
-        let mut used = 0;
-        while let UnbufferedStatus { discard, state: Ok(state) } = tls.process_tls_records(&mut input[used..])
-        {
-            if !matches!(Self::advance(state, outgoing.gathered()), Ok(false)) {
-                return;
-            }
-            used += discard;
         }
     }
 

@@ -23,7 +23,7 @@ pub const BOUNDS: [(&str, &str, &str); 124] = [
     ("transport/session.rs", "step", "the plaintext of one record"),
     ("transport/session.rs", "process", "the records of one receive"),
     ("transport/session.rs", "write", "the messages that one key update asks for"),
-    ("transport/session.rs", "write_alert", "one alert"),
+    ("transport/session.rs", "step", "the records of one receive"),
     ("transport/session.rs", "append", "grows once to the size that is demanded"),
     ("transport/mod.rs", "input", "moves the rest of one record"),
     ("transport/mod.rs", "shake_hands", "moves the rest of one record"),

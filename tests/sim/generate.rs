@@ -38,6 +38,9 @@ struct Profile {
 
 const KINDS: usize = 9;
 
+/// One seed in this many has TLS between clients and server.
+const TLS_ONE_IN: u64 = 4;
+
 pub struct Generator {
     random: Random,
     profile: Profile,
@@ -59,7 +62,8 @@ impl Generator {
         let is_small = random.below(3) == 0;
         let memory = (random.below(5) == 0).then(|| 300_000 + random.below(700_000) as u64);
         let (space, sub_second) = (if is_small { 5 } else { 100 }, random.below(2) == 0);
-        let setting = Setting { durability, space, memory, sub_second };
+        let tls = cfg!(feature = "tls") && seed % TLS_ONE_IN == TLS_ONE_IN - 1;
+        let setting = Setting { durability, space, memory, sub_second, tls };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
             clients_max: pick(&[2, 4, 8, 16]),

@@ -66,7 +66,8 @@ fn seeds_are_clean() {
         }
         let (script, result) = run(seed);
         if let Err(message) = result {
-            println!("seed {seed} fails after {} seeds: {message}", seed - first);
+            let tls = if script.setting.tls { ", over TLS" } else { "" };
+            println!("seed {seed}{tls} fails after {} seeds: {message}", seed - first);
             let length = script.actions.len();
             let short = script.shrink(TRIES);
             println!(

@@ -24,7 +24,9 @@ impl Script {
         };
         let memory = self.setting.memory.map_or("any".to_owned(), |bytes| bytes.to_string());
         let decimals = if self.setting.sub_second { ", decimals" } else { "" };
-        let mut text = format!("log {mode}, segments {}, memory {memory}{decimals}\n", self.setting.space);
+        let tls = if self.setting.tls { ", tls" } else { "" };
+        let mut text =
+            format!("log {mode}, segments {}, memory {memory}{decimals}{tls}\n", self.setting.space);
         for action in &self.actions {
             writeln!(text, "{action}").expect("writing to a String cannot fail");
         }
@@ -38,11 +40,8 @@ impl Script {
         let ["log", mode, "segments", room, "memory", memory, ref rest @ ..] = words[..] else {
             panic!("{words:?} is not a setting")
         };
-        let sub_second = match rest {
-            [] => false,
-            ["decimals"] => true,
-            _ => panic!("{words:?} is not a setting"),
-        };
+        assert!(rest.iter().all(|word| ["decimals", "tls"].contains(word)), "{words:?} is not a setting");
+        let (sub_second, tls) = (rest.contains(&"decimals"), rest.contains(&"tls"));
         let memory = (memory != "any").then(|| memory.parse().expect("a number of bytes"));
         let durability = match mode {
             "none" => None,
@@ -52,7 +51,7 @@ impl Script {
             other => panic!("{other} is not a mode"),
         };
         let space = room.parse().expect("a number of segments");
-        let setting = Setting { durability, space, memory, sub_second };
+        let setting = Setting { durability, space, memory, sub_second, tls };
         Self { setting, actions: lines.map(Action::parse).collect() }
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Protocol, Server};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{self, Durability};
@@ -16,7 +16,12 @@ use super::observed::Steps;
 use beanring_testkit::config::config;
 use beanring_testkit::connection::{Connection, ConnectionState};
 use beanring_testkit::disk::{Crash, Disk};
+#[cfg(feature = "tls")]
+use beanring_testkit::in_memory::Cut;
 use beanring_testkit::random::Random;
+#[cfg(feature = "tls")]
+use beanring_testkit::tunnel::Tunnel;
+use beanring_testkit::under_test::UnderTest;
 
 pub const SEGMENT_BYTES: u64 = 64 * 1024;
 pub const MAX_JOB_BYTES: u32 = 30_000;
@@ -44,6 +49,8 @@ pub struct Setting {
     pub memory: Option<u64>,
     /// The server accepts fractions of a second.
     pub sub_second: bool,
+    /// Clients reach the server over TLS.
+    pub tls: bool,
 }
 
 impl Setting {
@@ -54,7 +61,7 @@ impl Setting {
 
 pub struct World {
     pub setting: Setting,
-    pub server: Server,
+    pub server: Box<dyn UnderTest>,
     steps: Steps,
     pub disk: Disk,
     disk_due: Time,
@@ -152,7 +159,7 @@ impl World {
 
     /// Whether commands must wait for the job log.
     fn is_behind(&self) -> bool {
-        self.server.wal().is_some_and(|wal| wal.is_behind())
+        self.server.server().wal().is_some_and(|wal| wal.is_behind())
     }
 
     /// Runs an iteration if a deadline has passed: a late driver does that before it reports events.
@@ -164,19 +171,23 @@ impl World {
     }
 
     fn connect(&mut self) {
+        self.server.set_now(self.now);
         let conn = self.server.accept(Protocol::Beanstalk);
-        let clients = self.server.engine().clients();
+        let clients = self.server.server().engine().clients();
         let key =
             clients.iter().find(|(_, client)| client.conn == conn).expect("the client is in the queue").0;
         self.checker.connected(conn.slot, key);
         self.links.push(Connection::new(conn));
         self.process_outputs();
+        while self.server.is_shaking_hands() {
+            self.turn();
+        }
     }
 
     fn deliver(&mut self, client: usize, bytes: usize, direct: bool) {
         let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) else { return };
         if !link.is_paused && !link.unreceived.is_empty() && bytes > 0 {
-            let received = link.receive(bytes, direct, &mut self.server, self.now);
+            let received = link.receive(bytes, direct, &mut *self.server, self.now);
             self.checker.clients[client].arrived += received.len();
             self.process_outputs();
         }
@@ -196,14 +207,14 @@ impl World {
     fn transmit(&mut self, client: usize, bytes: usize) {
         let Some(link) = self.links.get_mut(client) else { return };
         if link.is_sending() {
-            let sent = link.end_send(bytes, &mut self.server);
+            let sent = link.end_send(bytes, &mut *self.server);
             if link.is_open() {
                 self.server.handle(self.now, Event::Sent { conn: link.conn, bytes: sent.len() });
             }
-            link.close(&mut self.server, self.now);
+            link.close(&mut *self.server, self.now);
             self.process_outputs();
         } else if link.wants_send && link.is_open() {
-            let shown = link.begin_send(&mut self.server);
+            let shown = link.begin_send(&mut *self.server);
             self.checker.received(client, &shown);
         }
     }
@@ -212,7 +223,7 @@ impl World {
         let is_behind = self.is_behind();
         self.server.turn(self.now);
         if !is_behind {
-            self.checker.learn_keys(self.server.engine());
+            self.checker.learn_keys(self.server.server().engine());
             self.checker.model.now = self.now;
             // The server continues moves before it handles what is due.
             if let Some(step) = self.steps.take_moves() {
@@ -246,7 +257,7 @@ impl World {
             while let Some(step) = self.steps.take_next() {
                 self.checker.observed(step);
             }
-            self.checker.learn_keys(self.server.engine());
+            self.checker.learn_keys(self.server.server().engine());
             let Some(effect) = self.server.next_effect() else { return };
             self.carry_out(effect);
         }
@@ -257,7 +268,7 @@ impl World {
             Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
                 let link = self.links.iter_mut().rfind(|link| link.conn == conn).expect("it was connected");
                 link.apply(&effect);
-                link.close(&mut self.server, self.now);
+                link.close(&mut *self.server, self.now);
             }
             Effect::Disk => {
                 while let Some(operation) = self.server.disk(self.now) {
@@ -353,8 +364,8 @@ impl World {
         let (due, deadline) = (model.next_due(), self.server.next_deadline());
         let is_known = due.is_none() || deadline.is_some_and(|at| Some(at) <= due);
         assert!(is_known || self.is_behind(), "{due:?} is before {deadline:?}");
-        self.checker.compare(self.server.engine());
-        self.server.check();
+        self.checker.compare(self.server.server().engine());
+        self.server.server().check();
         let is_behind = self.is_behind();
         assert!(!is_behind || deadline.is_some(), "the log waits without a deadline");
         for client in (0..self.links.len()).filter(|&client| self.links[client].is_open()) {
@@ -362,7 +373,7 @@ impl World {
             assert!(is_behind || self.checker.all_served(client), "client {client} is not served");
         }
         if self.links.iter().all(|link| link.state == ConnectionState::Closed) {
-            let engine = self.server.engine();
+            let engine = self.server.server().engine();
             assert_eq!(engine.body_count(), engine.jobs().len(), "every other body is freed");
         }
     }
@@ -416,20 +427,24 @@ impl World {
         self.links.clear();
         (self.has_failed, self.ample_space_since) = (false, None);
         self.steps.clear();
-        self.checker.restarted(self.server.engine(), promise, self.now);
+        self.checker.restarted(self.server.server().engine(), promise, self.now);
         self.checker.totals.sub_second = self.setting.sub_second;
         self.process_outputs();
     }
 }
 
 /// Starts a server from what is on the disk. Recovery finds all the space that it needs.
-fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Server {
+fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Box<dyn UnderTest> {
     let mut server = match setting.durability {
         Some(durability) => recovered(setting, durability, disk, now),
         None => Server::new(setting.config()),
     };
     server.observe(Box::new(steps.clone()));
-    server
+    #[cfg(feature = "tls")]
+    if setting.tls {
+        return Box::new(Tunnel::new(server, Cut::Random { seed: setting.space as u64 }));
+    }
+    Box::new(server)
 }
 
 fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Time) -> Server {

@@ -325,6 +325,10 @@ impl UnderTest for Tunnel {
         self.transport.server_mut()
     }
 
+    fn set_now(&mut self, now: Time) {
+        self.now = now;
+    }
+
     fn is_shaking_hands(&self) -> bool {
         self.counts.unfinished_handshakes.get() > 0
     }

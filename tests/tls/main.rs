@@ -1,0 +1,10 @@
+//! TLS of a running server: handshakes that must fail and how they are counted, certificates that change while clients work,
+//! restarts, clients that misuse TLS, and other implementations of it.
+
+mod failures;
+mod harm;
+mod others;
+mod place;
+mod raw;
+mod restarts;
+mod rotation;

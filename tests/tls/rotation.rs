@@ -1,0 +1,142 @@
+//! Certificates that change while the server runs.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use beanring_testkit::client::{Client, put};
+use beanring_testkit::process::program;
+use beanring_testkit::stream::Stream;
+use beanring_testkit::tls_stream::{TlsStream, certificate};
+use nix::sys::signal::Signal;
+
+use super::place::Place;
+
+const CLIENTS: usize = 16;
+const ROTATIONS: u64 = 100;
+
+impl Place {
+    /// Returns the certificate that a new connection sees. No session is resumed.
+    fn shown(&self) -> Vec<u8> {
+        let config = beanring_testkit::tls_stream::client_config(&self.certificates.ca, None);
+        let stream = TlsStream::over(self.tcp(), &config).expect("the server is trusted");
+        stream.tls.peer_certificates().expect("the server has a certificate")[0].to_vec()
+    }
+
+    fn rotate(&mut self, count: u64) {
+        self.server.signal(Signal::SIGWINCH);
+        self.wait_for("the change", |place| place.control.stat("tls-certificate-reloads") >= count);
+    }
+}
+
+fn work(mut client: Client, is_over: &AtomicBool, jobs: &AtomicU64) {
+    while !is_over.load(Ordering::Relaxed) {
+        let (inserted, _) = client.ask(&put(0, 0, "hello"));
+        assert!(inserted.starts_with("INSERTED "), "{inserted}");
+        let (reserved, _) = client.ask("reserve\r\n");
+        let id = reserved.split(' ').nth(1).expect("an id").to_owned();
+        client.expect(&format!("delete {id}\r\n"), "DELETED");
+        jobs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn certificates_change_while_clients_work() {
+    let mut place = Place::new(&[]);
+    let (is_over, jobs) = (AtomicBool::new(false), AtomicU64::new(0));
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| place.connect()).collect();
+    thread::scope(|scope| {
+        for client in clients {
+            scope.spawn(|| work(client, &is_over, &jobs));
+        }
+        for count in 1..=ROTATIONS {
+            place.certificates.for_server("server", &["localhost", "127.0.0.1"]);
+            let before = jobs.load(Ordering::Relaxed);
+            place.rotate(count);
+            let expected = certificate(&place.certificates.server.certificate);
+            assert_eq!(place.shown(), expected.to_vec(), "a new connection gets the new certificate");
+            place.wait_for("a job", |_| jobs.load(Ordering::Relaxed) > before);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    println!("{} jobs during {ROTATIONS} changes", jobs.load(Ordering::Relaxed));
+    assert_eq!(place.control.stat("tls-handshakes-full"), CLIENTS as u64 + ROTATIONS);
+    assert_eq!(place.failures(), [0; 6]);
+}
+
+#[test]
+fn a_session_is_resumed_after_a_change() {
+    let mut place = Place::new(&[]);
+    place.connect().expect("list-tube-used\r\n", "USING default");
+    place.certificates.for_server("server", &["localhost"]);
+    place.rotate(1);
+    place.connect().expect("list-tube-used\r\n", "USING default");
+    assert_eq!(place.control.stat("tls-handshakes-resumed"), 1);
+}
+
+#[test]
+fn a_bad_pair_keeps_the_one_before() {
+    let mut place = Place::new(&[]);
+    let before = place.shown();
+    let mut working = place.connect();
+    let key = place.certificates.server.key.clone();
+    let good = fs::read(&key).expect("the key is readable");
+    let other = fs::read(&place.certificates.client.key).expect("the key is readable");
+    for (count, bad) in [&b"not a key"[..], b"", &other].into_iter().enumerate() {
+        fs::write(&key, bad).expect("there is space");
+        place.server.signal(Signal::SIGWINCH);
+        place.wait_for("the refusal", |place| {
+            place.control.stat("tls-certificate-reload-failures") > count as u64
+        });
+        assert_eq!(place.shown(), before);
+        working.expect("list-tube-used\r\n", "USING default");
+    }
+    fs::remove_file(&key).expect("it exists");
+    place.server.signal(Signal::SIGWINCH);
+    place.wait_for("the refusal", |place| place.control.stat("tls-certificate-reload-failures") == 4);
+    let log = place.log();
+    assert_eq!(log.matches("the certificate of TLS stays as it was").count(), 4, "{log}");
+    fs::write(&key, good).expect("there is space");
+    place.rotate(1);
+    assert_eq!(place.shown(), before);
+}
+
+/// Kubernetes replaces a link to a directory that has all files.
+#[test]
+fn a_link_is_swapped() {
+    let mut place = Place::with(Command::new(program()), &[], |certificates| {
+        let dir = certificates.ca.parent().expect("a directory");
+        for (name, pair) in
+            [("one", certificates.server.clone()), ("two", certificates.for_server("second", &["localhost"]))]
+        {
+            fs::create_dir(dir.join(name)).expect("it is new");
+            fs::copy(&pair.certificate, dir.join(name).join("tls.crt")).expect("there is space");
+            fs::copy(&pair.key, dir.join(name).join("tls.key")).expect("there is space");
+        }
+        symlink("one", dir.join("..data")).expect("it is new");
+        symlink("..data/tls.crt", dir.join("tls.crt")).expect("it is new");
+        symlink("..data/tls.key", dir.join("tls.key")).expect("it is new");
+        let path = |name| dir.join(name).display().to_string();
+        // The last flag counts.
+        vec!["--tls-cert".to_owned(), path("tls.crt"), "--tls-key".to_owned(), path("tls.key")]
+    });
+    assert_eq!(place.shown(), certificate(&place.dir.join("one/tls.crt")).to_vec());
+    symlink("two", place.dir.join("..new")).expect("it is new");
+    fs::rename(place.dir.join("..new"), place.dir.join("..data")).expect("it is the same directory");
+    place.rotate(1);
+    assert_eq!(place.shown(), certificate(&place.dir.join("two/tls.crt")).to_vec());
+}
+
+/// A client that is not in a hurry sees the certificate of its handshake's beginning.
+#[test]
+fn a_change_within_a_handshake_does_no_harm() {
+    let mut place = Place::new(&[]);
+    let tcp = place.tcp();
+    place.wait_for("a handshake", |place| place.control.stat("current-tls-handshakes") == 1);
+    place.certificates.for_server("server", &["localhost"]);
+    place.rotate(1);
+    let stream = TlsStream::over(tcp, &place.trusting).expect("the server is trusted");
+    Client::new(Stream::Tls(stream)).expect("list-tube-used\r\n", "USING default");
+}
