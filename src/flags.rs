@@ -111,7 +111,7 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("tls-cert", "FILE", Heading::Tls)
     },
     Flag {
-        help: "Private key of the certificate, in PEM [default: the file of --tls-cert]",
+        help: "Private key of the certificate, in PEM; without it, the file of --tls-cert has the key",
         ..Flag::long_value("tls-key", "FILE", Heading::Tls)
     },
     Flag {

@@ -414,11 +414,30 @@ fn every_flag_is_a_key_of_the_file() {
     };
     assert_eq!(without_warnings(with_file(text, "")), without_warnings(check(line)));
     let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
-    let other = ["no-sync", "verbose", "auth"];
+    let tls = ["tls-listen", "tls-cert", "tls-key", "tls-client-ca", "http-tls", "proxy-protocol"];
+    let other = [&["no-sync", "verbose", "auth"][..], &tls].concat();
     for flag in FLAGS.iter().filter(|flag| flag.sources == Sources::File) {
         assert!(keys.contains(&flag.name) || other.contains(&flag.name), "{} is a key", flag.name);
     }
     assert_eq!(with_file("auth = \"/users\"", ""), check("--auth /users"));
+    #[cfg(feature = "tls")]
+    assert_eq!(
+        with_file(
+            r#"
+                tls-listen = "[::1]:11400"
+                tls-cert = "/c"
+                tls-key = "/k"
+                tls-client-ca = "/ca"
+                http = 9100
+                http-tls = true
+                proxy-protocol = ["listen", "http"]
+            "#,
+            ""
+        ),
+        check(
+            "--tls-listen [::1]:11400 --tls-cert /c --tls-key /k --tls-client-ca /ca --http 9100 --http-tls --proxy-protocol listen,http"
+        )
+    );
     assert_eq!(with_file("no-sync = true\nverbose = 2", "-b /a"), check("-b /a -F -VV"));
     assert_eq!(with_file("log-dir = \"/a\"", ""), check("-b /a"));
 }
