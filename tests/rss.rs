@@ -210,7 +210,7 @@ impl Target {
     fn start(io: Driver, limit_mib: u64, flags: &[&str]) -> Self {
         let [clients, http] = [(); 2].map(|()| match Address::fresh(Transport::Unix) {
             Address::Unix(path) => path,
-            Address::Tcp(_) => unreachable!("it is one for UNIX sockets"),
+            _ => unreachable!("it is one for UNIX sockets"),
         });
         let mut all = driver::flags(io);
         all.extend(["--max-memory".to_owned(), format!("{limit_mib}m")]);
