@@ -71,6 +71,8 @@ impl Place {
         let text = match &address {
             Address::Tcp(address) => address.to_string(),
             Address::Unix(path) => format!("unix:{}", path.display()),
+            #[cfg(feature = "tls")]
+            Address::Tls(tls) => format!("beanstalks://{}", tls.at),
         };
         let mut command = Command::new(program);
         if !is_beanring {
