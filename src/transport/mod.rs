@@ -57,6 +57,8 @@ pub struct Transport<S> {
     identity: Option<Identity>,
     /// Those of the transport itself. They come before those of the server.
     effects: VecDeque<Effect>,
+    /// Connections to continue after the effects of the server: it may have closed them.
+    ready: VecDeque<ConnId>,
     now: Time,
     /// A handshake had its turn in this event-loop iteration. One costs as much as some hundred commands.
     has_shaken_hands: bool,
@@ -84,6 +86,7 @@ impl<S: Service> Transport<S> {
             proxied: Proxied::default(),
             identity,
             effects: VecDeque::new(),
+            ready: VecDeque::new(),
             now: Time::ZERO,
             has_shaken_hands: false,
             waiting: VecDeque::new(),
@@ -117,7 +120,7 @@ impl<S: Service> Transport<S> {
             },
             Event::Sent { bytes, .. } => {
                 session.outgoing.remove(bytes);
-                self.send(conn);
+                self.continue_later(conn);
             }
             Event::InputEnding { .. } if session.phase == Phase::Open => {
                 self.server.handle(self.now, Event::InputEnding { conn });
@@ -134,7 +137,7 @@ impl<S: Service> Transport<S> {
                     Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
                     Phase::Open => self.server.handle(self.now, Event::HungUp { conn }),
                     Phase::Failed => {}
-                    Phase::Closing => self.effects.push_back(Effect::Close(conn)),
+                    Phase::Closing => self.tell_close(conn),
                 }
             }
             Event::Closed { .. } => {
@@ -185,11 +188,40 @@ impl<S: Service> Transport<S> {
         }
         if let Some(error) = &progress.error {
             debug!(conn = self.server.number(conn), "TLS ends: {}", text_of(error));
-            self.break_off(conn);
-        } else if progress.has_ended {
-            self.end_input(conn);
         }
-        self.send(conn);
+        let session = self.sessions.get(conn);
+        session.is_failing = progress.error.is_some();
+        session.end_is_waiting |= progress.has_ended;
+        self.continue_later(conn);
+    }
+
+    /// Has a connection continue once the effects of the server are carried out.
+    fn continue_later(&mut self, conn: ConnId) {
+        if !std::mem::replace(&mut self.sessions.get(conn).is_ready, true) {
+            self.ready.push_back(conn);
+        }
+    }
+
+    /// Does the next thing that is left over of input, or sends.
+    fn continue_now(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        session.is_ready = false;
+        if session.phase == Phase::Open && std::mem::take(&mut session.is_failing) {
+            self.break_off(conn);
+            self.continue_later(conn);
+        } else if session.phase == Phase::Open && std::mem::take(&mut session.end_is_waiting) {
+            self.end_input(conn);
+            self.continue_later(conn);
+        } else {
+            self.send(conn);
+        }
+        self.sessions.recount(conn);
+    }
+
+    fn tell_close(&mut self, conn: ConnId) {
+        if !std::mem::replace(&mut self.sessions.get(conn).has_told_close, true) {
+            self.effects.push_back(Effect::Close(conn));
+        }
     }
 
     /// Ends an open connection after an error. The client may get an alert.
@@ -254,9 +286,6 @@ impl<S: Service> Transport<S> {
         }
         self.steer_input(conn);
         self.pass_on(conn, &progress);
-        if has_ended && self.sessions.get(conn).phase == Phase::Open {
-            self.end_input(conn);
-        }
     }
 
     /// Opens a connection after its handshake.
@@ -281,7 +310,8 @@ impl<S: Service> Transport<S> {
     /// Encrypts what the server shows, as far as there is room, and has the driver send it.
     fn send(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        if session.has_output && session.phase == Phase::Open && self.encrypt(conn).is_err() {
+        let can_encrypt = session.phase == Phase::Open && !session.is_broken;
+        if session.has_output && can_encrypt && self.encrypt(conn).is_err() {
             self.break_off(conn);
         }
         let session = self.sessions.get(conn);
@@ -294,7 +324,7 @@ impl<S: Service> Transport<S> {
             let is_closing = session.phase == Phase::Closing;
             self.sessions.take_buffers(conn);
             if is_closing {
-                self.effects.push_back(Effect::Close(conn));
+                self.tell_close(conn);
             }
         }
     }
@@ -326,7 +356,7 @@ impl<S: Service> Transport<S> {
         }
         session.phase = Phase::Closing;
         if session.is_broken {
-            return self.effects.push_back(Effect::Close(conn));
+            return self.tell_close(conn);
         }
         session.is_paused = session.outgoing.len() > 0;
         self.steer_input(conn);
@@ -338,8 +368,7 @@ impl<S: Service> Transport<S> {
         match effect {
             Effect::Send(conn) if self.sessions.has(conn) => {
                 self.sessions.get(conn).has_output = true;
-                self.send(conn);
-                self.sessions.recount(conn);
+                self.continue_later(conn);
                 None
             }
             Effect::Close(conn) if self.sessions.has(conn) => {
@@ -515,12 +544,18 @@ impl<S: Service> Service for Transport<S> {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);
             }
-            let effect = self.server.next_effect()?;
-            if self.sessions.is_empty() {
-                return Some(effect);
-            }
-            if let Some(effect) = self.translate(effect) {
-                return Some(effect);
+            if let Some(effect) = self.server.next_effect() {
+                if self.sessions.is_empty() {
+                    return Some(effect);
+                }
+                if let Some(effect) = self.translate(effect) {
+                    return Some(effect);
+                }
+            } else {
+                let conn = self.ready.pop_front()?;
+                if self.sessions.has(conn) {
+                    self.continue_now(conn);
+                }
             }
         }
     }

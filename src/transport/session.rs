@@ -64,8 +64,14 @@ pub(super) struct Session {
     /// The handshake waits for its turn.
     pub is_waiting: bool,
     pub input_has_ended: bool,
-    /// The input has ended while the handshake waits for its turn: what came before the end is handled first.
+    /// The input has ended, and the server does not know yet: what came before the end is handled first.
     pub end_is_waiting: bool,
+    /// The connection must end after an error, and the server does not know yet.
+    pub is_failing: bool,
+    /// It is in the queue of [`Transport::ready`](super::Transport).
+    pub is_ready: bool,
+    /// The driver was told to close it.
+    pub has_told_close: bool,
     /// Nothing can be sent.
     pub is_broken: bool,
     /// What was counted of its memory.
@@ -114,6 +120,9 @@ impl Session {
             is_waiting: false,
             input_has_ended: false,
             end_is_waiting: false,
+            is_failing: false,
+            is_ready: false,
+            has_told_close: false,
             is_broken: false,
             counted_bytes: 0,
         })

@@ -84,6 +84,8 @@ impl Place {
             Address::Tcp(address) => address.to_string(),
             Address::Tls(_) => panic!("TLS is beside TCP here"),
             Address::Unix(path) => format!("unix:{}", path.display()),
+            #[cfg(feature = "tls")]
+            Address::Tls(tls) => format!("beanstalks://{}", tls.at),
         };
         let mut command = Command::new(program);
         if !is_beanring {
