@@ -20,6 +20,10 @@ pub enum Group {
     Transports,
     Delivery,
     Idle,
+    /// With and without TLS, in turn.
+    Tls,
+    /// Connections that begin with a handshake and end.
+    Handshakes,
     /// With a job log that is synced before each reply.
     Durable,
     /// With a job log that is synced later, or never.
@@ -31,7 +35,7 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the report.
-    pub const ALL: [Group; 11] = [
+    pub const ALL: [Group; 13] = [
         Group::Puts,
         Group::Cycles,
         Group::Tubes,
@@ -39,6 +43,8 @@ impl Group {
         Group::Transports,
         Group::Delivery,
         Group::Idle,
+        Group::Tls,
+        Group::Handshakes,
         Group::Durable,
         Group::Logged,
         Group::Restart,
@@ -55,6 +61,8 @@ impl Group {
             Group::Transports => "Bodies of 60,000 bytes over other transports",
             Group::Delivery => "Delivery latency at a fixed rate",
             Group::Idle => "Idle connections",
+            Group::Tls => "TLS beside plaintext",
+            Group::Handshakes => "TLS handshakes",
             Group::Durable => "Put with a job log, fsync before reply",
             Group::Logged => "Put with a job log, fsync later",
             Group::Restart => "Restart with a job log",
@@ -69,6 +77,10 @@ pub enum Work {
     Put,
     Cycle,
     Delivery,
+    /// Connects, and leaves.
+    Handshake,
+    /// Connects with a ticket of an earlier connection, and leaves.
+    Resume,
     /// Puts jobs into a server that is then stopped and started again.
     Restart,
 }
@@ -102,6 +114,8 @@ pub struct Row {
     pub rate: Option<u32>,
     pub idle: u32,
     pub log: Option<Log>,
+    /// Clients speak TLS.
+    pub tls: bool,
     /// Jobs that are put before the measurement.
     pub old_jobs: u32,
     /// Run only once for beanstalkd, which takes very long, and not at all with `--short`.
@@ -151,6 +165,7 @@ impl Row {
             rate: None,
             idle: 0,
             log: None,
+            tls: false,
             old_jobs: 0,
             long: false,
             amount,
@@ -170,6 +185,8 @@ impl Row {
             Work::Put => "put",
             Work::Cycle => "cycle",
             Work::Delivery => "delivery",
+            Work::Handshake => "handshake",
+            Work::Resume => "resumption",
         };
         let mut title = format!("{what} {connections}×{depth}");
         if self.tube_by_job {
@@ -192,6 +209,9 @@ impl Row {
             Transport::Unix => ", UNIX socket",
             Transport::Veth => ", veth pair",
         };
+        if self.group == Group::Tls {
+            title += if self.tls { ", TLS" } else { ", plaintext" };
+        }
         title + &self.log_title()
     }
 
@@ -204,6 +224,9 @@ impl Row {
     /// is measured for our server only.
     pub fn suits(&self, kind: Kind) -> bool {
         match kind {
+            // beanstalkd-rs needs other certificates, and its handshakes are not measured.
+            Kind::Beanstalkd | Kind::BeanstalkdRs | Kind::Bare(_) if self.is_about_tls() => false,
+            Kind::Redis if self.group == Group::Handshakes => false,
             Kind::Beanstalkd if self.group == Group::Moving => false,
             Kind::BeanstalkdRs => {
                 self.transport == Transport::Loopback && self.group != Group::Moving && !self.long
@@ -218,7 +241,11 @@ impl Row {
 
     /// Returns whether this row and the next are compared, and so are measured in turn.
     pub fn is_beside(&self, next: &Row) -> bool {
-        self.group == Group::Moving && next.group == Group::Moving
+        self.group == next.group && matches!(self.group, Group::Moving | Group::Tls)
+    }
+
+    const fn is_about_tls(&self) -> bool {
+        matches!(self.group, Group::Tls | Group::Handshakes)
     }
 
     /// Returns the arguments for `beanring-bench`.
@@ -229,6 +256,8 @@ impl Row {
             (Work::Put | Work::Restart, _) => "put",
             (Work::Cycle, _) => "cycle",
             (Work::Delivery, _) => "delivery",
+            (Work::Handshake, _) => "handshake",
+            (Work::Resume, _) => "resume",
         };
         let mut arguments = vec![workload.to_owned()];
         let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
@@ -342,7 +371,31 @@ fn all() -> Vec<Row> {
         idle: 10_000,
         ..Row::new("idle-10000", Group::Idle, Work::Cycle, 16, 1)
     });
+    rows.extend(with_tls());
     rows.extend(with_a_log());
+    rows
+}
+
+fn with_tls() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, tls) in [("clear", false), ("tls", true)] {
+        let row = |id: &str, work, connections, depth| Row {
+            tls,
+            ..Row::new(format!("{name}-{id}"), Group::Tls, work, connections, depth)
+        };
+        rows.push(row("put-64x1", Work::Put, 64, 1).short(true));
+        rows.push(row("put-16x32", Work::Put, 16, 32).short(true));
+        rows.push(row("cycle-64x1", Work::Cycle, 64, 1));
+        rows.push(Row { body_bytes: LARGE_BODY_BYTES, ..row("cycle-60000", Work::Cycle, 16, 8) });
+        rows.push(Row { rate: Some(1000), idle: 9000, ..row("idle-9000", Work::Cycle, 16, 1) });
+    }
+    // Each row beside its partner.
+    rows.sort_by_key(|row| row.id.split_once('-').map(|(_, rest)| rest.to_owned()));
+    rows.extend([("handshake", Work::Handshake), ("resume", Work::Resume)].map(|(id, work)| Row {
+        tls: true,
+        amount: Amount::Time,
+        ..Row::new(id, Group::Handshakes, work, 16, 1)
+    }));
     rows
 }
 

@@ -17,6 +17,7 @@ use beanring_testkit::bench::logs::{Directory, Place};
 use beanring_testkit::bench::machine::Machine;
 use beanring_testkit::bench::process::Guarded;
 use beanring_testkit::bench::signals::Signals;
+use beanring_testkit::certificates::Certificates;
 
 /// beanstalkd needs more than a minute until 64 connections watch 10,000 tubes each.
 const LOAD_MAX: Duration = Duration::from_secs(240);
@@ -188,6 +189,8 @@ pub struct Bench<'a> {
     /// None before the first row that needs it.
     cable: Option<Cable>,
     started: u32,
+    /// Made for the first server with TLS.
+    certificates: Option<Certificates>,
 }
 
 impl<'a> Bench<'a> {
@@ -197,7 +200,7 @@ impl<'a> Bench<'a> {
         directory: &'a Path,
         logs: &'a Place,
     ) -> Bench<'a> {
-        Bench { machine, signals, directory, logs, cable: None, started: 0 }
+        Bench { machine, signals, directory, logs, cable: None, started: 0, certificates: None }
     }
 
     /// Starts a server and waits until it accepts connections.
@@ -207,7 +210,7 @@ impl<'a> Bench<'a> {
         transport: Transport,
         log: Option<&Directory>,
     ) -> Result<Server, Failure> {
-        self.spawn(kind, transport, log)?.accept()
+        self.spawn(kind, transport, log, false)?.accept()
     }
 
     fn spawn(
@@ -215,6 +218,7 @@ impl<'a> Bench<'a> {
         kind: Kind,
         transport: Transport,
         log: Option<&Directory>,
+        tls: bool,
     ) -> Result<Server, Failure> {
         self.signals.check()?;
         self.started += 1;
@@ -225,7 +229,9 @@ impl<'a> Bench<'a> {
             (Transport::Veth, none) => Some(&*none.insert(Cable::lay().map_err(Failure::Cable)?)),
         };
         let place = servers::Place { machine: self.machine, cable };
-        Server::spawn(kind, &place, endpoint, self.directory, log)
+        let made = || Certificates::new(self.directory);
+        let certificates = tls.then(|| &*self.certificates.get_or_insert_with(made));
+        Server::spawn(kind, &place, endpoint, self.directory, log, certificates)
     }
 
     /// Measures every row: its servers in turn, then all again, so that a noisy minute affects each of them.
@@ -275,7 +281,7 @@ impl<'a> Bench<'a> {
         // Declared first, so that it is dropped after the server.
         let directory = row.log.map(|log| self.logs.fresh(log)).transpose()?;
         let log = directory.as_ref();
-        let server = self.start(kind, row.transport, log)?;
+        let server = self.spawn(kind, row.transport, log, row.tls)?.accept()?;
         if let Some(arguments) = row.preparing() {
             self.conduct(self.load(arguments, &server))?;
         }
@@ -284,13 +290,16 @@ impl<'a> Bench<'a> {
         let json = self.directory.join("load.json");
         let mut load = self.load(row.arguments(kind, seconds), &server);
         load.args(["--pid", &server.process.0.id().to_string()]).arg("--json").arg(&json);
+        if let Some(certificates) = self.certificates.as_ref().filter(|_| row.tls) {
+            load.args(["--tls", "--tls-name", "localhost", "--tls-ca"]).arg(&certificates.ca);
+        }
         self.conduct(load)?;
         let (mut figures, mut raw) = read(&json)?;
         if let Some(before) = before {
             figures.moved_records = Some((moved(&server)? - before) as f64);
             raw["moved_records"] = figures.moved_records.into();
         }
-        if matches!(kind, Kind::Ours(_)) {
+        if matches!(kind, Kind::Ours(_)) && !row.tls {
             figures.zero_copy_sends = Some(server.number("io-zero-copy-sends")? as f64);
             raw["zero_copy_sends"] = figures.zero_copy_sends.into();
         }
@@ -304,7 +313,7 @@ impl<'a> Bench<'a> {
 
     /// Measures how long a server takes to recover all jobs, in milliseconds.
     fn restart(&mut self, kind: Kind, log: Option<&Directory>, jobs: u64) -> Result<f64, Failure> {
-        let mut server = self.spawn(kind, Transport::Loopback, log)?;
+        let mut server = self.spawn(kind, Transport::Loopback, log, false)?;
         let (stats, time) = server.first_stats()?;
         let ready = stats.number("current-jobs-ready");
         match ready.map_err(|error| Failure::Stats(kind.name(), error))? {

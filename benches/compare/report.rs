@@ -253,7 +253,10 @@ fn particular(group: Group) -> Option<(&'static str, Shown)> {
         Group::Transports => ("sends without a copy that were tried", |cell| {
             of(cell, |figures| figures.zero_copy_sends.unwrap_or(f64::NAN))
         }),
-        Group::Durable | Group::Logged | Group::Restart => return None,
+        Group::Tls => ("resident bytes per idle connection", |cell| {
+            of(cell, |figures| figures.idle.as_ref().map_or(f64::NAN, |idle| idle.rss_bytes_per_connection))
+        }),
+        Group::Durable | Group::Logged | Group::Restart | Group::Handshakes => return None,
     })
 }
 

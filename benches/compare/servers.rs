@@ -19,6 +19,7 @@ use beanring_testkit::bench::logs::Directory;
 use beanring_testkit::bench::machine::{Machine, first_line};
 use beanring_testkit::bench::process::{Driver, Guarded};
 use beanring_testkit::bench::stats::Stats;
+use beanring_testkit::certificates::Certificates;
 
 const START_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -66,12 +67,26 @@ impl Kind {
         }
     }
 
-    fn command(self, place: &Place<'_>, endpoint: &Endpoint, log: Option<&Directory>) -> Command {
+    fn command(
+        self,
+        place: &Place<'_>,
+        endpoint: &Endpoint,
+        log: Option<&Directory>,
+        certificates: Option<&Certificates>,
+    ) -> Command {
         let on = |program: &str| place.command(program);
         let mut command = match self {
             Kind::Ours(driver) => {
                 let mut command = on(env!("CARGO_BIN_EXE_beanring"));
-                command.args(endpoint.flags()).args(["--io", driver.name()]);
+                match certificates {
+                    None => command.args(endpoint.flags()),
+                    Some(Certificates { server, .. }) => command
+                        .args(["-l", "none", "--tls-listen", &endpoint.to_string(), "--tls-cert"])
+                        .arg(&server.certificate)
+                        .arg("--tls-key")
+                        .arg(&server.key),
+                };
+                command.args(["--io", driver.name()]);
                 command
             }
             Kind::Bare(driver) => {
@@ -87,7 +102,12 @@ impl Kind {
             Kind::Redis => {
                 let mut command = on("redis-server");
                 if let Endpoint::Tcp(addr) = endpoint {
-                    command.args(["--bind", &addr.ip().to_string(), "--port", &addr.port().to_string()]);
+                    let port = if certificates.is_some() { "--tls-port" } else { "--port" };
+                    command.args(["--bind", &addr.ip().to_string(), port, &addr.port().to_string()]);
+                }
+                if let Some(Certificates { server, .. }) = certificates {
+                    command.args(["--port", "0", "--tls-auth-clients", "no", "--tls-cert-file"]);
+                    command.arg(&server.certificate).arg("--tls-key-file").arg(&server.key);
                 }
                 command.args(["--save", "", "--appendonly", "no"]);
                 command.args(["--maxclients", "20000", "--io-threads", "1", "--daemonize", "no"]);
@@ -183,11 +203,12 @@ impl Server {
         endpoint: Endpoint,
         directory: &Path,
         log: Option<&Directory>,
+        certificates: Option<&Certificates>,
     ) -> Result<Server, Failure> {
         let stderr_path = directory.join("server.stderr");
         let stderr =
             File::create(&stderr_path).map_err(|error| Failure::Write(stderr_path.clone(), error))?;
-        let mut command = kind.command(place, &endpoint, log);
+        let mut command = kind.command(place, &endpoint, log, certificates);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         // redis looks for its files in the working directory.
         command.current_dir(directory);
