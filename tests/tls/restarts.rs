@@ -1,22 +1,25 @@
 //! In-place restarts of servers with TLS, and listeners of other kinds.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::Client;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::field;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, client, client_config};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
 use rustls::ClientConfig;
 
-use super::place::Place;
+use super::place::{Place, files};
 
 /// Returns the id of the server, which is another one after a restart, or nothing if a restart interrupts the connection. The
 /// connection itself is never refused.
@@ -94,4 +97,34 @@ fn a_restart_with_another_address_is_refused() {
     let log = place.log();
     assert!(log.contains("the address for clients over TLS is"), "{log}");
     place.connect().expect("list-tube-used\r\n", "USING default");
+}
+
+#[test]
+fn socket_activation_passes_a_listener_for_tls() {
+    let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
+    let plain = TcpListener::bind(plain).expect("the address is free");
+    let tls = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    // Their numbers are inherited.
+    let [three, four] = [&plain, &tls].map(|listener| {
+        fcntl(listener, FcntlArg::F_SETFD(FdFlag::empty())).expect("the descriptor is open");
+        listener.as_raw_fd()
+    });
+    let script = format!(
+        "exec 8<&{three} 9<&{four}; exec 3<&8 4<&9; \
+         LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=unit:tls exec {} \"$@\"",
+        program()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]);
+    let dir = Scratch::new("activated");
+    let certificates = Certificates::new(&dir.0);
+    let flags =
+        [vec!["--tls-listen".to_owned(), "127.0.0.1:1".to_owned()], files(&certificates.server).into()];
+    let address = Address::Tcp(plain.local_addr().expect("it is bound"));
+    let (server, stream) = ServerProcess::launch(command, address, &flags.concat());
+    Client::new(stream).expect("list-tube-used\r\n", "USING default");
+    let config = client_config(&certificates.ca, None);
+    let at = tls.local_addr().expect("it is bound");
+    assert!(id(at, &config).is_some());
+    drop(server);
 }
