@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use beanring_testkit::fuzz;
+#[cfg(feature = "tls")]
+use beanring_testkit::random::seeds;
 
 /// Returns the inputs of a target, sorted by name.
 fn inputs(target: &str) -> Vec<PathBuf> {
@@ -45,6 +47,21 @@ fn conversation() {
 #[test]
 fn client_replies() {
     replay("client_replies", fuzz::client_replies::run);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls() {
+    replay("tls", fuzz::tls::run);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_with_random_inputs() {
+    for seed in seeds(300) {
+        println!("BEANRING_TEST_SEED={seed}");
+        fuzz::tls::run(&fuzz::input::filler(seed, 400));
+    }
 }
 
 #[test]

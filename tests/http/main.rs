@@ -18,6 +18,8 @@ use beanring::io::driver::Driver;
 use beanring::server::{Config, Effect, Event, Origin, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
+#[cfg(feature = "tls")]
+use beanring_testkit::certificates::{Certificates, Pair};
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::config::config;
 use beanring_testkit::driver;
@@ -361,7 +363,21 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
         let log = Scratch::new("http-metrics-log");
         let log = log.0.to_str().expect("a scratch directory has a simple name");
         // With -f 0, and once all segments are prepared, the job log does nothing between two replies.
-        let mut live = Live::start("metrics", io, &["--metrics-prefix", "queue", "-b", log, "-f", "0"]);
+        let mut flags = vec!["--metrics-prefix", "queue", "-b", log, "-f", "0"];
+        #[cfg(feature = "tls")]
+        let certificates = Scratch::new("http-metrics-certificates");
+        #[cfg(feature = "tls")]
+        let Pair { certificate, key } = Certificates::new(&certificates.0).server;
+        #[cfg(feature = "tls")]
+        flags.extend([
+            "--tls-listen",
+            "127.0.0.1:0",
+            "--tls-cert",
+            certificate.to_str().expect("a simple name"),
+            "--tls-key",
+            key.to_str().expect("a simple name"),
+        ]);
+        let mut live = Live::start("metrics", io, &flags);
         let started = Instant::now();
         let mut asked = 1.0;
         while live.client.stat("wal-disk-bytes") < 30 << 20 {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -37,22 +38,39 @@ impl Place {
     }
 
     /// Starts a server with flags that depend on the certificates.
-    pub fn with(
+    pub fn with(command: Command, flags: &[&str], more: impl FnOnce(&Certificates) -> Vec<String>) -> Self {
+        Self::start(command, flags, |at, certificates| {
+            let mut all = vec!["--tls-listen".to_owned(), at.to_string()];
+            all.extend(files(&certificates.server));
+            all.extend(more(certificates));
+            all
+        })
+    }
+
+    fn start(
         mut command: Command,
         flags: &[&str],
-        more: impl FnOnce(&Certificates) -> Vec<String>,
+        of_tls: impl FnOnce(SocketAddr, &Certificates) -> Vec<String>,
     ) -> Self {
         let dir = Scratch::new("tls");
         let certificates = Certificates::new(&dir.0);
         let Address::Tcp(at) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
-        let mut all = vec!["--tls-listen".to_owned(), at.to_string()];
-        all.extend(files(&certificates.server));
+        let mut all = of_tls(at, &certificates);
         all.extend(flags.iter().map(|&flag| flag.to_owned()));
-        all.extend(more(&certificates));
         command.stderr(File::create(dir.join("stderr")).expect("there is space"));
         let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
         let trusting = client_config(&certificates.ca, None);
         Self { server, control: Client::new(stream), at, certificates, trusting, dir }
+    }
+
+    /// Starts a server whose settings of TLS are in a file.
+    pub fn from_file(flags: &[&str], file: &Path) -> Self {
+        Self::start(Command::new(program()), flags, |at, certificates| {
+            let Pair { certificate, key } = &certificates.server;
+            let settings = format!("tls-listen = \"{at}\"\ntls-cert = {certificate:?}\ntls-key = {key:?}\n");
+            fs::write(file, settings).expect("there is space");
+            Vec::new()
+        })
     }
 
     /// Connects without a handshake.

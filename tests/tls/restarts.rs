@@ -1,37 +1,53 @@
 //! In-place restarts of servers with TLS, and listeners of other kinds.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::Client;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
-use beanring_testkit::tls_stream::client;
+use beanring_testkit::statistics::field;
+use beanring_testkit::stream::Stream;
+use beanring_testkit::tls_stream::{TlsStream, client, client_config};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
+use rustls::ClientConfig;
 
-use super::place::Place;
+use super::place::{Place, files};
 
-/// Returns the id of a server, which is another one after a restart.
-fn id(client: &mut Client) -> String {
-    let (_, stats) = client.ask("stats\r\n");
-    beanring_testkit::statistics::field(&stats, "id").to_owned()
+/// Returns the id of the server, which is another one after a restart, or nothing if a restart interrupts the connection. The
+/// connection itself is never refused.
+fn id(at: SocketAddr, config: &Arc<ClientConfig>) -> Option<String> {
+    let tcp = TcpStream::connect(at).expect("the server always accepts connections");
+    let mut client = Client::new(Stream::Tls(TlsStream::over(tcp, config).ok()?));
+    client.send("stats\r\n");
+    let (_, stats) = client.reply()?;
+    Some(field(&stats, "id").to_owned())
+}
+
+fn restart(server: &ServerProcess, at: SocketAddr, config: &Arc<ClientConfig>) {
+    let before = id(at, config).expect("the server runs");
+    let pid = server.pid();
+    server.signal(Signal::SIGUSR2);
+    let asked = Instant::now();
+    while id(at, config).is_none_or(|now| now == before) {
+        assert!(asked.elapsed() < REPLY_PATIENCE, "the new program does not run");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(pid, server.pid());
 }
 
 #[test]
 fn a_restart_keeps_both_listeners() {
     let wal = Scratch::new("restart-tls");
     let place = Place::new(&["-b", wal.0.to_str().expect("UTF-8")]);
-    let before = id(&mut place.connect());
-    let pid = place.server.pid();
-    place.server.signal(Signal::SIGUSR2);
-    let asked = Instant::now();
-    while id(&mut place.connect()) == before {
-        assert!(asked.elapsed() < REPLY_PATIENCE, "the new program does not run: {}", place.log());
-        thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(pid, place.server.pid());
+    restart(&place.server, place.at, &place.trusting);
     Client::new(place.server.connect()).expect("list-tube-used\r\n", "USING default");
 }
 
@@ -39,16 +55,11 @@ fn a_restart_keeps_both_listeners() {
 fn a_restart_without_plaintext_keeps_the_listener() {
     let wal = Scratch::new("restart-tls");
     let flags = ["-b".to_owned(), wal.0.display().to_string()];
-    let (server, stream) =
-        ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tls), &flags);
-    let mut first = Client::new(stream);
-    let before = id(&mut first);
-    server.signal(Signal::SIGUSR2);
-    let asked = Instant::now();
-    while id(&mut Client::new(server.connect())) == before {
-        assert!(asked.elapsed() < REPLY_PATIENCE, "the new program does not run");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let address = Address::fresh(Transport::Tls);
+    let Address::Tls(tls) = &address else { unreachable!("it is one for TLS") };
+    let (at, config) = (tls.at, client_config(&tls.certificates.ca, None));
+    let (server, _first) = ServerProcess::launch(Command::new(program()), address, &flags);
+    restart(&server, at, &config);
 }
 
 #[test]
@@ -66,4 +77,54 @@ fn a_unix_socket_may_have_tls() {
     let mut reply = [0; 15];
     std::io::Read::read_exact(&mut stream, &mut reply).expect("the server replies");
     assert_eq!(&reply, b"USING default\r\n");
+}
+
+/// The listener of TLS cannot change in a restart, as that of plaintext cannot.
+#[test]
+fn a_restart_with_another_address_is_refused() {
+    let dir = Scratch::new("restart-refused-tls");
+    let (wal, file) = (dir.dir("wal"), dir.join("config.toml"));
+    std::fs::write(&file, "").expect("there is space");
+    let flags = ["-b", wal.to_str().expect("UTF-8"), "--config", file.to_str().expect("UTF-8")];
+    let mut place = Place::from_file(&flags, &file);
+    place.connect().expect("list-tube-used\r\n", "USING default");
+    let settings = std::fs::read_to_string(&file).expect("it is readable");
+    let other = settings.replace(&place.at.to_string(), "127.0.0.1:1");
+    assert_ne!(settings, other);
+    std::fs::write(&file, other).expect("there is space");
+    place.server.signal(Signal::SIGUSR2);
+    place.wait_for("the refusal", |place| place.log().contains("no restart"));
+    let log = place.log();
+    assert!(log.contains("the address for clients over TLS is"), "{log}");
+    place.connect().expect("list-tube-used\r\n", "USING default");
+}
+
+#[test]
+fn socket_activation_passes_a_listener_for_tls() {
+    let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
+    let plain = TcpListener::bind(plain).expect("the address is free");
+    let tls = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    // Their numbers are inherited.
+    let [three, four] = [&plain, &tls].map(|listener| {
+        fcntl(listener, FcntlArg::F_SETFD(FdFlag::empty())).expect("the descriptor is open");
+        listener.as_raw_fd()
+    });
+    let script = format!(
+        "exec 8<&{three} 9<&{four}; exec 3<&8 4<&9; \
+         LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=unit:tls exec {} \"$@\"",
+        program()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]);
+    let dir = Scratch::new("activated");
+    let certificates = Certificates::new(&dir.0);
+    let flags =
+        [vec!["--tls-listen".to_owned(), "127.0.0.1:1".to_owned()], files(&certificates.server).into()];
+    let address = Address::Tcp(plain.local_addr().expect("it is bound"));
+    let (server, stream) = ServerProcess::launch(command, address, &flags.concat());
+    Client::new(stream).expect("list-tube-used\r\n", "USING default");
+    let config = client_config(&certificates.ca, None);
+    let at = tls.local_addr().expect("it is bound");
+    assert!(id(at, &config).is_some());
+    drop(server);
 }

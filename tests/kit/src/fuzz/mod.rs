@@ -12,3 +12,5 @@ pub mod input;
 pub mod log_decoder;
 pub mod log_tools;
 pub mod made_log;
+#[cfg(feature = "tls")]
+pub mod tls;
