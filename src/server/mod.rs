@@ -135,7 +135,7 @@ struct Core {
     draining: bool,
     metrics: Metrics,
     driver_counts: Option<Rc<dyn DriverCounts>>,
-    /// What is counted of TLS, if there is a listener with TLS.
+    /// The counts of TLS, if there is a listener with TLS.
     tls_counts: Option<Rc<TlsCounts>>,
     /// What the driver had counted at `driver_read_at`.
     driver: DriverStats,

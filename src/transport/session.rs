@@ -59,7 +59,7 @@ pub(super) struct Session {
     pub is_paused: bool,
     /// The server wants no input.
     pub is_paused_by_server: bool,
-    /// What the driver was told of both.
+    /// The driver has got the effect for either of them.
     pub has_told_pause: bool,
     /// The handshake waits for its turn.
     pub is_waiting: bool,
@@ -70,11 +70,11 @@ pub(super) struct Session {
     pub is_failing: bool,
     /// It is in the queue of [`Transport::ready`](super::Transport).
     pub is_ready: bool,
-    /// The driver was told to close it.
+    /// The driver has got the effect that closes it.
     pub has_told_close: bool,
     /// Nothing can be sent.
     pub is_broken: bool,
-    /// What was counted of its memory.
+    /// Its share of the counted memory, in bytes.
     pub counted_bytes: usize,
 }
 
@@ -133,7 +133,7 @@ impl Session {
         SESSION_BYTES + self.incoming.capacity() + self.outgoing.capacity()
     }
 
-    /// Processes input, and appends its plaintext. What is not used up must come again, with more behind it, unless the progress
+    /// Processes input, and appends its plaintext. Input that is not used up must come again, with more after it, unless the progress
     /// is the last. After an error the output ends with an alert.
     pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
         let mut progress = Progress::default();

@@ -15,7 +15,8 @@ pub fn check(page: &str) {
     let has_threads = page.contains("# TYPE queue_io_threads ");
     expected.retain(|(name, _)| has_threads || !name.starts_with("queue_io_thread"));
     let has_tls = cfg!(feature = "tls");
-    let is_of_tls = |name: &str| name.starts_with("queue_tls_") || name == "queue_proxy_header_failures_total";
+    let is_of_tls =
+        |name: &str| name.starts_with("queue_tls_") || name == "queue_proxy_header_failures_total";
     expected.retain(|(name, _)| has_tls || !is_of_tls(name));
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let mut found: Vec<(String, &str)> = types.map(|(name, kind)| (name.to_owned(), kind)).collect();
