@@ -2,12 +2,13 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
+use std::thread;
 
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::stream::Stream;
-use beanring_testkit::tls_stream::TlsStream;
+use beanring_testkit::tls_stream::{TlsStream, client};
 
 use super::place::Place;
 
@@ -172,19 +173,40 @@ fn input_after_close_notify_takes_no_memory() {
     assert!(grown < 4 * MIB, "input after the end took {grown} bytes");
 }
 
+/// Many at once, so that the end of the input comes while the handshake waits for its turn.
 #[test]
 fn a_client_may_send_and_go_at_once() {
+    const CLIENTS: usize = 16;
+    const ROUNDS: usize = 20;
     let mut place = Place::new(&[]);
-    let jobs = 100;
-    for _ in 0..jobs {
-        let mut client = stream(&place);
-        client.send(put(0, 0, "hello").as_bytes()).expect("the connection is open");
-        client.shut_down(Shutdown::Write).expect("the connection is open");
-        let mut client = Client::new(Stream::Tls(client));
-        assert!(client.line().is_some_and(|line| line.starts_with("INSERTED ")));
-        assert_eq!(client.line(), None);
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| (0..ROUNDS).for_each(|_| send_and_go(&place)));
+        }
+    });
+    assert_eq!(place.control.stat("total-jobs"), (CLIENTS * ROUNDS) as u64);
+    assert_eq!(place.failures(), [0; 6]);
+}
+
+fn send_and_go(place: &Place) {
+    let mut tcp = place.tcp();
+    let mut tls = client(&place.trusting);
+    tls.writer().write_all(put(0, 0, "hello").as_bytes()).expect("the buffer has no limit");
+    tls.write_tls(&mut tcp).expect("the connection is open");
+    while tls.is_handshaking() {
+        tls.read_tls(&mut tcp).expect("the server answers");
+        tls.process_new_packets().expect("the server answers");
     }
-    assert_eq!(place.control.stat("total-jobs"), jobs);
+    // The end of the handshake, the command and the end of the input in one packet.
+    let mut bytes = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut bytes).expect("a vector grows");
+    }
+    tcp.write_all(&bytes).expect("the connection is open");
+    tcp.shutdown(Shutdown::Write).expect("the connection is open");
+    let mut client = Client::new(Stream::Tls(TlsStream { tcp, tls: tls.into() }));
+    assert!(client.line().is_some_and(|line| line.starts_with("INSERTED ")));
+    assert_eq!(client.line(), None);
 }
 
 #[test]
