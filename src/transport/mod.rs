@@ -120,7 +120,8 @@ impl<S: Service> Transport<S> {
             },
             Event::Sent { bytes, .. } => {
                 session.outgoing.remove(bytes);
-                self.continue_later(conn);
+                // At once: a driver may look for more output before it carries out effects.
+                self.send(conn);
             }
             Event::InputEnding { .. } if session.phase == Phase::Open => {
                 self.server.handle(self.now, Event::InputEnding { conn });
