@@ -1,7 +1,7 @@
 //! TLS between a driver and a server: ciphertext on the side of the driver, plaintext on the other.
 //!
 //! [`Transport`] is a [`Service`] around another. Events of plaintext connections pass through it. For a connection over TLS it
-//! turns input into plaintext, and encrypts output ahead of what is sent, up to [`AHEAD_BYTES`]. No driver knows TLS, and the
+//! turns input into plaintext, and encrypts output ahead of what is sent, up to 64 KiB. No driver knows TLS, and the
 //! server knows only what [`TlsCounts`] shows.
 
 mod identity;

@@ -82,7 +82,6 @@ impl Place {
     pub fn launch(program: &Path, address: Address, flags: &[String], is_beanring: bool) -> Self {
         let text = match &address {
             Address::Tcp(address) => address.to_string(),
-            Address::Tls(_) => panic!("TLS is beside TCP here"),
             Address::Unix(path) => format!("unix:{}", path.display()),
             #[cfg(feature = "tls")]
             Address::Tls(tls) => format!("beanstalks://{}", tls.at),

@@ -27,6 +27,8 @@ use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transpor
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics;
 use nix::sys::signal::Signal;
+#[cfg(feature = "tls")]
+use std::path::PathBuf;
 
 // The bare core, step by step.
 
@@ -357,26 +359,28 @@ fn unchunk(answer: &str) -> String {
     }
 }
 
+/// The flags of a listener with TLS, which has metrics of its own.
+#[cfg(feature = "tls")]
+fn tls_flags(directory: &Scratch) -> Vec<String> {
+    let Pair { certificate, key } = Certificates::new(&directory.0).server;
+    let path = |path: PathBuf| path.to_str().expect("a scratch directory has a simple name").to_owned();
+    let [listen, cert_flag, key_flag] =
+        ["--tls-listen=127.0.0.1:0", "--tls-cert", "--tls-key"].map(str::to_owned);
+    vec![listen, cert_flag, path(certificate), key_flag, path(key)]
+}
+
 #[test]
 fn metrics_are_as_documented_and_have_the_values_of_stats() {
     for io in drivers() {
         let log = Scratch::new("http-metrics-log");
         let log = log.0.to_str().expect("a scratch directory has a simple name");
         // With -f 0, and once all segments are prepared, the job log does nothing between two replies.
-        let mut flags = vec!["--metrics-prefix", "queue", "-b", log, "-f", "0"];
+        let flags = ["--metrics-prefix", "queue", "-b", log, "-f", "0"].map(str::to_owned);
         #[cfg(feature = "tls")]
         let certificates = Scratch::new("http-metrics-certificates");
         #[cfg(feature = "tls")]
-        let Pair { certificate, key } = Certificates::new(&certificates.0).server;
-        #[cfg(feature = "tls")]
-        flags.extend([
-            "--tls-listen",
-            "127.0.0.1:0",
-            "--tls-cert",
-            certificate.to_str().expect("a simple name"),
-            "--tls-key",
-            key.to_str().expect("a simple name"),
-        ]);
+        let flags = [&flags[..], &tls_flags(&certificates)].concat();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let mut live = Live::start("metrics", io, &flags);
         let started = Instant::now();
         let mut asked = 1.0;
