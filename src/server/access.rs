@@ -109,6 +109,12 @@ impl Access {
         self.users_bytes + self.refused.capacity() * size_of::<(Time, ConnId)>()
     }
 
+    /// Whether there is nothing to do for them, now or later.
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        self.sweep.is_none() && self.refused.is_empty()
+    }
+
     /// When an iteration must run because of them.
     pub fn deadline(&self) -> Option<Time> {
         match self.sweep {

@@ -47,7 +47,7 @@ impl Server {
             self.release_committed(now);
         }
         self.step_http(now);
-        if self.core.access.deadline().is_some() {
+        if !self.core.access.is_idle() {
             self.step_access(now);
         }
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
@@ -176,6 +176,9 @@ impl Core {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };
+        if self.wal.is_none() && self.access.is_idle() {
+            return engine;
+        }
         let wal = self.wal.as_ref().and_then(Wal::next_deadline);
         [engine, wal, self.access.deadline()].into_iter().flatten().min()
     }

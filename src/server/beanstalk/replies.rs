@@ -65,15 +65,28 @@ impl Core {
                 self.serve_usual(protocol, replies, command, now);
                 replies.set_harmless(false);
             }
-            Err(error) => {
-                if self.access.users().is_none() || !self.serve_auth(protocol, replies, line, now) {
-                    replies.refuse(error.into(), &mut self.buffers);
-                }
-            }
+            Err(error) => self.serve_unknown(protocol, replies, line, error, now),
+        }
+    }
+
+    /// Serves a line that is no command, unless it is `auth`.
+    #[cold]
+    #[inline(never)]
+    fn serve_unknown(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        line: &[u8],
+        error: ParseError,
+        now: Time,
+    ) {
+        if self.access.users().is_none() || !self.serve_auth(protocol, replies, line, now) {
+            replies.refuse(error.into(), &mut self.buffers);
         }
     }
 
     /// Skips the body of a `put` that the user may not send. Returns false if the user may, or if the line is wrong for another reason.
+    #[cold]
     #[inline(never)]
     fn forbids_put(&self, protocol: &mut ProtocolState, args: PutArgs, has_tags: bool) -> bool {
         let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
