@@ -5,6 +5,7 @@ mod failures;
 mod harm;
 mod others;
 mod place;
+mod proxy;
 mod raw;
 mod restarts;
 mod rotation;
