@@ -46,6 +46,11 @@ def broken_links(path):
             yield f"{name or 'this page'} has no heading {anchor}"
 
 
+def unmerged(path):
+    if re.search(r"^(<<<<<<<|>>>>>>>)", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        yield "it has the markers of a merge"
+
+
 def rows(text):
     """The rows of the map: question, files, names."""
     section = text.partition("\n## Map\n")[2].partition("\n## ")[0]
@@ -84,6 +89,7 @@ def missing_files(path):
 
 def main():
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in broken_links(path)]
+    problems += [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in unmerged(path)]
     problems += [f"{name}: {problem}" for name in (MAP, STEPS, "CONTRIBUTING.md") for problem in missing_files(ROOT / name)]
     for name, described, least in ((MAP, rows, 25), (STEPS, steps, 25)):
         text = (ROOT / name).read_text(encoding="utf-8")

@@ -64,7 +64,8 @@ BEANRING_WAL_DIR and wal-dir. The command line overrides variables, and both
 override the file.
 
 Signals: SIGTERM, SIGINT and SIGHUP stop the server, SIGUSR1 drains it (put is
-refused), SIGUSR2 restarts it in place (with -b).
+refused), SIGUSR2 restarts it in place (with -b), SIGWINCH reads changed files of
+--auth and --tls-cert.
 
 Exit code: 0 success, 1 cannot start or continue (another attempt may succeed),
 2 wrong configuration. More: man beanring.";

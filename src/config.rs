@@ -294,8 +294,10 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
         without.filter_map(|name| Some(settings.get(name)?.origin.clone())).collect()
     };
     let of_wal = origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size"]);
-    let of_http =
-        origins("http", &["http-host", "http-token", "http-allow-writes", "metrics-prefix", "metrics-tubes"]);
+    let of_http = origins(
+        "http",
+        &["http-host", "http-token", "http-tls", "http-allow-writes", "metrics-prefix", "metrics-tubes"],
+    );
     let has_token = settings.get("http-token").is_some();
     let writes = settings.get("http-allow-writes").filter(|_| has_token && is_on(&"http-allow-writes"));
     let of_token = writes.map(|given| Warning::WithToken { origin: given.origin.clone() });

@@ -90,7 +90,7 @@ fn is_wrong_token(error: &TokenError) -> bool {
 fn is_wrong_users(error: &UsersError) -> bool {
     match error {
         UsersError::Unreadable(error) => {
-            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::InvalidData)
         }
         _ => true,
     }

@@ -15,6 +15,10 @@ use crate::io::socket::Address;
 /// A cheap command that changes no job or tube. Every new connection gets this reply.
 const PROBE: Probe = Probe { command: b"list-tube-used\r\n", reply: b"USING default\r\n" };
 
+/// The same after a PROXY header with the command LOCAL, for a listener that expects one.
+const PROXIED: Probe =
+    Probe { command: b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00list-tube-used\r\n", reply: PROBE.reply };
+
 /// Checks the server that these settings describe. The flags of the tool itself are among them.
 ///
 /// # Errors
@@ -28,7 +32,9 @@ pub fn run(tool: &Healthcheck, mut settings: Settings) -> Result<(), Box<dyn Err
         return Err(format!("{address}: this beanring was built without TLS").into());
     }
     let (address, _) = address::listen(settings.take("listen"), settings.take("port"))?.unwrap_or_default();
-    Ok(probe::run(&address, PROBE, timeout)?)
+    let listeners = settings.all("proxy-protocol").iter().map(|setting| setting.value.to_string_lossy());
+    let is_proxied = listeners.into_iter().any(|names| names.split(',').any(|name| name == "listen"));
+    Ok(probe::run(&address, if is_proxied { PROXIED } else { PROBE }, timeout)?)
 }
 
 /// Returns the address for TLS: that of `-l beanstalks://HOST`, or, if the server listens nowhere else, that of `--tls-listen`.

@@ -30,6 +30,7 @@ pub struct CertificateFiles {
 /// A file of a certificate cannot be read.
 #[derive(Debug)]
 pub struct CertificateFileError {
+    flag: &'static str,
     path: PathBuf,
     error: io::Error,
 }
@@ -41,9 +42,9 @@ impl CertificateFiles {
     /// If one of them cannot be read.
     pub fn read(&self) -> Result<CertificatePem, CertificateFileError> {
         Ok(CertificatePem {
-            chain: content(&self.chain)?,
-            key: content(&self.key)?,
-            client_ca: self.client_ca.as_deref().map(content).transpose()?,
+            chain: content("--tls-cert", &self.chain)?,
+            key: content(if self.key == self.chain { "--tls-cert" } else { "--tls-key" }, &self.key)?,
+            client_ca: self.client_ca.as_deref().map(|path| content("--tls-client-ca", path)).transpose()?,
         })
     }
 
@@ -59,13 +60,13 @@ impl CertificateFiles {
     }
 }
 
-fn content(path: &Path) -> Result<Vec<u8>, CertificateFileError> {
+fn content(flag: &'static str, path: &Path) -> Result<Vec<u8>, CertificateFileError> {
     let read = || {
         let mut content = Vec::new();
         File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut content)?;
         Ok(content)
     };
-    read().map_err(|error| CertificateFileError { path: path.to_owned(), error })
+    read().map_err(|error| CertificateFileError { flag, path: path.to_owned(), error })
 }
 
 impl CertificateFileError {
@@ -77,7 +78,7 @@ impl CertificateFileError {
 
 impl fmt::Display for CertificateFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
+        write!(f, "{} {}: ", self.flag, self.path.display())?;
         match self.error.kind() {
             ErrorKind::NotFound => write!(f, "there is no such file; correct the path"),
             ErrorKind::IsADirectory => write!(f, "it is a directory; name a file"),

@@ -123,7 +123,7 @@ impl WatchedFile {
             }
             Err(error) => {
                 warn!(
-                    "the users stay as they were: {}: {error}; correct the file, it is read again when it changes",
+                    "the users stay as they were: {}: {error}. The file is read again when it changes",
                     self.path.display()
                 );
                 service.users_refused();

@@ -8,6 +8,7 @@ mod with_tls {
 
     use crate::config::{Proxied, ServerConfig, SettingError};
     use crate::server::{Server, Service, TlsCounts};
+    use crate::time::Time;
     use crate::transport::{Identity, Transport};
 
     /// The certificate of a start.
@@ -19,9 +20,9 @@ mod with_tls {
     /// If it cannot be read or used.
     pub fn read(config: &ServerConfig) -> Result<Option<Certificate>, SettingError> {
         let Some(tls) = &config.tls else { return Ok(None) };
-        let source = &config.given.tls_cert;
-        let files = tls.files.read().map_err(|error| SettingError::about(source, error))?;
-        let identity = Identity::read(&files).map_err(|error| SettingError::about(source, error))?;
+        // Both errors name the flag and the file.
+        let files = tls.files.read().map_err(|error| SettingError::about(&None::<&str>, error))?;
+        let identity = Identity::read(&files).map_err(|error| SettingError::about(&None::<&str>, error))?;
         Ok(Some(identity))
     }
 
@@ -39,11 +40,17 @@ mod with_tls {
     }
 
     /// Warns of what an operator may not have meant.
-    pub fn report(config: &ServerConfig, certificate: Option<&Certificate>) {
+    pub fn report(config: &ServerConfig, certificate: Option<&Certificate>, now: Time) {
         let Some((tls, certificate)) = config.tls.as_ref().zip(certificate) else { return };
         if tls.files.is_key_open() {
             let path = tls.files.key.display();
             warn!("--tls-key {path}: every user of this machine can read the key: run chmod o-r on the file");
+        }
+        if certificate.not_after_s <= now.since(Time::ZERO).as_secs() {
+            warn!(
+                "--tls-cert {}: the certificate has expired, and clients refuse it",
+                tls.files.chain.display()
+            );
         }
         if certificate.is_authority {
             warn!(
@@ -61,6 +68,7 @@ mod without_tls {
 
     use crate::config::{Proxied, ServerConfig, SettingError};
     use crate::server::Server;
+    use crate::time::Time;
 
     /// There is none: the configuration of a program without TLS has no certificate.
     pub type Certificate = Infallible;
@@ -73,7 +81,7 @@ mod without_tls {
         server
     }
 
-    pub fn report(_: &ServerConfig, _: Option<&Certificate>) {}
+    pub fn report(_: &ServerConfig, _: Option<&Certificate>, _: Time) {}
 }
 
 #[cfg(feature = "tls")]

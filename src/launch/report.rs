@@ -35,7 +35,15 @@ pub(super) fn start(prepared: &Prepared) {
             path.display()
         );
     }
-    certificate::report(config, prepared.certificate.as_ref());
+    certificate::report(config, prepared.certificate.as_ref(), prepared.began);
+    let knows_clients = config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
+    let without_token = prepared.users.as_ref().and_then(|file| file.users.first_without_token());
+    if let Some(user) = without_token.filter(|_| !knows_clients) {
+        warn!(
+            "--auth: user {user} has no token, and without --tls-client-ca no client can show a certificate: set it, or give \
+             the user a token"
+        );
+    }
     if let (Some(path), Some(file)) = (&config.auth, &prepared.users) {
         info!("{} in {}", Count(file.users.len(), "user"), path.display());
     }

@@ -57,7 +57,9 @@ impl<'a> Need<'a> {
             // A consumer could reserve the job and delete it then.
             Command::Delete(id) => Self::Job(id, CONSUME.or(ADMIN)),
             Command::DeleteBatch(ids) => Self::Jobs(ids, CONSUME.or(ADMIN)),
-            Command::Peek(id) | Command::StatsJob(id) => Self::Job(id, INSPECT),
+            Command::Peek(id) => Self::Job(id, INSPECT),
+            // Workers and operators look at a job before they act on it.
+            Command::StatsJob(id) => Self::Job(id, INSPECT.or(CONSUME).or(ADMIN)),
             // A producer learns what has become of its job.
             Command::WaitJob { id, .. } => Self::Job(id, PRODUCE.or(INSPECT)),
             Command::PeekReady | Command::PeekDelayed | Command::PeekBuried | Command::PeekReserved => {

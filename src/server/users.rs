@@ -193,6 +193,11 @@ impl Users {
         self.users.is_empty()
     }
 
+    /// The first user who can authenticate only by a certificate.
+    pub fn first_without_token(&self) -> Option<&User> {
+        self.users.iter().find(|user| user.token.is_none()).map(|user| &**user)
+    }
+
     /// The user that a client is before it authenticates.
     pub(super) const fn anonymous(&self) -> &Arc<User> {
         &self.anonymous

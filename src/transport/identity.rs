@@ -30,6 +30,8 @@ pub struct Identity {
 pub enum IdentityError {
     /// A file is not PEM, or has nothing of the kind.
     Pem { file: &'static str, holds: &'static str },
+    /// The key has a passphrase.
+    Encrypted,
     /// The key does not belong to the certificate.
     KeyOfAnother,
     /// The certificate is not valid.
@@ -49,8 +51,7 @@ impl Identity {
     /// [`IdentityError`] names the file that is wrong.
     pub fn read(files: &CertificatePem) -> Result<Self, IdentityError> {
         let chain = certificates(&files.chain, "--tls-cert")?;
-        let key = PrivateKeyDer::from_pem_slice(&files.key)
-            .map_err(|_| IdentityError::Pem { file: "--tls-key", holds: "a private key" })?;
+        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| no_key(&files.key))?;
         let Some((not_after_s, is_authority)) = validity_of(&chain[0]) else {
             return Err(IdentityError::Certificate("it is not X.509".to_owned()));
         };
@@ -97,9 +98,19 @@ impl Identity {
     }
 }
 
+/// Why a file has no key.
+fn no_key(pem: &[u8]) -> IdentityError {
+    // RFC 1421 and RFC 5958: both forms of an encrypted key have the word in their header.
+    if memchr::memmem::find(pem, b"ENCRYPTED").is_some() {
+        IdentityError::Encrypted
+    } else {
+        IdentityError::Pem { file: "--tls-key", holds: "private key" }
+    }
+}
+
 fn certificates(pem: &[u8], file: &'static str) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let read: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
-    read.ok().filter(|found| !found.is_empty()).ok_or(IdentityError::Pem { file, holds: "a certificate" })
+    read.ok().filter(|found| !found.is_empty()).ok_or(IdentityError::Pem { file, holds: "certificate" })
 }
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
@@ -116,7 +127,13 @@ impl fmt::Display for IdentityError {
             Self::Pem { file, holds } => {
                 write!(
                     f,
-                    "the file of {file} does not contain {holds} in PEM; write its path, or convert it with openssl"
+                    "{file}: the file contains no {holds} in PEM; name another one, or convert it with openssl"
+                )
+            }
+            Self::Encrypted => {
+                write!(
+                    f,
+                    "--tls-key: the key has a passphrase; write it without one (openssl pkey -in KEY -out NEW)"
                 )
             }
             Self::KeyOfAnother => {

@@ -10,8 +10,6 @@ mod outgoing;
 mod proxy;
 mod session;
 mod sessions;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -279,6 +277,8 @@ impl<S: Service> Transport<S> {
         match (session.finished(), &progress.error) {
             (Some(finished), _) => self.open(conn, finished),
             (None, Some(error)) => {
+                // Nothing of this client may reach the next one.
+                self.plaintext.clear();
                 debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(error));
                 return self.fail(conn, failure_of(error));
             }

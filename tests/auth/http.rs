@@ -18,7 +18,7 @@ const OPERATIONS: [(&str, &str, &str, Rights, bool); 22] = [
     ("GET", "tubes/a/next/ready", "", INSPECT, false),
     ("GET", "tubes/a/jobs?state=ready", "", INSPECT, false),
     ("GET", "groups/g", "", INSPECT, true),
-    ("GET", "jobs/1", "", INSPECT, false),
+    ("GET", "jobs/1", "", INSPECT.or(CONSUME).or(ADMIN), false),
     ("GET", "jobs/1/body", "", INSPECT, false),
     ("POST", "tubes/a/jobs", "x", PRODUCE, false),
     ("POST", "tubes/a/pause", "{\"seconds\":0}", ADMIN, false),

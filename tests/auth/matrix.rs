@@ -54,7 +54,7 @@ fn rows(kind: CommandKind) -> Vec<(&'static str, Rights, On)> {
         Kind::Kick => ("kick 9\r\n", ADMIN, On::Tube),
         Kind::KickJob => ("kick-job 2\r\n", ADMIN, On::Tube),
         Kind::Stats => ("stats\r\n", INSPECT, On::Tube),
-        Kind::StatsJob => ("stats-job 1\r\n", INSPECT, On::Tube),
+        Kind::StatsJob => ("stats-job 1\r\n", INSPECT | CONSUME | ADMIN, On::Tube),
         Kind::StatsTube => ("stats-tube a\r\n", INSPECT, On::Tube),
         Kind::StatsGroup => ("stats-group g\r\n", INSPECT, On::AllTubes),
         Kind::ListTubes => ("list-tubes\r\n", INSPECT, On::Tube),

@@ -163,8 +163,8 @@ fn a_bad_certificate_is_a_mistake_of_the_configuration() {
     assert_eq!(check(&server, &key).0, Some(0), "{}", check(&server, &key).1);
     for (certificate, key, says) in [
         (&path("nothing.pem"), &key, "there is no such file"),
-        (&key, &key, "does not contain a certificate"),
-        (&server, &server, "does not contain a private key"),
+        (&key, &key, "contains no certificate"),
+        (&server, &server, "contains no private key"),
         (&server, &path("client.key"), "does not belong"),
     ] {
         let (code, text) = check(certificate, key);
