@@ -64,8 +64,7 @@ BEANRING_WAL_DIR and wal-dir. The command line overrides variables, and both
 override the file.
 
 Signals: SIGTERM, SIGINT and SIGHUP stop the server, SIGUSR1 drains it (put is
-refused), SIGUSR2 restarts it in place (with -b), SIGWINCH reads changed files of
---auth and --tls-cert.
+refused), SIGUSR2 restarts it in place, SIGWINCH reads users and TLS files.
 
 Exit code: 0 success, 1 cannot start or continue (another attempt may succeed),
 2 wrong configuration. More: man beanring.";

@@ -190,7 +190,7 @@ impl Attack {
         }
     }
 
-    /// Sends up to so many bytes to the client, to whom all of them make sense.
+    /// Sends up to so many bytes to the client, which accepts all of them.
     fn transmit(&mut self, bytes: usize) {
         if !self.link.is_open() || !self.link.wants_send {
             return;
