@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
@@ -116,4 +116,22 @@ fn rules_of_http_see_the_client_and_not_the_balancer() {
     // The balancer is on this machine, which may read. Its client is not.
     assert_eq!(status(0).as_deref(), Some("200"), "{}", log());
     assert_eq!(status(1).as_deref(), Some("403"), "{}", log());
+}
+
+#[test]
+fn a_health_check_sends_the_header_of_a_balancer() {
+    let Address::Tcp(at) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
+    let (ip, port) = (at.ip().to_string(), at.port().to_string());
+    let flags = ["-l", &ip, "-p", &port, "--proxy-protocol", "listen"];
+    let mut server =
+        Command::new(program()).args(flags).stderr(Stdio::null()).spawn().expect("the program runs");
+    let check = || Command::new(program()).args(flags).arg("healthcheck").output().expect("the program runs");
+    let begun = Instant::now();
+    let mut output = check();
+    while !output.status.success() && begun.elapsed() < REPLY_PATIENCE {
+        output = check();
+    }
+    server.kill().expect("the server runs");
+    server.wait().expect("the server ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
