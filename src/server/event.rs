@@ -49,6 +49,23 @@ pub enum Event<'a> {
     DriverMemory(u64),
 }
 
+impl Event<'_> {
+    /// The connection that the event is about, if it is about one.
+    #[inline]
+    pub const fn conn(&self) -> Option<ConnId> {
+        match *self {
+            Self::Received { conn, .. }
+            | Self::ReceivedDirect { conn, .. }
+            | Self::InputEnding { conn }
+            | Self::InputEnded { conn }
+            | Self::Sent { conn, .. }
+            | Self::HungUp { conn }
+            | Self::Closed { conn } => Some(conn),
+            Self::Drain | Self::Stop | Self::Disk(_) | Self::DriverMemory(_) => None,
+        }
+    }
+}
+
 /// What the server requests from its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {

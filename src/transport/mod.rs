@@ -486,38 +486,19 @@ impl<S: Service> Service for Transport<S> {
 
     fn handle(&mut self, now: Time, event: Event<'_>) {
         self.now = now;
-        match event {
-            Event::DriverMemory(bytes) => {
-                self.driver_bytes = bytes;
-                self.report_memory();
-            }
-            Event::Received { conn, .. }
-            | Event::ReceivedDirect { conn, .. }
-            | Event::InputEnding { conn }
-            | Event::InputEnded { conn }
-            | Event::Sent { conn, .. }
-            | Event::HungUp { conn }
-            | Event::Closed { conn }
-                if self.sessions.has(conn) =>
-            {
-                self.handle_session(conn, &event);
-            }
-            Event::Received { conn, .. }
-            | Event::ReceivedDirect { conn, .. }
-            | Event::InputEnding { conn }
-            | Event::InputEnded { conn }
-            | Event::Sent { conn, .. }
-            | Event::HungUp { conn }
-            | Event::Closed { conn }
-                if self.proxied.is_unfinished(conn) =>
-            {
-                self.handle_unfinished(conn, &event);
-            }
-            Event::Closed { conn } => {
-                self.proxied.remove(conn);
+        if let Event::DriverMemory(bytes) = event {
+            self.driver_bytes = bytes;
+            return self.report_memory();
+        }
+        match event.conn() {
+            Some(conn) if self.sessions.has(conn) => self.handle_session(conn, &event),
+            Some(conn) if self.proxied.is_unfinished(conn) => self.handle_unfinished(conn, &event),
+            conn => {
+                if let (Some(conn), Event::Closed { .. }) = (conn, &event) {
+                    self.proxied.remove(conn);
+                }
                 self.server.handle(now, event);
             }
-            event => self.server.handle(now, event),
         }
     }
 
@@ -525,16 +506,17 @@ impl<S: Service> Service for Transport<S> {
         self.now = now;
         self.has_shaken_hands = false;
         self.end_late_headers();
-        if !self.sessions.is_empty() {
-            self.end_late_handshakes();
-            while let Some(conn) = self.waiting.pop_front() {
-                if self.sessions.is_waiting(conn) {
-                    self.has_shaken_hands = true;
-                    self.shake_hands(conn);
-                    self.sessions.recount(conn);
-                    break;
-                }
+        self.end_late_handshakes();
+        // With entries of connections that have gone since.
+        while let Some(conn) = self.waiting.pop_front() {
+            if self.sessions.is_waiting(conn) {
+                self.has_shaken_hands = true;
+                self.shake_hands(conn);
+                self.sessions.recount(conn);
+                break;
             }
+        }
+        if !self.sessions.is_empty() {
             self.report_memory();
         }
         self.server.turn(now);

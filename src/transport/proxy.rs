@@ -12,8 +12,8 @@ use crate::server::{ClientAct, Effect, Event, Origin, Peer, PeerKind, Service, i
 use crate::time::Time;
 use crate::values::ids::ConnId;
 
-/// The longest header: that of a balancer that adds a certificate of its client has some thousand bytes.
-const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// The longest header without its first 16 bytes. A balancer that adds the certificate of its client sends some thousand bytes.
+const HEADER_BYTES_MAX: usize = 4 * 1024;
 
 /// What a connection takes of memory for the name of its peer, with its entry in the table.
 const NAME_BYTES: usize = 160;
@@ -66,7 +66,8 @@ impl Proxied {
 
     /// Memory in bytes.
     pub fn bytes(&self) -> usize {
-        self.names.len() * NAME_BYTES + self.unfinished.len() * (NAME_BYTES + size_of::<Unfinished>())
+        self.names.len() * NAME_BYTES
+            + self.unfinished.len() * (NAME_BYTES + size_of::<Unfinished>() + HEADER_BYTES_MAX)
     }
 
     fn insert(&mut self, conn: ConnId, unfinished: Unfinished, until: Time) {

@@ -23,6 +23,7 @@ pub(super) struct Sessions {
     unfinished: usize,
     /// Buffers for ciphertext, all empty.
     spares: Vec<Vec<u8>>,
+    spare_bytes: usize,
     /// Memory of the connections.
     bytes: usize,
 }
@@ -39,8 +40,7 @@ impl Sessions {
 
     /// Memory of all connections, in bytes.
     pub fn bytes(&self) -> usize {
-        let spares: usize = self.spares.iter().map(Vec::capacity).sum();
-        self.bytes + spares + self.by_slot.capacity() * size_of::<Option<Box<Session>>>()
+        self.bytes + self.spare_bytes + self.by_slot.capacity() * size_of::<Option<Box<Session>>>()
     }
 
     /// Whether an open connection is one over TLS.
@@ -131,6 +131,7 @@ impl Sessions {
         if self.get(conn).outgoing.gathered().capacity() == 0
             && let Some(spare) = self.spares.pop()
         {
+            self.spare_bytes -= spare.capacity();
             *self.get(conn).outgoing.gathered() = spare;
         }
     }
@@ -142,12 +143,13 @@ impl Sessions {
             if is_of_use && self.spares.len() < SPARES_MAX {
                 let mut buffer = buffer;
                 buffer.clear();
+                self.spare_bytes += buffer.capacity();
                 self.spares.push(buffer);
             }
         }
     }
 
-    /// Counts the memory of a connection anew.
+    /// Recounts the memory of a connection.
     pub fn recount(&mut self, conn: ConnId) {
         let session = self.get(conn);
         let (before, bytes) = (session.counted_bytes, session.bytes());

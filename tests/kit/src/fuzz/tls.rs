@@ -190,7 +190,7 @@ impl Attack {
         }
     }
 
-    /// Sends up to so many bytes to the client, which accepts all of them.
+    /// Sends at most `bytes` of the output to the client, which must accept them.
     fn transmit(&mut self, bytes: usize) {
         if !self.link.is_open() || !self.link.wants_send {
             return;
