@@ -28,7 +28,7 @@ const UNCOUNTED_BYTES: usize = 6 * MIB;
 fn run(io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
     let flags: Vec<String> =
         driver::flags(io).into_iter().chain(flags.iter().map(|&flag| flag.to_owned())).collect();
-    let (server, stream) = ServerProcess::start(Path::new(program()), Transport::Tcp, &flags);
+    let (server, stream) = ServerProcess::start(Path::new(program()), Transport::of_suite(), &flags);
     (server, Client::new(stream))
 }
 

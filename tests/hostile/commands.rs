@@ -1,11 +1,10 @@
 //! Clients that use the commands of docs/EXTENSIONS.md against the server: they repeat them without an end, and every second one
 //! never reads. Memory stays below the limit, and another client is served at once.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use beanring::values::limits::{RECEIVE_BYTES_MAX, THREAD_BUFFERS};
+use beanring_testkit::peer::Received;
 use beanring_testkit::stream::Stream;
 
 use super::{MIB, request, start, threads};
@@ -26,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 type Commands = fn(usize) -> String;
 
 struct Attacker {
-    stream: TcpStream,
+    stream: Stream,
     number: usize,
     unsent: Vec<u8>,
     reads: bool,
@@ -34,8 +33,6 @@ struct Attacker {
 
 impl Attacker {
     fn new(stream: Stream, number: usize) -> Self {
-        let Stream::Tcp(stream) = stream else { unreachable!("the server listens on TCP") };
-        stream.set_nonblocking(true).expect("a socket option");
         Self { stream, number: number * 10_000_000, unsent: Vec::new(), reads: number.is_multiple_of(2) }
     }
 
@@ -47,11 +44,8 @@ impl Attacker {
                 self.number = piece.end;
                 self.unsent = piece.map(commands).collect::<String>().into_bytes();
             }
-            match self.stream.write(&self.unsent) {
-                Ok(bytes) => drop(self.unsent.drain(..bytes)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => panic!("the server ends a connection: {error}"),
-            }
+            let sent = self.stream.send_now(&self.unsent);
+            self.unsent.drain(..sent);
             if self.reads {
                 self.discard_replies();
             }
@@ -59,13 +53,11 @@ impl Attacker {
     }
 
     fn discard_replies(&mut self) {
-        let mut buffer = [0; 64 * 1024];
         loop {
-            match self.stream.read(&mut buffer) {
-                Ok(0) => panic!("the server ends a connection"),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => panic!("the server ends a connection: {error}"),
+            match self.stream.receive_now() {
+                Received::Bytes(_) => {}
+                Received::Silence => return,
+                Received::Closed => panic!("the server ends a connection"),
             }
         }
     }

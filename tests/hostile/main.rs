@@ -1,13 +1,13 @@
 //! Clients that violate the protocol, flood the server or never read. They get an error or wait, and no other client notices.
 
 mod commands;
+mod input;
 
-use std::env;
-use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::io::IoSlice;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use beanring::values::limits::{
     INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, THREAD_BUFFERS,
@@ -25,7 +25,7 @@ const MIB: usize = 1024 * 1024;
 
 fn start(flags: &[&str]) -> (ServerProcess, Stream) {
     let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    ServerProcess::start(Path::new(program()), Transport::Tcp, &flags)
+    ServerProcess::start(Path::new(program()), Transport::of_suite(), &flags)
 }
 
 /// The number of I/O threads of the servers.
@@ -84,13 +84,12 @@ fn waiting_clients_that_pipeline_take_little_memory() {
     check_server(&mut control);
     let before = server.resident_bytes();
     let flood = b"list-tube-used\r\n".repeat(MIB / 16);
-    let waiting: Vec<TcpStream> = (0..CLIENTS)
+    let waiting: Vec<Stream> = (0..CLIENTS)
         .map(|_| {
-            let Stream::Tcp(mut stream) = server.connect() else { unreachable!("the server listens on TCP") };
-            stream.write_all(b"watch nothing\r\nignore default\r\nreserve\r\n").expect("the server receives");
-            stream.set_nonblocking(true).expect("a socket option");
+            let mut stream = server.connect();
+            stream.send(b"watch nothing\r\nignore default\r\nreserve\r\n");
             let mut rest = &flood[..];
-            while let Ok(bytes @ 1..) = stream.write(rest) {
+            while let bytes @ 1.. = stream.send_now(rest) {
                 rest = &rest[bytes..];
             }
             stream
@@ -119,19 +118,18 @@ fn the_server_stops_receiving_from_a_client_that_never_reads() {
     check_server(&mut control);
     let before = server.resident_bytes();
 
-    let Stream::Tcp(mut greedy) = server.connect() else { unreachable!("the server listens on TCP") };
-    greedy.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket option");
+    let mut greedy = server.connect();
     let peeks = b"peek 1\r\n".repeat(8192);
     let mut sent = 0;
-    // Once the socket buffers on both sides are full, a write blocks.
-    let refused = loop {
-        match greedy.write(&peeks[sent % 8..]) {
-            Ok(bytes) => sent += bytes,
-            Err(error) => break error,
+    let mut progress = Instant::now();
+    // Once the socket buffers on both sides are full, the server receives nothing for any time.
+    while progress.elapsed() < Duration::from_millis(300) {
+        match greedy.send_now(&peeks[sent % 8..]) {
+            0 => thread::sleep(Duration::from_millis(1)),
+            bytes => (sent, progress) = (sent + bytes, Instant::now()),
         }
         assert!(sent < 256 * MIB, "the server does not stop receiving");
-    };
-    assert!(matches!(refused.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{refused}");
+    }
     check_server(&mut control);
     let grown = server.resident_bytes().saturating_sub(before);
     assert!(grown < 4 * MIB, "one client that does not read took {grown} bytes");
@@ -140,11 +138,11 @@ fn the_server_stops_receiving_from_a_client_that_never_reads() {
     let expected = sent / 8 * "FOUND 1 60000\r\n\r\n".len() + sent / 8 * body.len();
     let sample = expected.min(64 * MIB);
     let mut received = 0;
-    let mut buffer = vec![0; MIB];
     while received < sample {
-        let bytes = greedy.read(&mut buffer).expect("the server replies");
-        assert!(bytes > 0, "the server closed the connection after {received} of {expected} bytes");
-        received += bytes;
+        match greedy.receive(REPLY_PATIENCE) {
+            Received::Bytes(bytes) => received += bytes.len(),
+            other => panic!("{other:?} after {received} of {expected} bytes"),
+        }
     }
     drop(greedy);
     check_server(&mut control);
@@ -153,16 +151,13 @@ fn the_server_stops_receiving_from_a_client_that_never_reads() {
 /// A receive stops at urgent data. The server must receive the bytes behind it too.
 #[test]
 fn input_behind_urgent_data_is_served() {
-    let (server, _) = start(&[]);
-    let Stream::Tcp(stream) = server.connect() else { unreachable!("the server listens on TCP") };
+    let (server, mut stream) = start(&[]);
     server.signal(Signal::SIGSTOP);
-    for (bytes, flags) in
-        [(&b"use a\r\n"[..], MsgFlags::empty()), (b"X", MsgFlags::MSG_OOB), (b"use b\r\n", MsgFlags::empty())]
-    {
-        assert_eq!(send(stream.as_raw_fd(), bytes, flags), Ok(bytes.len()));
-    }
+    stream.send(b"use a\r\n");
+    assert_eq!(send(stream.as_raw_fd(), b"X", MsgFlags::MSG_OOB), Ok(1));
+    stream.send(b"use b\r\n");
     server.signal(Signal::SIGCONT);
-    assert_eq!(request(&mut Stream::Tcp(stream), b"", "USING b\r\n"), "USING a\r\nUSING b\r\n");
+    assert_eq!(request(&mut stream, b"", "USING b\r\n"), "USING a\r\nUSING b\r\n");
 }
 
 /// A receive stops at a message with descriptors. The server must receive the bytes behind it too.

@@ -33,6 +33,9 @@ const ARRIVAL: Duration = Duration::from_millis(5);
 
 const PORT: u16 = 21_300;
 
+/// Set to run suites over TLS instead of TCP.
+const TLS_SWITCH: &str = "BEANRING_TEST_TLS";
+
 /// What a server listens on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
@@ -41,6 +44,27 @@ pub enum Transport {
     /// TLS over TCP, and nothing else.
     #[cfg(feature = "tls")]
     Tls,
+}
+
+impl Transport {
+    /// Returns the transport of suites that run over TCP, or over TLS: TLS if `BEANRING_TEST_TLS` is set.
+    ///
+    /// # Panics
+    /// If it is set and this build has no TLS.
+    pub fn of_suite() -> Self {
+        if !is_over_tls() {
+            return Self::Tcp;
+        }
+        #[cfg(feature = "tls")]
+        return Self::Tls;
+        #[cfg(not(feature = "tls"))]
+        panic!("{TLS_SWITCH} needs a build with TLS");
+    }
+}
+
+/// Whether suites run over TLS instead of TCP: `BEANRING_TEST_TLS` is set.
+pub fn is_over_tls() -> bool {
+    env::var_os(TLS_SWITCH).is_some()
 }
 
 /// Returns the path of the server under test: `BEANRING_TEST_PROGRAM` (`ci/confined` sets it), or the program that Cargo
@@ -255,21 +279,24 @@ impl ServerProcess {
         state_in(&stat)
     }
 
+    /// Makes a TCP connection to the server one of this suite: with TLS it shakes hands.
+    ///
+    /// # Panics
+    /// If the server listens on a UNIX socket, or refuses the handshake.
+    pub fn over(&self, tcp: TcpStream) -> Stream {
+        self.address.over(tcp).unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
+    }
+
     fn try_connect(&self) -> io::Result<Stream> {
-        match &self.address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+        let at = match &self.address {
+            Address::Unix(path) => return Ok(Stream::Unix(UnixStream::connect(path)?)),
+            Address::Tcp(at) => *at,
             #[cfg(feature = "tls")]
-            Address::Tls(tls) => {
-                let stream = TcpStream::connect(tls.at)?;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tls(TlsStream::over(stream, &tls.client)?))
-            }
-        }
+            Address::Tls(tls) => tls.at,
+        };
+        let tcp = TcpStream::connect(at)?;
+        tcp.set_nodelay(true)?;
+        self.address.over(tcp)
     }
 }
 
@@ -303,6 +330,19 @@ impl Address {
         let [_, high, middle, low] = (own % 0xfe_fffe + 0x01_0001).to_be_bytes();
         let at = (Ipv4Addr::new(127, high, middle, low), PORT).into();
         match transport {
+            Transport::Unix => {
+                Self::Unix(env::temp_dir().join(format!("beanring-test-{}-{count}.sock", process::id())))
+            }
+            transport => Self::at(at, transport),
+        }
+    }
+
+    /// Returns this address for TCP or TLS. With TLS it gets new certificates.
+    ///
+    /// # Panics
+    /// If the transport has no such addresses.
+    pub fn at(at: SocketAddr, transport: Transport) -> Self {
+        match transport {
             Transport::Tcp => Self::Tcp(at),
             #[cfg(feature = "tls")]
             Transport::Tls => {
@@ -311,9 +351,16 @@ impl Address {
                 let client = client_config(&certificates.ca, None);
                 Self::Tls(Box::new(TlsAddress { at, certificates, client, _dir: dir }))
             }
-            Transport::Unix => {
-                Self::Unix(env::temp_dir().join(format!("beanring-test-{}-{count}.sock", process::id())))
-            }
+            Transport::Unix => panic!("a UNIX socket has a path"),
+        }
+    }
+
+    fn over(&self, tcp: TcpStream) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(_) => Ok(Stream::Tcp(tcp)),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => Ok(Stream::Tls(TlsStream::over(tcp, &tls.client)?)),
+            Self::Unix(_) => panic!("a UNIX socket is no TCP connection"),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::{self, MsgFlags, recv};
 
 use super::peer::Received;
 #[cfg(feature = "tls")]
@@ -31,6 +31,23 @@ impl Stream {
         };
         if let Err(error) = sent {
             assert!(is_hang_up(&error), "cannot send: {error}");
+        }
+    }
+
+    /// Sends what the server, or the kernel for it, receives at once. Returns the number of bytes.
+    ///
+    /// # Panics
+    /// If the server has closed the connection.
+    pub fn send_now(&mut self, bytes: &[u8]) -> usize {
+        let sent = match self {
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.send_now(bytes),
+            _ => socket::send(self.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from),
+        };
+        match sent {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => panic!("the server ends a connection: {error}"),
         }
     }
 
@@ -65,13 +82,7 @@ impl Stream {
             return Self::outcome(stream.receive_now());
         }
         let mut buffer = vec![0; 64 * 1024];
-        let fd = match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
-            Self::Unix(stream) => stream.as_raw_fd(),
-            #[cfg(feature = "tls")]
-            Self::Tls(_) => unreachable!("it is handled above"),
-        };
-        let result = recv(fd, &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
+        let result = recv(self.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
         Self::received(result, buffer)
     }
 
@@ -93,6 +104,17 @@ impl Stream {
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.shut_down(how),
         };
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.tcp.as_raw_fd(),
+        }
     }
 }
 

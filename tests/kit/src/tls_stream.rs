@@ -18,6 +18,9 @@ use super::process::REPLY_PATIENCE;
 /// The most plaintext that one receive returns.
 const PIECE_BYTES: usize = 64 * 1024;
 
+/// The most plaintext in a record (RFC 8446, 5.1).
+const RECORD_BYTES: usize = 16 * 1024;
+
 /// A connection over TLS.
 #[derive(Debug)]
 pub struct TlsStream {
@@ -99,6 +102,35 @@ impl TlsStream {
         Ok(())
     }
 
+    /// Encrypts record by record while the server receives them at once. The next call sends the rest of the last one first. Returns
+    /// the bytes of plaintext that were encrypted.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn send_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        while self.flush_now()? && !rest.is_empty() {
+            let (record, after) = rest.split_at(rest.len().min(RECORD_BYTES));
+            self.tls.writer().write_all(record)?;
+            rest = after;
+        }
+        Ok(bytes.len() - rest.len())
+    }
+
+    /// Sends what the server receives at once of what is encrypted. Returns whether that was everything.
+    fn flush_now(&mut self) -> io::Result<bool> {
+        if !self.tls.wants_write() {
+            return Ok(true);
+        }
+        self.tcp.set_nonblocking(true)?;
+        let result = self.flush();
+        self.tcp.set_nonblocking(false)?;
+        match result {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+
     /// Returns what has arrived, or arrives within `patience`.
     ///
     /// # Panics
@@ -139,7 +171,7 @@ impl TlsStream {
         };
         self.tls.process_new_packets().map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         // A hang-up shows at the next read.
-        let _ = self.flush();
+        let _ = self.flush_now();
         Ok(bytes > 0)
     }
 
