@@ -11,12 +11,9 @@ use std::time::{Duration, Instant};
 use beanring::config::address;
 use beanring::io::driver::Driver;
 use beanring_testkit::certificates::{Certificates, Pair};
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, is_over_tls, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::{beanstalkd, driver, tls_front};
-
-/// Set to have all of these tests over TLS.
-const TLS_SWITCH: &str = "BEANRING_TEST_TLS";
 
 /// A running server.
 pub struct Place {
@@ -92,7 +89,7 @@ impl Place {
             command.stderr(Stdio::null());
         }
         let Some(plain) = (match &address {
-            Address::Tcp(address) if env::var_os(TLS_SWITCH).is_some() => Some(*address),
+            Address::Tcp(address) if is_over_tls() => Some(*address),
             _ => None,
         }) else {
             let (server, _) = ServerProcess::launch(command, address, flags);

@@ -4,7 +4,6 @@ mod liar;
 mod picture;
 mod tmux;
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +11,11 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::{Client, put};
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
-use beanring_testkit::{beanstalkd, driver, repository};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, is_over_tls, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::{beanstalkd, driver, repository, tls_front};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tmux::Terminal;
@@ -31,24 +32,13 @@ const UPDATE: &str = "BEANRING_TEST_UPDATE";
 /// A server on an address that can be bound again.
 struct Place {
     server: ServerProcess,
-    address: SocketAddr,
     client: Client,
 }
 
 impl Place {
     fn new(program: &Path, flags: &[String]) -> Self {
-        let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-        Self::at(program, address, flags)
-    }
-
-    fn at(program: &Path, address: SocketAddr, flags: &[String]) -> Self {
-        let mut command = Command::new(program);
-        if program.ends_with("beanstalkd") {
-            // It prints every reply that is an error.
-            command.stderr(Stdio::null());
-        }
-        let (server, stream) = ServerProcess::launch(command, Address::Tcp(address), flags);
-        Self { server, address, client: Client::new(stream) }
+        let (server, stream) = ServerProcess::start(program, Transport::of_suite(), flags);
+        Self { server, client: Client::new(stream) }
     }
 
     fn beanring() -> Self {
@@ -71,7 +61,7 @@ impl Place {
     }
 
     fn top(&self, width: u16, height: u16, arguments: &str) -> Terminal {
-        Terminal::top(width, height, &format!("-a {} {arguments}", self.address))
+        Terminal::top(width, height, &format!("{} {arguments}", self.server.client_flags()))
     }
 }
 
@@ -92,6 +82,7 @@ fn outline(screen: &[String]) -> String {
         "uring" | "epoll" | "tokio-uring" => "DRIVER".to_owned(),
         _ => {
             let is_digit = |one: char| one.is_ascii_digit() || one == '.';
+            let word = word.trim_start_matches("beanstalks://");
             let number = if word.starts_with(is_digit) { "N" } else { "" };
             number.to_owned() + &word.replace(is_digit, "")
         }
@@ -137,9 +128,10 @@ fn the_screen_is_that_of_the_documents() {
             has_rates && has_ages && (is_update || outline(screen) == outline(&expected))
         });
         if is_update {
-            let address = place.address.to_string();
+            let flags = place.server.client_flags();
+            let address = flags.split(' ').nth(1).expect("the address follows -a");
             let lines: Vec<String> =
-                screen.iter().map(|line| line.replace(&address, "127.0.0.1:11300")).collect();
+                screen.iter().map(|line| line.replace(address, "127.0.0.1:11300")).collect();
             fs::write(&file, picture::of(&lines, WIDTH)).expect("there is space");
         }
         terminal.keys(&["q"]);
@@ -169,6 +161,10 @@ fn keys_sort_filter_pause_kick_and_peek() {
     }
     for io in Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "the keys of beanring top")) {
         steer(&mut Place::new(Path::new(program()), &driver::flags(io)));
+    }
+    if is_over_tls() {
+        // beanstalkd has no TLS.
+        return;
     }
     match beanstalkd::installed() {
         Some(path) => steer(&mut Place::new(&path, &[])),
@@ -248,16 +244,16 @@ fn a_server_may_start_again() {
     }
     let mut place = Place::beanring();
     place.put("before", 3, 0, "x");
-    let terminal = place.top(100, 20, "");
+    let terminal = place.top(120, 20, "");
     terminal.wait("counts", |screen| has_row(screen, &["before", "3"]));
-    let address = place.address;
-    drop(place);
+    place.server.signal(Signal::SIGKILL);
+    place.server.wait();
     let screen = terminal.wait_for("onnection refused");
     assert!(
         screen[0].ends_with("DISCONNECTED, trying again") && has_row(&screen, &["before", "3"]),
         "{screen:?}"
     );
-    let mut place = Place::at(Path::new(program()), address, &[]);
+    place.client = Client::new(place.server.launch_again(Command::new(program()), &[]));
     place.put("after", 4, 0, "x");
     let screen = terminal.wait("counts", |screen| has_row(screen, &["after", "4"]));
     assert!(row(&screen, "before").is_none() && !screen[0].contains("DISCONNECTED"), "{screen:?}");
@@ -326,7 +322,7 @@ fn the_shell_may_suspend_it() {
     let place = Place::beanring();
     let terminal = Terminal::shell(100, 20, &["env", "PS1=prompt>", "bash", "--norc", "-i"]);
     terminal.wait_for("prompt>");
-    terminal.text(&format!("'{}' top --addr {}", program(), place.address));
+    terminal.text(&format!("'{}' top {}", program(), place.server.client_flags()));
     terminal.keys(&["Enter"]);
     terminal.wait_for("TUBE");
     terminal.keys(&["C-z"]);
@@ -410,7 +406,7 @@ fn colors_are_for_who_wants_them() {
     let mut place = Place::beanring();
     place.client.expect("pause-tube default 500\r\n", "PAUSED");
     for (variables, expected) in [("", true), ("NO_COLOR=1", false), ("NO_COLOR=", true)] {
-        let terminal = Terminal::run(120, 20, variables, &format!("-a {}", place.address));
+        let terminal = Terminal::run(120, 20, variables, &place.server.client_flags());
         terminal.wait("pause", |screen| {
             row(screen, "default").is_some_and(|row| {
                 row.contains(&"8m".to_owned()) || row.last().is_some_and(|cell| cell.ends_with('s'))
@@ -428,8 +424,14 @@ fn no_byte_of_others_steers_the_terminal() {
     if !tmux::is_there("bytes of others in beanring top") {
         return;
     }
-    let address = liar::start();
-    let terminal = Terminal::top(100, 30, &format!("-a {address}"));
+    let scratch = Scratch::new("top-liar");
+    let mut flags = format!("-a {}", liar::start());
+    if is_over_tls() {
+        let certificates = Certificates::new(&scratch.0);
+        let front = tls_front::config(&certificates.server, None);
+        flags = certificates.client_flags(tls_front::start(liar::start(), front));
+    }
+    let terminal = Terminal::top(100, 30, &flags);
     terminal.wait("counts", |screen| has_row(screen, &["zgood", "7"]));
     let title = terminal.title();
     let file = terminal.record();

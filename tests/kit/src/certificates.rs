@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +84,11 @@ impl Certificates {
     /// If the files cannot be written.
     pub fn for_server(&self, file: &str, names: &[&str]) -> Pair {
         signed(&self.dir, &self.authority, file, &params(file, names, ExtendedKeyUsagePurpose::ServerAuth))
+    }
+
+    /// Returns the flags of a client for a server with one of [`LOCAL_NAMES`] that listens at this address.
+    pub fn client_flags(&self, at: SocketAddr) -> String {
+        format!("-a beanstalks://{at} --tls-name {} --tls-ca {}", LOCAL_NAMES[0], self.ca.display())
     }
 
     /// Creates `FILE.pem` and `FILE.key` for a client with these names, or replaces them. The first one is the common name too.

@@ -140,17 +140,28 @@ impl ServerProcess {
     /// # Panics
     /// If the server does not start.
     pub fn launch(mut command: Command, address: Address, flags: &[String]) -> (Self, Stream) {
-        command.args(address.flags()).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
-        // The output of the tests stays readable. A flag in `flags` wins.
-        command.env("BEANRING_LOG_LEVEL", "warn");
-        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let child = spawn(&mut command, &address, flags);
         let mut server = Self { child, address };
+        let stream = server.await_connection(&command);
+        (server, stream)
+    }
+
+    /// Starts a server on the address of this one, which has ended. Returns its first connection.
+    ///
+    /// # Panics
+    /// If the server does not start.
+    pub fn launch_again(&mut self, mut command: Command, flags: &[String]) -> Stream {
+        self.child = spawn(&mut command, &self.address, flags);
+        self.await_connection(&command)
+    }
+
+    fn await_connection(&mut self, command: &Command) -> Stream {
         let started = Instant::now();
         loop {
-            match server.try_connect() {
-                Ok(stream) => return (server, stream),
+            match self.try_connect() {
+                Ok(stream) => return stream,
                 Err(error) => {
-                    let ended = server.child.try_wait().expect("the child is ours");
+                    let ended = self.child.try_wait().expect("the child is ours");
                     assert!(ended.is_none(), "{command:?} ended with {ended:?}");
                     assert!(started.elapsed() < REPLY_PATIENCE, "{command:?}: {error}");
                     thread::sleep(Duration::from_millis(5));
@@ -165,6 +176,11 @@ impl ServerProcess {
     /// If the server refuses it.
     pub fn connect(&self) -> Stream {
         self.try_connect().unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
+    }
+
+    /// Returns the flags of a client for this server.
+    pub fn client_flags(&self) -> String {
+        self.address.client_flags()
     }
 
     pub fn pid(&self) -> u32 {
@@ -300,6 +316,13 @@ impl ServerProcess {
     }
 }
 
+fn spawn(command: &mut Command, address: &Address, flags: &[String]) -> Child {
+    command.args(address.flags()).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
+    // The output of the tests stays readable. A flag in `flags` wins.
+    command.env("BEANRING_LOG_LEVEL", "warn");
+    command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+}
+
 /// The state in a line of proc(5).
 fn state_in(stat: &str) -> char {
     stat.rsplit(") ").next().and_then(|fields| fields.chars().next()).expect("the state follows the name")
@@ -352,6 +375,15 @@ impl Address {
                 Self::Tls(Box::new(TlsAddress { at, certificates, client, _dir: dir }))
             }
             Transport::Unix => panic!("a UNIX socket has a path"),
+        }
+    }
+
+    fn client_flags(&self) -> String {
+        match self {
+            Self::Tcp(at) => format!("-a {at}"),
+            Self::Unix(path) => format!("-a unix:{}", path.display()),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => tls.certificates.client_flags(tls.at),
         }
     }
 
