@@ -118,10 +118,7 @@ fn run_under(io: Driver, transport: Transport) {
     if !driver::is_allowed(io, "conversations") {
         return;
     }
-    // The memory of TLS counts too, so limits that are exact to some bytes mean something else.
-    let is_plain = matches!(transport, Transport::Tcp | Transport::Unix);
-    let conversations = in_real_time().filter(|each| is_plain || each.max_memory.is_none());
-    run_all(conversations.collect(), |conversation| {
+    run_all(in_real_time().collect(), |conversation| {
         let flags = [flags(conversation), driver::flags(io)].concat();
         let mut peer = Live::start(Path::new(program()), transport, &flags);
         run(conversation, &mut peer, Dialect::Quoted)

@@ -46,6 +46,8 @@ pub mod tls_stream;
 #[cfg(feature = "tls")]
 pub mod tunnel;
 pub mod under_test;
+#[cfg(feature = "tls")]
+mod unmetered;
 pub mod unused_address;
 
 use std::path::Path;

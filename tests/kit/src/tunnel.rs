@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::in_memory::Cut;
 use super::random::Random;
 use super::under_test::UnderTest;
+use super::unmetered::Unmetered;
 
 /// The largest random piece of ciphertext in bytes: more than a record, so that some pieces have several.
 const PIECE_BYTES_MAX: usize = 20_000;
@@ -33,7 +34,7 @@ const NAME: &str = "localhost";
 
 /// A server behind TLS, with its clients' ends of TLS.
 pub struct Tunnel {
-    transport: Transport<Server>,
+    transport: Transport<Unmetered>,
     counts: Rc<TlsCounts>,
     clients: Arc<ClientConfig>,
     /// The connections by the slots of the server.
@@ -93,10 +94,19 @@ pub fn client(clients: &Arc<ClientConfig>) -> ClientConnection {
 
 impl Tunnel {
     /// Puts TLS before a server. Its ciphertext is cut as `cut` says.
-    pub fn new(mut server: Server, cut: Cut) -> Self {
+    pub fn new(server: Server, cut: Cut) -> Self {
+        Self::before(Unmetered { server, is_metered: true }, cut)
+    }
+
+    /// Puts TLS before a server whose limit of memory is exact: the memory of TLS does not count.
+    pub fn unmetered(server: Server, cut: Cut) -> Self {
+        Self::before(Unmetered { server, is_metered: false }, cut)
+    }
+
+    fn before(mut server: Unmetered, cut: Cut) -> Self {
         let (identity, clients) = identity();
         let counts = Rc::new(TlsCounts::default());
-        server.show_tls(counts.clone());
+        server.server.show_tls(counts.clone());
         let seed = if let Cut::Random { seed } = cut { seed } else { 0 };
         Self {
             transport: Transport::new(server, Some(identity), counts.clone()),
@@ -318,11 +328,11 @@ impl Output {
 
 impl UnderTest for Tunnel {
     fn server(&self) -> &Server {
-        self.transport.server()
+        &self.transport.server().server
     }
 
     fn server_mut(&mut self) -> &mut Server {
-        self.transport.server_mut()
+        &mut self.transport.server_mut().server
     }
 
     fn set_now(&mut self, now: Time) {
