@@ -3,6 +3,7 @@
 
 mod failures;
 mod harm;
+mod https;
 mod idle;
 mod others;
 mod place;

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 
 use super::place::Place;
 
-const CLIENTS: usize = 16;
+const CLIENTS: usize = 64;
 const ROTATIONS: u64 = 100;
 
 impl Place {
