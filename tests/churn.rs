@@ -1,6 +1,5 @@
 //! Connections that send something and vanish at any point: the server keeps nothing of them.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 use beanring::io::driver::Driver;
 use beanring_testkit::driver;
 use beanring_testkit::peer::Received;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, is_over_tls, program};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::stream::Stream;
 use nix::libc::linger;
@@ -75,7 +74,7 @@ fn short_connections_leave_no_memory() {
     }
     for threads in [0, 1, 3] {
         let flags = ["--io", "uring", "--io-threads", &threads.to_string()].map(str::to_owned);
-        let (server, mut control) = ServerProcess::start(Path::new(program()), Transport::Tcp, &flags);
+        let (server, mut control) = ServerProcess::start(Path::new(program()), Transport::of_suite(), &flags);
         let mut wave = || {
             let mut clients = Vec::new();
             for _ in 0..WAVE {
@@ -118,9 +117,9 @@ fn settled(control: &mut Stream) -> String {
 
 /// Closes a connection with a RST, so that its port is free at once.
 fn reset(stream: Stream) {
-    if let Stream::Tcp(stream) = &stream {
+    if !matches!(stream, Stream::Unix(_)) {
         let at_once = linger { l_onoff: 1, l_linger: 0 };
-        setsockopt(&stream.as_fd(), sockopt::Linger, &at_once).expect("the socket option is set");
+        setsockopt(&stream, sockopt::Linger, &at_once).expect("the socket option is set");
     }
 }
 
@@ -128,7 +127,9 @@ fn churn(io: Driver) {
     if !driver::is_allowed(io, "churn") {
         return;
     }
-    for transport in [Transport::Tcp, Transport::Unix] {
+    let transports = [Transport::of_suite(), Transport::Unix];
+    // There is no TLS over UNIX sockets.
+    for transport in transports.into_iter().take(if is_over_tls() { 1 } else { 2 }) {
         for seed in seeds(1) {
             println!("{} over {transport:?}, seed {seed}", io.name());
             churn_once(io, transport, seed);

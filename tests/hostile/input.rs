@@ -8,7 +8,7 @@ use beanring::values::limits::{RECEIVE_BYTES_MAX, THREAD_BUFFERS};
 const CLIENTS: usize = 16;
 
 /// The bytes that each client sends without an end of the line or body.
-const FLOOD_BYTES: usize = 4 * MIB;
+const FLOOD_BYTES: usize = 2 * MIB;
 
 /// Has clients send `beginning` and many bytes, and then `end`. Each must get `reply`.
 fn flood(beginning: &[u8], end: &[u8], reply: &str) {

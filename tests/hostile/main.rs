@@ -4,7 +4,7 @@ mod commands;
 mod input;
 
 use std::io::IoSlice;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -154,7 +154,7 @@ fn input_behind_urgent_data_is_served() {
     let (server, mut stream) = start(&[]);
     server.signal(Signal::SIGSTOP);
     stream.send(b"use a\r\n");
-    assert_eq!(send(stream.as_raw_fd(), b"X", MsgFlags::MSG_OOB), Ok(1));
+    assert_eq!(send(stream.as_fd().as_raw_fd(), b"X", MsgFlags::MSG_OOB), Ok(1));
     stream.send(b"use b\r\n");
     server.signal(Signal::SIGCONT);
     assert_eq!(request(&mut stream, b"", "USING b\r\n"), "USING a\r\nUSING b\r\n");

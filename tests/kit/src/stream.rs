@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -42,7 +42,9 @@ impl Stream {
         let sent = match self {
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.send_now(bytes),
-            _ => socket::send(self.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from),
+            _ => {
+                socket::send(self.as_fd().as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from)
+            }
         };
         match sent {
             Ok(bytes) => bytes,
@@ -82,7 +84,8 @@ impl Stream {
             return Self::outcome(stream.receive_now());
         }
         let mut buffer = vec![0; 64 * 1024];
-        let result = recv(self.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
+        let result =
+            recv(self.as_fd().as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
         Self::received(result, buffer)
     }
 
@@ -107,13 +110,13 @@ impl Stream {
     }
 }
 
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
-            Self::Unix(stream) => stream.as_raw_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.tcp.as_raw_fd(),
+            Self::Tls(stream) => stream.tcp.as_fd(),
         }
     }
 }
