@@ -40,7 +40,9 @@ pub type Answers = Vec<(Option<Awaited>, Comparable)>;
 impl Side {
     pub fn start(program: &Path, quotes: Quotes) -> Self {
         let flags = ["-z".to_owned(), MAX_JOB_SIZE.to_string()];
-        let (server, control) = ServerProcess::start(program, Transport::Tcp, &flags);
+        // beanstalkd has no TLS.
+        let transport = if program.ends_with("beanstalkd") { Transport::Tcp } else { Transport::of_suite() };
+        let (server, control) = ServerProcess::start(program, transport, &flags);
         let control = Link::new(control);
         Self { server, control, links: Vec::new(), quotes, ids: Ids::default() }
     }
