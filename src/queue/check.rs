@@ -74,7 +74,7 @@ impl Engine {
             totals.urgent += u32::from(is_urgent);
         }
         for (key, client) in self.clients.slab.iter() {
-            if self.recovered == Some(ClientSlot(key)) {
+            if self.recovered.is_some_and(|recovered| recovered.slot == ClientSlot(key)) {
                 assert!(client.watches.is_empty() && !client.is_waiting(), "it only holds jobs");
                 continue;
             }

@@ -51,7 +51,7 @@ pub struct Engine {
     pub(super) totals: JobTotals,
     pub(super) default_tube: TubeSlot,
     /// The client that holds the jobs whose reservation was recovered.
-    pub(super) recovered: Option<ClientSlot>,
+    pub(super) recovered: Option<ClientKey>,
     /// The number of waits so far, which is the sequence number of the last.
     pub(super) waits_begun: u64,
     /// See [`Engine::take_steps`].
@@ -179,7 +179,8 @@ impl Engine {
     }
 
     /// Turns on or off that reservations are changes, and that [`persisted_state`](Self::persisted_state) has them. It is off at
-    /// first. Recovery restores those that it finds in any case.
+    /// first. Recovery restores those that it finds in any case:
+    /// see [`settle_reservations`](Self::settle_reservations).
     pub fn keep_reservations(&mut self, on: bool) {
         self.changes.keep_reservations(on);
     }

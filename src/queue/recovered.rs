@@ -2,12 +2,13 @@
 //! holds them until their time to run ends. It has no connection, watches nothing and never leaves.
 //!
 //! Any client may release, bury, touch or delete such a job. It takes over the reservation, and goes on as the client that has
-//! reserved the job.
+//! reserved the job. If reservations are not kept, the jobs are returned instead, as those of a client that disconnects.
 
 use super::engine::Engine;
 use super::job::JobState;
+use super::work::Work;
 use crate::time::Time;
-use crate::values::ids::{ClientSlot, ConnId, JobId, JobKey};
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey};
 
 /// The connection that the client of recovered reservations names. No notice goes there.
 const NO_CONNECTION: ConnId = ConnId { slot: u32::MAX, generation: u32::MAX };
@@ -15,12 +16,23 @@ const NO_CONNECTION: ConnId = ConnId { slot: u32::MAX, generation: u32::MAX };
 impl Engine {
     /// Whether the job has been reserved since before the start, so that any client may finish it.
     pub fn is_recovered(&self, job: JobKey) -> bool {
-        self.recovered.is_some() && self.jobs.holder(self.jobs.get(job)) == self.recovered
+        let Some(ClientKey { slot, .. }) = self.recovered.filter(|_| self.keeps_reservations()) else {
+            return false;
+        };
+        self.jobs.holder(self.jobs.get(job)) == Some(slot)
     }
 
     /// Whether recovery has restored a reservation.
     pub const fn has_recovered(&self) -> bool {
         self.recovered.is_some()
+    }
+
+    /// Returns the jobs of recovered reservations if reservations are not kept. Background work does it.
+    pub fn settle_reservations(&mut self) {
+        if let Some(client) = self.recovered.filter(|_| !self.keeps_reservations()) {
+            self.clients.get_mut(client).is_disconnecting = true;
+            self.work.push_back(Work::Disconnect { client });
+        }
     }
 
     /// Gives the client the recovered reservation of the job with this id, if it has one.
@@ -49,7 +61,7 @@ impl Engine {
         if jobs.is_empty() {
             return;
         }
-        let holder = self.clients.add(NO_CONNECTION, self.default_tube, &mut self.timers).slot;
+        let holder = self.clients.add(NO_CONNECTION, self.default_tube, &mut self.timers);
         self.recovered = Some(holder);
         let mut reserved: Vec<_> = jobs
             .into_iter()
@@ -66,7 +78,7 @@ impl Engine {
             let key = self.jobs.lifecycle_key(job);
             let lifecycle = &mut self.jobs.lifecycles[key];
             (lifecycle.deadline, lifecycle.since) = (until, since);
-            self.give_to(holder, job, key);
+            self.give_to(holder.slot, job, key);
             self.tubes[tube].reserved.push(&mut self.jobs.lifecycles, key);
             if let Some(tags_key) = tags_key {
                 self.count_reserved(tags_key);

@@ -159,6 +159,7 @@ impl Server {
         engine.record_changes(wal.is_some());
         if let Some(wal) = &wal {
             engine.keep_reservations(wal.keeps_reservations());
+            engine.settle_reservations();
             engine.set_log_room(wal.room());
         }
         if let Some(max) = config.max_memory_bytes {

@@ -274,6 +274,7 @@ impl Checker {
     /// Compares the observable state of the queue with the model.
     pub fn compare(&mut self, engine: &Engine) {
         let now = self.model.now;
+        // Jobs whose reservation was recovered have a client of the engine's own.
         let is_ours = |conn: ConnId| engine.has_recovered() && conn.slot == u32::MAX;
         let clients = || engine.clients().iter().filter(|(_, client)| !is_ours(client.conn));
         for (key, client) in clients() {

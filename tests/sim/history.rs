@@ -10,7 +10,7 @@ use beanring::values::tube_rules::RuleKey;
 
 use super::checker::kept_keys;
 use super::names::number_of;
-use beanring_testkit::naive::{Job, Kept, Model, Name, Place, Tags, Value};
+use beanring_testkit::naive::{Job, Kept, Model, Name, Place, RECOVERED, Tags, Value};
 
 /// The durable part of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -246,7 +246,9 @@ impl DurableState {
 fn durable(job: &Job, keeps_reservations: bool) -> DurableJob {
     let &Job { tube, tags, pri, delay, ttr, created, counts, place, .. } = job;
     let state = match place {
-        Place::Reserved { until, .. } if keeps_reservations => LoggedState::Reserved(until),
+        Place::Reserved { by, until, .. } if keeps_reservations || by == RECOVERED => {
+            LoggedState::Reserved(until)
+        }
         Place::Ready | Place::Reserved { .. } => LoggedState::Ready,
         Place::Delayed { until } => LoggedState::Delayed(until),
         Place::Buried { turn } => LoggedState::Buried(turn),

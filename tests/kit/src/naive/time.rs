@@ -9,6 +9,11 @@ impl Model {
     /// and both are in the order of the engine's keys.
     pub fn pass(&mut self, to: Time) {
         self.release_free();
+        while !self.keeps_reservations
+            && let Some(at) = self.held_longest(RECOVERED)
+        {
+            self.make_ready(at);
+        }
         while let Some(at) = self.next_due().filter(|&at| at <= to) {
             self.now = self.now.max(at);
             // The client of the engine that holds these jobs is its first.
