@@ -15,7 +15,7 @@ use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
-use beanring::wal::segment::{FORMAT, FORMAT_MIN, FORMAT_WITH_RESERVATIONS, Header};
+use beanring::wal::segment::{FORMAT, FORMAT_MIN, Header};
 use beanring::wal::{Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 

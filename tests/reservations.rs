@@ -21,10 +21,10 @@ const KEEP: [&str; 2] = ["--keep-reservations", "-f0"];
 
 /// The format in the header of the newest segment.
 fn newest_format(dir: &Path) -> u8 {
-    let headers = contents(dir)
+    let mut headers = contents(dir)
         .into_iter()
         .filter(|(name, bytes)| name.starts_with("log.") && bytes.starts_with(b"beanring log"));
-    headers.last().expect("a segment").1[16]
+    headers.next_back().expect("a segment").1[16]
 }
 
 fn client(server: &ServerProcess) -> Client {

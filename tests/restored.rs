@@ -1,7 +1,7 @@
 //! Jobs and pauses that recovery restores when the wall clock was changed since they were logged.
 
 use beanring::queue::{
-    Begun, Change, Counts, Engine, LoggedState, NewJob, Notice, PersistedState, Reserved, Restored,
+    Begun, Change, Counts, Engine, JobState, LoggedState, NewJob, Notice, PersistedState, Reserved, Restored,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ConnId, JobId};
@@ -223,4 +223,66 @@ fn restored_jobs_of_one_moment_become_ready_in_the_order_of_their_puts() {
         });
         assert!(deleted.eq(1..=4), "{changes:?}");
     }
+}
+
+/// Restores jobs of 60 seconds that are reserved until these times.
+fn restored_reservations(until: &[Time], now: Time) -> Engine {
+    let mut engine = Engine::new(1);
+    let tube = engine.restore_tube(TubeName::DEFAULT);
+    for (id, &until) in (1..).map(JobId).zip(until) {
+        let body = engine.bodies_mut().allocate(3).expect("there is memory");
+        let counts = Counts { reserves: 1, ..Counts::default() };
+        let state = LoggedState::Reserved(until);
+        let kept = PersistedState { pri: 0, delay: Seconds::ZERO, state, counts };
+        let (created, ttr, tags) = (WRITTEN, Seconds::whole(60), Tags::NONE);
+        engine.restore(Restored { id, created, ttr, tube, tags, state: kept, body });
+    }
+    engine.settle_restored(now);
+    engine.keep_reservations(true);
+    engine.settle_reservations();
+    engine.check();
+    engine
+}
+
+#[test]
+fn no_restored_reservation_is_longer_than_the_time_to_run() {
+    let second = Span::from_secs(1);
+    let until = WRITTEN + Span::from_secs(60);
+    for (now, left) in [
+        (WRITTEN + Span::from_secs(59), second),
+        (WRITTEN.back(HOUR), Span::from_secs(60)),
+        (until, Span::ZERO),
+        (until + HOUR, Span::ZERO),
+    ] {
+        let mut engine = restored_reservations(&[until], now);
+        let job = engine.jobs().find(JobId(1)).expect("it is restored");
+        let stats = engine.job_stats(job, now);
+        assert_eq!((stats.state, stats.time_left), (JobState::Reserved, left));
+        assert_eq!((engine.holder(job), engine.is_recovered(job)), (None, true));
+        engine.step(now + left);
+        engine.check();
+        let stats = engine.job_stats(job, now);
+        assert_eq!((stats.state, stats.counts.timeouts), (JobState::Ready, 1));
+    }
+}
+
+#[test]
+fn restored_reservations_keep_their_order() {
+    let later = |seconds| WRITTEN + Span::from_secs(seconds);
+    let mut engine = restored_reservations(&[later(40), later(30), later(50)], WRITTEN);
+    let client = engine.connect(ConnId { slot: 0, generation: 0 });
+    let first = |engine: &Engine| engine.peek_reserved(client).map(|job| engine.jobs().get(job).id.0);
+    assert_eq!(first(&engine), Some(2), "its reservation began first");
+    assert!(engine.touch(client, JobId(2), WRITTEN), "any client may take it over");
+    engine.check();
+    assert_eq!(first(&engine), Some(1));
+    let other = engine.connect(ConnId { slot: 1, generation: 0 });
+    assert!(!engine.touch(other, JobId(2), WRITTEN) && !engine.delete(other, JobId(2), WRITTEN));
+    assert!(engine.delete(other, JobId(1), WRITTEN) && engine.bury(other, JobId(3), 0, WRITTEN));
+    engine.disconnect(client, WRITTEN);
+    engine.check();
+    assert_eq!(
+        engine.reserve(other, None, WRITTEN),
+        Reserved::Job(engine.jobs().find(JobId(2)).expect("a job"))
+    );
 }

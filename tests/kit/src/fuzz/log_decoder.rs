@@ -91,6 +91,7 @@ impl Scan {
 
     fn finish(self, now: Time) -> (Jobs, KeptKeys, JobId) {
         let mut engine = self.engine.unwrap_or_else(|| Engine::new(0));
+        engine.keep_reservations(true);
         let recovered = self.replay.finish(&mut engine, now);
         let paused: Vec<PauseRecord<'_>> = recovered.pauses().collect();
         assert!(paused.iter().all(|pause| !pause.tube.as_bytes().is_empty()));

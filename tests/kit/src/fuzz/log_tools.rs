@@ -169,7 +169,8 @@ fn start(log: &Path, now: Time) -> Result<Jobs, String> {
     let directory = Directory::open(log, false).map_err(|error| error.to_string())?;
     let mut engine = Engine::new(0);
     wal_files::recover(&directory, LARGE, &mut engine, now).map_err(|error| error.to_string())?;
-    // Held jobs whose group is done are released.
+    engine.keep_reservations(true);
+    // Held jobs whose group is done are released, and reservations end.
     while engine.step(now) {}
     engine.check();
     let jobs = jobs_of(&engine);
@@ -193,7 +194,7 @@ fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 5]> {
     tubes
 }
 
-/// Returns jobs as a binlog can store them: held ones as buried, without tags, without numbers of burials, which are only counters, and with times
+/// Returns jobs as a binlog can store them: held ones as buried, reserved ones as ready, without tags, without numbers of burials, which are only counters, and with times
 /// in its range.
 fn plain(jobs: &Jobs) -> Jobs {
     let mut jobs = jobs.clone();
@@ -204,8 +205,10 @@ fn plain(jobs: &Jobs) -> Jobs {
         if let LoggedState::Delayed(until) = &mut job.kept.state {
             *until = (*until).min(Time::from_nanos(i64::MAX as u64));
         }
-        if let LoggedState::Buried(_) | LoggedState::Held(_) = job.kept.state {
-            job.kept.state = LoggedState::Buried(0);
+        match job.kept.state {
+            LoggedState::Buried(_) | LoggedState::Held(_) => job.kept.state = LoggedState::Buried(0),
+            LoggedState::Reserved(_) => job.kept.state = LoggedState::Ready,
+            LoggedState::Ready | LoggedState::Delayed(_) => {}
         }
     }
     jobs

@@ -274,7 +274,9 @@ impl Writer {
     }
 
     fn finish(mut self) -> MadeLog {
-        self.engine.disconnect(self.client, self.now);
+        if !self.engine.keeps_reservations() {
+            self.engine.disconnect(self.client, self.now);
+        }
         self.work_off();
         self.record();
         self.log.stop();
