@@ -190,18 +190,19 @@ fn other_commands_leave_a_recovered_reservation_alone() {
     one.expect("move-job 1 other\r\n", "NOT_FOUND");
     one.expect("pause-tube default 9\r\n", "PAUSED");
     one.expect("drain\r\n", "DRAINING");
-    let mut waiting = client(&server);
-    waiting.send("wait-job 1 60\r\n");
     let mut taker = client(&server);
     taker.send("reserve\r\n");
     one.expect("touch 1\r\n", "TOUCHED");
     one.expect("release 1 0 0\r\n", "RELEASED");
     one.expect("pause-tube default 0\r\n", "PAUSED");
     assert_eq!(taker.reply().expect("a job").0, "RESERVED 1 1");
-    let (_server, mut two) = again(server, Signal::SIGKILL, &scratch.0, Driver::Epoll, &KEEP);
+    let (server, mut two) = again(server, Signal::SIGKILL, &scratch.0, Driver::Epoll, &KEEP);
+    let mut waiting = client(&server);
+    waiting.send("wait-job 1 60\r\n");
     two.expect("flush-tube default\r\n", "FLUSHED 2");
     assert_eq!(state(&mut two, 1), "reserved");
     two.expect("delete 1\r\n", "DELETED");
+    assert_eq!(waiting.reply().expect("the job has ended").0, "DELETED");
     assert_eq!(two.stat("current-jobs-reserved"), 0);
 }
 
