@@ -293,7 +293,7 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
         let without = names.iter().copied().filter(|name| is_missing && is_on(name));
         without.filter_map(|name| Some(settings.get(name)?.origin.clone())).collect()
     };
-    let of_wal = origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size"]);
+    let of_wal = origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size", "keep-reservations"]);
     let of_http = origins(
         "http",
         &["http-host", "http-token", "http-tls", "http-allow-writes", "metrics-prefix", "metrics-tubes"],
@@ -476,7 +476,8 @@ fn wal_config(given: &mut Settings, warnings: &mut Vec<Warning>) -> Result<wal::
         None => WAL_FILE_BYTES_DEFAULT,
     };
     let segment_bytes = bytes.max(SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
-    Ok(wal::WalConfig { durability, segment_bytes })
+    let keep_reservations = switch(given, "keep-reservations")?;
+    Ok(wal::WalConfig { durability, segment_bytes, keep_reservations })
 }
 
 /// Returns the maximum job size, and the setting for an error that the job log may cause.

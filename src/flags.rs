@@ -152,6 +152,11 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::value('s', "wal-segment-size", "SIZE", Heading::JobLog)
     },
     Flag {
+        help: "With -b: a reserved job stays reserved after a restart, and any client may finish it",
+        kind: Kind::Switch,
+        ..Flag::long_value("keep-reservations", "", Heading::JobLog)
+    },
+    Flag {
         help: "Maximum size of a job body, at most 1g [default: 65535]",
         ..Flag::value('z', "max-job-size", "SIZE", Heading::Limits)
     },

@@ -8,19 +8,20 @@ use std::path::Path;
 use beanring::bodies::Slot;
 use beanring::io::wal_files::offline;
 use beanring::io::wal_files::{Directory, RecoveryError, recover};
-use beanring::queue::{Counts, Engine, JobState, NewJob, PersistedState, UnreservedState};
+use beanring::queue::{Counts, Engine, JobState, LoggedState, NewJob, PersistedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
-use beanring::wal::segment::{Header, VERSION, VERSION_MIN};
+use beanring::wal::segment::{FORMAT, FORMAT_MIN, Header};
 use beanring::wal::{Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
-const CONFIG: WalConfig = WalConfig { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
+const CONFIG: WalConfig =
+    WalConfig { durability: Durability::Always, segment_bytes: SEGMENT_BYTES, keep_reservations: false };
 const NOW: Time = Time::from_nanos(1_000_000_000);
 /// The kind of a padding record.
 const PADDING: u8 = 6;
@@ -94,7 +95,7 @@ fn written(scratch: &Scratch) -> (Vec<u8>, Vec<Jobs>) {
 
 /// The state of a job that was just put.
 fn ready() -> PersistedState {
-    PersistedState { pri: 0, delay: Seconds::ZERO, state: UnreservedState::Ready, counts: Counts::default() }
+    PersistedState { pri: 0, delay: Seconds::ZERO, state: LoggedState::Ready, counts: Counts::default() }
 }
 
 fn store(engine: &mut Engine, body: &[u8]) -> Slot {
@@ -310,7 +311,7 @@ fn a_flipped_bit_is_noticed() {
 /// A header whose oldest segment is the first.
 fn header(number: u64, first: u64) -> Header {
     let (number, first, previous) = (SegmentNumber(number), Lsn(first), SegmentNumber(number - 1));
-    Header { log_id: 7, number, first, next_id: JobId(5), oldest: SegmentNumber(1), previous }
+    Header { format: FORMAT, log_id: 7, number, first, next_id: JobId(5), oldest: SegmentNumber(1), previous }
 }
 
 /// Writes a segment with this header and these records into the file of this number.
@@ -358,7 +359,7 @@ fn impossible_jobs_are_not_read() {
         state,
         body,
     };
-    let buried = |order| PersistedState { state: UnreservedState::Buried(order), ..state };
+    let buried = |order| PersistedState { state: LoggedState::Buried(order), ..state };
     let impossible = [
         Record::Job(job(0)),
         Record::Job(job(u64::MAX)),
@@ -441,7 +442,7 @@ fn make_older(segment: &Path, format: u32) {
 /// A segment has only records that its format knows.
 #[test]
 fn a_log_of_an_older_format_continues_in_a_new_file() {
-    for format in VERSION_MIN..VERSION {
+    for format in FORMAT_MIN..FORMAT {
         check_older(format);
     }
 }
@@ -454,7 +455,7 @@ fn check_older(format: u32) {
     let id = put_new(&scratch);
     assert_eq!(fs::read(scratch.join(FILE)).expect("a segment"), older, "the older file does not change");
     let newer = fs::read(scratch.join(NEXT_FILE)).expect("the next segment");
-    assert_eq!(newer[16..20], VERSION.to_le_bytes());
+    assert_eq!(newer[16..20], FORMAT.to_le_bytes());
     let mut expected = after.last().expect("the jobs at the end").clone();
     expected.insert(id.0, b"new\r\n".to_vec());
     assert_eq!(jobs_of(&scratch.0).expect("it is sound"), expected);

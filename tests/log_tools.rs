@@ -370,14 +370,14 @@ fn too_little_is_left_to_salvage() {
         assert!(result.code == 1 && result.error.ends_with(message), "{name}: {}", result.error);
     }
     let mut bytes = sound;
-    bytes[16] = 4;
+    bytes[16] = 5;
     let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
     bytes[72..76].copy_from_slice(&sum);
     fs::write(file, bytes).expect("a segment");
     let result = tool("salvage", &[&log.0, &to]);
     assert!(
         result.code == 1
-            && result.error.contains("has format 4 of a newer version of beanring; use that version"),
+            && result.error.contains("has format 5 of a newer version of beanring; use that version"),
         "{}",
         result.error
     );

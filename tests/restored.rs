@@ -1,7 +1,7 @@
 //! Jobs and pauses that recovery restores when the wall clock was changed since they were logged.
 
 use beanring::queue::{
-    Begun, Change, Counts, Engine, NewJob, Notice, PersistedState, Reserved, Restored, UnreservedState,
+    Begun, Change, Counts, Engine, JobState, LoggedState, NewJob, Notice, PersistedState, Reserved, Restored,
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ConnId, JobId};
@@ -20,7 +20,7 @@ fn restored(now: Time) -> Engine {
     let tube = engine.restore_tube(name);
     let body = engine.bodies_mut().allocate(3).expect("there is memory");
     let delay = Span::from_secs(DELAY);
-    let state = UnreservedState::Delayed(WRITTEN + delay);
+    let state = LoggedState::Delayed(WRITTEN + delay);
     let kept = PersistedState { pri: 0, delay: DELAY.into(), state, counts: Counts::default() };
     engine.restore(Restored {
         id: JobId(1),
@@ -84,15 +84,11 @@ fn ready_for(created: Time, kept: PersistedState, now: Time) -> Span {
 #[test]
 fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() {
     let second = Span::from_secs(1);
-    let plain = PersistedState {
-        pri: 0,
-        delay: Seconds::ZERO,
-        state: UnreservedState::Ready,
-        counts: Counts::default(),
-    };
+    let plain =
+        PersistedState { pri: 0, delay: Seconds::ZERO, state: LoggedState::Ready, counts: Counts::default() };
     assert_eq!(ready_for(WRITTEN, plain, WRITTEN + HOUR), Span::from_secs(3601), "since it was put");
     let ended = WRITTEN + Span::from_secs(DELAY);
-    let delayed = PersistedState { delay: DELAY.into(), state: UnreservedState::Delayed(ended), ..plain };
+    let delayed = PersistedState { delay: DELAY.into(), state: LoggedState::Delayed(ended), ..plain };
     assert_eq!(ready_for(WRITTEN, delayed, WRITTEN + HOUR), Span::from_secs(3501), "since the delay ended");
     let reserved = PersistedState { counts: Counts { reserves: 1, ..Counts::default() }, ..plain };
     assert_eq!(ready_for(WRITTEN, reserved, WRITTEN + HOUR), second, "since the start");
@@ -103,12 +99,8 @@ fn a_job_has_been_ready_since_it_was_put_or_its_delay_ended_or_else_the_start() 
 fn restored_jobs_keep_the_order_in_which_they_became_ready() {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
-    let plain = PersistedState {
-        pri: 0,
-        delay: Seconds::ZERO,
-        state: UnreservedState::Ready,
-        counts: Counts::default(),
-    };
+    let plain =
+        PersistedState { pri: 0, delay: Seconds::ZERO, state: LoggedState::Ready, counts: Counts::default() };
     // After compaction old jobs come behind new ones in the log.
     for (id, age) in [(3, 10), (1, 30), (4, 5), (2, 20)] {
         let body = engine.bodies_mut().allocate(3).expect("there is memory");
@@ -144,7 +136,7 @@ fn expires(burials: [u64; 2], now: Time) -> Option<Time> {
         let state = PersistedState {
             pri: 0,
             delay: Seconds::ZERO,
-            state: UnreservedState::Buried(burial),
+            state: LoggedState::Buried(burial),
             counts: Counts::default(),
         };
         engine.restore(Restored {
@@ -180,7 +172,7 @@ fn a_buried_job_is_kept_for_the_same_time_across_a_restart() {
 fn restored_jobs_of_a_finished_group_are_released_in_the_order_of_their_puts() {
     let mut engine = Engine::new(1);
     let tube = engine.restore_tube(TubeName::DEFAULT);
-    let state = UnreservedState::Held(WRITTEN);
+    let state = LoggedState::Held(WRITTEN);
     let held = PersistedState { pri: 0, delay: Seconds::ZERO, state, counts: Counts::default() };
     let tags = Tags::new(b"aft:parts").expect("a valid tag");
     for id in [3, 1, 4, 2] {
@@ -208,7 +200,7 @@ fn restored_jobs_of_a_finished_group_are_released_in_the_order_of_their_puts() {
 /// Equal times are usual after a clock step, and for jobs of one batch.
 #[test]
 fn restored_jobs_of_one_moment_become_ready_in_the_order_of_their_puts() {
-    for (delay, state) in [(0_u32, UnreservedState::Ready), (9, UnreservedState::Delayed(WRITTEN))] {
+    for (delay, state) in [(0_u32, LoggedState::Ready), (9, LoggedState::Delayed(WRITTEN))] {
         let mut engine = Engine::new(1);
         let tube = engine.restore_tube(TubeName::DEFAULT);
         let kept = PersistedState { pri: 0, delay: delay.into(), state, counts: Counts::default() };
@@ -231,4 +223,66 @@ fn restored_jobs_of_one_moment_become_ready_in_the_order_of_their_puts() {
         });
         assert!(deleted.eq(1..=4), "{changes:?}");
     }
+}
+
+/// Restores jobs of 60 seconds that are reserved until these times.
+fn restored_reservations(until: &[Time], now: Time) -> Engine {
+    let mut engine = Engine::new(1);
+    let tube = engine.restore_tube(TubeName::DEFAULT);
+    for (id, &until) in (1..).map(JobId).zip(until) {
+        let body = engine.bodies_mut().allocate(3).expect("there is memory");
+        let counts = Counts { reserves: 1, ..Counts::default() };
+        let state = LoggedState::Reserved(until);
+        let kept = PersistedState { pri: 0, delay: Seconds::ZERO, state, counts };
+        let (created, ttr, tags) = (WRITTEN, Seconds::whole(60), Tags::NONE);
+        engine.restore(Restored { id, created, ttr, tube, tags, state: kept, body });
+    }
+    engine.settle_restored(now);
+    engine.keep_reservations(true);
+    engine.settle_reservations();
+    engine.check();
+    engine
+}
+
+#[test]
+fn no_restored_reservation_is_longer_than_the_time_to_run() {
+    let second = Span::from_secs(1);
+    let until = WRITTEN + Span::from_secs(60);
+    for (now, left) in [
+        (WRITTEN + Span::from_secs(59), second),
+        (WRITTEN.back(HOUR), Span::from_secs(60)),
+        (until, Span::ZERO),
+        (until + HOUR, Span::ZERO),
+    ] {
+        let mut engine = restored_reservations(&[until], now);
+        let job = engine.jobs().find(JobId(1)).expect("it is restored");
+        let stats = engine.job_stats(job, now);
+        assert_eq!((stats.state, stats.time_left), (JobState::Reserved, left));
+        assert_eq!((engine.holder(job), engine.is_recovered(job)), (None, true));
+        engine.step(now + left);
+        engine.check();
+        let stats = engine.job_stats(job, now);
+        assert_eq!((stats.state, stats.counts.timeouts), (JobState::Ready, 1));
+    }
+}
+
+#[test]
+fn restored_reservations_keep_their_order() {
+    let later = |seconds| WRITTEN + Span::from_secs(seconds);
+    let mut engine = restored_reservations(&[later(40), later(30), later(50)], WRITTEN);
+    let client = engine.connect(ConnId { slot: 0, generation: 0 });
+    let first = |engine: &Engine| engine.peek_reserved(client).map(|job| engine.jobs().get(job).id.0);
+    assert_eq!(first(&engine), Some(2), "its reservation began first");
+    assert!(engine.touch(client, JobId(2), WRITTEN), "any client may take it over");
+    engine.check();
+    assert_eq!(first(&engine), Some(1));
+    let other = engine.connect(ConnId { slot: 1, generation: 0 });
+    assert!(!engine.touch(other, JobId(2), WRITTEN) && !engine.delete(other, JobId(2), WRITTEN));
+    assert!(engine.delete(other, JobId(1), WRITTEN) && engine.bury(other, JobId(3), 0, WRITTEN));
+    engine.disconnect(client, WRITTEN);
+    engine.check();
+    assert_eq!(
+        engine.reserve(other, None, WRITTEN),
+        Reserved::Job(engine.jobs().find(JobId(2)).expect("a job"))
+    );
 }

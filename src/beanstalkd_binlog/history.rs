@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::{Entry, Job, State};
-use crate::queue::{Counts, PersistedState, UnreservedState};
+use crate::queue::{Counts, LoggedState, PersistedState};
 use crate::values::ids::JobId;
 use crate::values::tube_name::TubeName;
 
@@ -125,9 +125,9 @@ impl History {
             .into_values()
             .map(|Known { job, tube, body }| {
                 let state = match job.state {
-                    State::Deleted | State::Ready => UnreservedState::Ready,
-                    State::Delayed => UnreservedState::Delayed(job.deadline),
-                    State::Buried => UnreservedState::Buried(order[&job.id]),
+                    State::Deleted | State::Ready => LoggedState::Ready,
+                    State::Delayed => LoggedState::Delayed(job.deadline),
+                    State::Buried => LoggedState::Buried(order[&job.id]),
                 };
                 let state = PersistedState { pri: job.pri, delay: job.delay, state, counts: job.counts };
                 Imported { job, tube, state, body }
@@ -177,7 +177,7 @@ mod tests {
             .finish()
             .into_iter()
             .filter_map(|imported| match imported.state.state {
-                UnreservedState::Buried(before) => Some((before, imported.job.id.0)),
+                LoggedState::Buried(before) => Some((before, imported.job.id.0)),
                 _ => None,
             })
             .collect();

@@ -11,7 +11,7 @@
 mod history;
 
 pub use self::history::{History, Imported, Mismatch, Place};
-use crate::queue::{Counts, PersistedState, UnreservedState};
+use crate::queue::{Counts, LoggedState, PersistedState};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::JobId;
 use crate::values::limits::JOB_BYTES_MAX;
@@ -206,10 +206,10 @@ impl Job {
     /// Converts a job of the queue.
     pub fn new(id: JobId, created: Time, ttr: Seconds, from: &PersistedState, body_bytes: u32) -> Self {
         let (state, deadline) = match from.state {
-            UnreservedState::Ready => (State::Ready, Time::ZERO),
-            UnreservedState::Delayed(until) => (State::Delayed, until),
+            LoggedState::Ready | LoggedState::Reserved(_) => (State::Ready, Time::ZERO),
+            LoggedState::Delayed(until) => (State::Delayed, until),
             // beanstalkd has no groups: an operator decides when such a job may run.
-            UnreservedState::Buried(_) | UnreservedState::Held(_) => (State::Buried, Time::ZERO),
+            LoggedState::Buried(_) | LoggedState::Held(_) => (State::Buried, Time::ZERO),
         };
         let PersistedState { pri, delay, counts, .. } = *from;
         let [created, deadline] = [created, deadline].map(|time| time.min(LATEST));

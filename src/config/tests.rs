@@ -384,6 +384,7 @@ fn every_flag_is_a_key_of_the_file() {
         wal-dir = "/var/lib/queue"
         sync-interval = 0
         wal-segment-size = "1m"
+        keep-reservations = true
         user = "nobody"
         max-job-size = 7
         max-memory = "256m"
@@ -405,7 +406,7 @@ fn every_flag_is_a_key_of_the_file() {
         log-level = "debug"
         log-format = "json"
     "#;
-    let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 -u nobody -z 7 --max-memory 256m --max-connections 9 \
+    let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 --keep-reservations -u nobody -z 7 --max-memory 256m --max-connections 9 \
                 --max-tubes 8 --max-watches 7 --io uring --io-threads 2 --io-cpus 0,2-3 --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
                 --http-token /etc/queue/token --http-allow-writes --allow-foreign-protocols --sub-second --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
     // A warning names where the setting is from.

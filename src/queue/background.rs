@@ -263,8 +263,13 @@ impl Engine {
             }
             self.unwatch(watch);
         }
+        let is_recovered = self.recovered == Some(client);
         let client = self.clients.remove(client);
         self.timers.remove(client.timer);
+        if is_recovered {
+            self.recovered = None;
+            return true;
+        }
         self.tubes[client.used].using -= 1;
         self.remove_if_unreferenced(client.used);
         true

@@ -9,15 +9,15 @@ use crate::values::tube_rules::RuleKey;
 /// engine.
 ///
 /// The end of a delay or a pause is no change, because it follows from the time. So does the end of a kept key, but the job log
-/// keeps no list of them. `touch` is no change, because a reservation
-/// does not outlive the process.
+/// keeps no list of them. Reservations are changes only if
+/// [they are kept](super::Engine::keep_reservations).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A job was stored, ready or delayed.
     Put(JobKey),
-    /// A client reserved a ready job.
+    /// A client reserved a job, or restarted its time to run.
     Reserved(JobKey),
-    /// A client reserved a delayed or buried job, which is ready after a restart.
+    /// A client reserved a delayed or buried job, which is ready after a restart. Only if reservations are not kept.
     TakenOut(JobKey),
     /// A client released a job, ready or delayed, with a priority.
     Released(JobKey),
@@ -60,12 +60,29 @@ pub enum Change {
 #[derive(Default)]
 pub struct Changes {
     recording: bool,
+    keeps_reservations: bool,
     pending: Vec<Change>,
 }
 
 impl Changes {
     pub(super) fn record(&mut self, on: bool) {
         self.recording = on;
+    }
+
+    pub(super) const fn keep_reservations(&mut self, on: bool) {
+        self.keeps_reservations = on;
+    }
+
+    /// Whether reservations are changes.
+    pub(super) const fn keeps_reservations(&self) -> bool {
+        self.keeps_reservations
+    }
+
+    #[inline]
+    pub(super) fn push_reservation(&mut self, job: JobKey) {
+        if self.keeps_reservations {
+            self.push(Change::Reserved(job));
+        }
     }
 
     #[inline]

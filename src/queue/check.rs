@@ -74,6 +74,10 @@ impl Engine {
             totals.urgent += u32::from(is_urgent);
         }
         for (key, client) in self.clients.slab.iter() {
+            if self.recovered.is_some_and(|recovered| recovered.slot == ClientSlot(key)) {
+                assert!(client.watches.is_empty() && !client.is_waiting(), "it only holds jobs");
+                continue;
+            }
             tallies.entry(client.used).or_default().using += 1;
             totals.waiting += u32::from(client.is_waiting());
             totals.producers += u32::from(client.is_producer && !client.is_disconnecting);

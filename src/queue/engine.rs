@@ -50,6 +50,8 @@ pub struct Engine {
     pub(super) changes: Changes,
     pub(super) totals: JobTotals,
     pub(super) default_tube: TubeSlot,
+    /// The client that holds the jobs whose reservation was recovered.
+    pub(super) recovered: Option<ClientKey>,
     /// The number of waits so far, which is the sequence number of the last.
     pub(super) waits_begun: u64,
     /// See [`Engine::take_steps`].
@@ -156,6 +158,7 @@ impl Engine {
             changes: Changes::default(),
             totals: JobTotals::default(),
             default_tube,
+            recovered: None,
             waits_begun: 0,
             steps: 0,
             shares: Shares::FULL,
@@ -173,6 +176,18 @@ impl Engine {
     /// Turns on or off the recording of changes for [`take_changes`](Self::take_changes). It is off at first.
     pub fn record_changes(&mut self, on: bool) {
         self.changes.record(on);
+    }
+
+    /// Turns on or off that reservations are changes, and that [`persisted_state`](Self::persisted_state) has them. It is off at
+    /// first. Recovery restores those that it finds in any case:
+    /// see [`settle_reservations`](Self::settle_reservations).
+    pub fn keep_reservations(&mut self, on: bool) {
+        self.changes.keep_reservations(on);
+    }
+
+    /// Whether reservations are changes.
+    pub const fn keeps_reservations(&self) -> bool {
+        self.changes.keeps_reservations()
     }
 
     // Clients.
@@ -280,7 +295,9 @@ impl Engine {
         } else {
             self.leave(job, now);
             self.enter_reserved(job, client, None, now);
-            self.changes.push(Change::TakenOut(job));
+            if !self.changes.keeps_reservations() {
+                self.changes.push(Change::TakenOut(job));
+            }
         }
         Some(job)
     }
@@ -304,14 +321,17 @@ impl Engine {
         (deleted, not_found)
     }
 
-    /// Deletes a job that no other client has reserved. Returns false if there is no such job.
+    /// Deletes a job that no other client has reserved, except before the start. Returns false if there is no such job.
     #[inline(always)]
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
         let Some(job) = self.jobs.find(id) else { return false };
         let record = self.jobs.get(job);
         let tube = record.tube;
-        if record.state == JobState::Reserved && self.jobs.holder(record) != Some(client) {
+        if record.state == JobState::Reserved
+            && self.jobs.holder(record) != Some(client)
+            && !self.is_recovered(job)
+        {
             return false;
         }
         self.delete_job(job, now);
@@ -354,7 +374,7 @@ impl Engine {
     /// Makes a reserved job ready or delayed, with a new priority. A job that has had all attempts is retired instead.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: Seconds, now: Time) -> Released {
         let client = self.clients.slot(client);
-        let Some(job) = self.reserved_by(client, id) else { return Released::NotFound };
+        let Some(job) = self.reservation(client, id) else { return Released::NotFound };
         self.jobs.get_mut(job).pri = pri;
         self.jobs.lifecycle_mut(job).counts.releases += 1;
         self.totals.releases += 1;
@@ -371,7 +391,7 @@ impl Engine {
     /// Buries a reserved job, with a new priority. Returns false if the client has not reserved it.
     pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
         let client = self.clients.slot(client);
-        let Some(job) = self.reserved_by(client, id) else { return false };
+        let Some(job) = self.reservation(client, id) else { return false };
         self.jobs.get_mut(job).pri = pri;
         self.bury_reserved(job, self.step_limit(BACKGROUND_STEPS), now);
         true
@@ -380,7 +400,7 @@ impl Engine {
     /// Restarts the time to run of a reserved job. Returns false if the client has not reserved it.
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
-        let Some(job) = self.reserved_by(client, id) else { return false };
+        let Some(job) = self.reservation(client, id) else { return false };
         let ttr = self.jobs.get(job).ttr;
         let lifecycle = self.jobs.lifecycle_key(job);
         let reserved = &mut self.clients[client].reserved;
@@ -389,6 +409,7 @@ impl Engine {
         record.deadline = now + record.ttr(ttr);
         reserved.insert(&mut self.jobs.lifecycles, lifecycle);
         self.arm_client_timer(client);
+        self.changes.push_reservation(job);
         true
     }
 
@@ -544,14 +565,21 @@ impl Engine {
 
     // Reserved jobs.
 
-    /// The client that has reserved the job.
+    /// The client that has reserved the job. None has if the reservation was recovered.
     pub fn holder(&self, job: JobKey) -> Option<ClientKey> {
-        self.jobs.holder(self.jobs.get(job)).map(|holder| self.clients.key(holder))
+        let holder = self.jobs.holder(self.jobs.get(job)).filter(|_| !self.is_recovered(job));
+        holder.map(|holder| self.clients.key(holder))
     }
 
     /// The job with this id, if the client has reserved it.
     pub fn reserved_job(&self, client: ClientKey, id: JobId) -> Option<JobKey> {
         self.reserved_by(self.clients.slot(client), id)
+    }
+
+    /// The job with this id, if the client has reserved it, or takes over its reservation.
+    #[inline]
+    fn reservation(&mut self, client: ClientSlot, id: JobId) -> Option<JobKey> {
+        self.reserved_by(client, id).or_else(|| self.take_over(client, id))
     }
 
     fn reserved_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {

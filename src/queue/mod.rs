@@ -81,7 +81,7 @@
 //!
 //! The job log keeps of each job its id, creation time, time to run, tube, tags and body, and its [`PersistedState`]:
 //! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
-//! process, so a reserved job is ready after a restart.
+//! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `recovered.rs` says by whom.
 
 mod background;
 mod change;
@@ -106,6 +106,7 @@ mod names;
 mod persisted;
 mod rate;
 mod ready_order;
+mod recovered;
 mod reserve;
 mod reserve_batch;
 mod reserved_order;
@@ -135,7 +136,7 @@ pub use job_waits::{JobAwaited, JobEnd};
 pub use key_share::{KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeyStats, kept_key_bytes};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use moving::{JobMoved, LogRoom, MoveBar, Moved};
-pub use persisted::{PersistedState, Restored, UnreservedState};
+pub use persisted::{LoggedState, PersistedState, Restored};
 pub use reserve_batch::BatchRoom;
 pub use rules::{FullBy, RuleCounts};
 pub use stats::{JobStats, JobTotals, TubeStats};

@@ -17,13 +17,13 @@ pub struct PersistedState {
     pub pri: u32,
     /// The delay of the last put or release.
     pub delay: Seconds,
-    pub state: UnreservedState,
+    pub state: LoggedState,
     pub counts: Counts,
 }
 
-/// The persistent state of a job. A reserved job counts as ready, because a reservation does not outlive the process.
+/// The persistent state of a job. Unless reservations are kept, a reserved job counts as ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UnreservedState {
+pub enum LoggedState {
     /// Ready.
     Ready,
     /// Delayed until this time.
@@ -33,6 +33,8 @@ pub enum UnreservedState {
     Buried(u64),
     /// Held until a group is done, and then delayed until this time.
     Held(Time),
+    /// Reserved until this time.
+    Reserved(Time),
 }
 
 /// A job to be restored.
@@ -55,13 +57,16 @@ impl Engine {
         let record = self.jobs.get(job);
         let lifecycle = self.jobs.lifecycle(job);
         let state = match (record.state, lifecycle) {
-            (JobState::Delayed, Some(lifecycle)) => UnreservedState::Delayed(lifecycle.deadline),
-            (JobState::Buried, Some(lifecycle)) => UnreservedState::Buried(lifecycle.burial()),
+            (JobState::Delayed, Some(lifecycle)) => LoggedState::Delayed(lifecycle.deadline),
+            (JobState::Buried, Some(lifecycle)) => LoggedState::Buried(lifecycle.burial()),
             (JobState::Held, Some(lifecycle)) if self.is_released(job) => {
-                UnreservedState::Delayed(lifecycle.deadline)
+                LoggedState::Delayed(lifecycle.deadline)
             }
-            (JobState::Held, Some(lifecycle)) => UnreservedState::Held(lifecycle.deadline),
-            _ => UnreservedState::Ready,
+            (JobState::Held, Some(lifecycle)) => LoggedState::Held(lifecycle.deadline),
+            (JobState::Reserved, Some(lifecycle)) if self.changes.keeps_reservations() => {
+                LoggedState::Reserved(lifecycle.deadline)
+            }
+            _ => LoggedState::Ready,
         };
         PersistedState {
             pri: record.pri,
@@ -109,13 +114,13 @@ impl Engine {
         let record = self.jobs.get_mut(job);
         record.pri = pri;
         record.state = match state {
-            UnreservedState::Ready => JobState::Ready,
-            UnreservedState::Delayed(_) => JobState::Delayed,
-            UnreservedState::Buried(_) => JobState::Buried,
-            UnreservedState::Held(_) => JobState::Held,
+            LoggedState::Ready => JobState::Ready,
+            LoggedState::Delayed(_) => JobState::Delayed,
+            LoggedState::Buried(_) => JobState::Buried,
+            LoggedState::Held(_) => JobState::Held,
+            LoggedState::Reserved(_) => JobState::Reserved,
         };
-        let is_plain =
-            delay == Seconds::ZERO && state == UnreservedState::Ready && counts == Counts::default();
+        let is_plain = delay == Seconds::ZERO && state == LoggedState::Ready && counts == Counts::default();
         if is_plain && self.jobs.lifecycle(job).is_none() {
             return;
         }
@@ -123,9 +128,11 @@ impl Engine {
         lifecycle.set_delay(delay);
         lifecycle.counts = counts;
         match state {
-            UnreservedState::Ready => {}
-            UnreservedState::Delayed(until) | UnreservedState::Held(until) => lifecycle.deadline = until,
-            UnreservedState::Buried(burial) => lifecycle.set_burial(burial),
+            LoggedState::Ready => {}
+            LoggedState::Delayed(until) | LoggedState::Held(until) | LoggedState::Reserved(until) => {
+                lifecycle.deadline = until;
+            }
+            LoggedState::Buried(burial) => lifecycle.set_burial(burial),
         }
     }
 
@@ -155,7 +162,7 @@ impl Engine {
             }
         }
         let (mut ready, mut delayed) = (Vec::new(), Vec::new());
-        let (mut buried, mut held) = (Vec::new(), Vec::new());
+        let (mut buried, mut held, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
         for job in jobs {
             let Job { id, state, created, tube, .. } = *self.jobs.get(job);
             self.tubes[tube].body_bytes += self.body_bytes(job);
@@ -171,6 +178,7 @@ impl Engine {
                     delayed.push((lifecycle.deadline.min(latest), id, job));
                 }
                 (JobState::Buried, Some(lifecycle)) => buried.push((lifecycle.burial(), id, job)),
+                (JobState::Reserved, Some(lifecycle)) => reserved.push((lifecycle.deadline, id, job)),
                 (JobState::Delayed, Some(lifecycle)) => ready.push((lifecycle.deadline, id, job)),
                 (_, None) if created <= now => ready.push((created, id, job)),
                 // With tags or a fraction of a second it has a lifecycle that shows no event.
@@ -188,6 +196,8 @@ impl Engine {
                 }
             }
         }
+        // Before the ready jobs: those of a full concurrency key enter a shut lane.
+        self.settle_reserved(reserved, now);
         // By id where times are equal: the order in the job log is another one after compaction.
         ready.sort_unstable();
         ready.into_iter().for_each(|(since, _, job)| self.enter_ready(job, since));

@@ -115,7 +115,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn enter(&mut self, job: JobKey, state: JobState) -> &Job {
+    pub(super) fn enter(&mut self, job: JobKey, state: JobState) -> &Job {
         self.totals.jobs[state as usize] += 1;
         let record = &mut self.jobs.slab[job.0];
         let before = mem::replace(&mut record.state, state);
@@ -219,20 +219,27 @@ impl Engine {
         let lifecycle = &mut self.jobs.lifecycles[key];
         lifecycle.deadline = now + lifecycle.ttr(ttr);
         lifecycle.since = now;
-        lifecycle.set_holder(client);
         lifecycle.counts.reserves += 1;
-        let holder = &mut self.clients[client];
-        self.timers.arm(holder.timer, lifecycle.deadline);
-        holder.reserved.insert(&mut self.jobs.lifecycles, key);
-        holder.reserved_order.push_back(&mut self.jobs.slab, job.0);
+        self.give_to(client, job, key);
         self.tubes[tube].reserved.push(&mut self.jobs.lifecycles, key);
         if let Some(since) = ready_since {
             self.record_latency(tube, LatencyKind::Queue, since, now);
         }
-        self.changes.push(Change::Reserved(job));
+        self.changes.push_reservation(job);
         if let Some(tags_key) = tags_key {
             self.count_reserved(tags_key);
         }
+    }
+
+    /// Makes a client the holder of a reserved job, which has a deadline and this lifecycle.
+    #[inline(always)]
+    pub(super) fn give_to(&mut self, client: ClientSlot, job: JobKey, key: u32) {
+        let lifecycle = &mut self.jobs.lifecycles[key];
+        lifecycle.set_holder(client);
+        let holder = &mut self.clients[client];
+        self.timers.arm(holder.timer, lifecycle.deadline);
+        holder.reserved.insert(&mut self.jobs.lifecycles, key);
+        holder.reserved_order.push_back(&mut self.jobs.slab, job.0);
     }
 
     /// Changes the priority of a job in any state.

@@ -158,6 +158,8 @@ impl Server {
     pub fn with_wal(config: Config, mut engine: Engine, wal: Option<Wal>) -> Self {
         engine.record_changes(wal.is_some());
         if let Some(wal) = &wal {
+            engine.keep_reservations(wal.keeps_reservations());
+            engine.settle_reservations();
             engine.set_log_room(wal.room());
         }
         if let Some(max) = config.max_memory_bytes {

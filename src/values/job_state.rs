@@ -14,6 +14,7 @@
 ///               release with delay
 /// ```
 /// A delayed or buried job can also be reserved by id. A client can delete any job that no other client holds.
+/// Every client may finish a job that was reserved before a restart.
 ///
 /// A job that waits for a group is Held from its put on, until the group is done. Then it is Ready, or Delayed if its delay is not
 /// over. A kick makes it Ready.

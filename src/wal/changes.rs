@@ -32,9 +32,8 @@ impl Wal {
             Change::Put(job) => {
                 self.append_job(job, engine);
             }
-            // A reservation does not survive a restart. Its counters are logged with the next change of the job.
-            Change::Reserved(_) => {}
-            Change::TakenOut(job)
+            Change::Reserved(job)
+            | Change::TakenOut(job)
             | Change::Released(job)
             | Change::TimedOut(job)
             | Change::Returned(job)
@@ -160,7 +159,8 @@ impl Wal {
         let oldest = self.oldest();
         let next_id = engine.upcoming_id();
         let first = self.commits.end();
-        self.begin_segment(Header { log_id, number, first, next_id, oldest, previous });
+        let format = self.config.format();
+        self.begin_segment(Header { format, log_id, number, first, next_id, oldest, previous });
         self.retirement.declare(oldest, first);
     }
 

@@ -45,7 +45,7 @@ use self::record::{PauseRecord, Record, job_bytes_max};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 use self::rules::LoggedRules;
-use self::segment::Header;
+use self::segment::{Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
 use self::stats::WalCounters;
@@ -74,6 +74,15 @@ pub struct WalConfig {
     pub durability: Durability,
     /// The size of a segment: a multiple of [`batch::BLOCK_BYTES`].
     pub segment_bytes: u64,
+    /// Reservations are logged, so that they survive a restart.
+    pub keep_reservations: bool,
+}
+
+impl WalConfig {
+    /// The format of new segments.
+    pub const fn format(&self) -> u32 {
+        format_of(self.keep_reservations)
+    }
 }
 
 /// Bytes that may wait to be written; with more, no command is served. They take memory, and replies wait for them.
@@ -129,7 +138,8 @@ impl Wal {
             let number = prepared.pop_front().expect("a segment is prepared");
             let oldest = index.oldest().unwrap_or(number);
             let previous = index.newest().unwrap_or(SegmentNumber(0));
-            Header { log_id, number, first: end, next_id: engine.upcoming_id(), oldest, previous }
+            let (format, next_id) = (config.format(), engine.upcoming_id());
+            Header { format, log_id, number, first: end, next_id, oldest, previous }
         });
         let is_new = last.is_none() && index.newest().is_none();
         let mut wal = Self {
@@ -264,6 +274,11 @@ impl Wal {
     /// The error that has ended the WAL. Records that are not committed yet never will be.
     pub const fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
+    }
+
+    /// Whether reservations are logged.
+    pub const fn keeps_reservations(&self) -> bool {
+        self.config.keep_reservations
     }
 
     /// When a change becomes durable.

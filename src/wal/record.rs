@@ -10,7 +10,7 @@
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::seed_of;
 use super::segment::{HEADER_BYTES, SegmentNumber};
-use crate::queue::{Counts, Engine, Job, KeptKey, PersistedState, UnreservedState};
+use crate::queue::{Counts, Engine, Job, KeptKey, LoggedState, PersistedState};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::JOB_BYTES_MAX;
@@ -498,10 +498,11 @@ const STATE_MASK: u32 = MILLIS_MASK << 4 | 0xf;
 /// The kind of a persisted state in 4 bits, and the milliseconds of its delay beyond whole seconds in 10 bits.
 fn state_word(state: &PersistedState) -> u32 {
     let kind = match state.state {
-        UnreservedState::Ready => 0,
-        UnreservedState::Delayed(_) => 1,
-        UnreservedState::Buried(_) => 2,
-        UnreservedState::Held(_) => 3,
+        LoggedState::Ready => 0,
+        LoggedState::Delayed(_) => 1,
+        LoggedState::Buried(_) => 2,
+        LoggedState::Held(_) => 3,
+        LoggedState::Reserved(_) => 4,
     };
     u32::from(state.delay.millis()) << 4 | kind
 }
@@ -548,9 +549,11 @@ impl<const N: usize> Fields<N> {
     /// All of a persisted state but what [`state_word`] encodes: 36 bytes.
     fn state(&mut self, state: &PersistedState) -> &mut Self {
         let order = match state.state {
-            UnreservedState::Ready => 0,
-            UnreservedState::Delayed(until) | UnreservedState::Held(until) => until.as_nanos(),
-            UnreservedState::Buried(order) => order,
+            LoggedState::Ready => 0,
+            LoggedState::Delayed(until) | LoggedState::Held(until) | LoggedState::Reserved(until) => {
+                until.as_nanos()
+            }
+            LoggedState::Buried(order) => order,
         };
         let Counts { reserves, timeouts, releases, buries, kicks } = state.counts;
         self.u64(order).u32(state.pri).u32(state.delay.as_whole());
@@ -597,10 +600,11 @@ impl RawState {
     fn state(self, word: u32) -> Option<PersistedState> {
         let delay = Seconds::new(self.delay, (word >> 4 & MILLIS_MASK) as u16)?;
         let state = match word & !(MILLIS_MASK << 4) {
-            0 => UnreservedState::Ready,
-            1 => UnreservedState::Delayed(Time::from_nanos(self.order)),
-            2 if self.order <= BURIALS_MAX => UnreservedState::Buried(self.order),
-            3 => UnreservedState::Held(Time::from_nanos(self.order)),
+            0 => LoggedState::Ready,
+            1 => LoggedState::Delayed(Time::from_nanos(self.order)),
+            2 if self.order <= BURIALS_MAX => LoggedState::Buried(self.order),
+            3 => LoggedState::Held(Time::from_nanos(self.order)),
+            4 => LoggedState::Reserved(Time::from_nanos(self.order)),
             _ => return None,
         };
         Some(PersistedState { pri: self.pri, delay, state, counts: self.counts })

@@ -9,7 +9,7 @@ use super::rules::LoggedRules;
 use super::segment::{Header, SegmentNumber};
 use super::segment_index::SegmentIndex;
 use crate::bodies::OutOfMemory;
-use crate::queue::{Engine, Restored, UnreservedState};
+use crate::queue::{Engine, LoggedState, Restored};
 use crate::time::Time;
 use crate::values::ids::{JobId, TubeKey};
 use crate::values::tube_name::TubeName;
@@ -144,7 +144,7 @@ impl Replay {
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
         let JobRecord { id, created, ttr, tube, tags, state, body } = *job;
-        if matches!(state.state, UnreservedState::Held(_))
+        if matches!(state.state, LoggedState::Held(_))
             && let Some(group) = tags.aft()
         {
             self.held.entry(group.as_bytes().into()).or_default().push(id);

@@ -18,12 +18,20 @@ pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
 
 const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 
-/// The format that this version writes. It has to be raised if an older version would mistake new records for damage or a
-/// torn write.
-pub const VERSION: u32 = 3;
+/// The format without records of reservations. A new format is needed if an older version would mistake new records for damage
+/// or a torn write.
+pub const FORMAT: u32 = 3;
+
+/// The format with records of reservations, which is written only if they are kept.
+pub const FORMAT_WITH_RESERVATIONS: u32 = 4;
+
+/// The format of segments with or without records of reservations.
+pub const fn format_of(keeps_reservations: bool) -> u32 {
+    if keeps_reservations { FORMAT_WITH_RESERVATIONS } else { FORMAT }
+}
 
 /// The oldest format that this version reads. It has no record that closes the log, and no tags.
-pub const VERSION_MIN: u32 = 1;
+pub const FORMAT_MIN: u32 = 1;
 
 /// Bytes that the checksum of the header covers.
 const CHECKED_BYTES: usize = 72;
@@ -66,6 +74,8 @@ impl fmt::Display for SegmentNumber {
 /// The header of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
+    /// The format of the segment.
+    pub format: u32,
     /// A random number that all segments of a log share. It distinguishes files of another log.
     pub log_id: u64,
     /// The number of the segment. In a recycled file that was not written to, it differs from the name of the file.
@@ -119,9 +129,9 @@ impl Header {
     pub fn encode(&self, out: &mut Batch) {
         let begin = out.len();
         out.push(&MAGIC);
-        out.push(&VERSION.to_le_bytes());
+        out.push(&self.format.to_le_bytes());
         out.push(&[0; 4]);
-        let Self { log_id, number, first, next_id, oldest, previous } = self;
+        let Self { format: _, log_id, number, first, next_id, oldest, previous } = self;
         for word in [number.0, *log_id, first.0, next_id.0, oldest.0, previous.0] {
             out.push(&word.to_le_bytes());
         }
@@ -129,11 +139,6 @@ impl Header {
         let crc = crc32c::crc32c(&out.bytes()[begin..]);
         out.push(&crc.to_le_bytes());
         out.pad_to(begin + HEADER_BYTES as usize);
-    }
-
-    /// Whether these bytes begin with a header of the format that this version writes.
-    pub fn is_current(bytes: &[u8]) -> bool {
-        bytes.get(16..20) == Some(&VERSION.to_le_bytes()) && Self::decode(bytes).is_ok()
     }
 
     /// Decodes the header at the beginning of a file.
@@ -146,12 +151,13 @@ impl Header {
         if checked[..MAGIC.len()] != MAGIC || crc32c::crc32c(checked).to_le_bytes() != *crc {
             return Err(HeaderFault::Invalid);
         }
-        let version = u32::from_le_bytes(checked[16..20].try_into().expect("four bytes"));
-        if !(VERSION_MIN..=VERSION).contains(&version) {
-            return Err(HeaderFault::Version(version));
+        let format = u32::from_le_bytes(checked[16..20].try_into().expect("four bytes"));
+        if !(FORMAT_MIN..=FORMAT_WITH_RESERVATIONS).contains(&format) {
+            return Err(HeaderFault::Version(format));
         }
         let word = |at: usize| u64::from_le_bytes(checked[at..at + 8].try_into().expect("eight bytes"));
         let header = Self {
+            format,
             number: SegmentNumber(word(24)),
             log_id: word(32),
             first: Lsn(word(40)),

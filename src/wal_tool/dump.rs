@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::io::stdout::OutputError;
 use crate::io::wal_files::offline::{self, Finding, ToolError};
-use crate::queue::{Counts, PersistedState, UnreservedState};
+use crate::queue::{Counts, LoggedState, PersistedState};
 use crate::time::Seconds;
 use crate::values::tube_rules::RuleValue;
 use crate::wal::record::{Record, RuleRecord};
@@ -70,6 +70,8 @@ struct State {
     delay: Seconds,
     #[serde(skip_serializing_if = "Option::is_none")]
     delayed_until: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved_until: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     buried_after: Option<u64>,
     reserves: u32,
@@ -213,14 +215,40 @@ impl<'a> Line<'a> {
 impl State {
     fn of(state: &PersistedState) -> Self {
         let PersistedState { pri, delay, state, counts } = *state;
-        let (state, delayed_until, buried_after) = match state {
-            UnreservedState::Ready => ("ready", None, None),
-            UnreservedState::Delayed(until) => ("delayed", Some(until.as_nanos()), None),
-            UnreservedState::Buried(before) => ("buried", None, Some(before)),
-            UnreservedState::Held(until) => ("held", Some(until.as_nanos()), None),
+        let (mut delayed_until, mut reserved_until, mut buried_after) = (None, None, None);
+        let state = match state {
+            LoggedState::Ready => "ready",
+            LoggedState::Delayed(until) => {
+                delayed_until = Some(until.as_nanos());
+                "delayed"
+            }
+            LoggedState::Buried(before) => {
+                buried_after = Some(before);
+                "buried"
+            }
+            LoggedState::Held(until) => {
+                delayed_until = Some(until.as_nanos());
+                "held"
+            }
+            LoggedState::Reserved(until) => {
+                reserved_until = Some(until.as_nanos());
+                "reserved"
+            }
         };
         let Counts { reserves, timeouts, releases, buries, kicks } = counts;
-        Self { state, pri, delay, delayed_until, buried_after, reserves, timeouts, releases, buries, kicks }
+        Self {
+            state,
+            pri,
+            delay,
+            delayed_until,
+            reserved_until,
+            buried_after,
+            reserves,
+            timeouts,
+            releases,
+            buries,
+            kicks,
+        }
     }
 }
 

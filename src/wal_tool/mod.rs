@@ -72,9 +72,10 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let jobs: usize = tubes.values().flatten().sum();
     let what = if refusal.is_some() { " can be salvaged" } else { "" };
     writeln!(out, "{}{what}", Count(jobs as u64, "job"))?;
-    for (name, [ready, delayed, buried, held]) in tubes {
-        let held = if held == 0 { String::new() } else { format!(", {held} held") };
-        writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried{held}")?;
+    for (name, [ready, delayed, buried, held, reserved]) in tubes {
+        let if_any = |count, state| if count == 0 { String::new() } else { format!(", {count} {state}") };
+        let (held, reserved) = (if_any(held, "held"), if_any(reserved, "reserved"));
+        writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried{held}{reserved}")?;
     }
     for count in keys_and_rules(extensions) {
         writeln!(out, "{count}{what}")?;

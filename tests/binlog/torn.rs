@@ -20,7 +20,8 @@ use crate::{beanring, beanstalkd_for, binlogs, refusal};
 
 const NOW: Time = Time::from_nanos(1_800_000_000_000_000_000);
 
-const CONFIG: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: SEGMENT_BYTES_MIN };
+const CONFIG: WalConfig =
+    WalConfig { durability: Durability::Never, segment_bytes: SEGMENT_BYTES_MIN, keep_reservations: false };
 
 /// Returns the ids and bodies of the jobs after an import, or the error.
 fn import(dir: &Path) -> Result<Vec<(u64, Vec<u8>)>, String> {

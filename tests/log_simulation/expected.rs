@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanring::queue::{PersistedState, UnreservedState};
+use beanring::queue::{LoggedState, PersistedState};
 use beanring::time::Time;
 use beanring::values::ids::JobId;
 
@@ -223,10 +223,11 @@ impl Expected {
             assert_eq!(tube, "default");
             let body = body.strip_suffix(b"\r\n").expect("a body ends with CR LF").to_vec();
             let place = match kept.state {
-                UnreservedState::Ready => Place::Ready,
-                UnreservedState::Delayed(_) => Place::Delayed,
-                UnreservedState::Buried(_) => Place::Buried,
-                UnreservedState::Held(_) => panic!("no job of this test has tags"),
+                LoggedState::Ready => Place::Ready,
+                LoggedState::Delayed(_) => Place::Delayed,
+                LoggedState::Buried(_) => Place::Buried,
+                LoggedState::Held(_) => panic!("no job of this test has tags"),
+                LoggedState::Reserved(_) => panic!("reservations are not kept"),
             };
             let shape = Shape { place, pri: kept.pri };
             match before.remove(&id.0) {

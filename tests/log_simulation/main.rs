@@ -47,7 +47,7 @@ impl Simulation {
     /// Recovers from the disk.
     fn start(mut disk: Disk, durability: Durability, now: Time, random: Random, expected: Expected) -> Self {
         let mut engine = Engine::new(0);
-        let log_config = WalConfig { durability, segment_bytes: SEGMENT_BYTES };
+        let log_config = WalConfig { durability, segment_bytes: SEGMENT_BYTES, keep_reservations: false };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| {
             let is_full = match &error {
                 RecoveryError::Io(_, error) => is_full(error),

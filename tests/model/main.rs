@@ -83,6 +83,7 @@ impl Pair {
     fn new(seed: u64, key_bytes_max: Option<usize>) -> Self {
         let mut engine = Engine::new(seed);
         engine.record_changes(true);
+        engine.keep_reservations(true);
         engine.set_key_bytes_max(key_bytes_max.unwrap_or(usize::MAX));
         let bytes_max = key_bytes_max.unwrap_or(usize::MAX);
         let key_share = Some(KeyShare { bytes_max, name_bytes: |tube| name_of(tube).len() });

@@ -34,13 +34,13 @@ struct Entry {
     counts: Counts,
 }
 
-/// A reserved job is ready after a restart.
 #[derive(Clone, Copy)]
 enum Lasting {
     Ready,
     Delayed(Time),
     Buried(u64),
     Held(Time),
+    Reserved(Time),
 }
 
 impl SegmentIndex {
@@ -148,10 +148,15 @@ impl SegmentIndex {
                 (entry.pri, entry.place) = (job.pri, Lasting::Buried(self.burials));
             }
             Change::Reserved(_) => {
-                entry.counts.reserves += 1;
+                // Of a reserved job it is a touch.
+                entry.counts.reserves += u32::from(!matches!(entry.place, Lasting::Reserved(_)));
+                let lifecycle = lifecycle.expect("a reserved job has a lifecycle");
+                entry.place = Lasting::Reserved(lifecycle.deadline);
+            }
+            Change::TimedOut(_) => {
+                entry.counts.timeouts += 1;
                 entry.place = Lasting::Ready;
             }
-            Change::TimedOut(_) => entry.counts.timeouts += 1,
             Change::Kicked(_) => {
                 entry.counts.kicks += 1;
                 entry.place = Lasting::Ready;
@@ -166,7 +171,7 @@ impl SegmentIndex {
                     *turn = self.burials;
                 }
             }
-            Change::Returned(_) | Change::TakenOut(_) => {}
+            Change::Returned(_) => entry.place = Lasting::Ready,
             Change::Put(_)
             | Change::GroupDone(_)
             | Change::Deleted(..)
@@ -176,6 +181,7 @@ impl SegmentIndex {
             | Change::Paused { .. }
             | Change::RuleSet(..)
             | Change::PausedGone(_) => unreachable!("seen above"),
+            Change::TakenOut(_) => unreachable!("reservations are kept"),
         }
     }
 
@@ -189,7 +195,8 @@ impl SegmentIndex {
             assert_eq!(figures, (job.pri, job.ttr, job.created, job.delay, job.counts), "job {}", job.id);
             assert_eq!(entry.body, body(job.id), "job {}", job.id);
             let agrees = match (entry.place, job.place) {
-                (Lasting::Ready, Place::Ready | Place::Reserved { .. }) => true,
+                (Lasting::Ready, Place::Ready) => true,
+                (Lasting::Reserved(until), Place::Reserved { until: expected, .. }) => until == expected,
                 (Lasting::Delayed(until), Place::Ready) => until <= model.now,
                 (Lasting::Delayed(until), Place::Delayed { until: expected }) => until == expected,
                 (Lasting::Buried(_), Place::Buried { .. }) => true,

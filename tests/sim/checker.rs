@@ -11,9 +11,9 @@ use std::rc::Rc;
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::protocol::reply::Reply;
-use beanring::queue::{Engine, JobEnd, JobState, Repeated, RuleCounts, UnreservedState};
+use beanring::queue::{Engine, JobEnd, JobState, LoggedState, Repeated, RuleCounts};
 use beanring::time::{Span, Time};
-use beanring::values::ids::ClientKey;
+use beanring::values::ids::{ClientKey, ConnId};
 use beanring::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 use beanring::values::tags::NotTags;
 
@@ -23,7 +23,7 @@ use super::history::{DurableJob, DurableState, History, Promise};
 use super::names::{name_of, number_of};
 use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
-use beanring_testkit::naive::{Conn, Job, Kept, Model, Place, Stored, Tags, Told, Tube};
+use beanring_testkit::naive::{Conn, Job, Kept, Model, Place, RECOVERED, Stored, Tags, Told, Tube};
 
 /// The model of the server, and the replies that follow from it.
 pub struct Checker {
@@ -254,10 +254,11 @@ impl Checker {
     }
 
     /// A new server has recovered the queue of the last one.
-    pub fn restarted(&mut self, engine: &Engine, promise: Promise, now: Time) {
+    pub fn restarted(&mut self, engine: &Engine, promise: Promise, keeps_reservations: bool, now: Time) {
         let state = self.history.find(engine, promise, now);
         self.model = Model::new();
         self.model.now = now;
+        self.model.keeps_reservations = keeps_reservations;
         self.model.last_id = engine.upcoming_id().0 - 1;
         restore(&mut self.model, &state, engine);
         self.totals = Totals::new(self.totals.max_job_bytes);
@@ -273,13 +274,16 @@ impl Checker {
     /// Compares the observable state of the queue with the model.
     pub fn compare(&mut self, engine: &Engine) {
         let now = self.model.now;
-        for (key, client) in engine.clients().iter() {
+        // Jobs whose reservation was recovered have a client of the engine's own.
+        let is_ours = |conn: ConnId| engine.has_recovered() && conn.slot == u32::MAX;
+        let clients = || engine.clients().iter().filter(|(_, client)| !is_ours(client.conn));
+        for (key, client) in clients() {
             let known = self.clients.iter().rposition(|known| known.slot == client.conn.slot);
             let conn = known.expect("the client has connected") as Conn;
             assert_eq!(client.is_waiting(), self.model.get(conn).wait.is_some(), "client {conn} waits");
             assert_eq!(key, self.model.get(conn).key);
         }
-        assert_eq!(engine.clients().iter().count(), self.model.clients.len());
+        assert_eq!(clients().count(), self.model.clients.len());
         let job_waits = self.model.clients.iter().filter(|client| client.job_wait.is_some()).count();
         assert_eq!(engine.job_waits(), job_waits);
         let names = engine.tubes().iter().map(|(_, tube)| tube.name().as_str().to_owned());
@@ -523,12 +527,13 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
         let is_held = engine.jobs().get(key).state == JobState::Held;
         let place = match state {
             // Of a group that is done, the log has released a job, and the server will.
-            UnreservedState::Held(until) | UnreservedState::Delayed(until) if is_held => {
+            LoggedState::Held(until) | LoggedState::Delayed(until) if is_held => {
                 Place::Held { until, turn: id, is_free: false }
             }
-            UnreservedState::Delayed(until) => Place::Delayed { until },
-            UnreservedState::Buried(turn) => Place::Buried { turn },
-            UnreservedState::Ready | UnreservedState::Held(_) => Place::Ready,
+            LoggedState::Delayed(until) => Place::Delayed { until },
+            LoggedState::Buried(turn) => Place::Buried { turn },
+            LoggedState::Reserved(until) => Place::Reserved { by: RECOVERED, until, turn: 0 },
+            LoggedState::Ready | LoggedState::Held(_) => Place::Ready,
         };
         if let Place::Buried { turn } | Place::Held { turn, .. } = place {
             model.turns = model.turns.max(turn);
@@ -571,10 +576,14 @@ fn number_arrivals(model: &mut Model) {
         Place::Ready => (job.since.as_nanos(), job.id),
         Place::Delayed { until } => (until.as_nanos(), job.id),
         Place::Buried { turn } => (turn, job.id),
-        Place::Held { .. } | Place::Reserved { .. } => (0, job.id),
+        Place::Reserved { .. } => (job.since.as_nanos(), job.id),
+        Place::Held { .. } => (0, job.id),
     });
-    for (job, turn) in model.jobs.iter_mut().zip(1..) {
-        job.entered = turn;
+    for (job, number) in model.jobs.iter_mut().zip(1..) {
+        job.entered = number;
+        if let Place::Reserved { turn, .. } = &mut job.place {
+            *turn = number;
+        }
     }
     model.turns = model.turns.max(model.jobs.len() as u64);
     model.jobs.sort_by_key(|job| job.id);

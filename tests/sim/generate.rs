@@ -63,7 +63,8 @@ impl Generator {
         let memory = (random.below(5) == 0).then(|| 300_000 + random.below(700_000) as u64);
         let (space, sub_second) = (if is_small { 5 } else { 100 }, random.below(2) == 0);
         let tls = cfg!(feature = "tls") && seed % TLS_ONE_IN == TLS_ONE_IN - 1;
-        let setting = Setting { durability, space, memory, sub_second, tls };
+        let keep_reservations = durability.is_some() && seed / TLS_ONE_IN % 2 == 1;
+        let setting = Setting { durability, space, memory, sub_second, tls, keep_reservations };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
             clients_max: pick(&[2, 4, 8, 16]),

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanring::queue::{Counts, Engine, UnreservedState};
+use beanring::queue::{Counts, Engine, JobState, LoggedState};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::tube_name::TubeName;
 use beanring::values::tube_rules::RuleKey;
 
 use super::checker::kept_keys;
 use super::names::number_of;
-use beanring_testkit::naive::{Job, Kept, Model, Name, Place, Tags, Value};
+use beanring_testkit::naive::{Job, Kept, Model, Name, Place, RECOVERED, Tags, Value};
 
 /// The durable part of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,9 +21,9 @@ pub struct DurableJob {
     pub delay: Seconds,
     pub ttr: Seconds,
     pub created: Time,
-    /// The number of reserves may be older than the rest: it is written with the next other change.
+    /// The number of reserves may be older than the rest, unless reservations are kept: it is written with the next other change.
     pub counts: Counts,
-    pub state: UnreservedState,
+    pub state: LoggedState,
 }
 
 /// All jobs, all paused tubes with the end and the length of the pause, all keys of deleted jobs, and all rules.
@@ -140,7 +140,7 @@ impl Step {
 
 impl DurableState {
     fn of(model: &Model) -> Self {
-        let jobs = model.jobs.iter().map(|job| (job.id, durable(job)));
+        let jobs = model.jobs.iter().map(|job| (job.id, durable(job, model.keeps_reservations)));
         let pauses = model.tubes.iter().filter_map(|tube| Some((tube.name, tube.pause?)));
         let rules = model
             .rules
@@ -153,6 +153,11 @@ impl DurableState {
     fn found_in(engine: &Engine) -> Self {
         let jobs = engine.jobs().iter().map(|(key, job)| {
             let kept = engine.persisted_state(key);
+            let state = match (job.state, engine.jobs().lifecycle(key)) {
+                // The new server need not keep the reservations that it finds.
+                (JobState::Reserved, Some(lifecycle)) => LoggedState::Reserved(lifecycle.deadline),
+                _ => kept.state,
+            };
             let durable = DurableJob {
                 tube: number_of(engine.tube_of(key).as_bytes()),
                 tags: Tags::of(engine.tags(key)),
@@ -161,7 +166,7 @@ impl DurableState {
                 ttr: engine.jobs().ttr(key),
                 created: job.created,
                 counts: kept.counts,
-                state: kept.state,
+                state,
             };
             (job.id.0, durable)
         });
@@ -179,7 +184,7 @@ impl DurableState {
     }
 
     /// Removes everything that no client can observe after recovery: delays, pauses and kept keys that are over, pauses of tubes without
-    /// jobs, the numbers of burials except for their order, and the number of reserves.
+    /// jobs, the numbers of burials except for their order, and the number of reserves of a job whose reservation is not kept.
     fn canonical(&self, now: Time) -> Self {
         let groups: BTreeSet<u8> = self.jobs.values().filter_map(|job| job.tags.grp).collect();
         self.canonical_with(now, |group| groups.contains(&group))
@@ -191,15 +196,17 @@ impl DurableState {
         let mut burials: Vec<u64> = state.jobs.values().filter_map(burial).collect();
         burials.sort_unstable();
         for job in state.jobs.values_mut() {
-            job.counts.reserves = 0;
+            if !matches!(job.state, LoggedState::Reserved(_)) {
+                job.counts.reserves = 0;
+            }
             let is_held = job.tags.aft.is_some_and(&has_members);
             job.state = match job.state {
-                UnreservedState::Held(until) if is_held => UnreservedState::Held(until.max(now)),
-                UnreservedState::Held(until) if until > now => UnreservedState::Delayed(until),
-                UnreservedState::Held(_) => UnreservedState::Ready,
-                UnreservedState::Delayed(until) if until <= now => UnreservedState::Ready,
-                UnreservedState::Buried(number) => {
-                    UnreservedState::Buried(burials.partition_point(|&other| other < number) as u64)
+                LoggedState::Held(until) if is_held => LoggedState::Held(until.max(now)),
+                LoggedState::Held(until) if until > now => LoggedState::Delayed(until),
+                LoggedState::Held(_) => LoggedState::Ready,
+                LoggedState::Delayed(until) if until <= now => LoggedState::Ready,
+                LoggedState::Buried(number) => {
+                    LoggedState::Buried(burials.partition_point(|&other| other < number) as u64)
                 }
                 state => state,
             };
@@ -236,14 +243,17 @@ impl DurableState {
     }
 }
 
-fn durable(job: &Job) -> DurableJob {
+fn durable(job: &Job, keeps_reservations: bool) -> DurableJob {
     let &Job { tube, tags, pri, delay, ttr, created, counts, place, .. } = job;
     let state = match place {
-        Place::Ready | Place::Reserved { .. } => UnreservedState::Ready,
-        Place::Delayed { until } => UnreservedState::Delayed(until),
-        Place::Buried { turn } => UnreservedState::Buried(turn),
-        Place::Held { until, is_free: true, .. } => UnreservedState::Delayed(until),
-        Place::Held { until, .. } => UnreservedState::Held(until),
+        Place::Reserved { by, until, .. } if keeps_reservations || by == RECOVERED => {
+            LoggedState::Reserved(until)
+        }
+        Place::Ready | Place::Reserved { .. } => LoggedState::Ready,
+        Place::Delayed { until } => LoggedState::Delayed(until),
+        Place::Buried { turn } => LoggedState::Buried(turn),
+        Place::Held { until, is_free: true, .. } => LoggedState::Delayed(until),
+        Place::Held { until, .. } => LoggedState::Held(until),
     };
     DurableJob { tube, tags, pri, delay, ttr, created, counts, state }
 }
@@ -254,7 +264,7 @@ fn by_key(kept: Vec<Kept>) -> BTreeMap<(Name, u8), Kept> {
 
 fn burial(job: &DurableJob) -> Option<u64> {
     match job.state {
-        UnreservedState::Buried(number) => Some(number),
+        LoggedState::Buried(number) => Some(number),
         _ => None,
     }
 }

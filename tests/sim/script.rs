@@ -25,8 +25,11 @@ impl Script {
         let memory = self.setting.memory.map_or("any".to_owned(), |bytes| bytes.to_string());
         let decimals = if self.setting.sub_second { ", decimals" } else { "" };
         let tls = if self.setting.tls { ", tls" } else { "" };
-        let mut text =
-            format!("log {mode}, segments {}, memory {memory}{decimals}{tls}\n", self.setting.space);
+        let reservations = if self.setting.keep_reservations { ", reservations" } else { "" };
+        let mut text = format!(
+            "log {mode}, segments {}, memory {memory}{decimals}{tls}{reservations}\n",
+            self.setting.space
+        );
         for action in &self.actions {
             writeln!(text, "{action}").expect("writing to a String cannot fail");
         }
@@ -40,7 +43,9 @@ impl Script {
         let ["log", mode, "segments", room, "memory", memory, ref rest @ ..] = words[..] else {
             panic!("{words:?} is not a setting")
         };
-        assert!(rest.iter().all(|word| ["decimals", "tls"].contains(word)), "{words:?} is not a setting");
+        let is_known = |word| ["decimals", "tls", "reservations"].contains(word);
+        assert!(rest.iter().all(is_known), "{words:?} is not a setting");
+        let keep_reservations = rest.contains(&"reservations");
         let (sub_second, tls) = (rest.contains(&"decimals"), rest.contains(&"tls"));
         let memory = (memory != "any").then(|| memory.parse().expect("a number of bytes"));
         let durability = match mode {
@@ -51,7 +56,7 @@ impl Script {
             other => panic!("{other} is not a mode"),
         };
         let space = room.parse().expect("a number of segments");
-        let setting = Setting { durability, space, memory, sub_second, tls };
+        let setting = Setting { durability, space, memory, sub_second, tls, keep_reservations };
         Self { setting, actions: lines.map(Action::parse).collect() }
     }
 

@@ -51,6 +51,8 @@ pub struct Setting {
     pub sub_second: bool,
     /// Clients reach the server over TLS.
     pub tls: bool,
+    /// Reservations survive a restart.
+    pub keep_reservations: bool,
 }
 
 impl Setting {
@@ -84,6 +86,7 @@ impl World {
         let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some(), record_bytes_max);
         checker.totals.sub_second = setting.sub_second;
         checker.model.now = now;
+        checker.model.keeps_reservations = setting.keep_reservations;
         let links = Vec::new();
         Self {
             setting,
@@ -420,14 +423,16 @@ impl World {
         }
         self.disk.crash(crash, random);
         self.disk.was_full.set(false);
-        // An operator may add or remove the flag.
+        // An operator may add or remove a flag.
         self.setting.sub_second ^= random.below(4) == 0;
+        self.setting.keep_reservations ^= random.below(8) == 0;
         self.server = start(self.setting, &mut self.disk, &self.steps, self.now);
         self.disk_due = self.now;
         self.links.clear();
         (self.has_failed, self.ample_space_since) = (false, None);
         self.steps.clear();
-        self.checker.restarted(self.server.server().engine(), promise, self.now);
+        let keeps_reservations = self.setting.keep_reservations;
+        self.checker.restarted(self.server.server().engine(), promise, keeps_reservations, self.now);
         self.checker.totals.sub_second = self.setting.sub_second;
         self.process_outputs();
     }
@@ -450,7 +455,8 @@ fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Box<dyn
 fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Time) -> Server {
     let room = std::mem::replace(&mut disk.room, usize::MAX);
     let mut engine = Engine::new(0);
-    let log_config = wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES };
+    let keep_reservations = setting.keep_reservations;
+    let log_config = wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES, keep_reservations };
     let log = recover(disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
     disk.room = room;
     Server::with_wal(setting.config(), engine, Some(log))

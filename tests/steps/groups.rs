@@ -98,7 +98,7 @@ fn jobs_of_a_group_that_is_done_can_be_kicked_and_deleted_before_their_turn() {
     let kept = bench.engine.persisted_state(last);
     let first = bench.engine.jobs().find(first).expect("the job is there");
     assert_eq!(bench.engine.jobs().get(first).state, JobState::Ready);
-    assert!(matches!(kept.state, beanring::queue::UnreservedState::Delayed(until) if until <= bench.now));
+    assert!(matches!(kept.state, beanring::queue::LoggedState::Delayed(until) if until <= bench.now));
     assert!(bench.engine.kick_job(kicked, bench.now));
     assert!(bench.engine.delete(boss, deleted, bench.now));
     bench.engine.check();

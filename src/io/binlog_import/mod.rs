@@ -91,7 +91,8 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
     begin(directory, &names)?;
     let log_id = host::random_word().map_err(|errno| io_error("random numbers", errno.into()))?;
     let failed = |error| io_error("a new segment", error);
-    let mut fresh = Fresh::begin(directory, config.segment_bytes, log_id, next_id).map_err(failed)?;
+    let fresh = Fresh::begin(directory, config.segment_bytes, config.format(), log_id, next_id);
+    let mut fresh = fresh.map_err(failed)?;
     write(&jobs, &files, &mut fresh)?;
     fresh.finish().map_err(failed)?;
     rename(directory, IMPORT_BEGUN, IMPORT_DONE)?;

@@ -30,12 +30,14 @@ impl<'a> Fresh<'a> {
     pub fn begin(
         directory: &'a Directory,
         segment_bytes: u64,
+        format: u32,
         log_id: u64,
         next_id: JobId,
     ) -> io::Result<Self> {
         let number = SegmentNumber(1);
         let previous = SegmentNumber(0);
-        let header = Header { log_id, number, first: Lsn::default(), next_id, oldest: number, previous };
+        let (first, oldest) = (Lsn::default(), number);
+        let header = Header { format, log_id, number, first, next_id, oldest, previous };
         let file = create(directory, header.number, segment_bytes)?;
         let mut batch = Batch::default();
         header.encode(&mut batch);

@@ -128,7 +128,9 @@ impl Core {
             | Operation::Delete(id) => {
                 let job = self.engine.jobs().find(*id).ok_or(Refusal::NoJob)?;
                 self.check_job(job, operation, now)?;
-                if matches!(operation, Operation::Bury { .. } | Operation::Release { .. }) {
+                let needs_reservation =
+                    matches!(operation, Operation::Bury { .. } | Operation::Release { .. });
+                if needs_reservation && !self.engine.is_recovered(job) {
                     // The command of the operation follows at once, and ends the reservation.
                     let job = self.engine.take_job(client, *id, now);
                     assert!(job.is_some(), "no client has reserved the job");
@@ -147,6 +149,15 @@ impl Core {
             JobState::Ready => !matches!(operation, Operation::KickJob(_)),
             JobState::Held => {
                 matches!(operation, Operation::KickJob(_) | Operation::MoveJob { .. } | Operation::Delete(_))
+            }
+            JobState::Reserved
+                if self.engine.is_recovered(job)
+                    && matches!(
+                        operation,
+                        Operation::Bury { .. } | Operation::Release { .. } | Operation::Delete(_)
+                    ) =>
+            {
+                true
             }
             JobState::Reserved => {
                 let left = self.engine.job_stats(job, now).time_left;

@@ -28,7 +28,7 @@ impl Stage {
     fn new(durability: Durability) -> Self {
         let (now, disk) = (Time::from_nanos(1_000_000_000_000), Disk::new(100, true));
         let mut engine = Engine::new(0);
-        let wal_config = WalConfig { durability, segment_bytes: 64 * 1024 };
+        let wal_config = WalConfig { durability, segment_bytes: 64 * 1024, keep_reservations: false };
         let wal = recover(&disk, wal_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
         let mut server = Server::with_wal(writable(), engine, Some(wal));
         let http = server.accept(Protocol::Http);

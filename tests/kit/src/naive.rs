@@ -27,6 +27,9 @@ pub type Name = u16;
 /// A client, numbered in the order of connecting.
 pub type Conn = u32;
 
+/// The holder of jobs that have been reserved since before the start: no client.
+pub const RECOVERED: Conn = Conn::MAX;
+
 const MARGIN: Span = Span::from_secs(1);
 
 /// The memory that kept and promised idempotency keys may take.
@@ -68,6 +71,8 @@ pub struct Model {
     pub turns: u64,
     /// Of the whole queue.
     pub lapses: Lapses,
+    /// Reservations survive a restart.
+    pub keeps_reservations: bool,
 }
 
 /// All times from ready to reserved, and all times reserved, in nanoseconds.
@@ -257,6 +262,11 @@ impl Job {
     pub fn is_held_by(&self, conn: Conn) -> bool {
         matches!(self.place, Place::Reserved { by, .. } if by == conn)
     }
+
+    /// Whether the client may finish the reserved job: it holds it, or no client does.
+    fn is_finished_by(&self, conn: Conn, keeps_reservations: bool) -> bool {
+        self.is_held_by(conn) || keeps_reservations && self.is_held_by(RECOVERED)
+    }
 }
 
 impl Model {
@@ -408,14 +418,16 @@ impl Model {
     }
 
     pub fn delete(&mut self, conn: Conn, id: u64) -> bool {
-        let may = |job: &Job| job.state() != JobState::Reserved || job.is_held_by(conn);
+        let keeps_reservations = self.keeps_reservations;
+        let may =
+            |job: &Job| job.state() != JobState::Reserved || job.is_finished_by(conn, keeps_reservations);
         let Some(at) = self.find(id, may) else { return false };
         self.remove(at);
         true
     }
 
     pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: Seconds) -> Released {
-        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return Released::NotFound };
+        let Some(at) = self.find_reserved(conn, id) else { return Released::NotFound };
         let place = self.ready_or_delayed(delay);
         let job = &mut self.jobs[at];
         job.pri = pri;
@@ -435,7 +447,7 @@ impl Model {
     }
 
     pub fn bury(&mut self, conn: Conn, id: u64, pri: u32) -> bool {
-        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
+        let Some(at) = self.find_reserved(conn, id) else { return false };
         self.note_lapse(at);
         self.jobs[at].pri = pri;
         let con = self.jobs[at].tags.con;
@@ -446,10 +458,14 @@ impl Model {
     }
 
     pub fn touch(&mut self, conn: Conn, id: u64) -> bool {
-        let Some(at) = self.find(id, |job| job.is_held_by(conn)) else { return false };
+        let Some(at) = self.find_reserved(conn, id) else { return false };
+        let next_turn = self.next_turn();
         let job = &mut self.jobs[at];
         let restarted = self.now + job.ttr.span();
-        if let Place::Reserved { until, .. } = &mut job.place {
+        if let Place::Reserved { by, until, turn } = &mut job.place {
+            if *by == RECOVERED {
+                (*by, *turn) = (conn, next_turn);
+            }
             *until = restarted;
         }
         true
@@ -530,6 +546,11 @@ impl Model {
     fn next_turn(&mut self) -> u64 {
         self.turns += 1;
         self.turns
+    }
+
+    /// The place of a reserved job that the client may finish.
+    fn find_reserved(&self, conn: Conn, id: u64) -> Option<usize> {
+        self.find(id, |job| job.is_finished_by(conn, self.keeps_reservations))
     }
 
     /// Assigns jobs to waiting clients: the client that has waited longest gets its most urgent job first.

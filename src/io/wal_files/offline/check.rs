@@ -26,9 +26,9 @@ pub struct Verdict {
     pub hole: Option<Hole>,
     /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
-    /// The numbers of ready, delayed and buried jobs by tube: jobs that a server starts with, or else those that can be
+    /// The numbers of ready, delayed, buried, held and reserved jobs by tube: jobs that a server starts with, or else those that can be
     /// salvaged.
-    pub tubes: BTreeMap<String, [usize; 4]>,
+    pub tubes: BTreeMap<String, [usize; 5]>,
     /// Kept keys, rules and tags, of the same queue.
     pub extensions: Extensions,
 }
@@ -57,18 +57,19 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extensions })
 }
 
-fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 4]> {
-    let mut tubes: BTreeMap<String, [usize; 4]> = BTreeMap::new();
+fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 5]> {
+    let mut tubes: BTreeMap<String, [usize; 5]> = BTreeMap::new();
     for (key, job) in engine.jobs().iter() {
         let state = match job.state {
-            JobState::Ready | JobState::Reserved => 0,
+            JobState::Ready => 0,
             JobState::Delayed => 1,
             JobState::Buried => 2,
             JobState::Held => 3,
+            JobState::Reserved => 4,
         };
         let name = engine.tube_of(key).as_str();
         if !tubes.contains_key(name) {
-            tubes.insert(name.to_owned(), [0; 4]);
+            tubes.insert(name.to_owned(), [0; 5]);
         }
         tubes.get_mut(name).expect("it was inserted")[state] += 1;
     }

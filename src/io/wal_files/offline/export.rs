@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Discarded, Extensions, Offline, PUBLIC, Start, ToolError, make_empty};
 use crate::beanstalkd_binlog::{self, Job, State};
-use crate::queue::{Engine, PersistedState, UnreservedState};
+use crate::queue::{Engine, LoggedState, PersistedState};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::WAL_FILE_BYTES_DEFAULT;
@@ -67,10 +67,10 @@ fn write(engine: &Engine, to: &Path, now: Time) -> io::Result<()> {
 
 const fn burial(state: &PersistedState) -> u64 {
     match state.state {
-        UnreservedState::Buried(before) => before,
-        UnreservedState::Ready | UnreservedState::Delayed(_) => 0,
+        LoggedState::Buried(before) => before,
+        LoggedState::Ready | LoggedState::Delayed(_) | LoggedState::Reserved(_) => 0,
         // It is exported as a buried job, behind the others.
-        UnreservedState::Held(_) => u64::MAX,
+        LoggedState::Held(_) => u64::MAX,
     }
 }
 
@@ -82,7 +82,7 @@ fn write_last_id(last: u64, next: JobId, now: Time, out: &mut Vec<u8>) {
     let state = PersistedState {
         pri: 0,
         delay: Seconds::ZERO,
-        state: UnreservedState::Ready,
+        state: LoggedState::Ready,
         counts: Default::default(),
     };
     let job = Job::new(JobId(next.0 - 1), now, Seconds::ONE, &state, 2);

@@ -114,18 +114,19 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{Counts, PersistedState, UnreservedState};
+    use crate::queue::{Counts, LoggedState, PersistedState};
     use crate::time::{Seconds, Time};
     use crate::values::ids::JobId;
     use crate::values::tags::Tags;
     use crate::values::tube_name::TubeName;
     use crate::wal::SegmentNumber;
     use crate::wal::record::{JobRecord, Lsn};
+    use crate::wal::segment::FORMAT;
 
     const STATE: PersistedState = PersistedState {
         pri: 0,
         delay: Seconds::ZERO,
-        state: UnreservedState::Ready,
+        state: LoggedState::Ready,
         counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
     };
 
@@ -171,7 +172,8 @@ mod tests {
         let mut losses = Losses::default();
         let number = SegmentNumber(2);
         let (oldest, previous) = (number, SegmentNumber(0));
-        let header = Header { log_id: 1, number, first: Lsn(0), next_id: JobId(7), oldest, previous };
+        let header =
+            Header { format: FORMAT, log_id: 1, number, first: Lsn(0), next_id: JobId(7), oldest, previous };
         put(&mut losses, 2);
         losses.gap();
         losses.segment(&header);
@@ -184,7 +186,15 @@ mod tests {
         let header = |next_id| {
             let number = SegmentNumber(2);
             let (oldest, previous) = (number, SegmentNumber(0));
-            Header { log_id: 1, number, first: Lsn(0), next_id: JobId(next_id), oldest, previous }
+            Header {
+                format: FORMAT,
+                log_id: 1,
+                number,
+                first: Lsn(0),
+                next_id: JobId(next_id),
+                oldest,
+                previous,
+            }
         };
         let mut losses = Losses::default();
         // The records of older jobs are not needed any more.

@@ -14,7 +14,7 @@ use crate::time::Time;
 use crate::values::ids::{JobId, JobKey};
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::{JobRecord, Lsn, Record};
-use crate::wal::segment::HEADER_BYTES;
+use crate::wal::segment::{HEADER_BYTES, format_of};
 use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
@@ -152,6 +152,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     let damage = gaps.into_iter().map(|(at, damage)| complete(at, damage, proven)).collect();
     let recovered = replay.finish(&mut engine, now);
     release_held(&mut engine, now);
+    engine.keep_reservations(engine.has_recovered());
     Ok(Remains { engine, recovered, lost: losses.finish(), damage, segments, records })
 }
 
@@ -168,7 +169,8 @@ fn write(remains: &Remains, to: &Path, segment_bytes: u64, now: Time) -> Result<
     let directory = open_new(to)?;
     let Remains { engine, recovered, .. } = remains;
     let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
-    let fresh = Fresh::begin(&directory, segment_bytes, log_id, engine.upcoming_id());
+    let format = format_of(engine.keeps_reservations());
+    let fresh = Fresh::begin(&directory, segment_bytes, format, log_id, engine.upcoming_id());
     let mut fresh = fresh.map_err(failed)?;
     for kept in engine.kept_keys() {
         fresh.append(&Record::KeptKey(kept)).map_err(failed)?;

@@ -13,7 +13,7 @@ use crate::values::ids::JobId;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
-use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault};
+use crate::wal::segment::{self, FORMAT, HEADER_BYTES, Header, HeaderFault};
 
 /// Bytes that are searched for the first record of a segment without a valid header.
 pub const SEARCH_BYTES: u64 = 1 << 24;
@@ -275,7 +275,8 @@ fn reconstruct_header(
     log_id: u64,
 ) -> io::Result<Option<Header>> {
     let (oldest, previous) = (SegmentNumber(0), SegmentNumber(0));
-    let mut header = Header { log_id, number, first: Lsn(0), next_id: JobId(0), oldest, previous };
+    let (format, first, next_id) = (FORMAT, Lsn(0), JobId(0));
+    let mut header = Header { format, log_id, number, first, next_id, oldest, previous };
     let seed = header.seed();
     let mut searched = vec![0; SEARCH_BYTES.min(bytes) as usize];
     let count = read_up_to(file, HEADER_BYTES, &mut searched)?;

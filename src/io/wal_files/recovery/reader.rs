@@ -78,8 +78,6 @@ pub struct Tail {
     nonzero: u64,
     /// Whether the last record closes the job log.
     pub is_closed: bool,
-    /// Whether the segment has an older format, which has no records of some kinds.
-    is_older: bool,
 }
 
 impl Tail {
@@ -87,7 +85,7 @@ impl Tail {
     /// the gap is filled.
     pub fn can_continue(&self, config: WalConfig) -> bool {
         self.bytes == config.segment_bytes
-            && !self.is_older
+            && self.header.format == config.format()
             && self.left == 0
             && self.discarded <= WIPED_BYTES_MAX
             && self.block_end() < self.bytes
@@ -124,10 +122,7 @@ impl Tail {
 
 /// What the header of a file shows.
 enum FileContent {
-    Segment {
-        header: Header,
-        is_older: bool,
-    },
+    Segment(Header),
     /// No records under this name. `was` is the segment of this log that it was before.
     Unused {
         was: Option<SegmentNumber>,
@@ -173,13 +168,13 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 return Err(RecoveryError::Foreign(name));
             }
             let mut file = self.segments.open(number).map_err(|error| io_error(&name, error))?;
-            let (header, is_older) = match self.content(number, &name, &mut file)? {
+            let header = match self.content(number, &name, &mut file)? {
                 FileContent::Unused { was } => {
                     self.findings.unused.push(number);
                     renamed.extend(was.map(|was| (number, was)));
                     continue;
                 }
-                FileContent::Segment { header, is_older } => (header, is_older),
+                FileContent::Segment(header) => header,
             };
             self.oldest = self.oldest.max(header.oldest);
             window = if self.is_lost(&header) {
@@ -190,7 +185,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 self.read_lost(file, bytes, header, window)?
             } else {
                 self.first.get_or_insert(header);
-                self.read(file, bytes, header, is_older, window)?
+                self.read(file, bytes, header, window)?
             };
         }
         self.refuse_damage(renamed)?;
@@ -280,7 +275,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         }
         match &self.tail {
             Some(tail) if tail.header.log_id != header.log_id => Err(RecoveryError::Foreign(name.to_owned())),
-            _ => Ok(FileContent::Segment { header, is_older: !Header::is_current(&block) }),
+            _ => Ok(FileContent::Segment(header)),
         }
     }
 
@@ -290,7 +285,6 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         file: S::File,
         bytes: u64,
         header: Header,
-        is_older: bool,
         window: Vec<u8>,
     ) -> Result<Vec<u8>, RecoveryError> {
         let name = header.number.to_string();
@@ -322,18 +316,8 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let nonzero = scanner.nonzero_end().saturating_sub(offset);
         is_closed &= discarded == 0;
         self.findings.read.push(Piece { header, end, bytes });
-        self.tail = Some(Tail {
-            header,
-            end,
-            file: name,
-            offset,
-            bytes,
-            left,
-            discarded,
-            nonzero,
-            is_closed,
-            is_older,
-        });
+        self.tail =
+            Some(Tail { header, end, file: name, offset, bytes, left, discarded, nonzero, is_closed });
         Ok(scanner.into_window())
     }
 

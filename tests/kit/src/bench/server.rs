@@ -38,7 +38,11 @@ impl Rig {
     pub fn durable() -> Self {
         let mut engine = Engine::new(0);
         let disk = Disk::new(usize::MAX, false);
-        let wal_config = WalConfig { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
+        let wal_config = WalConfig {
+            durability: Durability::Always,
+            segment_bytes: SEGMENT_BYTES,
+            keep_reservations: false,
+        };
         let wal = recover(&disk, wal_config, &mut engine, Time::ZERO).expect("the disk is empty");
         Self::with(Server::with_wal(config(JOB_BYTES_DEFAULT), engine, Some(wal)))
     }

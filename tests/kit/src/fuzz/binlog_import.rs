@@ -7,7 +7,7 @@ use std::path::Path;
 use beanring::beanstalkd_binlog::{self as binlog, Job, State, Version};
 use beanring::io::binlog_import::import;
 use beanring::io::wal_files::{Directory, recover};
-use beanring::queue::{Counts, Engine, PersistedState, UnreservedState};
+use beanring::queue::{Counts, Engine, LoggedState, PersistedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::JobId;
 use beanring::values::tube_name::TubeName;
@@ -17,7 +17,8 @@ use super::super::scratch::{Scratch, contents};
 use super::input::{Input, filler};
 use super::made_log::{BEGIN, Jobs, KeptJob, jobs_of};
 
-const CONFIG: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: 128 * 1024 };
+const CONFIG: WalConfig =
+    WalConfig { durability: Durability::Never, segment_bytes: 128 * 1024, keep_reservations: false };
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
 const A_US: u64 = 1_000;
 
@@ -189,9 +190,9 @@ impl Written {
         let place = |id| buried.iter().position(|&(_, other)| other == id).unwrap_or(0) as u64;
         let kept = |Known { job, tube, body, .. }: &Known| {
             let state = match job.state {
-                State::Buried => UnreservedState::Buried(place(job.id)),
-                State::Delayed if job.deadline > BEGIN => UnreservedState::Delayed(job.deadline),
-                _ => UnreservedState::Ready,
+                State::Buried => LoggedState::Buried(place(job.id)),
+                State::Delayed if job.deadline > BEGIN => LoggedState::Delayed(job.deadline),
+                _ => LoggedState::Ready,
             };
             let kept = PersistedState { pri: job.pri, delay: job.delay, state, counts: job.counts };
             let (tube, body) = (tube.as_str().to_owned(), body.clone());

@@ -7,7 +7,7 @@ use beanring::time::Time;
 use beanring::values::ids::JobId;
 use beanring::wal::record::{Lsn, PauseRecord};
 use beanring::wal::scan::{Scanner, Source};
-use beanring::wal::segment::{HEADER_BYTES, Header};
+use beanring::wal::segment::{FORMAT, HEADER_BYTES, Header};
 use beanring::wal::{Replay, SegmentNumber};
 
 use super::input::Input;
@@ -57,7 +57,7 @@ fn arbitrary(bytes: &[u8]) {
     let _ = Header::decode(bytes);
     let number = SegmentNumber(1);
     let (first, next_id, previous) = (Lsn(0), JobId(1), SegmentNumber(0));
-    let header = Header { log_id: 0, number, first, next_id, oldest: number, previous };
+    let header = Header { format: FORMAT, log_id: 0, number, first, next_id, oldest: number, previous };
     let file = [&[0; HEADER_BYTES as usize], bytes].concat();
     let mut scan = Scan::default();
     scan.segment(header, &file);
@@ -91,6 +91,7 @@ impl Scan {
 
     fn finish(self, now: Time) -> (Jobs, KeptKeys, JobId) {
         let mut engine = self.engine.unwrap_or_else(|| Engine::new(0));
+        engine.keep_reservations(true);
         let recovered = self.replay.finish(&mut engine, now);
         let paused: Vec<PauseRecord<'_>> = recovered.pauses().collect();
         assert!(paused.iter().all(|pause| !pause.tube.as_bytes().is_empty()));

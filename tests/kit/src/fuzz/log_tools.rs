@@ -8,7 +8,7 @@ use std::path::Path;
 use beanring::io::binlog_import::{self, BinlogError, ImportError};
 use beanring::io::wal_files::offline::{self, Verdict};
 use beanring::io::wal_files::{self, Directory, RecoveryError};
-use beanring::queue::{Engine, UnreservedState};
+use beanring::queue::{Engine, LoggedState};
 use beanring::time::Time;
 use beanring::values::ids::JobId;
 use beanring::wal::{Durability, SegmentNumber, WalConfig};
@@ -19,7 +19,8 @@ use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};
 
 /// Large enough for a job of any of these logs.
-const LARGE: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES };
+const LARGE: WalConfig =
+    WalConfig { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES, keep_reservations: false };
 
 /// Runs an input. The first byte selects what the rest is: files, records that get valid checksums, or steps of a
 /// writer whose files are then damaged.
@@ -168,7 +169,8 @@ fn start(log: &Path, now: Time) -> Result<Jobs, String> {
     let directory = Directory::open(log, false).map_err(|error| error.to_string())?;
     let mut engine = Engine::new(0);
     wal_files::recover(&directory, LARGE, &mut engine, now).map_err(|error| error.to_string())?;
-    // Held jobs whose group is done are released.
+    engine.keep_reservations(true);
+    // Held jobs whose group is done are released, and reservations end.
     while engine.step(now) {}
     engine.check();
     let jobs = jobs_of(&engine);
@@ -176,22 +178,23 @@ fn start(log: &Path, now: Time) -> Result<Jobs, String> {
     Ok(jobs)
 }
 
-/// Returns the numbers of ready, delayed and buried jobs of each tube.
-fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 4]> {
-    let mut tubes: BTreeMap<String, [usize; 4]> = BTreeMap::new();
+/// Returns the numbers of jobs of each tube by their states.
+fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 5]> {
+    let mut tubes: BTreeMap<String, [usize; 5]> = BTreeMap::new();
     for job in jobs.values() {
         let at = match job.kept.state {
-            UnreservedState::Ready => 0,
-            UnreservedState::Delayed(_) => 1,
-            UnreservedState::Buried(_) => 2,
-            UnreservedState::Held(_) => 3,
+            LoggedState::Ready => 0,
+            LoggedState::Delayed(_) => 1,
+            LoggedState::Buried(_) => 2,
+            LoggedState::Held(_) => 3,
+            LoggedState::Reserved(_) => 4,
         };
         tubes.entry(job.tube.clone()).or_default()[at] += 1;
     }
     tubes
 }
 
-/// Returns jobs as a binlog can store them: held ones as buried, without tags, without numbers of burials, which are only counters, and with times
+/// Returns jobs as a binlog can store them: held ones as buried, reserved ones as ready, without tags, without numbers of burials, which are only counters, and with times
 /// in its range.
 fn plain(jobs: &Jobs) -> Jobs {
     let mut jobs = jobs.clone();
@@ -199,11 +202,13 @@ fn plain(jobs: &Jobs) -> Jobs {
         job.tags.clear();
         // Its times are signed, and end in the year 2262.
         job.created = job.created.min(Time::from_nanos(i64::MAX as u64));
-        if let UnreservedState::Delayed(until) = &mut job.kept.state {
+        if let LoggedState::Delayed(until) = &mut job.kept.state {
             *until = (*until).min(Time::from_nanos(i64::MAX as u64));
         }
-        if let UnreservedState::Buried(_) | UnreservedState::Held(_) = job.kept.state {
-            job.kept.state = UnreservedState::Buried(0);
+        match job.kept.state {
+            LoggedState::Buried(_) | LoggedState::Held(_) => job.kept.state = LoggedState::Buried(0),
+            LoggedState::Reserved(_) => job.kept.state = LoggedState::Ready,
+            LoggedState::Ready | LoggedState::Delayed(_) => {}
         }
     }
     jobs

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use beanring::bodies::Slot;
-use beanring::queue::{Counts, Engine, KeptKey, NewJob, PersistedState, UnreservedState};
+use beanring::queue::{Counts, Engine, KeptKey, LoggedState, NewJob, PersistedState};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::tags::Tags;
@@ -11,7 +11,7 @@ use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
-use beanring::wal::segment::{HEADER_BYTES, Header};
+use beanring::wal::segment::{FORMAT, FORMAT_WITH_RESERVATIONS, HEADER_BYTES, Header};
 use beanring::wal::{
     Arrangement, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
 };
@@ -136,7 +136,9 @@ impl MadeLog {
     pub fn write(input: &mut Input<'_>) -> Self {
         let durability =
             input.pick(&[Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never]);
-        let mut writer = Writer::new(WalConfig { durability, segment_bytes: SEGMENT_BYTES });
+        let keep_reservations = input.pick(&[false, true]);
+        let mut writer =
+            Writer::new(WalConfig { durability, segment_bytes: SEGMENT_BYTES, keep_reservations });
         for _ in 0..input.below(STEPS_MAX) {
             writer.step(input);
         }
@@ -149,6 +151,7 @@ impl Writer {
         let mut engine = Engine::new(0);
         let (log, files) = begin(config, &mut engine);
         engine.record_changes(true);
+        engine.keep_reservations(config.keep_reservations);
         let client = engine.connect(ConnId { slot: 0, generation: 1 });
         let made = MadeLog {
             files,
@@ -168,7 +171,8 @@ impl Writer {
             0 => self.put(input, true),
             1..5 => self.put(input, false),
             5 | 6 => _ = self.engine.delete(client, id, now),
-            7 => _ = self.engine.reserve_job(client, id, now),
+            7 if what & 0x20 == 0 => _ = self.engine.reserve_job(client, id, now),
+            7 => _ = self.engine.touch(client, id, now),
             8 => _ = self.engine.bury(client, id, u32::from(input.byte()), now),
             9 => {
                 let delay = input.pick(&DELAYS);
@@ -270,7 +274,9 @@ impl Writer {
     }
 
     fn finish(mut self) -> MadeLog {
-        self.engine.disconnect(self.client, self.now);
+        if !self.engine.keeps_reservations() {
+            self.engine.disconnect(self.client, self.now);
+        }
         self.work_off();
         self.record();
         self.log.stop();
@@ -319,7 +325,8 @@ pub fn forge(input: &mut Input<'_>) -> Files {
         let first = if input.byte() == 0xff { Lsn(input.word()) } else { end };
         let oldest = SegmentNumber(any(input, 0));
         let next_id = JobId(any(input, 1));
-        let header = Header { log_id: LOG_ID, number, first, next_id, oldest, previous };
+        let format = input.pick(&[FORMAT, FORMAT_WITH_RESERVATIONS]);
+        let header = Header { format, log_id: LOG_ID, number, first, next_id, oldest, previous };
         let mut batch = Batch::default();
         header.encode(&mut batch);
         end = first;
@@ -386,11 +393,12 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
 
 fn forge_state(input: &mut Input<'_>) -> PersistedState {
     let counts = Counts { reserves: any(input, 0) as u32, ..Counts::default() };
-    let state = match input.below(3) {
-        0 => UnreservedState::Ready,
-        1 => UnreservedState::Delayed(Time::from_nanos(any(input, 0) >> 1)),
-        2 => UnreservedState::Held(Time::from_nanos(any(input, 0) >> 1)),
-        _ => UnreservedState::Buried(any(input, 0)),
+    let state = match input.below(4) {
+        0 => LoggedState::Ready,
+        1 => LoggedState::Delayed(Time::from_nanos(any(input, 0) >> 1)),
+        2 => LoggedState::Held(Time::from_nanos(any(input, 0) >> 1)),
+        3 => LoggedState::Reserved(Time::from_nanos(any(input, 0) >> 1)),
+        _ => LoggedState::Buried(any(input, 0)),
     };
     PersistedState { pri: u32::from(input.byte()), delay: forge_seconds(input), state, counts }
 }

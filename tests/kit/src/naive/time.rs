@@ -2,15 +2,22 @@
 
 use beanring::time::Time;
 
-use super::{Client, Conn, Job, MARGIN, Model, Name, Place, Told};
+use super::{Client, Conn, Job, MARGIN, Model, Name, Place, RECOVERED, Told};
 
 impl Model {
     /// Handles everything that is due up to `to`, each event at its instant. At the same instant, clients come before tubes,
     /// and both are in the order of the engine's keys.
     pub fn pass(&mut self, to: Time) {
         self.release_free();
+        while !self.keeps_reservations
+            && let Some(at) = self.held_longest(RECOVERED)
+        {
+            self.make_ready(at);
+        }
         while let Some(at) = self.next_due().filter(|&at| at <= to) {
             self.now = self.now.max(at);
+            // The client of the engine that holds these jobs is its first.
+            self.reservations_due(RECOVERED);
             let mut clients: Vec<_> = self.clients.iter().map(|client| (client.key, client.conn)).collect();
             clients.sort();
             for (_, conn) in clients {
@@ -80,6 +87,11 @@ impl Model {
             }
         }
         self.job_wait_due(conn);
+        self.reservations_due(conn);
+    }
+
+    fn reservations_due(&mut self, conn: Conn) {
+        let now = self.now;
         let is_due = |job: &Job| job.is_held_by(conn) && job.deadline().is_some_and(|until| until <= now);
         while let Some(at) = self.soonest(is_due) {
             self.timeouts += 1;
