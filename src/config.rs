@@ -477,7 +477,12 @@ fn wal_config(given: &mut Settings, warnings: &mut Vec<Warning>) -> Result<wal::
     };
     let segment_bytes = bytes.max(SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
     let keep_reservations = switch(given, "keep-reservations")?;
-    Ok(wal::WalConfig { durability, segment_bytes, keep_reservations })
+    Ok(wal::WalConfig {
+        durability,
+        segment_bytes,
+        destination: wal::Destination::Directory,
+        keep_reservations,
+    })
 }
 
 /// Returns the maximum job size, and the setting for an error that the job log may cause.

@@ -16,12 +16,16 @@ use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_MIN, Header};
-use beanring::wal::{Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
+use beanring::wal::{Destination, Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
-const CONFIG: WalConfig =
-    WalConfig { durability: Durability::Always, segment_bytes: SEGMENT_BYTES, keep_reservations: false };
+const CONFIG: WalConfig = WalConfig {
+    durability: Durability::Always,
+    segment_bytes: SEGMENT_BYTES,
+    destination: Destination::Directory,
+    keep_reservations: false,
+};
 const NOW: Time = Time::from_nanos(1_000_000_000);
 /// The kind of a padding record.
 const PADDING: u8 = 6;

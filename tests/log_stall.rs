@@ -40,8 +40,12 @@ impl Stage {
 
     fn on(disk: Disk, mode: Durability, now: Time) -> Self {
         let mut engine = Engine::new(0);
-        let log_config =
-            WalConfig { durability: mode, segment_bytes: SEGMENT_BYTES, keep_reservations: false };
+        let log_config = WalConfig {
+            durability: mode,
+            segment_bytes: SEGMENT_BYTES,
+            destination: disk.destination(),
+            keep_reservations: false,
+        };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
         let server = Server::with_wal(config(65_535), engine, Some(log));
         let random = Random::new(1);
@@ -303,7 +307,12 @@ fn a_stop_while_a_write_is_stalled() {
 fn a_start_without_space_for_the_end_of_the_log() {
     let (mut stage, _) = Stage::stalled(Durability::Never);
     stage.disk.crash(Crash::Killed, &mut stage.random);
-    let config = WalConfig { durability: stage.mode, segment_bytes: SEGMENT_BYTES, keep_reservations: false };
+    let config = WalConfig {
+        durability: stage.mode,
+        segment_bytes: SEGMENT_BYTES,
+        destination: stage.disk.destination(),
+        keep_reservations: false,
+    };
     let refusal =
         recover(&stage.disk, config, &mut Engine::new(0), stage.now).map(|_| "no refusal".to_owned());
     let message = refusal.unwrap_or_else(|error| error.to_string());
@@ -327,6 +336,33 @@ fn an_idle_server_goes_quiet() {
         assert_eq!(stage.operations, 0, "{mode:?}");
         assert!(stage.turns <= 2, "{mode:?}: {} turns", stage.turns);
     }
+}
+
+/// Two writes are in flight across a network, and neither finds space. The second is not back when the first is.
+#[test]
+fn no_reply_shows_a_change_whose_write_comes_back_later() {
+    let mut stage =
+        Stage::on(Disk::network(100, true), Durability::Always, Time::from_nanos(1_000_000_000_000));
+    let [first, second, other] = [(); 3].map(|()| stage.server.accept(Protocol::Beanstalk));
+    let puts = "put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n";
+    assert_eq!(stage.ask(first, puts), "INSERTED 1\r\nINSERTED 2\r\n");
+    stage.disk.room = 0;
+    for (conn, text) in [(first, "delete 1\r\n"), (second, "delete 2\r\n")] {
+        stage.server.handle(stage.now, Event::Received { conn, bytes: text.as_bytes() });
+        stage.turn();
+    }
+    for refused in 1..=2 {
+        let outcome = stage.disk.finish_one(&mut stage.random).expect("two writes are in flight");
+        stage.server.handle(stage.now, Event::Disk(outcome));
+        assert_eq!(stage.disk.refused_writes, refused);
+        stage.server.handle(stage.now, Event::Received { conn: other, bytes: b"peek 2\r\n" });
+        stage.turn();
+        assert_eq!(stage.replies(other), "");
+    }
+    stage.disk.room = 100;
+    stage.pass(Span::from_secs(2));
+    assert_eq!(stage.replies(first) + &stage.replies(second), "DELETED\r\nDELETED\r\n");
+    assert_eq!(stage.replies(other), "NOT_FOUND\r\nNOT_FOUND\r\n");
 }
 
 /// A batch gathers while another one is written. With `-f 0` the disk gets it before the replies of the first leave.

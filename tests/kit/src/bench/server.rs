@@ -8,7 +8,7 @@ use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::JOB_BYTES_DEFAULT;
-use beanring::wal::{Durability, Operation, Outcome, WalConfig};
+use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
 
 use crate::config::config;
 use crate::disk::Disk;
@@ -41,6 +41,7 @@ impl Rig {
         let wal_config = WalConfig {
             durability: Durability::Always,
             segment_bytes: SEGMENT_BYTES,
+            destination: Destination::Directory,
             keep_reservations: false,
         };
         let wal = recover(&disk, wal_config, &mut engine, Time::ZERO).expect("the disk is empty");

@@ -57,7 +57,12 @@ impl Driver {
         let mut disk = None;
         let log = durability.map(|durability| {
             let (log, files) = begin(
-                wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES, keep_reservations: false },
+                wal::WalConfig {
+                    durability,
+                    segment_bytes: SEGMENT_BYTES,
+                    destination: wal::Destination::Directory,
+                    keep_reservations: false,
+                },
                 &mut engine,
             );
             disk = Some(Disk { files, ..Disk::default() });

@@ -13,7 +13,7 @@ use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_WITH_RESERVATIONS, HEADER_BYTES, Header};
 use beanring::wal::{
-    Arrangement, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
+    Arrangement, Destination, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
 };
 
 use super::input::{Input, filler};
@@ -137,8 +137,12 @@ impl MadeLog {
         let durability =
             input.pick(&[Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never]);
         let keep_reservations = input.pick(&[false, true]);
-        let mut writer =
-            Writer::new(WalConfig { durability, segment_bytes: SEGMENT_BYTES, keep_reservations });
+        let mut writer = Writer::new(WalConfig {
+            durability,
+            segment_bytes: SEGMENT_BYTES,
+            destination: Destination::Directory,
+            keep_reservations,
+        });
         for _ in 0..input.below(STEPS_MAX) {
             writer.step(input);
         }
