@@ -9,7 +9,7 @@ use super::beanstalk::Session;
 use super::client_state::{ProtocolState, SessionState};
 use super::commit_gate::Replies;
 use super::outcome::{Outcome, Refusal};
-use super::rights::Need;
+use super::rights::{Missing, Need};
 use super::users::{Rights, User, Users};
 use super::{ClientAct, Core, Effect, Server};
 use crate::protocol::command::Command;
@@ -207,7 +207,11 @@ impl Core {
             Need::Used(rights) => access.used.has_any(rights),
             need => self.meets(protocol.client, &access.user, need),
         };
-        if may { Ok(()) } else { Err(Outcome::Refused(Refusal::Forbidden)) }
+        if may {
+            return Ok(());
+        }
+        let missing = self.missing(&access.user, Need::of(command));
+        Err(Outcome::Refused(Refusal::Forbidden(missing)))
     }
 
     /// Whether a user has what a command needs.
@@ -229,6 +233,36 @@ impl Core {
             Need::Somewhere(rights) => user.grants.somewhere().has_any(rights),
             Need::Everywhere(rights) => user.grants.everywhere().has_any(rights),
         }
+    }
+
+    /// What a user lacks for a command whose need it does not meet.
+    #[cold]
+    pub(super) fn missing(&self, user: &User, need: Need<'_>) -> Missing {
+        let is_everywhere = matches!(need, Need::Everywhere(_));
+        let rights = match need {
+            Need::Nothing | Need::Watch => Rights::CONSUME,
+            Need::Tubes([(tube, rights), (_, other)]) => {
+                if user.may(rights, tube) {
+                    other
+                } else {
+                    rights
+                }
+            }
+            Need::JobTo(id, rights, _, other) => {
+                if self.may_on_job(user, id, rights) {
+                    other
+                } else {
+                    rights
+                }
+            }
+            Need::Used(rights)
+            | Need::Tube(_, rights)
+            | Need::Job(_, rights)
+            | Need::Jobs(_, rights)
+            | Need::Somewhere(rights)
+            | Need::Everywhere(rights) => rights,
+        };
+        Missing { rights, is_everywhere }
     }
 
     fn may_on_job(&self, user: &User, id: JobId, rights: Rights) -> bool {

@@ -224,6 +224,10 @@ impl Service for Server {
         self.core.driver_counts = Some(counts);
     }
 
+    fn user_name(&self, conn: ConnId) -> Option<&str> {
+        self.connections.user(conn)?.name.as_deref()
+    }
+
     fn number(&self, conn: ConnId) -> u64 {
         self.connections.number(conn)
     }

@@ -8,6 +8,7 @@ use super::Rights;
 use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
+use super::rights::Missing;
 use super::trace::Observation;
 use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::protocol::command::{Command, PutArgs};
@@ -85,7 +86,8 @@ impl Core {
         let Some(count) = count else { return self.lose_batch(protocol) };
         self.engine.mark_producer(protocol.client);
         let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
-        let (jobs, refusal) = (List::new(), (!may).then_some(Refusal::Forbidden));
+        let (jobs, refusal) =
+            (List::new(), (!may).then_some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE))));
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
         self.put_batches += 1;
         protocol.put_batch = Some(Box::new(batch));

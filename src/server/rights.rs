@@ -31,6 +31,20 @@ pub enum Need<'a> {
     Everywhere(Rights),
 }
 
+/// What a user lacks: one of these rights, on a tube or on all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Missing {
+    pub rights: Rights,
+    pub is_everywhere: bool,
+}
+
+impl Missing {
+    /// The lack of one of these rights on a tube.
+    pub const fn on_tube(rights: Rights) -> Self {
+        Self { rights, is_everywhere: false }
+    }
+}
+
 const PRODUCE: Rights = Rights::PRODUCE;
 const CONSUME: Rights = Rights::CONSUME;
 const INSPECT: Rights = Rights::INSPECT;

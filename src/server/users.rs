@@ -47,6 +47,18 @@ impl Rights {
     }
 }
 
+/// The words of the rights, one of which is enough.
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = Self::ALL.iter().filter(|(right, _)| self.has_any(*right));
+        for (at, (_, word)) in words.enumerate() {
+            f.write_str(if at == 0 { "" } else { " or " })?;
+            f.write_str(word)?;
+        }
+        Ok(())
+    }
+}
+
 impl BitOr for Rights {
     type Output = Self;
 
@@ -191,6 +203,11 @@ impl Users {
     /// Whether there are no users, so that only anonymous clients may do anything.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
+    }
+
+    /// Whether nobody has a right, so that every client is refused.
+    pub fn are_without_rights(&self) -> bool {
+        self.users.iter().chain([&self.anonymous]).all(|user| user.grants.somewhere() == Rights::NONE)
     }
 
     /// The first user who can authenticate only by a certificate.

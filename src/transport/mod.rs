@@ -442,6 +442,10 @@ impl<S: Service> Service for Transport<S> {
         self.proxied.name(conn)
     }
 
+    fn user_name(&self, conn: ConnId) -> Option<&str> {
+        self.server.user_name(conn)
+    }
+
     fn begin_tls(&mut self, now: Time, conn: ConnId) {
         self.now = now;
         if self.sessions.unfinished() >= HANDSHAKES_MAX
