@@ -155,7 +155,10 @@ impl Refusal {
 
     /// Whether it may reveal an uncommitted change of a job. A lack of space and a wrong form reveal none.
     pub const fn may_reveal(self) -> bool {
-        matches!(self.reply(), Reply::NotFound | Reply::NotMoved | Reply::Forbidden)
+        match self {
+            Self::Forbidden(missing) => missing.may_reveal,
+            _ => matches!(self.reply(), Reply::NotFound | Reply::NotMoved),
+        }
     }
 
     /// The refusal of jobs, if the job log has no space for them. Space for those that fit into no segment will never come.

@@ -184,7 +184,7 @@ impl Core {
     /// Stores the jobs of a complete batch.
     pub(super) fn end_put_batch(&mut self, session: &mut Session, now: Time) {
         let Session { protocol, output, .. } = session;
-        protocol.state = SessionState::Serving;
+        protocol.serve_again();
         self.with_replies(output, |core, replies| {
             let batch = protocol.put_batch.take().expect("a complete batch is stored");
             core.put_batches -= 1;

@@ -36,12 +36,14 @@ pub enum Need<'a> {
 pub(super) struct Missing {
     pub rights: Rights,
     pub is_everywhere: bool,
+    /// The refusal tells something of a job with a change that is not committed yet.
+    pub may_reveal: bool,
 }
 
 impl Missing {
     /// The lack of one of these rights on a tube.
     pub const fn on_tube(rights: Rights) -> Self {
-        Self { rights, is_everywhere: false }
+        Self { rights, is_everywhere: false, may_reveal: false }
     }
 }
 

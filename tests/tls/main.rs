@@ -10,3 +10,4 @@ mod proxy;
 mod raw;
 mod restarts;
 mod rotation;
+mod stuck;

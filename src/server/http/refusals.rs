@@ -21,7 +21,7 @@ impl Refusal {
     pub(super) fn response(self, config: &Config) -> ErrorResponse {
         let (kind, message) = match self {
             Self::OutOfMemory(shortage) => return shortage.response(config),
-            Self::Forbidden(Missing { rights, is_everywhere }) => {
+            Self::Forbidden(Missing { rights, is_everywhere, .. }) => {
                 let on = if is_everywhere { "all tubes" } else { "the tube" };
                 let message = format!("this user lacks the right {rights} on {on}: see the file of --auth");
                 return ErrorResponse::new(ErrorKind::Forbidden, message);
