@@ -227,6 +227,10 @@ impl Core {
         command: &Command<'_>,
     ) -> Result<(), Outcome<'static>> {
         let Some(access) = &protocol.access else { return Ok(()) };
+        let steps_each = access.user.grants.steps();
+        if steps_each > 0 {
+            self.extra_steps += (steps_each * Need::of(command).tubes()) as u32;
+        }
         let may = match Need::of(command) {
             // The jobs of a batch are skipped before it is refused.
             Need::Used(_) if matches!(command, Command::PutBatch { .. }) => true,

@@ -56,6 +56,16 @@ const ADMIN: Rights = Rights::ADMIN;
 const RECEIVE: Rights = PRODUCE.or(ADMIN);
 
 impl<'a> Need<'a> {
+    /// How many tubes are compared with the patterns of the user, at most.
+    pub(super) fn tubes(&self) -> usize {
+        match *self {
+            Self::Tube(..) | Self::Job(..) => 1,
+            Self::Tubes(_) | Self::JobTo(..) => 2,
+            Self::Jobs(ids, _) => ids.iter().count(),
+            Self::Nothing | Self::Used(_) | Self::Watch | Self::Somewhere(_) | Self::Everywhere(_) => 0,
+        }
+    }
+
     /// The need of a command.
     pub const fn of(command: &Command<'a>) -> Self {
         match *command {
