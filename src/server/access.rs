@@ -42,7 +42,7 @@ pub(super) struct SessionAccess {
     pub user: Arc<User>,
     /// The rights on the used tube.
     pub used: Rights,
-    /// The user has other rights than when the watches were checked: so many are to be checked.
+    /// Watches still to be checked, after a change of the user or its rights.
     unchecked: Option<usize>,
 }
 

@@ -128,7 +128,7 @@ fn many_watches_end_in_pieces_before_the_next_command() {
     bench.expect(waiting, "list-tubes-watched\r\n", &format!("TIMED_OUT\r\n{WATCHED_A}"));
     bench.expect(idle, "list-tubes-watched\r\n", WATCHED_A);
     bench.server.close(waiting);
-    // What is pipelined behind the command waits too.
+    // Pipelined commands wait too.
     let other = bench.root();
     watch_many(&mut bench, other);
     bench.ask(other, "auth one-one-one-one-one\r\nquit\r\n");

@@ -109,7 +109,7 @@ impl<S: UnderTest> InMemoryServer<S> {
         self.settle();
     }
 
-    /// Lets a client that reads nothing read so many pieces.
+    /// Lets a client that reads nothing read this many pieces.
     pub fn send_pieces(&mut self, conn: usize, count: usize) {
         for _ in 0..count {
             self.ends[conn].is_blocked = false;
