@@ -182,6 +182,13 @@ pub enum Warning {
         /// Where it was given.
         origin: Origin,
     },
+    /// `--proxy-protocol` names a listener that there is not.
+    WithoutListener {
+        /// Where it was given.
+        origin: Origin,
+        /// The long name of the flag of the listener.
+        name: &'static str,
+    },
     /// `--http-allow-writes` was given beside a token, which decides alone.
     WithToken {
         /// Where it was given.
@@ -220,11 +227,14 @@ impl ServerConfig {
         let (listen, listen_access) = address::listen(given.take("listen"), given.take("port"))?.unzip();
         let (http, http_access) = http(given, listen.clone().unwrap_or_default())?.unzip();
         let tls = tls::tls(given)?;
+        let has_tls_listener = tls.as_ref().is_some_and(|tls| tls.listen.is_some());
+        let has = [!listens_only_with_tls, has_tls_listener, http.is_some()];
+        let proxied = tls::proxied(given.take_list("proxy-protocol"), has, &mut warnings)?;
         let config = Self {
             listen,
             listens_only_with_tls,
             tls,
-            proxied: tls::proxied(given.take_list("proxy-protocol"))?,
+            proxied,
             listen_access: listen_access.unwrap_or_default(),
             http,
             http_access: http_access.unwrap_or_default(),
@@ -553,6 +563,9 @@ impl fmt::Display for Warning {
             }
             Self::WithoutHttp { origin } => {
                 write!(f, "{origin} has no effect without --http; remove it, or set --http")
+            }
+            Self::WithoutListener { origin, name } => {
+                write!(f, "{origin} {name} has no effect without --{name}; remove it, or set --{name}")
             }
             Self::WithToken { origin } => {
                 write!(f, "{origin} has no effect with --http-token; remove one of them")

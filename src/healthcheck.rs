@@ -31,6 +31,9 @@ pub fn run(tool: &Healthcheck, mut settings: Settings) -> Result<(), Box<dyn Err
         #[cfg(not(feature = "tls"))]
         return Err(format!("{address}: this beanring was built without TLS").into());
     }
+    if tool.tls_ca.is_some() {
+        return Err("--tls-ca has no effect at an address without TLS; use -l beanstalks://HOST".into());
+    }
     let (address, _) = address::listen(settings.take("listen"), settings.take("port"))?.unwrap_or_default();
     let listeners = settings.all("proxy-protocol").iter().map(|setting| setting.value.to_string_lossy());
     let is_proxied = listeners.into_iter().any(|names| names.split(',').any(|name| name == "listen"));

@@ -2,6 +2,7 @@
 
 pub(crate) mod certificate;
 mod report;
+pub(crate) mod warnings;
 
 use std::error::Error;
 use std::fmt;
@@ -16,6 +17,7 @@ use nix::errno::Errno;
 use tracing::{error, info};
 
 use self::certificate::Certificate;
+use self::warnings::Found;
 use crate::config::{ServerConfig, SettingError};
 use crate::io::binlog_import::{self, ImportError};
 use crate::io::clock::Clock;
@@ -178,6 +180,17 @@ impl Prepared {
             driver,
             fallback,
         })
+    }
+
+    fn found(&self) -> Found<'_> {
+        Found {
+            token: self.token.as_ref(),
+            certificate: self.certificate.as_ref(),
+            users: self.users.as_ref(),
+            descriptors_max: self.descriptors_max,
+            cgroup_bytes: self.cgroup_bytes,
+            now: self.began,
+        }
     }
 
     fn serve(self) -> Result<(), Box<dyn Error>> {

@@ -13,6 +13,7 @@ use beanring::io::reexec::CHECK_PASSED;
 use beanring::io::stdout::print;
 use beanring::io::systemd;
 use beanring::logging::LogFormat;
+use beanring::preflight::Passed;
 use beanring::{config_tool, exit_code, healthcheck, launch, preflight, wal_tool};
 use tracing::error;
 
@@ -63,7 +64,10 @@ fn check(config: &ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
     for warning in &config.warnings {
         eprintln!("beanring: {warning}");
     }
-    let driver = preflight::check(config)?;
+    let Passed { driver, warnings } = preflight::check(config)?;
+    for warning in warnings {
+        eprintln!("beanring: {warning}");
+    }
     print(&format_args!("the configuration is valid\n{CHECK_PASSED}{driver}\n"))?;
     Ok(ExitCode::SUCCESS)
 }

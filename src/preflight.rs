@@ -3,12 +3,13 @@
 
 use std::error::Error;
 use std::fmt;
+use std::net::IpAddr;
 
 use nix::unistd::getppid;
 
 use crate::config::size::Size;
 use crate::config::{ServerConfig, SettingError};
-use crate::io::binlog_import;
+use crate::io::clock::Clock;
 use crate::io::driver::PreparedDriver;
 use crate::io::http_token::TokenFile;
 use crate::io::privileges::{PrivilegesError, User, drop_privileges};
@@ -16,7 +17,9 @@ use crate::io::reexec::{ACTIVATED, RunningServer};
 use crate::io::socket::{Address, Listener, ListenerKind};
 use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{Directory, DirectoryError};
+use crate::io::{binlog_import, cgroup, descriptors};
 use crate::launch::certificate;
+use crate::launch::warnings::{Found, open_listener};
 
 /// Why a program cannot replace the running one in place. For some reasons a stop and a new start work: the running process has
 /// dropped its privileges.
@@ -65,11 +68,19 @@ pub enum Refusal {
 /// A job log whose segment size changes begins with a new segment, and prepares the next one.
 const SEGMENTS_AT_START: u64 = 2;
 
-/// Checks that a server of this configuration could start. Drops privileges as a start would. Returns the name of the driver.
+/// What a check that has passed has found.
+pub struct Passed {
+    /// The name of the driver.
+    pub driver: String,
+    /// What an operator may not have meant.
+    pub warnings: Vec<String>,
+}
+
+/// Checks that a server of this configuration could start. Drops privileges as a start would.
 ///
 /// # Errors
 /// Why it could not start, or could not replace the running server.
-pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
+pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     let given = &config.given;
     let present = RunningServer::from_environment();
     match &present {
@@ -84,10 +95,10 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
         error => refused_user(error),
     })?;
     let token = config.http_token.as_deref().map(TokenFile::read).transpose();
-    token.map_err(|error| SettingError::about(&given.http_token, error))?;
-    certificate::read(config)?;
+    let token = token.map_err(|error| SettingError::about(&given.http_token, error))?;
+    let certificate = certificate::read(config)?;
     let users = config.auth.as_deref().map(UsersFile::read).transpose();
-    users.map_err(|error| SettingError::about(&given.auth, error))?;
+    let users = users.map_err(|error| SettingError::about(&given.auth, error))?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
         |present: &RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);
@@ -120,7 +131,29 @@ pub fn check(config: &ServerConfig) -> Result<String, Box<dyn Error>> {
             }
         }
     }
-    Ok(PreparedDriver::name_of_choice(config.io)?)
+    let driver = PreparedDriver::name_of_choice(config.io)?;
+    let found = Found {
+        token: token.as_ref(),
+        certificate: certificate.as_ref(),
+        users: users.as_ref(),
+        descriptors_max: descriptors::raise_limit().unwrap_or(u64::MAX),
+        cgroup_bytes: cgroup::memory_limit(),
+        now: Clock::start().now(),
+    };
+    let mut warnings = found.start_warnings(config);
+    warnings.extend(open_listeners(config));
+    Ok(Passed { driver, warnings })
+}
+
+/// The warnings of listeners that other machines reach. A name counts as one of this machine, because it is not resolved here.
+fn open_listeners(config: &ServerConfig) -> impl Iterator<Item = String> {
+    let tls = config.tls.as_ref().and_then(|tls| tls.listen.clone());
+    let listeners = [(config.clear_address(), false), (tls, true)];
+    listeners.into_iter().filter_map(|(address, has_tls)| {
+        let address = address?;
+        let ip: IpAddr = address.host()?.parse().ok()?;
+        if ip.is_loopback() { None } else { open_listener(&address.to_string(), has_tls, config) }
+    })
 }
 
 /// Refuses other addresses than those of the running server: its listeners do not change in a restart.

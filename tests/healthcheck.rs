@@ -204,6 +204,8 @@ fn an_unusable_address_is_an_error() {
     );
     let said = error_line(&mut beanring(&["healthcheck", "-l", "no-such-host.invalid"]));
     assert_eq!(said, "no-such-host.invalid:11300: no such host; correct the name, or check DNS");
+    let said = error_line(&mut beanring(&["healthcheck", "--tls-ca", "ca.pem"]));
+    assert_eq!(said, "--tls-ca has no effect at an address without TLS; use -l beanstalks://HOST");
     for (arguments, expected) in [
         (["-p", "70000"], "-p/--port \"70000\": must be a number from 0 to 65535"),
         (["-l", "no host"], "-l/--listen \"no host\": must be an IP address, a host name or unix:PATH"),

@@ -1,9 +1,10 @@
 //! A write to the job log stalls: it finds no space although its file was prepared, as on a copy-on-write file system. Shows,
 //! in virtual time, which commands are answered until there is space.
 
+use beanring::io::users_file;
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Protocol, Server, Service, Users};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, Operation, WalConfig};
@@ -39,6 +40,10 @@ impl Stage {
     }
 
     fn on(disk: Disk, mode: Durability, now: Time) -> Self {
+        Self::with_users(disk, mode, now, None)
+    }
+
+    fn with_users(disk: Disk, mode: Durability, now: Time, users: Option<Users>) -> Self {
         let mut engine = Engine::new(0);
         let log_config = WalConfig {
             durability: mode,
@@ -47,7 +52,7 @@ impl Stage {
             keep_reservations: false,
         };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
-        let server = Server::with_wal(config(65_535), engine, Some(log));
+        let server = Server::with_wal(Config { users, ..config(65_535) }, engine, Some(log));
         let random = Random::new(1);
         let (has_failed, operations, turns) = (false, 0, 0);
         let mut stage = Self { server, disk, now, random, mode, has_failed, operations, turns };
@@ -60,17 +65,22 @@ impl Stage {
         let mut stage = Self::new(mode);
         stage.expect_gauges(0);
         let client = stage.server.accept(Protocol::Beanstalk);
+        stage.stall(client);
+        (stage, client)
+    }
+
+    fn stall(&mut self, client: ConnId) {
+        let mode = self.mode;
         assert_eq!(
-            stage.ask(client, "put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n"),
+            self.ask(client, "put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n"),
             "INSERTED 1\r\nINSERTED 2\r\n"
         );
-        stage.pass(Span::from_secs(5));
-        stage.disk.room = 0;
-        assert_eq!(stage.ask(client, "delete 2\r\n"), "", "{mode:?}: it waits");
+        self.pass(Span::from_secs(5));
+        self.disk.room = 0;
+        assert_eq!(self.ask(client, "delete 2\r\n"), "", "{mode:?}: it waits");
         // The server has removed prepared files for their space.
-        stage.pass(Span::from_secs(5));
-        assert!(stage.disk.refused_writes > 1, "{mode:?}: it is tried again");
-        (stage, client)
+        self.pass(Span::from_secs(5));
+        assert!(self.disk.refused_writes > 1, "{mode:?}: it is tried again");
     }
 
     /// Runs the server until it has nothing to do.
@@ -473,5 +483,78 @@ impl Stage {
             }
         }
         unreachable!("the rounds have no end")
+    }
+}
+
+/// Users: root may do everything, and one only a little.
+const USERS: &str = "[users.root]\ntoken = \"root-root-root-root\"\nproduce = [\"*\"]\nconsume = [\"*\"]\n\
+                     inspect = [\"*\"]\nadmin = [\"*\"]\n[users.one]\ntoken = \"one-one-one-one-one\"\n\
+                     produce = [\"mine\"]\ninspect = [\"mine\"]\n";
+
+#[test]
+fn what_a_user_may_not_do_is_refused_at_once_while_a_write_is_stalled() {
+    for mode in MODES {
+        let users = users_file::parse(USERS).expect("they are valid");
+        let now = Time::from_nanos(1_000_000_000_000);
+        let mut stage = Stage::with_users(Disk::new(100, true), mode, now, Some(users));
+        let root = stage.server.accept(Protocol::Beanstalk);
+        assert_eq!(stage.ask(root, "auth root-root-root-root\r\n"), "AUTHENTICATED\r\n");
+        stage.stall(root);
+        let one = stage.server.accept(Protocol::Beanstalk);
+        assert_eq!(stage.ask(one, "auth one-one-one-one-one\r\n"), "AUTHENTICATED\r\n", "{mode:?}");
+        for command in [
+            "put 0 0 9 1\r\nc\r\n",
+            "put-batch 1\r\nput 0 0 9 1\r\nc\r\n",
+            "use other\r\n",
+            "watch other\r\n",
+            "reserve\r\n",
+            "peek 1\r\n",
+            "peek-ready\r\n",
+            "stats-job 1\r\n",
+            "stats-tube default\r\n",
+            "stats-group g\r\n",
+            "list-jobs default ready\r\n",
+            "delete 1\r\n",
+            "delete-batch 1 7\r\n",
+            "kick 9\r\n",
+            "kick-job 1\r\n",
+            "move-job 1 mine\r\n",
+            "pause-tube default 9\r\n",
+            "flush-tube default\r\n",
+            "tube-config default rate 9\r\n",
+            "drain\r\n",
+        ] {
+            assert_eq!(stage.ask(one, command), "FORBIDDEN\r\n", "{mode:?} {command:?}");
+        }
+        // Whether job 2 is there is not known yet, and neither is what job 1 will be.
+        let authenticated = |stage: &mut Stage| {
+            let conn = stage.server.accept(Protocol::Beanstalk);
+            assert_eq!(stage.ask(conn, "auth one-one-one-one-one\r\n"), "AUTHENTICATED\r\n", "{mode:?}");
+            conn
+        };
+        let (second, third) = (authenticated(&mut stage), authenticated(&mut stage));
+        assert_eq!(stage.ask(second, "delete 2\r\n"), "", "{mode:?}");
+        assert_eq!(stage.ask(root, "reserve-job 1\r\nbury 1 0\r\n"), "");
+        assert_eq!(stage.ask(third, "delete 1\r\n"), "", "{mode:?}");
+        stage.disk.room = 100;
+        stage.pass(Span::from_secs(2));
+        assert_eq!(stage.replies(root), "DELETED\r\nRESERVED 1 1\r\na\r\nBURIED\r\n", "{mode:?}");
+        assert_eq!([stage.replies(second), stage.replies(third)], ["NOT_FOUND\r\n", "FORBIDDEN\r\n"]);
+        let stats = stage.ask(root, "stats\r\n");
+        for line in ["current-jobs-buried: 1", "total-jobs: 2", "current-tubes: 1", "draining: false"] {
+            assert!(stats.contains(&format!("\n{line}\n")), "{mode:?} {line}: {stats}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_closes_waits_for_its_commit() {
+    for mode in MODES {
+        let (mut stage, client) = Stage::stalled(mode);
+        assert_eq!(stage.ask(client, "quit\r\n"), "");
+        stage.pass(Span::from_secs(200));
+        stage.disk.room = 100;
+        stage.pass(Span::from_secs(2));
+        assert_eq!(stage.replies(client), "DELETED\r\n", "{mode:?}");
     }
 }

@@ -507,7 +507,15 @@ fn help_and_version_as_commands() {
 #[test]
 fn an_output_that_is_closed_or_full() {
     let scratch = Scratch::new("output");
-    for words in ["--help", "help", "help wal", "wal check --help", "version", "-v", "-p 0 --check-config"] {
+    for words in [
+        "--help",
+        "help",
+        "help wal",
+        "wal check --help",
+        "version",
+        "-v",
+        "-l 127.0.0.1 -p 0 --max-memory 16m --check-config",
+    ] {
         let run = |stdout: Stdio| {
             let mut command = beanring();
             command.args(words.split(' ')).current_dir(&scratch.0).stdout(stdout);

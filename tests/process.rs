@@ -325,6 +325,38 @@ fn the_configuration_check_fails_if_the_server_could_not_start() {
 }
 
 #[test]
+fn the_configuration_check_prints_the_warnings_of_a_start() {
+    let scratch = Scratch::new("warned");
+    let token = scratch.join("token");
+    fs::write(&token, "0123456789abcdef").unwrap();
+    let token = token.display().to_string();
+    let flags = [
+        "-p",
+        "0",
+        "-f",
+        "9",
+        "--max-memory",
+        "16m",
+        "--max-connections",
+        "4000000000",
+        "--http",
+        "127.0.0.1:0",
+    ];
+    let output = output(&[&flags[..], &["--http-token", &token, "--check-config"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    for (line, expected) in lines.iter().zip([
+        "beanring: -f/--sync-interval has no effect without -b/--wal-dir",
+        "beanring: --http-token ",
+        "beanring: --max-connections 4000000000: the limit of ",
+        "beanring: other machines may connect to 0.0.0.0:0, and whoever does may ",
+    ]) {
+        assert!(line.starts_with(expected), "{said}");
+    }
+    assert_eq!((output.status.code(), lines.len()), (Some(0), 4), "{said}");
+}
+
+#[test]
 fn json_logs_contain_nothing_but_json() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

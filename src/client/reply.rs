@@ -38,8 +38,8 @@ pub enum Follows {
 pub struct Reply {
     line: Untrusted,
     data: Option<Untrusted>,
-    /// The right that the command needs, if the server has refused it for a right.
-    right: Option<&'static str>,
+    /// The missing right, if the server has refused the command for one.
+    right: Option<String>,
 }
 
 /// Why a reply cannot be read.
@@ -153,11 +153,10 @@ impl Reply {
     /// Returns why the server does not do what it was asked for.
     pub fn refusal(&self, subject: impl Into<String>) -> Refusal {
         let refusal = Refusal::new(subject, &self.line);
-        match self.right {
-            Some(right) => refusal.meaning(
-                "FORBIDDEN",
-                format!("the right {right} is missing, or not for this tube; see the server's --auth"),
-            ),
+        match &self.right {
+            Some(right) => {
+                refusal.meaning("FORBIDDEN", format!("the right {right}; see the server's --auth"))
+            }
             None => refusal,
         }
     }
@@ -213,17 +212,20 @@ impl Reply {
     }
 }
 
-/// The right that a command needs.
-fn right_for(line: &[u8]) -> &'static str {
+/// The right that a command needs, and that is missing.
+fn right_for(line: &[u8]) -> String {
     let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
-    match word {
+    let begins = |begins: &[&[u8]]| begins.iter().any(|begin| word.starts_with(begin));
+    let right = match word {
         b"put" | b"put-batch" | b"use" => "produce",
         b"watch" | b"ignore" | b"delete" | b"release" | b"bury" | b"touch" => "consume",
-        _ if word.starts_with(b"reserve") => "consume",
-        _ if [&b"stats"[..], b"list-", b"peek", b"wait-"].iter().any(|begin| word.starts_with(begin)) => {
-            "inspect"
-        }
+        _ if begins(&[b"reserve"]) => "consume",
+        _ if begins(&[b"stats", b"list-", b"peek", b"wait-"]) => "inspect",
         _ => "admin",
+    };
+    match word {
+        b"drain" | b"undrain" | b"stats-group" => format!("{right} on all tubes is missing"),
+        _ => format!("{right} is missing, or not for this tube"),
     }
 }
 

@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::error::ClientError;
 use super::reply::{document, split, unquoted};
-use super::units::{Bytes, Micros, Seconds};
+use super::units::{Bytes, Date, Micros, Seconds};
 use super::untrusted::{Untrusted, decimal, integer};
 
 /// Which command has replied. Some keys are numbers in one reply and text in another.
@@ -145,6 +145,7 @@ impl Value {
     pub fn with_unit(&self, key: &[u8]) -> String {
         match self {
             Self::Number(0) if is_one_of(key, &NONE_IF_ZERO) => "none".to_owned(),
+            Self::Number(seconds) if key == b"tls-certificate-expiry" => Date(*seconds).to_string(),
             Self::Number(bytes) if is_size(key) => Bytes(*bytes).to_string(),
             Self::Number(micros) if key.ends_with(b"-us") => Micros(*micros).to_string(),
             Self::Number(seconds) if is_time(key) => Seconds(*seconds).to_string(),
@@ -156,8 +157,9 @@ impl Value {
     }
 }
 
-/// Limits that do not exist if they are 0.
-const NONE_IF_ZERO: [&str; 4] = ["max-memory", "max-connections", "max-tubes", "max-watches"];
+/// What does not exist if it is 0.
+const NONE_IF_ZERO: [&str; 5] =
+    ["max-memory", "max-connections", "max-tubes", "max-watches", "tls-certificate-expiry"];
 
 /// CPU time, in seconds with decimals.
 fn is_cpu_time(key: &[u8]) -> bool {
@@ -290,6 +292,8 @@ mod tests {
             ("max-tubes", 0, "none"),
             ("max-job-size", 65_535, "63.9 KiB"),
             ("uptime", 61, "1 min 1 s"),
+            ("tls-certificate-expiry", 0, "none"),
+            ("tls-certificate-expiry", 1_795_651_261, "2026-11-26 00:01:01 UTC"),
             ("queue-time-p50-us", 1500, "1.5 ms"),
             ("current-jobs-ready", 1500, "1500"),
         ] {

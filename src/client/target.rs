@@ -44,9 +44,16 @@ impl Target {
     /// Takes what the flags and the variables say.
     ///
     /// # Errors
-    /// If a variable is not valid, or the program was built without TLS and the address needs it.
+    /// If a variable is not valid, a flag of TLS is given and the address has none, or the address needs TLS and the program was
+    /// built without it.
     pub(super) fn new(flags: &ServerFlags) -> Result<Self, ClientError> {
         let remote = flags.remote()?;
+        // The variables may be there for another server.
+        if let Some(flag) = flags.first_of_tls().filter(|_| !remote.is_tls) {
+            return Err(ClientError::Usage(format!(
+                "{flag} has no effect at {remote}, an address without TLS; use -a beanstalks://HOST"
+            )));
+        }
         #[cfg(not(feature = "tls"))]
         if remote.is_tls {
             return Err(ClientError::Usage(super::tls_problem::TlsProblem::NotBuilt.to_string()));

@@ -17,6 +17,38 @@ pub struct Seconds(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Micros(pub u64);
 
+/// A moment, in seconds since 1970: `2026-11-26 04:05:06 UTC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Date(pub u64);
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY: u64 = 86_400;
+        let is_leap =
+            |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+        let (mut days, rest) = (self.0 / DAY, self.0 % DAY);
+        let mut year = 1970;
+        while days >= 365 + u64::from(is_leap(year)) {
+            days -= 365 + u64::from(is_leap(year));
+            year += 1;
+            if year > 9999 {
+                return write!(f, "after 9999");
+            }
+        }
+        let february = 28 + u64::from(is_leap(year));
+        let mut month = 1;
+        for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+            if days < length {
+                break;
+            }
+            days -= length;
+            month += 1;
+        }
+        let (day, hour, minute, second) = (days + 1, rest / 3600, rest / 60 % 60, rest % 60);
+        write!(f, "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let power = self.0.checked_ilog2().unwrap_or(0) / 10;
@@ -78,6 +110,23 @@ pub(super) fn whole_time(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_have_the_days_of_their_years() {
+        for (seconds, expected) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (86_400 * 59 - 1, "1970-02-28 23:59:59 UTC"),
+            (86_400 * 59, "1970-03-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_735_689_599, "2024-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+            (253_402_300_799, "9999-12-31 23:59:59 UTC"),
+            (253_402_300_800, "after 9999"),
+            (u64::MAX, "after 9999"),
+        ] {
+            assert_eq!(Date(seconds).to_string(), expected, "{seconds}");
+        }
+    }
     use crate::cli::verbs;
 
     #[test]

@@ -359,6 +359,18 @@ fn settings_without_effect_warn() {
             &["--http-allow-writes has no effect without --http; remove it, or set --http"],
         ),
         ("--http 1 --http-token /t", &[]),
+        ("--http 1 --proxy-protocol listen,http", &[]),
+        (
+            "--proxy-protocol listen,tls-listen,http",
+            &[
+                "--proxy-protocol tls-listen has no effect without --tls-listen; remove it, or set --tls-listen",
+                "--proxy-protocol http has no effect without --http; remove it, or set --http",
+            ],
+        ),
+        (
+            "-l none --tls-listen 1 --tls-cert /c --proxy-protocol listen,tls-listen",
+            &["--proxy-protocol listen has no effect without --listen; remove it, or set --listen"],
+        ),
         ("--http 1 --http-allow-writes", &[]),
         (
             "--http 1 --http-token /t --http-allow-writes",

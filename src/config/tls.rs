@@ -1,7 +1,7 @@
 //! The settings of TLS: a listener, and the files of its certificate.
 
 use super::settings::{Setting, Settings};
-use super::{ConfigError, Problem, address, switch};
+use super::{ConfigError, Problem, Warning, address, switch};
 use crate::io::certificate::CertificateFiles;
 use crate::io::socket::{Address, SocketAccess};
 
@@ -29,26 +29,34 @@ pub struct Proxied {
     pub http: bool,
 }
 
-/// Reads the names of listeners.
+const LISTENERS: [&str; 3] = ["listen", "tls-listen", "http"];
+
+/// Reads the names of listeners. `has` says which of [`LISTENERS`] there are.
 ///
 /// # Errors
 /// If one is not the name of a listener.
-pub(super) fn proxied(given: Vec<Setting>) -> Result<Proxied, ConfigError> {
-    let mut proxied = Proxied::default();
+pub(super) fn proxied(
+    given: Vec<Setting>,
+    has: [bool; LISTENERS.len()],
+    warnings: &mut Vec<Warning>,
+) -> Result<Proxied, ConfigError> {
+    let mut proxied = [false; LISTENERS.len()];
     for setting in given {
         for name in setting.text()?.split(',') {
-            match name {
-                "listen" => proxied.listen = true,
-                "tls-listen" => proxied.tls_listen = true,
-                "http" => proxied.http = true,
-                _ => return Err(setting.error(Problem::Choice(&["listen", "tls-listen", "http"]))),
+            let found = LISTENERS.iter().position(|known| *known == name);
+            let at = found.ok_or_else(|| setting.error(Problem::Choice(&LISTENERS)))?;
+            proxied[at] = true;
+            if !has[at] {
+                warnings
+                    .push(Warning::WithoutListener { origin: setting.origin.clone(), name: LISTENERS[at] });
             }
         }
         if !cfg!(feature = "tls") {
             return Err(setting.error(Problem::NotBuilt("tls")));
         }
     }
-    Ok(proxied)
+    let [listen, tls_listen, http] = proxied;
+    Ok(Proxied { listen, tls_listen, http })
 }
 
 /// Checks the settings of TLS. Returns `None` if there are none.

@@ -20,7 +20,7 @@ export function tokenPage(entered) {
       spellcheck: 'false',
       'aria-invalid': wasRefused ? 'true' : null,
     },
-    'It is in the file that --http-token names. This tab keeps it until it is closed.',
+    'It is in the file of --http-token, or of your user in the file of --auth. This tab keeps it until it is closed.',
   )
   const problem = wasRefused
     ? el('p', { class: 'problem', role: 'alert', text: 'The server does not accept this token.' })

@@ -108,7 +108,7 @@ export function showServer(server) {
 
 /** Why this page may change nothing. */
 export const READ_ONLY =
-  'Read-only: the server accepts no actions from this browser. Start it with --http-token FILE, or with --http-allow-writes for browsers on its own machine.'
+  'Read-only: the server accepts no actions from this browser. Start it with --http-token FILE, or with --http-allow-writes for browsers on its own machine. With --auth, the user of the token needs more rights.'
 
 /**
  * The controls of a page that change something. They are disabled while the server accepts no actions, with a note that

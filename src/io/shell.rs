@@ -200,7 +200,13 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
         let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
-        let peer = || self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
+        let peer = || {
+            let peer = self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
+            match self.server.user_name(conn) {
+                Some(user) => format!("{peer} (user {user})"),
+                None => peer,
+            }
+        };
         self.log.acted(self.now, number, peer, act);
     }
 

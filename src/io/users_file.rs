@@ -23,7 +23,7 @@ const TOKEN_BYTES_MAX: usize = 200;
 /// The longest name of a user.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The most patterns of a right, and names of a certificate. A command may look at all patterns of a user: some 1 us.
+/// The most patterns of a right, and names of a certificate. A command may compare a tube with all patterns of a right: some 1 us.
 const LIST_MAX: usize = 64;
 
 /// The longest name in a certificate (RFC 1035).

@@ -119,6 +119,12 @@ impl WatchedFile {
             Ok(UsersFile { users, metadata }) => {
                 self.seen = Some(Identity::of(&metadata));
                 info!("{}: the users have changed", self.path.display());
+                if users.are_without_rights() {
+                    warn!(
+                        "--auth {}: no user has a right, so every client is refused: add users with rights",
+                        self.path.display()
+                    );
+                }
                 service.replace_users(users);
             }
             Err(error) => {

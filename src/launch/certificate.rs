@@ -4,8 +4,6 @@
 mod with_tls {
     use std::rc::Rc;
 
-    use tracing::warn;
-
     use crate::config::{Proxied, ServerConfig, SettingError};
     use crate::server::{Server, Service, TlsCounts};
     use crate::time::Time;
@@ -39,26 +37,30 @@ mod with_tls {
         Transport::new(server, certificate, counts)
     }
 
-    /// Warns of what an operator may not have meant.
-    pub fn report(config: &ServerConfig, certificate: Option<&Certificate>, now: Time) {
-        let Some((tls, certificate)) = config.tls.as_ref().zip(certificate) else { return };
+    /// What an operator may not have meant.
+    pub fn certificate_warnings(
+        config: &ServerConfig,
+        certificate: Option<&Certificate>,
+        now: Time,
+    ) -> Vec<String> {
+        let Some((tls, certificate)) = config.tls.as_ref().zip(certificate) else { return Vec::new() };
+        let (key, chain) = (tls.files.key.display(), tls.files.chain.display());
+        let mut warnings = Vec::new();
         if tls.files.is_key_open() {
-            let path = tls.files.key.display();
-            warn!("--tls-key {path}: every user of this machine can read the key: run chmod o-r on the file");
+            warnings.push(format!(
+                "--tls-key {key}: every user of this machine can read the key: run chmod o-r on the file"
+            ));
         }
         if certificate.not_after_s <= now.since(Time::ZERO).as_secs() {
-            warn!(
-                "--tls-cert {}: the certificate has expired, and clients refuse it",
-                tls.files.chain.display()
-            );
+            warnings.push(format!("--tls-cert {chain}: the certificate has expired, and clients refuse it"));
         }
         if certificate.is_authority {
-            warn!(
-                "--tls-cert {}: the certificate is that of an authority, which many clients refuse: sign one for the server with \
-                 it (docs/OPERATIONS.md)",
-                tls.files.chain.display()
-            );
+            warnings.push(format!(
+                "--tls-cert {chain}: the certificate is that of an authority, which many clients refuse: sign one for the server \
+                 with it (docs/OPERATIONS.md)"
+            ));
         }
+        warnings
     }
 }
 
@@ -81,10 +83,12 @@ mod without_tls {
         server
     }
 
-    pub fn report(_: &ServerConfig, _: Option<&Certificate>, _: Time) {}
+    pub fn certificate_warnings(_: &ServerConfig, _: Option<&Certificate>, _: Time) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 #[cfg(feature = "tls")]
-pub(crate) use self::with_tls::{Certificate, read, report, with_tls};
+pub(crate) use self::with_tls::{Certificate, certificate_warnings, read, with_tls};
 #[cfg(not(feature = "tls"))]
-pub(crate) use self::without_tls::{Certificate, read, report, with_tls};
+pub(crate) use self::without_tls::{Certificate, certificate_warnings, read, with_tls};

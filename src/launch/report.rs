@@ -5,10 +5,9 @@ use std::path::Path;
 
 use tracing::{info, warn};
 
-use super::{Prepared, certificate};
+use super::{Prepared, warnings};
 use crate::config::size::largest_unit;
 use crate::config::{ServerConfig, Warning};
-use crate::io::descriptors;
 use crate::io::driver::PreparedDriver;
 use crate::io::socket::Listener;
 use crate::server::Protocol;
@@ -23,26 +22,15 @@ pub(super) fn start(prepared: &Prepared) {
     info!("beanring {version} (pid {pid}){restarted}");
     // A socket from socket activation replaces --http.
     let serves_http = listeners.iter().any(|listener| listener.protocol() == Protocol::Http);
-    let is_true = |warning: &&Warning| !(serves_http && matches!(warning, Warning::WithoutHttp { .. }));
+    let is_about_http = |warning: &Warning| {
+        matches!(warning, Warning::WithoutHttp { .. } | Warning::WithoutListener { name: "http", .. })
+    };
+    let is_true = |warning: &&Warning| !(serves_http && is_about_http(warning));
     for warning in config.warnings.iter().filter(is_true) {
         warn!("{warning}");
     }
-    if let Some(path) =
-        config.http_token.as_ref().filter(|_| prepared.token.as_ref().is_some_and(|file| file.is_open))
-    {
-        warn!(
-            "--http-token {}: every user of this machine can read the token: run chmod o-r on the file",
-            path.display()
-        );
-    }
-    certificate::report(config, prepared.certificate.as_ref(), prepared.began);
-    let knows_clients = config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
-    let without_token = prepared.users.as_ref().and_then(|file| file.users.first_without_token());
-    if let Some(user) = without_token.filter(|_| !knows_clients) {
-        warn!(
-            "--auth: user {user} has no token, and without --tls-client-ca no client can show a certificate: set it, or give \
-             the user a token"
-        );
+    for warning in prepared.found().start_warnings(config) {
+        warn!("{warning}");
     }
     if let (Some(path), Some(file)) = (&config.auth, &prepared.users) {
         info!("{} in {}", Count(file.users.len(), "user"), path.display());
@@ -50,8 +38,6 @@ pub(super) fn start(prepared: &Prepared) {
     if prepared.is_address_ignored {
         info!("-l and -p are ignored: the server listens on the sockets from systemd (LISTEN_FDS)");
     }
-    few_descriptors(config.max_connections, prepared.descriptors_max);
-    cgroup_limit(config.max_memory_bytes, prepared.cgroup_bytes);
     if let Some(user) = user {
         info!("running as user {}", user.name());
     }
@@ -120,12 +106,9 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     let has_tls = listener.kind().has_tls;
     if listener.protocol() == Protocol::Beanstalk {
         info!("listening on {name}{}", if has_tls { " with TLS" } else { "" });
-        let knows_clients = has_tls && config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
-        if !listener.is_local() && !knows_clients && config.auth.is_none() {
-            warn!(
-                "other machines may connect to {name}, and whoever does may read, take and delete all jobs: the protocol has no \
-                 passwords; protect the port by a firewall, or choose -l 127.0.0.1"
-            );
+        let open = || warnings::open_listener(&name, has_tls, config);
+        if let Some(warning) = (!listener.is_local()).then(open).flatten() {
+            warn!("{warning}");
         }
         return;
     }
@@ -169,16 +152,6 @@ pub(super) fn ready(took: Span) {
     info!(duration_ms, "ready after {duration_ms} ms");
 }
 
-fn few_descriptors(connections_max: Option<u32>, descriptors_max: u64) {
-    let possible = descriptors::connections_within(descriptors_max);
-    if let Some(max) = connections_max.filter(|&max| u64::from(max) > possible) {
-        warn!(
-            "--max-connections {max}: the limit of {descriptors_max} open files leaves room for about {possible}; raise the \
-             hard limit (ulimit -Hn, LimitNOFILE=)"
-        );
-    }
-}
-
 /// Threads that share a core, or a quota of CPU time, wait for each other.
 fn io_threads(wanted: usize, driver: &PreparedDriver, cpus: usize) {
     let (count, refusal) = driver.io_threads();
@@ -201,25 +174,6 @@ fn io_threads(wanted: usize, driver: &PreparedDriver, cpus: usize) {
              network need; it may be slower than without I/O threads",
             Count(cpus, "CPU")
         );
-    }
-}
-
-/// Beyond the limit of its cgroup, the kernel kills a server that could have refused jobs.
-fn cgroup_limit(max: Option<u64>, cgroup: Option<u64>) {
-    let Some(limit) = cgroup else { return };
-    match max {
-        None => warn!(
-            "no --max-memory, and the cgroup limits memory to {}: the kernel kills the server when jobs need more; set \
-             --max-memory below that limit",
-            Bytes(limit)
-        ),
-        Some(max) if max >= limit => warn!(
-            "--max-memory is {}, and the cgroup limits memory to {}: the kernel kills the server when jobs need more; set \
-             --max-memory below that limit",
-            Bytes(max),
-            Bytes(limit)
-        ),
-        Some(_) => {}
     }
 }
 
@@ -250,7 +204,7 @@ impl fmt::Display for Count {
 }
 
 /// A number of bytes, in the largest unit that it is a multiple of.
-struct Bytes(u64);
+pub(super) struct Bytes(pub(super) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -49,19 +49,28 @@ impl Engine {
         }
     }
 
-    /// Removes the watches of all tubes but those to keep. The client may then watch no tube. Returns how many it watched.
+    /// Looks at up to `count` watches before the place `end`, from the last to the first, and removes those of tubes that are not to
+    /// be kept. The client may then watch no tube. Returns the place where to go on, 0 if it has looked at all.
     ///
     /// # Panics
     /// If the client waits for a job.
-    pub fn keep_watches(&mut self, client: ClientKey, keep: impl Fn(TubeName<'_>) -> bool) -> usize {
+    pub fn keep_watches(
+        &mut self,
+        client: ClientKey,
+        end: usize,
+        count: usize,
+        keep: impl Fn(TubeName<'_>) -> bool,
+    ) -> usize {
         let client = self.clients.slot(client);
-        let watches = &self.clients[client].watches;
-        let count = watches.len();
-        let others = watches.iter().filter(|watched| !keep(self.tubes[watched.tube].name()));
-        for watch in others.map(|watched| watched.watch).collect::<Vec<_>>() {
-            self.unwatch(watch);
+        let begin = end.saturating_sub(count);
+        // The last watch takes the place of one that is removed, and is to be kept.
+        for place in (begin..end).rev() {
+            let watched = self.clients[client].watches[place];
+            if !keep(self.tubes[watched.tube].name()) {
+                self.unwatch(watched.watch);
+            }
         }
-        count
+        begin
     }
 
     pub(super) fn find_or_create_tube(&mut self, name: TubeName<'_>) -> TubeSlot {

@@ -9,7 +9,7 @@ use super::beanstalk::Session;
 use super::client_state::{ProtocolState, SessionState};
 use super::commit_gate::Replies;
 use super::outcome::{Outcome, Refusal};
-use super::rights::Need;
+use super::rights::{Missing, Need};
 use super::users::{Rights, User, Users};
 use super::{ClientAct, Core, Effect, Server};
 use crate::protocol::command::Command;
@@ -29,16 +29,21 @@ const REFUSALS_MAX: usize = 64;
 /// closed some 2 us.
 const SWEEP_SLOTS: usize = 128;
 
-/// Watches that are looked at in the time of an elementary step.
-const WATCHES_PER_STEP: usize = 4;
+/// Watches that are checked in one turn of a session, and the elementary steps that each counts as: it is compared with all patterns
+/// of the user, and its tube may disappear.
+const WATCHES_PER_TURN: usize = 64;
+const WATCH_STEPS: u32 = 16;
+
+/// A client with more watches has them checked in its turns after a change of the users.
+const WATCHES_AT_ONCE: usize = 4;
 
 /// What a session knows of its user.
 pub(super) struct SessionAccess {
     pub user: Arc<User>,
     /// The rights on the used tube.
     pub used: Rights,
-    /// The user has other rights than when the watches were checked.
-    has_stale_watches: bool,
+    /// Watches still to be checked, after a change of the user or its rights.
+    unchecked: Option<usize>,
 }
 
 /// Why an authentication failed.
@@ -127,7 +132,12 @@ impl Access {
 impl SessionAccess {
     pub fn new(user: Arc<User>, used: TubeName<'_>) -> Self {
         let used = user.grants.on(used);
-        Self { user, used, has_stale_watches: false }
+        Self { user, used, unchecked: None }
+    }
+
+    /// Whether watches are to be checked before the next command.
+    pub const fn has_stale_watches(&self) -> bool {
+        self.unchecked.is_some()
     }
 }
 
@@ -152,7 +162,9 @@ impl Core {
         match users.by_token(token).map(Arc::clone) {
             Some(user) => {
                 self.become_user(protocol, user);
+                replies.set_harmless(true);
                 replies.reply(Reply::Authenticated, &mut self.buffers);
+                replies.set_harmless(false);
             }
             None => self.refuse_token(protocol, now),
         }
@@ -170,24 +182,41 @@ impl Core {
     /// Makes a client this user. It must not wait.
     pub(super) fn become_user(&mut self, protocol: &mut ProtocolState, user: Arc<User>) {
         let used = self.engine.used(protocol.client).name();
-        protocol.access = Some(SessionAccess::new(user, used));
+        let watches = self.engine.clients().get(protocol.client).watch_count();
+        protocol.access = Some(SessionAccess { unchecked: Some(watches), ..SessionAccess::new(user, used) });
         self.check_watches(protocol);
     }
 
-    /// Ends the watches of tubes on which the user may not consume. A client whose last watch ends this way watches the default
-    /// tube, as a new one does, if it may.
+    /// Ends watches of tubes on which the user may not consume. With many watches it needs several turns, and serves no command
+    /// before. A client whose last watch ends this way watches the default tube, as a new one does, if it may.
     fn check_watches(&mut self, protocol: &mut ProtocolState) {
+        let (client, state) = (protocol.client, &mut protocol.state);
         let Some(access) = &mut protocol.access else { return };
-        access.has_stale_watches = false;
-        let (client, user) = (protocol.client, &access.user);
+        let Some(end) = access.unchecked else { return };
+        let user = &access.user;
         if !user.grants.everywhere().has_any(Rights::CONSUME) {
-            let watched = self.engine.keep_watches(client, |tube| user.may(Rights::CONSUME, tube));
-            self.extra_steps += (watched / WATCHES_PER_STEP) as u32;
+            let keep = |tube: TubeName<'_>| user.may(Rights::CONSUME, tube);
+            let left = self.engine.keep_watches(client, end, WATCHES_PER_TURN, keep);
+            self.extra_steps += (end - left) as u32 * WATCH_STEPS;
+            if left > 0 {
+                access.unchecked = Some(left);
+                *state = SessionState::Unwatching;
+                return;
+            }
         }
+        access.unchecked = None;
+        *state = SessionState::Serving;
         let watches_none = self.engine.clients().get(client).watch_count() == 0;
         if watches_none && user.may(Rights::CONSUME, TubeName::DEFAULT) {
             self.engine.watch(client, TubeName::DEFAULT);
         }
+    }
+
+    /// Checks further watches of a session, in its turn.
+    pub(super) fn continue_unwatching(&mut self, session: &mut Session, now: Time) {
+        self.check_watches(&mut session.protocol);
+        self.iteration_steps += self.take_steps();
+        self.after_serving(session, now);
     }
 
     /// Whether the client may send this command. Only for a client that has a user.
@@ -197,17 +226,22 @@ impl Core {
         protocol: &mut ProtocolState,
         command: &Command<'_>,
     ) -> Result<(), Outcome<'static>> {
-        if protocol.access.as_ref().is_some_and(|access| access.has_stale_watches) {
-            self.check_watches(protocol);
-        }
         let Some(access) = &protocol.access else { return Ok(()) };
+        let steps_each = access.user.grants.steps();
+        if steps_each > 0 {
+            self.extra_steps += (steps_each * Need::of(command).tubes()) as u32;
+        }
         let may = match Need::of(command) {
             // The jobs of a batch are skipped before it is refused.
             Need::Used(_) if matches!(command, Command::PutBatch { .. }) => true,
             Need::Used(rights) => access.used.has_any(rights),
             need => self.meets(protocol.client, &access.user, need),
         };
-        if may { Ok(()) } else { Err(Outcome::Refused(Refusal::Forbidden)) }
+        if may {
+            return Ok(());
+        }
+        let missing = self.missing(&access.user, Need::of(command));
+        Err(Outcome::Refused(Refusal::Forbidden(missing)))
     }
 
     /// Whether a user has what a command needs.
@@ -229,6 +263,42 @@ impl Core {
             Need::Somewhere(rights) => user.grants.somewhere().has_any(rights),
             Need::Everywhere(rights) => user.grants.everywhere().has_any(rights),
         }
+    }
+
+    /// What a user lacks for a command whose need it does not meet.
+    #[cold]
+    pub(super) fn missing(&self, user: &User, need: Need<'_>) -> Missing {
+        let is_everywhere = matches!(need, Need::Everywhere(_));
+        let is_pending = |id: JobId| self.wal.as_ref().is_some_and(|wal| wal.is_pending(id));
+        let may_reveal = match need {
+            Need::Job(id, _) | Need::JobTo(id, ..) => is_pending(id),
+            Need::Jobs(ids, _) => ids.iter().any(is_pending),
+            _ => false,
+        };
+        let rights = match need {
+            Need::Nothing | Need::Watch => Rights::CONSUME,
+            Need::Tubes([(tube, rights), (_, other)]) => {
+                if user.may(rights, tube) {
+                    other
+                } else {
+                    rights
+                }
+            }
+            Need::JobTo(id, rights, _, other) => {
+                if self.may_on_job(user, id, rights) {
+                    other
+                } else {
+                    rights
+                }
+            }
+            Need::Used(rights)
+            | Need::Tube(_, rights)
+            | Need::Job(_, rights)
+            | Need::Jobs(_, rights)
+            | Need::Somewhere(rights)
+            | Need::Everywhere(rights) => rights,
+        };
+        Missing { rights, is_everywhere, may_reveal }
     }
 
     fn may_on_job(&self, user: &User, id: JobId, rights: Rights) -> bool {
@@ -263,20 +333,22 @@ impl Core {
         if is_same {
             return;
         }
-        let is_waiting = session.protocol.state == SessionState::Waiting;
-        if is_waiting {
+        if session.protocol.state == SessionState::Waiting {
             self.end_wait(session);
         }
         let protocol = &mut session.protocol;
+        let watches = self.engine.clients().get(protocol.client).watch_count();
         if let Some(access) = &mut protocol.access {
             access.used = access.user.grants.on(self.engine.used(protocol.client).name());
-            // A list of watches that is being rendered must not change.
-            access.has_stale_watches = true;
+            access.unchecked = Some(watches);
         }
-        if !matches!(protocol.state, SessionState::Listing) {
-            self.check_watches(protocol);
-        }
-        if is_waiting {
+        // In any other state a command is being carried out. Its end comes first: a list of watches must not change, for example.
+        if matches!(protocol.state, SessionState::Serving | SessionState::Unwatching) {
+            if watches <= WATCHES_AT_ONCE {
+                self.check_watches(protocol);
+            } else {
+                protocol.state = SessionState::Unwatching;
+            }
             self.after_serving(session, now);
         }
     }

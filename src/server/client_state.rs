@@ -37,7 +37,8 @@ pub(super) struct ProtocolState {
 ///           reserve, wait-job (Waiting, then for a batch Gathering)
 ///           last job of put-batch (Storing)
 ///           large command     (Working)
-///           long list         (Listing)      quit, end of input      broken
+///           long list         (Listing)
+///           other rights      (Unwatching)   quit, end of input      broken
 ///           wrong token       (Refused, then Closing)
 ///   Serving -------------------> * -----.        |                     |
 ///      ^         reply           |      '--------+--> Closing ---------+--> Closed
@@ -57,6 +58,8 @@ pub(super) enum SessionState {
     Working,
     /// A list of tubes is rendered in pieces, no faster than it is sent.
     Listing,
+    /// The watches of tubes on which the user may not consume end in pieces.
+    Unwatching,
     /// A wrong token was sent. Its reply comes late, and then the connection is closed.
     Refused,
     /// The remaining replies are sent, and input is ignored.
@@ -96,7 +99,7 @@ impl IncomingJob {
 impl SessionState {
     /// Whether the session waits for its turn to carry out a command whose input is complete.
     pub const fn is_in_turn(self) -> bool {
-        matches!(self, Self::Gathering | Self::Storing)
+        matches!(self, Self::Gathering | Self::Storing | Self::Unwatching)
     }
 }
 
@@ -121,6 +124,12 @@ impl ProtocolState {
             list: None,
             access: None,
         }
+    }
+
+    /// Serves the next command, once the watches are those of the user.
+    pub fn serve_again(&mut self) {
+        let has_stale_watches = self.access.as_ref().is_some_and(SessionAccess::has_stale_watches);
+        self.state = if has_stale_watches { SessionState::Unwatching } else { SessionState::Serving };
     }
 
     /// Leaves the reply to a later event.

@@ -5,6 +5,7 @@ use slab::Slab;
 use super::beanstalk::Session;
 use super::client_state::SessionState;
 use super::http::HttpConnection;
+use super::users::User;
 use crate::values::ids::ConnId;
 
 /// All connections. The [`ConnId`] tells the kind of a connection; both kinds share the slots, which drivers index by.
@@ -62,6 +63,16 @@ impl Connections {
             Connection::Client(session) if session.conn == conn => session.output.number(),
             Connection::Http(connection) if connection.conn == conn => connection.number,
             _ => panic!("a driver names connections that are open"),
+        }
+    }
+
+    /// Returns the user of a connection. Each request over HTTP may have another one.
+    pub fn user(&self, conn: ConnId) -> Option<&User> {
+        match self.slab.get(conn.slot as usize)? {
+            Connection::Client(session) if session.conn == conn => {
+                Some(&session.protocol.access.as_ref()?.user)
+            }
+            _ => None,
         }
     }
 

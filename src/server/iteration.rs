@@ -50,6 +50,7 @@ impl Server {
         if !self.core.access.is_idle() {
             self.step_access(now);
         }
+        self.end_stuck(now);
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.count_tables();
         if self.core.config.max_memory_bytes.is_some() {
@@ -141,7 +142,7 @@ impl Core {
             Notice::TimedOut(_) => Outcome::Done(session.protocol.timed_out()),
             other => Outcome::of(other),
         };
-        session.protocol.state = SessionState::Serving;
+        session.protocol.serve_again();
         let Session { protocol, output, .. } = session;
         self.with_replies(output, |core, replies| core.reply(protocol, replies, outcome, now));
         self.iteration_steps += self.take_extra_steps();
@@ -154,9 +155,12 @@ impl Core {
         let Session { protocol, output, .. } = session;
         // Its reservation may have ended, if the job log has kept the client waiting.
         let mut jobs = Vec::from_iter(self.engine.reserved_job(protocol.client, protocol.first_of_batch));
-        protocol.state = SessionState::Serving;
+        protocol.serve_again();
         self.with_replies(output, |core, replies| {
-            core.fill_batch(protocol.client, &mut jobs, protocol.batch, false, now);
+            // Not from tubes on which the user may not consume any more.
+            if protocol.state == SessionState::Serving {
+                core.fill_batch(protocol.client, &mut jobs, protocol.batch, false, now);
+            }
             let outcome = match jobs.is_empty() {
                 true => Outcome::Done(protocol.timed_out()),
                 false => Outcome::ReservedBatch(jobs),
@@ -176,10 +180,11 @@ impl Core {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };
-        if self.wal.is_none() && self.access.is_idle() {
+        let closing = self.closing.deadline();
+        if self.wal.is_none() && self.access.is_idle() && closing.is_none() {
             return engine;
         }
         let wal = self.wal.as_ref().and_then(Wal::next_deadline);
-        [engine, wal, self.access.deadline()].into_iter().flatten().min()
+        [engine, wal, self.access.deadline(), closing].into_iter().flatten().min()
     }
 }

@@ -107,6 +107,8 @@ impl Server {
         assert_eq!(lists, core.lists, "every list is counted");
         let long_lines = connections.clients().filter(|session| session.reader.is_long()).count();
         assert_eq!(long_lines, core.long_lines, "every longer line is counted");
+        let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
+        assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
         let batches = connections.clients().filter_map(|session| session.protocol.put_batch.as_ref());
         let (count, jobs) =
             batches.fold((0, 0), |(count, jobs), batch| (count + 1, jobs + batch.arrived_jobs()));

@@ -6,6 +6,7 @@
 mod access;
 mod beanstalk;
 mod client_state;
+mod closing;
 mod commit_gate;
 mod config;
 mod connections;
@@ -32,6 +33,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 
+pub use closing::ClosingWatch;
 pub use config::{
     Config, CpuUsage, DriverCounts, DriverStats, HostFacts, IoThreadStats, ProcessUsage, ThreadStats,
 };
@@ -116,6 +118,7 @@ struct Core {
     /// Commands refused because there was no room for another tube or watch.
     tube_refusals: u64,
     access: Access,
+    closing: ClosingWatch,
     /// Sessions that hold a list that is being rendered.
     lists: usize,
     /// HTTP connections with a list of tubes in progress.
@@ -224,6 +227,10 @@ impl Service for Server {
 
     fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
         self.core.driver_counts = Some(counts);
+    }
+
+    fn user_name(&self, conn: ConnId) -> Option<&str> {
+        self.connections.user(conn)?.name.as_deref()
     }
 
     fn number(&self, conn: ConnId) -> u64 {
@@ -367,6 +374,7 @@ impl Core {
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
             tube_refusals: 0,
             access,
+            closing: ClosingWatch::default(),
             lists: 0,
             http_lists: 0,
             long_lines: 0,

@@ -1,6 +1,7 @@
 //! What becomes of a command. The beanstalk protocol renders it as lines and data, the HTTP API as JSON.
 
 use super::Core;
+use super::rights::Missing;
 use crate::protocol::reply::Reply;
 use crate::queue::{FullBy, JobEnd, JobPage, JobState, MoveBar, Moved, Notice, Repeated};
 use crate::values::ids::{JobKey, TubeKey};
@@ -63,8 +64,8 @@ pub(super) enum Refusal {
     JobTooBig,
     NoCrlf,
     BadFormat,
-    /// The user has no right to do this.
-    Forbidden,
+    /// The user lacks a right.
+    Forbidden(Missing),
     OutOfMemory(Shortage),
 }
 
@@ -147,14 +148,17 @@ impl Refusal {
             Self::JobTooBig => Reply::JobTooBig,
             Self::NoCrlf => Reply::ExpectedCrlf,
             Self::BadFormat => Reply::BadFormat,
-            Self::Forbidden => Reply::Forbidden,
+            Self::Forbidden(_) => Reply::Forbidden,
             Self::OutOfMemory(_) => Reply::OutOfMemory,
         }
     }
 
     /// Whether it may reveal an uncommitted change of a job. A lack of space and a wrong form reveal none.
     pub const fn may_reveal(self) -> bool {
-        matches!(self.reply(), Reply::NotFound | Reply::NotMoved | Reply::Forbidden)
+        match self {
+            Self::Forbidden(missing) => missing.may_reveal,
+            _ => matches!(self.reply(), Reply::NotFound | Reply::NotMoved),
+        }
     }
 
     /// The refusal of jobs, if the job log has no space for them. Space for those that fit into no segment will never come.

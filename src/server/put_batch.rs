@@ -8,6 +8,7 @@ use super::Rights;
 use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
+use super::rights::Missing;
 use super::trace::Observation;
 use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::protocol::command::{Command, PutArgs};
@@ -85,7 +86,8 @@ impl Core {
         let Some(count) = count else { return self.lose_batch(protocol) };
         self.engine.mark_producer(protocol.client);
         let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
-        let (jobs, refusal) = (List::new(), (!may).then_some(Refusal::Forbidden));
+        let (jobs, refusal) =
+            (List::new(), (!may).then_some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE))));
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
         self.put_batches += 1;
         protocol.put_batch = Some(Box::new(batch));
@@ -182,7 +184,7 @@ impl Core {
     /// Stores the jobs of a complete batch.
     pub(super) fn end_put_batch(&mut self, session: &mut Session, now: Time) {
         let Session { protocol, output, .. } = session;
-        protocol.state = SessionState::Serving;
+        protocol.serve_again();
         self.with_replies(output, |core, replies| {
             let batch = protocol.put_batch.take().expect("a complete batch is stored");
             core.put_batches -= 1;

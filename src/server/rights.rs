@@ -31,6 +31,22 @@ pub enum Need<'a> {
     Everywhere(Rights),
 }
 
+/// What a user lacks: one of these rights, on a tube or on all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Missing {
+    pub rights: Rights,
+    pub is_everywhere: bool,
+    /// The refusal tells something of a job with a change that is not committed yet.
+    pub may_reveal: bool,
+}
+
+impl Missing {
+    /// The lack of one of these rights on a tube.
+    pub const fn on_tube(rights: Rights) -> Self {
+        Self { rights, is_everywhere: false, may_reveal: false }
+    }
+}
+
 const PRODUCE: Rights = Rights::PRODUCE;
 const CONSUME: Rights = Rights::CONSUME;
 const INSPECT: Rights = Rights::INSPECT;
@@ -40,6 +56,16 @@ const ADMIN: Rights = Rights::ADMIN;
 const RECEIVE: Rights = PRODUCE.or(ADMIN);
 
 impl<'a> Need<'a> {
+    /// How many tubes are compared with the patterns of the user, at most.
+    pub(super) fn tubes(&self) -> usize {
+        match *self {
+            Self::Tube(..) | Self::Job(..) => 1,
+            Self::Tubes(_) | Self::JobTo(..) => 2,
+            Self::Jobs(ids, _) => ids.iter().count(),
+            Self::Nothing | Self::Used(_) | Self::Watch | Self::Somewhere(_) | Self::Everywhere(_) => 0,
+        }
+    }
+
     /// The need of a command.
     pub const fn of(command: &Command<'a>) -> Self {
         match *command {

@@ -56,6 +56,11 @@ pub trait Service {
         None
     }
 
+    /// The user of an open connection for log lines, if the client has authenticated.
+    fn user_name(&self, _conn: ConnId) -> Option<&str> {
+        None
+    }
+
     /// An accepted connection begins with a TLS handshake. A driver reports it before any event of the connection.
     fn begin_tls(&mut self, _now: Time, _conn: ConnId) {
         unreachable!("a service without TLS has no listener with TLS")

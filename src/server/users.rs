@@ -47,6 +47,18 @@ impl Rights {
     }
 }
 
+/// The words of the rights, one of which is enough.
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = Self::ALL.iter().filter(|(right, _)| self.has_any(*right));
+        for (at, (_, word)) in words.enumerate() {
+            f.write_str(if at == 0 { "" } else { " or " })?;
+            f.write_str(word)?;
+        }
+        Ok(())
+    }
+}
+
 impl BitOr for Rights {
     type Output = Self;
 
@@ -81,6 +93,9 @@ impl Pattern {
     }
 }
 
+/// Patterns that a tube is compared with in the time of an elementary step.
+const PATTERNS_PER_STEP: usize = 16;
+
 /// The tubes on which a user has each right.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Grants {
@@ -104,6 +119,17 @@ impl Grants {
         let name = tube.as_bytes();
         let matching = self.patterns.iter().filter(|(_, pattern)| pattern.matches(name));
         matching.fold(self.everywhere, |rights, (right, _)| rights | *right)
+    }
+
+    /// The elementary steps of a comparison of a tube with all patterns.
+    pub(super) const fn steps(&self) -> usize {
+        self.patterns.len() / PATTERNS_PER_STEP
+    }
+
+    /// Whether one of these rights is one on a tube. Looks only at their patterns, and not beyond the first that matches.
+    fn has_any_on(&self, tube: TubeName<'_>, rights: Rights) -> bool {
+        let name = tube.as_bytes();
+        self.patterns.iter().any(|(right, pattern)| right.has_any(rights) && pattern.matches(name))
     }
 
     /// The rights on all tubes, also on those that do not exist yet.
@@ -145,7 +171,7 @@ impl User {
     /// Whether the user has one of these rights on a tube.
     #[inline]
     pub fn may(&self, rights: Rights, tube: TubeName<'_>) -> bool {
-        self.grants.everywhere.has_any(rights) || self.grants.on(tube).has_any(rights)
+        self.grants.everywhere.has_any(rights) || self.grants.has_any_on(tube, rights)
     }
 
     fn memory_bytes(&self) -> usize {
@@ -191,6 +217,11 @@ impl Users {
     /// Whether there are no users, so that only anonymous clients may do anything.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
+    }
+
+    /// Whether nobody has a right, so that every client is refused.
+    pub fn are_without_rights(&self) -> bool {
+        self.users.iter().chain([&self.anonymous]).all(|user| user.grants.somewhere() == Rights::NONE)
     }
 
     /// The first user who can authenticate only by a certificate.

@@ -24,8 +24,8 @@ use self::session::{Finished, Phase, Progress, RECORD_BYTES_MAX, Session, failur
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, ClientAct, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Protocol,
-    Service, TlsCounts, Users, increment,
+    CertificatePem, ClientAct, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer,
+    Protocol, Service, TlsCounts, Users, increment,
 };
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
@@ -67,6 +67,8 @@ pub struct Transport<S> {
     ciphertext: Vec<u8>,
     iovecs: IoVecs,
     counts: Rc<TlsCounts>,
+    /// Connections that close after what is still to be sent.
+    closing: ClosingWatch,
     /// Memory that the driver has allocated for itself, and what was reported with that of the sessions.
     driver_bytes: u64,
     reported_bytes: u64,
@@ -92,6 +94,7 @@ impl<S: Service> Transport<S> {
             ciphertext: Vec::new(),
             iovecs: IoVecs::default(),
             counts,
+            closing: ClosingWatch::default(),
             driver_bytes: 0,
             reported_bytes: 0,
         }
@@ -219,6 +222,7 @@ impl<S: Service> Transport<S> {
 
     fn tell_close(&mut self, conn: ConnId) {
         if !std::mem::replace(&mut self.sessions.get(conn).has_told_close, true) {
+            self.closing.remove();
             self.effects.push_back(Effect::Close(conn));
         }
     }
@@ -356,6 +360,7 @@ impl<S: Service> Transport<S> {
             debug!(conn = self.server.number(conn), "TLS ends without close_notify, after an error");
         }
         session.phase = Phase::Closing;
+        self.closing.add(self.now);
         if session.is_broken {
             return self.tell_close(conn);
         }
@@ -390,6 +395,15 @@ impl<S: Service> Transport<S> {
     fn end_late_handshakes(&mut self) {
         while let Some(conn) = self.sessions.next_late(self.now) {
             self.fail(conn, HandshakeFailure::Timeout);
+        }
+    }
+
+    /// Closes connections whose clients do not take the rest.
+    fn end_stuck(&mut self) {
+        for slot in self.closing.next_slots(self.sessions.slots(), self.now) {
+            if let Some(conn) = self.sessions.stuck_at(slot) {
+                self.tell_close(conn);
+            }
         }
     }
 
@@ -440,6 +454,10 @@ impl<S: Service> Service for Transport<S> {
 
     fn peer_name(&self, conn: ConnId) -> Option<&str> {
         self.proxied.name(conn)
+    }
+
+    fn user_name(&self, conn: ConnId) -> Option<&str> {
+        self.server.user_name(conn)
     }
 
     fn begin_tls(&mut self, now: Time, conn: ConnId) {
@@ -507,6 +525,7 @@ impl<S: Service> Service for Transport<S> {
         self.has_shaken_hands = false;
         self.end_late_headers();
         self.end_late_handshakes();
+        self.end_stuck();
         // With entries of connections that have gone since.
         while let Some(conn) = self.waiting.pop_front() {
             if self.sessions.is_waiting(conn) {
@@ -547,9 +566,12 @@ impl<S: Service> Service for Transport<S> {
         if !self.waiting.is_empty() {
             return Some(Time::ZERO);
         }
-        let own = match (self.sessions.next_deadline(), self.proxied.next_deadline()) {
-            (Some(handshake), Some(header)) => Some(handshake.min(header)),
-            (handshake, header) => handshake.or(header),
+        let header = self.proxied.next_deadline();
+        let own = match self.sessions.is_empty() {
+            true => header,
+            false => {
+                [header, self.sessions.next_deadline(), self.closing.deadline()].into_iter().flatten().min()
+            }
         };
         match (self.server.next_deadline(), own) {
             (Some(server), Some(own)) => Some(server.min(own)),

@@ -74,6 +74,8 @@ pub(super) struct Session {
     pub has_told_close: bool,
     /// Nothing can be sent.
     pub is_broken: bool,
+    /// The unsent bytes of a connection that is closing, when they were last looked at.
+    pub unsent_before: usize,
     /// Its share of the counted memory, in bytes.
     pub counted_bytes: usize,
 }
@@ -124,6 +126,7 @@ impl Session {
             is_ready: false,
             has_told_close: false,
             is_broken: false,
+            unsent_before: 0,
             counted_bytes: 0,
         })
     }

@@ -126,6 +126,19 @@ impl Sessions {
         self.handshakes.front().map(|&(until, _)| until)
     }
 
+    /// The number of slots.
+    pub const fn slots(&self) -> usize {
+        self.by_slot.len()
+    }
+
+    /// The connection in a slot, if it is closing and has sent nothing since the last call.
+    pub fn stuck_at(&mut self, slot: usize) -> Option<ConnId> {
+        let session = self.by_slot[slot].as_mut().filter(|session| session.phase == Phase::Closing)?;
+        let unsent = session.outgoing.len();
+        let is_stuck = std::mem::replace(&mut session.unsent_before, unsent) == unsent;
+        is_stuck.then_some(session.conn)
+    }
+
     /// Gives a connection a buffer for ciphertext, unless it has one.
     pub fn lend(&mut self, conn: ConnId) {
         if self.get(conn).outgoing.gathered().capacity() == 0

@@ -79,7 +79,19 @@ fn every_operation_needs_its_right() {
                     assert!((200..300).contains(&status), "{method} {path} with {word} on {tubes}: {answer}");
                 } else {
                     assert_eq!(status, 403, "{method} {path} with {word} on {tubes}: {answer}");
-                    assert!(answer.contains("\"error\":\"forbidden\""), "{answer}");
+                    let words = Rights::ALL.into_iter().filter(|(right, _)| right.has_any(needed));
+                    let words: Vec<&str> = words.map(|(_, word)| word).collect();
+                    // Jobs that go elsewhere need a right there too.
+                    let is_elsewhere = body.contains("elsewhere") && right.has_any(needed);
+                    let lacks = match (is_elsewhere, is_everywhere && !body.contains("elsewhere")) {
+                        (true, _) => "produce or admin on the tube".to_owned(),
+                        (false, true) => format!("{} on all tubes", words.join(" or ")),
+                        (false, false) => format!("{} on the tube", words.join(" or ")),
+                    };
+                    let said = format!(
+                        "{{\"error\":\"forbidden\",\"message\":\"this user lacks the right {lacks}: see the file of --auth\"}}"
+                    );
+                    assert!(answer.ends_with(&said), "{answer}");
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! Real server processes with `--auth`.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, launch, start};
 use beanring_testkit::driver;
-use beanring_testkit::process::{ServerProcess, program};
+use beanring_testkit::process::{Address, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::Signal;
 
@@ -109,24 +110,42 @@ fn users_change_while_the_server_runs() {
 }
 
 #[test]
-fn no_log_line_has_a_token() {
+fn log_lines_name_the_user_and_no_token() {
     let scratch = Scratch::new("auth-log");
     let (users, log, dir) = (scratch.join("users.toml"), scratch.join("stderr"), scratch.dir("log"));
     write(&users, ROOT);
     let mut command = Command::new(program());
     command.stderr(fs::File::create(&log).expect("the file can be made"));
     let auth = users.to_str().expect("a name in UTF-8");
-    let (mut server, mut root) = launch(command, &dir, Driver::Epoll, &["--auth", auth, "-VV"]);
+    let Address::Tcp(http) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+    let flags = ["--auth", auth, "-VV", "--http", &http.to_string()];
+    let (mut server, mut root) = launch(command, &dir, Driver::Epoll, &flags);
     root.expect("auth root-root-root-root\r\n", "AUTHENTICATED");
+    root.expect("drain\r\n", "DRAINING");
+    let mut api = TcpStream::connect(http).expect("it listens");
+    let head = "POST /api/v1/undrain HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 2\r\n";
+    write!(api, "{head}Host: 127.0.0.1\r\nAuthorization: Bearer root-root-root-root\r\n\r\n{{}}")
+        .expect("it is open");
+    let mut answer = String::new();
+    api.read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let mut wrong = client(&server);
     wrong.expect("auth wrong-wrong-wrong-wrong\r\n", "UNAUTHORIZED");
     let mut typo = client(&server);
     typo.expect("authroot-root-root-root\r\n", "UNKNOWN_COMMAND");
+    write(&users, "");
+    server.signal(Signal::SIGWINCH);
+    assert_eq!(root.line(), None, "the user is gone");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
     let text = fs::read_to_string(&log).expect("the log can be read");
+    assert_eq!(text.matches("users.toml: no user has a right, so every").count(), 1, "{text}");
     assert!(!text.contains("root-root") && !text.contains("wrong-wrong"), "{text}");
     assert!(text.contains("command: auth ...") && text.contains("sent a wrong token"), "{text}");
+    for act in ["drain from ", "undrain from "] {
+        let line = text.lines().find(|line| line.contains(&format!(" {act}127.0.0.1:")));
+        assert!(line.is_some_and(|line| line.contains(" (user root): put is")), "{text}");
+    }
 }
 
 #[test]
@@ -147,8 +166,14 @@ fn a_bad_file_is_refused_with_its_line() {
     let (code, text) = run(&["--auth", auth]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("line 9: a token has 16 to 200"), "{text}");
+    for useless in ["", "[users.root]\ntoken = \"root-root-root-root\"\nadmin = false\n"] {
+        write(&users, useless);
+        let (code, text) = run(&["--auth", auth]);
+        assert!(code == Some(0) && text.contains("users.toml: no user has a right"), "{text}");
+    }
     write(&users, ROOT);
-    assert_eq!(run(&["--auth", auth]).0, Some(0));
+    let (code, text) = run(&["--auth", auth]);
+    assert!(code == Some(0) && !text.contains("--auth"), "{text}");
     fs::set_permissions(&users, fs::Permissions::from_mode(0o644)).expect("the mode can be set");
     let (code, text) = run(&["--auth", auth]);
     assert_eq!(code, Some(2), "{text}");

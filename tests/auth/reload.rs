@@ -92,3 +92,46 @@ fn many_waiting_connections_follow() {
     assert!(bench.ask(root, "stats\r\n").contains("\ncurrent-waiting: 0\n"));
     bench.server.close(root);
 }
+
+/// Watches the tubes tube-0 to tube-4999, and a.
+fn watch_many(bench: &mut Bench, conn: usize) {
+    let mut lines = String::from("watch a\r\n");
+    lines.extend((0..5_000).map(|number| format!("watch tube-{number}\r\n")));
+    assert!(bench.ask(conn, &lines).contains("\r\nWATCHING 5001\r\n"));
+}
+
+const WATCHED_A: &str = "OK 8\r\n---\n- a\n\r\n";
+
+#[test]
+fn many_watches_end_in_pieces_before_the_next_command() {
+    let mut bench = Bench::new(&one("consume = [\"a\"]"));
+    let conn = bench.root();
+    watch_many(&mut bench, conn);
+    bench.expect(
+        conn,
+        "auth one-one-one-one-one\r\nlist-tubes-watched\r\nreserve-with-timeout 0\r\n",
+        &format!("AUTHENTICATED\r\n{WATCHED_A}TIMED_OUT\r\n"),
+    );
+    let root = bench.root();
+    bench.expect(root, "list-tubes\r\n", "OK 18\r\n---\n- default\n- a\n\r\n");
+
+    // A change of the users does the same, while a client waits, and while it does not.
+    replace(&mut bench, &one("consume = [\"*\"]"));
+    let [idle, waiting] = [(); 2].map(|()| {
+        let conn = bench.user("one-one-one-one-one");
+        watch_many(&mut bench, conn);
+        conn
+    });
+    bench.expect(waiting, "reserve\r\n", "");
+    replace(&mut bench, &one("consume = [\"a\"]"));
+    bench.expect(root, "list-tubes\r\n", "OK 18\r\n---\n- default\n- a\n\r\n");
+    bench.expect(waiting, "list-tubes-watched\r\n", &format!("TIMED_OUT\r\n{WATCHED_A}"));
+    bench.expect(idle, "list-tubes-watched\r\n", WATCHED_A);
+    bench.server.close(waiting);
+    // Pipelined commands wait too.
+    let other = bench.root();
+    watch_many(&mut bench, other);
+    bench.ask(other, "auth one-one-one-one-one\r\nquit\r\n");
+    assert_eq!(bench.reply(other), "closed");
+    bench.expect(root, "list-tubes\r\n", "OK 18\r\n---\n- default\n- a\n\r\n");
+}

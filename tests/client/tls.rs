@@ -85,6 +85,24 @@ fn certificates_that_are_refused() {
 }
 
 #[test]
+fn flags_of_tls_need_an_address_with_tls() {
+    for address in ["127.0.0.1:1", "beanstalk://127.0.0.1:1", "unix:/nowhere"] {
+        for flag in ["--tls-ca", "--tls-cert", "--tls-key", "--tls-name"] {
+            let shown = address.trim_start_matches("beanstalk://");
+            ran(client().args(["stats", "-a", address, flag, "x"]), b"").fails(
+                2,
+                &format!("{flag} has no effect at {shown}, an address without TLS; use -a beanstalks://HOST"),
+            );
+        }
+        // The variables may be there for another server.
+        assert_eq!(
+            ran(client().args(["stats", "-a", address]).env("BEANRING_TLS_CA", "x"), b"").code,
+            Some(3)
+        );
+    }
+}
+
+#[test]
 fn an_expired_certificate() {
     let scratch = Scratch::new("tls");
     let all = Certificates::new(&scratch.0);
@@ -317,6 +335,9 @@ fn a_token_is_sent_first_and_never_shown() {
         1,
         "job 1: FORBIDDEN: the right consume is missing, or not for this tube; see the server's --auth",
     );
+    let forbidden = scripted(&["AUTHENTICATED\r\n", "FORBIDDEN\r\n"]);
+    with("s3cret", &forbidden, &["drain"])
+        .fails(1, "drain: FORBIDDEN: the right admin on all tubes is missing; see the server's --auth");
     let longest = "x".repeat(200);
     assert_eq!(with(&longest, &scripted(&["UNAUTHORIZED\r\n"]), &["stats"]).code, Some(7));
     for wrong in ["", "\n", "two words", "two\nlines", "\u{7f}", "\u{e9}", &"x".repeat(201)] {

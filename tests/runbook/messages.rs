@@ -106,7 +106,8 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_item_fn(&mut self, node: &'ast ItemFn) {
         if !is_for_tests(&node.attrs) {
-            visit::visit_item_fn(self, node);
+            let is_error = self.functions.contains(&&*node.sig.ident.to_string());
+            self.in_error(is_error, |reader| visit::visit_item_fn(reader, node));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Large commands, and many events at one instant, are handled in bounded steps, and other clients are served between them.
 //! The tests count steps and read no clock.
 
+mod closing;
 mod concurrency;
 mod groups;
 mod iteration;

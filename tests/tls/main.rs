@@ -11,3 +11,4 @@ mod proxy;
 mod raw;
 mod restarts;
 mod rotation;
+mod stuck;

@@ -70,6 +70,17 @@ impl ServerFlags {
         }
     }
 
+    /// The first given flag that has a meaning only with TLS.
+    pub fn first_of_tls(&self) -> Option<&'static str> {
+        let given = [
+            (self.tls_ca.is_some(), "--tls-ca"),
+            (self.tls_cert.is_some(), "--tls-cert"),
+            (self.tls_key.is_some(), "--tls-key"),
+            (self.tls_name.is_some(), "--tls-name"),
+        ];
+        given.into_iter().find_map(|(is_given, flag)| is_given.then_some(flag))
+    }
+
     /// Takes the flags that are not given from the variables.
     #[must_use]
     pub fn or_variables(&self) -> Self {

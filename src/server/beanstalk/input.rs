@@ -145,6 +145,7 @@ impl Core {
         match session.protocol.state {
             SessionState::Gathering => return self.complete_batch(session, now),
             SessionState::Storing => return self.end_put_batch(session, now),
+            SessionState::Unwatching => return self.continue_unwatching(session, now),
             _ => {}
         }
         if session.can_list(self.output_bytes_pause) {
@@ -177,6 +178,7 @@ impl Core {
         if session.protocol.state == SessionState::Closing {
             // Reached once, since a session that is closing is not served again.
             self.leave(session, now);
+            self.closing.add(now);
             if self.close_if_sent(session) {
                 return;
             }

@@ -59,7 +59,7 @@ impl Core {
             let list = protocol.list.as_mut().expect("a session that lists has a list");
             if core.reply_piece(list, replies) {
                 core.end_list(protocol);
-                protocol.state = SessionState::Serving;
+                protocol.serve_again();
                 protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
             }
         });

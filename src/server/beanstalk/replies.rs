@@ -12,6 +12,7 @@ use crate::server::access::SessionAccess;
 use crate::server::client_state::ProtocolState;
 use crate::server::commit_gate::Replies;
 use crate::server::outcome::{Outcome, Refusal};
+use crate::server::rights::Missing;
 use crate::time::Time;
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::{
@@ -92,7 +93,8 @@ impl Core {
         let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
         let is_forbidden = !may && has_tags && args.bytes <= self.config.max_job_bytes;
         if is_forbidden {
-            protocol.skip_body(u64::from(args.bytes) + 2, Refusal::Forbidden);
+            let refusal = Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE));
+            protocol.skip_body(u64::from(args.bytes) + 2, refusal);
         }
         is_forbidden
     }

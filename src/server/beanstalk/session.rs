@@ -35,6 +35,8 @@ pub(in crate::server) struct Session {
     pub is_paused: bool,
     /// The arrival of the first input that has no complete reply yet, or zero.
     pub unanswered_since: Time,
+    /// The unsent bytes of a connection that is closing, when they were last looked at.
+    pub unsent_before: usize,
 }
 
 /// How far the peer has ended its side of the connection.
@@ -62,6 +64,7 @@ impl Session {
             is_queued: false,
             is_paused: false,
             unanswered_since: Time::ZERO,
+            unsent_before: 0,
         }
     }
 
@@ -128,6 +131,9 @@ impl Core {
     }
 
     fn close(&mut self, session: &mut Session) {
+        if session.protocol.state == SessionState::Closing {
+            self.closing.remove();
+        }
         session.protocol.state = SessionState::Closed;
         self.effects.push_back(Effect::Close(session.conn));
     }

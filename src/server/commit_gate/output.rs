@@ -29,7 +29,7 @@ pub(in crate::server) struct Output {
     /// The largest ticket for which this connection is registered with the gate, or 0.
     pub(super) awaited: Ticket,
     /// The driver has an [`Effect::Send`](crate::server::Effect::Send) and has not yet sent everything that it may.
-    pub(super) is_sending: bool,
+    pub(in crate::server) is_sending: bool,
 }
 
 /// The batch that new replies are appended to. [`Core::with_replies`](crate::server::Core) alone hands it out, and gives

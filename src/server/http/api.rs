@@ -14,6 +14,7 @@ use super::tubes::TubeList;
 use crate::queue::{JobState, PageQuery};
 use crate::server::outcome::Refusal;
 use crate::server::put_refusals::PutReason;
+use crate::server::rights::Missing;
 use crate::server::{Config, Core, Need, Rights, User};
 use crate::values::ids::JobId;
 use crate::values::tube_rules::RuleKey;
@@ -147,7 +148,7 @@ impl Plan {
             Target::Server | Target::Tubes(_)
                 if user.is_some_and(|user| !user.grants.somewhere().has_any(Rights::INSPECT)) =>
             {
-                return Err(Refusal::Forbidden.response(config));
+                return Err(Refusal::Forbidden(Missing::on_tube(Rights::INSPECT)).response(config));
             }
             Target::Server => return Ok(Self::Page(Page::Server(user.cloned()))),
             Target::Tubes(query) => {

@@ -10,6 +10,7 @@
 //!      '-------------------------------------'
 //! ```
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -145,7 +146,7 @@ impl Core {
             match outcome {
                 Outcome::Pending if is_put => call.stage = Stage::Receiving,
                 _ if is_drain && self.draining == was_draining => {}
-                _ => log(*number, peer, &operation, &outcome),
+                _ => log(*number, peer, call.user.as_deref(), &operation, &outcome),
             }
             if outcome != Outcome::Pending {
                 self.end_operation(call, &outcome, is_harmless, now);
@@ -158,7 +159,7 @@ impl Core {
         if call.stage == Stage::Receiving
             && let Some(outcome) = self.receive_put(call, input, now)
         {
-            log(*number, peer, &call.operation, &outcome);
+            log(*number, peer, call.user.as_deref(), &call.operation, &outcome);
             self.end_operation(call, &outcome, false, now);
         }
         self.release_call(connection);
@@ -290,25 +291,27 @@ impl Core {
     }
 }
 
-/// Logs an action with the address of its client, if it changes something.
-fn log(conn: u64, peer: &Peer, operation: &Operation, outcome: &Outcome<'_>) {
+/// Logs an action with the address of its client and its user, if it changes something.
+fn log(conn: u64, peer: &Peer, user: Option<&User>, operation: &Operation, outcome: &Outcome<'_>) {
     let Some(action) = operation.action().filter(|_| outcome.has_changed()) else { return };
     let job = match *outcome {
         Outcome::Done(Reply::Inserted(JobId(id)) | Reply::Repeated { id: JobId(id), .. }) => Some(id),
         _ => operation.job(),
     };
     let (tube, peer) = (operation.tube(), &*peer.name);
+    let user = user.and_then(|user| user.name.as_deref());
+    let client = user.map_or(Cow::Borrowed(peer), |user| format!("{peer} (user {user})").into());
     let text = match (operation, outcome) {
-        (Operation::Drain, _) => format!("drain from {peer}: {}", ClientAct::DRAIN_EFFECT),
-        (Operation::Undrain, _) => format!("undrain from {peer}: {}", ClientAct::UNDRAIN_EFFECT),
+        (Operation::Drain, _) => format!("drain from {client}: {}", ClientAct::DRAIN_EFFECT),
+        (Operation::Undrain, _) => format!("undrain from {client}: {}", ClientAct::UNDRAIN_EFFECT),
         (_, Outcome::Done(Reply::Inserted(id))) => {
-            format!("HTTP action from {peer}: {operation}, job {id}")
+            format!("HTTP action from {client}: {operation}, job {id}")
         }
         // It may have changed the priority of the first job.
         (_, Outcome::Done(Reply::Repeated { id, .. })) => {
-            format!("HTTP action from {peer}: {operation}: no job was added, job {id} has this key")
+            format!("HTTP action from {client}: {operation}: no job was added, job {id} has this key")
         }
-        _ => format!("HTTP action from {peer}: {operation}"),
+        _ => format!("HTTP action from {client}: {operation}"),
     };
-    info!(conn, peer, action, tube, job, "{text}");
+    info!(conn, peer, user, action, tube, job, "{text}");
 }

@@ -74,7 +74,8 @@ impl Core {
         if let Some(access) = &protocol.access
             && !self.meets(protocol.client, &access.user, operation.need())
         {
-            return (Outcome::Refused(Refusal::Forbidden), false);
+            let missing = self.missing(&access.user, operation.need());
+            return (Outcome::Refused(Refusal::Forbidden(missing)), false);
         }
         let Some(command) = operation.command() else {
             return (self.begin_without_command(protocol, operation, now), false);

@@ -6,6 +6,7 @@ use super::response::{ErrorKind, ErrorResponse};
 use crate::queue::{FullBy, JobState};
 use crate::server::Config;
 use crate::server::outcome::{Refusal, Shortage};
+use crate::server::rights::Missing;
 
 const NO_TUBE: &str = "there is no such tube: look at /api/v1/tubes";
 
@@ -20,6 +21,11 @@ impl Refusal {
     pub(super) fn response(self, config: &Config) -> ErrorResponse {
         let (kind, message) = match self {
             Self::OutOfMemory(shortage) => return shortage.response(config),
+            Self::Forbidden(Missing { rights, is_everywhere, .. }) => {
+                let on = if is_everywhere { "all tubes" } else { "the tube" };
+                let message = format!("this user lacks the right {rights} on {on}: see the file of --auth");
+                return ErrorResponse::new(ErrorKind::Forbidden, message);
+            }
             Self::JobReserved { seconds_left } => {
                 let message = format!(
                     "a client has reserved the job, and its TTR ends in {seconds_left} s: wait, or stop that worker"
@@ -49,9 +55,6 @@ impl Refusal {
                 "the server is in drain mode and accepts no new jobs: use another server, or end drain mode",
             ),
             Self::JobTooBig => return too_large(config.max_job_bytes),
-            Self::Forbidden => {
-                (ErrorKind::Forbidden, "this user has no right to do this: see the file of --auth")
-            }
             Self::NoCrlf | Self::BadFormat | Self::LastTube => {
                 unreachable!("an operation is well-formed, and ignores no tube")
             }

@@ -109,6 +109,16 @@ impl<S: UnderTest> InMemoryServer<S> {
         self.settle();
     }
 
+    /// Lets a client that reads nothing read this many pieces.
+    pub fn send_pieces(&mut self, conn: usize, count: usize) {
+        for _ in 0..count {
+            self.ends[conn].is_blocked = false;
+            self.send_some(conn);
+            self.ends[conn].is_blocked = true;
+        }
+        self.settle();
+    }
+
     /// Whether the server wants no more input from a connection for now.
     pub fn is_paused(&self, conn: usize) -> bool {
         self.ends[conn].connection.is_paused

@@ -17,7 +17,7 @@ use beanring::wal::Operation;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::connection::Connection;
+use super::connection::{Connection, outgoing};
 use super::in_memory::Cut;
 use super::random::Random;
 use super::under_test::UnderTest;
@@ -56,6 +56,8 @@ struct End {
     has_hung_up: bool,
     /// The driver was asked to close.
     is_closing: bool,
+    /// The transport has closed before it has sent everything: the client did not read.
+    is_cut: bool,
 }
 
 /// Plaintext for the driver to send. What it was shown stays in place.
@@ -150,7 +152,12 @@ impl Tunnel {
                     self.end(conn).link.apply(&effect);
                     self.effects.push_back(effect);
                 }
-                Effect::Close(conn) => self.end(conn).close(),
+                Effect::Close(conn) => {
+                    let is_cut = !outgoing(&mut self.transport, conn).is_empty();
+                    let end = self.end(conn);
+                    end.is_cut = is_cut;
+                    end.close();
+                }
                 Effect::LogClient(conn, ClientAct::HandshakeFailed(why)) => {
                     assert!(self.end(conn).has_hung_up, "the handshake fails: {why:?}");
                 }
@@ -204,12 +211,12 @@ impl Tunnel {
             if end.is_closing {
                 continue;
             }
-            if !end.output.is_empty() && !end.has_hung_up {
+            if !end.output.is_empty() && !end.has_hung_up && !end.is_cut {
                 if !std::mem::replace(&mut end.is_sending, true) {
                     self.effects.push_back(Effect::Send(end.link.conn));
                 }
             } else if !end.link.is_open() {
-                assert!(end.has_closed || end.has_hung_up, "a close follows close_notify");
+                assert!(end.has_closed || end.has_hung_up || end.is_cut, "a close follows close_notify");
                 end.is_closing = true;
                 self.effects.push_back(Effect::Close(end.link.conn));
             }
@@ -276,6 +283,7 @@ impl End {
             has_closed: false,
             has_hung_up: false,
             is_closing: false,
+            is_cut: false,
         };
         end.write();
         end

@@ -1,0 +1,90 @@
+//! What an operator may not have meant: the log of a start and `--check-config` name it alike.
+
+use super::certificate::{self, Certificate};
+use super::report::Bytes;
+use crate::config::ServerConfig;
+use crate::io::descriptors;
+use crate::io::http_token::TokenFile;
+use crate::io::users_file::UsersFile;
+use crate::time::Time;
+
+/// What a start has found on the system.
+pub struct Found<'a> {
+    pub token: Option<&'a TokenFile>,
+    pub certificate: Option<&'a Certificate>,
+    pub users: Option<&'a UsersFile>,
+    pub descriptors_max: u64,
+    /// The memory limit of the cgroup, in bytes.
+    pub cgroup_bytes: Option<u64>,
+    pub now: Time,
+}
+
+impl Found<'_> {
+    /// The warnings of a start with this configuration, beside those of the configuration itself.
+    pub fn start_warnings(&self, config: &ServerConfig) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(path) = config.http_token.as_ref().filter(|_| self.token.is_some_and(|file| file.is_open))
+        {
+            warnings.push(format!(
+                "--http-token {}: every user of this machine can read the token: run chmod o-r on the file",
+                path.display()
+            ));
+        }
+        warnings.extend(certificate::certificate_warnings(config, self.certificate, self.now));
+        warnings.extend(self.users_warning(config));
+        warnings.extend(few_descriptors(config.max_connections, self.descriptors_max));
+        warnings.extend(cgroup_limit(config.max_memory_bytes, self.cgroup_bytes));
+        warnings
+    }
+
+    fn users_warning(&self, config: &ServerConfig) -> Option<String> {
+        let (path, users) = (config.auth.as_ref()?, &self.users?.users);
+        if users.are_without_rights() {
+            return Some(format!(
+                "--auth {}: no user has a right, so every client is refused: add users with rights",
+                path.display()
+            ));
+        }
+        let knows_clients = config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
+        let user = users.first_without_token().filter(|_| !knows_clients)?;
+        Some(format!(
+            "--auth: user {user} has no token, and without --tls-client-ca no client can show a certificate: set it, or give \
+             the user a token"
+        ))
+    }
+}
+
+/// Returns the warning that other machines reach the clients' listener of this name without a proof of who they are.
+pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option<String> {
+    let knows_clients = has_tls && config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
+    (!knows_clients && config.auth.is_none()).then(|| {
+        format!(
+            "other machines may connect to {name}, and whoever does may read, take and delete all jobs: the protocol has no \
+             passwords; protect the port by a firewall, or choose -l 127.0.0.1"
+        )
+    })
+}
+
+fn few_descriptors(connections_max: Option<u32>, descriptors_max: u64) -> Option<String> {
+    let possible = descriptors::connections_within(descriptors_max);
+    let max = connections_max.filter(|&max| u64::from(max) > possible)?;
+    Some(format!(
+        "--max-connections {max}: the limit of {descriptors_max} open files leaves room for about {possible}; raise the hard \
+         limit (ulimit -Hn, LimitNOFILE=)"
+    ))
+}
+
+/// Beyond the limit of its cgroup, the kernel kills a server that could have refused jobs.
+fn cgroup_limit(max: Option<u64>, cgroup: Option<u64>) -> Option<String> {
+    let limit = cgroup.filter(|&limit| max.is_none_or(|max| max >= limit)).map(Bytes)?;
+    Some(match max.map(Bytes) {
+        None => format!(
+            "no --max-memory, and the cgroup limits memory to {limit}: the kernel kills the server when jobs need more; set \
+             --max-memory below that limit"
+        ),
+        Some(max) => format!(
+            "--max-memory is {max}, and the cgroup limits memory to {limit}: the kernel kills the server when jobs need more; set \
+             --max-memory below that limit"
+        ),
+    })
+}
