@@ -429,17 +429,19 @@ fn every_workload_over_tls() {
         "put cycle -c 2 -d 8 -b 60000 -n 200 --io epoll",
         "delivery fill-drain -c 4 -n 2000",
         "handshake -c 4 -n 100",
-        "resume -c 4 -n 100 --io epoll",
+        "resume -c 16 -n 1000",
     ] {
-        let output = run(&tls, &format!("{load} {options}"));
+        let output = run(&tls, &format!("{load} {options} --json -"));
         assert!(output.status.success(), "{load}: {}", stderr(&output));
-        if load.starts_with("resume") {
-            let said = stderr(&output);
-            let words: Vec<&str> = said.split(' ').collect();
-            let count = |at: usize| words[at].parse::<u64>().expect("a number");
-            // The first connections of the lanes, and the one that looks for the server, have no session.
-            assert!(count(1) + 10 >= count(3) && count(3) >= 100, "{said}");
-        }
+        let handshakes = &json(&output)["rows"][0]["handshakes"];
+        let [all, resumed] = ["all", "resumed"].map(|key| handshakes[key].as_u64());
+        let expected = match load.split_once(' ') {
+            Some(("handshake", _)) => [Some(100), Some(0)],
+            // Only the first connection of each lane may have no session.
+            Some(("resume", _)) => [Some(1000), resumed.filter(|&count| (984..=1000).contains(&count))],
+            _ => [None, None],
+        };
+        assert_eq!([all, resumed], expected, "{load}: {handshakes}");
     }
     fails(
         &tls,

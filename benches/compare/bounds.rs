@@ -148,6 +148,24 @@ const fn faster(driver: Driver, row: &'static str, at_least: f64) -> Bound {
     }
 }
 
+/// Limits the CPU time of puts over TLS, relative to plaintext.
+const fn over_tls(driver: Driver) -> [Bound; 2] {
+    const fn bound(driver: Driver, row: &'static str, plaintext: &'static str, at_most: f64) -> Bound {
+        Bound {
+            driver,
+            row,
+            metric: cpu,
+            base: Base::Result(Side::Ours, plaintext, cpu),
+            of: "CPU, relative to plaintext",
+            limit: Limit::AtMost(at_most),
+        }
+    }
+    [
+        bound(driver, "tls-put-64x1", "clear-put-64x1", 1.25),
+        bound(driver, "tls-put-16x32", "clear-put-16x32", 1.5),
+    ]
+}
+
 /// Compares many connections on as many tubes with few connections on one, for every driver that is made for them.
 const fn many(driver: Driver) -> [Bound; 2] {
     const ROW: &str = "own-tubes-9000";
@@ -223,6 +241,7 @@ fn all() -> Vec<Bound> {
         other(Epoll, "cycle-16x16", Side::Beanstalkd, 1.0 / 15.0),
     ];
     bounds.extend(many(Epoll));
+    bounds.extend(over_tls(Epoll));
     bounds.extend([
         other(Uring, "put-64x1", Side::Bare, 1.08),
         other(Uring, "put-64x1", Side::Beanstalkd, 0.70),
@@ -239,6 +258,7 @@ fn all() -> Vec<Bound> {
         other(Uring, "cycle-60000-veth", Side::Bare, 1.05),
     ]);
     bounds.extend(many(Uring));
+    bounds.extend(over_tls(Uring));
     bounds.extend(Driver::value_variants().iter().flat_map(|&driver| logged(driver)));
     bounds
 }

@@ -144,6 +144,9 @@ const MOVING_CYCLES_PER_S: u32 = 5000;
 /// One and a half files of the size below, so that compaction runs whenever the load has written about as much.
 const MOVING_JOBS: u32 = 2000;
 const MOVING_FILE_BYTES: u32 = 256 * 1024;
+/// How the names of two rows begin, one without TLS and one with it.
+const CLEAR: &str = "clear-";
+const TLS: &str = "tls-";
 
 impl Row {
     fn new(id: impl Into<String>, group: Group, work: Work, connections: u32, depth: u32) -> Row {
@@ -219,14 +222,13 @@ impl Row {
         self.log.map_or(String::new(), |log| format!(", {}", log.flags().join(" ")))
     }
 
-    /// Returns whether `kind` can run the workload. beanstalkd-rs and Redis run over loopback only, and Redis has no tubes. The no-op baseline takes any tube name, as long
-    /// as no connection watches all tubes, and delivers no jobs. Neither keeps a job log here. The cost of compaction
-    /// is measured for our server only.
+    /// Returns whether `kind` can run the workload. beanstalkd and the no-op baseline have no TLS. beanstalkd-rs and Redis
+    /// run over loopback only, and Redis has no tubes. The no-op baseline takes any tube name, as long as no connection
+    /// watches all tubes, and delivers no jobs. Neither keeps a job log here. The cost of compaction is measured for our
+    /// server only.
     pub fn suits(&self, kind: Kind) -> bool {
         match kind {
-            // beanstalkd-rs needs other certificates, and its handshakes are not measured.
-            Kind::Beanstalkd | Kind::BeanstalkdRs | Kind::Bare(_) if self.is_about_tls() => false,
-            Kind::Redis if self.group == Group::Handshakes => false,
+            Kind::Beanstalkd | Kind::Bare(_) if self.is_about_tls() => false,
             Kind::Beanstalkd if self.group == Group::Moving => false,
             Kind::BeanstalkdRs => {
                 self.transport == Transport::Loopback && self.group != Group::Moving && !self.long
@@ -242,6 +244,12 @@ impl Row {
     /// Returns whether this row and the next are compared, and so are measured in turn.
     pub fn is_beside(&self, next: &Row) -> bool {
         self.group == next.group && matches!(self.group, Group::Moving | Group::Tls)
+    }
+
+    /// Returns whether this row is the same load as `other`, which is over TLS, in plaintext.
+    pub fn is_plaintext_of(&self, other: &Row) -> bool {
+        let (name, of) = (self.id.strip_prefix(CLEAR), other.id.strip_prefix(TLS));
+        name.is_some() && name == of
     }
 
     const fn is_about_tls(&self) -> bool {
@@ -378,10 +386,10 @@ fn all() -> Vec<Row> {
 
 fn with_tls() -> Vec<Row> {
     let mut rows = Vec::new();
-    for (name, tls) in [("clear", false), ("tls", true)] {
+    for (prefix, tls) in [(CLEAR, false), (TLS, true)] {
         let row = |id: &str, work, connections, depth| Row {
             tls,
-            ..Row::new(format!("{name}-{id}"), Group::Tls, work, connections, depth)
+            ..Row::new(format!("{prefix}{id}"), Group::Tls, work, connections, depth)
         };
         rows.push(row("put-64x1", Work::Put, 64, 1).short(true));
         rows.push(row("put-16x32", Work::Put, 16, 32).short(true));

@@ -40,6 +40,7 @@ pub struct Figures {
     pub latency_us: Latency,
     pub server: ServerFigures,
     pub idle: Option<IdleFigures>,
+    pub handshakes: Option<Handshakes>,
     /// 99th percentile of how late the load started scheduled operations.
     pub begun_late_us_p99: Option<f64>,
     restart_ms: Option<f64>,
@@ -85,6 +86,20 @@ impl ServerFigures {
 #[derive(Deserialize)]
 pub struct IdleFigures {
     pub rss_bytes_per_connection: f64,
+}
+
+/// The TLS handshakes of a measurement that counts them.
+#[derive(Deserialize)]
+pub struct Handshakes {
+    all: f64,
+    resumed: f64,
+}
+
+impl Handshakes {
+    /// Returns the share of those that resumed a session.
+    pub fn resumed_share(&self) -> f64 {
+        self.resumed / self.all
+    }
 }
 
 /// A number of a measurement.

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::bounds::verdicts;
 use crate::failure::Failure;
 use crate::matrix::{Group, RowFacts};
-use crate::measure::{Cell, Metric, Outcome, Spread, bytes_per_job, cpu, rate, restart_ms};
+use crate::measure::{Cell, Handshakes, Metric, Outcome, Spread, bytes_per_job, cpu, rate, restart_ms};
 use crate::options::Options;
 use crate::servers::{Kind, Peers};
 use beanring_testkit::bench::logs::Place;
@@ -135,6 +135,7 @@ impl Report<'_> {
         }
         match group {
             Group::Durable => out + &self.ratios("operations/s, ratio", rows, rate),
+            Group::Tls => out + &to_plaintext(rows, &kinds) + &self.ratios("CPU, ratio", rows, cpu),
             _ => out + &self.ratios("CPU, ratio", rows, cpu),
         }
     }
@@ -233,6 +234,25 @@ fn table(title: &str, rows: &[&Outcome], kinds: &[Kind], cell: &dyn Fn(&Cell) ->
     format!("\n{}", table.markdown())
 }
 
+/// Compares each server over TLS with itself in plaintext.
+fn to_plaintext(rows: &[&Outcome], kinds: &[Kind]) -> String {
+    let partner = |tls: &Outcome| rows.iter().find(|plain| plain.row.is_plaintext_of(&tls.row));
+    let pairs: Vec<_> = rows.iter().filter_map(|tls| Some((tls, partner(tls)?))).collect();
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let names = kinds.iter().map(|kind| kind.name());
+    let mut table = Table::new(["CPU, ratio to plaintext".to_owned()].into_iter().chain(names).collect());
+    for (tls, plain) in pairs {
+        let cell = |&kind: &Kind| {
+            let pair = tls.median(kind, cpu).zip(plain.median(kind, cpu));
+            pair.map_or(String::new(), |(tls, plain)| ratio(tls / plain))
+        };
+        table.push([tls.row.title()].into_iter().chain(kinds.iter().map(cell)).collect());
+    }
+    format!("\n{}", table.markdown())
+}
+
 /// Returns the table that only this group has, if it has one.
 fn particular(group: Group) -> Option<(&'static str, Shown)> {
     Some(match group {
@@ -256,7 +276,12 @@ fn particular(group: Group) -> Option<(&'static str, Shown)> {
         Group::Tls => ("resident bytes per idle connection", |cell| {
             of(cell, |figures| figures.idle.as_ref().map_or(f64::NAN, |idle| idle.rss_bytes_per_connection))
         }),
-        Group::Durable | Group::Logged | Group::Restart | Group::Handshakes => return None,
+        Group::Handshakes => ("share that resumed a session", |cell| {
+            let share = cell
+                .spread(|figures| figures.handshakes.as_ref().map_or(f64::NAN, Handshakes::resumed_share));
+            share.map_or(missing(cell), |share| format!("{:.0} %", share.median * 100.0))
+        }),
+        Group::Durable | Group::Logged | Group::Restart => return None,
     })
 }
 

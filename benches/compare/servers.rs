@@ -19,7 +19,7 @@ use beanring_testkit::bench::logs::Directory;
 use beanring_testkit::bench::machine::{Machine, first_line};
 use beanring_testkit::bench::process::{Driver, Guarded};
 use beanring_testkit::bench::stats::Stats;
-use beanring_testkit::certificates::Certificates;
+use beanring_testkit::certificates::{Certificates, Pair};
 
 const START_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -32,6 +32,8 @@ const RESTART_PAUSE: Duration = Duration::from_millis(1);
 
 /// The program of the crate `bstkd`.
 const BEANSTALKD_RS: &str = "beanstalkd-rs";
+/// It takes certificates from this file alone, in the working directory.
+const BEANSTALKD_RS_CONFIG: &str = "beanstalkd-rs.toml";
 
 /// A server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,30 +96,48 @@ impl Kind {
                 command.args(["--baseline", driver.name(), "--addr", &endpoint.to_string()]);
                 command
             }
-            Kind::Beanstalkd | Kind::BeanstalkdRs => {
-                let mut command = on(if self == Kind::Beanstalkd { "beanstalkd" } else { BEANSTALKD_RS });
+            Kind::Beanstalkd => {
+                let mut command = on("beanstalkd");
                 command.args(endpoint.flags());
+                command
+            }
+            Kind::BeanstalkdRs => {
+                let mut command = on(BEANSTALKD_RS);
+                match certificates {
+                    None => command.args(endpoint.flags()),
+                    Some(_) => command.args(["--config", BEANSTALKD_RS_CONFIG]),
+                };
                 command
             }
             Kind::Redis => {
                 let mut command = on("redis-server");
-                if let Endpoint::Tcp(addr) = endpoint {
-                    let port = if certificates.is_some() { "--tls-port" } else { "--port" };
-                    command.args(["--bind", &addr.ip().to_string(), port, &addr.port().to_string()]);
-                }
-                if let Some(Certificates { server, .. }) = certificates {
-                    command.args(["--port", "0", "--tls-auth-clients", "no", "--tls-cert-file"]);
-                    command.arg(&server.certificate).arg("--tls-key-file").arg(&server.key);
-                }
-                command.args(["--save", "", "--appendonly", "no"]);
-                command.args(["--maxclients", "20000", "--io-threads", "1", "--daemonize", "no"]);
-                command.args(["--loglevel", "warning"]);
+                add_redis_flags(&mut command, endpoint, certificates);
                 command
             }
         };
         command.args(log.map_or(Vec::new(), Directory::flags));
         command
     }
+}
+
+fn add_redis_flags(command: &mut Command, endpoint: &Endpoint, certificates: Option<&Certificates>) {
+    if let Endpoint::Tcp(addr) = endpoint {
+        let port = if certificates.is_some() { "--tls-port" } else { "--port" };
+        command.args(["--bind", &addr.ip().to_string(), port, &addr.port().to_string()]);
+    }
+    if let Some(Certificates { server, .. }) = certificates {
+        command.args(["--port", "0", "--tls-auth-clients", "no", "--tls-cert-file"]);
+        command.arg(&server.certificate).arg("--tls-key-file").arg(&server.key);
+    }
+    command.args(["--save", "", "--appendonly", "no"]);
+    command.args(["--maxclients", "20000", "--io-threads", "1", "--daemonize", "no"]);
+    command.args(["--loglevel", "warning"]);
+}
+
+/// Returns the configuration file of beanstalkd-rs for TLS at this endpoint.
+fn beanstalkd_rs_config(endpoint: &Endpoint, Certificates { server, .. }: &Certificates) -> String {
+    let Pair { certificate, key } = server;
+    format!("[[listener]]\naddr = \"{endpoint}\"\ntls = true\n[tls]\ncert = {certificate:?}\nkey = {key:?}\n")
 }
 
 /// Where servers run.
@@ -205,12 +225,17 @@ impl Server {
         log: Option<&Directory>,
         certificates: Option<&Certificates>,
     ) -> Result<Server, Failure> {
+        if let (Kind::BeanstalkdRs, Some(certificates)) = (kind, certificates) {
+            let path = directory.join(BEANSTALKD_RS_CONFIG);
+            let written = std::fs::write(&path, beanstalkd_rs_config(&endpoint, certificates));
+            written.map_err(|error| Failure::Write(path, error))?;
+        }
         let stderr_path = directory.join("server.stderr");
         let stderr =
             File::create(&stderr_path).map_err(|error| Failure::Write(stderr_path.clone(), error))?;
         let mut command = kind.command(place, &endpoint, log, certificates);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
-        // redis looks for its files in the working directory.
+        // redis and beanstalkd-rs look for their files in the working directory.
         command.current_dir(directory);
         let begin = Instant::now();
         let child = command.spawn().map_err(|error| Failure::Start(kind.name(), error))?;

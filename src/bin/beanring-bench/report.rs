@@ -59,6 +59,7 @@ pub struct Row {
     begun_late_us_p99: Option<f64>,
     server: Option<Server>,
     idle: Option<IdleCost>,
+    handshakes: Option<Handshakes>,
     generator_cpu_us_per_operation: f64,
     interrupted: bool,
     /// `--queue-max` ended the phase, or due operations were dropped.
@@ -119,9 +120,32 @@ impl IdleCost {
     }
 }
 
+/// The TLS handshakes of a phase, warm-up included.
+#[derive(Serialize, Clone, Copy)]
+pub struct Handshakes {
+    pub all: u64,
+    /// Those that resumed a session.
+    pub resumed: u64,
+}
+
+#[cfg(feature = "tls")]
+impl Handshakes {
+    /// Returns those since `earlier`.
+    pub fn since(self, earlier: Handshakes) -> Handshakes {
+        Handshakes { all: self.all - earlier.all, resumed: self.resumed - earlier.resumed }
+    }
+}
+
+/// Results of a run that are not those of a phase.
+#[derive(Clone, Copy, Default)]
+pub struct Extra {
+    pub idle: Option<IdleCost>,
+    pub handshakes: Option<Handshakes>,
+}
+
 impl Row {
     /// Collects the results of the phase `workload`.
-    pub fn new(args: &Args, workload: String, measured: &Measured, idle: Option<IdleCost>) -> Row {
+    pub fn new(args: &Args, workload: String, measured: &Measured, extra: Extra) -> Row {
         let meter = &measured.meter;
         let operations = meter.operations();
         let per_operation = |cpu: Cpu| us(cpu.total) / operations as f64;
@@ -158,7 +182,8 @@ impl Row {
             fairness: Fairness { slowest, fastest },
             begun_late_us_p99: args.rate.map(|_| meter.lateness_ns(0.99) as f64 / 1e3),
             server,
-            idle,
+            idle: extra.idle,
+            handshakes: extra.handshakes,
             generator_cpu_us_per_operation: per_operation(measured.own_cpu),
             interrupted: measured.interrupted,
             stopped_early: measured.limited || measured.overloaded,
@@ -348,6 +373,9 @@ impl Row {
         if let Some(idle) = &self.idle {
             let (count, bytes) = (idle.connections, idle.rss_bytes_per_connection);
             let _ = writeln!(out, "{name}: {count} idle connections, {bytes:.0} bytes of server memory each");
+        }
+        if let Some(Handshakes { all, resumed }) = self.handshakes {
+            let _ = writeln!(out, "{name}: {resumed} of {all} handshakes resumed a session");
         }
         if let Some(late) = self.begun_late_us_p99 {
             let _ = writeln!(out, "{name}: 99 % of the operations began within {late:.1} us of their time");

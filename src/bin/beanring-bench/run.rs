@@ -17,7 +17,7 @@ use crate::phase::{Measured, Phase, Task, Tasks};
 use crate::proc::{Memory, Process};
 use crate::progress::Progress;
 use crate::redis::List;
-use crate::report::{IdleCost, Report, Row};
+use crate::report::{Extra, IdleCost, Report, Row};
 use crate::script::{Flow, Jobs, Script};
 use crate::setup::{Names, Setup, Watches};
 
@@ -81,7 +81,7 @@ struct Run<'a, T: Transport> {
     /// Connections that are not part of the load, and consumers. None may end before the load.
     beside: Tasks,
     streams: Vec<Rc<T::Stream>>,
-    idle: Option<IdleCost>,
+    extra: Extra,
 }
 
 impl<'a, T: Transport> Run<'a, T> {
@@ -105,7 +105,7 @@ impl<'a, T: Transport> Run<'a, T> {
             closing: Rc::default(),
             beside: Tasks::new(),
             streams: Vec::new(),
-            idle: None,
+            extra: Extra::default(),
         }
     }
 
@@ -122,7 +122,7 @@ impl<'a, T: Transport> Run<'a, T> {
         };
         let measured = measured?;
         self.take_away().await?;
-        let row = |(name, measured): (String, Measured)| Row::new(self.args, name, &measured, self.idle);
+        let row = |(name, measured): (String, Measured)| Row::new(self.args, name, &measured, self.extra);
         Ok(measured.into_iter().map(row).collect())
     }
 
@@ -136,7 +136,7 @@ impl<'a, T: Transport> Run<'a, T> {
         if let (Some(before), true) = (before, self.args.idle > 0) {
             tokio::time::sleep(IDLE_SETTLE).await;
             let after = self.memory()?.expect("it was there before");
-            self.idle = Some(IdleCost::new(before, after, self.args.idle));
+            self.extra.idle = Some(IdleCost::new(before, after, self.args.idle));
         }
         for _ in 0..self.args.waiting {
             let stream = self.connect().await?;
@@ -185,11 +185,12 @@ impl<'a, T: Transport> Run<'a, T> {
             tasks.spawn_local(greeter.work::<T>());
         }
         let name = self.workload.name();
+        #[cfg(feature = "tls")]
+        let before = crate::net::tls::handshakes();
         let measured = self.measure(&name, phase, tasks).await?;
         #[cfg(feature = "tls")]
-        if self.workload == Workload::Resume {
-            let (all, resumed) = crate::net::tls::handshakes();
-            eprintln!("beanring-bench: {resumed} of {all} handshakes resumed a session");
+        {
+            self.extra.handshakes = Some(crate::net::tls::handshakes().since(before));
         }
         Ok(vec![(name, measured)])
     }

@@ -2,24 +2,27 @@
 //! the generator costs little beside the cipher itself.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use rustls::client::Resumption;
+use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
 
 use super::{Returned, Stream, Target, Transport};
+use crate::report::Handshakes;
 
 /// Ciphertext that is read at once. A connection keeps a buffer of this size only while it reads.
 const INPUT_BYTES: usize = 18 * 1024;
 
-/// Sessions that are remembered for resumption: two of each of the most connections that make sense.
-const SESSIONS_MAX: usize = 4096;
+/// Tickets that are kept for resumption: two of each of the most connections that make sense.
+const TICKETS_MAX: usize = 4096;
 
 /// What every connection of the run needs.
 struct Setup {
@@ -52,7 +55,7 @@ pub fn prepare(ca: Option<&Path>, name: &str) -> Result<(), String> {
     let mut fresh = config(roots(ca)?);
     let mut resuming = fresh.clone();
     fresh.resumption = Resumption::disabled();
-    resuming.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+    resuming.resumption = Resumption::store(Arc::new(Tickets::default()));
     let name =
         ServerName::try_from(name.to_owned()).map_err(|_| format!("--tls-name {name} is not valid"))?;
     let _ = SETUP.set(Setup { name, fresh: Arc::new(fresh), resuming: Arc::new(resuming) });
@@ -78,10 +81,56 @@ pub fn resume(resumes: bool) {
     RESUMES.store(resumes, Ordering::Relaxed);
 }
 
-/// Returns the numbers of handshakes: all, and those that resumed a session.
-pub fn handshakes() -> (u64, u64) {
+/// Returns the numbers of handshakes since the start.
+pub fn handshakes() -> Handshakes {
     let [all, resumed] = HANDSHAKES.each_ref().map(|count| count.load(Ordering::Relaxed));
-    (all, resumed)
+    Handshakes { all, resumed }
+}
+
+/// The tickets of the only server. The store that rustls has keeps 8, too few for many connections that resume at once.
+#[derive(Default)]
+struct Tickets {
+    /// Oldest first.
+    unused: Mutex<VecDeque<Tls13ClientSessionValue>>,
+    group: Mutex<Option<NamedGroup>>,
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tickets").finish_non_exhaustive()
+    }
+}
+
+/// The generator has one thread, so no lock is ever poisoned.
+impl ClientSessionStore for Tickets {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        *self.group.lock().unwrap() = Some(group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        *self.group.lock().unwrap()
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        let mut unused = self.unused.lock().unwrap();
+        if unused.len() == TICKETS_MAX {
+            unused.pop_front();
+        }
+        unused.push_back(ticket);
+    }
+
+    /// Returns the newest, since a server may forget old ones.
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.unused.lock().unwrap().pop_back()
+    }
 }
 
 /// TLS over `T`.
