@@ -17,6 +17,7 @@ mod pauses;
 mod placed;
 pub mod record;
 pub mod replay;
+pub mod replica;
 mod retirement;
 mod rules;
 pub mod scan;
