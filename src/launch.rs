@@ -235,6 +235,7 @@ impl Prepared {
             signals,
             clock,
             disk,
+            database: None,
             connections_max,
             registered_bytes_max,
             process,

@@ -4,7 +4,7 @@
 //! that trait, and the [`Shell`] that the driver keeps its state in, do the rest: they carry out effects, read signals,
 //! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
@@ -19,8 +19,8 @@ use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_without_number};
 use super::wal_files::Disk;
 use super::watched_files::WatchedFiles;
-use super::{DriverError, Exit, Resources};
-use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, Service};
+use super::{Database, DriverError, Exit, Resources};
+use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
@@ -38,6 +38,9 @@ pub struct Shell<S, C> {
     pub admission: Admission,
     pub signals: Signals,
     pub disk: Option<Disk>,
+    database: Option<Box<dyn Database>>,
+    /// Whether the server serves clients. If not, they wait in the backlog of their listener.
+    is_serving: bool,
     pub iovecs: IoVecs,
     watched_files: WatchedFiles,
     pub counts: Rc<Counts>,
@@ -108,8 +111,8 @@ pub trait Connection {
 
 impl<S: Service, C: Connection> Shell<S, C> {
     pub fn new(mut server: S, resources: Resources) -> (Self, Clock) {
-        let Resources { listeners, signals, clock, disk, connections_max, process, watched_files, .. } =
-            resources;
+        let Resources { listeners, signals, clock, disk, database, .. } = resources;
+        let Resources { connections_max, process, watched_files, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
         let counts = Rc::new(Counts::new(process));
         server.show_counts(counts.clone());
@@ -122,6 +125,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
             admission: Admission::new(connections_max, spares, counts.clone()),
             signals,
             disk,
+            is_serving: database.is_none(),
+            database,
             iovecs: IoVecs::default(),
             watched_files,
             counts,
@@ -235,7 +240,35 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// Whether accept is paused at a listener.
     pub fn is_accept_paused(&self, listener: usize) -> bool {
-        self.admission.is_paused(self.listeners[listener].listener.protocol())
+        let protocol = self.listeners[listener].listener.protocol();
+        self.admission.is_paused(protocol) || protocol == Protocol::Beanstalk && !self.is_serving
+    }
+
+    /// A descriptor that is readable when an operation of the job log has ended, if there is a job log.
+    pub fn outcome_fd(&self) -> Option<BorrowedFd<'_>> {
+        let database = self.database.as_ref().map(|database| database.reply_fd());
+        database.or(self.disk.as_ref().map(Disk::outcome_fd))
+    }
+
+    fn clear_outcome_fd(&mut self) {
+        self.disk.iter_mut().for_each(Disk::clear_outcome_fd);
+        self.database.iter_mut().for_each(|database| database.clear_reply_fd());
+    }
+
+    fn next_outcome(&mut self) -> Option<Outcome> {
+        match &mut self.database {
+            Some(database) => database.reply().map(Outcome::Replicated),
+            None => self.disk.as_mut()?.finished(),
+        }
+    }
+
+    /// Learns whether the server serves clients. Returns whether it has begun to.
+    fn note_role(&mut self) -> bool {
+        if self.database.is_none() {
+            return false;
+        }
+        let was_serving = std::mem::replace(&mut self.is_serving, self.server.role() == ServerRole::Serving);
+        self.is_serving && !was_serving
     }
 
     /// The first listener that is not watched though connections are accepted at it.
@@ -268,15 +301,18 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.log.end();
         self.admission.end();
         let (listeners, disk) = (std::mem::take(&mut self.listeners), self.disk.take());
+        if let Some(database) = self.database.take() {
+            database.end();
+        }
         result?;
         if let Some(why) = self.server.failure() {
             return Err(DriverError::Server(text_without_number(&why)));
         }
         let lock = disk.map(Disk::end);
-        if self.run_state != (RunState::Stopping { restarts: true }) {
+        let is_restarting = self.run_state == (RunState::Stopping { restarts: true });
+        if !is_restarting && self.server.role() != ServerRole::Ended {
             return Ok(Exit::Stopped);
         }
-        let lock = lock.expect("only a server with a log restarts in place");
         Ok(Exit::Restart(listeners.into_iter().map(|watched| watched.listener).collect(), lock))
     }
 }
@@ -339,6 +375,10 @@ pub trait Backend {
         loop {
             let shell = self.shell();
             let Some(operation) = shell.server.disk(shell.now) else { return };
+            if let Operation::Replicate(request) = operation {
+                shell.database.as_mut().expect("the job log is in a database").begin(request);
+                continue;
+            }
             if let Some(outcome) = self.begin_disk(operation) {
                 self.shell().disk_ended(outcome);
             }
@@ -349,9 +389,8 @@ pub trait Backend {
     fn complete_disk(&mut self) {
         self.begin_iteration();
         let shell = self.shell();
-        let disk = shell.disk.as_mut().expect("a disk has signalled");
-        disk.clear_outcome_fd();
-        while let Some(outcome) = shell.disk.as_mut().and_then(Disk::finished) {
+        shell.clear_outcome_fd();
+        while let Some(outcome) = shell.next_outcome() {
             shell.disk_ended(outcome);
         }
         self.carry_out();
@@ -366,7 +405,8 @@ pub trait Backend {
         shell.server.turn(shell.now);
         self.carry_out();
         let shell = self.shell();
-        if shell.admission.resume(shell.now) {
+        let has_role = shell.note_role();
+        if shell.admission.resume(shell.now) || has_role {
             self.watch_listeners().map_err(DriverError::Accept)?;
         }
         Ok(())

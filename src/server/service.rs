@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::{DriverCounts, Effect, Event, Peer, Users};
+use super::{DriverCounts, Effect, Event, Peer, ServerRole, Users};
 use crate::bodies::Bodies;
 use crate::time::Time;
 use crate::values::ids::ConnId;
@@ -112,6 +112,11 @@ pub trait Service {
     /// Whether the server is in drain mode.
     fn is_draining(&self) -> bool {
         false
+    }
+
+    /// Whether the server serves clients, or why it does not.
+    fn role(&self) -> ServerRole {
+        ServerRole::Serving
     }
 
     /// Whether everything that must be on disk at the end is there.

@@ -25,7 +25,7 @@ use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
     CertificatePem, ClientAct, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Protocol,
-    Service, TlsCounts, Users, increment,
+    ServerRole, Service, TlsCounts, Users, increment,
 };
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
@@ -575,6 +575,10 @@ impl<S: Service> Service for Transport<S> {
 
     fn disk(&mut self, now: Time) -> Option<Operation> {
         self.server.disk(now)
+    }
+
+    fn role(&self) -> ServerRole {
+        self.server.role()
     }
 
     fn is_draining(&self) -> bool {

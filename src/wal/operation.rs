@@ -3,9 +3,10 @@
 
 use std::io::{self, ErrorKind};
 
+use super::replica::{Reply, Request};
 use super::{Batch, SegmentNumber};
 
-/// What the WAL asks for. At most one operation of each variant is in flight.
+/// What the WAL asks for.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -22,6 +23,8 @@ pub enum Operation {
     Sync(Vec<SegmentNumber>),
     /// Change which segments there are, durably.
     Arrange(Arrangement),
+    /// Ask the database, if the job log is in one.
+    Replicate(Request),
 }
 
 /// A change of which segments there are.
@@ -45,6 +48,7 @@ pub enum Outcome {
     Written(Batch, io::Result<()>),
     Synced(io::Result<()>),
     Arranged(Arrangement, io::Result<()>),
+    Replicated(Reply),
 }
 
 /// Whether an error means that there is no space left for now.

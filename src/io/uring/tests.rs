@@ -90,6 +90,7 @@ impl Simulated {
             signals,
             clock: Clock::start(),
             disk: None,
+            database: None,
             connections_max,
             registered_bytes_max,
             process: ProcessFiles::default(),
