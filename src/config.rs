@@ -476,7 +476,7 @@ fn wal_config(given: &mut Settings, warnings: &mut Vec<Warning>) -> Result<wal::
         None => WAL_FILE_BYTES_DEFAULT,
     };
     let segment_bytes = bytes.max(SEGMENT_BYTES_MIN).next_multiple_of(BLOCK_BYTES as u64);
-    Ok(wal::WalConfig { durability, segment_bytes })
+    Ok(wal::WalConfig { durability, segment_bytes, destination: wal::Destination::Directory })
 }
 
 /// Returns the maximum job size, and the setting for an error that the job log may cause.

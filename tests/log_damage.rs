@@ -16,11 +16,15 @@ use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{Header, VERSION, VERSION_MIN};
-use beanring::wal::{Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
+use beanring::wal::{Destination, Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 
 const SEGMENT_BYTES: u64 = 5 * BLOCK_BYTES as u64;
-const CONFIG: WalConfig = WalConfig { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
+const CONFIG: WalConfig = WalConfig {
+    durability: Durability::Always,
+    segment_bytes: SEGMENT_BYTES,
+    destination: Destination::Directory,
+};
 const NOW: Time = Time::from_nanos(1_000_000_000);
 /// The kind of a padding record.
 const PADDING: u8 = 6;

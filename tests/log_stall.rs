@@ -40,7 +40,8 @@ impl Stage {
 
     fn on(disk: Disk, mode: Durability, now: Time) -> Self {
         let mut engine = Engine::new(0);
-        let log_config = WalConfig { durability: mode, segment_bytes: SEGMENT_BYTES };
+        let log_config =
+            WalConfig { durability: mode, segment_bytes: SEGMENT_BYTES, destination: disk.destination() };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
         let server = Server::with_wal(config(65_535), engine, Some(log));
         let random = Random::new(1);
@@ -302,7 +303,11 @@ fn a_stop_while_a_write_is_stalled() {
 fn a_start_without_space_for_the_end_of_the_log() {
     let (mut stage, _) = Stage::stalled(Durability::Never);
     stage.disk.crash(Crash::Killed, &mut stage.random);
-    let config = WalConfig { durability: stage.mode, segment_bytes: SEGMENT_BYTES };
+    let config = WalConfig {
+        durability: stage.mode,
+        segment_bytes: SEGMENT_BYTES,
+        destination: stage.disk.destination(),
+    };
     let refusal =
         recover(&stage.disk, config, &mut Engine::new(0), stage.now).map(|_| "no refusal".to_owned());
     let message = refusal.unwrap_or_else(|error| error.to_string());

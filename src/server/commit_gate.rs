@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// The last ticket whose replies may leave.
-    /// None while the lease of a leader is over.
+    /// 0, which is before every ticket, while the lease of a leader is over.
     fn committed(&self) -> Ticket {
         if self.is_lease_over() {
             return 0;

@@ -3,7 +3,6 @@
 //! The rule of size: four segments, or twice the live bytes and two segments, whichever is more; and further segments as
 //! long as compaction would gain little. docs/JOB-LOG.md explains it to operators.
 
-use super::Durability;
 use super::batch::BLOCK_BYTES;
 use super::compaction::STEP_BYTES;
 use super::record::FRAME_BYTES;
@@ -35,7 +34,8 @@ pub enum PutSpace {
 /// The numbers that all capacity decisions follow from, at one moment. It only computes.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    pub durability: Durability,
+    /// Whether each batch is padded to a block.
+    pub pads: bool,
     pub segment_bytes: u64,
     /// Segments with records.
     pub used: u64,
@@ -91,10 +91,7 @@ impl Capacity {
 
     /// The most padding that compaction of one full segment may write: one record of padding per step.
     pub const fn compaction_padding(&self) -> u64 {
-        match self.durability {
-            Durability::Always => (self.segment_bytes / STEP_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64,
-            Durability::Within(_) | Durability::Never => 0,
-        }
+        if self.pads { (self.segment_bytes / STEP_BYTES + 1) * (BLOCK_BYTES + FRAME_BYTES) as u64 } else { 0 }
     }
 
     /// Whether commands have to wait until there is space.
@@ -162,7 +159,7 @@ mod tests {
     /// Twenty jobs of nearly half a segment. Two fit into a segment, but padding between them leaves space for one.
     fn large_jobs(used: u64, prepared: usize) -> Capacity {
         Capacity {
-            durability: Durability::Always,
+            pads: true,
             segment_bytes: 65_536,
             used,
             prepared,

@@ -1,9 +1,9 @@
 //! From changes of the queue to records in the gathering batch.
 
+use super::Wal;
 use super::pauses::{FORGOTTEN_PER_PAUSE, LoggedPause};
 use super::record::{JobRecord, PauseRecord, Record, padding_bytes};
 use super::segment::Header;
-use super::{Durability, Wal};
 use crate::queue::{Change, Engine, KeptKey};
 use crate::time::{Span, Time};
 use crate::values::ids::{IdpSlot, JobKey};
@@ -138,8 +138,8 @@ impl Wal {
     }
 
     pub(super) fn append(&mut self, record: &Record<'_>, engine: &Engine) {
-        if record.bytes() as u64 > self.bytes_left() {
-            self.begin_next_segment(engine);
+        if record.bytes() as u64 > self.appender.batch_bytes_left(self.commits.end()) {
+            self.close_full(record.bytes() as u64, engine);
         }
         self.append_here(record);
         self.counters.count_record();
@@ -150,6 +150,15 @@ impl Wal {
         self.appender.append(record, self.commits.end(), self.commits.durable());
         self.space.note_unwritten(record.job_id());
         self.commits.advance(record.bytes());
+    }
+
+    /// Closes the gathering batch, and ends the active segment if that has no space for a record of this size either.
+    fn close_full(&mut self, bytes: u64, engine: &Engine) {
+        if bytes > self.bytes_left() {
+            self.begin_next_segment(engine);
+        } else {
+            self.close_batch();
+        }
     }
 
     /// Ends the active segment and begins the next.
@@ -174,14 +183,14 @@ impl Wal {
         if !self.appender.is_gathering() {
             return;
         }
-        if self.config.durability == Durability::Always {
+        if self.config.pads() {
             self.fill_block();
         }
         self.appender.close_batch(self.commits.end());
         self.commits.close_batch();
     }
 
-    /// Ends the batch with a whole block, so that no later write touches a block that holds a durable record.
+    /// Ends the batch with a whole block: see [`pads`](super::WalConfig::pads).
     fn fill_block(&mut self) {
         let segment_bytes = self.config.segment_bytes;
         let padding = padding_bytes(self.appender.gathering_end(), segment_bytes);

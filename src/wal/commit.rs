@@ -29,8 +29,8 @@ pub struct CommitState {
     committed: u64,
     /// Segments that were written to since they were last synced, in order.
     unsynced: Vec<SegmentNumber>,
-    /// The position that will be durable when the sync in flight ends.
-    syncing: Option<Lsn>,
+    /// The position that will be durable when the sync in flight ends, and when that began.
+    syncing: Option<(Lsn, Time)>,
     /// When to sync under `-f MS`.
     sync_due: Option<Time>,
 }
@@ -43,8 +43,9 @@ impl CommitState {
             end,
             written: end,
             durable: end,
-            closed: 0,
-            committed: 0,
+            // What was recovered counts as the first batch. So no ticket is 0, which means that nothing is committed.
+            closed: 1,
+            committed: 1,
             unsynced: Vec::new(),
             syncing: None,
             sync_due: None,
@@ -82,21 +83,23 @@ impl CommitState {
     }
 
     /// Starts a sync, if none is in flight and a segment needs one. Returns the segments to sync.
-    pub fn start_sync(&mut self) -> Option<Vec<SegmentNumber>> {
+    pub fn start_sync(&mut self, now: Time) -> Option<Vec<SegmentNumber>> {
         if self.syncing.is_some() || self.unsynced.is_empty() {
             return None;
         }
         self.sync_due = None;
-        self.syncing = Some(self.written);
+        self.syncing = Some((self.written, now));
         Some(std::mem::take(&mut self.unsynced))
     }
 
-    /// Ends the sync in flight.
+    /// Ends the sync in flight, and returns when it began.
     ///
     /// # Panics
     /// If none is in flight.
-    pub fn finish_sync(&mut self) {
-        self.durable = self.syncing.take().expect("a sync is in flight");
+    pub fn finish_sync(&mut self) -> Time {
+        let begun;
+        (self.durable, begun) = self.syncing.take().expect("a sync is in flight");
+        begun
     }
 
     /// Drops a segment that was removed or recycled.

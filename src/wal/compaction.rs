@@ -133,7 +133,7 @@ impl Wal {
     /// When to compact if nothing else happens.
     pub(super) fn next_compaction(&self) -> Option<Time> {
         match Demand::of(&self.capacity(), self.retirement.is_active()) {
-            Demand::Now if self.can_compact() && !self.appender.is_writing() => Some(Time::ZERO),
+            Demand::Now if self.can_compact() && self.appender.can_start_write() => Some(Time::ZERO),
             Demand::Excess if self.can_compact() => Some(self.compactor.next_step),
             _ => None,
         }

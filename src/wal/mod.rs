@@ -30,7 +30,7 @@ use std::io;
 
 use self::allocator::SegmentAllocator;
 use self::appender::Appender;
-pub use self::appender::{BATCH_BYTES_KEPT, BATCHES_SPARE};
+pub use self::appender::{BATCH_BYTES_KEPT, BATCHES_SPARE, NETWORK_BATCH_BYTES};
 pub use self::batch::Batch;
 use self::capacity::Capacity;
 pub use self::capacity::PutSpace;
@@ -75,6 +75,27 @@ pub struct WalConfig {
     pub durability: Durability,
     /// The size of a segment: a multiple of [`batch::BLOCK_BYTES`].
     pub segment_bytes: u64,
+    pub destination: Destination,
+}
+
+/// What the log is written to, as far as that decides how it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Destination {
+    /// Files in a directory (`-b`). One write is in flight, and with `-f 0` each fills whole blocks.
+    Directory,
+    /// A store across a network. A write takes a round trip, so several are in flight, and none is padded. The durability
+    /// is [`Durability::Always`].
+    Network {
+        /// How many writes may be in flight; at least 1.
+        writes_in_flight_max: usize,
+    },
+}
+
+impl WalConfig {
+    /// Whether a batch ends with a whole block, so that no later write touches a block that holds a durable record.
+    const fn pads(&self) -> bool {
+        matches!((self.durability, self.destination), (Durability::Always, Destination::Directory))
+    }
 }
 
 /// Bytes that may wait to be written; with more, no command is served. They take memory, and replies wait for them.
@@ -114,13 +135,18 @@ impl Wal {
     /// Continues a recovered log. `prepared` are the segments that are ready to be written to.
     ///
     /// # Panics
-    /// If no segment is prepared and the log does not continue in its last one.
+    /// If no segment is prepared and the log does not continue in its last one; or if the durability does not suit the
+    /// destination.
     pub fn new(
         config: WalConfig,
         recovered: Recovered,
         prepared: Vec<SegmentNumber>,
         engine: &Engine,
     ) -> Self {
+        if let Destination::Network { writes_in_flight_max } = config.destination {
+            assert!(writes_in_flight_max > 0, "a log is written");
+            assert_eq!(config.durability, Durability::Always, "a network has no sync of its own");
+        }
         let Recovered { log_id, end, active: last, other_size_up_to, largest, is_closed, .. } = recovered;
         let Recovered { index, pauses, kept_keys, rules, .. } = recovered;
         let mut prepared = VecDeque::from(prepared);
@@ -139,7 +165,7 @@ impl Wal {
             pauses,
             kept_keys,
             rules,
-            appender: Appender::new(active, end),
+            appender: Appender::new(&config, active, end),
             segments: SegmentAllocator::new(prepared, last_number, other_size_up_to, largest),
             space: DiskSpace::default(),
             compactor: Compactor::default(),
@@ -183,6 +209,16 @@ impl Wal {
     /// Makes everything go to disk as soon as it can.
     pub const fn stop(&mut self) {
         self.is_stopping = true;
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub const fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    /// The position behind the last record.
+    pub const fn end(&self) -> record::Lsn {
+        self.commits.end()
     }
 
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size
@@ -318,13 +354,13 @@ impl Wal {
     /// Bytes left in the active segment.
     #[inline]
     fn bytes_left(&self) -> u64 {
-        self.appender.bytes_left(self.commits.end(), self.config.segment_bytes)
+        self.appender.bytes_left(self.commits.end())
     }
 
     #[inline]
     fn capacity(&self) -> Capacity {
         Capacity {
-            durability: self.config.durability,
+            pads: self.config.pads(),
             segment_bytes: self.config.segment_bytes,
             used: self.index.segments() as u64,
             prepared: self.segments.prepared(),

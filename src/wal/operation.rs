@@ -3,10 +3,21 @@
 
 use std::io::{self, ErrorKind};
 
+use super::record::Lsn;
 use super::replica::{Reply, Request};
 use super::{Batch, SegmentNumber};
 
-/// What the WAL asks for.
+/// What the WAL asks for. At most one `Sync` and one `Arrange` are in flight, and one `Write`, or
+/// [several](super::Destination::Network) across a network.
+///
+/// # Several writes in flight
+/// Each begins where the one before it ends: [`Lsn`]s are dense. The destination keeps this order:
+/// - Outcomes of writes come in the order in which the writes began. The WAL asserts it.
+/// - A write that fails takes all writes after it along, even if their bytes have arrived: each of them fails too. If
+///   the first had [no space](is_full), so have the others; the WAL starts no write until it has all of their batches
+///   back, and then begins them again in their order.
+/// - After a crash, recovery finds the writes before one that is missing, and none after it. Part of a batch counts as
+///   missing.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -15,6 +26,8 @@ pub enum Operation {
         segment: SegmentNumber,
         /// The offset in the segment, in bytes.
         offset: u64,
+        /// The position of the first record in the batch. At offset 0, the header of the segment precedes it.
+        first: Lsn,
         batch: Batch,
         /// Whether the bytes have to be durable before the outcome is reported.
         sync: bool,
@@ -44,7 +57,8 @@ pub enum Arrangement {
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Outcome {
-    /// Returns the batch of the write. [`is_full`] errors are retried; any other error ends the server.
+    /// Returns the batch of the write in flight that began first. [`is_full`] errors are retried; any other error ends the
+    /// server.
     Written(Batch, io::Result<()>),
     Synced(io::Result<()>),
     Arranged(Arrangement, io::Result<()>),

@@ -3,8 +3,9 @@
 use std::io;
 
 use super::operation::{Arrangement, Operation, Outcome, is_full};
-use super::record::Lsn;
-use super::{Durability, SegmentNumber, Wal};
+use super::record::{Lsn, job_ids};
+use super::segment::{HEADER_BYTES, Header};
+use super::{Batch, Durability, SegmentNumber, Wal};
 use crate::time::Time;
 
 impl Wal {
@@ -17,31 +18,24 @@ impl Wal {
     }
 
     fn next_write(&mut self, now: Time) -> Option<Operation> {
-        if self.appender.is_writing() || !self.space.may_write(now) {
+        if !self.appender.can_start_write() || !self.space.may_write(now) {
             return None;
         }
-        if self.appender.is_queue_empty() {
+        if !self.appender.has_waiting() && self.appender.is_worth_writing() {
             self.close_batch();
         }
         let segment = self.appender.next_segment()?;
         if self.segments.is_missing(segment) || self.commits.must_sync_before(segment) {
             return None;
         }
-        let (segment, offset, batch) = self.appender.start_write()?;
-        let sync = self.config.durability == Durability::Always;
-        if sync {
-            self.counters.start_sync(now);
-        }
-        Some(Operation::Write { segment, offset, batch, sync })
+        self.appender.start_write(self.config.durability == Durability::Always, now)
     }
 
     fn next_sync(&mut self, now: Time) -> Option<Operation> {
         if !self.commits.is_sync_due(now) && !self.must_sync() {
             return None;
         }
-        let segments = self.commits.start_sync()?;
-        self.counters.start_sync(now);
-        Some(Operation::Sync(segments))
+        self.commits.start_sync(now).map(Operation::Sync)
     }
 
     /// Whether something waits for written records to become durable: the oldest segment, the stop, or the next write.
@@ -119,25 +113,33 @@ impl Wal {
     /// Takes the outcome of an operation.
     pub fn complete(&mut self, outcome: Outcome, now: Time) {
         let result = match outcome {
+            // The records of an earlier write may be missing.
+            Outcome::Written(..) if self.failure.is_some() => Ok(()),
             Outcome::Written(batch, Err(error)) if is_full(&error) && self.can_stall() => {
-                self.appender.requeue_write(batch);
-                self.space.write_failed(self.appender.unwritten_jobs(), now);
+                self.batch_returned(batch, now);
                 Ok(())
             }
-            Outcome::Written(batch, result) => {
-                self.appender.recycle(batch);
-                result.map(|()| self.batch_written(now))
-            }
+            Outcome::Written(batch, result) => result.map(|()| self.batch_written(batch, now)),
             Outcome::Synced(result) => result.map(|()| {
-                self.commits.finish_sync();
+                let begun = self.commits.finish_sync();
                 self.closing.restart();
-                self.durable_advanced(now);
+                self.durable_advanced(begun, now);
             }),
             Outcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
+            Outcome::Replicated(_) => unreachable!("a leader takes the replies of the database"),
         };
         if let Err(error) = result {
             self.failure.get_or_insert(error);
         }
+    }
+
+    /// The destination has found no space for batches that it keeps and tries to write again.
+    pub fn stall<'a>(&mut self, kept: impl Iterator<Item = &'a Batch>, now: Time) {
+        let kept = kept.flat_map(|batch| {
+            let records = if Header::decode(batch.bytes()).is_ok() { HEADER_BYTES as usize } else { 0 };
+            job_ids(&batch.bytes()[records..])
+        });
+        self.space.write_failed(kept.chain(self.appender.unwritten_jobs()), now);
     }
 
     /// Whether a write without space is tried again. A server that stops tries only if it can free space itself.
@@ -150,19 +152,27 @@ impl Wal {
         self.segments.prepared() > 1 && !self.retirement.has_marker()
     }
 
-    fn batch_written(&mut self, now: Time) {
-        let write = self.appender.finish_write();
+    fn batch_returned(&mut self, batch: Batch, now: Time) {
+        // Which jobs wait is known once all batches are back.
+        if self.appender.return_write(batch) {
+            self.space.write_failed(self.appender.unwritten_jobs(), now);
+        }
+    }
+
+    fn batch_written(&mut self, batch: Batch, now: Time) {
+        let write = self.appender.finish_write(batch);
         self.space.write_succeeded();
         self.closing.restart();
         self.commits.batch_written(write.segment, write.end, now);
         if self.config.durability == Durability::Always {
-            self.durable_advanced(now);
+            self.durable_advanced(write.begun, now);
         }
     }
 
-    fn durable_advanced(&mut self, now: Time) {
+    /// A sync, or a write that is synced, has ended.
+    fn durable_advanced(&mut self, begun: Time, now: Time) {
         self.retirement.advance_durable(self.oldest(), self.commits.durable());
-        self.counters.finish_sync(now);
+        self.counters.count_sync(begun, now);
     }
 
     fn arranged(&mut self, done: Arrangement, result: io::Result<()>, now: Time) -> io::Result<()> {

@@ -159,6 +159,11 @@ pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
     })
 }
 
+/// Returns the position of the first of these records. They are whole.
+pub fn first_position(records: &[u8]) -> Option<Lsn> {
+    records.first_chunk::<FRAME_BYTES>().map(|frame| Lsn(Reader(&frame[8..]).u64()))
+}
+
 /// What the frame of a record needs besides its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {

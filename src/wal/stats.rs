@@ -31,7 +31,6 @@ pub struct WalCounters {
     syncs: u64,
     /// Of all records, how many there were at the end of the last sync.
     synced_records: u64,
-    sync_started: Time,
     last_sync: Span,
     sync_times: Histogram,
 }
@@ -63,7 +62,6 @@ impl Default for WalCounters {
             compacted: 0,
             syncs: 0,
             synced_records: 0,
-            sync_started: Time::ZERO,
             last_sync: Span::ZERO,
             sync_times: Histogram::new(&SYNC_BOUNDS),
         }
@@ -81,16 +79,11 @@ impl WalCounters {
         self.compacted += 1;
     }
 
-    /// A sync, or a write that is synced, starts.
-    pub const fn start_sync(&mut self, now: Time) {
-        self.sync_started = now;
-    }
-
-    /// The sync has ended.
-    pub fn finish_sync(&mut self, now: Time) {
+    /// Counts a sync, or a write that is synced.
+    pub fn count_sync(&mut self, begun: Time, ended: Time) {
         self.syncs += 1;
         self.synced_records = self.records;
-        self.last_sync = now.since(self.sync_started);
+        self.last_sync = ended.since(begun);
         self.sync_times.add(self.last_sync.as_nanos());
     }
 

@@ -12,7 +12,7 @@ use beanring::time::{Seconds, Time};
 use beanring::values::ids::JobId;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
-use beanring::wal::{Durability, WalConfig};
+use beanring::wal::{Destination, Durability, WalConfig};
 
 use crate::Scratch;
 use crate::client::{Served, compare};
@@ -20,7 +20,11 @@ use crate::{beanring, beanstalkd_for, binlogs, refusal};
 
 const NOW: Time = Time::from_nanos(1_800_000_000_000_000_000);
 
-const CONFIG: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: SEGMENT_BYTES_MIN };
+const CONFIG: WalConfig = WalConfig {
+    durability: Durability::Never,
+    segment_bytes: SEGMENT_BYTES_MIN,
+    destination: Destination::Directory,
+};
 
 /// Returns the ids and bodies of the jobs after an import, or the error.
 fn import(dir: &Path) -> Result<Vec<(u64, Vec<u8>)>, String> {

@@ -1,4 +1,5 @@
-//! A server whose disk and power fail at any moment, in virtual time. Acknowledged changes survive.
+//! A server whose disk and power fail at any moment, in virtual time. The disk may be a store across a network, which takes several
+//! writes at a time. Acknowledged changes survive.
 
 mod expected;
 
@@ -20,7 +21,11 @@ use beanring_testkit::random::{Random, seeds};
 const SEGMENT_BYTES: u64 = 64 * 1024;
 const CONNECTIONS: usize = 3;
 const INTERVAL: Span = Span::from_millis(50);
-const MODES: [Durability; 3] = [Durability::Always, Durability::Within(INTERVAL), Durability::Never];
+/// The durability, and whether the job log goes across a network.
+type Mode = (Durability, bool);
+const NETWORK: Mode = (Durability::Always, true);
+const MODES: [Mode; 4] =
+    [(Durability::Always, false), (Durability::Within(INTERVAL), false), (Durability::Never, false), NETWORK];
 /// The maximum duration of a disk operation.
 const DISK_SPAN: Span = Span::from_millis(8);
 /// The maximum duration of a sync: it may wait for up to four other operations.
@@ -47,7 +52,8 @@ impl Simulation {
     /// Recovers from the disk.
     fn start(mut disk: Disk, durability: Durability, now: Time, random: Random, expected: Expected) -> Self {
         let mut engine = Engine::new(0);
-        let log_config = WalConfig { durability, segment_bytes: SEGMENT_BYTES };
+        let log_config =
+            WalConfig { durability, segment_bytes: SEGMENT_BYTES, destination: disk.destination() };
         let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| {
             let is_full = match &error {
                 RecoveryError::Io(_, error) => is_full(error),
@@ -215,7 +221,7 @@ impl Simulation {
 
 /// A run of a few lives, each of which ends with a crash.
 struct Run {
-    durability: Durability,
+    mode: Mode,
     /// How each life ends.
     crashes: [Crash; 4],
     /// Segments that there is space for.
@@ -240,15 +246,17 @@ enum Fault {
 }
 
 impl Run {
-    fn new(durability: Durability, crash: Crash, room: usize) -> Self {
+    fn new(mode: Mode, crash: Crash, room: usize) -> Self {
         let (copies_on_write, fault, lacks_zeros) = (false, Fault::None, false);
-        Self { durability, crashes: [crash; 4], room, copies_on_write, fault, lacks_zeros }
+        Self { mode, crashes: [crash; 4], room, copies_on_write, fault, lacks_zeros }
     }
 
     /// Returns whether the fault came, how many old segments had left by then, and how many writes found no space.
     fn live(&self, seed: u64) -> (bool, usize, usize) {
-        let &Self { durability, crashes, room, copies_on_write, fault, lacks_zeros } = self;
-        let mut disk = Disk::new(room, copies_on_write);
+        let &Self { mode: (durability, is_network), crashes, room, copies_on_write, fault, lacks_zeros } =
+            self;
+        let new_disk = if is_network { Disk::network } else { Disk::new };
+        let mut disk = new_disk(room, copies_on_write);
         let mut random = Random::new(seed);
         let mut expected = Expected::default();
         let mut now = Time::from_nanos(1_000_000_000_000);
@@ -303,50 +311,51 @@ fn all_lives(run: &Run) -> usize {
 
 #[test]
 fn power_fails_and_every_change_waits_for_the_disk() {
-    all_lives(&Run::new(Durability::Always, Crash::PowerLoss, 100));
+    all_lives(&Run::new(MODES[0], Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_changes_are_synced_soon() {
-    all_lives(&Run::new(Durability::Within(INTERVAL), Crash::PowerLoss, 100));
+    all_lives(&Run::new(MODES[1], Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_changes_are_never_synced() {
-    all_lives(&Run::new(Durability::Never, Crash::PowerLoss, 100));
+    all_lives(&Run::new(MODES[2], Crash::PowerLoss, 100));
 }
 
 #[test]
 fn the_process_is_killed() {
-    for durability in MODES {
-        all_lives(&Run::new(durability, Crash::Killed, 100));
+    for mode in MODES {
+        all_lives(&Run::new(mode, Crash::Killed, 100));
     }
 }
 
 /// A copy of a file may lack zeros at its end, and they may complete its last record.
 #[test]
 fn files_lack_zeros() {
-    for durability in MODES {
+    for mode in MODES {
         for crash in [Crash::PowerLoss, Crash::Killed] {
-            all_lives(&Run { lacks_zeros: true, ..Run::new(durability, crash, 100) });
+            all_lives(&Run { lacks_zeros: true, ..Run::new(mode, crash, 100) });
         }
     }
 }
 
 #[test]
 fn the_disk_is_small() {
-    all_lives(&Run::new(Durability::Always, Crash::PowerLoss, 5));
-    all_lives(&Run::new(Durability::Never, Crash::Killed, 5));
+    all_lives(&Run::new(MODES[0], Crash::PowerLoss, 5));
+    all_lives(&Run::new(MODES[2], Crash::Killed, 5));
+    all_lives(&Run::new(NETWORK, Crash::Killed, 5));
 }
 
 /// On btrfs and zfs, space that was written before does not guarantee the next write.
 #[test]
 fn a_small_disk_takes_new_space_for_each_write() {
-    for durability in MODES {
+    for mode in MODES {
         for crash in [Crash::PowerLoss, Crash::Killed] {
-            let run = Run { copies_on_write: true, ..Run::new(durability, crash, 6) };
+            let run = Run { copies_on_write: true, ..Run::new(mode, crash, 6) };
             let refused = all_lives(&run);
-            println!("{durability:?}, {crash:?}: {refused} writes found no space");
+            println!("{mode:?}, {crash:?}: {refused} writes found no space");
             assert!(refused > 0);
         }
     }
@@ -354,22 +363,22 @@ fn a_small_disk_takes_new_space_for_each_write() {
 
 /// Puts the fault at each operation, until a run ends before it. Asserts that old segments have left.
 fn at_every_operation(crashes: [Crash; 4], fault: fn(usize) -> Fault) {
-    for durability in MODES {
+    for mode in MODES {
         let mut has_compacted = false;
         for seed in seeds(2) {
             let mut most = 0;
             let runs = (0..).take_while(|&at| {
-                let run = Run { crashes, fault: fault(at), ..Run::new(durability, Crash::Killed, 5) };
+                let run = Run { crashes, fault: fault(at), ..Run::new(mode, Crash::Killed, 5) };
                 let (has_come, retired, _) =
                     std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
-                        println!("BEANRING_TEST_SEED={seed}, operation {at}, {durability:?}");
+                        println!("BEANRING_TEST_SEED={seed}, operation {at}, {mode:?}");
                         std::panic::resume_unwind(panic)
                     });
                 most = most.max(retired);
                 has_come
             });
             let runs = runs.count();
-            println!("{durability:?}, seed {seed}: {runs} operations, {most} old segments left");
+            println!("{mode:?}, seed {seed}: {runs} operations, {most} old segments left");
             has_compacted |= runs > 30 && most > 1;
         }
         assert!(has_compacted, "compaction has freed segments");

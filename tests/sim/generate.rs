@@ -38,6 +38,9 @@ struct Profile {
 
 const KINDS: usize = 9;
 
+/// One seed in this many whose replies wait for the job log has it across a network.
+const NETWORK_ONE_IN: u64 = 3;
+
 /// One seed in this many has TLS between clients and server.
 const TLS_ONE_IN: u64 = 4;
 
@@ -63,7 +66,8 @@ impl Generator {
         let memory = (random.below(5) == 0).then(|| 300_000 + random.below(700_000) as u64);
         let (space, sub_second) = (if is_small { 5 } else { 100 }, random.below(2) == 0);
         let tls = cfg!(feature = "tls") && seed % TLS_ONE_IN == TLS_ONE_IN - 1;
-        let setting = Setting { durability, space, memory, sub_second, tls };
+        let network = durability == Some(Durability::Always) && seed % NETWORK_ONE_IN == 0;
+        let setting = Setting { durability, network, space, memory, sub_second, tls };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
             clients_max: pick(&[2, 4, 8, 16]),

@@ -18,6 +18,7 @@ impl Script {
     pub fn text(&self) -> String {
         let mode = match self.setting.durability {
             None => "none",
+            Some(Durability::Always) if self.setting.network => "network",
             Some(Durability::Always) => "always",
             Some(Durability::Within(_)) => "within",
             Some(Durability::Never) => "never",
@@ -45,13 +46,13 @@ impl Script {
         let memory = (memory != "any").then(|| memory.parse().expect("a number of bytes"));
         let durability = match mode {
             "none" => None,
-            "always" => Some(Durability::Always),
+            "always" | "network" => Some(Durability::Always),
             "within" => Some(Durability::Within(INTERVAL)),
             "never" => Some(Durability::Never),
             other => panic!("{other} is not a mode"),
         };
         let space = room.parse().expect("a number of segments");
-        let setting = Setting { durability, space, memory, sub_second, tls };
+        let setting = Setting { durability, network: mode == "network", space, memory, sub_second, tls };
         Self { setting, actions: lines.map(Action::parse).collect() }
     }
 

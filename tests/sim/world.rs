@@ -43,6 +43,8 @@ const SPINS_MAX: usize = 10_000;
 pub struct Setting {
     /// `None` runs without a job log.
     pub durability: Option<Durability>,
+    /// The job log goes across a network.
+    pub network: bool,
     /// Initial disk space, in segments.
     pub space: usize,
     /// The memory limit, in bytes.
@@ -77,7 +79,8 @@ pub struct World {
 impl World {
     pub fn new(setting: Setting) -> Self {
         let now = Time::from_nanos(1_000_000_000_000);
-        let mut disk = Disk::new(setting.space, false);
+        let new_disk = if setting.network { Disk::network } else { Disk::new };
+        let mut disk = new_disk(setting.space, false);
         let steps = Steps::default();
         let server = start(setting, &mut disk, &steps, now);
         let record_bytes_max = setting.durability.map(|_| (SEGMENT_BYTES - HEADER_BYTES) as usize);
@@ -450,7 +453,8 @@ fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Box<dyn
 fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Time) -> Server {
     let room = std::mem::replace(&mut disk.room, usize::MAX);
     let mut engine = Engine::new(0);
-    let log_config = wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES };
+    let log_config =
+        wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES, destination: disk.destination() };
     let log = recover(disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
     disk.room = room;
     Server::with_wal(setting.config(), engine, Some(log))

@@ -62,7 +62,9 @@ impl LogFiles {
     /// Begins an operation. Returns its outcome if it is complete.
     pub fn begin(&mut self, disk: &mut Disk, operation: Operation, now: Time) -> Option<Outcome> {
         match operation {
-            Operation::Write { segment, offset, batch, sync: true } if disk.choose_way(now) == Way::Ring => {
+            Operation::Write { segment, offset, batch, sync: true, .. }
+                if disk.choose_way(now) == Way::Ring =>
+            {
                 match self.durable(disk, segment) {
                     Ok(file) => self.write.set(Write { file, offset, batch }),
                     Err(error) => return Some(Outcome::Written(batch, Err(error))),

@@ -70,7 +70,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     pub(super) fn begin_operation(&mut self, operation: Operation) -> Option<Outcome> {
         let disk = self.shell.disk.as_mut().expect("a server with a log has a disk");
         let (segment, offset, batch) = match operation {
-            Operation::Write { segment, offset, batch, sync: true }
+            Operation::Write { segment, offset, batch, sync: true, .. }
                 if disk.choose_way(self.shell.now) == Way::Ring =>
             {
                 (segment, offset, batch)

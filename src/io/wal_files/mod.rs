@@ -104,14 +104,14 @@ impl Disk {
     /// Begins an operation, a durable write on a thread. Returns its outcome if it has ended.
     pub fn begin(&mut self, operation: Operation) -> Option<Outcome> {
         match operation {
-            Operation::Write { segment, offset, batch, sync: false } => {
+            Operation::Write { segment, offset, batch, sync: false, .. } => {
                 self.note_unsynced(segment);
                 let written = self
                     .file(segment, Access::Cached)
                     .and_then(|file| file.write_all_at(batch.bytes(), offset));
                 Some(Outcome::Written(batch, written))
             }
-            Operation::Write { segment, offset, batch, sync: true } => {
+            Operation::Write { segment, offset, batch, sync: true, .. } => {
                 match self.file(segment, Access::Durable) {
                     Ok(file) => self.writer.queue(Task::Write { file, offset, batch }),
                     Err(error) => return Some(Outcome::Written(batch, Err(error))),

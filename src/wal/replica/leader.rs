@@ -123,15 +123,11 @@ impl Step {
 }
 
 impl Split {
-    const fn parts(&self) -> u32 {
-        self.batch_bytes().div_ceil(PAYLOAD_BYTES_MAX) as u32
+    fn parts(&self) -> u32 {
+        self.batch.len().div_ceil(PAYLOAD_BYTES_MAX) as u32
     }
 
-    const fn batch_bytes(&self) -> usize {
-        self.batch.len()
-    }
-
-    const fn is_last(&self) -> bool {
+    fn is_last(&self) -> bool {
         self.part + 1 >= self.parts()
     }
 }
@@ -224,7 +220,7 @@ impl Leader {
                     self.splitting = Some(Split { batch, segment, lsn: first, part: 0 });
                 }
                 Some(Operation::Arrange(arrangement)) => self.arrange(arrangement, wal, now),
-                Some(Operation::Sync(_)) => unreachable!("every write is durable"),
+                Some(Operation::Sync(_) | Operation::Replicate(_)) => unreachable!("every write is durable"),
                 None if wal.is_stopping() && wal.is_settled() && !self.has_left && self.trim.is_none() => {
                     self.has_left = true;
                     let header = ChunkHeader { lsn: wal.end(), ..self.header(Kind::Farewell) };

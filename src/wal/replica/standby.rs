@@ -6,7 +6,6 @@ use super::leader::Leader;
 use super::request::{Claim, Epoch, Failure, Member, Page, Position, Reply, Request};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
-use crate::wal::record::Lsn;
 use crate::wal::segment::SegmentNumber;
 use crate::wal::{Recovered, Wal, WalConfig};
 

@@ -5,7 +5,7 @@ use beanring::queue::Engine;
 use beanring::server::{Effect, Event, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
-use beanring::wal::{Durability, WalConfig};
+use beanring::wal::{Destination, Durability, WalConfig};
 use beanring_testkit::connection::send_all;
 use beanring_testkit::disk::Disk;
 use beanring_testkit::random::Random;
@@ -28,7 +28,8 @@ impl Stage {
     fn new(durability: Durability) -> Self {
         let (now, disk) = (Time::from_nanos(1_000_000_000_000), Disk::new(100, true));
         let mut engine = Engine::new(0);
-        let wal_config = WalConfig { durability, segment_bytes: 64 * 1024 };
+        let wal_config =
+            WalConfig { durability, segment_bytes: 64 * 1024, destination: Destination::Directory };
         let wal = recover(&disk, wal_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
         let mut server = Server::with_wal(writable(), engine, Some(wal));
         let http = server.accept(Protocol::Http);

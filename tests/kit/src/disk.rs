@@ -1,6 +1,6 @@
 //! A simulated disk that fails in every way that a real one may, below a page cache that behaves as that of Linux.
 //! After a power failure each sector that was not synced is there or not. A page whose write has failed can still be read,
-//! is clean, and is not on the disk.
+//! is clean, and is not on the disk. The same files may stand for a store across a network, which loses no part of a batch.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 
 use beanring::io::wal_files::{Segments, Storage};
 use beanring::wal::scan::Source;
-use beanring::wal::{Arrangement, Operation, Outcome, SegmentNumber};
+use beanring::wal::{Arrangement, Destination, Operation, Outcome, SegmentNumber};
 use nix::errno::Errno;
 
 use super::random::Random;
@@ -40,6 +40,13 @@ pub struct Disk {
     pub was_full: Cell<bool>,
     /// The number of writes that have found no space.
     pub refused_writes: usize,
+    /// Whether it is across a network: several writes are in flight, and end in their order. A write arrives as a whole or
+    /// not at all, and none without those before it.
+    is_network: bool,
+    /// Writes in flight that get no space because one before them got none.
+    to_refuse: usize,
+    /// Whether a write was lost, and with it all after it.
+    is_cut_off: bool,
 }
 
 #[derive(Clone, Default)]
@@ -68,6 +75,19 @@ impl Disk {
         Self { room, copies_on_write, ..Self::default() }
     }
 
+    /// A store across a network.
+    pub fn network(room: usize, copies_on_write: bool) -> Self {
+        Self { is_network: true, ..Self::new(room, copies_on_write) }
+    }
+
+    pub const fn destination(&self) -> Destination {
+        if self.is_network {
+            Destination::Network { writes_in_flight_max: 4 }
+        } else {
+            Destination::Directory
+        }
+    }
+
     pub fn begin(&mut self, operation: Operation) {
         self.under_way.push((self.ended, operation));
     }
@@ -88,18 +108,24 @@ impl Disk {
         // An operation that two others have overtaken ends next, so that each ends among the next five.
         let late = self.under_way.iter().position(|&(before, _)| self.ended >= before + 2);
         let at = late.unwrap_or_else(|| random.below(self.under_way.len()));
+        let is_write = |(_, operation): &(usize, Operation)| matches!(operation, Operation::Write { .. });
+        let first_write = self.under_way.iter().position(is_write);
+        let at = first_write.filter(|_| is_write(&self.under_way[at])).unwrap_or(at);
         self.ended += 1;
         let (_, operation) = self.under_way.remove(at);
         if self.fails_at == Some(self.ended - 1) {
             return Some(self.fail(operation, random));
         }
         Some(match operation {
-            Operation::Write { segment, batch, .. } if self.copies_on_write && !self.has_room() => {
+            Operation::Write { batch, .. } if self.is_cut_off => {
+                Outcome::Written(batch, Err(Errno::EIO.into()))
+            }
+            Operation::Write { segment, batch, .. } if self.refuses_write() => {
                 assert!(self.files.borrow().contains_key(&segment), "the segment is prepared");
                 self.refused_writes += 1;
                 Outcome::Written(batch, Err(ErrorKind::StorageFull.into()))
             }
-            Operation::Write { segment, offset, batch, sync } => {
+            Operation::Write { segment, offset, batch, sync, .. } => {
                 let mut files = self.files.borrow_mut();
                 let file = files.get_mut(&segment).expect("a segment is prepared before it is written");
                 assert!(offset as usize + batch.len() <= file.cached.len(), "a batch fits into its segment");
@@ -133,14 +159,36 @@ impl Disk {
         self.files.borrow().len() < self.room
     }
 
+    /// Whether the write that ends now finds no space.
+    fn refuses_write(&mut self) -> bool {
+        if let Some(rest) = self.to_refuse.checked_sub(1) {
+            self.to_refuse = rest;
+            return true;
+        }
+        let refuses = self.copies_on_write && !self.has_room();
+        if refuses {
+            let is_write =
+                |(_, operation): &&(usize, Operation)| matches!(operation, Operation::Write { .. });
+            self.to_refuse = self.under_way.iter().filter(is_write).count();
+        }
+        refuses
+    }
+
     /// Fails an operation, which has happened in part or not at all.
     fn fail(&mut self, operation: Operation, random: &mut Random) -> Outcome {
         let error = || io::Error::from(Errno::EIO);
         let mut files = self.files.borrow_mut();
         match operation {
-            Operation::Write { segment, offset, batch, sync } => {
+            Operation::Write { segment, offset, batch, sync, .. } => {
                 let file = files.get_mut(&segment).expect("the segment is prepared");
                 let written = random.below(batch.len() + 1) / SECTOR_BYTES * SECTOR_BYTES;
+                if self.is_network {
+                    self.is_cut_off = written % (2 * SECTOR_BYTES) == 0;
+                    let written = if self.is_cut_off { 0 } else { batch.len() };
+                    file.write(offset as usize, &batch.bytes()[..written]);
+                    file.sync();
+                    return Outcome::Written(batch, Err(error()));
+                }
                 file.write(offset as usize, &batch.bytes()[..written]);
                 if sync {
                     file.fail_to_sync(random);
@@ -169,6 +217,15 @@ impl Disk {
     pub fn crash(&mut self, crash: Crash, random: &mut Random) {
         for (_, operation) in std::mem::take(&mut self.under_way) {
             match operation {
+                Operation::Write { segment, offset, batch, .. } if self.is_network => {
+                    self.is_cut_off |= random.below(3) == 0;
+                    if !self.is_cut_off {
+                        let mut files = self.files.borrow_mut();
+                        let file = files.get_mut(&segment).expect("the segment is prepared");
+                        file.write(offset as usize, batch.bytes());
+                        file.sync();
+                    }
+                }
                 Operation::Write { segment, offset, batch, .. } => {
                     let mut files = self.files.borrow_mut();
                     let file = files.get_mut(&segment).expect("the segment is prepared");
@@ -188,6 +245,7 @@ impl Disk {
             }
         }
         (self.fails_at, self.stalls_at) = (None, None);
+        (self.to_refuse, self.is_cut_off) = (0, false);
     }
 
     /// Replaces the files by copies that lack zeros at their ends, behind the block of the header.

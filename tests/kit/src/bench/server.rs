@@ -8,7 +8,7 @@ use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::JOB_BYTES_DEFAULT;
-use beanring::wal::{Durability, Operation, Outcome, WalConfig};
+use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
 
 use crate::config::config;
 use crate::disk::Disk;
@@ -38,7 +38,11 @@ impl Rig {
     pub fn durable() -> Self {
         let mut engine = Engine::new(0);
         let disk = Disk::new(usize::MAX, false);
-        let wal_config = WalConfig { durability: Durability::Always, segment_bytes: SEGMENT_BYTES };
+        let wal_config = WalConfig {
+            durability: Durability::Always,
+            segment_bytes: SEGMENT_BYTES,
+            destination: Destination::Directory,
+        };
         let wal = recover(&disk, wal_config, &mut engine, Time::ZERO).expect("the disk is empty");
         Self::with(Server::with_wal(config(JOB_BYTES_DEFAULT), engine, Some(wal)))
     }

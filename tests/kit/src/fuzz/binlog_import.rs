@@ -11,13 +11,17 @@ use beanring::queue::{Counts, Engine, PersistedState, UnreservedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::JobId;
 use beanring::values::tube_name::TubeName;
-use beanring::wal::{Durability, WalConfig};
+use beanring::wal::{Destination, Durability, WalConfig};
 
 use super::super::scratch::{Scratch, contents};
 use super::input::{Input, filler};
 use super::made_log::{BEGIN, Jobs, KeptJob, jobs_of};
 
-const CONFIG: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: 128 * 1024 };
+const CONFIG: WalConfig = WalConfig {
+    durability: Durability::Never,
+    segment_bytes: 128 * 1024,
+    destination: Destination::Directory,
+};
 const TUBES: [&str; 4] = ["default", "a", "bc", "d/e"];
 const A_US: u64 = 1_000;
 

@@ -56,8 +56,14 @@ impl Driver {
         let mut engine = Engine::new(0);
         let mut disk = None;
         let log = durability.map(|durability| {
-            let (log, files) =
-                begin(wal::WalConfig { durability, segment_bytes: SEGMENT_BYTES }, &mut engine);
+            let (log, files) = begin(
+                wal::WalConfig {
+                    durability,
+                    segment_bytes: SEGMENT_BYTES,
+                    destination: wal::Destination::Directory,
+                },
+                &mut engine,
+            );
             disk = Some(Disk { files, ..Disk::default() });
             log
         });

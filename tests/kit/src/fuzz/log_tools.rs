@@ -11,7 +11,7 @@ use beanring::io::wal_files::{self, Directory, RecoveryError};
 use beanring::queue::{Engine, UnreservedState};
 use beanring::time::Time;
 use beanring::values::ids::JobId;
-use beanring::wal::{Durability, SegmentNumber, WalConfig};
+use beanring::wal::{Destination, Durability, SegmentNumber, WalConfig};
 use beanring::wal_tool;
 
 use super::super::scratch::{Scratch, contents};
@@ -19,7 +19,11 @@ use super::input::Input;
 use super::made_log::{BEGIN, Files, Jobs, MadeLog, SEGMENT_BYTES, check_bodies, damage, forge, jobs_of};
 
 /// Large enough for a job of any of these logs.
-const LARGE: WalConfig = WalConfig { durability: Durability::Never, segment_bytes: 2 * SEGMENT_BYTES };
+const LARGE: WalConfig = WalConfig {
+    durability: Durability::Never,
+    segment_bytes: 2 * SEGMENT_BYTES,
+    destination: Destination::Directory,
+};
 
 /// Runs an input. The first byte selects what the rest is: files, records that get valid checksums, or steps of a
 /// writer whose files are then damaged.

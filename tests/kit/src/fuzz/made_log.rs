@@ -13,7 +13,7 @@ use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
 use beanring::wal::segment::{HEADER_BYTES, Header};
 use beanring::wal::{
-    Arrangement, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
+    Arrangement, Destination, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
 };
 
 use super::input::{Input, filler};
@@ -136,7 +136,11 @@ impl MadeLog {
     pub fn write(input: &mut Input<'_>) -> Self {
         let durability =
             input.pick(&[Durability::Always, Durability::Within(Span::from_millis(50)), Durability::Never]);
-        let mut writer = Writer::new(WalConfig { durability, segment_bytes: SEGMENT_BYTES });
+        let mut writer = Writer::new(WalConfig {
+            durability,
+            segment_bytes: SEGMENT_BYTES,
+            destination: Destination::Directory,
+        });
         for _ in 0..input.below(STEPS_MAX) {
             writer.step(input);
         }
