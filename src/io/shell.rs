@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::clock::Clock;
 use super::conn_table::ConnTable;
@@ -309,8 +309,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
             return Err(DriverError::Server(text_without_number(&why)));
         }
         let lock = disk.map(Disk::end);
-        let is_restarting = self.run_state == (RunState::Stopping { restarts: true });
-        if !is_restarting && self.server.role() != ServerRole::Ended {
+        if let ServerRole::Ended(end) = self.server.role() {
+            warn!("{end}: all connections are closed, and this server becomes a standby");
+        } else if self.run_state != (RunState::Stopping { restarts: true }) {
             return Ok(Exit::Stopped);
         }
         Ok(Exit::Restart(listeners.into_iter().map(|watched| watched.listener).collect(), lock))

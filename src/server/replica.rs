@@ -2,7 +2,7 @@
 
 use super::{Core, Effect, Server};
 use crate::queue::Engine;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::wal::replica::{
     Damage, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Reply, Request, Standby,
 };
@@ -33,7 +33,7 @@ pub enum ServerRole {
     /// Another server leads, or none does.
     Standby(Option<Member>),
     /// It has led, and starts again as a standby.
-    Ended,
+    Ended(LeaderEnd),
 }
 
 /// What happened to a server with a replicated job log since it started.
@@ -53,6 +53,8 @@ pub struct ReplicaState<'a> {
     pub lease_end: Option<Time>,
     pub appends_in_flight: usize,
     pub damage: Option<&'a Damage>,
+    /// How long ago this standby has last seen the end of the log.
+    pub lag: Span,
     pub counts: ReplicaCounts,
 }
 
@@ -193,11 +195,24 @@ impl Core {
         match self.replica.as_ref().map(|replica| &replica.role) {
             None | Some(Role::Leader(_)) => ServerRole::Serving,
             Some(Role::Standby(standby)) => ServerRole::Standby(standby.leader().cloned()),
-            Some(Role::Ended(_)) => ServerRole::Ended,
+            Some(Role::Ended(end)) => ServerRole::Ended(*end),
         }
     }
 
-    pub(super) fn replica_state(&self) -> Option<ReplicaState<'_>> {
+    /// Why clients should not be sent to this server, if they should not.
+    pub(super) fn unready(&self) -> Option<&'static str> {
+        let replica = self.replica.as_ref()?;
+        match &replica.role {
+            Role::Leader(_) if replica.is_lease_over => Some("the lease is over\n"),
+            Role::Leader(_) => None,
+            Role::Standby(_) if !replica.config.forwards => Some("standby\n"),
+            Role::Standby(standby) if standby.leader().is_none() => Some("no leader\n"),
+            Role::Standby(_) => None,
+            Role::Ended(_) => Some("another server leads\n"),
+        }
+    }
+
+    pub(super) fn replica_state(&self, now: Time) -> Option<ReplicaState<'_>> {
         let replica = self.replica.as_ref()?;
         let counts = replica.counts;
         Some(match &replica.role {
@@ -207,6 +222,7 @@ impl Core {
                 lease_end: Some(leader.lease_end()),
                 appends_in_flight: leader.in_flight(),
                 damage: None,
+                lag: Span::ZERO,
                 counts,
             },
             Role::Standby(standby) => ReplicaState {
@@ -215,6 +231,7 @@ impl Core {
                 lease_end: None,
                 appends_in_flight: 0,
                 damage: standby.damage(),
+                lag: standby.lag(now),
                 counts,
             },
             Role::Ended(_) => ReplicaState {
@@ -223,6 +240,7 @@ impl Core {
                 lease_end: None,
                 appends_in_flight: 0,
                 damage: None,
+                lag: Span::ZERO,
                 counts,
             },
         })

@@ -1,7 +1,7 @@
 //! From the WAL to the database: what a leader appends, and how long it may answer.
 
 use std::collections::VecDeque;
-use std::mem;
+use std::{fmt, mem};
 
 use bytes::Bytes;
 
@@ -93,6 +93,19 @@ pub enum LeaderEnd {
     Fenced,
     /// Another chunk is at a position that belongs to this leader: the database was changed or restored.
     Overwritten(Position),
+}
+
+impl fmt::Display for LeaderEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fenced => f.write_str("another server leads now"),
+            Self::Overwritten(position) => write!(
+                f,
+                "the database has another chunk at position {position}, where this leader writes; if it was restored from a \
+                 backup, changes may be missing"
+            ),
+        }
+    }
 }
 
 impl Step {

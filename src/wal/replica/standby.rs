@@ -29,6 +29,8 @@ pub struct Standby {
     seen: Option<Seen>,
     /// When the last page came that showed a change.
     news_at: Time,
+    /// When the last read was sent that came to the end of the log.
+    end_seen_at: Time,
     read: Read,
     /// The epoch whose lock it waits for.
     watched: Option<Epoch>,
@@ -48,6 +50,8 @@ pub struct ReplicaConfig {
     /// How long a leader may answer after the last change of the log that it has made.
     pub lease: Span,
     pub wal: WalConfig,
+    /// Standbys forward connections to the leader.
+    pub forwards: bool,
 }
 
 /// The row of the epoch.
@@ -110,6 +114,7 @@ impl Standby {
             witness: None,
             seen: None,
             news_at: now,
+            end_seen_at: now,
             read: Read::Wanted(Time::ZERO),
             watched: None,
             watch_after: Time::ZERO,
@@ -128,6 +133,11 @@ impl Standby {
     /// The current epoch, as far as it is known.
     pub fn epoch(&self) -> Epoch {
         self.seen.as_ref().map_or(Epoch::default(), |seen| seen.epoch)
+    }
+
+    /// How long ago it has last seen the end of the log.
+    pub const fn lag(&self, now: Time) -> Span {
+        now.since(self.end_seen_at)
     }
 
     /// Why the log cannot be followed, if it cannot.
@@ -251,6 +261,9 @@ impl Standby {
             return self.failed(missing, now);
         }
         let is_end = page.is_end;
+        if is_end {
+            self.end_seen_at = sent_at;
+        }
         self.damage = None;
         let Page { epoch, leader, beat, log_id, .. } = page;
         let before = self.seen.replace(Seen { epoch, leader, beat, log_id, is_end, sent_at });
