@@ -333,6 +333,33 @@ fn an_idle_server_goes_quiet() {
     }
 }
 
+/// Two writes are in flight across a network, and neither finds space. The second is not back when the first is.
+#[test]
+fn no_reply_shows_a_change_whose_write_comes_back_later() {
+    let mut stage =
+        Stage::on(Disk::network(100, true), Durability::Always, Time::from_nanos(1_000_000_000_000));
+    let [first, second, other] = [(); 3].map(|()| stage.server.accept(Protocol::Beanstalk));
+    let puts = "put 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n";
+    assert_eq!(stage.ask(first, puts), "INSERTED 1\r\nINSERTED 2\r\n");
+    stage.disk.room = 0;
+    for (conn, text) in [(first, "delete 1\r\n"), (second, "delete 2\r\n")] {
+        stage.server.handle(stage.now, Event::Received { conn, bytes: text.as_bytes() });
+        stage.turn();
+    }
+    for refused in 1..=2 {
+        let outcome = stage.disk.finish_one(&mut stage.random).expect("two writes are in flight");
+        stage.server.handle(stage.now, Event::Disk(outcome));
+        assert_eq!(stage.disk.refused_writes, refused);
+        stage.server.handle(stage.now, Event::Received { conn: other, bytes: b"peek 2\r\n" });
+        stage.turn();
+        assert_eq!(stage.replies(other), "");
+    }
+    stage.disk.room = 100;
+    stage.pass(Span::from_secs(2));
+    assert_eq!(stage.replies(first) + &stage.replies(second), "DELETED\r\nDELETED\r\n");
+    assert_eq!(stage.replies(other), "NOT_FOUND\r\nNOT_FOUND\r\n");
+}
+
 /// A batch gathers while another one is written. With `-f 0` the disk gets it before the replies of the first leave.
 #[test]
 fn the_next_write_begins_before_replies_leave() {

@@ -21,15 +21,23 @@ use beanring_testkit::random::{Random, seeds};
 const SEGMENT_BYTES: u64 = 64 * 1024;
 const CONNECTIONS: usize = 3;
 const INTERVAL: Span = Span::from_millis(50);
-/// The durability, and whether the job log goes across a network.
-type Mode = (Durability, bool);
-const NETWORK: Mode = (Durability::Always, true);
-const MODES: [Mode; 4] =
-    [(Durability::Always, false), (Durability::Within(INTERVAL), false), (Durability::Never, false), NETWORK];
+const MODES: [Mode; 4] = [
+    Mode::Directory(Durability::Always),
+    Mode::Directory(Durability::Within(INTERVAL)),
+    Mode::Directory(Durability::Never),
+    Mode::Network,
+];
 /// The maximum duration of a disk operation.
 const DISK_SPAN: Span = Span::from_millis(8);
 /// The maximum duration of a sync: it may wait for up to four other operations.
 const SYNC_SPAN: Span = Span::from_millis(40);
+
+/// Where the job log goes.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Directory(Durability),
+    Network,
+}
 
 /// A server with its clients and its disk.
 struct Simulation {
@@ -234,6 +242,18 @@ struct Run {
     lacks_zeros: bool,
 }
 
+/// What a run shows of itself.
+struct Lived {
+    /// Whether the fault came.
+    has_come: bool,
+    /// Old segments that had left by then.
+    retired: usize,
+    /// Writes that found no space.
+    refused: usize,
+    /// The largest number of writes in flight.
+    writes_at_once: usize,
+}
+
 /// A fault, at a disk operation counted from the start of the life.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -251,12 +271,12 @@ impl Run {
         Self { mode, crashes: [crash; 4], room, copies_on_write, fault, lacks_zeros }
     }
 
-    /// Returns whether the fault came, how many old segments had left by then, and how many writes found no space.
-    fn live(&self, seed: u64) -> (bool, usize, usize) {
-        let &Self { mode: (durability, is_network), crashes, room, copies_on_write, fault, lacks_zeros } =
-            self;
-        let new_disk = if is_network { Disk::network } else { Disk::new };
-        let mut disk = new_disk(room, copies_on_write);
+    fn live(&self, seed: u64) -> Lived {
+        let &Self { mode, crashes, room, copies_on_write, fault, lacks_zeros } = self;
+        let (durability, mut disk) = match mode {
+            Mode::Directory(durability) => (durability, Disk::new(room, copies_on_write)),
+            Mode::Network => (Durability::Always, Disk::network(room, copies_on_write)),
+        };
         let mut random = Random::new(seed);
         let mut expected = Expected::default();
         let mut now = Time::from_nanos(1_000_000_000_000);
@@ -290,38 +310,42 @@ impl Run {
                 disk.lose_zeros(&mut random);
             }
         }
-        let refused = disk.refused_writes;
+        let (refused, writes_at_once) = (disk.refused_writes, disk.writes_at_once);
         Simulation::start(disk, durability, now, random, expected).compare();
-        (has_come, retired, refused)
+        Lived { has_come, retired, refused, writes_at_once }
     }
 }
 
 /// Runs all seeds, and prints the one that fails. Returns how many writes found no space.
 fn all_lives(run: &Run) -> usize {
+    let mut writes_at_once = 0;
     let lives = seeds(30).map(|seed| {
-        let run = std::panic::catch_unwind(|| run.live(seed));
-        let (_, _, refused) = run.unwrap_or_else(|panic| {
+        let lived = std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
             println!("BEANRING_TEST_SEED={seed}");
             std::panic::resume_unwind(panic)
         });
-        refused
+        writes_at_once = writes_at_once.max(lived.writes_at_once);
+        lived.refused
     });
-    lives.sum()
+    let refused = lives.sum();
+    let most = if matches!(run.mode, Mode::Network) { 4 } else { 1 };
+    assert!(writes_at_once == most || seeds(30) != (0..30), "{writes_at_once} writes in flight, not {most}");
+    refused
 }
 
 #[test]
 fn power_fails_and_every_change_waits_for_the_disk() {
-    all_lives(&Run::new(MODES[0], Crash::PowerLoss, 100));
+    all_lives(&Run::new(Mode::Directory(Durability::Always), Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_changes_are_synced_soon() {
-    all_lives(&Run::new(MODES[1], Crash::PowerLoss, 100));
+    all_lives(&Run::new(Mode::Directory(Durability::Within(INTERVAL)), Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_changes_are_never_synced() {
-    all_lives(&Run::new(MODES[2], Crash::PowerLoss, 100));
+    all_lives(&Run::new(Mode::Directory(Durability::Never), Crash::PowerLoss, 100));
 }
 
 #[test]
@@ -343,9 +367,9 @@ fn files_lack_zeros() {
 
 #[test]
 fn the_disk_is_small() {
-    all_lives(&Run::new(MODES[0], Crash::PowerLoss, 5));
-    all_lives(&Run::new(MODES[2], Crash::Killed, 5));
-    all_lives(&Run::new(NETWORK, Crash::Killed, 5));
+    all_lives(&Run::new(Mode::Directory(Durability::Always), Crash::PowerLoss, 5));
+    all_lives(&Run::new(Mode::Directory(Durability::Never), Crash::Killed, 5));
+    all_lives(&Run::new(Mode::Network, Crash::Killed, 5));
 }
 
 /// On btrfs and zfs, space that was written before does not guarantee the next write.
@@ -369,13 +393,12 @@ fn at_every_operation(crashes: [Crash; 4], fault: fn(usize) -> Fault) {
             let mut most = 0;
             let runs = (0..).take_while(|&at| {
                 let run = Run { crashes, fault: fault(at), ..Run::new(mode, Crash::Killed, 5) };
-                let (has_come, retired, _) =
-                    std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
-                        println!("BEANRING_TEST_SEED={seed}, operation {at}, {mode:?}");
-                        std::panic::resume_unwind(panic)
-                    });
-                most = most.max(retired);
-                has_come
+                let lived = std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
+                    println!("BEANRING_TEST_SEED={seed}, operation {at}, {mode:?}");
+                    std::panic::resume_unwind(panic)
+                });
+                most = most.max(lived.retired);
+                lived.has_come
             });
             let runs = runs.count();
             println!("{mode:?}, seed {seed}: {runs} operations, {most} old segments left");

@@ -40,6 +40,8 @@ pub struct Disk {
     pub was_full: Cell<bool>,
     /// The number of writes that have found no space.
     pub refused_writes: usize,
+    /// The largest number of writes in flight so far.
+    pub writes_at_once: usize,
     /// Whether it is across a network: several writes are in flight, and end in their order. A write arrives as a whole or
     /// not at all, and none without those before it.
     is_network: bool,
@@ -90,6 +92,7 @@ impl Disk {
 
     pub fn begin(&mut self, operation: Operation) {
         self.under_way.push((self.ended, operation));
+        self.writes_at_once = self.writes_at_once.max(self.writes());
     }
 
     pub fn is_busy(&self) -> bool {
@@ -108,7 +111,6 @@ impl Disk {
         // An operation that two others have overtaken ends next, so that each ends among the next five.
         let late = self.under_way.iter().position(|&(before, _)| self.ended >= before + 2);
         let at = late.unwrap_or_else(|| random.below(self.under_way.len()));
-        let is_write = |(_, operation): &(usize, Operation)| matches!(operation, Operation::Write { .. });
         let first_write = self.under_way.iter().position(is_write);
         let at = first_write.filter(|_| is_write(&self.under_way[at])).unwrap_or(at);
         self.ended += 1;
@@ -167,11 +169,14 @@ impl Disk {
         }
         let refuses = self.copies_on_write && !self.has_room();
         if refuses {
-            let is_write =
-                |(_, operation): &&(usize, Operation)| matches!(operation, Operation::Write { .. });
-            self.to_refuse = self.under_way.iter().filter(is_write).count();
+            self.to_refuse = self.writes();
         }
         refuses
+    }
+
+    /// The number of writes in flight.
+    fn writes(&self) -> usize {
+        self.under_way.iter().filter(|&operation| is_write(operation)).count()
     }
 
     /// Fails an operation, which has happened in part or not at all.
@@ -262,6 +267,10 @@ impl Disk {
     pub fn bytes(&self) -> usize {
         self.files.borrow().values().map(|file| file.cached.len()).sum()
     }
+}
+
+fn is_write((_, operation): &(usize, Operation)) -> bool {
+    matches!(operation, Operation::Write { .. })
 }
 
 impl Segments for Disk {
