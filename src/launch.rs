@@ -36,8 +36,6 @@ use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
 use crate::time::{Span, Time};
-use crate::values::tube_name::TubeName;
-use crate::values::tube_rules::Rule;
 use crate::wal::{Durability, Wal};
 
 /// The system refuses what every server needs.
@@ -208,7 +206,6 @@ impl Prepared {
         engine.set_key_share(config.max_memory_bytes);
         let recovery_began = clock.now();
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
-        set_rules(&config, &mut engine, clock.now());
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
         let disk =
@@ -329,16 +326,6 @@ fn recover(
     Ok(wal)
 }
 
-/// Sets the rules of tubes that the file has. They replace those of the job log, which keeps its own.
-fn set_rules(config: &ServerConfig, engine: &mut Engine, now: Time) {
-    for (name, rules) in &config.tube_rules {
-        let tube = TubeName::new(name.as_bytes()).expect("the name was checked");
-        for (key, value) in rules.iter() {
-            engine.restore_rule(tube, Rule::new(tube, key, value).expect("the rule was checked"), now);
-        }
-    }
-}
-
 fn server_config(
     config: &ServerConfig,
     listeners: &[Listener],
@@ -358,6 +345,7 @@ fn server_config(
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         http_access,
         users: None,
+        tube_rules: config.tube_rules.clone(),
         wal_dir: config.wal_dir.as_ref().map(|path| path.display().to_string()),
         metrics_prefix: config.metrics_prefix.clone(),
         metrics_tubes: config.metrics_tubes,

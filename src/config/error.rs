@@ -334,13 +334,19 @@ impl fmt::Display for Problem {
             Self::PortOfNone => write!(f, "has no effect with -l none; remove it"),
             Self::ReplicateMissing => write!(f, "has no effect without --replicate; set it, or remove this"),
             Self::WalDirBesideReplicate => {
-                write!(f, "cannot be combined with --replicate, which keeps the job log in a database; remove one")
+                write!(
+                    f,
+                    "cannot be combined with --replicate, which keeps the job log in a database; remove one"
+                )
             }
             Self::AdvertiseWithoutForward => {
                 write!(f, "has no effect with --no-forward; remove one")
             }
             Self::AdvertisedHostMissing => {
-                write!(f, "must name the host that other servers reach this one by, as in 10.0.0.5 or HOST:PORT")
+                write!(
+                    f,
+                    "must name the host that other servers reach this one by, as in 10.0.0.5 or HOST:PORT"
+                )
             }
             Self::NotBuilt(feature) => {
                 write!(f, "this program was built without the feature \"{feature}\"; use another one")

@@ -66,6 +66,8 @@ use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::values::limits::OUTPUT_BYTES_PAUSE;
 use crate::values::log_limit::LogLimit;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::Rule;
 use crate::wal::{Durability, Operation, Outcome, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
@@ -163,6 +165,7 @@ impl Server {
     pub fn with_wal(config: Config, engine: Engine, wal: Option<Wal>) -> Self {
         let mut core = Core::new(config, engine);
         core.prepare_engine();
+        core.set_rules(core.config.started);
         if let Some(wal) = wal {
             core.begin_log(wal);
         }
@@ -408,6 +411,20 @@ impl Core {
         }
         engine.set_tube_limits(config.tube_limits());
         engine.set_key_share(config.max_memory_bytes);
+    }
+
+    /// Sets the rules of tubes of the configuration. A job log does not record them.
+    fn set_rules(&mut self, now: Time) {
+        for (name, rules) in &self.config.tube_rules {
+            let tube = TubeName::new(name.as_bytes()).expect("the name was checked");
+            for (key, value) in rules.iter() {
+                self.engine.restore_rule(
+                    tube,
+                    Rule::new(tube, key, value).expect("the rule was checked"),
+                    now,
+                );
+            }
+        }
     }
 
     /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, space must be

@@ -128,6 +128,7 @@ impl Core {
         replica.role = Role::Leader(leader);
         replica.counts.takeovers += 1;
         self.recovered_jobs = self.engine.jobs().len();
+        self.set_rules(now);
         self.begin_log(wal);
         self.check_lease(now);
     }

@@ -11,9 +11,15 @@ pub(super) fn replica(state: &ReplicaState<'_>, now: Time, catalog: &mut Catalog
     catalog.metric(leading, state.is_leader);
     let epoch = gauge("replication_epoch", "The number of the leader's term that this server knows.");
     catalog.both("replication-epoch", epoch, state.epoch.0);
-    let lease = gauge("replication_lease_seconds", "Time until the lease of this leader ends; 0 for a standby.");
-    catalog.both("replication-lease", lease, state.lease_end.map_or(crate::time::Span::ZERO, |end| end.since(now)));
-    let lag = gauge("replication_lag_seconds", "Time since this standby has last seen the end of the job log.");
+    let lease =
+        gauge("replication_lease_seconds", "Time until the lease of this leader ends; 0 for a standby.");
+    catalog.both(
+        "replication-lease",
+        lease,
+        state.lease_end.map_or(crate::time::Span::ZERO, |end| end.since(now)),
+    );
+    let lag =
+        gauge("replication_lag_seconds", "Time since this standby has last seen the end of the job log.");
     catalog.both("replication-lag", lag, state.lag);
     let in_flight = gauge("replication_appends_in_flight", "Number of appends that are not acknowledged.");
     catalog.both("replication-appends-in-flight", in_flight, state.appends_in_flight as u64);

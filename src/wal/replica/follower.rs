@@ -258,9 +258,7 @@ impl Follower {
 
     fn part(&mut self, header: &ChunkHeader, payload: &[u8], engine: &mut Engine) -> Result<(), Fault> {
         let begins = self.last.is_none();
-        if header.part != self.batch.parts
-            || header.part >= header.parts
-            || header.lsn != self.end && !begins
+        if header.part != self.batch.parts || header.part >= header.parts || header.lsn != self.end && !begins
         {
             return Err(Fault::Damaged(Damage::Chunk(header.position)));
         }

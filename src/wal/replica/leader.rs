@@ -65,10 +65,7 @@ enum Step {
         repeat_after: Span,
     },
     /// It is repeated at this time.
-    Waiting {
-        until: Time,
-        repeat_after: Span,
-    },
+    Waiting { until: Time, repeat_after: Span },
 }
 
 /// A batch of which some parts are in the window.
@@ -272,8 +269,7 @@ impl Leader {
         let (position, chunk) = (self.next, header.encode(payload));
         self.next = position.next();
         self.sent_at = now;
-        let append =
-            Append { position, chunk: chunk.clone(), ends_batch, sent_at: now, step: Step::SENT };
+        let append = Append { position, chunk: chunk.clone(), ends_batch, sent_at: now, step: Step::SENT };
         self.window.push_back(append);
         Request::Append { epoch: self.epoch, position, chunk, is_repeated: false }
     }

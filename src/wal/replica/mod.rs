@@ -10,5 +10,7 @@ mod standby;
 pub use self::chunk::{ChunkFault, ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
 pub use self::follower::{Damage, Fault, Follower, SegmentStarts, Witness};
 pub use self::leader::{Leader, LeaderEnd};
-pub use self::request::{APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request};
+pub use self::request::{
+    APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request,
+};
 pub use self::standby::{Progress, ReplicaConfig, Standby};

@@ -192,12 +192,8 @@ impl Standby {
             part: 0,
             parts: 0,
         };
-        let claim = Claim {
-            seen: seen.epoch,
-            position,
-            chunk: chunk.encode(&[]),
-            leader: self.config.me.clone(),
-        };
+        let claim =
+            Claim { seen: seen.epoch, position, chunk: chunk.encode(&[]), leader: self.config.me.clone() };
         self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
         Some(Request::Claim(claim))
     }
@@ -210,7 +206,10 @@ impl Standby {
         }
         let is_unlocked = self.unlocked == Some(seen.epoch);
         let is_new = seen.epoch == Epoch::default();
-        is_new || is_unlocked || follower.has_left() || seen.sent_at >= self.silent_at() && now >= self.silent_at()
+        is_new
+            || is_unlocked
+            || follower.has_left()
+            || seen.sent_at >= self.silent_at() && now >= self.silent_at()
     }
 
     /// When the leader counts as gone, if nothing changes until then.
