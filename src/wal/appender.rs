@@ -256,12 +256,11 @@ impl Appender {
         self.queue.len() > self.in_flight
     }
 
-    /// Whether the gathering batch is worth a write beside those in flight. Under load it gathers until it is as large as all
-    /// of them together, or ample: each write has a cost, and many small ones would be slower than a few. If nothing is in
-    /// flight, it does not wait.
+    /// Whether the gathering batch is worth a write now. Beside other writes it gathers until it is as large as all of them
+    /// together, or ample: each write has a cost, so under load a few large ones are faster than many small ones.
     pub fn is_worth_writing(&self) -> bool {
-        let in_flight: usize = self.queue.iter().take(self.in_flight).map(|closed| closed.bytes).sum();
-        self.gathering.len() >= in_flight.min(AMPLE_BYTES)
+        let in_flight = || self.queue.iter().take(self.in_flight).map(|closed| closed.bytes).sum::<usize>();
+        self.in_flight == 0 || self.gathering.len() >= in_flight().min(AMPLE_BYTES)
     }
 
     /// The segment of the batch that is written next.

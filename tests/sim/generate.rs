@@ -66,7 +66,7 @@ impl Generator {
         let memory = (random.below(5) == 0).then(|| 300_000 + random.below(700_000) as u64);
         let (space, sub_second) = (if is_small { 5 } else { 100 }, random.below(2) == 0);
         let tls = cfg!(feature = "tls") && seed % TLS_ONE_IN == TLS_ONE_IN - 1;
-        let network = durability == Some(Durability::Always) && seed % NETWORK_ONE_IN == 0;
+        let network = durability == Some(Durability::Always) && seed.is_multiple_of(NETWORK_ONE_IN);
         let setting = Setting { durability, network, space, memory, sub_second, tls };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
