@@ -216,8 +216,8 @@ impl ServerConfig {
         let max_memory_bytes = memory_limit(given, io_threads.count)?;
         let job_bytes_max =
             given.take("max-job-size").map(|given| job_bytes(given, &mut warnings)).transpose()?;
-        let job_bytes_max = match wal_dir {
-            Some(_) => job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?,
+        let job_bytes_max = match wal_dir.as_ref().map(|_| ()).or(replicate.as_ref().map(|_| ())) {
+            Some(()) => job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?,
             None => job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes),
         };
         warnings.extend(without_effect);

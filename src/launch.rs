@@ -1,6 +1,7 @@
 //! Starts a server from its configuration, in the order that privileges and descriptors demand.
 
 pub(crate) mod certificate;
+mod replicate;
 mod report;
 
 use std::error::Error;
@@ -71,6 +72,7 @@ struct Prepared {
     watched_files: WatchedFiles,
     users: Option<UsersFile>,
     directory: Option<Directory>,
+    database: Option<replicate::Checked>,
     /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
     cpus: usize,
     driver: PreparedDriver,
@@ -138,6 +140,7 @@ impl Prepared {
         if let Some((path, file)) = config.auth.as_ref().zip(users.as_ref()) {
             watched_files.add(WatchedKind::Users, path.clone(), Identity::of(&file.metadata));
         }
+        let database = replicate::check(&config)?;
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
@@ -172,6 +175,7 @@ impl Prepared {
             watched_files,
             users,
             directory,
+            database,
             cpus,
             driver,
             fallback,
@@ -194,6 +198,7 @@ impl Prepared {
             watched_files,
             users,
             directory,
+            database,
             driver,
             ..
         } = self;
@@ -208,6 +213,7 @@ impl Prepared {
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
+        let database = database.map(replicate::start).transpose().map_err(cannot("start the thread of the database"))?;
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
@@ -223,7 +229,14 @@ impl Prepared {
             recovery,
             ..server_config(&config, &listeners, host, access, seed)
         };
-        let server = Server::with_wal(server_config, engine, log);
+        let replica = replicate::config(&config, &server_config.host.hostname);
+        let server = match replica.map_err(cannot("read random numbers"))? {
+            Some(replica) => {
+                replicate::report(&replica);
+                Server::with_replica(server_config, replica, clock.now())
+            }
+            None => Server::with_wal(server_config, engine, log),
+        };
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
@@ -232,7 +245,7 @@ impl Prepared {
             signals,
             clock,
             disk,
-            database: None,
+            database,
             connections_max,
             registered_bytes_max,
             process,
@@ -389,8 +402,10 @@ fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Ne
     let settings = file.iter().chain(http_token).cloned().collect();
     let certificate = tls.iter().flat_map(|tls| tls.files.paths()).map(Path::to_owned);
     let watched = auth.iter().cloned().chain(certificate).collect();
-    let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), settings });
-    Needs { log_dir: wal_dir.clone(), socket_dirs, watched, restart }
+    let connects = config.replicate.is_some();
+    let can_restart = connects || wal_dir.is_some();
+    let restart = can_restart.then(|| Files { program: program.files(), settings });
+    Needs { connects, log_dir: wal_dir.clone(), socket_dirs, watched, restart }
 }
 
 /// The addresses for clients without and with TLS, and for HTTP, that the configuration names. None where sockets from socket

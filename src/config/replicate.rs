@@ -23,7 +23,9 @@ pub struct Replicate {
     pub trusts_storage: bool,
     /// How long a leader may answer after the last change that it has replicated.
     pub lease: Span,
-    /// Where other servers reach this one, unless standbys do not forward.
+    /// A standby forwards connections to the leader.
+    pub forwards: bool,
+    /// Where other servers reach this one, if that is given.
     pub advertise: Option<Address>,
 }
 
@@ -54,7 +56,7 @@ pub(super) fn replicate(given: &mut Settings) -> Result<Option<Replicate>, Confi
         None => None,
     };
     let lease = lease.unwrap_or(Span::from_secs(LEASE_DEFAULT));
-    Ok(Some(Replicate { url, trusts_storage, lease, advertise }))
+    Ok(Some(Replicate { url, trusts_storage, lease, forwards, advertise }))
 }
 
 fn seconds(given: &Setting) -> Result<Span, ConfigError> {

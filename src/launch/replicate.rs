@@ -1,0 +1,79 @@
+//! The start of a server whose job log is in a database.
+
+use std::error::Error;
+use std::io;
+
+use tracing::info;
+
+use crate::config::{PORT_FORWARD, Replicate, ServerConfig};
+use crate::io::{Database, host};
+use crate::io::socket::Address;
+use crate::wal::replica::{APPENDS_MAX, Member, ReplicaConfig};
+use crate::wal::{Destination, Durability, WalConfig};
+
+/// The database of the job log, once it was checked.
+#[cfg(feature = "replicate")]
+pub(super) type Checked = crate::io::replica::Settings;
+
+/// This program has no client of a database: the configuration refuses one.
+#[cfg(not(feature = "replicate"))]
+pub(super) type Checked = std::convert::Infallible;
+
+/// Checks the database, if there is one. One that cannot be reached is waited for.
+///
+/// # Errors
+/// If a job log cannot be in it.
+#[cfg(feature = "replicate")]
+pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
+    use crate::io::replica::{LogNumber, Settings, check};
+
+    let Some(replicate) = &config.replicate else { return Ok(None) };
+    let settings = Settings::parse(replicate.url.text()?, LogNumber::default())
+        .map_err(|error| SettingError::about(&config.given.replicate, error))?;
+    check(&settings, replicate.trusts_storage)
+        .map_err(|error| SettingError::about(&config.given.replicate, error))?;
+    Ok(Some(settings))
+}
+
+#[cfg(not(feature = "replicate"))]
+pub(super) fn check(_: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
+    Ok(None)
+}
+
+/// Starts the thread that talks to the database.
+#[cfg(feature = "replicate")]
+pub(super) fn start(checked: Checked) -> io::Result<Box<dyn Database>> {
+    crate::io::replica::PostgresStore::new(checked).map(|store| Box::new(store) as Box<dyn Database>)
+}
+
+#[cfg(not(feature = "replicate"))]
+pub(super) fn start(checked: Checked) -> io::Result<Box<dyn Database>> {
+    match checked {}
+}
+
+/// How this server takes part in a replicated queue, if it does.
+pub(super) fn config(config: &ServerConfig, hostname: &str) -> io::Result<Option<ReplicaConfig>> {
+    let Some(replicate) = &config.replicate else { return Ok(None) };
+    let (token, secret) = (host::random_word()?, host::random_word()?);
+    let advertised = replicate.forwards.then(|| advertised(replicate, hostname));
+    let address = advertised.as_ref().map(Address::to_string).unwrap_or_default().into();
+    let wal = WalConfig {
+        durability: Durability::Always,
+        segment_bytes: config.wal.segment_bytes,
+        destination: Destination::Network { writes_in_flight_max: APPENDS_MAX },
+    };
+    let me = Member { address, token, secret };
+    Ok(Some(ReplicaConfig { me, lease: replicate.lease, wal, forwards: replicate.forwards }))
+}
+
+/// The address where other servers reach this one.
+pub(super) fn advertised(replicate: &Replicate, hostname: &str) -> Address {
+    let default = || Address::Tcp { host: hostname.to_owned(), port: PORT_FORWARD };
+    replicate.advertise.clone().unwrap_or_else(default)
+}
+
+/// Logs that the server begins as a standby.
+pub(super) fn report(config: &ReplicaConfig) {
+    let seconds = config.lease.as_secs();
+    info!("replication: this server begins as a standby; the lease of a leader is {seconds} s");
+}
