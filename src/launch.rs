@@ -461,6 +461,7 @@ fn listeners(
         let kind = listener.kind();
         let is_proxied = match kind {
             _ if kind.is_http() => config.proxied.http,
+            ListenerKind { is_forwarded: true, .. } => false,
             ListenerKind { has_tls, .. } => {
                 if has_tls {
                     config.proxied.tls_listen

@@ -14,6 +14,8 @@ mod counts;
 pub mod descriptors;
 pub mod driver;
 pub mod epoll;
+#[cfg(feature = "replicate")]
+pub mod forward;
 pub mod host;
 pub mod http_token;
 pub mod privileges;

@@ -169,10 +169,13 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Registers a connection that was accepted at a listener with the server, and counts it. The caller
     /// [inserts](Self::insert) its record next.
     pub fn register(&mut self, listener: usize, fd: &OwnedFd) -> ConnId {
-        let ListenerKind { protocol, has_tls, is_proxied } = self.listeners[listener].listener.kind();
+        let ListenerKind { protocol, has_tls, is_proxied, is_forwarded } =
+            self.listeners[listener].listener.kind();
         let conn = self.server.accept(protocol);
         let peer = (protocol == Protocol::Http).then(|| peer(fd.as_raw_fd()));
-        if is_proxied {
+        if is_forwarded {
+            self.server.begin_forwarded(self.now, conn);
+        } else if is_proxied {
             self.server.begin_proxied(self.now, conn, has_tls, peer);
         } else {
             if let Some(peer) = peer {

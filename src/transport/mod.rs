@@ -4,6 +4,7 @@
 //! turns input into plaintext, and encrypts output ahead of what is sent, up to 64 KiB. No driver knows TLS, and the
 //! server knows only what [`TlsCounts`] shows.
 
+pub mod forwarded;
 mod identity;
 mod names;
 mod outgoing;
@@ -51,6 +52,8 @@ pub struct Transport<S> {
     server: S,
     sessions: Sessions,
     proxied: Proxied,
+    /// What a standby must show to forward its clients. None: it cannot.
+    forward_secret: Option<u64>,
     /// None: the server has no certificate, and every listener is one of plaintext.
     identity: Option<Identity>,
     /// Those of the transport itself. They come before those of the server.
@@ -82,6 +85,7 @@ impl<S: Service> Transport<S> {
             server,
             sessions: Sessions::default(),
             proxied: Proxied::default(),
+            forward_secret: None,
             identity,
             effects: VecDeque::new(),
             ready: VecDeque::new(),
@@ -436,6 +440,15 @@ impl<S: Service> Service for Transport<S> {
     fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Option<Peer>) {
         self.now = now;
         self.expect_header(conn, has_tls, balancer);
+    }
+
+    fn begin_forwarded(&mut self, now: Time, conn: ConnId) {
+        self.now = now;
+        self.expect_hop(conn);
+    }
+
+    fn set_forward_secret(&mut self, secret: Option<u64>) {
+        self.forward_secret = secret;
     }
 
     fn peer_name(&self, conn: ConnId) -> Option<&str> {

@@ -32,7 +32,7 @@ pub const BOUNDS: [(&str, &str, &str); 124] = [
     ("transport/mod.rs", "turn", "entries of handshakes that have ended, each added by input; one handshake"),
     ("transport/mod.rs", "next_effect", "the effects of one event"),
     ("transport/proxy.rs", "finish", "a cleaning is paid by the headers since the last one"),
-    ("transport/proxy.rs", "end_late_headers", "unfinished headers: HANDSHAKES_MAX"),
+    ("transport/proxy.rs", "end_late_headers", "unfinished headers: HANDSHAKES_MAX and HOPS_MAX"),
     ("transport/sessions.rs", "end_handshake", "a cleaning is paid by the handshakes since the last one"),
     ("transport/sessions.rs", "take_buffers", "two buffers"),
     // One batch, one narrow client, one record.
