@@ -27,7 +27,7 @@ use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, ACTIVATED, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
 use crate::io::signal::Signals;
-use crate::io::socket::{Address, ListenError, Listener, ListenerKind, text_of, to_errno};
+use crate::io::socket::{Address, ListenError, Listener, ListenerKind, SocketAccess, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
@@ -213,7 +213,8 @@ impl Prepared {
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
-        let database = database.map(replicate::start).transpose().map_err(cannot("start the thread of the database"))?;
+        let database =
+            database.map(replicate::start).transpose().map_err(cannot("start the thread of the database"))?;
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
@@ -230,7 +231,12 @@ impl Prepared {
             ..server_config(&config, &listeners, host, access, seed)
         };
         let replica = replicate::config(&config, &server_config.host.hostname);
-        let server = match replica.map_err(cannot("read random numbers"))? {
+        let replica = replica.map_err(cannot("read random numbers"))?;
+        #[cfg(feature = "replicate")]
+        let forwarding = replica.as_ref().map(|replica| replicate::forwarding(&config, replica));
+        #[cfg(feature = "replicate")]
+        let forwarding = forwarding.transpose().map_err(cannot("start the thread that forwards"))?.flatten();
+        let server = match replica {
             Some(replica) => {
                 replicate::report(&replica);
                 Server::with_replica(server_config, replica, clock.now())
@@ -246,6 +252,8 @@ impl Prepared {
             clock,
             disk,
             database,
+            #[cfg(feature = "replicate")]
+            forwarding,
             connections_max,
             registered_bytes_max,
             process,
@@ -445,6 +453,14 @@ fn listeners(
         let bound = Listener::bind(address, &tls.access, user);
         let mut listener = bound.map_err(|error| SettingError::about(&given.tls_listen, error))?;
         listener.set_kind(ListenerKind::TLS);
+        listeners.push(listener);
+    }
+    if let Some(address) = replicate::listen_address(config)
+        && !has(&inherited, |kind| kind.is_forwarded)
+    {
+        let bound = Listener::bind(&address, &SocketAccess::default(), user);
+        let mut listener = bound.map_err(|error| SettingError::about(&given.replicate, error))?;
+        listener.set_kind(ListenerKind::FORWARDED);
         listeners.push(listener);
     }
     if let Some(address) = config.http.as_ref().filter(|_| !has(&inherited, ListenerKind::is_http)) {

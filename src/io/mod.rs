@@ -70,6 +70,9 @@ pub struct Resources {
     pub disk: Option<Disk>,
     /// The database, for a server whose job log is in one.
     pub database: Option<Box<dyn Database>>,
+    /// What forwards clients to the leader, for a server that does that as a standby.
+    #[cfg(feature = "replicate")]
+    pub forwarding: Option<Forwarding>,
     /// The maximum number of client connections, if they are bounded.
     pub connections_max: Option<u32>,
     /// The maximum size of body memory that is registered with the kernel, in bytes.
@@ -78,6 +81,16 @@ pub struct Resources {
     pub process: ProcessFiles,
     /// Files that are read again when they change.
     pub watched_files: WatchedFiles,
+}
+
+/// A standby's way to the leader.
+#[cfg(feature = "replicate")]
+#[derive(Debug)]
+pub struct Forwarding {
+    /// The thread that forwards.
+    pub forwarder: forward::Forwarder,
+    /// What standbys must show to this server when it leads.
+    pub secret: u64,
 }
 
 /// The database of a job log as the event loop sees it.

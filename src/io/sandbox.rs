@@ -119,7 +119,11 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
     let socket_dirs = needs.socket_dirs.iter().filter(|dir| !is_root(dir));
     let mut ruleset = Ruleset::default()
         .handle_access(all)?
-        .handle_access(if needs.connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(INTERFACE) })?
+        .handle_access(if needs.connects {
+            AccessNet::BindTcp.into()
+        } else {
+            AccessNet::from_all(INTERFACE)
+        })?
         .scope(Scope::Signal)?
         .create()?
         // The spare descriptors are of this file.

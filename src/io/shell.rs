@@ -20,8 +20,12 @@ use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_w
 use super::wal_files::Disk;
 use super::watched_files::WatchedFiles;
 use super::{Database, DriverError, Exit, Resources};
+#[cfg(feature = "replicate")]
+use super::{Forwarding, forward::Target};
 use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service};
 use crate::time::Time;
+#[cfg(feature = "replicate")]
+use crate::transport::forwarded::Inbound;
 use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
 
@@ -39,8 +43,10 @@ pub struct Shell<S, C> {
     pub signals: Signals,
     pub disk: Option<Disk>,
     database: Option<Box<dyn Database>>,
-    /// Whether the server serves clients. If not, they wait in the backlog of their listener.
-    is_serving: bool,
+    /// The last known role of the server.
+    role: ServerRole,
+    #[cfg(feature = "replicate")]
+    forwarding: Option<Forwarding>,
     pub iovecs: IoVecs,
     watched_files: WatchedFiles,
     pub counts: Rc<Counts>,
@@ -111,6 +117,8 @@ pub trait Connection {
 
 impl<S: Service, C: Connection> Shell<S, C> {
     pub fn new(mut server: S, resources: Resources) -> (Self, Clock) {
+        #[cfg(feature = "replicate")]
+        let forwarding = resources.forwarding;
         let Resources { listeners, signals, clock, disk, database, .. } = resources;
         let Resources { connections_max, process, watched_files, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
@@ -125,8 +133,10 @@ impl<S: Service, C: Connection> Shell<S, C> {
             admission: Admission::new(connections_max, spares, counts.clone()),
             signals,
             disk,
-            is_serving: database.is_none(),
+            role: if database.is_none() { ServerRole::Serving } else { ServerRole::Standby(None) },
             database,
+            #[cfg(feature = "replicate")]
+            forwarding,
             iovecs: IoVecs::default(),
             watched_files,
             counts,
@@ -243,8 +253,41 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// Whether accept is paused at a listener.
     pub fn is_accept_paused(&self, listener: usize) -> bool {
-        let protocol = self.listeners[listener].listener.protocol();
-        self.admission.is_paused(protocol) || protocol == Protocol::Beanstalk && !self.is_serving
+        let kind = self.listeners[listener].listener.kind();
+        let is_served = kind.protocol == Protocol::Http || self.role == ServerRole::Serving;
+        self.admission.is_paused(kind.protocol) || !is_served && !self.can_forward(kind)
+    }
+
+    /// Whether connections of this kind are forwarded to the leader.
+    #[cfg(feature = "replicate")]
+    fn can_forward(&self, kind: ListenerKind) -> bool {
+        !kind.is_forwarded
+            && self.forwarding.as_ref().is_some_and(|forwarding| !forwarding.forwarder.is_full())
+    }
+
+    #[cfg(not(feature = "replicate"))]
+    const fn can_forward(&self, _: ListenerKind) -> bool {
+        false
+    }
+
+    /// Forwards an accepted connection to the leader if this server is a standby. Returns a connection that it serves itself.
+    #[cfg(feature = "replicate")]
+    fn forward(&self, listener: usize, fd: OwnedFd) -> Option<OwnedFd> {
+        let ListenerKind { protocol, has_tls, is_proxied, .. } = self.listeners[listener].listener.kind();
+        match &self.forwarding {
+            Some(Forwarding { forwarder, .. })
+                if self.role != ServerRole::Serving && protocol == Protocol::Beanstalk =>
+            {
+                forwarder.forward(fd, Inbound { has_tls, is_proxied });
+                None
+            }
+            _ => Some(fd),
+        }
+    }
+
+    #[cfg(not(feature = "replicate"))]
+    const fn forward(&self, _: usize, fd: OwnedFd) -> Option<OwnedFd> {
+        Some(fd)
     }
 
     /// A descriptor that is readable when an operation of the job log has ended, if there is a job log.
@@ -265,13 +308,36 @@ impl<S: Service, C: Connection> Shell<S, C> {
         }
     }
 
-    /// Learns whether the server serves clients. Returns whether it has begun to.
+    /// Learns the role of the server. Returns whether connections may be accepted that were not before.
     fn note_role(&mut self) -> bool {
         if self.database.is_none() {
             return false;
         }
-        let was_serving = std::mem::replace(&mut self.is_serving, self.server.role() == ServerRole::Serving);
-        self.is_serving && !was_serving
+        let role = self.server.role();
+        if role == self.role {
+            return false;
+        }
+        match &role {
+            ServerRole::Serving => info!("this server leads"),
+            ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
+            ServerRole::Standby(None) | ServerRole::Ended(_) => {}
+        }
+        self.role = role;
+        #[cfg(feature = "replicate")]
+        self.show_role();
+        self.role == ServerRole::Serving
+    }
+
+    /// Tells the thread that forwards who leads, and standbys what they must show.
+    #[cfg(feature = "replicate")]
+    fn show_role(&mut self) {
+        let Some(Forwarding { forwarder, secret }) = &self.forwarding else { return };
+        self.server.set_forward_secret((self.role == ServerRole::Serving).then_some(*secret));
+        let ServerRole::Standby(leader) = &self.role else { return forwarder.lead_to(None) };
+        let leader = leader.as_ref().filter(|leader| !leader.address.is_empty());
+        forwarder.lead_to(
+            leader.map(|leader| Target { address: leader.address.to_string(), secret: leader.secret }),
+        );
     }
 
     /// The first listener that is not watched though connections are accepted at it.
@@ -459,7 +525,9 @@ pub trait Backend {
             match self.accept_from(listener) {
                 Ok(fd) => {
                     self.begin_iteration();
-                    self.admit(listener, fd);
+                    if let Some(fd) = self.shell().forward(listener, fd) {
+                        self.admit(listener, fd);
+                    }
                 }
                 Err(AcceptError::Peer) => {}
                 Err(AcceptError::Empty) => return Ok(false),

@@ -6,8 +6,12 @@ use std::io;
 use tracing::info;
 
 use crate::config::{PORT_FORWARD, Replicate, ServerConfig};
-use crate::io::{Database, host};
 use crate::io::socket::Address;
+use crate::io::{Database, host};
+#[cfg(feature = "replicate")]
+use crate::io::{Forwarding, forward};
+#[cfg(feature = "replicate")]
+use crate::time::Span;
 use crate::wal::replica::{APPENDS_MAX, Member, ReplicaConfig};
 use crate::wal::{Destination, Durability, WalConfig};
 
@@ -70,6 +74,31 @@ pub(super) fn config(config: &ServerConfig, hostname: &str) -> io::Result<Option
 pub(super) fn advertised(replicate: &Replicate, hostname: &str) -> Address {
     let default = || Address::Tcp { host: hostname.to_owned(), port: PORT_FORWARD };
     replicate.advertise.clone().unwrap_or_else(default)
+}
+
+/// Where standbys connect to forward clients, if they do.
+pub(super) fn listen_address(config: &ServerConfig) -> Option<Address> {
+    let replicate = config.replicate.as_ref().filter(|replicate| replicate.forwards)?;
+    let port = match &replicate.advertise {
+        Some(Address::Tcp { port, .. }) => *port,
+        _ => PORT_FORWARD,
+    };
+    Some(Address::Tcp { host: "0.0.0.0".to_owned(), port })
+}
+
+/// Starts the thread that forwards, if standbys do.
+#[cfg(feature = "replicate")]
+pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
+    if !replica.forwards {
+        return Ok(None);
+    }
+    let settings = forward::Settings {
+        connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
+        gone_after: Span::from_nanos(2 * replica.lease.as_nanos()),
+        ..forward::Settings::default()
+    };
+    let forwarder = forward::Forwarder::start(settings)?;
+    Ok(Some(Forwarding { forwarder, secret: replica.me.secret }))
 }
 
 /// Logs that the server begins as a standby.

@@ -34,6 +34,8 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         clock: Clock::start(),
         disk: None,
         database: None,
+        #[cfg(feature = "replicate")]
+        forwarding: None,
         connections_max: None,
         registered_bytes_max: 0,
         process: ProcessFiles::default(),

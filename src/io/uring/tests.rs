@@ -91,6 +91,8 @@ impl Simulated {
             clock: Clock::start(),
             disk: None,
             database: None,
+            #[cfg(feature = "replicate")]
+            forwarding: None,
             connections_max,
             registered_bytes_max,
             process: ProcessFiles::default(),

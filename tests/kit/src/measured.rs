@@ -106,6 +106,8 @@ impl MeasuredServer {
                 process: ProcessFiles::default(),
                 watched_files: WatchedFiles::default(),
                 database: None,
+                #[cfg(feature = "replicate")]
+                forwarding: None,
             };
             let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
             let chosen = PreparedDriver::choose(choice, &IoThreads::default());
