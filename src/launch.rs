@@ -26,7 +26,7 @@ use crate::io::http_token::TokenFile;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, ACTIVATED, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
-use crate::io::signal::Signals;
+use crate::io::signal::{Signals, StopRequested};
 use crate::io::socket::{Address, ListenError, Listener, ListenerKind, SocketAccess, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::users_file::UsersFile;
@@ -280,6 +280,7 @@ fn is_stop(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(DirectoryError::is_stop)
         || error.downcast_ref().is_some_and(ImportError::is_stop)
         || error.downcast_ref().is_some_and(RecoveryError::is_stop)
+        || error.downcast_ref().is_some_and(StopRequested::is)
 }
 
 /// The end of a start that a signal has stopped.

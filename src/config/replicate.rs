@@ -18,7 +18,7 @@ pub const PORT_FORWARD: u16 = 11401;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replicate {
     /// The URL of the database, maybe with a password.
-    pub url: Setting,
+    pub url: String,
     /// A standby of the database need not be visible: the service replicates its storage.
     pub trusts_storage: bool,
     /// How long a leader may answer after the last change that it has replicated.
@@ -49,7 +49,7 @@ pub(super) fn replicate(given: &mut Settings) -> Result<Option<Replicate>, Confi
     if let Some(wal_dir) = given.get("wal-dir") {
         return Err(wal_dir.error(Problem::WalDirBesideReplicate));
     }
-    let url = url.refuse_empty("the URL of a database")?;
+    let url = url.refuse_empty("the URL of a database")?.text()?.to_owned();
     let advertise = match advertise {
         Some(advertise) if !forwards => return Err(advertise.error(Problem::AdvertiseWithoutForward)),
         Some(advertise) => Some(address::advertised(&advertise)?),

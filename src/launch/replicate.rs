@@ -2,10 +2,20 @@
 
 use std::error::Error;
 use std::io;
+#[cfg(feature = "replicate")]
+use std::thread;
+#[cfg(feature = "replicate")]
+use std::time::Duration;
 
 use tracing::info;
+#[cfg(feature = "replicate")]
+use tracing::warn;
 
+#[cfg(feature = "replicate")]
+use crate::config::SettingError;
 use crate::config::{PORT_FORWARD, Replicate, ServerConfig};
+#[cfg(feature = "replicate")]
+use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::Address;
 use crate::io::{Database, host};
 #[cfg(feature = "replicate")]
@@ -14,6 +24,10 @@ use crate::io::{Forwarding, forward};
 use crate::time::Span;
 use crate::wal::replica::{APPENDS_MAX, Member, ReplicaConfig};
 use crate::wal::{Destination, Durability, WalConfig};
+
+/// How long a start waits before it checks the database again.
+#[cfg(feature = "replicate")]
+const CHECK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The database of the job log, once it was checked.
 #[cfg(feature = "replicate")]
@@ -29,14 +43,29 @@ pub(super) type Checked = std::convert::Infallible;
 /// If a job log cannot be in it.
 #[cfg(feature = "replicate")]
 pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
-    use crate::io::replica::{LogNumber, Settings, check};
+    use crate::io::replica::{CheckError, LogNumber, Settings, check};
 
     let Some(replicate) = &config.replicate else { return Ok(None) };
-    let settings = Settings::parse(replicate.url.text()?, LogNumber::default())
+    let is_temporary = |error: &CheckError| {
+        matches!(error, CheckError::Unreachable(_) | CheckError::Standby | CheckError::NoStandby)
+    };
+    let mut has_warned = false;
+    let settings = Settings::parse(&replicate.url, LogNumber::default())
         .map_err(|error| SettingError::about(&config.given.replicate, error))?;
-    check(&settings, replicate.trusts_storage)
-        .map_err(|error| SettingError::about(&config.given.replicate, error))?;
-    Ok(Some(settings))
+    loop {
+        match check(&settings, replicate.trusts_storage) {
+            Ok(()) => return Ok(Some(settings)),
+            Err(error) if is_temporary(&error) => {
+                if !has_warned {
+                    warn!("--replicate: {error}; this server waits for that");
+                }
+                has_warned = true;
+                refuse_to_go_on()?;
+                thread::sleep(CHECK_AGAIN_AFTER);
+            }
+            Err(error) => return Err(SettingError::about(&config.given.replicate, error).into()),
+        }
+    }
 }
 
 #[cfg(not(feature = "replicate"))]
