@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod given;
 mod io_threads;
+mod replicate;
 mod rules;
 pub mod settings;
 pub mod size;
@@ -20,6 +21,7 @@ use clap::ValueEnum;
 
 pub use self::error::{ConfigError, Problem};
 pub use self::given::{Given, SettingError};
+pub use self::replicate::{PORT_FORWARD, Replicate};
 pub use self::rules::in_unit;
 use self::settings::{Origin, Setting, Settings};
 use self::size::{Size, SizeError};
@@ -137,6 +139,8 @@ pub struct ServerConfig {
     pub file: Option<PathBuf>,
     /// The directory of the job log, if there is one.
     pub wal_dir: Option<PathBuf>,
+    /// The job log in a database, if there is one.
+    pub replicate: Option<Replicate>,
     /// The options of the job log.
     pub wal: wal::WalConfig,
     /// The level of the lines on stderr.
@@ -210,6 +214,7 @@ impl ServerConfig {
         let given = &mut settings;
         let mut warnings: Vec<Warning> =
             given.obsolete.iter().map(|&flag| Warning::Obsolete { flag }).collect();
+        let replicate = replicate::replicate(given)?;
         let wal = wal_config(given, &mut warnings)?;
         let wal_dir = given.take("wal-dir").map(|dir| dir.refuse_empty("a directory")).transpose()?;
         let wal_dir = wal_dir.map(|dir| dir.path().to_owned());
@@ -218,8 +223,8 @@ impl ServerConfig {
         let max_memory_bytes = memory_limit(given, io_threads.count)?;
         let job_bytes_max =
             given.take("max-job-size").map(|given| job_bytes(given, &mut warnings)).transpose()?;
-        let job_bytes_max = match wal_dir {
-            Some(_) => job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?,
+        let job_bytes_max = match wal_dir.as_ref().map(|_| ()).or(replicate.as_ref().map(|_| ())) {
+            Some(()) => job_bytes_in_wal(job_bytes_max, wal.segment_bytes, &mut warnings)?,
             None => job_bytes_max.map_or(JOB_BYTES_DEFAULT, |(bytes, _)| bytes),
         };
         warnings.extend(without_effect);
@@ -258,6 +263,7 @@ impl ServerConfig {
             tube_rules: std::mem::take(&mut given.rules),
             file: given.take("config").map(|file| file.path().to_owned()),
             wal_dir,
+            replicate,
             wal,
             log_level: log_level(given)?,
             log_format: choice(given, "log-format")?,

@@ -137,6 +137,33 @@ pub static FLAGS: &[Flag] = &[
         old_name: Some("log-dir"),
         ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)
     },
+    #[cfg(feature = "replicate")]
+    Flag {
+        help: "Keep the job log in the PostgreSQL database of this URL instead; servers with the same one stand by for each other",
+        ..Flag::long_value("replicate", "URL", Heading::JobLog)
+    },
+    #[cfg(feature = "replicate")]
+    Flag {
+        help: "The service of the database replicates its storage and shows no synchronous standby",
+        kind: Kind::Switch,
+        ..Flag::long_value("replicate-trust-storage", "", Heading::JobLog)
+    },
+    #[cfg(feature = "replicate")]
+    Flag {
+        help: "Seconds that a leader may answer without a sign of life; a standby takes over after 1.25 times that [default: 3]",
+        ..Flag::long_value("lease", "SECONDS", Heading::JobLog)
+    },
+    #[cfg(feature = "replicate")]
+    Flag {
+        help: "Where standbys reach this server to forward connections: HOST or HOST:PORT [default: the host name, port 11401]",
+        ..Flag::long_value("advertise", "ADDR", Heading::JobLog)
+    },
+    #[cfg(feature = "replicate")]
+    Flag {
+        help: "As a standby, do not forward connections to the leader, and be unready",
+        kind: Kind::Switch,
+        ..Flag::long_value("no-forward", "", Heading::JobLog)
+    },
     Flag {
         help: "With -b: milliseconds from a change to its sync; 0: fsync before reply [default: 50]",
         ..Flag::value('f', "sync-interval", "MS", Heading::JobLog)

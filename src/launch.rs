@@ -1,6 +1,7 @@
 //! Starts a server from its configuration, in the order that privileges and descriptors demand.
 
 pub(crate) mod certificate;
+mod replicate;
 mod report;
 pub(crate) mod warnings;
 
@@ -27,8 +28,8 @@ use crate::io::http_token::TokenFile;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, ACTIVATED, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
-use crate::io::signal::Signals;
-use crate::io::socket::{Address, ListenError, Listener, ListenerKind, text_of, to_errno};
+use crate::io::signal::{Signals, StopRequested};
+use crate::io::socket::{Address, ListenError, Listener, ListenerKind, SocketAccess, text_of, to_errno};
 use crate::io::systemd::NotifySocket;
 use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{self, Directory, DirectoryError, Disk, RecoveryError};
@@ -38,8 +39,6 @@ use crate::logging;
 use crate::queue::Engine;
 use crate::server::{self, HostFacts, Hosts, HttpAccess, Protocol, Server};
 use crate::time::{Span, Time};
-use crate::values::tube_name::TubeName;
-use crate::values::tube_rules::Rule;
 use crate::wal::{Durability, Wal};
 
 /// The system refuses what every server needs.
@@ -75,6 +74,7 @@ struct Prepared {
     watched_files: WatchedFiles,
     users: Option<UsersFile>,
     directory: Option<Directory>,
+    database: Option<replicate::Checked>,
     /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
     cpus: usize,
     driver: PreparedDriver,
@@ -142,6 +142,7 @@ impl Prepared {
         if let Some((path, file)) = config.auth.as_ref().zip(users.as_ref()) {
             watched_files.add(WatchedKind::Users, path.clone(), Identity::of(&file.metadata));
         }
+        let database = replicate::check(&config)?;
         let prewrites = config.wal.durability == Durability::Always;
         let directory =
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
@@ -176,6 +177,7 @@ impl Prepared {
             watched_files,
             users,
             directory,
+            database,
             cpus,
             driver,
             fallback,
@@ -209,6 +211,7 @@ impl Prepared {
             watched_files,
             users,
             directory,
+            database,
             driver,
             ..
         } = self;
@@ -221,9 +224,10 @@ impl Prepared {
         engine.set_key_share(config.max_memory_bytes);
         let recovery_began = clock.now();
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
-        set_rules(&config, &mut engine, clock.now());
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
+        let database =
+            database.map(replicate::start).transpose().map_err(cannot("start the thread of the database"))?;
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
@@ -239,7 +243,17 @@ impl Prepared {
             recovery,
             ..server_config(&config, &listeners, host, access, seed)
         };
-        let server = Server::with_wal(server_config, engine, log);
+        let replica = replicate::config(&config, &server_config.host.hostname);
+        let replica = replica.map_err(cannot("read random numbers"))?;
+        let forwarding = replica.as_ref().map(|replica| replicate::forwarding(&config, replica));
+        let forwarding = forwarding.transpose().map_err(cannot("start the thread that forwards"))?.flatten();
+        let server = match replica {
+            Some(replica) => {
+                replicate::report(&replica);
+                Server::with_replica(server_config, replica, clock.now())
+            }
+            None => Server::with_wal(server_config, engine, log),
+        };
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
@@ -248,6 +262,8 @@ impl Prepared {
             signals,
             clock,
             disk,
+            database,
+            forwarding,
             connections_max,
             registered_bytes_max,
             process,
@@ -274,6 +290,7 @@ fn is_stop(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(DirectoryError::is_stop)
         || error.downcast_ref().is_some_and(ImportError::is_stop)
         || error.downcast_ref().is_some_and(RecoveryError::is_stop)
+        || error.downcast_ref().is_some_and(StopRequested::is)
 }
 
 /// The end of a start that a signal has stopped.
@@ -341,16 +358,6 @@ fn recover(
     Ok(wal)
 }
 
-/// Sets the rules of tubes that the file has. They replace those of the job log, which keeps its own.
-fn set_rules(config: &ServerConfig, engine: &mut Engine, now: Time) {
-    for (name, rules) in &config.tube_rules {
-        let tube = TubeName::new(name.as_bytes()).expect("the name was checked");
-        for (key, value) in rules.iter() {
-            engine.restore_rule(tube, Rule::new(tube, key, value).expect("the rule was checked"), now);
-        }
-    }
-}
-
 fn server_config(
     config: &ServerConfig,
     listeners: &[Listener],
@@ -370,6 +377,7 @@ fn server_config(
         http_hosts: http_hosts(listeners, config, host.hostname.clone()),
         http_access,
         users: None,
+        tube_rules: config.tube_rules.clone(),
         wal_dir: config.wal_dir.as_ref().map(|path| path.display().to_string()),
         metrics_prefix: config.metrics_prefix.clone(),
         metrics_tubes: config.metrics_tubes,
@@ -413,8 +421,10 @@ fn needs(config: &ServerConfig, listeners: &[Listener], program: &Program) -> Ne
     let settings = file.iter().chain(http_token).cloned().collect();
     let certificate = tls.iter().flat_map(|tls| tls.files.paths()).map(Path::to_owned);
     let watched = auth.iter().cloned().chain(certificate).collect();
-    let restart = wal_dir.as_ref().map(|_| Files { program: program.files(), settings });
-    Needs { log_dir: wal_dir.clone(), socket_dirs, watched, restart }
+    let connects = config.replicate.is_some();
+    let can_restart = connects || wal_dir.is_some();
+    let restart = can_restart.then(|| Files { program: program.files(), settings });
+    Needs { connects, log_dir: wal_dir.clone(), socket_dirs, watched, restart }
 }
 
 /// The addresses for clients without and with TLS, and for HTTP, that the configuration names. None where sockets from socket
@@ -456,6 +466,14 @@ fn listeners(
         listener.set_kind(ListenerKind::TLS);
         listeners.push(listener);
     }
+    if let Some(address) = replicate::listen_address(config)
+        && !has(&inherited, |kind| kind.is_forwarded)
+    {
+        let bound = Listener::bind(&address, &SocketAccess::default(), user);
+        let mut listener = bound.map_err(|error| SettingError::about(&given.replicate, error))?;
+        listener.set_kind(ListenerKind::FORWARDED);
+        listeners.push(listener);
+    }
     if let Some(address) = config.http.as_ref().filter(|_| !has(&inherited, ListenerKind::is_http)) {
         let bound = Listener::bind(address, &config.http_access, user);
         let mut listener = bound.map_err(|error| SettingError::about(&given.http, error))?;
@@ -470,6 +488,7 @@ fn listeners(
         let kind = listener.kind();
         let is_proxied = match kind {
             _ if kind.is_http() => config.proxied.http,
+            ListenerKind { is_forwarded: true, .. } => false,
             ListenerKind { has_tls, .. } => {
                 if has_tls {
                     config.proxied.tls_listen

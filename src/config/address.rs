@@ -135,6 +135,18 @@ pub fn remote(given: &Setting) -> Result<Remote, ConfigError> {
     }
 }
 
+/// Reads the address where other servers reach this one: `HOST` or `HOST:PORT`, with [`PORT_FORWARD`](super::PORT_FORWARD)
+/// unless given.
+///
+/// # Errors
+/// If it is not valid.
+pub(super) fn advertised(given: &Setting) -> Result<Address, ConfigError> {
+    if given.text()?.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(given.error(Problem::AdvertisedHostMissing));
+    }
+    tcp_endpoint(given, 1, Some(super::PORT_FORWARD))
+}
+
 /// Reads an address to listen on, whose port may be 0. A UNIX socket may have options.
 ///
 /// # Errors

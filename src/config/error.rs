@@ -196,6 +196,14 @@ pub enum Problem {
     NoListener,
     /// A port, and no address.
     PortOfNone,
+    /// A setting of a replicated job log, and none is.
+    ReplicateMissing,
+    /// A directory for the job log beside a database.
+    WalDirBesideReplicate,
+    /// An address for standbys, which do not forward.
+    AdvertiseWithoutForward,
+    /// A port alone, where other machines connect.
+    AdvertisedHostMissing,
     /// The program was built without this feature.
     NotBuilt(&'static str),
     /// The address for HTTP is the one for clients.
@@ -324,6 +332,22 @@ impl fmt::Display for Problem {
             }
             Self::NoListener => write!(f, "no client could connect; set --tls-listen, or name an address"),
             Self::PortOfNone => write!(f, "has no effect with -l none; remove it"),
+            Self::ReplicateMissing => write!(f, "has no effect without --replicate; set it, or remove this"),
+            Self::WalDirBesideReplicate => {
+                write!(
+                    f,
+                    "cannot be combined with --replicate, which keeps the job log in a database; remove one"
+                )
+            }
+            Self::AdvertiseWithoutForward => {
+                write!(f, "has no effect with --no-forward; remove one")
+            }
+            Self::AdvertisedHostMissing => {
+                write!(
+                    f,
+                    "must name the host that other servers reach this one by, as in 10.0.0.5 or HOST:PORT"
+                )
+            }
             Self::NotBuilt(feature) => {
                 write!(f, "this program was built without the feature \"{feature}\"; use another one")
             }

@@ -22,6 +22,8 @@ pub struct Given {
     pub auth: Option<Setting>,
     /// The directory of the job log.
     pub wal_dir: Option<Setting>,
+    /// The database of the job log.
+    pub replicate: Option<Origin>,
     /// The user to run as.
     pub user: Option<Setting>,
 }
@@ -49,6 +51,7 @@ impl Given {
             http_token: settings.get("http-token").cloned(),
             auth: settings.get("auth").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
+            replicate: origin("replicate"),
             user: settings.get("user").cloned(),
         }
     }

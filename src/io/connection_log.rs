@@ -28,6 +28,7 @@ pub struct ConnectionLog {
     foreign: LogLimit,
     handshakes: LogLimit,
     headers: LogLimit,
+    forwarded: LogLimit,
     wrong_token: LogLimit,
     #[cfg(all(test, feature = "uring"))]
     pub has_warned: bool,
@@ -40,6 +41,7 @@ impl Default for ConnectionLog {
             foreign: LogLimit::every(FOREIGN_INTERVAL),
             handshakes: LogLimit::every(HANDSHAKE_INTERVAL),
             headers: LogLimit::every(FOREIGN_INTERVAL),
+            forwarded: LogLimit::every(FOREIGN_INTERVAL),
             wrong_token: LogLimit::every(FOREIGN_INTERVAL),
             #[cfg(all(test, feature = "uring"))]
             has_warned: false,
@@ -71,6 +73,7 @@ impl ConnectionLog {
         self.foreign.end("a request of another protocol");
         self.handshakes.end("a TLS handshake has failed");
         self.headers.end("a connection without a header of the PROXY protocol");
+        self.forwarded.end("a connection without the secret for standbys");
         self.wrong_token.end("a client sent a wrong token");
         self.refused.end("the kernel refuses to send or receive");
     }
@@ -89,6 +92,16 @@ impl ConnectionLog {
                         conn,
                         "closed the connection from {}, which did not begin with a header of the PROXY protocol, version 2: the \
                          port is for a load balancer{left_out}",
+                        peer()
+                    );
+                }
+            }
+            ClientAct::WrongForwardSecret => {
+                if let Some(left_out) = self.forwarded.admit(now) {
+                    warn!(
+                        conn,
+                        "closed the connection from {}, which did not show the secret of the present leader: the port is for \
+                         standbys, and one that follows an earlier leader is refused{left_out}",
                         peer()
                     );
                 }

@@ -64,8 +64,8 @@ impl<S: Service> EpollDriver<S> {
         driver.shell.now = clock.now();
         driver.shell.allocated(RECEIVE_BYTES_MAX + EVENTS_MAX * size_of::<EpollEvent>());
         driver.epoll.add(&driver.shell.signals, Token::Signals.event(EpollFlags::EPOLLIN))?;
-        if let Some(disk) = &driver.shell.disk {
-            driver.epoll.add(disk.outcome_fd(), Token::Disk.event(EpollFlags::EPOLLIN))?;
+        if let Some(fd) = driver.shell.outcome_fd() {
+            driver.epoll.add(fd, Token::Disk.event(EpollFlags::EPOLLIN))?;
         }
         driver.watch_listeners()?;
         Ok(driver)

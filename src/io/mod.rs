@@ -14,11 +14,15 @@ mod counts;
 pub mod descriptors;
 pub mod driver;
 pub mod epoll;
+#[cfg(feature = "replicate")]
+pub mod forward;
 pub mod host;
 pub mod http_token;
 pub mod privileges;
 pub mod probe;
 pub mod reexec;
+#[cfg(feature = "replicate")]
+pub mod replica;
 pub mod ring_error;
 pub mod sandbox;
 mod shell;
@@ -36,6 +40,7 @@ pub mod watched_files;
 
 use std::fmt;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +57,7 @@ use wal_files::Disk;
 use watched_files::WatchedFiles;
 
 use crate::time::Span;
+use crate::wal::replica::LogStore;
 
 /// What a driver is given besides the server.
 #[derive(Debug)]
@@ -64,6 +70,10 @@ pub struct Resources {
     pub clock: Clock,
     /// The disk, for a server with a job log.
     pub disk: Option<Disk>,
+    /// The database, for a server whose job log is in one.
+    pub database: Option<Box<dyn Database>>,
+    /// What forwards clients to the leader, for a server that does that as a standby.
+    pub forwarding: Option<Forwarding>,
     /// The maximum number of client connections, if they are bounded.
     pub connections_max: Option<u32>,
     /// The maximum size of body memory that is registered with the kernel, in bytes.
@@ -72,6 +82,33 @@ pub struct Resources {
     pub process: ProcessFiles,
     /// Files that are read again when they change.
     pub watched_files: WatchedFiles,
+}
+
+/// This program is no standby.
+#[cfg(not(feature = "replicate"))]
+pub type Forwarding = std::convert::Infallible;
+
+/// A standby's way to the leader.
+#[cfg(feature = "replicate")]
+#[derive(Debug)]
+pub struct Forwarding {
+    /// The thread that forwards.
+    pub forwarder: forward::Forwarder,
+    /// The listener for standbys of this server itself, and what they must show when it leads. Clients that wait for a leader then
+    /// come here.
+    pub own: forward::Target,
+}
+
+/// The database of a job log as the event loop sees it.
+pub trait Database: LogStore + fmt::Debug {
+    /// A descriptor that is readable when there is a reply.
+    fn reply_fd(&self) -> BorrowedFd<'_>;
+
+    /// Resets the descriptor. Call this before [`reply`](LogStore::reply), so that no reply is missed.
+    fn clear_reply_fd(&mut self);
+
+    /// Ends its threads and closes its connections.
+    fn end(self: Box<Self>);
 }
 
 /// The I/O threads that the driver uring is to have.
@@ -129,8 +166,9 @@ fn retry_within<T, E>(
 pub enum Exit {
     /// The server has stopped.
     Stopped,
-    /// The server has stopped, and the process is to restart in place with these listeners and the lock of the job log.
-    Restart(Vec<Listener>, File),
+    /// The server has stopped, and the process is to restart in place with these listeners and the lock of a job log in a
+    /// directory.
+    Restart(Vec<Listener>, Option<File>),
 }
 
 /// Why a driver could not start or continue. No peer can cause one.

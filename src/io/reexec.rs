@@ -137,18 +137,20 @@ impl Program {
     ///
     /// # Errors
     /// Returns only if neither the program nor the running one can be executed.
-    pub fn restart(self, listeners: Vec<Listener>, lock: File) -> io::Result<Infallible> {
+    pub fn restart(self, listeners: Vec<Listener>, lock: Option<File>) -> io::Result<Infallible> {
         let names: Vec<String> = listeners.iter().map(Listener::activation_name).collect();
         let sockets = listeners.iter().map(|listener| listener.as_fd().as_raw_fd());
-        place(&sockets.chain([lock.as_raw_fd()]).collect::<Vec<_>>())?;
+        place(&sockets.chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect::<Vec<_>>())?;
         let pid = process::id();
         let lock_number = FIRST_INHERITED + listeners.len() as RawFd;
-        let variables = [
+        let mut variables = vec![
             ("LISTEN_PID", pid.to_string()),
             ("LISTEN_FDS", listeners.len().to_string()),
             ("LISTEN_FDNAMES", names.join(":")),
-            (LOCK, format!("{pid}:{lock_number}")),
         ];
+        if lock.is_some() {
+            variables.push((LOCK, format!("{pid}:{lock_number}")));
+        }
         let refused = self.execute(&self.path, &variables);
         warn!(
             "cannot execute {}: {}; the program that was running is executed again",

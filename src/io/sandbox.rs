@@ -56,6 +56,8 @@ pub struct Needs {
     pub socket_dirs: Vec<PathBuf>,
     /// Files that are read again when they change: of certificates, and of users.
     pub watched: Vec<PathBuf>,
+    /// The server connects to others: to the database of its job log.
+    pub connects: bool,
     /// The files that an in-place restart reads. `None` if there is none.
     pub restart: Option<Files>,
 }
@@ -117,7 +119,11 @@ fn restrict(needs: &Needs) -> Result<RestrictionStatus, RulesetError> {
     let socket_dirs = needs.socket_dirs.iter().filter(|dir| !is_root(dir));
     let mut ruleset = Ruleset::default()
         .handle_access(all)?
-        .handle_access(AccessNet::from_all(INTERFACE))?
+        .handle_access(if needs.connects {
+            AccessNet::BindTcp.into()
+        } else {
+            AccessNet::from_all(INTERFACE)
+        })?
         .scope(Scope::Signal)?
         .create()?
         // The spare descriptors are of this file.

@@ -4,11 +4,11 @@
 //! that trait, and the [`Shell`] that the driver keeps its state in, do the rest: they carry out effects, read signals,
 //! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::clock::Clock;
 use super::conn_table::ConnTable;
@@ -19,10 +19,16 @@ use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_without_number};
 use super::wal_files::Disk;
 use super::watched_files::WatchedFiles;
-use super::{DriverError, Exit, Resources};
-use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, Service};
+use super::{Database, DriverError, Exit, Resources};
+#[cfg(feature = "replicate")]
+use super::{Forwarding, forward::Target};
+use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service};
 use crate::time::Time;
+#[cfg(feature = "replicate")]
+use crate::transport::forwarded::Inbound;
 use crate::values::ids::ConnId;
+#[cfg(feature = "replicate")]
+use crate::wal::replica::Member;
 use crate::wal::{Operation, Outcome};
 
 /// Connections accepted from one listener before the established ones have their turn.
@@ -38,6 +44,11 @@ pub struct Shell<S, C> {
     pub admission: Admission,
     pub signals: Signals,
     pub disk: Option<Disk>,
+    database: Option<Box<dyn Database>>,
+    /// The last known role of the server.
+    role: ServerRole,
+    #[cfg(feature = "replicate")]
+    forwarding: Option<Forwarding>,
     pub iovecs: IoVecs,
     watched_files: WatchedFiles,
     pub counts: Rc<Counts>,
@@ -108,8 +119,10 @@ pub trait Connection {
 
 impl<S: Service, C: Connection> Shell<S, C> {
     pub fn new(mut server: S, resources: Resources) -> (Self, Clock) {
-        let Resources { listeners, signals, clock, disk, connections_max, process, watched_files, .. } =
-            resources;
+        #[cfg(feature = "replicate")]
+        let forwarding = resources.forwarding;
+        let Resources { listeners, signals, clock, disk, database, .. } = resources;
+        let Resources { connections_max, process, watched_files, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
         let counts = Rc::new(Counts::new(process));
         server.show_counts(counts.clone());
@@ -122,6 +135,10 @@ impl<S: Service, C: Connection> Shell<S, C> {
             admission: Admission::new(connections_max, spares, counts.clone()),
             signals,
             disk,
+            role: if database.is_none() { ServerRole::Serving } else { ServerRole::Standby(None) },
+            database,
+            #[cfg(feature = "replicate")]
+            forwarding,
             iovecs: IoVecs::default(),
             watched_files,
             counts,
@@ -164,10 +181,13 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Registers a connection that was accepted at a listener with the server, and counts it. The caller
     /// [inserts](Self::insert) its record next.
     pub fn register(&mut self, listener: usize, fd: &OwnedFd) -> ConnId {
-        let ListenerKind { protocol, has_tls, is_proxied } = self.listeners[listener].listener.kind();
+        let ListenerKind { protocol, has_tls, is_proxied, is_forwarded } =
+            self.listeners[listener].listener.kind();
         let conn = self.server.accept(protocol);
         let peer = (protocol == Protocol::Http).then(|| peer(fd.as_raw_fd()));
-        if is_proxied {
+        if is_forwarded {
+            self.server.begin_forwarded(self.now, conn);
+        } else if is_proxied {
             self.server.begin_proxied(self.now, conn, has_tls, peer);
         } else {
             if let Some(peer) = peer {
@@ -241,7 +261,93 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// Whether accept is paused at a listener.
     pub fn is_accept_paused(&self, listener: usize) -> bool {
-        self.admission.is_paused(self.listeners[listener].listener.protocol())
+        let kind = self.listeners[listener].listener.kind();
+        let is_served = kind.protocol == Protocol::Http || self.role == ServerRole::Serving;
+        self.admission.is_paused(kind.protocol) || !is_served && !self.can_forward(kind)
+    }
+
+    /// Whether connections of this kind are forwarded to the leader.
+    #[cfg(feature = "replicate")]
+    fn can_forward(&self, kind: ListenerKind) -> bool {
+        !kind.is_forwarded
+            && self.forwarding.as_ref().is_some_and(|forwarding| !forwarding.forwarder.is_full())
+    }
+
+    #[cfg(not(feature = "replicate"))]
+    const fn can_forward(&self, _: ListenerKind) -> bool {
+        false
+    }
+
+    /// Forwards an accepted connection to the leader if this server is a standby. Returns a connection that it serves itself.
+    #[cfg(feature = "replicate")]
+    fn forward(&self, listener: usize, fd: OwnedFd) -> Option<OwnedFd> {
+        let ListenerKind { protocol, has_tls, is_proxied, .. } = self.listeners[listener].listener.kind();
+        match &self.forwarding {
+            Some(Forwarding { forwarder, .. })
+                if self.role != ServerRole::Serving && protocol == Protocol::Beanstalk =>
+            {
+                forwarder.forward(fd, Inbound { has_tls, is_proxied });
+                None
+            }
+            _ => Some(fd),
+        }
+    }
+
+    #[cfg(not(feature = "replicate"))]
+    const fn forward(&self, _: usize, fd: OwnedFd) -> Option<OwnedFd> {
+        Some(fd)
+    }
+
+    /// A descriptor that is readable when an operation of the job log has ended, if there is a job log.
+    pub fn outcome_fd(&self) -> Option<BorrowedFd<'_>> {
+        let database = self.database.as_ref().map(|database| database.reply_fd());
+        database.or(self.disk.as_ref().map(Disk::outcome_fd))
+    }
+
+    fn clear_outcome_fd(&mut self) {
+        self.disk.iter_mut().for_each(Disk::clear_outcome_fd);
+        self.database.iter_mut().for_each(|database| database.clear_reply_fd());
+    }
+
+    fn next_outcome(&mut self) -> Option<Outcome> {
+        match &mut self.database {
+            Some(database) => database.reply().map(Outcome::Replicated),
+            None => self.disk.as_mut()?.finished(),
+        }
+    }
+
+    /// Learns the role of the server. Returns whether connections may be accepted that were not before.
+    fn note_role(&mut self) -> bool {
+        if self.database.is_none() {
+            return false;
+        }
+        let role = self.server.role();
+        if role == self.role {
+            return false;
+        }
+        match &role {
+            ServerRole::Serving => info!("this server leads"),
+            ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
+            ServerRole::Standby(None) | ServerRole::Ended(_) => {}
+        }
+        self.role = role;
+        #[cfg(feature = "replicate")]
+        self.show_role();
+        self.role == ServerRole::Serving
+    }
+
+    /// Tells the thread that forwards who leads, and standbys what they must show.
+    #[cfg(feature = "replicate")]
+    fn show_role(&mut self) {
+        let Some(Forwarding { forwarder, own }) = &self.forwarding else { return };
+        self.server.set_forward_secret((self.role == ServerRole::Serving).then_some(own.secret));
+        forwarder.lead_to(match &self.role {
+            ServerRole::Serving => Some(own.clone()),
+            ServerRole::Standby(Some(Member { address, secret, .. })) if !address.is_empty() => {
+                Some(Target { address: address.to_string(), secret: *secret })
+            }
+            ServerRole::Standby(_) | ServerRole::Ended(_) => None,
+        });
     }
 
     /// The first listener that is not watched though connections are accepted at it.
@@ -274,15 +380,19 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.log.end();
         self.admission.end();
         let (listeners, disk) = (std::mem::take(&mut self.listeners), self.disk.take());
+        if let Some(database) = self.database.take() {
+            database.end();
+        }
         result?;
         if let Some(why) = self.server.failure() {
             return Err(DriverError::Server(text_without_number(&why)));
         }
         let lock = disk.map(Disk::end);
-        if self.run_state != (RunState::Stopping { restarts: true }) {
+        if let ServerRole::Ended(end) = self.server.role() {
+            warn!("{end}: all connections are closed, and this server becomes a standby");
+        } else if self.run_state != (RunState::Stopping { restarts: true }) {
             return Ok(Exit::Stopped);
         }
-        let lock = lock.expect("only a server with a log restarts in place");
         Ok(Exit::Restart(listeners.into_iter().map(|watched| watched.listener).collect(), lock))
     }
 }
@@ -345,6 +455,10 @@ pub trait Backend {
         loop {
             let shell = self.shell();
             let Some(operation) = shell.server.disk(shell.now) else { return };
+            if let Operation::Replicate(request) = operation {
+                shell.database.as_mut().expect("the job log is in a database").begin(request);
+                continue;
+            }
             if let Some(outcome) = self.begin_disk(operation) {
                 self.shell().disk_ended(outcome);
             }
@@ -355,9 +469,8 @@ pub trait Backend {
     fn complete_disk(&mut self) {
         self.begin_iteration();
         let shell = self.shell();
-        let disk = shell.disk.as_mut().expect("a disk has signalled");
-        disk.clear_outcome_fd();
-        while let Some(outcome) = shell.disk.as_mut().and_then(Disk::finished) {
+        shell.clear_outcome_fd();
+        while let Some(outcome) = shell.next_outcome() {
             shell.disk_ended(outcome);
         }
         self.carry_out();
@@ -372,7 +485,8 @@ pub trait Backend {
         shell.server.turn(shell.now);
         self.carry_out();
         let shell = self.shell();
-        if shell.admission.resume(shell.now) {
+        let has_role = shell.note_role();
+        if shell.admission.resume(shell.now) || has_role {
             self.watch_listeners().map_err(DriverError::Accept)?;
         }
         Ok(())
@@ -421,7 +535,9 @@ pub trait Backend {
             match self.accept_from(listener) {
                 Ok(fd) => {
                     self.begin_iteration();
-                    self.admit(listener, fd);
+                    if let Some(fd) = self.shell().forward(listener, fd) {
+                        self.admit(listener, fd);
+                    }
                 }
                 Err(AcceptError::Peer) => {}
                 Err(AcceptError::Empty) => return Ok(false),

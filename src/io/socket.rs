@@ -186,6 +186,7 @@ impl Listener {
     /// that the server has created.
     pub fn activation_name(&self) -> String {
         let word = match self.kind {
+            ListenerKind { is_forwarded: true, .. } => NAME_FORWARDED,
             ListenerKind { protocol: Protocol::Beanstalk, has_tls: false, .. } => NAME_BEANSTALK,
             ListenerKind { protocol: Protocol::Beanstalk, has_tls: true, .. } => NAME_BEANSTALKS,
             ListenerKind { protocol: Protocol::Http, .. } => NAME_HTTP,
@@ -320,6 +321,8 @@ const NAME_HTTP: &str = "http";
 const NAME_TLS: &str = "tls";
 const NAME_BEANSTALK: &str = "beanstalk";
 const NAME_BEANSTALKS: &str = "beanstalks";
+/// That of the socket for standbys.
+const NAME_FORWARDED: &str = "forwarded";
 
 /// A socket file that this process has created.
 #[derive(Debug)]
@@ -494,7 +497,8 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     let word = words.next();
     let protocol = if word == Some(NAME_HTTP) { Protocol::Http } else { Protocol::Beanstalk };
     let has_tls = matches!(word, Some(NAME_TLS | NAME_BEANSTALKS));
-    let is_from_restart = matches!(word, Some(NAME_BEANSTALK | NAME_BEANSTALKS));
+    let is_forwarded = word == Some(NAME_FORWARDED);
+    let is_from_restart = matches!(word, Some(NAME_BEANSTALK | NAME_BEANSTALKS | NAME_FORWARDED));
     let mut numbers = words.map_while(|word| word.parse().ok());
     let identity = numbers.next().zip(numbers.next());
     let file = path.zip(identity).map(|(path, identity)| SocketFile { path, identity });
@@ -502,7 +506,7 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
         file,
         fd,
         is_unix,
-        kind: ListenerKind { protocol, has_tls, is_proxied: false },
+        kind: ListenerKind { protocol, has_tls, is_proxied: false, is_forwarded },
         is_from_restart,
     })
 }

@@ -121,8 +121,8 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
         }
         let signals = Watched::new(shell.signals.as_fd().as_raw_fd()).map_err(DriverError::Setup)?;
         spawn(read_signals(shared.clone(), signals));
-        if let Some(disk) = &shell.disk {
-            let bell = Watched::new(disk.outcome_fd().as_raw_fd()).map_err(DriverError::Setup)?;
+        if let Some(fd) = shell.outcome_fd() {
+            let bell = Watched::new(fd.as_raw_fd()).map_err(DriverError::Setup)?;
             spawn(complete_disk(shared.clone(), bell));
             spawn(log_files::write(shared.clone()));
             spawn(log_files::sync(shared.clone()));

@@ -80,7 +80,11 @@ impl Core {
     }
 
     /// The last ticket whose replies may leave.
+    /// 0, which is before every ticket, while the lease of a leader is over.
     fn committed(&self) -> Ticket {
+        if self.is_lease_over() {
+            return 0;
+        }
         self.wal.as_ref().map_or(Ticket::MAX, Wal::committed)
     }
 
@@ -119,7 +123,8 @@ impl Core {
     #[inline(always)]
     fn await_commit(&mut self, conn: ConnId, output: &mut Output) {
         if let Some(wal) = &self.wal {
-            let known = wal.committed().max(output.awaited);
+            let committed = if self.is_lease_over() { 0 } else { wal.committed() };
+            let known = committed.max(output.awaited);
             if let Some(ticket) = output.next_ticket().filter(|&ticket| ticket > known) {
                 output.awaited = ticket;
                 self.gate.add(ticket, conn);

@@ -1,10 +1,13 @@
 //! The configuration of a server, and what its driver reports for `stats`.
 
+use std::collections::BTreeMap;
+
 use super::http::{Hosts, HttpAccess};
 use super::users::Users;
 use crate::queue::TubeLimits;
 use crate::time::{Seconds, Span, Time};
 use crate::values::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
+use crate::values::tube_rules::TubeRules;
 
 /// The configuration of a server.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub struct Config {
     pub http_access: HttpAccess,
     /// The users (`--auth`). `None`: every client may do everything.
     pub users: Option<Users>,
+    /// Rules of tubes by their names. They replace those of the job log, which keeps its own.
+    pub tube_rules: BTreeMap<String, TubeRules>,
     /// The directory of the job log, for display.
     pub wal_dir: Option<String>,
     /// The prefix of metric names: letters, digits and `_`, the first no digit.

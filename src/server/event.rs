@@ -100,6 +100,8 @@ pub enum ClientAct {
     HandshakeFailed(HandshakeFailure),
     /// Its connection is closed because it has not begun with a header of the PROXY protocol.
     WrongProxyHeader,
+    /// Its connection is closed because it has not shown the secret that a standby knows.
+    WrongForwardSecret,
     /// It has sent a token of no user.
     WrongToken,
 }

@@ -12,6 +12,7 @@ use crate::wal::Wal;
 impl Server {
     /// Does a bounded piece of everything that is due or left over.
     pub(super) fn iterate(&mut self, now: Time) {
+        self.core.check_lease(now);
         if !self.core.is_behind() {
             self.core.engine.step(now);
             self.core.observe_moves();
@@ -60,6 +61,8 @@ impl Server {
         core.metrics.end_iteration();
         if let Some(wal) = &mut core.wal {
             wal.compact(&core.engine, now);
+            core.effects.push_back(Effect::Disk);
+        } else if core.replica.is_some() {
             core.effects.push_back(Effect::Disk);
         }
     }
@@ -181,10 +184,10 @@ impl Core {
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };
         let closing = self.closing.deadline();
-        if self.wal.is_none() && self.access.is_idle() && closing.is_none() {
+        if self.wal.is_none() && self.access.is_idle() && closing.is_none() && self.replica.is_none() {
             return engine;
         }
         let wal = self.wal.as_ref().and_then(Wal::next_deadline);
-        [engine, wal, self.access.deadline(), closing].into_iter().flatten().min()
+        [engine, wal, self.access.deadline(), closing, self.replica_deadline()].into_iter().flatten().min()
     }
 }

@@ -1,6 +1,7 @@
 //! Every number of `stats`, `stats-tube` and `/metrics`, with its key, its metric, or both. The order is that of `stats` and
 //! `stats-tube`. [`stats`](super::beanstalk::stats) renders it as YAML, [`http`](super::http) for Prometheus.
 
+mod replica;
 mod tls;
 mod tube;
 
@@ -157,6 +158,9 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     limits(core, catalog);
     if let Some(tls) = &core.tls_counts {
         self::tls::tls(tls, catalog);
+    }
+    if let Some(state) = core.replica_state(now) {
+        replica::replica(&state, now, catalog);
     }
     extensions(core, catalog);
 }

@@ -23,6 +23,7 @@ mod outcome;
 mod put_batch;
 mod put_refusals;
 mod puts;
+mod replica;
 mod rights;
 mod service;
 mod tls_counts;
@@ -40,6 +41,7 @@ pub use config::{
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use iovecs::IoVecs;
+pub use replica::{ReplicaCounts, ReplicaState, ServerRole};
 pub use rights::Need;
 pub use service::{CertificatePem, Protocol, Service};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
@@ -56,6 +58,7 @@ use self::metrics::Metrics;
 use self::put_batch::ArrivedJob;
 use self::put_refusals::PutRefusals;
 use self::puts::RecentPut;
+use self::replica::Replica;
 use crate::bodies::Bodies;
 use crate::intrusive::Pages;
 use crate::protocol::command::CommandKind;
@@ -65,7 +68,9 @@ use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::values::limits::OUTPUT_BYTES_PAUSE;
 use crate::values::log_limit::LogLimit;
-use crate::wal::{Durability, Operation, Wal};
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::Rule;
+use crate::wal::{Durability, Operation, Outcome, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
 /// pass the limit for a moment, when memory of one kind is given back for another.
@@ -82,6 +87,8 @@ struct Core {
     config: Config,
     engine: Engine,
     wal: Option<Wal>,
+    /// If the job log is in a database.
+    replica: Option<Box<Replica>>,
     gate: CommitGate,
     effects: VecDeque<Effect>,
     /// Sessions with input that could not be served in their last turn.
@@ -158,19 +165,14 @@ impl Server {
     }
 
     /// Returns a server without connections, with the jobs of `engine`, and with the job log that records their changes.
-    pub fn with_wal(config: Config, mut engine: Engine, wal: Option<Wal>) -> Self {
-        engine.record_changes(wal.is_some());
-        if let Some(wal) = &wal {
-            engine.keep_reservations(wal.keeps_reservations());
-            engine.settle_reservations();
-            engine.set_log_room(wal.room());
+    pub fn with_wal(config: Config, engine: Engine, wal: Option<Wal>) -> Self {
+        let mut core = Core::new(config, engine);
+        core.prepare_engine();
+        core.set_rules(core.config.started);
+        if let Some(wal) = wal {
+            core.begin_log(wal);
         }
-        if let Some(max) = config.max_memory_bytes {
-            engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
-        }
-        engine.set_tube_limits(config.tube_limits());
-        engine.set_key_share(config.max_memory_bytes);
-        Self { core: Core::new(config, engine, wal), connections: Connections::default() }
+        Self { core, connections: Connections::default() }
     }
 
     /// Reports every step from now on to `observer`.
@@ -239,9 +241,11 @@ impl Service for Server {
 
     fn handle(&mut self, now: Time, event: Event<'_>) {
         let Self { core, connections } = self;
+        core.check_lease(now);
         match event {
             Event::Drain => core.draining = true,
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
+            Event::Disk(Outcome::Replicated(reply)) => self.database_replied(reply, now),
             Event::Disk(outcome) => self.disk_completed(outcome, now),
             Event::DriverMemory(bytes) => {
                 core.driver_bytes = bytes;
@@ -294,6 +298,9 @@ impl Service for Server {
     }
 
     fn disk(&mut self, now: Time) -> Option<Operation> {
+        if self.core.replica.is_some() {
+            return self.core.next_request(now);
+        }
         let Core { engine, wal, .. } = &mut self.core;
         let wal = wal.as_mut()?;
         wal.close_when_idle(engine, now);
@@ -306,8 +313,13 @@ impl Service for Server {
         self.core.draining
     }
 
+    fn role(&self) -> ServerRole {
+        self.core.role()
+    }
+
     fn is_settled(&self) -> bool {
-        self.core.wal.as_ref().is_none_or(|wal| wal.is_settled() && !self.core.has_released())
+        let is_written = self.core.wal.as_ref().is_none_or(Wal::is_settled);
+        is_written && self.core.has_left() && !self.core.has_released()
     }
 
     fn failure(&self) -> Option<String> {
@@ -345,13 +357,14 @@ impl Server {
 }
 
 impl Core {
-    fn new(config: Config, engine: Engine, wal: Option<Wal>) -> Self {
+    fn new(config: Config, engine: Engine) -> Self {
         let recovered_jobs = engine.jobs().len();
         let access = Access::new(config.users.clone());
         Self {
             config,
             engine,
-            wal,
+            wal: None,
+            replica: None,
             gate: CommitGate::default(),
             effects: VecDeque::new(),
             ready_sessions: VecDeque::new(),
@@ -397,10 +410,35 @@ impl Core {
         }
     }
 
-    /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, or space must be
-    /// allocated first.
+    /// Gives the queue the limits of the configuration.
+    fn prepare_engine(&mut self) {
+        let Self { config, engine, .. } = self;
+        engine.record_changes(false);
+        if let Some(max) = config.max_memory_bytes {
+            engine.bodies_mut().keep_at_most(max as usize / MEMORY_KEPT_SHARE);
+        }
+        engine.set_tube_limits(config.tube_limits());
+        engine.set_key_share(config.max_memory_bytes);
+    }
+
+    /// Sets the rules of tubes of the configuration. A job log does not record them.
+    fn set_rules(&mut self, now: Time) {
+        for (name, rules) in &self.config.tube_rules {
+            let tube = TubeName::new(name.as_bytes()).expect("the name was checked");
+            for (key, value) in rules.iter() {
+                self.engine.restore_rule(
+                    tube,
+                    Rule::new(tube, key, value).expect("the rule was checked"),
+                    now,
+                );
+            }
+        }
+    }
+
+    /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, space must be
+    /// allocated first, or the lease is over.
     fn is_behind(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_behind)
+        self.wal.as_ref().is_some_and(Wal::is_behind) || self.is_lease_over()
     }
 
     /// Whether a write to the job log waits for space on the disk.

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::{DriverCounts, Effect, Event, Peer, Users};
+use super::{DriverCounts, Effect, Event, Peer, ServerRole, Users};
 use crate::bodies::Bodies;
 use crate::time::Time;
 use crate::values::ids::ConnId;
@@ -51,7 +51,16 @@ pub trait Service {
         unreachable!("a service without the PROXY protocol has no listener for it")
     }
 
-    /// The peer of a connection for log lines, if a load balancer has told it.
+    /// An accepted connection is from a standby, which forwards a client: it begins with a header of the PROXY protocol that shows
+    /// the [secret](Self::set_forward_secret). A driver reports it before any event of the connection.
+    fn begin_forwarded(&mut self, _now: Time, _conn: ConnId) {
+        unreachable!("a service without the PROXY protocol has no listener for standbys")
+    }
+
+    /// Sets the secret that standbys must show from now on. None: this server is no leader, and refuses connections from standbys.
+    fn set_forward_secret(&mut self, _secret: Option<u64>) {}
+
+    /// The peer of a connection for log lines, if a load balancer or a standby has told it.
     fn peer_name(&self, _conn: ConnId) -> Option<&str> {
         None
     }
@@ -117,6 +126,11 @@ pub trait Service {
     /// Whether the server is in drain mode.
     fn is_draining(&self) -> bool {
         false
+    }
+
+    /// Whether the server serves clients, or why it does not.
+    fn role(&self) -> ServerRole {
+        ServerRole::Serving
     }
 
     /// Whether everything that must be on disk at the end is there.

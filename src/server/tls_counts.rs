@@ -64,7 +64,7 @@ pub struct TlsCounts {
     pub full_handshakes: Cell<u64>,
     /// Finished handshakes that resumed an earlier session.
     pub resumed_handshakes: Cell<u64>,
-    /// Connections closed because they did not begin with a header of the PROXY protocol.
+    /// Connections closed because they did not begin with a header of the PROXY protocol, or not with the secret for standbys.
     pub wrong_proxy_headers: Cell<u64>,
     failures: [Cell<u64>; HandshakeFailure::ALL.len()],
     /// When the certificate expires, in seconds since 1970.

@@ -4,6 +4,7 @@
 //! turns input into plaintext, and encrypts output ahead of what is sent, up to 64 KiB. No driver knows TLS, and the
 //! server knows only what [`TlsCounts`] shows.
 
+pub mod forwarded;
 mod identity;
 mod names;
 mod outgoing;
@@ -25,7 +26,7 @@ use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
     CertificatePem, ClientAct, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer,
-    Protocol, Service, TlsCounts, Users, increment,
+    Protocol, ServerRole, Service, TlsCounts, Users, increment,
 };
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
@@ -51,6 +52,8 @@ pub struct Transport<S> {
     server: S,
     sessions: Sessions,
     proxied: Proxied,
+    /// What a standby must show to forward its clients. None: it cannot.
+    forward_secret: Option<u64>,
     /// None: the server has no certificate, and every listener is one of plaintext.
     identity: Option<Identity>,
     /// Those of the transport itself. They come before those of the server.
@@ -84,6 +87,7 @@ impl<S: Service> Transport<S> {
             server,
             sessions: Sessions::default(),
             proxied: Proxied::default(),
+            forward_secret: None,
             identity,
             effects: VecDeque::new(),
             ready: VecDeque::new(),
@@ -452,6 +456,15 @@ impl<S: Service> Service for Transport<S> {
         self.expect_header(conn, has_tls, balancer);
     }
 
+    fn begin_forwarded(&mut self, now: Time, conn: ConnId) {
+        self.now = now;
+        self.expect_hop(conn);
+    }
+
+    fn set_forward_secret(&mut self, secret: Option<u64>) {
+        self.forward_secret = secret;
+    }
+
     fn peer_name(&self, conn: ConnId) -> Option<&str> {
         self.proxied.name(conn)
     }
@@ -597,6 +610,10 @@ impl<S: Service> Service for Transport<S> {
 
     fn disk(&mut self, now: Time) -> Option<Operation> {
         self.server.disk(now)
+    }
+
+    fn role(&self) -> ServerRole {
+        self.server.role()
     }
 
     fn is_draining(&self) -> bool {

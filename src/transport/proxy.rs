@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use ppp::v2::{Addresses, Command, Header, ParseError};
 use tracing::debug;
 
+use super::forwarded::{HOP_BYTES_MAX, Inbound, admit};
 use super::{HANDSHAKE_TIME, HANDSHAKES_MAX, Transport};
 use crate::server::{ClientAct, Effect, Event, Origin, Peer, PeerKind, Service, increment};
 use crate::time::Time;
@@ -15,26 +16,42 @@ use crate::values::ids::ConnId;
 /// The longest header without its first 16 bytes. A balancer that adds the certificate of its client sends some thousand bytes.
 const HEADER_BYTES_MAX: usize = 4 * 1024;
 
+/// The maximum number of unfinished headers of standbys. Another one ends the oldest. After a take-over a standby forwards all of its
+/// clients at once, and a driver may accept many of them before it receives the first header.
+const HOPS_MAX: usize = 4 * 1024;
+
 /// What a connection takes of memory for the name of its peer, with its entry in the table.
 const NAME_BYTES: usize = 160;
 
-/// The connections of listeners for load balancers.
+/// The connections of listeners for load balancers, and of that for standbys.
 #[derive(Default)]
 pub(super) struct Proxied {
     /// Connections whose header is not complete.
     unfinished: HashMap<ConnId, Unfinished>,
     /// When each of them must have sent it, with some that have.
-    deadlines: VecDeque<(Time, ConnId)>,
+    balanced: VecDeque<(Time, ConnId)>,
+    forwarded: VecDeque<(Time, ConnId)>,
+    /// The unfinished ones from standbys.
+    hops: usize,
     /// Who the peers of the others are, unless it is the load balancer itself.
     names: HashMap<ConnId, Box<str>>,
 }
 
 struct Unfinished {
     received: Vec<u8>,
-    /// TLS begins after the header.
-    has_tls: bool,
-    /// The load balancer, for a connection over HTTP.
-    balancer: Option<Peer>,
+    sender: Sender,
+}
+
+/// The sender of a header.
+enum Sender {
+    Balancer {
+        /// TLS begins after the header.
+        has_tls: bool,
+        /// The load balancer, for a connection over HTTP.
+        peer: Option<Peer>,
+    },
+    /// A standby, whose header must show the secret.
+    Standby,
 }
 
 /// What the first bytes of a connection are.
@@ -61,30 +78,60 @@ impl Proxied {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        self.deadlines.front().map(|&(until, _)| until)
+        let until = |queue: &VecDeque<(Time, ConnId)>| queue.front().map(|&(until, _)| until);
+        match (until(&self.balanced), until(&self.forwarded)) {
+            (Some(balanced), Some(forwarded)) => Some(balanced.min(forwarded)),
+            (balanced, forwarded) => balanced.or(forwarded),
+        }
     }
 
     /// Memory in bytes.
     pub fn bytes(&self) -> usize {
+        let one = NAME_BYTES + size_of::<Unfinished>();
+        let balanced = self.unfinished.len() - self.hops;
         self.names.len() * NAME_BYTES
-            + self.unfinished.len() * (NAME_BYTES + size_of::<Unfinished>() + HEADER_BYTES_MAX)
+            + balanced * (one + HEADER_BYTES_MAX)
+            + self.hops * (one + HOP_BYTES_MAX)
     }
 
-    fn insert(&mut self, conn: ConnId, unfinished: Unfinished, until: Time) {
-        self.unfinished.insert(conn, unfinished);
-        self.deadlines.push_back((until, conn));
+    /// The oldest unfinished header that must end before another one of this kind begins.
+    fn surplus(&self, is_hop: bool) -> Option<ConnId> {
+        let (count, max, queue) = if is_hop {
+            (self.hops, HOPS_MAX, &self.forwarded)
+        } else {
+            (self.unfinished.len() - self.hops, HANDSHAKES_MAX, &self.balanced)
+        };
+        queue.front().filter(|_| count >= max).map(|&(_, conn)| conn)
+    }
+
+    /// The oldest unfinished header that is late.
+    fn next_late(&self, now: Time) -> Option<ConnId> {
+        let late =
+            |queue: &VecDeque<(Time, ConnId)>| queue.front().copied().filter(|(until, _)| *until <= now);
+        late(&self.balanced).or_else(|| late(&self.forwarded)).map(|(_, conn)| conn)
+    }
+
+    fn insert(&mut self, conn: ConnId, sender: Sender, until: Time) {
+        let is_hop = matches!(sender, Sender::Standby);
+        self.hops += usize::from(is_hop);
+        self.unfinished.insert(conn, Unfinished { received: Vec::new(), sender });
+        if is_hop { &mut self.forwarded } else { &mut self.balanced }.push_back((until, conn));
     }
 
     fn finish(&mut self, conn: ConnId) -> Option<Unfinished> {
-        let unfinished = self.unfinished.remove(&conn);
-        while self.deadlines.front().is_some_and(|(_, conn)| !self.unfinished.contains_key(conn)) {
-            self.deadlines.pop_front();
+        let Self { unfinished, balanced, forwarded, hops, .. } = self;
+        let finished = unfinished.remove(&conn)?;
+        let is_hop = matches!(finished.sender, Sender::Standby);
+        *hops -= usize::from(is_hop);
+        let deadlines = if is_hop { forwarded } else { balanced };
+        while deadlines.front().is_some_and(|(_, conn)| !unfinished.contains_key(conn)) {
+            deadlines.pop_front();
         }
         // Behind one that takes its time, many others may have finished.
-        if self.deadlines.len() > 16 + 4 * self.unfinished.len() {
-            self.deadlines.retain(|(_, conn)| self.unfinished.contains_key(conn));
+        if deadlines.len() > 16 + 4 * unfinished.len() {
+            deadlines.retain(|(_, conn)| unfinished.contains_key(conn));
         }
-        unfinished
+        Some(finished)
     }
 
     /// Forgets a connection that the driver has closed.
@@ -95,15 +142,21 @@ impl Proxied {
 }
 
 impl<S: Service> Transport<S> {
-    /// Expects a header before anything else of a connection.
+    /// Expects a header of a load balancer before anything else of a connection.
     pub(super) fn expect_header(&mut self, conn: ConnId, has_tls: bool, balancer: Option<Peer>) {
-        if self.proxied.unfinished.len() >= HANDSHAKES_MAX
-            && let Some(&(_, oldest)) = self.proxied.deadlines.front()
-        {
+        self.expect(conn, Sender::Balancer { has_tls, peer: balancer });
+    }
+
+    /// Expects a header of a standby before anything else of a connection.
+    pub(super) fn expect_hop(&mut self, conn: ConnId) {
+        self.expect(conn, Sender::Standby);
+    }
+
+    fn expect(&mut self, conn: ConnId, sender: Sender) {
+        if let Some(oldest) = self.proxied.surplus(matches!(sender, Sender::Standby)) {
             self.refuse_header(oldest);
         }
-        let unfinished = Unfinished { received: Vec::new(), has_tls, balancer };
-        self.proxied.insert(conn, unfinished, self.now + HANDSHAKE_TIME);
+        self.proxied.insert(conn, sender, self.now + HANDSHAKE_TIME);
     }
 
     /// Handles an event of a connection whose header is not complete.
@@ -123,46 +176,77 @@ impl<S: Service> Transport<S> {
     fn header_input(&mut self, conn: ConnId, bytes: &[u8]) {
         let unfinished = self.proxied.unfinished.get_mut(&conn).expect("the header is not complete");
         unfinished.received.extend_from_slice(bytes);
-        match preamble(&unfinished.received) {
+        let bytes_max = match unfinished.sender {
+            Sender::Balancer { .. } => HEADER_BYTES_MAX,
+            Sender::Standby => HOP_BYTES_MAX,
+        };
+        match preamble(&unfinished.received, bytes_max) {
             Preamble::Incomplete => {}
             Preamble::Wrong => self.refuse_header(conn),
-            Preamble::Complete { bytes, client } => {
-                let Unfinished { received, has_tls, balancer } =
-                    self.proxied.finish(conn).expect("the header was not complete");
-                if let Some(client) = &client {
-                    debug!(conn = self.server.number(conn), peer = client.name, "behind a load balancer");
-                    self.proxied.names.insert(conn, client.name.as_str().into());
-                }
-                if let Some(balancer) = balancer {
+            Preamble::Complete { bytes, client } => self.finish_header(conn, bytes, client),
+        }
+    }
+
+    /// Continues a connection whose header is complete.
+    fn finish_header(&mut self, conn: ConnId, bytes: usize, client: Option<Peer>) {
+        let unfinished = &self.proxied.unfinished[&conn];
+        let is_hop = matches!(unfinished.sender, Sender::Standby);
+        let header = &unfinished.received[..bytes];
+        let inbound = if is_hop { admit(header, self.forward_secret) } else { None };
+        if is_hop && inbound.is_none_or(|inbound| inbound.has_tls && self.identity.is_none()) {
+            return self.refuse_header(conn);
+        }
+        let Unfinished { received, sender } = self.proxied.finish(conn).expect("the header was not complete");
+        if let Some(client) = &client {
+            let number = self.server.number(conn);
+            if is_hop {
+                debug!(conn = number, peer = client.name, "forwarded by a standby");
+            } else {
+                debug!(conn = number, peer = client.name, "behind a load balancer");
+            }
+            self.proxied.names.insert(conn, client.name.as_str().into());
+        }
+        let has_tls = match (sender, inbound) {
+            (Sender::Balancer { has_tls, peer }, _) => {
+                if let Some(balancer) = peer {
                     self.server.set_peer(conn, client.unwrap_or(balancer));
                 }
-                if has_tls {
-                    self.begin_tls(self.now, conn);
-                }
-                if bytes < received.len() {
-                    self.handle(self.now, Event::Received { conn, bytes: &received[bytes..] });
-                }
+                has_tls
             }
+            (Sender::Standby, Some(Inbound { has_tls, is_proxied: true })) => {
+                self.expect_header(conn, has_tls, None);
+                false
+            }
+            (Sender::Standby, inbound) => inbound.is_some_and(|inbound| inbound.has_tls),
+        };
+        if has_tls {
+            self.begin_tls(self.now, conn);
+        }
+        if bytes < received.len() {
+            self.handle(self.now, Event::Received { conn, bytes: &received[bytes..] });
         }
     }
 
     fn refuse_header(&mut self, conn: ConnId) {
-        self.proxied.finish(conn);
+        let act = match self.proxied.finish(conn) {
+            Some(Unfinished { sender: Sender::Standby, .. }) => ClientAct::WrongForwardSecret,
+            _ => ClientAct::WrongProxyHeader,
+        };
         increment(&self.counts.wrong_proxy_headers);
-        self.effects.push_back(Effect::LogClient(conn, ClientAct::WrongProxyHeader));
+        self.effects.push_back(Effect::LogClient(conn, act));
         self.server.handle(self.now, Event::HungUp { conn });
     }
 
     /// Ends connections whose header takes too long.
     pub(super) fn end_late_headers(&mut self) {
-        while let Some(&(_, conn)) = self.proxied.deadlines.front().filter(|(until, _)| *until <= self.now) {
+        while let Some(conn) = self.proxied.next_late(self.now) {
             self.refuse_header(conn);
         }
     }
 }
 
-/// Reads a header.
-fn preamble(received: &[u8]) -> Preamble {
+/// Reads a header. After its first 16 bytes it has at most `bytes_max`.
+fn preamble(received: &[u8], bytes_max: usize) -> Preamble {
     match Header::try_from(received) {
         Ok(header) => {
             let client = match (header.command, header.addresses) {
@@ -178,7 +262,7 @@ fn preamble(received: &[u8]) -> Preamble {
             Preamble::Complete { bytes: header.len(), client }
         }
         Err(ParseError::Incomplete(_)) => Preamble::Incomplete,
-        Err(ParseError::Partial(_, length)) if length <= HEADER_BYTES_MAX => Preamble::Incomplete,
+        Err(ParseError::Partial(_, length)) if length <= bytes_max => Preamble::Incomplete,
         Err(_) => Preamble::Wrong,
     }
 }
@@ -198,6 +282,10 @@ fn peer(address: core::net::SocketAddr) -> Peer {
 mod tests {
     use super::*;
 
+    fn preamble_of(received: &[u8]) -> Preamble {
+        preamble(received, HEADER_BYTES_MAX)
+    }
+
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
     fn header(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
@@ -208,21 +296,21 @@ mod tests {
     #[test]
     fn a_header_names_the_client() {
         let four = header(1, 0x11, &[192, 0, 2, 1, 10, 0, 0, 1, 0x1f, 0x90, 0x2c, 0x88]);
-        let Preamble::Complete { bytes, client } = preamble(&[&four[..], b"stats\r\n"].concat()) else {
+        let Preamble::Complete { bytes, client } = preamble_of(&[&four[..], b"stats\r\n"].concat()) else {
             panic!("it is complete")
         };
         assert_eq!((bytes, client.expect("it has a client").name), (28, "192.0.2.1:8080".to_owned()));
         for end in 0..four.len() {
-            assert_eq!(preamble(&four[..end]), Preamble::Incomplete, "{end} bytes");
+            assert_eq!(preamble_of(&four[..end]), Preamble::Incomplete, "{end} bytes");
         }
         let six: Vec<u8> = [[0x20; 16], [1; 16]].concat().into_iter().chain([0, 80, 0, 81]).collect();
-        let Preamble::Complete { client: Some(client), .. } = preamble(&header(1, 0x21, &six)) else {
+        let Preamble::Complete { client: Some(client), .. } = preamble_of(&header(1, 0x21, &six)) else {
             panic!("it is complete")
         };
         assert!(client.name.starts_with("[2020:"), "{}", client.name);
         // The balancer's own check, and more after the addresses.
-        assert_eq!(preamble(&header(0, 0, &[])), Preamble::Complete { bytes: 16, client: None });
-        assert_eq!(preamble(&header(0, 0, &[7; 100])), Preamble::Complete { bytes: 116, client: None });
+        assert_eq!(preamble_of(&header(0, 0, &[])), Preamble::Complete { bytes: 16, client: None });
+        assert_eq!(preamble_of(&header(0, 0, &[7; 100])), Preamble::Complete { bytes: 116, client: None });
     }
 
     #[test]
@@ -235,7 +323,7 @@ mod tests {
             &header(1, 0x11, &[0; 11]),
             &long,
         ] {
-            assert_eq!(preamble(wrong), Preamble::Wrong, "{wrong:?}");
+            assert_eq!(preamble_of(wrong), Preamble::Wrong, "{wrong:?}");
         }
     }
 }

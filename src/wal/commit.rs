@@ -43,8 +43,9 @@ impl CommitState {
             end,
             written: end,
             durable: end,
-            closed: 0,
-            committed: 0,
+            // What was recovered counts as the first batch. So no ticket is 0, which means that nothing is committed.
+            closed: 1,
+            committed: 1,
             unsynced: Vec::new(),
             syncing: None,
             sync_due: None,

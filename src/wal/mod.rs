@@ -17,6 +17,7 @@ mod pauses;
 mod placed;
 pub mod record;
 pub mod replay;
+pub mod replica;
 mod retirement;
 mod rules;
 pub mod scan;
@@ -216,6 +217,16 @@ impl Wal {
     /// Makes everything go to disk as soon as it can.
     pub const fn stop(&mut self) {
         self.is_stopping = true;
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub const fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    /// The position behind the last record.
+    pub const fn end(&self) -> record::Lsn {
+        self.commits.end()
     }
 
     /// Returns whether a job of this size, its body with CR LF, can be logged. If not, space is made for one of that size

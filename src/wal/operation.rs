@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind};
 
 use super::record::Lsn;
+use super::replica::{Reply, Request};
 use super::{Batch, SegmentNumber};
 
 /// What the WAL asks for. At most one `Sync` and one `Arrange` are in flight, and one `Write`, or
@@ -35,6 +36,8 @@ pub enum Operation {
     Sync(Vec<SegmentNumber>),
     /// Change which segments there are, durably.
     Arrange(Arrangement),
+    /// Ask the database, if the job log is in one.
+    Replicate(Request),
 }
 
 /// A change of which segments there are.
@@ -59,6 +62,7 @@ pub enum Outcome {
     Written(Batch, io::Result<()>),
     Synced(io::Result<()>),
     Arranged(Arrangement, io::Result<()>),
+    Replicated(Reply),
 }
 
 /// Whether an error means that there is no space left for now.

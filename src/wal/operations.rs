@@ -3,7 +3,8 @@
 use std::io;
 
 use super::operation::{Arrangement, Operation, Outcome, is_full};
-use super::record::Lsn;
+use super::record::{Lsn, job_ids};
+use super::segment::{HEADER_BYTES, Header};
 use super::{Batch, Durability, SegmentNumber, Wal};
 use crate::time::Time;
 
@@ -125,10 +126,20 @@ impl Wal {
                 self.durable_advanced(begun, now);
             }),
             Outcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
+            Outcome::Replicated(_) => unreachable!("a leader takes the replies of the database"),
         };
         if let Err(error) = result {
             self.failure.get_or_insert(error);
         }
+    }
+
+    /// The destination has found no space for batches that it keeps and tries to write again.
+    pub fn stall<'a>(&mut self, kept: impl Iterator<Item = &'a Batch>, now: Time) {
+        let kept = kept.flat_map(|batch| {
+            let records = if Header::decode(batch.bytes()).is_ok() { HEADER_BYTES as usize } else { 0 };
+            job_ids(&batch.bytes()[records..])
+        });
+        self.space.write_failed(kept.chain(self.appender.unwritten_jobs()), now);
     }
 
     /// Whether a write without space is tried again. A server that stops tries only if it can free space itself.

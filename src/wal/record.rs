@@ -401,6 +401,12 @@ impl Record<'_> {
         }
     }
 
+    /// Returns the position that everything before was durable up to when the record at the beginning of `bytes` was written.
+    /// Does not check the record.
+    pub fn durable_before(bytes: &[u8]) -> Option<Lsn> {
+        bytes.get(..FRAME_BYTES).map(|frame| Lsn(Reader(&frame[16..]).u64()))
+    }
+
     /// Returns the position and the size of a record at the beginning of `bytes`, and the seed with which it is valid.
     /// Any bytes that look like a record have a seed, so one such record proves nothing.
     pub fn seed(bytes: &[u8]) -> Option<(Lsn, usize, u32)> {

@@ -50,6 +50,11 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// The number of the newest segment, if there is one.
+    pub fn newest_segment(&self) -> Option<SegmentNumber> {
+        self.index.newest()
+    }
+
     /// Pauses of tubes, with those that are over.
     pub fn pauses(&self) -> impl Iterator<Item = PauseRecord<'_>> {
         self.pauses.iter().map(|(name, pause)| PauseRecord {

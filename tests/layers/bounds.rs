@@ -1,7 +1,7 @@
 //! The loops that need no budget, each with what bounds it.
 
 /// File, function or `*` for all of the file, and the bound of its loops.
-pub const BOUNDS: [(&str, &str, &str); 129] = [
+pub const BOUNDS: [(&str, &str, &str); 130] = [
     // Walks whose steps are counted before they begin.
     ("queue/search.rs", "candidates", "counted by count_look: 32 watches in a step, at most 65,536"),
     ("queue/search.rs", "most_urgent", "counted by count_look"),
@@ -33,7 +33,7 @@ pub const BOUNDS: [(&str, &str, &str); 129] = [
     ("transport/mod.rs", "turn", "entries of handshakes that have ended, each added by input; one handshake"),
     ("transport/mod.rs", "next_effect", "the effects of one event"),
     ("transport/proxy.rs", "finish", "a cleaning is paid by the headers since the last one"),
-    ("transport/proxy.rs", "end_late_headers", "unfinished headers: HANDSHAKES_MAX"),
+    ("transport/proxy.rs", "end_late_headers", "unfinished headers: HANDSHAKES_MAX and HOPS_MAX"),
     ("transport/sessions.rs", "end_handshake", "a cleaning is paid by the handshakes since the last one"),
     ("transport/sessions.rs", "take_buffers", "two buffers"),
     // One batch, one narrow client, one record.
@@ -134,6 +134,7 @@ pub const BOUNDS: [(&str, &str, &str); 129] = [
     ("server/beanstalk/stats.rs", "page", "the jobs of one page: PAGE_JOBS_MAX"),
     ("server/beanstalk/stats.rs", "tube", "the keys of stats-tube"),
     ("server/beanstalk/stats.rs", "write_rules", "the keys of rules"),
+    ("server/mod.rs", "set_rules", "the rules of the configuration, before the first command"),
     ("server/metric_catalog.rs", "*", "the keys of stats, and IO_THREADS_MAX threads"),
     // HTTP: what one request of at most HTTP_REQUEST_BYTES_MAX, or one page, has.
     ("server/http/access.rs", "*", "one token"),

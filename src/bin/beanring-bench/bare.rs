@@ -33,6 +33,8 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         signals,
         clock: Clock::start(),
         disk: None,
+        database: None,
+        forwarding: None,
         connections_max: None,
         registered_bytes_max: 0,
         process: ProcessFiles::default(),

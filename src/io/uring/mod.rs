@@ -133,7 +133,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         driver.shell.now = now;
         driver.shell.allocated(driver.ring.memory_bytes());
         driver.watch_signals();
-        if driver.shell.disk.is_some() {
+        if driver.shell.outcome_fd().is_some() {
             driver.watch_disk();
         }
         driver.watch_all_listeners();
@@ -195,8 +195,8 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     }
 
     fn watch_disk(&mut self) {
-        let disk = self.shell.disk.as_ref().expect("a server with a log has a disk");
-        self.ring.watch_disk(disk.outcome_fd().as_raw_fd());
+        let fd = self.shell.outcome_fd().expect("there is a job log").as_raw_fd();
+        self.ring.watch_disk(fd);
     }
 
     /// Closes a connection without requests in flight, if the server wants it closed.

@@ -90,6 +90,8 @@ impl Simulated {
             signals,
             clock: Clock::start(),
             disk: None,
+            database: None,
+            forwarding: None,
             connections_max,
             registered_bytes_max,
             process: ProcessFiles::default(),

@@ -157,7 +157,10 @@ impl HttpConnection {
             },
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
-            "/readyz" => plain("200 OK", "", "ready\n"),
+            "/readyz" => match core.unready() {
+                Some(why) => plain("503 Service Unavailable", "", why),
+                None => plain("200 OK", "", "ready\n"),
+            },
             _ => match asset {
                 Some(asset) => asset.write(&request, &mut self.next),
                 None => {

@@ -15,9 +15,10 @@ use crate::queue::{JobState, PageQuery};
 use crate::server::outcome::Refusal;
 use crate::server::put_refusals::PutReason;
 use crate::server::rights::Missing;
-use crate::server::{Config, Core, Need, Rights, User};
+use crate::server::{Config, Core, Need, Rights, ServerRole, User};
 use crate::values::ids::JobId;
 use crate::values::tube_rules::RuleKey;
+use crate::wal::replica::Member;
 
 /// The longest JSON body: many times the arguments of any action.
 pub(super) const JSON_BYTES_MAX: u64 = 4096;
@@ -89,6 +90,11 @@ pub(super) fn check(
     }
     let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
     let target = Target::find(&request.method, path, &request.query)?;
+    if let ServerRole::Standby(leader) = core.role()
+        && target != Target::Server
+    {
+        return Err(standby(leader.as_ref()));
+    }
     if target.is_write() {
         match user {
             // The operation asks for the rights.
@@ -102,6 +108,16 @@ pub(super) fn check(
         }
     })?;
     Ok((target, user))
+}
+
+fn standby(leader: Option<&Member>) -> ErrorResponse {
+    let message = match leader {
+        Some(leader) if !leader.address.is_empty() => {
+            format!("this server is a standby; ask the leader, {}", leader.address)
+        }
+        _ => "this server is a standby; ask the leader".to_owned(),
+    };
+    ErrorResponse::new(ErrorKind::Standby, message)
 }
 
 fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(), ErrorResponse> {

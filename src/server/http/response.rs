@@ -46,6 +46,7 @@ pub(super) enum ErrorKind {
     UnsupportedMediaType,
     Internal,
     Draining,
+    Standby,
     OutOfMemory,
 }
 
@@ -92,6 +93,7 @@ impl ErrorKind {
             Self::UnsupportedMediaType => ("415 Unsupported Media Type", "unsupported-media-type"),
             Self::Internal => ("500 Internal Server Error", "internal"),
             Self::Draining => ("503 Service Unavailable", "draining"),
+            Self::Standby => ("503 Service Unavailable", "standby"),
             Self::OutOfMemory => ("507 Insufficient Storage", "out-of-memory"),
         }
     }

@@ -137,6 +137,7 @@ impl Disk {
                 }
                 Outcome::Written(batch, Ok(()))
             }
+            Operation::Replicate(_) => unreachable!("the log is on a disk"),
             Operation::Sync(segments) => {
                 let mut files = self.files.borrow_mut();
                 for segment in segments {
@@ -200,6 +201,7 @@ impl Disk {
                 }
                 Outcome::Written(batch, Err(error()))
             }
+            Operation::Replicate(_) => unreachable!("the log is on a disk"),
             Operation::Sync(segments) => {
                 for segment in segments {
                     files.get_mut(&segment).expect("it is there").fail_to_sync(random);

@@ -106,6 +106,7 @@ impl Rig {
 fn success(operation: Operation) -> Outcome {
     match operation {
         Operation::Write { batch, .. } => Outcome::Written(batch, Ok(())),
+        Operation::Replicate(_) => unreachable!("the log is on a disk"),
         Operation::Sync(_) => Outcome::Synced(Ok(())),
         Operation::Arrange(arrangement) => Outcome::Arranged(arrangement, Ok(())),
     }

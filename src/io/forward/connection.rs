@@ -1,0 +1,288 @@
+//! One forwarded client: two sockets, and the bytes in between.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getpeername, getsockname, recv, send, shutdown};
+
+use super::BUFFER_BYTES;
+use crate::time::Time;
+use crate::transport::forwarded::{ClientAddress, Inbound};
+
+/// Buffers that are kept for the next connection that is blocked.
+const SPARE_MAX: usize = 16;
+
+/// How far a client is.
+///
+/// ```text
+///   Waiting <---> Connecting ---> Open
+///
+///   From each of them: closed.
+/// ```
+pub enum Phase {
+    /// Its bytes stay in the kernel.
+    Waiting,
+    /// A connection to the leader is being made. The numbers are those of the address in use and of the addresses tried.
+    Connecting { hop: OwnedFd, until: Time, index: usize, tried: usize },
+    /// Bytes are passed on.
+    Open { hop: OwnedFd },
+}
+
+/// One of the two sockets. A flow of bytes has the name of its source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Client,
+    Leader,
+}
+
+/// What a connection needs after an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Another event.
+    Wait,
+    /// Another turn, without an event.
+    Again,
+    /// An end.
+    Close,
+}
+
+pub struct Connection {
+    pub client: OwnedFd,
+    pub generation: u32,
+    pub inbound: Inbound,
+    pub phase: Phase,
+    /// The leader has ended its side, and the client knows.
+    pub leader_has_ended: bool,
+    /// When it is closed after that.
+    pub lingers_until: Option<Time>,
+    /// It is queued for another turn.
+    pub is_queued: bool,
+    flows: [Flow; 2],
+}
+
+/// The bytes of one direction.
+#[derive(Default)]
+struct Flow {
+    /// The kernel may have more than was received.
+    is_unread: bool,
+    /// The kernel has announced the end, or an error: only a receive tells which.
+    is_ending: bool,
+    /// A receive may end before the input does: at urgent data, and on a UNIX socket at a message that carries descriptors.
+    stops_short: bool,
+    /// All is received.
+    has_ended: bool,
+    /// What the other side did not take. Nothing is received before it does.
+    pending: Option<Pending>,
+}
+
+struct Pending {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+/// What all connections share for passing bytes on.
+pub struct Pipe {
+    buffer: Box<[u8]>,
+    spare: Vec<Vec<u8>>,
+    /// Bytes passed on since the counts were updated, by [`Side`].
+    pub passed: [u64; 2],
+    /// The memory of what is pending and of spare buffers.
+    pub memory: usize,
+}
+
+impl Pipe {
+    pub fn new() -> Self {
+        Self { buffer: vec![0; BUFFER_BYTES].into(), spare: Vec::new(), passed: [0; 2], memory: 0 }
+    }
+
+    /// Keeps a part of the buffer.
+    fn keep(&mut self, part: Range<usize>) -> Pending {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        let before = bytes.capacity();
+        bytes.extend_from_slice(&self.buffer[part]);
+        self.memory += bytes.capacity() - before;
+        Pending { bytes, sent: 0 }
+    }
+
+    fn take_back(&mut self, mut pending: Pending) {
+        if self.spare.len() < SPARE_MAX {
+            pending.bytes.clear();
+            self.spare.push(pending.bytes);
+        } else {
+            self.memory -= pending.bytes.capacity();
+        }
+    }
+}
+
+impl Connection {
+    pub fn new(client: OwnedFd, generation: u32, inbound: Inbound) -> Self {
+        Self {
+            client,
+            generation,
+            inbound,
+            phase: Phase::Waiting,
+            leader_has_ended: false,
+            lingers_until: None,
+            is_queued: false,
+            flows: [Flow::default(), Flow::default()],
+        }
+    }
+
+    /// Begins to pass bytes on, after a header. The header fits into the empty buffer of the socket.
+    pub fn open(&mut self, hop: OwnedFd, header: &[u8]) -> nix::Result<()> {
+        let is_unix = matches!(client_address(&self.client), Some(ClientAddress::Unix));
+        self.flows[Side::Client as usize].stops_short = is_unix;
+        let sent = send(hop.as_raw_fd(), header, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)?;
+        self.phase = Phase::Open { hop };
+        if sent == header.len() { Ok(()) } else { Err(Errno::ENOBUFS) }
+    }
+
+    /// Handles an event of one of its sockets.
+    pub fn handle(&mut self, side: Side, events: EpollFlags, pipe: &mut Pipe) -> Next {
+        let is_broken = events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP);
+        let flow = &mut self.flows[side as usize];
+        flow.is_ending |= is_broken || events.contains(EpollFlags::EPOLLRDHUP);
+        flow.stops_short |= events.contains(EpollFlags::EPOLLPRI);
+        flow.is_unread |= flow.is_ending || events.contains(EpollFlags::EPOLLIN);
+        let sent = if events.contains(EpollFlags::EPOLLOUT) || is_broken {
+            self.flush(side.other(), pipe)
+        } else {
+            Next::Wait
+        };
+        if sent == Next::Close { sent } else { self.pump(side, pipe).or(sent) }
+    }
+
+    /// Gives it a turn without an event.
+    pub fn pump_both(&mut self, pipe: &mut Pipe) -> Next {
+        match self.pump(Side::Client, pipe) {
+            Next::Close => Next::Close,
+            next => next.or(self.pump(Side::Leader, pipe)),
+        }
+    }
+
+    /// Receives once from a side, and sends that to the other.
+    fn pump(&mut self, from: Side, pipe: &mut Pipe) -> Next {
+        let Some((source, sink)) = self.sockets(from) else { return Next::Wait };
+        let flow = &mut self.flows[from as usize];
+        if !flow.is_unread || flow.has_ended || flow.pending.is_some() {
+            return Next::Wait;
+        }
+        match recv(source, &mut pipe.buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => {
+                flow.has_ended = true;
+                self.pass_end(from)
+            }
+            Ok(bytes) => {
+                flow.is_unread = bytes == pipe.buffer.len() || flow.is_ending || flow.stops_short;
+                pipe.passed[from as usize] += bytes as u64;
+                match send_all(sink, &pipe.buffer[..bytes]) {
+                    Ok(sent) if sent < bytes => {
+                        flow.pending = Some(pipe.keep(sent..bytes));
+                        Next::Wait
+                    }
+                    Ok(_) if flow.is_unread => Next::Again,
+                    Ok(_) => Next::Wait,
+                    Err(_) => Next::Close,
+                }
+            }
+            Err(Errno::EAGAIN) => {
+                flow.is_unread = false;
+                Next::Wait
+            }
+            Err(Errno::EINTR) => Next::Again,
+            Err(_) => Next::Close,
+        }
+    }
+
+    /// Sends what is pending of a flow. After that it may receive again.
+    fn flush(&mut self, from: Side, pipe: &mut Pipe) -> Next {
+        let Some((_, sink)) = self.sockets(from) else { return Next::Wait };
+        let flow = &mut self.flows[from as usize];
+        let Some(pending) = &mut flow.pending else { return Next::Wait };
+        match send_all(sink, &pending.bytes[pending.sent..]) {
+            Ok(sent) => pending.sent += sent,
+            Err(_) => return Next::Close,
+        }
+        if pending.sent < pending.bytes.len() {
+            return Next::Wait;
+        }
+        flow.pending.take().into_iter().for_each(|pending| pipe.take_back(pending));
+        self.pump(from, pipe)
+    }
+
+    /// Passes the end of a flow on.
+    fn pass_end(&mut self, from: Side) -> Next {
+        let Some((_, sink)) = self.sockets(from) else { return Next::Close };
+        if self.flows.iter().all(|flow| flow.has_ended && flow.pending.is_none()) {
+            return Next::Close;
+        }
+        self.leader_has_ended |= from == Side::Leader;
+        if shutdown(sink, Shutdown::Write).is_ok() { Next::Wait } else { Next::Close }
+    }
+
+    /// The source and the sink of a flow, once bytes are passed on.
+    fn sockets(&self, from: Side) -> Option<(RawFd, RawFd)> {
+        let Phase::Open { hop } = &self.phase else { return None };
+        let (client, leader) = (self.client.as_raw_fd(), hop.as_raw_fd());
+        Some(if from == Side::Client { (client, leader) } else { (leader, client) })
+    }
+
+    /// Gives its memory back, before it is closed.
+    pub fn clear(&mut self, pipe: &mut Pipe) {
+        for flow in &mut self.flows {
+            flow.pending.take().into_iter().for_each(|pending| pipe.take_back(pending));
+        }
+    }
+}
+
+impl Side {
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Leader,
+            Self::Leader => Self::Client,
+        }
+    }
+}
+
+impl Next {
+    /// The stronger of two.
+    fn or(self, other: Self) -> Self {
+        if self as u8 >= other as u8 { self } else { other }
+    }
+}
+
+/// Sends as much as the kernel takes, and returns how much that is.
+fn send_all(sink: RawFd, bytes: &[u8]) -> nix::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match send(sink, &bytes[sent..], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
+            Ok(count) => sent += count,
+            Err(Errno::EAGAIN) => break,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(sent)
+}
+
+/// The addresses of a client for the leader. None if it has gone.
+pub fn client_address(client: &OwnedFd) -> Option<ClientAddress> {
+    let peer: SockaddrStorage = getpeername(client.as_raw_fd()).ok()?;
+    let own: SockaddrStorage = getsockname(client.as_raw_fd()).ok()?;
+    match (socket_address(&peer), socket_address(&own)) {
+        (Some(peer), Some(own)) => Some(ClientAddress::Tcp(peer, own)),
+        _ => peer.as_unix_addr().map(|_| ClientAddress::Unix),
+    }
+}
+
+fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+        (Some(four), _) => Some((four.ip(), four.port()).into()),
+        // A dual-stack listener has IPv4 peers too.
+        (None, Some(six)) => Some((IpAddr::V6(six.ip()).to_canonical(), six.port()).into()),
+        (None, None) => None,
+    }
+}

@@ -1,0 +1,159 @@
+//! A standby forwards the bytes of its clients to the leader.
+//!
+//! The event loop accepts connections and hands them over. One thread owns them from then on, and knows nothing of the queue. For each
+//! client it connects to the leader's listener for standbys, sends a [header](crate::transport::forwarded::header) with the client's
+//! address and the leader's secret, and passes bytes on in both directions. TLS passes through unchanged.
+//!
+//! - A change of leader closes every forwarded connection at once. Nothing is replayed, and no half of a reply is completed.
+//! - Clients that come while there is no leader wait for one: a bounded number, for a bounded time. So do clients whose connection to the
+//!   leader fails, since none of their bytes has been read.
+//! - Memory is bounded: a client that does not read costs at most [`BUFFER_BYTES`] in each direction, and then its sender is paused.
+//!
+//! **Why receive and send.** With 64 clients that each send 80 bytes and wait for 14, a cycle costs this thread 5.1 us of CPU by recv(2)
+//! and send(2), and 5.7 us by splice(2). Splicing also takes two pipes for each connection. All connections share one buffer, which
+//! stays in the CPU's cache. A copy is allocated only for what the other side does not take.
+//!
+//! **Why a connection to watch the leader.** `TCP_USER_TIMEOUT` closes a connection when a machine is gone, but also when a leader that
+//! lives does not read for that long, as it does while the engine is slow. So only one connection has this option. Nothing is sent on it
+//! after its header. When it times out, all others close too.
+
+mod connection;
+mod counts;
+mod leader;
+mod worker;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+pub use self::counts::ForwardCounts;
+use self::worker::{Order, Worker};
+use crate::time::Span;
+use crate::transport::forwarded::Inbound;
+
+/// The most that is received at once, and so the most that one direction of a connection keeps.
+pub const BUFFER_BYTES: usize = 64 * 1024;
+
+/// The limits of a [`Forwarder`].
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The maximum number of clients. Each takes two descriptors.
+    pub connections_max: usize,
+    /// The maximum number of clients that wait for a leader.
+    pub waiting_max: usize,
+    /// How long a client waits for a leader that answers.
+    pub wait: Span,
+    /// How long an address of the leader may take to accept a connection.
+    pub connect: Span,
+    /// How long the machine of the leader may be silent. The kernel checks once per second.
+    pub gone_after: Span,
+}
+
+/// A leader.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its listener for standbys, as `HOST:PORT`. An IPv6 address is in brackets.
+    pub address: String,
+    /// What it expects in the header.
+    pub secret: u64,
+}
+
+/// The thread that forwards connections, for the event loop. Dropping it ends the thread, which closes all connections.
+#[derive(Debug)]
+pub struct Forwarder {
+    orders: Sender<Order>,
+    wake: Arc<EventFd>,
+    counts: Arc<ForwardCounts>,
+    connections_max: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections_max: usize::MAX,
+            waiting_max: 1024,
+            wait: Span::from_secs(10),
+            connect: Span::from_secs(1),
+            gone_after: Span::from_secs(6),
+        }
+    }
+}
+
+impl Forwarder {
+    /// Starts the thread. There is no leader at first.
+    ///
+    /// # Errors
+    /// Those of eventfd(2), epoll_create(2) and of the start of a thread.
+    pub fn start(settings: Settings) -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
+        let counts = Arc::new(ForwardCounts::default());
+        let (orders, received) = mpsc::channel();
+        let mut worker =
+            Worker::new(settings, Arc::clone(&counts), (orders.clone(), received), Arc::clone(&wake))?;
+        let thread = thread::Builder::new().name("forward".to_owned()).spawn(move || worker.run())?;
+        Ok(Self { orders, wake, counts, connections_max: settings.connections_max, thread: Some(thread) })
+    }
+
+    /// Forwards a client that was accepted. It is closed at once if there are too many.
+    pub fn forward(&self, client: OwnedFd, inbound: Inbound) {
+        if self.is_full() {
+            self.counts.refused.add(1);
+            return;
+        }
+        self.counts.open.add(1);
+        self.order(Order::Forward(client, inbound));
+    }
+
+    /// Whether there are as many clients as there may be.
+    pub fn is_full(&self) -> bool {
+        self.counts.open.get() >= self.connections_max as u64
+    }
+
+    /// Sets the leader. If it is another one than before, or none, all forwarded connections close, and clients that wait go on
+    /// waiting.
+    pub fn lead_to(&self, target: Option<Target>) {
+        self.order(Order::Lead(target));
+    }
+
+    /// The counts, which change at any time.
+    pub fn counts(&self) -> &ForwardCounts {
+        &self.counts
+    }
+
+    /// Closes all connections and ends the thread. This waits for a name of a leader that is being looked up.
+    pub fn end(self) {
+        drop(self);
+    }
+
+    fn order(&self, order: Order) {
+        // This fails only if the thread has panicked. Its connections are closed then.
+        if self.orders.send(order).is_ok() {
+            let _ = self.wake.write(1);
+        }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.order(Order::End);
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            ended.expect("it is joined once").expect("the thread does not panic");
+        }
+        self.counts.open.0.store(0, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Target {
+    /// Without the secret, which must not appear in a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,513 @@
+//! The thread that forwards connections.
+
+mod token;
+mod watch;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread::JoinHandle;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use slab::Slab;
+use tracing::{info, warn};
+
+use self::token::{EVERYTHING, Key, Token};
+use super::connection::{Connection, Next, Phase, Pipe, Side, client_address};
+use super::leader::{Leader, Watch, begin_connect, is_connected, is_shortage, look_up};
+use super::{ForwardCounts, Settings, Target};
+use crate::io::clock::Clock;
+use crate::io::socket::text_of;
+use crate::time::{Span, Time};
+use crate::transport::forwarded::{Inbound, header};
+use crate::values::log_limit::LogLimit;
+
+const EVENTS_MAX: usize = 256;
+
+/// How long a client may take to end its side after the leader has ended its own.
+const LINGER: Span = Span::from_secs(5);
+
+/// The shortest time between warnings that the leader is out of reach.
+const WARNING_INTERVAL: Span = Span::from_secs(10);
+
+/// What another thread tells this one.
+#[derive(Debug)]
+pub enum Order {
+    Forward(OwnedFd, Inbound),
+    Lead(Option<Target>),
+    /// The addresses of a name.
+    Found(String, Vec<SocketAddr>),
+    End,
+}
+
+/// Times at which connections end unless they get on, in the order of these times, since each kind has one span.
+#[derive(Default)]
+struct Deadlines {
+    waits: VecDeque<(Time, Key)>,
+    connects: VecDeque<(Time, Key)>,
+    lingers: VecDeque<(Time, Key)>,
+}
+
+pub struct Worker {
+    settings: Settings,
+    counts: Arc<ForwardCounts>,
+    orders: (Sender<Order>, Receiver<Order>),
+    wake: Arc<EventFd>,
+    epoll: Epoll,
+    clock: Clock,
+    now: Time,
+    leader: Option<Leader>,
+    watch: Watch,
+    /// Since when connections that would watch the leader get no answer.
+    silent_since: Option<Time>,
+    look_up: Option<JoinHandle<()>>,
+    connections: Slab<Connection>,
+    generation: u32,
+    /// Clients that wait for a connection to the leader, first come, first served, with some that have gone.
+    waiting: VecDeque<Key>,
+    waiting_count: usize,
+    connecting: usize,
+    deadlines: Deadlines,
+    /// Connections that may have more input than one turn allows.
+    again: VecDeque<Key>,
+    pipe: Pipe,
+    warnings: LogLimit,
+    is_ending: bool,
+}
+
+impl Worker {
+    pub fn new(
+        settings: Settings,
+        counts: Arc<ForwardCounts>,
+        orders: (Sender<Order>, Receiver<Order>),
+        wake: Arc<EventFd>,
+    ) -> nix::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&*wake, Token::Wake.event(EpollFlags::EPOLLIN))?;
+        Ok(Self {
+            settings,
+            counts,
+            orders,
+            wake,
+            epoll,
+            clock: Clock::start(),
+            now: Time::ZERO,
+            leader: None,
+            watch: Watch::Pause(Time::ZERO),
+            silent_since: None,
+            look_up: None,
+            connections: Slab::new(),
+            generation: 0,
+            waiting: VecDeque::new(),
+            waiting_count: 0,
+            connecting: 0,
+            deadlines: Deadlines::default(),
+            again: VecDeque::new(),
+            pipe: Pipe::new(),
+            warnings: LogLimit::every(WARNING_INTERVAL),
+            is_ending: false,
+        })
+    }
+
+    /// Forwards until the end is ordered.
+    pub fn run(&mut self) {
+        let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
+        while !self.is_ending {
+            let count = match self.epoll.wait(&mut events, self.timeout()) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(errno) => panic!("the forwarding thread cannot wait for events: {errno}"),
+            };
+            self.now = self.clock.now();
+            // First: after a change of leader no byte is passed on.
+            self.take_orders();
+            for event in &events[..count] {
+                self.handle(Token::from_word(event.data()), event.events());
+            }
+            for _ in 0..self.again.len() {
+                let key = self.again.pop_front().expect("the queue does not shrink otherwise");
+                self.pump_again(key);
+            }
+            self.expire();
+            self.look_up_leader();
+            self.watch_leader();
+            self.connect_waiting();
+            self.show_counts();
+        }
+        self.warnings.end("the leader is out of reach");
+        if let Some(look_up) = self.look_up.take() {
+            look_up.join().expect("the thread does not panic");
+        }
+    }
+
+    fn timeout(&self) -> EpollTimeout {
+        if !self.again.is_empty() {
+            return EpollTimeout::ZERO;
+        }
+        let Deadlines { waits, connects, lingers } = &self.deadlines;
+        let queues = [waits, connects, lingers].map(|queue| queue.front().map(|&(until, _)| until));
+        let watch = match self.watch {
+            Watch::Pause(until)
+                if self.leader.as_ref().is_some_and(|leader| !leader.addresses.is_empty()) =>
+            {
+                Some(until)
+            }
+            Watch::Connecting(_, until) => Some(until),
+            Watch::Pause(_) | Watch::Open(_) => None,
+        };
+        // An earlier retry has been made, and connections are under way or wait for a look-up.
+        let is_paused = |leader: &&Leader| self.waiting_count > 0 && leader.retry_at > self.now;
+        let retry = self.leader.as_ref().filter(is_paused).map(|leader| leader.retry_at);
+        let look_up = self.leader.as_ref().filter(|_| self.look_up.is_none()).and_then(Leader::next_look_up);
+        let Some(next) = queues.into_iter().chain([watch, retry, look_up]).flatten().min() else {
+            return EpollTimeout::NONE;
+        };
+        // Rounded up, so that it is due then.
+        let ms = next.since(self.clock.now()).as_nanos().div_ceil(1_000_000);
+        EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::MAX)
+    }
+
+    fn take_orders(&mut self) {
+        while let Ok(order) = self.orders.1.try_recv() {
+            match order {
+                Order::Forward(client, inbound) => self.admit(client, inbound),
+                Order::Lead(target) => self.lead_to(target),
+                Order::Found(address, found) => self.found(&address, found),
+                Order::End => self.is_ending = true,
+            }
+        }
+    }
+
+    /// Takes a client, which waits at first.
+    fn admit(&mut self, client: OwnedFd, inbound: Inbound) {
+        self.generation = (self.generation + 1) & Key::GENERATION_MAX;
+        let entry = self.connections.vacant_entry();
+        let key = Key { slot: entry.key() as u32, generation: self.generation };
+        // An error and the end of both directions are reported even so.
+        let event = Token::Connection(key, Side::Client).event(EpollFlags::EPOLLET);
+        let is_watched = self.epoll.add(&client, event).is_ok();
+        entry.insert(Connection::new(client, key.generation, inbound));
+        self.waiting_count += 1;
+        self.waiting.push_back(key);
+        self.deadlines.waits.push_back((self.now + self.settings.wait, key));
+        self.connect_waiting();
+        if !is_watched || self.waiting_count > self.settings.waiting_max {
+            self.refuse(key);
+        }
+    }
+
+    fn lead_to(&mut self, target: Option<Target>) {
+        if self.leader.as_ref().map(|leader| &leader.target) == target.as_ref() {
+            return;
+        }
+        let closed = self.close_forwarded();
+        self.counts.closed_by_change.add(closed);
+        match &target {
+            Some(target) => info!("clients are forwarded to the leader at {}", target.address),
+            None => info!("clients wait: there is no leader to forward them to"),
+        }
+        self.leader = target.map(Leader::new);
+        self.watch = Watch::Pause(Time::ZERO);
+        self.silent_since = None;
+    }
+
+    /// Closes every connection that has reached the leader, and has those that are being made wait again. Returns the number of those
+    /// closed.
+    fn close_forwarded(&mut self) -> u64 {
+        let mut closed = 0;
+        for slot in 0..self.connections.capacity() {
+            let Some(connection) = self.connections.get(slot) else { continue };
+            let key = Key { slot: slot as u32, generation: connection.generation };
+            match connection.phase {
+                Phase::Waiting => {}
+                Phase::Connecting { .. } => self.wait_again(key),
+                Phase::Open { .. } => {
+                    self.close(key);
+                    closed += 1;
+                }
+            }
+        }
+        closed
+    }
+
+    /// Looks the leader's name up if that is due, one name at a time.
+    fn look_up_leader(&mut self) {
+        let Some(leader) = &mut self.leader else { return };
+        if self.look_up.is_some() || leader.next_look_up().is_none_or(|at| at > self.now) {
+            return;
+        }
+        leader.begin_look_up(self.now);
+        let address = leader.target.address.clone();
+        match look_up(address, self.orders.0.clone(), Arc::clone(&self.wake)) {
+            Ok(thread) => self.look_up = Some(thread),
+            Err(error) => self.has_failed(&text_of(&error)),
+        }
+    }
+
+    fn found(&mut self, address: &str, found: Vec<SocketAddr>) {
+        if let Some(ended) = self.look_up.take() {
+            ended.join().expect("the thread does not panic");
+        }
+        let Some(leader) = &mut self.leader else { return };
+        if leader.target.address != address {
+            return;
+        }
+        if !found.is_empty() {
+            leader.addresses = found;
+        } else if leader.addresses.is_empty() {
+            self.has_failed("no such host");
+        }
+    }
+
+    fn handle(&mut self, token: Token, events: EpollFlags) {
+        match token {
+            Token::Wake => {
+                let _ = self.wake.read();
+            }
+            Token::Watch => self.handle_watch(events),
+            Token::Connection(key, side) => {
+                let Some(connection) = self.find(key) else { return };
+                match (&connection.phase, side) {
+                    (Phase::Open { .. }, _) => {
+                        let Self { connections, pipe, .. } = self;
+                        let next = connections[key.slot as usize].handle(side, events, pipe);
+                        self.go_on(key, next);
+                    }
+                    (Phase::Connecting { .. }, Side::Leader) => self.connected(key),
+                    (Phase::Waiting | Phase::Connecting { .. }, Side::Client) => {
+                        if events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
+                            self.close(key);
+                        }
+                    }
+                    // Of a connection to an address that has failed.
+                    (Phase::Waiting, Side::Leader) => {}
+                }
+            }
+        }
+    }
+
+    fn pump_again(&mut self, key: Key) {
+        let Self { connections, pipe, .. } = self;
+        let found = connections.get_mut(key.slot as usize);
+        let Some(connection) = found.filter(|connection| connection.generation == key.generation) else {
+            return;
+        };
+        connection.is_queued = false;
+        let next = connection.pump_both(pipe);
+        self.go_on(key, next);
+    }
+
+    fn go_on(&mut self, key: Key, next: Next) {
+        match next {
+            Next::Close => return self.close(key),
+            Next::Again => {
+                let connection = &mut self.connections[key.slot as usize];
+                if !std::mem::replace(&mut connection.is_queued, true) {
+                    self.again.push_back(key);
+                }
+            }
+            Next::Wait => {}
+        }
+        let connection = &mut self.connections[key.slot as usize];
+        if connection.leader_has_ended && connection.lingers_until.is_none() {
+            let until = self.now + LINGER;
+            connection.lingers_until = Some(until);
+            self.deadlines.lingers.push_back((until, key));
+        }
+    }
+
+    /// Begins connections to the leader for clients that wait.
+    fn connect_waiting(&mut self) {
+        while self.waiting_count > 0
+            && self.leader.as_ref().is_some_and(|leader| leader.can_connect(self.now, self.connecting))
+        {
+            let Some(key) = self.waiting.pop_front() else { return };
+            let is_waiting = |connection: &mut Connection| matches!(connection.phase, Phase::Waiting);
+            if self.find(key).is_some_and(is_waiting) {
+                self.waiting_count -= 1;
+                self.connecting += 1;
+                let index = self.leader.as_ref().map_or(0, |leader| leader.preferred);
+                self.dial(key, index, 0);
+            }
+        }
+    }
+
+    /// Connects to the address with this index, or the next one that does not fail at once.
+    fn dial(&mut self, key: Key, mut index: usize, mut tried: usize) {
+        let mut failure = Errno::EHOSTUNREACH;
+        while let Some(leader) = &self.leader
+            && tried < leader.addresses.len()
+            && let Some(address) = leader.address(index)
+        {
+            let event = Token::Connection(key, Side::Leader).event(EVERYTHING);
+            match begin_connect(address).and_then(|hop| self.epoll.add(&hop, event).map(|()| hop)) {
+                Ok(hop) => {
+                    let until = self.now + self.settings.connect;
+                    self.deadlines.connects.push_back((until, key));
+                    self.connections[key.slot as usize].phase =
+                        Phase::Connecting { hop, until, index, tried };
+                    return;
+                }
+                Err(errno) if is_shortage(errno) => {
+                    self.connecting -= 1;
+                    self.wait_first(key);
+                    return self.has_shortage(errno);
+                }
+                Err(errno) => failure = errno,
+            }
+            (index, tried) = (index + 1, tried + 1);
+        }
+        self.connecting -= 1;
+        self.wait_first(key);
+        self.has_failed(failure.desc());
+    }
+
+    /// Lets a client wait before all others.
+    fn wait_first(&mut self, key: Key) {
+        self.connections[key.slot as usize].phase = Phase::Waiting;
+        self.waiting.push_front(key);
+        self.waiting_count += 1;
+    }
+
+    /// Ends the attempt to connect for a client, which waits again.
+    fn wait_again(&mut self, key: Key) {
+        self.connecting -= 1;
+        self.wait_first(key);
+    }
+
+    fn has_shortage(&mut self, errno: Errno) {
+        if let Some(leader) = &mut self.leader {
+            leader.pause(self.now);
+        }
+        if let Some(left_out) = self.warnings.admit(self.now) {
+            warn!("clients wait to be forwarded: {}{left_out}", errno.desc());
+        }
+    }
+
+    fn has_failed(&mut self, why: &str) {
+        self.counts.failed_connects.add(1);
+        let Some(leader) = &mut self.leader else { return };
+        leader.has_failed(self.now);
+        if let Some(left_out) = self.warnings.admit(self.now) {
+            warn!("cannot connect to the leader at {}: {why}{left_out}", leader.target.address);
+        }
+    }
+
+    /// An attempt to connect has an outcome.
+    fn connected(&mut self, key: Key) {
+        let Phase::Connecting { hop, .. } = &self.connections[key.slot as usize].phase else { return };
+        match is_connected(hop) {
+            Ok(true) => self.open(key),
+            // The event is one of an earlier attempt.
+            Ok(false) => {}
+            Err(_) => self.dial_next(key),
+        }
+    }
+
+    fn dial_next(&mut self, key: Key) {
+        let connection = &mut self.connections[key.slot as usize];
+        if let Phase::Connecting { index, tried, .. } =
+            std::mem::replace(&mut connection.phase, Phase::Waiting)
+        {
+            self.dial(key, index + 1, tried + 1);
+        }
+    }
+
+    /// Begins to pass bytes on.
+    fn open(&mut self, key: Key) {
+        let connection = &mut self.connections[key.slot as usize];
+        let Phase::Connecting { hop, index, .. } = std::mem::replace(&mut connection.phase, Phase::Waiting)
+        else {
+            return;
+        };
+        self.connecting -= 1;
+        let Some(leader) = &mut self.leader else { return };
+        leader.has_accepted(index);
+        self.counts.total.add(1);
+        let opened = client_address(&connection.client).ok_or(Errno::ENOTCONN).and_then(|address| {
+            connection.open(hop, &header(address, connection.inbound, leader.target.secret))?;
+            let mut event = Token::Connection(key, Side::Client).event(EVERYTHING);
+            self.epoll.modify(&connection.client, &mut event)
+        });
+        if opened.is_err() {
+            // Not one of those that wait, whatever its phase is.
+            self.remove(key);
+        }
+    }
+
+    /// Ends what has taken too long.
+    fn expire(&mut self) {
+        while let Some(key) = due(&mut self.deadlines.waits, self.now) {
+            if self.find(key).is_some_and(|connection| !matches!(connection.phase, Phase::Open { .. })) {
+                self.refuse(key);
+            }
+        }
+        while let Some(key) = due(&mut self.deadlines.connects, self.now) {
+            let now = self.now;
+            let is_late = |connection: &mut Connection| matches!(connection.phase, Phase::Connecting { until, .. } if until <= now);
+            if self.find(key).is_some_and(is_late) {
+                self.dial_next(key);
+            }
+        }
+        while let Some(key) = due(&mut self.deadlines.lingers, self.now) {
+            if self.find(key).is_some() {
+                self.close(key);
+            }
+        }
+    }
+
+    fn refuse(&mut self, key: Key) {
+        if self.find(key).is_some() {
+            self.counts.refused.add(1);
+            self.close(key);
+        }
+    }
+
+    fn close(&mut self, key: Key) {
+        match self.connections[key.slot as usize].phase {
+            Phase::Waiting => self.waiting_count -= 1,
+            Phase::Connecting { .. } => self.connecting -= 1,
+            Phase::Open { .. } => {}
+        }
+        self.remove(key);
+    }
+
+    fn remove(&mut self, key: Key) {
+        self.connections.remove(key.slot as usize).clear(&mut self.pipe);
+        self.counts.open.subtract(1);
+        // Those that have gone would stay in the queue for as long as there is no leader.
+        if self.waiting.len() > 16 + 4 * self.waiting_count {
+            let Self { connections, waiting, .. } = self;
+            waiting.retain(|key| {
+                let found = connections.get(key.slot as usize);
+                found.is_some_and(|connection| {
+                    connection.generation == key.generation && matches!(connection.phase, Phase::Waiting)
+                })
+            });
+        }
+    }
+
+    fn find(&mut self, key: Key) -> Option<&mut Connection> {
+        let found = self.connections.get_mut(key.slot as usize);
+        found.filter(|connection| connection.generation == key.generation)
+    }
+
+    fn show_counts(&mut self) {
+        let [to_leader, to_clients] = std::mem::take(&mut self.pipe.passed);
+        self.counts.to_leader.add(to_leader);
+        self.counts.to_clients.add(to_clients);
+        self.counts.memory.set(self.pipe.memory as u64);
+        self.counts.waiting.set((self.waiting_count + self.connecting) as u64);
+    }
+}
+
+/// Takes the next deadline that has passed.
+fn due(queue: &mut VecDeque<(Time, Key)>, now: Time) -> Option<Key> {
+    let &(_, key) = queue.front().filter(|(until, _)| *until <= now)?;
+    queue.pop_front();
+    Some(key)
+}

@@ -1,0 +1,99 @@
+//! The connection that watches the machine of the leader.
+
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::{MsgFlags, recv, send};
+use tracing::warn;
+
+use super::Worker;
+use super::token::{EVERYTHING, Token};
+use crate::io::forward::connection::client_address;
+use crate::io::forward::leader::{Watch, begin_connect, is_connected, watch_machine};
+use crate::time::Span;
+use crate::transport::forwarded::{ClientAddress, Inbound, header};
+
+/// The pause before another connection watches the leader.
+const WATCH_PAUSE: Span = Span::from_secs(1);
+
+impl Worker {
+    /// Sees to it that a connection watches the machine of the leader.
+    pub(super) fn watch_leader(&mut self) {
+        let Some(leader) = &self.leader else { return };
+        match &self.watch {
+            Watch::Pause(until) if *until <= self.now => {}
+            Watch::Connecting(_, until) if *until <= self.now => return self.watch_failed(Errno::ETIMEDOUT),
+            _ => return,
+        }
+        let Some(address) = leader.address(leader.preferred) else { return };
+        let begun = begin_connect(address).and_then(|fd| {
+            watch_machine(&fd, self.settings.gone_after)?;
+            self.epoll.add(&fd, Token::Watch.event(EVERYTHING)).map(|()| fd)
+        });
+        match begun {
+            Ok(fd) => self.watch = Watch::Connecting(fd, self.now + self.settings.connect),
+            Err(errno) => self.watch_failed(errno),
+        }
+    }
+
+    pub(super) fn handle_watch(&mut self, events: EpollFlags) {
+        let outcome = match &self.watch {
+            Watch::Pause(_) => return,
+            Watch::Connecting(fd, _) => match is_connected(fd) {
+                Ok(true) => self.begin_watch(),
+                outcome => outcome.map(|_| ()),
+            },
+            Watch::Open(fd) => {
+                if !events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
+                    return;
+                }
+                match recv(fd.as_raw_fd(), &mut [0; 64], MsgFlags::MSG_DONTWAIT) {
+                    // The leader has closed it.
+                    Ok(0) => Err(Errno::ECONNRESET),
+                    Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+                    Err(errno) => Err(errno),
+                }
+            }
+        };
+        if let Err(errno) = outcome {
+            self.watch_failed(errno);
+        }
+    }
+
+    /// Sends the header of a connection that watches. To the leader it is a client that never says a word.
+    fn begin_watch(&mut self) -> nix::Result<()> {
+        let watch = std::mem::replace(&mut self.watch, Watch::Pause(self.now + WATCH_PAUSE));
+        let (Watch::Connecting(fd, _), Some(leader)) = (watch, &self.leader) else { return Ok(()) };
+        let own = client_address(&fd).ok_or(Errno::ENOTCONN)?;
+        let address = match own {
+            // From the standby to the leader, and not the other way.
+            ClientAddress::Tcp(peer, own) => ClientAddress::Tcp(own, peer),
+            ClientAddress::Unix => own,
+        };
+        let header = header(address, Inbound::default(), leader.target.secret);
+        send(fd.as_raw_fd(), &header, MsgFlags::MSG_NOSIGNAL)?;
+        self.silent_since = None;
+        self.watch = Watch::Open(fd);
+        Ok(())
+    }
+
+    /// The connection that watches has ended. If that is because the machine of the leader is silent, the others end too.
+    fn watch_failed(&mut self, errno: Errno) {
+        let was_open = matches!(self.watch, Watch::Open(_));
+        self.watch = Watch::Pause(self.now + WATCH_PAUSE);
+        let is_silent = matches!(errno, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH);
+        if !is_silent {
+            self.silent_since = None;
+            return;
+        }
+        let since = *self.silent_since.get_or_insert(self.now);
+        if was_open || self.now.since(since) >= self.settings.gone_after {
+            let closed = self.close_forwarded();
+            self.counts.closed_by_silence.add(closed);
+            if closed > 0 {
+                warn!("closed {closed} forwarded connections: the machine of the leader does not answer");
+            }
+        }
+    }
+}

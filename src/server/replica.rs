@@ -1,0 +1,251 @@
+//! A server whose job log is in a database: it follows, then leads, and its replies leave only during its lease.
+
+use super::{Core, Effect, Server};
+use crate::queue::Engine;
+use crate::time::{Span, Time};
+use crate::wal::replica::{
+    Damage, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Reply, Request, Standby,
+};
+use crate::wal::{Operation, Wal};
+
+/// The part that a server has in a replicated queue.
+pub(super) struct Replica {
+    config: ReplicaConfig,
+    role: Role,
+    /// No reply may leave, and no command is served, until the lease is prolonged.
+    pub(super) is_lease_over: bool,
+    pub(super) counts: ReplicaCounts,
+}
+
+#[allow(clippy::large_enum_variant)]
+enum Role {
+    Standby(Standby),
+    Leader(Leader),
+    /// It led, and another server does, or the log was changed.
+    Ended(LeaderEnd),
+}
+
+/// What [`Service::role`](super::Service::role) tells a driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerRole {
+    /// It serves clients.
+    Serving,
+    /// Another server leads, or none does.
+    Standby(Option<Member>),
+    /// It has led, and starts again as a standby.
+    Ended(LeaderEnd),
+}
+
+/// What happened to a server with a replicated job log since it started.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)]
+pub struct ReplicaCounts {
+    pub takeovers: u64,
+    pub restarts: u64,
+}
+
+/// What `stats` and the metrics show of replication.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct ReplicaState<'a> {
+    pub is_leader: bool,
+    pub epoch: Epoch,
+    pub lease_end: Option<Time>,
+    pub appends_in_flight: usize,
+    pub damage: Option<&'a Damage>,
+    /// How long ago this standby has last seen the end of the log.
+    pub lag: Span,
+    pub counts: ReplicaCounts,
+}
+
+impl Server {
+    /// Returns a server without connections that follows a job log in a database.
+    pub fn with_replica(config: super::Config, replica: ReplicaConfig, now: Time) -> Self {
+        let engine = Engine::new(config.seed);
+        let mut server = Self::with_wal(config, engine, None);
+        server.core.replica = Some(Box::new(Replica {
+            role: Role::Standby(Standby::new(replica.clone(), now)),
+            config: replica,
+            is_lease_over: false,
+            counts: ReplicaCounts::default(),
+        }));
+        server
+    }
+
+    /// Takes a reply of the database.
+    pub(super) fn database_replied(&mut self, reply: Reply, now: Time) {
+        let core = &mut self.core;
+        let replica = core.replica.as_mut().expect("only a replicated job log asks the database");
+        match &mut replica.role {
+            Role::Standby(standby) => match standby.complete(reply, &mut core.engine, now) {
+                Progress::Following => {}
+                Progress::Restarted => core.forget_jobs(),
+                Progress::Leads => core.lead(now),
+            },
+            Role::Leader(leader) => {
+                let wal = core.wal.as_mut().expect("a leader has a job log");
+                let ended = leader.complete(reply, wal, now).err();
+                core.engine.set_log_room(wal.room());
+                core.full_disk.note(wal, now);
+                if let Some(end) = ended {
+                    core.end_term(end);
+                }
+                core.check_lease(now);
+                self.release_committed(now);
+            }
+            Role::Ended(_) => {}
+        }
+        self.core.effects.push_back(Effect::Disk);
+    }
+}
+
+impl Core {
+    /// The next request to the database.
+    pub(super) fn next_request(&mut self, now: Time) -> Option<Operation> {
+        let replica = self.replica.as_mut()?;
+        let request: Option<Request> = match &mut replica.role {
+            Role::Standby(standby) => standby.next_request(now),
+            Role::Leader(leader) => {
+                let wal = self.wal.as_mut().expect("a leader has a job log");
+                wal.close_when_idle(&mut self.engine, now);
+                let request = leader.next_request(wal, now);
+                self.engine.set_log_room(wal.room());
+                request
+            }
+            Role::Ended(_) => None,
+        };
+        request.map(Operation::Replicate)
+    }
+
+    /// Becomes the leader with the jobs that were followed.
+    fn lead(&mut self, now: Time) {
+        let replica = self.replica.as_mut().expect("it is a standby");
+        let fresh = Role::Standby(Standby::new(replica.config.clone(), now));
+        let Role::Standby(standby) = std::mem::replace(&mut replica.role, fresh) else {
+            unreachable!("only a standby takes over")
+        };
+        let (leader, wal) = standby.lead(&mut self.engine, now);
+        replica.role = Role::Leader(leader);
+        replica.counts.takeovers += 1;
+        self.recovered_jobs = self.engine.jobs().len();
+        self.set_rules(now);
+        self.begin_log(wal);
+        self.check_lease(now);
+    }
+
+    /// Records changes of the queue in this job log from now on.
+    pub(super) fn begin_log(&mut self, wal: Wal) {
+        self.engine.record_changes(true);
+        self.engine.keep_reservations(wal.keeps_reservations());
+        self.engine.settle_reservations();
+        self.engine.set_log_room(wal.room());
+        self.wal = Some(wal);
+    }
+
+    /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
+    fn forget_jobs(&mut self) {
+        self.engine = Engine::new(self.config.seed);
+        self.prepare_engine();
+        if let Some(replica) = &mut self.replica {
+            replica.counts.restarts += 1;
+        }
+    }
+
+    /// Another server leads, or the log was changed. Nothing is answered any more.
+    fn end_term(&mut self, end: LeaderEnd) {
+        let replica = self.replica.as_mut().expect("it leads");
+        if let Role::Leader(leader) = &mut replica.role {
+            leader.end();
+        }
+        replica.role = Role::Ended(end);
+        replica.is_lease_over = true;
+        self.effects.push_back(Effect::Fail);
+    }
+
+    /// Compares the time with the lease, once per event-loop iteration.
+    pub(super) fn check_lease(&mut self, now: Time) {
+        if let Some(replica) = &mut self.replica {
+            replica.is_lease_over = match &replica.role {
+                Role::Leader(leader) => now >= leader.lease_end(),
+                Role::Standby(_) => false,
+                Role::Ended(_) => true,
+            };
+        }
+    }
+
+    /// Whether the lease of a leader is over.
+    pub(super) fn is_lease_over(&self) -> bool {
+        self.replica.as_ref().is_some_and(|replica| replica.is_lease_over)
+    }
+
+    pub(super) fn replica_deadline(&self) -> Option<Time> {
+        match &self.replica.as_ref()?.role {
+            Role::Standby(standby) => standby.next_deadline(),
+            Role::Leader(leader) => leader.next_deadline(),
+            Role::Ended(_) => None,
+        }
+    }
+
+    /// Whether nothing remains to be written at the end. A leader has said that it leaves.
+    pub(super) fn has_left(&self) -> bool {
+        self.replica.as_ref().is_none_or(|replica| match &replica.role {
+            Role::Leader(leader) => leader.has_left(),
+            Role::Standby(_) | Role::Ended(_) => true,
+        })
+    }
+
+    pub(super) fn role(&self) -> ServerRole {
+        match self.replica.as_ref().map(|replica| &replica.role) {
+            None | Some(Role::Leader(_)) => ServerRole::Serving,
+            Some(Role::Standby(standby)) => ServerRole::Standby(standby.leader().cloned()),
+            Some(Role::Ended(end)) => ServerRole::Ended(*end),
+        }
+    }
+
+    /// Why clients should not be sent to this server, if they should not.
+    pub(super) fn unready(&self) -> Option<&'static str> {
+        let replica = self.replica.as_ref()?;
+        match &replica.role {
+            Role::Leader(_) if replica.is_lease_over => Some("the lease is over\n"),
+            Role::Leader(_) => None,
+            Role::Standby(_) if !replica.config.forwards => Some("standby\n"),
+            Role::Standby(standby) if standby.leader().is_none() => Some("no leader\n"),
+            Role::Standby(_) => None,
+            Role::Ended(_) => Some("another server leads\n"),
+        }
+    }
+
+    pub(super) fn replica_state(&self, now: Time) -> Option<ReplicaState<'_>> {
+        let replica = self.replica.as_ref()?;
+        let counts = replica.counts;
+        Some(match &replica.role {
+            Role::Leader(leader) => ReplicaState {
+                is_leader: true,
+                epoch: leader.epoch(),
+                lease_end: Some(leader.lease_end()),
+                appends_in_flight: leader.in_flight(),
+                damage: None,
+                lag: Span::ZERO,
+                counts,
+            },
+            Role::Standby(standby) => ReplicaState {
+                is_leader: false,
+                epoch: standby.epoch(),
+                lease_end: None,
+                appends_in_flight: 0,
+                damage: standby.damage(),
+                lag: standby.lag(now),
+                counts,
+            },
+            Role::Ended(_) => ReplicaState {
+                is_leader: false,
+                epoch: Epoch::default(),
+                lease_end: None,
+                appends_in_flight: 0,
+                damage: None,
+                lag: Span::ZERO,
+                counts,
+            },
+        })
+    }
+}

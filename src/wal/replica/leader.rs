@@ -1,0 +1,412 @@
+//! From the WAL to the database: what a leader appends, and how long it may answer.
+
+use std::collections::VecDeque;
+use std::{fmt, mem};
+
+use bytes::Bytes;
+
+use super::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
+use super::follower::SegmentStarts;
+use super::request::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request};
+use crate::time::{Span, Time};
+use crate::wal::record::Lsn;
+use crate::wal::{Arrangement, Batch, Operation, Outcome, SegmentNumber, Wal};
+
+/// A request whose outcome is unknown is repeated after this time, and then after twice the time before.
+const REPEAT_AFTER: Span = Span::from_millis(20);
+
+/// The longest time between repetitions.
+const REPEAT_AFTER_MAX: Span = Span::from_millis(1000);
+
+/// The leader of an epoch. The WAL gives it batches, and it makes requests of them.
+///
+/// Replies of the server may leave until [`lease_end`](Self::lease_end): a standby takes over no earlier than 1.25 leases after
+/// it has seen the last change of the log.
+pub struct Leader {
+    epoch: Epoch,
+    log_id: u64,
+    lease: Span,
+    /// The position of the next chunk.
+    next: Position,
+    lease_end: Time,
+    /// When the last request was sent that proves, once it is acknowledged, that the epoch has not ended.
+    sent_at: Time,
+    /// Chunks that are not acknowledged, in the order of their positions, and acknowledged ones behind them.
+    window: VecDeque<Append>,
+    /// The batch that is being split into chunks.
+    splitting: Option<Split>,
+    /// Batches whose last chunk is in the window, the oldest first.
+    batches: VecDeque<Batch>,
+    starts: SegmentStarts,
+    renewal: Step,
+    /// When the renewal in flight was sent.
+    renewal_sent_at: Time,
+    trim: Option<Trim>,
+    /// The WAL has settled at the end, and the last chunk says so.
+    has_left: bool,
+}
+
+/// A chunk in flight.
+struct Append {
+    position: Position,
+    chunk: Bytes,
+    ends_batch: bool,
+    sent_at: Time,
+    step: Step,
+}
+
+/// How far a request is.
+#[derive(Clone, Copy)]
+enum Step {
+    /// It is not wanted, or it is acknowledged.
+    Done,
+    InFlight {
+        /// How long the next repetition waits.
+        repeat_after: Span,
+    },
+    /// It is repeated at this time.
+    Waiting { until: Time, repeat_after: Span },
+}
+
+/// A batch of which some parts are in the window.
+struct Split {
+    batch: Batch,
+    segment: SegmentNumber,
+    lsn: Lsn,
+    part: u32,
+}
+
+/// Chunks of a segment that is not needed.
+struct Trim {
+    arrangement: Arrangement,
+    before: Position,
+    step: Step,
+}
+
+/// The leader cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeaderEnd {
+    /// Another server leads.
+    Fenced,
+    /// Another chunk is at a position that belongs to this leader: the database was changed or restored.
+    Overwritten(Position),
+}
+
+impl fmt::Display for LeaderEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fenced => f.write_str("another server leads now"),
+            Self::Overwritten(position) => write!(
+                f,
+                "the database has another chunk at position {position}, where this leader writes; if it was restored from a \
+                 backup, changes may be missing"
+            ),
+        }
+    }
+}
+
+impl Step {
+    const SENT: Self = Self::InFlight { repeat_after: REPEAT_AFTER };
+
+    fn is_due(self, now: Time) -> bool {
+        matches!(self, Self::Waiting { until, .. } if until <= now)
+    }
+
+    /// Sends again what waits.
+    fn repeat(&mut self) {
+        if let Self::Waiting { repeat_after, .. } = *self {
+            *self = Self::InFlight { repeat_after };
+        }
+    }
+
+    /// Waits before the request is repeated.
+    fn wait(&mut self, now: Time) {
+        if let Self::InFlight { repeat_after } = *self {
+            let doubled = Span::from_nanos(2 * repeat_after.as_nanos()).min(REPEAT_AFTER_MAX);
+            *self = Self::Waiting { until: now + repeat_after, repeat_after: doubled };
+        }
+    }
+
+    const fn until(self) -> Option<Time> {
+        if let Self::Waiting { until, .. } = self { Some(until) } else { None }
+    }
+}
+
+impl Split {
+    fn parts(&self) -> u32 {
+        self.batch.len().div_ceil(PAYLOAD_BYTES_MAX) as u32
+    }
+
+    fn is_last(&self) -> bool {
+        self.part + 1 >= self.parts()
+    }
+}
+
+impl Leader {
+    /// Leads from the chunk behind the one that began the epoch. `claimed_at` is when that one was sent.
+    pub fn new(
+        epoch: Epoch,
+        log_id: u64,
+        next: Position,
+        starts: SegmentStarts,
+        lease: Span,
+        claimed_at: Time,
+    ) -> Self {
+        Self {
+            epoch,
+            log_id,
+            lease,
+            next,
+            lease_end: claimed_at + lease,
+            sent_at: claimed_at,
+            window: VecDeque::with_capacity(APPENDS_MAX),
+            splitting: None,
+            batches: VecDeque::new(),
+            starts,
+            renewal: Step::Done,
+            renewal_sent_at: claimed_at,
+            trim: None,
+            has_left: false,
+        }
+    }
+
+    /// Until when replies may leave.
+    pub const fn lease_end(&self) -> Time {
+        self.lease_end
+    }
+
+    /// The epoch that it leads.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Appends in flight.
+    pub fn in_flight(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Whether nothing is in flight and the farewell is acknowledged.
+    pub fn has_left(&self) -> bool {
+        self.has_left && self.window.is_empty()
+    }
+
+    /// Memory of chunks in flight and of the batch that is being split, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let chunks: usize = self.window.iter().map(|append| append.chunk.len()).sum();
+        let batches: usize = self.batches.iter().map(Batch::memory_bytes).sum();
+        let split = self.splitting.as_ref().map_or(0, |split| split.batch.memory_bytes());
+        chunks + batches + split
+    }
+
+    /// Returns the next request that can start now, if there is one.
+    pub fn next_request(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
+        if let Some(request) = self.repeated(now) {
+            return Some(request);
+        }
+        if self.window.len() < APPENDS_MAX
+            && let Some(request) = self.next_append(wal, now)
+        {
+            return Some(request);
+        }
+        self.next_trim(now).or_else(|| self.next_renewal(now))
+    }
+
+    fn repeated(&mut self, now: Time) -> Option<Request> {
+        let append = self.window.iter_mut().find(|append| append.step.is_due(now))?;
+        append.step.repeat();
+        append.sent_at = now;
+        self.sent_at = now;
+        let (position, chunk) = (append.position, append.chunk.clone());
+        Some(Request::Append { epoch: self.epoch, position, chunk, is_repeated: true })
+    }
+
+    fn next_append(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
+        while self.splitting.is_none() {
+            match wal.next_operation(now) {
+                Some(Operation::Write { segment, offset, first, batch, .. }) => {
+                    if offset == 0 {
+                        self.starts.push_back((segment, self.next));
+                    }
+                    self.splitting = Some(Split { batch, segment, lsn: first, part: 0 });
+                }
+                Some(Operation::Arrange(arrangement)) => self.arrange(arrangement, wal, now),
+                Some(Operation::Sync(_) | Operation::Replicate(_)) => unreachable!("every write is durable"),
+                None if wal.is_stopping() && wal.is_settled() && !self.has_left && self.trim.is_none() => {
+                    self.has_left = true;
+                    let header = ChunkHeader { lsn: wal.end(), ..self.header(Kind::Farewell) };
+                    return Some(self.append(&header, &[], false, now));
+                }
+                None => return None,
+            }
+        }
+        let split = self.splitting.take().expect("there is one");
+        let begin = split.part as usize * PAYLOAD_BYTES_MAX;
+        let end = (begin + PAYLOAD_BYTES_MAX).min(split.batch.len());
+        let header = ChunkHeader {
+            lsn: split.lsn,
+            segment: split.segment,
+            part: split.part,
+            parts: split.parts(),
+            ..self.header(Kind::Data)
+        };
+        let is_last = split.is_last();
+        let request = self.append(&header, &split.batch.bytes()[begin..end], is_last, now);
+        if is_last {
+            self.batches.push_back(split.batch);
+        } else {
+            self.splitting = Some(Split { part: split.part + 1, ..split });
+        }
+        Some(request)
+    }
+
+    const fn header(&self, kind: Kind) -> ChunkHeader {
+        let Self { epoch, log_id, next, .. } = *self;
+        let (lsn, segment) = (Lsn(0), SegmentNumber(0));
+        ChunkHeader { kind, epoch, log_id, position: next, lsn, segment, part: 0, parts: 0 }
+    }
+
+    fn append(&mut self, header: &ChunkHeader, payload: &[u8], ends_batch: bool, now: Time) -> Request {
+        let (position, chunk) = (self.next, header.encode(payload));
+        self.next = position.next();
+        self.sent_at = now;
+        let append = Append { position, chunk: chunk.clone(), ends_batch, sent_at: now, step: Step::SENT };
+        self.window.push_back(append);
+        Request::Append { epoch: self.epoch, position, chunk, is_repeated: false }
+    }
+
+    /// The database needs no preparation for a segment, and a segment that is not needed is trimmed.
+    fn arrange(&mut self, arrangement: Arrangement, wal: &mut Wal, now: Time) {
+        let from = match arrangement {
+            Arrangement::Create { .. } => None,
+            Arrangement::Recycle { from, .. } | Arrangement::Remove(from) => Some(from),
+        };
+        let is_oldest = self.starts.front().is_some_and(|&(oldest, _)| Some(oldest) == from);
+        match self.starts.get(1) {
+            Some(&(_, before)) if is_oldest => {
+                let step = Step::Waiting { until: now, repeat_after: REPEAT_AFTER };
+                self.trim = Some(Trim { arrangement, before, step });
+            }
+            _ => wal.complete(Outcome::Arranged(arrangement, Ok(())), now),
+        }
+    }
+
+    fn next_trim(&mut self, now: Time) -> Option<Request> {
+        let trim = self.trim.as_mut().filter(|trim| trim.step.is_due(now))?;
+        trim.step.repeat();
+        Some(Request::Trim { epoch: self.epoch, before: trim.before })
+    }
+
+    fn next_renewal(&mut self, now: Time) -> Option<Request> {
+        let is_due = match self.renewal {
+            Step::Done => self.renewal_due() <= now && !self.has_left,
+            waiting => waiting.is_due(now),
+        };
+        if !is_due {
+            return None;
+        }
+        self.renewal = match self.renewal {
+            Step::Waiting { repeat_after, .. } => Step::InFlight { repeat_after },
+            _ => Step::SENT,
+        };
+        (self.sent_at, self.renewal_sent_at) = (now, now);
+        Some(Request::Renew(self.epoch))
+    }
+
+    /// The epoch is renewed when nothing was sent for a quarter of the lease.
+    fn renewal_due(&self) -> Time {
+        self.sent_at + Span::from_nanos(self.lease.as_nanos() / 4)
+    }
+
+    /// When a request can start, if nothing else happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let repeats = self.window.iter().filter_map(|append| append.step.until());
+        let trim = self.trim.as_ref().and_then(|trim| trim.step.until());
+        let renewal = match self.renewal {
+            Step::Done => Some(self.renewal_due()).filter(|_| !self.has_left),
+            waiting => waiting.until(),
+        };
+        repeats.chain(trim).chain(renewal).min()
+    }
+
+    /// Takes a reply to a request of this leader.
+    ///
+    /// # Errors
+    /// If the epoch has ended.
+    pub fn complete(&mut self, reply: Reply, wal: &mut Wal, now: Time) -> Result<(), LeaderEnd> {
+        match reply {
+            Reply::Appended { position, result } => self.appended(position, result, wal, now)?,
+            Reply::Renewed(Ok(())) => {
+                self.renewal = Step::Done;
+                self.prolong(self.renewal_sent_at);
+            }
+            Reply::Renewed(Err(Failure::Fenced)) | Reply::Trimmed(Err(Failure::Fenced)) => {
+                return Err(LeaderEnd::Fenced);
+            }
+            Reply::Renewed(Err(_)) => self.renewal.wait(now),
+            Reply::Trimmed(Ok(())) => {
+                if let Some(Trim { arrangement, .. }) = self.trim.take() {
+                    self.starts.pop_front();
+                    wal.complete(Outcome::Arranged(arrangement, Ok(())), now);
+                }
+            }
+            Reply::Trimmed(Err(_)) => {
+                if let Some(trim) = &mut self.trim {
+                    trim.step.wait(now);
+                }
+            }
+            // What it asked for as a standby.
+            Reply::Read(_) | Reply::Watched { .. } | Reply::Claimed(_) => {}
+        }
+        Ok(())
+    }
+
+    fn appended(
+        &mut self,
+        position: Position,
+        result: Result<(), Failure>,
+        wal: &mut Wal,
+        now: Time,
+    ) -> Result<(), LeaderEnd> {
+        let Some(append) = self.window.iter_mut().find(|append| append.position == position) else {
+            return Ok(());
+        };
+        match result {
+            Ok(()) => {
+                append.step = Step::Done;
+                let sent_at = append.sent_at;
+                self.prolong(sent_at);
+                self.advance(wal, now);
+            }
+            Err(Failure::Fenced) => return Err(LeaderEnd::Fenced),
+            Err(Failure::Taken) => return Err(LeaderEnd::Overwritten(position)),
+            Err(Failure::Full) => {
+                append.step.wait(now);
+                wal.stall(self.batches.iter().chain(self.splitting.as_ref().map(|split| &split.batch)), now);
+            }
+            Err(Failure::Unknown) => append.step.wait(now),
+        }
+        Ok(())
+    }
+
+    /// An acknowledged request proves that the epoch had not ended when it was sent.
+    fn prolong(&mut self, sent_at: Time) {
+        self.lease_end = self.lease_end.max(sent_at + self.lease);
+    }
+
+    /// Tells the WAL about the batches whose chunks are all acknowledged.
+    fn advance(&mut self, wal: &mut Wal, now: Time) {
+        while let Some(append) = self.window.pop_front_if(|append| matches!(append.step, Step::Done)) {
+            if append.ends_batch {
+                let batch = self.batches.pop_front().expect("its last chunk was in the window");
+                wal.complete(Outcome::Written(batch, Ok(())), now);
+            }
+        }
+    }
+
+    /// Drops what is in flight, because the epoch has ended.
+    pub fn end(&mut self) {
+        self.window.clear();
+        self.batches.clear();
+        mem::take(&mut self.splitting);
+    }
+}

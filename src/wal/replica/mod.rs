@@ -1,0 +1,16 @@
+//! The job log in a database: what is written there, who may write, and who leads. It does no I/O: requests go out, replies
+//! come in (docs/internals/REPLICATION.md).
+
+mod chunk;
+mod follower;
+mod leader;
+mod request;
+mod standby;
+
+pub use self::chunk::{ChunkFault, ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
+pub use self::follower::{Damage, Fault, Follower, SegmentStarts, Witness};
+pub use self::leader::{Leader, LeaderEnd};
+pub use self::request::{
+    APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request,
+};
+pub use self::standby::{Progress, ReplicaConfig, Standby};

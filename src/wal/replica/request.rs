@@ -1,0 +1,185 @@
+//! What replication asks of the database, and what the database answers. At most one request of each kind is in flight, and
+//! of [`Request::Append`] up to [`APPENDS_MAX`]. Replies may come in any order.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+/// Appends that may be in flight at the same time. So no more than this number of positions, from the first one that is not
+/// acknowledged on, may be in the database.
+pub const APPENDS_MAX: usize = 4;
+
+/// The number of a leader's term. Each take-over adds one; 0 means that there has been no leader.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Epoch(pub u64);
+
+/// The number of a chunk in the log. The first is 1, and there are no gaps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Position(pub u64);
+
+impl Epoch {
+    /// Returns the next epoch.
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl Position {
+    /// The position of the first chunk of a log.
+    pub const FIRST: Self = Self(1);
+
+    /// Returns the next position.
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// Returns the position this number of chunks later.
+    pub const fn plus(self, chunks: u64) -> Self {
+        Self(self.0 + chunks)
+    }
+
+    /// Returns the position before this one; 0 before the first.
+    pub const fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A server as the others see it.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Member {
+    /// Where it accepts connections that a standby forwards, `HOST:PORT`; empty if it does not.
+    pub address: Box<str>,
+    /// A random number of the process, which distinguishes it from every other one.
+    pub token: u64,
+    /// What a standby must show to the leader when it forwards a connection.
+    pub secret: u64,
+}
+
+/// A request to the database.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Request {
+    /// Insert a chunk at a position, if the epoch has not ended.
+    Append {
+        /// The epoch of the leader.
+        epoch: Epoch,
+        /// Where the chunk belongs.
+        position: Position,
+        /// The chunk.
+        chunk: Bytes,
+        /// An earlier request with the same bytes may have inserted it. Then the reply must wait until that row is replicated.
+        is_repeated: bool,
+    },
+    /// Write to the row of the epoch, if the epoch has not ended, so that others see that its leader is there.
+    Renew(Epoch),
+    /// Read the chunks from a position on, and the row of the epoch, at one point in time.
+    Read {
+        /// The first position.
+        from: Position,
+    },
+    /// Wait until no session holds the lock of this epoch. A request for another epoch replaces one that is in flight, which gets
+    /// no reply.
+    Watch(Epoch),
+    /// End an epoch and begin the next one.
+    Claim(Claim),
+    /// Delete the chunks before a position, if the epoch has not ended.
+    Trim {
+        /// The epoch of the leader.
+        epoch: Epoch,
+        /// The first position that stays.
+        before: Position,
+    },
+}
+
+/// A take-over.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Claim {
+    /// The epoch to end.
+    pub seen: Epoch,
+    /// Where the chunk of the new epoch belongs. Chunks behind this position are deleted. If there is one at it, the claim is
+    /// refused.
+    pub position: Position,
+    /// The chunk of the new epoch.
+    pub chunk: Bytes,
+    /// The new leader.
+    pub leader: Member,
+}
+
+/// An answer of the database.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reply {
+    /// The chunk is in the log and replicated, or not.
+    Appended {
+        /// The position of the request.
+        position: Position,
+        /// How it ended.
+        result: Result<(), Failure>,
+    },
+    /// The row is written and replicated, or not.
+    Renewed(Result<(), Failure>),
+    /// What was read.
+    Read(Result<Page, Failure>),
+    /// No session holds the lock of this epoch, or it is not known whether one does.
+    Watched {
+        /// The epoch of the request.
+        epoch: Epoch,
+        /// How it ended.
+        result: Result<(), Failure>,
+    },
+    /// The new epoch has begun and its chunk is replicated, or not. This process holds the lock of the new epoch.
+    Claimed(Result<(), Failure>),
+    /// The chunks are deleted, or not.
+    Trimmed(Result<(), Failure>),
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The epoch has ended, or, for a claim, another one than the one that was seen is current.
+    Fenced,
+    /// A chunk is at the position: for an append one with other bytes.
+    Taken,
+    /// The database has no space left.
+    Full,
+    /// It is not known whether the request was carried out, and if it was, whether that is replicated.
+    Unknown,
+}
+
+/// What a read returns.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Page {
+    /// The current epoch.
+    pub epoch: Epoch,
+    /// The leader of the epoch.
+    pub leader: Member,
+    /// Changes with each [`Request::Renew`].
+    pub beat: u64,
+    /// The first position that is not trimmed.
+    pub begin: Position,
+    /// The id of the log.
+    pub log_id: u64,
+    /// Chunks by position, in order. There may be gaps where an append is in flight.
+    pub chunks: Vec<(Position, Bytes)>,
+    /// Whether there are no chunks behind these.
+    pub is_end: bool,
+}
+
+/// The database as the server uses it: requests in, replies out.
+pub trait LogStore {
+    /// Begins a request.
+    fn begin(&mut self, request: Request);
+
+    /// Returns the next reply, if there is one.
+    fn reply(&mut self) -> Option<Reply>;
+}

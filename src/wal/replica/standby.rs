@@ -1,0 +1,401 @@
+//! A server that follows the log, and leads when the leader is gone (docs/internals/REPLICATION.md, "Take-over").
+
+use super::chunk::{ChunkHeader, Kind};
+use super::follower::{Damage, Fault, Follower, Witness};
+use super::leader::Leader;
+use super::request::{Claim, Epoch, Failure, Member, Page, Position, Reply, Request};
+use crate::queue::Engine;
+use crate::time::{Span, Time};
+use crate::wal::segment::SegmentNumber;
+use crate::wal::{Recovered, Wal, WalConfig};
+
+/// How long a standby that has read everything waits before it reads again.
+const READ_EVERY: Span = Span::from_millis(20);
+
+/// How long it waits after a read that has failed.
+const READ_AGAIN_AFTER: Span = Span::from_millis(100);
+
+/// How long it waits before it reads a log again that cannot be followed.
+const REPAIRED_AFTER: Span = Span::from_millis(5000);
+
+/// A server that follows.
+pub struct Standby {
+    config: ReplicaConfig,
+    /// None until a page was read, and after a fault.
+    follower: Option<Follower>,
+    /// See [`Follower::witness`].
+    witness: Option<Witness>,
+    /// The last page without its chunks.
+    seen: Option<Seen>,
+    /// When the last page came that showed a change.
+    news_at: Time,
+    /// When the last read was sent that came to the end of the log.
+    end_seen_at: Time,
+    read: Read,
+    /// The epoch whose lock it waits for.
+    watched: Option<Epoch>,
+    /// When a watch may begin.
+    watch_after: Time,
+    /// Nobody holds the lock of this epoch.
+    unlocked: Option<Epoch>,
+    claim: Option<ClaimState>,
+    damage: Option<Damage>,
+}
+
+/// What a server needs to know to take part.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct ReplicaConfig {
+    pub me: Member,
+    /// How long a leader may answer after the last change of the log that it has made.
+    pub lease: Span,
+    pub wal: WalConfig,
+    /// Standbys forward connections to the leader.
+    pub forwards: bool,
+}
+
+/// The row of the epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Seen {
+    epoch: Epoch,
+    leader: Member,
+    beat: u64,
+    log_id: u64,
+    /// Everything that the page's snapshot had was applied.
+    is_end: bool,
+    /// When the read was sent.
+    sent_at: Time,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    Wanted(Time),
+    InFlight { sent_at: Time },
+}
+
+/// A take-over that has begun.
+struct ClaimState {
+    epoch: Epoch,
+    position: Position,
+    sent_at: Time,
+    step: ClaimStep,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClaimStep {
+    InFlight,
+    /// It is not known whether the claim was carried out. A read will show it.
+    Unknown,
+    /// It was carried out. An acknowledged renewal will show that it is replicated.
+    Unproven {
+        is_sent: bool,
+        again_at: Time,
+    },
+    Won,
+}
+
+/// What follows from a reply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It goes on to follow.
+    Following,
+    /// It leads: call [`Standby::lead`].
+    Leads,
+    /// What was applied must be forgotten: continue with an empty queue.
+    Restarted,
+}
+
+impl Standby {
+    /// Follows a log from its beginning, with an empty queue.
+    pub const fn new(config: ReplicaConfig, now: Time) -> Self {
+        Self {
+            config,
+            follower: None,
+            witness: None,
+            seen: None,
+            news_at: now,
+            end_seen_at: now,
+            read: Read::Wanted(Time::ZERO),
+            watched: None,
+            watch_after: Time::ZERO,
+            unlocked: None,
+            claim: None,
+            damage: None,
+        }
+    }
+
+    /// The leader of the current epoch, if there is one and it is another server.
+    pub fn leader(&self) -> Option<&Member> {
+        let seen = self.seen.as_ref().filter(|seen| seen.epoch > Epoch::default())?;
+        Some(&seen.leader).filter(|leader| leader.token != self.config.me.token)
+    }
+
+    /// The current epoch, as far as it is known.
+    pub fn epoch(&self) -> Epoch {
+        self.seen.as_ref().map_or(Epoch::default(), |seen| seen.epoch)
+    }
+
+    /// How long ago it has last seen the end of the log.
+    pub const fn lag(&self, now: Time) -> Span {
+        now.since(self.end_seen_at)
+    }
+
+    /// Why the log cannot be followed, if it cannot.
+    pub const fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// Returns the next request that can start now, if there is one.
+    pub fn next_request(&mut self, now: Time) -> Option<Request> {
+        if let Some(request) = self.next_claim(now) {
+            return Some(request);
+        }
+        if let Read::Wanted(at) = self.read
+            && at <= now
+        {
+            self.read = Read::InFlight { sent_at: now };
+            let from = self.follower.as_ref().map_or(Position::FIRST, Follower::read_from);
+            return Some(Request::Read { from });
+        }
+        let epoch = self.seen.as_ref()?.epoch;
+        let is_watched = self.watched == Some(epoch) || self.unlocked == Some(epoch);
+        if epoch > Epoch::default() && !is_watched && self.watch_after <= now && self.claim.is_none() {
+            self.watched = Some(epoch);
+            return Some(Request::Watch(epoch));
+        }
+        None
+    }
+
+    fn next_claim(&mut self, now: Time) -> Option<Request> {
+        if let Some(claim) = &mut self.claim {
+            if let ClaimStep::Unproven { is_sent: false, again_at } = claim.step
+                && again_at <= now
+            {
+                claim.step = ClaimStep::Unproven { is_sent: true, again_at };
+                claim.sent_at = now;
+                return Some(Request::Renew(claim.epoch));
+            }
+            return None;
+        }
+        if !self.may_claim(now) {
+            return None;
+        }
+        let (seen, follower) = (self.seen.as_ref()?, self.follower.as_ref()?);
+        let (epoch, position) = (seen.epoch.next(), follower.next());
+        let chunk = ChunkHeader {
+            kind: Kind::Epoch,
+            epoch,
+            log_id: seen.log_id,
+            position,
+            lsn: follower.end(),
+            segment: SegmentNumber(0),
+            part: 0,
+            parts: 0,
+        };
+        let claim =
+            Claim { seen: seen.epoch, position, chunk: chunk.encode(&[]), leader: self.config.me.clone() };
+        self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
+        Some(Request::Claim(claim))
+    }
+
+    /// Whether the leader is gone, and a read that began after that has come to the end of the log.
+    fn may_claim(&self, now: Time) -> bool {
+        let Some((seen, follower)) = self.seen.as_ref().zip(self.follower.as_ref()) else { return false };
+        if !seen.is_end || self.damage.is_some() {
+            return false;
+        }
+        let is_unlocked = self.unlocked == Some(seen.epoch);
+        let is_new = seen.epoch == Epoch::default();
+        is_new
+            || is_unlocked
+            || follower.has_left()
+            || seen.sent_at >= self.silent_at() && now >= self.silent_at()
+    }
+
+    /// When the leader counts as gone, if nothing changes until then.
+    fn silent_at(&self) -> Time {
+        self.news_at + Span::from_nanos(self.config.lease.as_nanos() / 4 * 5)
+    }
+
+    /// When a request can start, if nothing else happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let read = if let Read::Wanted(at) = self.read { Some(at) } else { None };
+        let claim = match self.claim.as_ref().map(|claim| claim.step) {
+            Some(ClaimStep::Unproven { is_sent: false, again_at }) => Some(again_at),
+            _ => None,
+        };
+        let watch = Some(self.watch_after).filter(|&at| at > Time::ZERO && self.watched.is_none());
+        [read, claim, watch].into_iter().flatten().min()
+    }
+
+    /// Takes a reply, and applies what was read to the queue.
+    pub fn complete(&mut self, reply: Reply, engine: &mut Engine, now: Time) -> Progress {
+        match reply {
+            Reply::Read(result) => return self.was_read(result, engine, now),
+            Reply::Watched { epoch, result } => self.was_watched(epoch, result, now),
+            Reply::Claimed(result) => return self.was_claimed(result, now),
+            Reply::Renewed(result) => return self.was_renewed(result, now),
+            // What it asked for as a leader.
+            Reply::Appended { .. } | Reply::Trimmed(_) => {}
+        }
+        Progress::Following
+    }
+
+    fn was_read(&mut self, result: Result<Page, Failure>, engine: &mut Engine, now: Time) -> Progress {
+        let Read::InFlight { sent_at } = self.read else { return Progress::Following };
+        let Ok(page) = result else {
+            self.read = Read::Wanted(now + READ_AGAIN_AFTER);
+            return Progress::Following;
+        };
+        self.read = Read::Wanted(if page.is_end { now + READ_EVERY } else { now });
+        let follower = self.follower.get_or_insert_with(|| Follower::new(&page, self.witness));
+        let applied = follower.apply(&page, engine);
+        self.witness = follower.witness();
+        let has_chunks = match applied {
+            Ok(has_chunks) => has_chunks,
+            Err(fault) => return self.failed(fault, now),
+        };
+        if page.is_end && !follower.is_complete() {
+            let missing = Fault::Damaged(Damage::Missing(page.begin.previous()));
+            return self.failed(missing, now);
+        }
+        let is_end = page.is_end;
+        if is_end {
+            self.end_seen_at = sent_at;
+        }
+        self.damage = None;
+        let Page { epoch, leader, beat, log_id, .. } = page;
+        let before = self.seen.replace(Seen { epoch, leader, beat, log_id, is_end, sent_at });
+        let is_new = before.is_none_or(|before| before.epoch != epoch || before.beat != beat);
+        if has_chunks || is_new {
+            self.news_at = now;
+        }
+        self.resolve_claim(now)
+    }
+
+    /// A read shows whether a claim was carried out whose outcome is unknown.
+    fn resolve_claim(&mut self, now: Time) -> Progress {
+        let (Some(claim), Some(seen)) = (&mut self.claim, &self.seen) else { return Progress::Following };
+        if claim.step == ClaimStep::Unknown && seen.sent_at > claim.sent_at {
+            if seen.epoch == claim.epoch && seen.leader.token == self.config.me.token {
+                claim.step = ClaimStep::Unproven { is_sent: false, again_at: now };
+            } else if seen.epoch >= claim.epoch {
+                self.claim = None;
+            } else {
+                // It may still be carried out, so it is not begun again at once.
+                claim.sent_at = now;
+            }
+        }
+        Progress::Following
+    }
+
+    fn failed(&mut self, fault: Fault, now: Time) -> Progress {
+        let again_at = match fault {
+            Fault::Diverged => now,
+            Fault::Damaged(damage) => {
+                self.damage = Some(damage);
+                now + REPAIRED_AFTER
+            }
+            Fault::OutOfMemory => now + REPAIRED_AFTER,
+        };
+        // If the claim is carried out all the same, this epoch ends like that of a leader that is silent.
+        (self.follower, self.seen, self.claim) = (None, None, None);
+        self.read = Read::Wanted(again_at);
+        Progress::Restarted
+    }
+
+    fn was_watched(&mut self, epoch: Epoch, result: Result<(), Failure>, now: Time) {
+        if self.watched != Some(epoch) {
+            return;
+        }
+        self.watched = None;
+        match result {
+            Ok(()) => {
+                self.unlocked = Some(epoch);
+                // What the leader has appended last is read before the claim.
+                if let Some(seen) = &mut self.seen {
+                    seen.is_end = false;
+                }
+                if let Read::Wanted(at) = &mut self.read {
+                    *at = now;
+                }
+            }
+            // The database may have ended the sessions of all. Its leader takes the lock again before this.
+            Err(_) => self.watch_after = now + Span::from_nanos(self.config.lease.as_nanos() / 2),
+        }
+    }
+
+    fn was_claimed(&mut self, result: Result<(), Failure>, now: Time) -> Progress {
+        let is_overtaken = self.is_overtaken();
+        let Some(claim) = &mut self.claim else { return Progress::Following };
+        match result {
+            Ok(()) if !is_overtaken => {
+                claim.step = ClaimStep::Won;
+                return Progress::Leads;
+            }
+            Err(Failure::Unknown) => {
+                claim.step = ClaimStep::Unknown;
+                claim.sent_at = now;
+            }
+            Ok(()) | Err(Failure::Fenced | Failure::Taken) => self.claim = None,
+            Err(Failure::Full) => {
+                self.claim = None;
+                self.news_at = now;
+            }
+        }
+        if let Some(seen) = &mut self.seen {
+            seen.is_end = false;
+        }
+        self.read = match self.read {
+            Read::Wanted(_) => Read::Wanted(now),
+            in_flight => in_flight,
+        };
+        Progress::Following
+    }
+
+    fn was_renewed(&mut self, result: Result<(), Failure>, now: Time) -> Progress {
+        let is_overtaken = self.is_overtaken();
+        let Some(claim) = &mut self.claim else { return Progress::Following };
+        match result {
+            Ok(()) if !is_overtaken => {
+                claim.step = ClaimStep::Won;
+                Progress::Leads
+            }
+            Ok(()) | Err(Failure::Fenced) => {
+                self.claim = None;
+                Progress::Following
+            }
+            Err(_) => {
+                claim.step = ClaimStep::Unproven { is_sent: false, again_at: now + READ_AGAIN_AFTER };
+                Progress::Following
+            }
+        }
+    }
+
+    /// Whether an epoch has begun after the one that is claimed. Replies may come in any order.
+    fn is_overtaken(&self) -> bool {
+        let Some(claim) = &self.claim else { return false };
+        let seen = self.seen.as_ref().map_or(Epoch::default(), |seen| seen.epoch);
+        let followed = self.follower.as_ref().map_or(Epoch::default(), Follower::epoch);
+        seen.max(followed) > claim.epoch
+    }
+
+    /// Shows the jobs and leads.
+    ///
+    /// # Panics
+    /// If it does not lead: see [`Progress::Leads`].
+    pub fn lead(self, engine: &mut Engine, now: Time) -> (Leader, Wal) {
+        let Self { config, follower, claim, seen, .. } = self;
+        let claim = claim.filter(|claim| claim.step == ClaimStep::Won).expect("it has claimed the epoch");
+        let log_id = seen.expect("it has read the log").log_id;
+        let (recovered, starts) = follower.expect("it follows").finish(engine, now);
+        let next = claim.position.next();
+        let leader = Leader::new(claim.epoch, log_id, next, starts, config.lease, claim.sent_at);
+        (leader, continue_wal(config.wal, recovered, engine))
+    }
+}
+
+fn continue_wal(config: WalConfig, recovered: Recovered, engine: &Engine) -> Wal {
+    let next = recovered.newest_segment().map_or(SegmentNumber(1), SegmentNumber::next);
+    Wal::new(config, recovered, vec![next], engine)
+}
