@@ -4,4 +4,5 @@ mod bytes;
 mod changes;
 mod leader;
 mod place;
+mod silence;
 mod waiting;
