@@ -1,12 +1,16 @@
 //! Clients that wait: for a leader, and for one that answers.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::time::{Duration, Instant};
+use std::{env, iter, thread};
 
 use beanring::io::forward::Settings;
 use beanring::time::Span;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, getsockname, listen, socket,
 };
@@ -145,4 +149,31 @@ fn leaders_have_addresses_of_ipv6_and_names() {
     standby.wait_for("a failure", |counts| counts.failed_connects.get() > 0);
     standby.lead_to(leader.address);
     expect_service(&mut client, &leader);
+}
+
+/// Runs in a process of its own, whose limit of descriptors it lowers.
+#[test]
+fn clients_wait_while_there_is_no_descriptor() {
+    const CHILD: &str = "BEANRING_TEST_FEW_DESCRIPTORS";
+    if env::var_os(CHILD).is_none() {
+        let program = env::current_exe().expect("the test program has a path");
+        let only = ["--exact", "waiting::clients_wait_while_there_is_no_descriptor"];
+        let output = Command::new(program).args(only).env(CHILD, "1").output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        return assert!(output.status.success() && text.contains(" 1 passed"), "{text}");
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, 100, 100).expect("a limit can be lowered");
+    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
+    let mut clients: Vec<TcpStream> = (0..12).map(|_| standby.client()).collect();
+    standby.wait_for("the clients", |counts| counts.waiting.get() == 12);
+    let taken: Vec<File> = iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert!(taken.len() > 30, "{}", taken.len());
+    standby.lead_to(leader.address);
+    thread::sleep(Duration::from_millis(700));
+    let counts = standby.counts();
+    assert_eq!((counts.open.get(), counts.total.get(), counts.refused.get()), (12, 0, 0));
+    drop(taken);
+    for client in &mut clients {
+        expect_service(client, &leader);
+    }
 }
