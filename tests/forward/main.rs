@@ -1,1 +1,8 @@
-fn main() {}
+//! The thread with which a standby forwards clients: bytes, ends, changes of leader, bounds; and the leader's listener for standbys.
+
+mod bytes;
+mod changes;
+mod leader;
+mod place;
+mod silence;
+mod waiting;

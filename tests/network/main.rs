@@ -6,8 +6,6 @@
 
 #![cfg(feature = "uring")]
 
-mod namespaces;
-
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -19,6 +17,7 @@ use std::{env, thread};
 use beanring::io::driver::Driver;
 use beanring_testkit::driver;
 use beanring_testkit::live::Live;
+use beanring_testkit::namespaces::{Network, command, try_run};
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, is_over_tls, program};
 use beanring_testkit::random::Random;
@@ -26,7 +25,6 @@ use beanring_testkit::runner::{Dialect, run};
 use beanring_testkit::statistics::number;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::suite::{flags, in_real_time, run_at_once};
-use namespaces::{Network, command, try_run};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
 use nix::unistd::geteuid;
 

@@ -5,8 +5,11 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
+use nix::libc::linger;
 use nix::sys::epoll::EpollFlags;
-use nix::sys::socket::{MsgFlags, Shutdown, SockaddrStorage, getpeername, getsockname, recv, send, shutdown};
+use nix::sys::socket::{
+    MsgFlags, Shutdown, SockaddrStorage, getpeername, getsockname, recv, send, setsockopt, shutdown, sockopt,
+};
 
 use super::BUFFER_BYTES;
 use crate::time::Time;
@@ -228,6 +231,16 @@ impl Connection {
         let Phase::Open { hop } = &self.phase else { return None };
         let (client, leader) = (self.client.as_raw_fd(), hop.as_raw_fd());
         Some(if from == Side::Client { (client, leader) } else { (leader, client) })
+    }
+
+    /// Has its end drop what the leader has not received. The kernel would go on sending that after the close, and a leader that was
+    /// only cut off would carry it out much later.
+    pub fn abort(&self) {
+        if let Phase::Open { hop } = &self.phase {
+            let at_once = linger { l_onoff: 1, l_linger: 0 };
+            // It fails for no open socket.
+            let _ = setsockopt(hop, sockopt::Linger, &at_once);
+        }
     }
 
     /// Gives its memory back, before it is closed.

@@ -79,7 +79,7 @@ impl Leader {
         self.look_up_at = Some(now + LOOK_UP_PAUSE);
     }
 
-    /// Whether another connection may begin, with so many under way.
+    /// Whether another connection may begin, with this many being made.
     pub fn can_connect(&self, now: Time, connecting: usize) -> bool {
         let max = if self.is_failing { 1 } else { CONNECTING_MAX };
         !self.addresses.is_empty() && self.retry_at <= now && connecting < max

@@ -4,7 +4,8 @@
 //! client it connects to the leader's listener for standbys, sends a [header](crate::transport::forwarded::header) with the client's
 //! address and the leader's secret, and passes bytes on in both directions. TLS passes through unchanged.
 //!
-//! - A change of leader closes every forwarded connection at once. Nothing is replayed, and no half of a reply is completed.
+//! - A change of leader closes every forwarded connection at once. Nothing is replayed, what the leader has not received is dropped, and
+//!   no half of a reply is completed.
 //! - Clients that come while there is no leader wait for one: a bounded number, for a bounded time. So do clients whose connection to the
 //!   leader fails, since none of their bytes has been read.
 //! - Memory is bounded: a client that does not read costs at most [`BUFFER_BYTES`] in each direction, and then its sender is paused.
@@ -15,7 +16,7 @@
 //!
 //! **Why a connection to watch the leader.** `TCP_USER_TIMEOUT` closes a connection when a machine is gone, but also when a leader that
 //! lives does not read for that long, as it does while the engine is slow. So only one connection has this option. Nothing is sent on it
-//! after its header. When it times out, all others close too.
+//! after its header, and to the leader it is one more client. When it times out, all others close too.
 
 mod connection;
 mod counts;
@@ -117,7 +118,7 @@ impl Forwarder {
     }
 
     /// Sets the leader. If it is another one than before, or none, all forwarded connections close, and clients that wait go on
-    /// waiting.
+    /// waiting. A server that becomes the leader sets its own listener for standbys, for the clients that wait here.
     pub fn lead_to(&self, target: Option<Target>) {
         self.order(Order::Lead(target));
     }

@@ -226,6 +226,7 @@ impl Worker {
                 Phase::Waiting => {}
                 Phase::Connecting { .. } => self.wait_again(key),
                 Phase::Open { .. } => {
+                    connection.abort();
                     self.close(key);
                     closed += 1;
                 }

@@ -27,6 +27,7 @@ pub mod kernel;
 pub mod live;
 pub mod measured;
 pub mod naive;
+pub mod namespaces;
 pub mod pattern;
 pub mod peer;
 pub mod process;

@@ -11,7 +11,8 @@ use nix::unistd::geteuid;
 
 /// No other process has an address in these namespaces.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 11300);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The address of the client's side.
+pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// A network of two machines, as far as the kernel can tell. It is gone with this value.
 pub struct Network {
@@ -36,6 +37,7 @@ impl Network {
         for (namespace, address) in [(server, *SERVER.ip()), (client, CLIENT)] {
             ip(&["-n", namespace, "address", "add", &format!("{address}/30"), "dev", "cable"])?;
             ip(&["-n", namespace, "link", "set", "cable", "up"])?;
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
         }
         Ok(network)
     }
@@ -52,14 +54,21 @@ impl Network {
 
     /// Does `what` on the client's side.
     pub fn on_client(&self, what: impl FnOnce() + Send) {
-        let in_namespace = || {
-            let namespace =
-                File::open(format!("/var/run/netns/{}", self.client)).expect("the namespace exists");
-            setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
-            what();
-        };
-        let result = thread::scope(|scope| scope.spawn(in_namespace).join());
-        result.unwrap_or_else(|payload| panic::resume_unwind(payload));
+        inside(&self.client, what);
+    }
+
+    /// Does `what` on the server's side.
+    pub fn at_server(&self, what: impl FnOnce() + Send) {
+        inside(&self.server, what);
+    }
+
+    /// Pulls the cable out of the client's machine, or plugs it in.
+    ///
+    /// # Panics
+    /// If the system does not do it.
+    pub fn plug(&self, is_in: bool) {
+        let state = if is_in { "up" } else { "down" };
+        ip(&["-n", &self.client, "link", "set", "cable", state]).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
@@ -70,6 +79,17 @@ impl Drop for Network {
             let _ = ip(&["netns", "delete", namespace]);
         }
     }
+}
+
+/// Does `what` on a thread in a namespace.
+fn inside(namespace: &str, what: impl FnOnce() + Send) {
+    let enter = || {
+        let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
+        setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+        what();
+    };
+    let result = thread::scope(|scope| scope.spawn(enter).join());
+    result.unwrap_or_else(|payload| panic::resume_unwind(payload));
 }
 
 fn ip(words: &[&str]) -> Result<(), String> {

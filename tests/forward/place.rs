@@ -1,0 +1,145 @@
+//! A standby's thread, clients of it, and a leader that a test plays.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::descriptors;
+use beanring::io::forward::{ForwardCounts, Forwarder, Settings, Target};
+use beanring::time::Span;
+use beanring::transport::forwarded::{Inbound, admit};
+use beanring_testkit::process::REPLY_PATIENCE;
+
+pub const SECRET: u64 = 0x5ec7_e7f0_0d5e_c7e7;
+
+/// A standby: a listener whose connections the thread forwards.
+pub struct Standby {
+    pub forwarder: Forwarder,
+    listener: TcpListener,
+}
+
+/// A leader: each connection is known by the address of the client in its header.
+pub struct PlayedLeader {
+    pub address: SocketAddr,
+    arrived: Arc<(Mutex<HashMap<SocketAddr, TcpStream>>, Condvar)>,
+}
+
+/// Settings for tests, which wait less than clients do.
+pub fn settings() -> Settings {
+    Settings { wait: Span::from_secs(20), connect: Span::from_millis(500), ..Settings::default() }
+}
+
+impl Standby {
+    pub fn new(settings: Settings) -> Self {
+        descriptors::raise_limit().expect("a soft limit can be raised");
+        let forwarder = Forwarder::start(settings).expect("a thread can be started");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        Self { forwarder, listener }
+    }
+
+    /// Returns a client whose connection is forwarded.
+    pub fn client(&self) -> TcpStream {
+        self.client_with(Inbound::default())
+    }
+
+    pub fn client_with(&self, inbound: Inbound) -> TcpStream {
+        let address = self.listener.local_addr().expect("it is bound");
+        let client = TcpStream::connect(address).expect("it listens");
+        client.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
+        client.set_nodelay(true).expect("a socket option");
+        let (accepted, _) = self.listener.accept().expect("a client has connected");
+        accepted.set_nodelay(true).expect("a socket option");
+        self.forwarder.forward(accepted.into(), inbound);
+        client
+    }
+
+    pub fn lead_to(&self, address: impl ToString) {
+        self.forwarder.lead_to(Some(Target { address: address.to_string(), secret: SECRET }));
+    }
+
+    pub fn counts(&self) -> &ForwardCounts {
+        self.forwarder.counts()
+    }
+
+    /// Waits for a condition of the counts.
+    pub fn wait_for(&self, what: &str, condition: impl Fn(&ForwardCounts) -> bool) {
+        let started = Instant::now();
+        while !condition(self.counts()) {
+            assert!(started.elapsed() < REPLY_PATIENCE, "waited for {what}: {:?}", self.counts());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl PlayedLeader {
+    pub fn new() -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").expect("a port is free"))
+    }
+
+    pub fn on(listener: TcpListener) -> Self {
+        let address = listener.local_addr().expect("it is bound");
+        let arrived = Arc::new((Mutex::new(HashMap::new()), Condvar::new()));
+        let shared = Arc::clone(&arrived);
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                if let Some(source) = read_header(&mut stream) {
+                    shared.0.lock().expect("no thread panics").insert(source, stream);
+                    shared.1.notify_all();
+                }
+            }
+        });
+        Self { address, arrived }
+    }
+
+    /// Waits for the leader's end of a forwarded connection.
+    pub fn end_of(&self, client: &TcpStream) -> TcpStream {
+        let source = client.local_addr().expect("it is connected");
+        let arrived = self.arrived.0.lock().expect("no thread panics");
+        let wait =
+            self.arrived.1.wait_timeout_while(arrived, REPLY_PATIENCE, |all| !all.contains_key(&source));
+        let (mut arrived, _) = wait.expect("no thread panics");
+        let stream = arrived.remove(&source).expect("the client is forwarded in time");
+        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
+        stream
+    }
+
+    /// Whether the client has reached this leader.
+    pub fn has(&self, client: &TcpStream) -> bool {
+        let source = client.local_addr().expect("it is connected");
+        self.arrived.0.lock().expect("no thread panics").contains_key(&source)
+    }
+}
+
+/// Reads a header, checks its secret, and returns the client's address.
+fn read_header(stream: &mut TcpStream) -> Option<SocketAddr> {
+    let mut header = vec![0; 16];
+    stream.read_exact(&mut header).ok()?;
+    header.resize(16 + usize::from(u16::from_be_bytes([header[14], header[15]])), 0);
+    stream.read_exact(&mut header[16..]).ok()?;
+    assert!(admit(&header, Some(SECRET)).is_some(), "{header:?}");
+    let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let ip = |length: usize| <[u8; 16]>::try_from(&header[16..32]).ok().filter(|_| length == 16);
+    Some(match header[13] {
+        0x11 => (IpAddr::from([header[16], header[17], header[18], header[19]]), port(24)).into(),
+        0x21 => (IpAddr::from(ip(16)?), port(48)).into(),
+        family => panic!("an unknown family: {family}"),
+    })
+}
+
+/// Returns what arrives until the connection ends.
+pub fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // A reset is an end too. A time-out is none.
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    }
+    bytes
+}
+
+/// Ends the output of a stream.
+pub fn end_output(stream: &TcpStream) {
+    stream.shutdown(Shutdown::Write).expect("it is connected");
+}
