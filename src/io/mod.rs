@@ -19,6 +19,8 @@ pub mod http_token;
 pub mod privileges;
 pub mod probe;
 pub mod reexec;
+#[cfg(feature = "replicate")]
+pub mod replica;
 pub mod ring_error;
 pub mod sandbox;
 mod shell;

@@ -3,4 +3,6 @@
 
 mod request;
 
-pub use self::request::{APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request};
+pub use self::request::{
+    APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request,
+};

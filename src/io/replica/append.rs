@@ -1,0 +1,102 @@
+//! Appends and renewals.
+
+use bytes::Bytes;
+use tokio_postgres::error::SqlState;
+
+use super::session::{Link, Session, SessionError};
+use super::worker::Context;
+use crate::wal::replica::{Epoch, Failure, Position, Reply};
+
+/// A claim changes the epoch, which is part of a key: it waits for the commits of these inserts. A renewal does not.
+const INSERT: &str = "
+    insert into beanring_log (log, pos, epoch, chunk)
+    select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 for key share";
+
+const INSERT_IF_FREE: &str = "
+    insert into beanring_log (log, pos, epoch, chunk)
+    select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 for key share
+    on conflict do nothing";
+
+/// Its commit waits until everything that was committed before it is replicated.
+const RENEW: &str = "update beanring_epoch set beat = beat + 1 where log = $1 and epoch = $2";
+
+const COMPARE: &str = "select chunk = $3 from beanring_log where log = $1 and pos = $2";
+
+/// A chunk to insert.
+pub(super) struct Append {
+    pub epoch: Epoch,
+    pub position: Position,
+    pub chunk: Bytes,
+    pub is_repeated: bool,
+}
+
+/// How an attempt ended that the database has not refused with an error.
+type Attempt = Result<Result<(), Failure>, SessionError>;
+
+pub(super) async fn append(context: Context, mut link: Link, append: Append) -> (Link, Reply) {
+    let result = match link.session().await {
+        Ok(session) => try_append(session, context.log(), &append).await,
+        Err(error) => Err(error),
+    };
+    let result = link.end(result).flatten();
+    (link, Reply::Appended { position: append.position, result })
+}
+
+pub(super) async fn renew(context: Context, mut link: Link, epoch: Epoch) -> (Link, Reply) {
+    let result = match link.session().await {
+        Ok(session) => write_epoch(session, context.log(), epoch).await,
+        Err(error) => Err(error),
+    };
+    let result = link.end(result).flatten();
+    (link, Reply::Renewed(result))
+}
+
+async fn try_append(session: &mut Session, log: i32, append: &Append) -> Attempt {
+    if append.is_repeated {
+        return repeat(session, log, append).await;
+    }
+    let Append { epoch, position, chunk, .. } = append;
+    match session.execute(INSERT, &[&log, &sql(position.0), &sql(epoch.0), &&chunk[..]]).await {
+        Ok(1) => Ok(Ok(())),
+        Ok(_) => Ok(Err(Failure::Fenced)),
+        // The row there is committed. Maybe an earlier request has inserted it.
+        Err(error) if error.is(&SqlState::UNIQUE_VIOLATION) => repeat(session, log, append).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Inserts a chunk that may be there. The write to the row of the epoch in the same transaction makes the commit wait until also a
+/// row that was there is replicated.
+async fn repeat(session: &mut Session, log: i32, append: &Append) -> Attempt {
+    session.command("begin").await?;
+    let attempt = repeat_in_transaction(session, log, append).await;
+    session.end(attempt).await
+}
+
+async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append) -> Attempt {
+    let Append { epoch, position, chunk, .. } = append;
+    if let Err(failure) = write_epoch(session, log, *epoch).await? {
+        return Ok(Err(failure));
+    }
+    let (position, epoch) = (sql(position.0), sql(epoch.0));
+    if session.execute(INSERT_IF_FREE, &[&log, &position, &epoch, &&chunk[..]]).await? == 1 {
+        return Ok(Ok(()));
+    }
+    let rows = session.query(COMPARE, &[&log, &position, &&chunk[..]]).await?;
+    Ok(match rows.first().map(|row| row.get(0)) {
+        Some(true) => Ok(()),
+        Some(false) => Err(Failure::Taken),
+        // It was deleted between the two statements.
+        None => Err(Failure::Unknown),
+    })
+}
+
+async fn write_epoch(session: &mut Session, log: i32, epoch: Epoch) -> Attempt {
+    let rows = session.execute(RENEW, &[&log, &sql(epoch.0)]).await?;
+    Ok(if rows == 1 { Ok(()) } else { Err(Failure::Fenced) })
+}
+
+/// A number for SQL, which has none without a sign. Positions and epochs never come near the limit; random numbers keep their bits.
+pub(super) const fn sql(number: u64) -> i64 {
+    number.cast_signed()
+}

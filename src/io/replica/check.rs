@@ -1,0 +1,289 @@
+//! What must be true of the database before a server uses it.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use tokio_postgres::error::SqlState;
+
+use super::session::{Session, SessionError};
+use super::tables::{FORMAT, block_on};
+use super::{LogNumber, Settings};
+
+/// The oldest version that has what the tables need.
+const VERSION_MIN: i32 = 130_000;
+
+const COLUMNS: &str = "
+    select a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod) from pg_attribute a
+    where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped order by a.attnum";
+
+const LOG_COLUMNS: [&str; 4] = ["log integer", "pos bigint", "epoch bigint", "chunk bytea"];
+
+const EPOCH_COLUMNS: [&str; 10] = [
+    "log integer",
+    "format integer",
+    "log_id bigint",
+    "epoch bigint",
+    "begin bigint",
+    "beat bigint",
+    "since timestamp with time zone",
+    "address text",
+    "token bigint",
+    "secret bigint",
+];
+
+const PRIVILEGES: &str = "
+    select t.name || ': ' || p.privilege
+    from unnest(array['beanring_log', 'beanring_epoch']) as t(name),
+        unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) as p(privilege)
+    where not has_table_privilege(t.name, p.privilege)";
+
+/// The database cannot be used. Each is one line that says what to do.
+#[derive(Debug)]
+pub enum CheckError {
+    /// No server answers, or it refuses for a time.
+    Unreachable(String),
+    /// It refuses the user or the password.
+    Login(String),
+    /// There is no such database.
+    NoDatabase(String),
+    /// It is too old; the version.
+    Version(i32),
+    /// The server is a standby.
+    Standby,
+    /// Sessions share the sessions of a pooler.
+    Pooler,
+    /// A commit does not wait for standbys; the setting.
+    CommitSetting(String),
+    /// `synchronous_standby_names` is empty.
+    NotSynchronous,
+    /// No standby is connected whose acknowledgement counts.
+    NoStandby,
+    /// The tables do not exist.
+    NoTables(String),
+    /// Tables with these names have other columns; one of them.
+    OtherTables(&'static str),
+    /// They have the format of a newer version.
+    Format(i32),
+    /// The tables have no log with this number.
+    NoLog(LogNumber, String),
+    /// The user lacks privileges; the first one.
+    Privileges(String),
+    /// A statement failed.
+    Statement(String),
+}
+
+/// Checks whether a server can use the database. Without `trusts_storage` it must have a synchronous standby.
+///
+/// # Errors
+/// If it cannot.
+pub fn check(settings: &Settings, trusts_storage: bool) -> Result<(), CheckError> {
+    block_on(async {
+        let mut session = open(settings).await?;
+        refuse_old_or_standby(&mut session).await?;
+        refuse_pooler(&mut session, settings).await?;
+        has_tables(&mut session, settings).await?;
+        has_privileges(&mut session).await?;
+        has_log(&mut session, settings).await?;
+        is_synchronous(&mut session, trusts_storage).await
+    })
+}
+
+/// Connects.
+pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
+    Session::open(settings).await.map_err(|error| CheckError::of_connection(&error, settings))
+}
+
+pub(super) async fn refuse_old_or_standby(session: &mut Session) -> Result<(), CheckError> {
+    let sql = "select current_setting('server_version_num')::integer, pg_is_in_recovery()";
+    let row = one(session, sql).await?;
+    match (row.get(0), row.get(1)) {
+        (version, _) if version < VERSION_MIN => Err(CheckError::Version(version)),
+        (_, true) => Err(CheckError::Standby),
+        _ => Ok(()),
+    }
+}
+
+/// With a pooler that gives a session away after each transaction, a second client gets the one of the first.
+async fn refuse_pooler(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
+    let sql = "select pg_backend_pid()";
+    let process: i32 = one(session, sql).await?.get(0);
+    let mut other = open(settings).await?;
+    let other_process: i32 = one(&mut other, sql).await?.get(0);
+    let again: i32 = one(session, sql).await?.get(0);
+    if other_process == process || again != process { Err(CheckError::Pooler) } else { Ok(()) }
+}
+
+/// Whether the tables are those of beanring.
+pub(super) async fn has_tables(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
+    let epoch = columns(session, "beanring_epoch").await?;
+    let log = columns(session, "beanring_log").await?;
+    if epoch.is_empty() && log.is_empty() {
+        return Err(CheckError::NoTables(settings.to_string()));
+    }
+    if epoch.iter().any(|column| column == "format integer") {
+        let rows = session.query("select max(format) from beanring_epoch", &[]).await;
+        let rows = rows.map_err(|error| CheckError::of_statement(&error))?;
+        if let Some(format) = rows.first().and_then(|row| row.get::<_, Option<i32>>(0))
+            && format > FORMAT
+        {
+            return Err(CheckError::Format(format));
+        }
+    }
+    if epoch != EPOCH_COLUMNS {
+        return Err(CheckError::OtherTables("beanring_epoch"));
+    }
+    if log != LOG_COLUMNS {
+        return Err(CheckError::OtherTables("beanring_log"));
+    }
+    Ok(())
+}
+
+async fn columns(session: &mut Session, table: &str) -> Result<Vec<String>, CheckError> {
+    let rows = session.query(COLUMNS, &[&table]).await.map_err(|error| CheckError::of_statement(&error))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Whether the tables have the log.
+pub(super) async fn has_log(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
+    let sql = "select 1 from beanring_epoch where log = $1";
+    let rows = session.query(sql, &[&settings.log.sql()]).await;
+    match rows.map_err(|error| CheckError::of_statement(&error))?.is_empty() {
+        true => Err(CheckError::NoLog(settings.log, settings.to_string())),
+        false => Ok(()),
+    }
+}
+
+async fn has_privileges(session: &mut Session) -> Result<(), CheckError> {
+    let rows = session.query(PRIVILEGES, &[]).await.map_err(|error| CheckError::of_statement(&error))?;
+    match rows.first() {
+        Some(row) => Err(CheckError::Privileges(row.get(0))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a commit waits for a standby. A user who may not see what standbys do sees that they are there.
+async fn is_synchronous(session: &mut Session, trusts_storage: bool) -> Result<(), CheckError> {
+    let row = one(session, "select current_setting('synchronous_commit')").await?;
+    let commit: String = row.get(0);
+    if commit != "on" && commit != "remote_apply" {
+        return Err(CheckError::CommitSetting(commit));
+    }
+    if trusts_storage {
+        return Ok(());
+    }
+    let sql = "
+        select trim(current_setting('synchronous_standby_names')) <> '',
+            exists (select from pg_stat_replication
+                where sync_state is null or sync_state in ('sync', 'quorum'))";
+    let row = one(session, sql).await?;
+    match (row.get(0), row.get(1)) {
+        (false, _) => Err(CheckError::NotSynchronous),
+        (true, false) => Err(CheckError::NoStandby),
+        (true, true) => Ok(()),
+    }
+}
+
+async fn one(session: &mut Session, sql: &'static str) -> Result<tokio_postgres::Row, CheckError> {
+    let rows = session.query(sql, &[]).await.map_err(|error| CheckError::of_statement(&error))?;
+    rows.into_iter().next().ok_or_else(|| CheckError::Statement("a query has returned no row".to_owned()))
+}
+
+impl CheckError {
+    /// Whether it may pass without a change by people.
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Standby | Self::NoStandby | Self::Statement(_))
+    }
+
+    /// Classifies the error of an attempt to connect.
+    fn of_connection(error: &SessionError, settings: &Settings) -> Self {
+        let text = error.to_string();
+        let shown = || format!("{settings}: {text}");
+        match error.code() {
+            Some(code) if code.code().starts_with("28") => return Self::Login(shown()),
+            Some(code) if *code == SqlState::INVALID_CATALOG_NAME => return Self::NoDatabase(shown()),
+            // A pooler refuses the settings of a session, or its own database does not exist.
+            _ => {}
+        }
+        let SessionError::Database(error) = error else { return Self::Unreachable(shown()) };
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        let is_refused = cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied);
+        if is_refused && text.contains("does not allow writes") {
+            return Self::Standby;
+        }
+        if text.contains("password missing") || text.contains("authentication") {
+            return Self::Login(shown());
+        }
+        Self::Unreachable(shown())
+    }
+
+    /// Classifies the error of a statement.
+    pub(super) fn of_statement(error: &SessionError) -> Self {
+        match error.code() {
+            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => Self::Privileges(error.to_string()),
+            // A prepared statement is unknown, or known already: another session got it.
+            Some(code)
+                if *code == SqlState::INVALID_SQL_STATEMENT_NAME
+                    || *code == SqlState::DUPLICATE_PSTATEMENT =>
+            {
+                Self::Pooler
+            }
+            _ => Self::Statement(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(text) => write!(f, "cannot connect to the database {text}"),
+            Self::Login(text) => {
+                write!(f, "the database refuses the login: {text}; correct user and password, or pg_hba.conf")
+            }
+            Self::NoDatabase(text) => write!(f, "{text}; create it, or correct the URL"),
+            Self::Version(version) => {
+                write!(f, "PostgreSQL {} is too old; 13 or later is needed", version / 10_000)
+            }
+            Self::Standby => {
+                write!(f, "the database server is a standby, or read-only; name the primary in the URL")
+            }
+            Self::Pooler => write!(
+                f,
+                "a pooler shares sessions between clients; connect to PostgreSQL itself, or set pool_mode = session"
+            ),
+            Self::CommitSetting(value) => {
+                write!(f, "synchronous_commit is {value}; let the user set it to on")
+            }
+            Self::NotSynchronous => write!(
+                f,
+                "commits wait for no standby: synchronous_standby_names is empty; set it, or pass --replicate-trust-storage if the \
+                 storage below keeps copies"
+            ),
+            Self::NoStandby => write!(
+                f,
+                "no synchronous standby is connected, so commits wait; start one that synchronous_standby_names lists"
+            ),
+            Self::NoTables(url) => {
+                write!(f, "the database has no tables of beanring; run beanring replicate init {url}")
+            }
+            Self::OtherTables(table) => write!(
+                f,
+                "the table {table} has other columns than beanring makes; use another database, or a schema of its own in \
+                 search_path"
+            ),
+            Self::Format(format) => {
+                write!(f, "the tables have format {format}, of a newer version; this one knows {FORMAT}")
+            }
+            Self::NoLog(log, url) => {
+                write!(f, "the tables have no log {log}; run beanring replicate init --log {log} {url}")
+            }
+            Self::Privileges(text) => write!(
+                f,
+                "the user lacks privileges ({text}); grant select, insert, update, delete on beanring_log, beanring_epoch"
+            ),
+            Self::Statement(text) => write!(f, "the database refuses a statement: {text}"),
+        }
+    }
+}
+
+impl Error for CheckError {}

@@ -1,0 +1,60 @@
+//! Take-overs.
+
+use super::append::sql;
+use super::session::{Link, Session, SessionError};
+use super::worker::Context;
+use crate::wal::replica::{Claim, Failure, Reply};
+
+/// Waits for the inserts of the epoch that ends, and refuses those that come later.
+const BEGIN_EPOCH: &str = "
+    update beanring_epoch
+    set epoch = epoch + 1, beat = 0, since = now(), address = $3, token = $4, secret = $5
+    where log = $1 and epoch = $2";
+
+const FIND: &str = "select 1 from beanring_log where log = $1 and pos = $2";
+
+const DELETE_BEHIND: &str = "delete from beanring_log where log = $1 and pos > $2";
+
+const INSERT: &str = "insert into beanring_log (log, pos, epoch, chunk) values ($1, $2, $3, $4)";
+
+pub(super) async fn claim(context: Context, mut link: Link, claim: Claim) -> (Link, Reply) {
+    context.lock.prepare();
+    let result = match link.session().await {
+        Ok(session) => try_claim(&context, session, &claim).await,
+        Err(error) => Err(error),
+    };
+    // A claim that may have happened keeps the lock.
+    context.lock.finish(!matches!(result, Ok(Err(_))));
+    let result = link.end(result).flatten();
+    (link, Reply::Claimed(result))
+}
+
+async fn try_claim(
+    context: &Context,
+    session: &mut Session,
+    claim: &Claim,
+) -> Result<Result<(), Failure>, SessionError> {
+    session.command("begin").await?;
+    let attempt = write(session, context.log(), claim).await;
+    if matches!(attempt, Ok(Ok(()))) {
+        // No other process can be here with the same epoch: its row is locked.
+        context.lock.take(claim.seen.next(), claim.leader.token).await;
+    }
+    session.end(attempt).await
+}
+
+async fn write(session: &mut Session, log: i32, claim: &Claim) -> Result<Result<(), Failure>, SessionError> {
+    let Claim { seen, position, chunk, leader } = claim;
+    let position = sql(position.0);
+    let leader: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&log, &sql(seen.0), &&*leader.address, &sql(leader.token), &sql(leader.secret)];
+    if session.execute(BEGIN_EPOCH, &leader).await? == 0 {
+        return Ok(Err(Failure::Fenced));
+    }
+    if !session.query(FIND, &[&log, &position]).await?.is_empty() {
+        return Ok(Err(Failure::Taken));
+    }
+    session.execute(DELETE_BEHIND, &[&log, &position]).await?;
+    session.execute(INSERT, &[&log, &position, &sql(seen.next().0), &&chunk[..]]).await?;
+    Ok(Ok(()))
+}

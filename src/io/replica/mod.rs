@@ -1,0 +1,119 @@
+//! The job log in PostgreSQL: a thread that owns no state carries out the requests of the log on up to ten sessions.
+//!
+//! | sessions | what for |
+//! |---|---|
+//! | 4 | appends: each is one statement that commits by itself |
+//! | 1 each | renew, claim, trim, read, watch |
+//! | 1 | holds the lock of the epoch as long as the process leads |
+//!
+//! A session opens when it is needed, and closes after a minute without use. A request whose session is lost is answered
+//! [`Failure::Unknown`](crate::wal::replica::Failure), and so is one that waits for a connection in vain.
+
+mod append;
+mod check;
+mod claim;
+mod lock;
+mod password;
+mod read;
+mod session;
+mod settings;
+mod tables;
+mod tls;
+mod trim;
+mod watch;
+mod worker;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+pub use self::check::{CheckError, check};
+pub use self::settings::{LogNumber, Settings, UrlError};
+pub use self::tables::{Created, Standby, Status, Watcher, init, status};
+use self::worker::Outbox;
+use crate::wal::replica::{LogStore, Reply, Request};
+
+/// The database as the event loop sees it: a request in, its reply later.
+pub struct PostgresStore {
+    /// At most one request of each kind is in flight, so this is bounded.
+    requests: Option<UnboundedSender<Request>>,
+    replies: Receiver<Reply>,
+    reply_fd: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PostgresStore {
+    /// Starts the thread. It connects when the first request begins.
+    ///
+    /// # Errors
+    /// If there are no threads or descriptors left.
+    pub fn new(settings: Settings) -> io::Result<Self> {
+        let reply_fd =
+            Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let (reported, replies) = mpsc::channel();
+        let (requests, queued) = unbounded_channel();
+        let outbox = Outbox::new(reported, reply_fd.clone());
+        let runtime = runtime()?;
+        let thread = thread::Builder::new().name("replica".to_owned()).spawn(move || {
+            runtime.block_on(worker::run(Arc::new(settings), queued, outbox));
+            // A name that is being resolved is not waited for.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { requests: Some(requests), replies, reply_fd, thread: Some(thread) })
+    }
+
+    /// An eventfd that is readable when there is a reply.
+    pub fn outcome_fd(&self) -> BorrowedFd<'_> {
+        self.reply_fd.as_fd()
+    }
+
+    /// Resets the eventfd. Call this before [`finished`](Self::finished), so that no reply is missed.
+    pub fn clear_outcome_fd(&mut self) {
+        // An error means that it was not readable.
+        let _ = self.reply_fd.read();
+    }
+
+    /// Returns the next reply, if there is one.
+    pub fn finished(&mut self) -> Option<Reply> {
+        self.replies.try_recv().ok()
+    }
+}
+
+impl LogStore for PostgresStore {
+    fn begin(&mut self, request: Request) {
+        let requests = self.requests.as_ref().expect("it is there until the end");
+        requests.send(request).expect("the thread runs as long as this value lives");
+    }
+
+    fn reply(&mut self) -> Option<Reply> {
+        self.finished()
+    }
+}
+
+impl Drop for PostgresStore {
+    /// Ends the sessions, which frees the lock of the epoch. Requests in flight get no reply.
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()
+}

@@ -1,0 +1,86 @@
+//! A password that is not in the URL: `PGPASSWORD`, then the password file, as with `psql`.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+use tracing::warn;
+
+/// The permissions of others, with which a password file is ignored.
+const OTHERS: u32 = 0o077;
+
+/// Returns the password for this database, if there is one.
+pub(super) fn find(config: &Config, passfile: Option<&Path>) -> Option<String> {
+    if let Ok(password) = env::var("PGPASSWORD") {
+        return Some(password);
+    }
+    let path = passfile.map(Path::to_owned).or_else(default_file)?;
+    let content = fs::read_to_string(&path).ok()?;
+    if path.metadata().is_ok_and(|file| file.permissions().mode() & OTHERS != 0) {
+        warn!("{} is ignored: others can read it; run chmod 600 {0}", path.display());
+        return None;
+    }
+    let user = config.get_user().unwrap_or_default();
+    let database = config.get_dbname().unwrap_or(user);
+    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| {
+        let port = config.get_ports().get(at).or(config.get_ports().first()).copied().unwrap_or(5432);
+        let host = match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        (host, port.to_string())
+    });
+    hosts.into_iter().find_map(|(host, port)| in_file(&content, [&host, &port, database, user]))
+}
+
+fn default_file() -> Option<PathBuf> {
+    let named = env::var_os("PGPASSFILE").map(PathBuf::from);
+    named.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".pgpass")))
+}
+
+/// The password of the first line that matches host, port, database and user.
+fn in_file(content: &str, wanted: [&str; 4]) -> Option<String> {
+    content.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut fields = fields(line);
+        let does_match =
+            wanted.iter().all(|wanted| fields.next().is_some_and(|field| field == "*" || field == **wanted));
+        fields.next().filter(|_| does_match)
+    })
+}
+
+/// The fields of a line. A backslash stands before a colon or backslash that belongs to a field.
+fn fields(line: &str) -> impl Iterator<Item = String> {
+    let mut characters = line.chars();
+    let mut is_over = false;
+    std::iter::from_fn(move || {
+        let mut field = String::new();
+        while !is_over {
+            match characters.next() {
+                None => {
+                    is_over = true;
+                    return Some(field);
+                }
+                Some(':') => return Some(field),
+                Some('\\') => field.extend(characters.next()),
+                Some(character) => field.push(character),
+            }
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_matches_counts() {
+        let file = "# a comment\nother:5432:*:me:no\ndb:*:queue:me:se\\:cret\n*:*:*:*:any\n";
+        assert_eq!(in_file(file, ["db", "5432", "queue", "me"]).as_deref(), Some("se:cret"));
+        assert_eq!(in_file(file, ["db", "5432", "queue", "you"]).as_deref(), Some("any"));
+        assert_eq!(in_file("db:5432:queue\n", ["db", "5432", "queue", "me"]), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Reads.
+
+use bytes::Bytes;
+use tokio_postgres::Row;
+
+use super::append::sql;
+use super::session::{Link, Session, SessionError};
+use super::worker::Context;
+use crate::wal::replica::{Epoch, Failure, Member, Page, Position, Reply};
+
+/// A page has at most 1,000 chunks, and 4 MiB and one chunk. The lengths are read without the chunks.
+const READ: &str = "
+    select e.epoch, e.address, e.token, e.secret, e.beat, e.begin, e.log_id, c.pos, c.chunk, c.is_end
+    from beanring_epoch e
+    left join lateral (
+        select pos, chunk, next is null as is_end
+        from (
+            select pos, chunk, octet_length(chunk) as bytes,
+                sum(octet_length(chunk)) over (order by pos) as total,
+                row_number() over (order by pos) as number,
+                lead(pos) over (order by pos) as next
+            from (
+                select pos, chunk from beanring_log
+                where log = $1 and pos >= greatest($2, e.begin) order by pos limit 1001) as some
+        ) as counted
+        where number <= 1000 and total - bytes < 4194304) as c on true
+    where e.log = $1
+    order by c.pos";
+
+pub(super) async fn read(context: Context, mut link: Link, from: Position) -> (Link, Reply) {
+    let claims = context.lock.claims();
+    let result = match link.session().await {
+        Ok(session) => try_read(session, context.log(), from).await,
+        Err(error) => Err(error),
+    };
+    if let Ok(Ok(page)) = &result {
+        context.lock.note_leader(claims, page.epoch, page.leader.token);
+    }
+    let result = link.end(result).flatten();
+    (link, Reply::Read(result))
+}
+
+async fn try_read(
+    session: &mut Session,
+    log: i32,
+    from: Position,
+) -> Result<Result<Page, Failure>, SessionError> {
+    let rows = session.query(READ, &[&log, &sql(from.0)]).await?;
+    Ok(page_of(&rows).ok_or(Failure::Unknown))
+}
+
+/// Returns the page, or nothing if there is no row of the epoch.
+fn page_of(rows: &[Row]) -> Option<Page> {
+    let first = rows.first()?;
+    let number = |at: usize| first.get::<_, i64>(at).cast_unsigned();
+    let chunk = |row: &Row| {
+        let position = row.get::<_, Option<i64>>(7)?.cast_unsigned();
+        Some((Position(position), Bytes::copy_from_slice(row.get::<_, &[u8]>(8))))
+    };
+    let leader = Member { address: first.get::<_, &str>(1).into(), token: number(2), secret: number(3) };
+    Some(Page {
+        epoch: Epoch(number(0)),
+        leader,
+        beat: number(4),
+        begin: Position(number(5)),
+        log_id: number(6),
+        chunks: rows.iter().filter_map(chunk).collect(),
+        is_end: rows.last()?.get::<_, Option<bool>>(9).unwrap_or(true),
+    })
+}

@@ -1,0 +1,326 @@
+//! A session with the database, and its repair.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch::{Receiver, channel};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Row, Statement};
+use tracing::{debug, info, warn};
+
+use super::Settings;
+use crate::wal::replica::Failure;
+
+/// An attempt to connect ends after this time, with all hosts and the handshake.
+const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+
+/// The pause after the first attempt that fails. Each further one is twice as long, up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What each session needs, whatever the role or the database says. A setting that a version does not have is left out.
+/// `client_min_messages` lets the warning pass that a commit is not replicated. The keep-alives let the database notice that this
+/// machine is gone, and free its lock.
+const SETTINGS: &str = "
+    select set_config(name, setting, false)
+    from (values
+        ('synchronous_commit',
+         case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end),
+        ('client_min_messages', 'warning'),
+        ('default_transaction_isolation', 'read committed'),
+        ('statement_timeout', '0'),
+        ('lock_timeout', '0'),
+        ('idle_in_transaction_session_timeout', '0'),
+        ('idle_session_timeout', '0'),
+        ('transaction_timeout', '0'),
+        ('tcp_keepalives_idle', '2'),
+        ('tcp_keepalives_interval', '1'),
+        ('tcp_keepalives_count', '3'),
+        ('tcp_user_timeout', '5000')) as wanted(name, setting)
+    where current_setting(name, true) is not null";
+
+/// An open session.
+pub(super) struct Session {
+    pub client: Client,
+    statements: HashMap<&'static str, Statement>,
+    notices: Arc<AtomicU64>,
+    /// Its sender lives as long as the session.
+    ended: Receiver<()>,
+}
+
+/// Why a statement or an attempt to connect has failed.
+#[derive(Debug)]
+pub(super) enum SessionError {
+    Database(tokio_postgres::Error),
+    /// The database did not answer the attempt in time.
+    Timeout,
+    /// A notice came: the commit may not be replicated.
+    Notice,
+}
+
+/// Whether the database can be reached, shared by all links, so that each change is logged once.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Reachable(Arc<AtomicU64>);
+
+/// A session that is opened when it is needed, and again after it is lost.
+pub(super) struct Link {
+    settings: Arc<Settings>,
+    reachable: Reachable,
+    session: Option<Session>,
+    pause: Duration,
+    retry_at: Instant,
+}
+
+impl Session {
+    /// Connects, and sets what a session needs.
+    pub async fn open(settings: &Settings) -> Result<Self, SessionError> {
+        timeout(ATTEMPT_MAX, Self::connect(settings)).await.unwrap_or(Err(SessionError::Timeout))
+    }
+
+    async fn connect(settings: &Settings) -> Result<Self, SessionError> {
+        let (client, mut connection) = settings.config.connect(settings.connector.clone()).await?;
+        let notices = Arc::new(AtomicU64::new(0));
+        let seen = notices.clone();
+        let (is_open, ended) = channel(());
+        // A notice is counted before the reply behind it is passed on.
+        tokio::spawn(async move {
+            let _is_open = is_open;
+            while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+                match message {
+                    Ok(AsyncMessage::Notice(notice)) => {
+                        seen.fetch_add(1, Ordering::Relaxed);
+                        debug!("the database says: {} (SQLSTATE {})", notice.message(), notice.code().code());
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        debug!("a session with the database has ended: {}", text_of(&error));
+                        return;
+                    }
+                }
+            }
+        });
+        client.simple_query(SETTINGS).await?;
+        Ok(Self { client, statements: HashMap::new(), notices, ended })
+    }
+
+    /// Whether the session is lost.
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Prepares a statement, once in the session.
+    async fn prepared(&mut self, sql: &'static str) -> Result<Statement, SessionError> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements.insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    /// Executes a statement. Returns how many rows it has changed. Outside of a transaction its commit is part of it.
+    pub async fn execute(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, SessionError> {
+        let statement = self.prepared(sql).await?;
+        let notices = self.notices();
+        let rows = self.client.execute(&statement, parameters).await?;
+        self.refuse_notice(notices)?;
+        Ok(rows)
+    }
+
+    /// Executes a statement, and returns its rows.
+    pub async fn query(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, SessionError> {
+        let statement = self.prepared(sql).await?;
+        let notices = self.notices();
+        let rows = self.client.query(&statement, parameters).await?;
+        self.refuse_notice(notices)?;
+        Ok(rows)
+    }
+
+    /// Executes a command without parameters: `begin`, `commit` or `rollback`.
+    pub async fn command(&self, sql: &str) -> Result<(), SessionError> {
+        let notices = self.notices();
+        self.client.batch_execute(sql).await?;
+        self.refuse_notice(notices)
+    }
+
+    /// Ends a transaction: commits it if all went well. The result is known to be replicated then.
+    pub async fn end<T>(
+        &self,
+        attempt: Result<Result<T, Failure>, SessionError>,
+    ) -> Result<Result<T, Failure>, SessionError> {
+        match attempt {
+            Ok(Ok(value)) => self.command("commit").await.map(|()| Ok(value)),
+            attempt => {
+                // It fails only if the session is lost, and then nothing was committed either.
+                let _ = self.command("rollback").await;
+                attempt
+            }
+        }
+    }
+
+    fn notices(&self) -> u64 {
+        self.notices.load(Ordering::Relaxed)
+    }
+
+    /// A commit whose wait was cancelled looks like one that succeeded, but for a notice. It comes before the reply is complete.
+    fn refuse_notice(&self, before: u64) -> Result<(), SessionError> {
+        if self.notices() == before { Ok(()) } else { Err(SessionError::Notice) }
+    }
+}
+
+impl SessionError {
+    /// The SQLSTATE, if the database has sent one.
+    pub fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Database(error) => error.code(),
+            Self::Timeout | Self::Notice => None,
+        }
+    }
+
+    pub fn is(&self, code: &SqlState) -> bool {
+        self.code() == Some(code)
+    }
+
+    /// What to answer to a request that ended so.
+    pub fn failure(&self) -> Failure {
+        match self.code() {
+            // Class 53: the disk is full, or another resource is used up. 58030: the disk fails.
+            Some(code) if code.code().starts_with("53") || *code == SqlState::IO_ERROR => Failure::Full,
+            _ => Failure::Unknown,
+        }
+    }
+
+    /// Whether the session can be used on.
+    fn leaves_session_usable(&self) -> bool {
+        match self {
+            Self::Notice => true,
+            Self::Timeout => false,
+            Self::Database(_) => self.code().is_some_and(|code| {
+                ["23", "40", "53"].iter().any(|class| code.code().starts_with(class))
+                    || *code == SqlState::QUERY_CANCELED
+                    || *code == SqlState::IO_ERROR
+            }),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for SessionError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Database(error) => f.write_str(&text_of(error)),
+            Self::Timeout => write!(f, "no answer within {} seconds", ATTEMPT_MAX.as_secs()),
+            Self::Notice => write!(f, "the commit may not be replicated"),
+        }
+    }
+}
+
+/// What an error says: the message of the database, or the cause of the client's.
+fn text_of(error: &tokio_postgres::Error) -> String {
+    if let Some(error) = error.as_db_error() {
+        return format!("{} (SQLSTATE {})", error.message(), error.code().code());
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let further = error.to_string();
+        if !text.contains(&further) {
+            text = format!("{text}: {further}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl Reachable {
+    /// Takes the outcome of an attempt, and logs it if it differs from the last one.
+    fn note(&self, settings: &Settings, outcome: Result<(), &SessionError>) {
+        let was_lost = self.0.swap(u64::from(outcome.is_err()), Ordering::Relaxed) != 0;
+        match outcome {
+            Err(error) if !was_lost => warn!("cannot use the database {settings}: {error}; retrying"),
+            Ok(()) if was_lost => info!("the database {settings} is back"),
+            _ => {}
+        }
+    }
+}
+
+impl Link {
+    pub fn new(settings: Arc<Settings>, reachable: Reachable) -> Self {
+        Self { settings, reachable, session: None, pause: Duration::ZERO, retry_at: Instant::now() }
+    }
+
+    /// Returns the session, or opens one. After an attempt that failed it first waits.
+    pub async fn session(&mut self) -> Result<&mut Session, SessionError> {
+        if self.session.as_ref().is_none_or(Session::is_closed) {
+            self.session = None;
+            sleep_until(self.retry_at).await;
+            let opened = Session::open(&self.settings).await;
+            self.reachable.note(&self.settings, opened.as_ref().map(|_| ()));
+            match opened {
+                Ok(session) => {
+                    self.pause = Duration::ZERO;
+                    self.session = Some(session);
+                }
+                Err(error) => {
+                    self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+                    self.retry_at = Instant::now() + self.pause;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.session.as_mut().expect("it was opened"))
+    }
+
+    /// Returns the result of a request for the reply. A session that may be in a transaction, or worse, is closed.
+    pub fn end<T>(&mut self, result: Result<T, SessionError>) -> Result<T, Failure> {
+        result.map_err(|error| {
+            if !error.leaves_session_usable() {
+                if self.session.take().is_some() && error.code().is_some() {
+                    self.reachable.note(&self.settings, Err(&error));
+                }
+                // Keeps a request that fails each time from being repeated without a pause.
+                self.pause = self.pause.max(PAUSE_MIN);
+                self.retry_at = Instant::now() + self.pause;
+            }
+            error.failure()
+        })
+    }
+
+    /// Returns when the session is lost. Without one, it does not return.
+    pub async fn lost(&mut self) {
+        match &mut self.session {
+            // The sender sends nothing, so this ends only with it.
+            Some(session) => while session.ended.changed().await.is_ok() {},
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the session until it is needed again.
+    pub fn close(&mut self) {
+        self.session = None;
+    }
+
+    /// Whether a session is open.
+    pub fn is_open(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.is_closed())
+    }
+}

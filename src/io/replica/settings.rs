@@ -1,0 +1,347 @@
+//! Where the database is. The URL is one that `psql` takes, so the number of the log is no part of it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use super::password;
+use super::tls::{Connector, Verification};
+
+/// What `pg_stat_activity` calls the sessions of a server.
+pub const APPLICATION: &str = "beanring";
+
+/// What it calls the session of a server that watches the leader.
+pub(super) const WATCHER: &str = "beanring watch";
+
+/// After this time without a reply to a connection attempt, the next host is tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// After this time without a sign of life, a session is lost.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Parameters of `psql` that change nothing here.
+const IGNORED: [&str; 7] = [
+    "application_name",
+    "client_encoding",
+    "fallback_application_name",
+    "gssencmode",
+    "keepalives_count",
+    "sslcompression",
+    "sslsni",
+];
+
+/// How to reach the database, and which log there is meant.
+#[derive(Clone)]
+pub struct Settings {
+    pub(super) config: Config,
+    pub(super) connector: Connector,
+    /// The log in the tables.
+    pub log: LogNumber,
+    url: String,
+}
+
+/// Several logs may be in one database. The first is 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogNumber(u16);
+
+/// A URL that names no database that can be used.
+#[derive(PartialEq, Eq, Debug)]
+pub enum UrlError {
+    /// It begins otherwise.
+    Scheme,
+    /// It cannot be parsed, for this reason.
+    Malformed(String),
+    /// It names no host.
+    NoHost,
+    /// A parameter has a value that is not one of these.
+    Value(&'static str, &'static str),
+    /// A file that it names cannot be used.
+    File(PathBuf, String),
+}
+
+/// The parameters that are not passed to `tokio-postgres`.
+#[derive(Default)]
+struct Own {
+    verification: Verification,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    passfile: Option<PathBuf>,
+    has_attrs: bool,
+}
+
+impl Settings {
+    /// Parses a URL. A password that it lacks comes from `PGPASSWORD` or the password file, as with `psql`.
+    ///
+    /// # Errors
+    /// If the URL is not valid, or names a file that cannot be read.
+    pub fn parse(url: &str, log: LogNumber) -> Result<Self, UrlError> {
+        let (rest, own) = Own::split(url)?;
+        let mut config = rest.parse::<Config>().map_err(|error| UrlError::Malformed(reason(&error)))?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(UrlError::NoHost);
+        }
+        if config.get_user().is_none() {
+            config.user(std::env::var("PGUSER").unwrap_or_else(|_| crate::io::privileges::current_user()));
+        }
+        if config.get_password().is_none()
+            && let Some(found) = password::find(&config, own.passfile.as_deref())
+        {
+            config.password(found);
+        }
+        if !own.has_attrs {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENCE_MAX);
+        }
+        // The default of two hours shows that none was given.
+        if config.get_keepalives_idle() > Duration::from_secs(3600) {
+            config.keepalives_idle(Duration::from_secs(2));
+            config.keepalives_interval(Duration::from_secs(1));
+            config.keepalives_retries(3);
+        }
+        config.application_name(APPLICATION);
+        let identity = own.certificate.map(|certificate| {
+            let key = own.key.unwrap_or_else(|| certificate.clone());
+            (certificate, key)
+        });
+        let uses_tls = config.get_ssl_mode() != SslMode::Disable;
+        let connector = Connector::new(own.verification, own.ca.as_deref(), identity, uses_tls)?;
+        let url = shown(&config);
+        Ok(Self { config, connector, log, url })
+    }
+
+    /// The same for a session that `pg_stat_activity` calls otherwise.
+    pub(super) fn named(&self, name: &str) -> Self {
+        let mut named = self.clone();
+        named.config.application_name(name);
+        named
+    }
+}
+
+impl fmt::Display for Settings {
+    /// Writes the URL without its password and parameters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} log {}", self.url, self.log)
+    }
+}
+
+impl LogNumber {
+    /// Returns the number for SQL.
+    pub(super) fn sql(self) -> i32 {
+        i32::from(self.0)
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl Default for LogNumber {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl FromStr for LogNumber {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(number @ 1..) => Ok(Self(number)),
+            _ => Err("the number of a log is 1 to 65535"),
+        }
+    }
+}
+
+impl fmt::Display for LogNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Own {
+    /// Takes the parameters out of the URL that `tokio-postgres` does not know as `psql` does.
+    fn split(url: &str) -> Result<(String, Self), UrlError> {
+        let scheme = ["postgres://", "postgresql://"].into_iter().find(|scheme| url.starts_with(scheme));
+        let scheme = scheme.ok_or(UrlError::Scheme)?;
+        let after_user = url.find('@').map_or(scheme.len(), |at| at + 1);
+        let Some(mark) = url[after_user..].find('?').map(|mark| after_user + mark) else {
+            return Ok((url.to_owned(), Self::default()));
+        };
+        let mut own = Self::default();
+        let mut rest = String::new();
+        for pair in url[mark + 1..].split('&').filter(|pair| !pair.is_empty()) {
+            if let Some(kept) = own.take(pair)? {
+                rest.push(if rest.is_empty() { '?' } else { '&' });
+                rest.push_str(kept);
+            }
+        }
+        Ok((format!("{}{rest}", &url[..mark]), own))
+    }
+
+    /// Takes one parameter. Returns what remains of it.
+    fn take<'a>(&mut self, pair: &'a str) -> Result<Option<&'a str>, UrlError> {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decode_str(value).decode_utf8_lossy();
+        match name {
+            "sslmode" => {
+                let (verification, kept) = match &*value {
+                    "disable" => (Verification::None, "sslmode=disable"),
+                    "allow" | "prefer" => (Verification::None, "sslmode=prefer"),
+                    "require" => (Verification::None, "sslmode=require"),
+                    "verify-ca" => (Verification::Authority, "sslmode=require"),
+                    "verify-full" => (Verification::Full, "sslmode=require"),
+                    _ => {
+                        let modes = "disable, prefer, require, verify-ca or verify-full";
+                        return Err(UrlError::Value("sslmode", modes));
+                    }
+                };
+                self.verification = verification;
+                return Ok(Some(kept));
+            }
+            "sslrootcert" if value == "system" => self.verification = Verification::Full,
+            "sslrootcert" => self.ca = Some(value.into_owned().into()),
+            "sslcert" => self.certificate = Some(value.into_owned().into()),
+            "sslkey" => self.key = Some(value.into_owned().into()),
+            "passfile" => self.passfile = Some(value.into_owned().into()),
+            "target_session_attrs" => {
+                self.has_attrs = true;
+                // The primary is the only server that can be written to.
+                return Ok(Some(if value == "primary" { "target_session_attrs=read-write" } else { pair }));
+            }
+            name if IGNORED.contains(&name) => {}
+            _ => return Ok(Some(pair)),
+        }
+        Ok(None)
+    }
+}
+
+fn shown(config: &Config) -> String {
+    let port_of = |at: usize| config.get_ports().get(at).or(config.get_ports().first()).copied();
+    let named = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) if name.contains(':') => format!("[{name}]"),
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string().replace('/', "%2F"),
+    });
+    let mut hosts: Vec<String> = named.collect();
+    if hosts.is_empty() {
+        hosts.extend(config.get_hostaddrs().iter().map(ToString::to_string));
+    }
+    for (at, host) in hosts.iter_mut().enumerate() {
+        if let Some(port) = port_of(at).filter(|&port| port != 5432) {
+            host.push_str(&format!(":{port}"));
+        }
+    }
+    let user = config.get_user().unwrap_or_default();
+    let database = config.get_dbname().unwrap_or(user);
+    format!("postgres://{user}@{}/{database}", hosts.join(","))
+}
+
+fn reason(error: &tokio_postgres::Error) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    cause.unwrap_or_else(|| error.to_string())
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme => write!(f, "the URL must begin with postgres://"),
+            Self::Malformed(reason) => write!(f, "the URL of the database is not valid: {reason}"),
+            Self::NoHost => {
+                write!(f, "the URL of the database names no host; write postgres://USER@HOST/DATABASE")
+            }
+            Self::Value(name, expected) => write!(f, "{name} in the URL of the database must be {expected}"),
+            Self::File(path, reason) => {
+                write!(f, "{} in the URL of the database: {reason}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Settings, UrlError> {
+        Settings::parse(url, LogNumber::default())
+    }
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        let check = |url: &str, shown: &str| {
+            let settings = parse(url).expect("it is valid");
+            assert_eq!(settings.to_string(), shown);
+            assert!(!format!("{settings:?}").contains("secret"), "{settings:?}");
+        };
+        check("postgres://me:secret@db/queue", "postgres://me@db/queue");
+        check("postgresql://me:se%40cret@a:5433,b/queue?connect_timeout=1", "postgres://me@a:5433,b/queue");
+        check("postgres://me@db/queue?password=secret", "postgres://me@db/queue");
+        check("postgres://me@%2Frun%2Fpg:5433/queue", "postgres://me@%2Frun%2Fpg:5433/queue");
+        check("postgres://me@[::1]/queue", "postgres://me@[::1]/queue");
+    }
+
+    #[test]
+    fn defaults_find_the_primary_and_a_lost_machine() {
+        let settings = parse("postgres://me@a,b/queue").expect("it is valid");
+        let config = &settings.config;
+        assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        assert_eq!(config.get_connect_timeout(), Some(&CONNECT_TIMEOUT));
+        assert_eq!(config.get_keepalives_idle(), Duration::from_secs(2));
+        assert_eq!(config.get_hosts().len(), 2);
+        let given = "postgres://me@a/queue?target_session_attrs=any&connect_timeout=9&keepalives_idle=60";
+        let given = parse(given).expect("it is valid").config;
+        assert_eq!(given.get_target_session_attrs(), TargetSessionAttrs::Any);
+        assert_eq!(given.get_connect_timeout(), Some(&Duration::from_secs(9)));
+        assert_eq!(given.get_keepalives_idle(), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn modes_of_tls_are_those_of_psql() {
+        let mode = |mode: &str| parse(&format!("postgres://me@a/q?sslmode={mode}&gssencmode=disable"));
+        assert_eq!(mode("disable").expect("it is valid").config.get_ssl_mode(), SslMode::Disable);
+        assert_eq!(mode("prefer").expect("it is valid").config.get_ssl_mode(), SslMode::Prefer);
+        assert_eq!(mode("require").expect("it is valid").config.get_ssl_mode(), SslMode::Require);
+        assert!(matches!(mode("full").unwrap_err(), UrlError::Value("sslmode", _)));
+        let missing = parse("postgres://me@a/q?sslmode=verify-full&sslrootcert=/no/such.crt").unwrap_err();
+        assert!(matches!(missing, UrlError::File(..)), "{missing}");
+    }
+
+    #[test]
+    fn wrong_urls_say_what_is_wrong() {
+        assert_eq!(parse("mysql://a/b").unwrap_err(), UrlError::Scheme);
+        assert_eq!(parse("postgres:///queue").unwrap_err(), UrlError::NoHost);
+        let check = |url: &str, text: &str| {
+            let error = parse(url).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        };
+        check("postgres://a:port/b", "port");
+        check("postgres://a/b?colour=red", "colour");
+    }
+
+    #[test]
+    fn logs_have_numbers_from_1_on() {
+        assert_eq!("65535".parse(), Ok(LogNumber(65_535)));
+        for wrong in ["0", "65536", "-1", "x", ""] {
+            assert!(wrong.parse::<LogNumber>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! TLS to the database.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ring::digest;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
+use super::settings::UrlError;
+
+/// What is checked of the certificate of the database, as `sslmode` of `psql` says.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Verification {
+    /// Nothing, unless authorities are given: `prefer` and `require`.
+    #[default]
+    None,
+    /// Who has issued it: `verify-ca`.
+    Authority,
+    /// That, and the name of the host: `verify-full`.
+    Full,
+}
+
+/// Makes TLS connections to the database.
+#[derive(Clone, Debug)]
+pub(super) struct Connector(Arc<ClientConfig>);
+
+/// One handshake.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    config: Arc<ClientConfig>,
+    host: ServerName<'static>,
+}
+
+/// A connection over TLS.
+#[derive(Debug)]
+pub(super) struct Stream<S>(client::TlsStream<S>);
+
+impl Connector {
+    /// Reads the files of the certificates. A client that uses no TLS needs none of the system.
+    pub(super) fn new(
+        verification: Verification,
+        ca: Option<&Path>,
+        identity: Option<(PathBuf, PathBuf)>,
+        uses_tls: bool,
+    ) -> Result<Self, UrlError> {
+        let provider = Arc::new(default_provider());
+        let verification = match verification {
+            Verification::None if ca.is_some() => Verification::Authority,
+            verification => verification,
+        };
+        let verifier: Arc<dyn ServerCertVerifier> = match verification {
+            _ if !uses_tls => Arc::new(Unverified(provider.clone())),
+            Verification::None => Arc::new(Unverified(provider.clone())),
+            Verification::Authority => Arc::new(AnyName(issued_by(ca, &provider)?)),
+            Verification::Full => issued_by(ca, &provider)?,
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring has the cipher suites of TLS 1.3")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match identity {
+            None => builder.with_no_client_auth(),
+            Some((path, key_path)) => {
+                let key = PrivateKeyDer::from_pem_file(&key_path)
+                    .map_err(|error| UrlError::File(key_path, error.to_string()))?;
+                builder
+                    .with_client_auth_cert(certificates(&path)?, key)
+                    .map_err(|error| UrlError::File(path, error.to_string()))?
+            }
+        };
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+fn issued_by(
+    ca: Option<&Path>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, UrlError> {
+    let path = ca.unwrap_or(Path::new("sslrootcert"));
+    let wrong = |error: &dyn ToString| UrlError::File(path.to_owned(), error.to_string());
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| wrong(&error))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|error| wrong(&error))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, UrlError> {
+    let wrong = |error: &dyn ToString| UrlError::File(path.to_owned(), error.to_string());
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match all.map_err(|error| wrong(&error))? {
+        all if all.is_empty() => Err(wrong(&"it contains no certificate in PEM format")),
+        all => Ok(all),
+    }
+}
+
+impl<S> MakeTlsConnect<S> for Connector
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = Stream<S>;
+    type TlsConnect = Handshake;
+    type Error = rustls::pki_types::InvalidDnsNameError;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, Self::Error> {
+        // A socket in a directory has no name, and no TLS.
+        let host = if host.is_empty() { "localhost" } else { host };
+        Ok(Handshake { config: self.0.clone(), host: ServerName::try_from(host.to_owned())? })
+    }
+}
+
+impl<S> TlsConnect<S> for Handshake
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = Stream<S>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        Box::pin(async move { TlsConnector::from(self.config).connect(self.host, stream).await.map(Stream) })
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        let (_, session) = self.0.get_ref();
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
+        certificate
+            .and_then(end_point)
+            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+    }
+}
+
+/// The hash of a certificate that ties a password to the connection (RFC 5929, `tls-server-end-point`).
+fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
+    let certificate = Certificate::from_der(der).ok()?;
+    let algorithm = match &*certificate.signature_algorithm().oid.to_string() {
+        // MD5 and SHA-1 count as SHA-256.
+        "1.2.840.113549.1.1.4" | "1.2.840.113549.1.1.5" | "1.2.840.10045.4.1" => &digest::SHA256,
+        "1.2.840.113549.1.1.11" | "1.2.840.10045.4.3.2" => &digest::SHA256,
+        "1.2.840.113549.1.1.12" | "1.2.840.10045.4.3.3" => &digest::SHA384,
+        "1.2.840.113549.1.1.13" | "1.2.840.10045.4.3.4" => &digest::SHA512,
+        _ => return None,
+    };
+    Some(digest::digest(algorithm, der).as_ref().to_vec())
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Accepts every certificate, and checks only that the database has its key.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+/// Accepts a certificate for another name.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.0.verify_server_cert(certificate, others, host, ocsp, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            result => result,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

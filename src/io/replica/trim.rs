@@ -1,0 +1,44 @@
+//! Trims.
+
+use super::append::sql;
+use super::session::{Link, Session, SessionError};
+use super::worker::Context;
+use crate::wal::replica::{Epoch, Failure, Position, Reply};
+
+const SET_BEGIN: &str = "
+    update beanring_epoch set begin = greatest(begin, $3) where log = $1 and epoch = $2";
+
+/// At most some 500 rows with their chunks, which takes about 0.1 s.
+const DELETE_SOME: &str = "
+    delete from beanring_log where log = $1 and pos in
+        (select pos from beanring_log where log = $1 and pos < $2 order by pos limit 500)";
+
+/// A position to begin at.
+pub(super) struct Trim {
+    pub epoch: Epoch,
+    pub before: Position,
+}
+
+pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link, Reply) {
+    let result = match link.session().await {
+        Ok(session) => try_trim(session, context.log(), &trim).await,
+        Err(error) => Err(error),
+    };
+    let result = link.end(result).flatten();
+    (link, Reply::Trimmed(result))
+}
+
+async fn try_trim(session: &mut Session, log: i32, trim: &Trim) -> Result<Result<(), Failure>, SessionError> {
+    let before = sql(trim.before.0);
+    if session.execute(SET_BEGIN, &[&log, &sql(trim.epoch.0), &before]).await? == 0 {
+        return Ok(Err(Failure::Fenced));
+    }
+    // No process reads these rows any more, whatever the epoch is. Rows that a crash brings back are deleted by the next trim.
+    loop {
+        session.command("begin; set local synchronous_commit = off").await?;
+        let deleted = session.execute(DELETE_SOME, &[&log, &before]).await.map(Ok);
+        if session.end(deleted).await? == Ok(0) {
+            return Ok(Ok(()));
+        }
+    }
+}

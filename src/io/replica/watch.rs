@@ -1,0 +1,67 @@
+//! Watches: whether the process of the leader has ended.
+
+use std::time::Duration;
+
+use tokio::sync::watch::Receiver;
+use tokio::time::sleep;
+
+use super::lock::{PAUSE, key};
+use super::session::{Link, SessionError};
+use super::settings::WATCHER;
+use super::worker::Context;
+use crate::wal::replica::{Epoch, Reply};
+
+/// The attempts in a row that must find the lock free. The first one may come while the leader, which has lost its session, opens
+/// another one.
+const ATTEMPTS: u32 = 2;
+
+/// The pause after a lost session. The leader has then probably lost its own too, and takes its lock again in this time.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The lock that it takes, shared with others that watch, ends with the statement.
+const IS_FREE: &str = "select pg_try_advisory_xact_lock_shared($1)";
+
+/// Answers the latest watch that was wanted.
+pub(super) async fn watch(context: Context, mut wanted: Receiver<Option<Epoch>>) {
+    let mut link = context.link_named(WATCHER);
+    let mut has_lost = false;
+    while wanted.changed().await.is_ok() {
+        loop {
+            let Some(epoch) = *wanted.borrow_and_update() else { break };
+            let result = tokio::select! {
+                result = until_free(&mut link, key(context.settings.log, epoch), has_lost) => result,
+                changed = wanted.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    // The statement of the other watch may be in flight.
+                    continue;
+                }
+            };
+            has_lost = result.is_err();
+            let result = link.end(result);
+            if result.is_ok() {
+                // The next watch may be long in coming: this process may be the next leader.
+                link.close();
+            }
+            context.outbox.send(Reply::Watched { epoch, result });
+            break;
+        }
+    }
+}
+
+async fn until_free(link: &mut Link, key: i64, has_lost: bool) -> Result<(), SessionError> {
+    let session = link.session().await?;
+    if has_lost {
+        sleep(GRACE).await;
+    }
+    let mut attempts = 0;
+    loop {
+        let rows = session.query(IS_FREE, &[&key]).await?;
+        attempts = if rows.first().is_some_and(|row| row.get(0)) { attempts + 1 } else { 0 };
+        if attempts == ATTEMPTS {
+            return Ok(());
+        }
+        sleep(PAUSE).await;
+    }
+}
