@@ -69,22 +69,6 @@ impl PostgresStore {
         })?;
         Ok(Self { requests: Some(requests), replies, reply_fd, thread: Some(thread) })
     }
-
-    /// An eventfd that is readable when there is a reply.
-    pub fn outcome_fd(&self) -> BorrowedFd<'_> {
-        self.reply_fd.as_fd()
-    }
-
-    /// Resets the eventfd. Call this before [`finished`](Self::finished), so that no reply is missed.
-    pub fn clear_outcome_fd(&mut self) {
-        // An error means that it was not readable.
-        let _ = self.reply_fd.read();
-    }
-
-    /// Returns the next reply, if there is one.
-    pub fn finished(&mut self) -> Option<Reply> {
-        self.replies.try_recv().ok()
-    }
 }
 
 impl LogStore for PostgresStore {
@@ -94,7 +78,7 @@ impl LogStore for PostgresStore {
     }
 
     fn reply(&mut self) -> Option<Reply> {
-        self.finished()
+        self.replies.try_recv().ok()
     }
 }
 

@@ -21,7 +21,7 @@ const READ: &str = "
                 lead(pos) over (order by pos) as next
             from (
                 select pos, chunk from beanring_log
-                where log = $1 and pos >= greatest($2, e.begin) order by pos limit 1001) as some
+                where log = $1 and pos >= greatest($2, e.begin) order by pos limit 1001) as first_chunks
         ) as counted
         where number <= 1000 and total - bytes < 4194304) as c on true
     where e.log = $1

@@ -57,7 +57,7 @@ const STATUS: &str = "
         (select max(pos) from beanring_log l where l.log = e.log),
         (select count(*) from beanring_log l where l.log = e.log and l.pos >= e.begin),
         pg_total_relation_size('beanring_log'),
-        (select a.client_addr::text from pg_locks k left join pg_stat_activity a using (pid)
+        (select host(a.client_addr) from pg_locks k left join pg_stat_activity a using (pid)
             where k.locktype = 'advisory' and k.objsubid = 1 and k.granted and k.mode = 'ExclusiveLock'
                 and k.database = (select oid from pg_database where datname = current_database())
                 and k.classid::bigint = $2::bigint >> 32
@@ -75,7 +75,7 @@ const STANDBYS: &str = "
     from pg_stat_replication order by application_name, pid";
 
 const WATCHERS: &str = "
-    select coalesce(client_addr::text, 'local'), extract(epoch from now() - backend_start)::float8
+    select coalesce(host(client_addr), 'local'), extract(epoch from now() - backend_start)::float8
     from pg_stat_activity where application_name = $1 and datname = current_database()
     order by backend_start";
 

@@ -6,6 +6,7 @@
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
 //! * certificates for TLS: [`certificates`]; TLS in front of a server: `tls_front`; a server in memory behind TLS: `tunnel`;
 //! * what `stats` and similar commands reply: [`statistics`];
+//! * PostgreSQL with standbys: [`postgres`];
 //! * random numbers and the seeds of a test: [`random`];
 //! * what the kernel allows: [`kernel`], [`driver`], [`seccomp`];
 //! * what the fuzz targets do with an input: [`fuzz`];
@@ -30,6 +31,7 @@ pub mod naive;
 pub mod namespaces;
 pub mod pattern;
 pub mod peer;
+pub mod postgres;
 pub mod process;
 pub mod random;
 pub mod runner;

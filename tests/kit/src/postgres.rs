@@ -1,0 +1,350 @@
+//! PostgreSQL servers as processes: a primary, and standbys that acknowledge its commits.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User, geteuid};
+
+use super::process::REPLY_PATIENCE;
+use super::scratch::Scratch;
+use super::unused_address;
+
+/// The password of every user of the database.
+pub const PASSWORD: &str = "secret";
+
+/// The name of the database.
+pub const DATABASE: &str = "queue";
+
+/// The programs of PostgreSQL, and the user that they run as: they refuse to run as root.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    directory: PathBuf,
+    user: Option<User>,
+}
+
+/// A server, and its files in a scratch directory.
+pub struct Postgres {
+    programs: Programs,
+    data: PathBuf,
+    /// The directory of its sockets.
+    sockets: PathBuf,
+    port: u16,
+    process: Option<Child>,
+}
+
+/// A primary and its standbys.
+pub struct Cluster {
+    /// It accepts writes.
+    pub primary: Postgres,
+    /// Any one of them acknowledges a commit.
+    pub standbys: Vec<Postgres>,
+    // Removed after the servers have ended.
+    _scratch: Scratch,
+}
+
+/// How a server is ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Its sessions are cut, and it writes all pages.
+    Fast,
+    /// As if its machine had lost power, but for what is in the page cache.
+    Immediate,
+}
+
+impl Programs {
+    /// Finds the newest version that is installed.
+    ///
+    /// # Errors
+    /// If there is none that can be used, with the reason.
+    pub fn find() -> Result<Self, &'static str> {
+        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
+        let numbered = versions.filter_map(|entry| {
+            let number: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let directory = entry.path().join("bin");
+            directory.join("initdb").is_file().then_some((number, directory))
+        });
+        let (_, directory) = numbered.max().ok_or("PostgreSQL is not installed")?;
+        let user = if geteuid().is_root() {
+            let named = |name| User::from_name(name).ok().flatten();
+            let user = named("postgres").or_else(|| named("nobody"));
+            Some(user.ok_or("there is no user to run PostgreSQL as")?)
+        } else {
+            None
+        };
+        Ok(Self { directory, user })
+    }
+
+    /// A program, to be run as the user.
+    fn command(&self, name: &str) -> Command {
+        let program = self.directory.join(name);
+        let mut command = match &self.user {
+            None => Command::new(program),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+                command.arg("--clear-groups").arg(program);
+                command
+            }
+        };
+        // The user may not read the directory of the tests.
+        command.current_dir("/").stdin(Stdio::null()).env("LC_ALL", "C").env_remove("PGPASSWORD");
+        command
+    }
+}
+
+impl Cluster {
+    /// Starts a primary and this many standbys, with a user `beanring` who owns the database. Each further setting of the servers is
+    /// a line of their configuration.
+    ///
+    /// # Panics
+    /// If a server does not start.
+    pub fn start(programs: &Programs, standbys: usize, settings: &str) -> Self {
+        let scratch = Scratch::new("pg");
+        if let Some(user) = &programs.user {
+            chown(&scratch.0, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("it is new");
+        }
+        let mut primary = Postgres::place(programs, &scratch.0, "p");
+        primary.initialize(settings);
+        primary.start();
+        primary.sql_in("postgres", &format!("create user beanring password '{PASSWORD}'"));
+        primary.sql_in("postgres", &format!("create database {DATABASE} owner beanring"));
+        let standbys: Vec<Postgres> =
+            (1..=standbys).map(|number| primary.standby(&scratch.0, &format!("s{number}"))).collect();
+        if !standbys.is_empty() {
+            let names: Vec<_> = (1..=standbys.len()).map(|number| format!("s{number}")).collect();
+            primary.set("synchronous_standby_names", &format!("ANY 1 ({})", names.join(",")));
+            primary
+                .wait_for("select count(*) from pg_stat_replication where sync_state = 'quorum'", |text| {
+                    text == standbys.len().to_string()
+                });
+        }
+        Self { primary, standbys, _scratch: scratch }
+    }
+}
+
+impl Postgres {
+    fn place(programs: &Programs, scratch: &Path, name: &str) -> Self {
+        let (_, port) = unused_address::port();
+        let (data, sockets) = (scratch.join(name), scratch.to_owned());
+        Self { programs: programs.clone(), data, sockets, port, process: None }
+    }
+
+    fn initialize(&self, settings: &str) {
+        let mut command = self.programs.command("initdb");
+        command.args([
+            "--auth=trust",
+            "--username=postgres",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+            "-D",
+        ]);
+        succeed(command.arg(&self.data));
+        // The tests end processes, never the kernel. So nothing needs to reach the disk.
+        let mut lines = String::from(
+            "fsync = off\nshared_buffers = 16MB\nmax_connections = 60\nmax_wal_senders = 8\nwal_keep_size = 512MB\n\
+             listen_addresses = '127.0.0.1'\nhot_standby = on\nlogging_collector = off\n\
+             wal_retrieve_retry_interval = 100ms\n",
+        );
+        writeln!(lines, "unix_socket_directories = '{}'\n{settings}", self.sockets.display())
+            .expect("memory");
+        let file = self.data.join("postgresql.conf");
+        let content = fs::read_to_string(&file).expect("initdb has written it") + &lines;
+        fs::write(file, content).expect("there is space");
+        let access =
+            "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        fs::write(self.data.join("pg_hba.conf"), access).expect("there is space");
+    }
+
+    /// Copies this server, and starts the copy as its standby.
+    fn standby(&self, scratch: &Path, name: &str) -> Self {
+        let mut standby = Self::place(&self.programs, scratch, name);
+        let mut command = self.programs.command("pg_basebackup");
+        command.args(["--no-sync", "--checkpoint=fast", "-X", "stream", "-U", "postgres", "-h"]);
+        command.arg(&self.sockets).args(["-p", &self.port.to_string(), "-D"]).arg(&standby.data);
+        succeed(&mut command);
+        standby.follow(self, name);
+        standby.start();
+        standby
+    }
+
+    /// Makes this server, which must not run, a standby of another one.
+    ///
+    /// # Panics
+    /// If its files cannot be written.
+    pub fn follow(&self, primary: &Self, name: &str) {
+        let auto = self.data.join("postgresql.auto.conf");
+        let own = fs::metadata(&self.data).expect("it exists");
+        let mut lines = fs::read_to_string(&auto).unwrap_or_default();
+        writeln!(
+            lines,
+            "primary_conninfo = 'host={} port={} user=postgres application_name={name}'",
+            self.sockets.display(),
+            primary.port
+        )
+        .expect("memory");
+        fs::write(&auto, lines).expect("there is space");
+        let signal = self.data.join("standby.signal");
+        fs::write(&signal, "").expect("there is space");
+        for file in [auto, signal] {
+            use std::os::unix::fs::MetadataExt;
+            chown(&file, Some(own.uid()), Some(own.gid())).expect("the owner may be set");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is there");
+        }
+    }
+
+    /// Starts the server, and waits until it answers.
+    ///
+    /// # Panics
+    /// If it does not start, or runs already.
+    pub fn start(&mut self) {
+        assert!(self.process.is_none(), "it runs");
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("there is space");
+        let mut command = self.programs.command("postgres");
+        command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string()]);
+        command.stdout(Stdio::null()).stderr(log);
+        self.process = Some(command.spawn().expect("PostgreSQL is installed"));
+        let started = Instant::now();
+        while !self.psql("postgres", "select 1").status.success() {
+            let process = self.process.as_mut().expect("it was started");
+            let has_ended = process.try_wait().expect("it is a child").is_some();
+            assert!(!has_ended && started.elapsed() < REPLY_PATIENCE, "no start: {}", self.log_text());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends the server, and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not run, or does not end.
+    pub fn stop(&mut self, end: End) {
+        let signal = if end == End::Fast { Signal::SIGINT } else { Signal::SIGQUIT };
+        let mut process = self.process.take().expect("it runs");
+        kill(process_id(&process), signal).expect("it runs");
+        let started = Instant::now();
+        while process.try_wait().expect("it is a child").is_none() {
+            assert!(started.elapsed() < REPLY_PATIENCE, "it does not end: {}", self.log_text());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops the process that accepts connections, and with it the start of new sessions, or lets it go on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn signal(&self, signal: Signal) {
+        kill(process_id(self.process.as_ref().expect("it runs")), signal).expect("it runs");
+    }
+
+    /// Makes a standby the primary.
+    ///
+    /// # Panics
+    /// If it does not become one.
+    pub fn promote(&self) {
+        assert_eq!(self.sql_in("postgres", "select pg_promote()"), "t");
+    }
+
+    /// Changes a setting of the server.
+    ///
+    /// # Panics
+    /// If there is no such setting.
+    pub fn set(&self, name: &str, value: &str) {
+        self.sql_in("postgres", &format!("alter system set {name} = '{value}'"));
+        self.sql_in("postgres", "select pg_reload_conf()");
+        self.wait_for(&format!("show {name}"), |text| text == value);
+    }
+
+    /// Waits until a query returns what it should.
+    ///
+    /// # Panics
+    /// If it never does.
+    pub fn wait_for(&self, query: &str, is_met: impl Fn(&str) -> bool) {
+        let started = Instant::now();
+        loop {
+            let text = self.sql_in("postgres", query);
+            if is_met(&text) {
+                return;
+            }
+            assert!(started.elapsed() < REPLY_PATIENCE, "{query} returns {text}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Executes SQL as the superuser in the database of the test. Returns rows as lines, and columns separated by `|`.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn sql(&self, sql: &str) -> String {
+        self.sql_in(DATABASE, sql)
+    }
+
+    fn sql_in(&self, database: &str, sql: &str) -> String {
+        let output = self.psql(database, sql);
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> Output {
+        let mut command = self.programs.command("psql");
+        command.args([
+            "-X",
+            "-A",
+            "-t",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "postgres",
+            "-d",
+            database,
+            "-h",
+        ]);
+        command.arg(&self.sockets).args(["-p", &self.port.to_string(), "-c", sql]);
+        command.output().expect("psql is installed")
+    }
+
+    /// The URL for a user of the database, over TCP.
+    pub fn url(&self, user: &str) -> String {
+        format!("postgres://{user}:{PASSWORD}@127.0.0.1:{}/{DATABASE}", self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn log(&self) -> PathBuf {
+        self.data.with_extension("log")
+    }
+
+    /// What the server has written to its log.
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // It may be stopped.
+            let _ = kill(process_id(&process), Signal::SIGCONT);
+            let _ = kill(process_id(&process), Signal::SIGQUIT);
+            let _ = process.wait();
+        }
+    }
+}
+
+fn process_id(process: &Child) -> Pid {
+    Pid::from_raw(process.id().cast_signed())
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().expect("PostgreSQL is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,142 @@
+//! What a start checks, and the tables.
+
+use beanring::io::replica::{CheckError, Created, LogNumber, Settings, check, init, status};
+use beanring::wal::replica::{Epoch, Position};
+use beanring_testkit::postgres::{Cluster, Postgres};
+
+use super::site::{Store, cluster, settings, site};
+
+fn as_user(server: &Postgres, user: &str) -> Settings {
+    Settings::parse(&server.url(user), LogNumber::default()).expect("the URL is valid")
+}
+
+/// The error of a check, which must be one line with this text.
+fn refusal(settings: &Settings, trusts_storage: bool, text: &str) -> CheckError {
+    let error = check(settings, trusts_storage).expect_err(text);
+    let line = error.to_string();
+    assert!(line.contains(text) && !line.contains('\n') && !line.contains("secret"), "{line}");
+    error
+}
+
+fn log(cluster: &Cluster, number: &str) -> Settings {
+    Settings::parse(&cluster.primary.url("beanring"), number.parse().expect("it is valid"))
+        .expect("it is valid")
+}
+
+#[test]
+fn tables_are_made_once_and_logs_in_them() {
+    let Some(cluster) = cluster("init", 2) else { return };
+    let own = settings(&cluster.primary);
+    assert!(matches!(refusal(&own, false, "beanring replicate init"), CheckError::NoTables(_)));
+    assert_eq!(init(&own).expect("it can"), Created::Tables);
+    assert_eq!(init(&own).expect("it can"), Created::Nothing);
+    check(&own, false).expect("all is there");
+    let second = log(&cluster, "2");
+    assert!(matches!(refusal(&second, false, "init --log 2"), CheckError::NoLog(..)));
+    assert_eq!(init(&second).expect("it can"), Created::Log);
+    check(&second, false).expect("all is there");
+    assert_eq!(cluster.primary.sql("select count(distinct log_id) from beanring_epoch"), "2");
+}
+
+#[test]
+fn logs_of_one_database_are_apart() {
+    let Some(cluster) = site("two logs") else { return };
+    init(&log(&cluster, "2")).expect("it can");
+    let mut one = Store::new(&cluster.primary);
+    let second = beanring::io::replica::PostgresStore::new(log(&cluster, "2")).expect("there are threads");
+    let mut two = Store(second);
+    assert_eq!(one.claim(0, 1, 7), Ok(()));
+    assert_eq!(two.read(1).epoch, Epoch(0));
+    assert_eq!(two.claim(0, 1, 8), Ok(()));
+    assert_eq!(one.append(1, 2, "of one"), Ok(()));
+    assert_eq!(two.append(1, 2, "of two"), Ok(()));
+    assert_eq!(two.trim(1, 3), Ok(()));
+    assert_eq!(one.read(1).chunks.len(), 2);
+}
+
+#[test]
+fn a_start_names_what_is_wrong_with_the_login() {
+    let Some(mut cluster) = site("logins") else { return };
+    let server = &cluster.primary;
+    let changed = |from: &str, to: &str| {
+        Settings::parse(&server.url("beanring").replace(from, to), LogNumber::default()).expect("it is valid")
+    };
+    assert!(matches!(refusal(&changed("secret", "wrong"), false, "password"), CheckError::Login(_)));
+    assert!(matches!(refusal(&changed(":secret", ""), false, "password missing"), CheckError::Login(_)));
+    assert!(matches!(refusal(&as_user(server, "nobody"), false, "login"), CheckError::Login(_)));
+    assert!(matches!(refusal(&changed("/queue", "/other"), false, "other"), CheckError::NoDatabase(_)));
+    server
+        .sql("create user reader password 'secret'; grant select, insert, delete on beanring_log to reader");
+    server.sql("grant select on beanring_epoch to reader");
+    let error = refusal(&as_user(server, "reader"), false, "grant select, insert, update, delete");
+    assert!(matches!(error, CheckError::Privileges(_)));
+    server.sql("grant all on beanring_log, beanring_epoch to reader");
+    check(&as_user(server, "reader"), false).expect("it has all privileges");
+    let standby = as_user(&cluster.standbys[0], "beanring");
+    assert!(matches!(refusal(&standby, false, "standby"), CheckError::Standby));
+    let own = settings(server);
+    cluster.primary.stop(beanring_testkit::postgres::End::Fast);
+    let error = refusal(&own, false, "cannot connect");
+    assert!(matches!(error, CheckError::Unreachable(_)) && error.is_temporary());
+}
+
+#[test]
+fn a_start_refuses_other_tables() {
+    let Some(cluster) = site("other tables") else { return };
+    let own = settings(&cluster.primary);
+    cluster.primary.sql("update beanring_epoch set format = 2");
+    assert!(matches!(refusal(&own, false, "newer version"), CheckError::Format(2)));
+    cluster
+        .primary
+        .sql("update beanring_epoch set format = 1; alter table beanring_epoch add column x integer");
+    assert!(matches!(refusal(&own, false, "other columns"), CheckError::OtherTables("beanring_epoch")));
+    cluster
+        .primary
+        .sql("alter table beanring_epoch drop column x; alter table beanring_log alter pos type integer");
+    assert!(matches!(refusal(&own, false, "other columns"), CheckError::OtherTables("beanring_log")));
+    assert!(matches!(init(&own), Err(CheckError::OtherTables("beanring_log"))));
+    cluster.primary.sql("drop table beanring_log; drop table beanring_epoch");
+    cluster.primary.sql("create table beanring_log (line text)");
+    assert!(matches!(init(&own), Err(CheckError::OtherTables("beanring_epoch"))));
+}
+
+#[test]
+fn a_start_needs_a_synchronous_standby() {
+    let Some(mut cluster) = site("synchronous standbys") else { return };
+    let own = settings(&cluster.primary);
+    check(&own, false).expect("there are two");
+    for standby in &mut cluster.standbys {
+        standby.stop(beanring_testkit::postgres::End::Fast);
+    }
+    cluster.primary.wait_for("select count(*) from pg_stat_replication", |text| text == "0");
+    let error = refusal(&own, false, "no synchronous standby is connected");
+    assert!(matches!(error, CheckError::NoStandby) && error.is_temporary());
+    cluster.primary.set("synchronous_standby_names", "");
+    let error = refusal(&own, false, "--replicate-trust-storage");
+    assert!(matches!(error, CheckError::NotSynchronous) && !error.is_temporary());
+    check(&own, true).expect("the storage is trusted");
+}
+
+#[test]
+fn status_shows_leader_standbys_and_size() {
+    let Some(cluster) = site("status") else { return };
+    let own = settings(&cluster.primary);
+    let before = status(&own).expect("it is there");
+    assert_eq!((before.epoch, before.is_held, before.chunks), (Epoch(0), false, 0));
+    assert_eq!((before.begin, before.end, before.since_s), (Position(1), Position(0), None));
+    let (mut leader, mut watcher) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    assert_eq!(leader.claim(0, 1, 7), Ok(()));
+    assert_eq!(leader.append(1, 2, &"x".repeat(100_000)), Ok(()));
+    watcher.begin(beanring::wal::replica::Request::Watch(Epoch(1)));
+    cluster.primary.wait_for(
+        "select count(*) from pg_stat_activity where application_name = 'beanring watch'",
+        |text| text == "1",
+    );
+    let status = status(&own).expect("it is there");
+    assert_eq!((status.epoch, &*status.address, status.is_held), (Epoch(1), "host-7:1", true));
+    assert_eq!((status.begin, status.end, status.chunks), (Position(1), Position(2), 2));
+    assert_eq!(status.holder.as_deref(), Some("127.0.0.1"));
+    assert!(status.since_s.is_some_and(|seconds| seconds < 60.0) && status.table_bytes > 100_000);
+    assert_eq!(status.standbys.len(), 2);
+    assert_eq!(status.watchers.len(), 1);
+}

@@ -1,0 +1,149 @@
+//! Take-overs and the lock of the epoch.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use beanring::wal::replica::{Epoch, Failure, Reply, Request};
+
+use super::site::{Store, append, chunks, claim, result_of, settings, site};
+
+/// A kill -9 of the leader must be seen within this time.
+const END_SEEN: Duration = Duration::from_millis(100);
+
+/// The variable that makes a test program the process of a leader: the URL.
+const LEADER: &str = "BEANRING_TEST_LEADER";
+
+#[test]
+fn a_claim_continues_the_log_behind_a_hole() {
+    let Some(cluster) = site("claims") else { return };
+    let (mut old, mut new) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    assert_eq!(old.claim(0, 1, 7), Ok(()));
+    assert_eq!(old.append(1, 2, "two"), Ok(()));
+    // 3 is lost, 4 and 5 were in flight.
+    assert_eq!(old.append(1, 4, "four"), Ok(()));
+    assert_eq!(old.append(1, 5, "five"), Ok(()));
+    assert_eq!(new.claim(1, 2, 8), Err(Failure::Taken));
+    assert_eq!(new.claim(0, 3, 8), Err(Failure::Fenced));
+    assert_eq!(new.claim(2, 3, 8), Err(Failure::Fenced));
+    assert_eq!(old.append(1, 6, "six"), Ok(()), "refused claims change nothing");
+    assert_eq!(new.claim(1, 3, 8), Ok(()));
+    assert_eq!(old.append(1, 4, "four"), Err(Failure::Fenced));
+    assert_eq!(old.append_again(1, 2, "two"), Err(Failure::Fenced));
+    let page = new.read(1);
+    let expected = [(1, "epoch of 7"), (2, "two"), (3, "epoch of 8")];
+    assert_eq!(chunks(&page), expected.map(|(position, text)| (position, text.to_owned())));
+    assert_eq!((page.epoch, page.leader.token), (Epoch(2), 8));
+}
+
+#[test]
+fn of_two_claims_one_wins() {
+    let Some(cluster) = site("races of claims") else { return };
+    let (mut one, mut two) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    for seen in 0..50 {
+        one.begin(claim(seen, seen + 1, 1));
+        two.begin(claim(seen, seen + 1, 2));
+        let results = [result_of(one.reply()), result_of(two.reply())];
+        let winner = 1 + u64::from(results[1].is_ok());
+        assert!(results.contains(&Ok(())) && results.contains(&Err(Failure::Fenced)), "{results:?}");
+        assert_eq!(one.read(seen + 1).leader.token, winner);
+        assert_eq!(two.read(seen + 1).leader.token, winner);
+    }
+}
+
+#[test]
+fn a_claim_waits_for_appends_that_are_being_committed() {
+    let Some(mut cluster) = site("a claim and an append") else { return };
+    let (mut old, mut new) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    assert_eq!(old.claim(0, 1, 7), Ok(()));
+    for standby in &mut cluster.standbys {
+        standby.stop(beanring_testkit::postgres::End::Fast);
+    }
+    old.begin(append(1, 2, "two"));
+    cluster
+        .primary
+        .wait_for("select count(*) from pg_stat_activity where wait_event = 'SyncRep'", |text| text == "1");
+    new.begin(claim(1, 2, 8));
+    assert_eq!(new.reply_within(Duration::from_millis(300)), None);
+    // A renewal does not wait for the append, only for its own commit.
+    for standby in &mut cluster.standbys {
+        standby.start();
+    }
+    assert_eq!(result_of(old.reply()), Ok(()));
+    assert_eq!(result_of(new.reply()), Err(Failure::Taken));
+}
+
+/// The process of a leader, which [`a_watch_ends_when_the_leader_is_killed`] starts.
+#[test]
+fn lead_until_killed() {
+    let Ok(url) = std::env::var(LEADER) else { return };
+    let settings = beanring::io::replica::Settings::parse(&url, Default::default()).expect("it is valid");
+    let mut store = Store(beanring::io::replica::PostgresStore::new(settings).expect("there are threads"));
+    let page = store.read(1);
+    let next = page.chunks.last().map_or(1, |(position, _)| position.0 + 1);
+    assert_eq!(store.claim(page.epoch.0, next, 99), Ok(()));
+    println!("leads");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn a_watch_ends_when_the_leader_is_killed() {
+    let Some(cluster) = site("watches") else { return };
+    let mut store = Store::new(&cluster.primary);
+    assert_eq!(result_of(store.ask(Request::Watch(Epoch(0)))), Ok(()), "epoch 0 has no leader");
+    let mut times = Vec::new();
+    for epoch in 1..=5 {
+        let mut leader = Command::new(std::env::current_exe().expect("it runs"))
+            .args(["claims::lead_until_killed", "--exact", "--nocapture"])
+            .env(LEADER, cluster.primary.url("beanring"))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it is a program");
+        while store.read(1).epoch.0 < epoch {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        store.begin(Request::Watch(Epoch(epoch)));
+        assert_eq!(store.reply_within(Duration::from_millis(300)), None, "it leads");
+        let killed = Instant::now();
+        leader.kill().expect("it runs");
+        assert_eq!(store.reply(), Reply::Watched { epoch: Epoch(epoch), result: Ok(()) });
+        times.push(killed.elapsed());
+        leader.wait().expect("it is a child");
+    }
+    times.sort_unstable();
+    println!("the end of a leader is seen within {times:?}");
+    assert!(times[2] < END_SEEN, "{times:?}");
+}
+
+#[test]
+fn a_watch_is_replaced_by_another_one() {
+    let Some(cluster) = site("replaced watches") else { return };
+    let (mut leader, mut store) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    assert_eq!(leader.claim(0, 1, 7), Ok(()));
+    store.begin(Request::Watch(Epoch(1)));
+    assert_eq!(store.reply_within(Duration::from_millis(200)), None);
+    let reply = store.ask(Request::Watch(Epoch(9)));
+    assert_eq!(reply, Reply::Watched { epoch: Epoch(9), result: Ok(()) });
+    drop(leader);
+    assert_eq!(store.reply_within(Duration::from_millis(300)), None, "the first one gets no reply");
+}
+
+#[test]
+fn a_leader_takes_its_lock_again() {
+    let Some(cluster) = site("a lost lock") else { return };
+    let (mut leader, mut store) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    assert_eq!(leader.claim(0, 1, 7), Ok(()));
+    store.begin(Request::Watch(Epoch(1)));
+    assert_eq!(store.reply_within(Duration::from_millis(200)), None);
+    let holders = "from pg_locks where locktype = 'advisory' and granted and mode = 'ExclusiveLock'";
+    for _ in 0..5 {
+        cluster.primary.sql(&format!("select pg_terminate_backend(pid) {holders}"));
+        cluster.primary.wait_for(&format!("select count(*) {holders}"), |text| text == "1");
+    }
+    assert_eq!(leader.renew(1), Ok(()));
+    // Another leader frees the lock of the one before, once that has read so.
+    let mut other = Store::new(&cluster.primary);
+    assert_eq!(other.claim(1, 2, 8), Ok(()));
+    assert_eq!(leader.read(1).epoch, Epoch(2));
+    assert_eq!(store.settle(&Request::Watch(Epoch(1))), Ok(()));
+    assert_eq!(settings(&cluster.primary).log.get(), 1);
+}

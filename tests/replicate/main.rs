@@ -1,0 +1,8 @@
+//! The job log in PostgreSQL, against real servers: a primary and two standbys, of which one must acknowledge each commit.
+
+mod appends;
+mod checks;
+mod claims;
+mod faults;
+mod pages;
+mod site;

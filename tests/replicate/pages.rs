@@ -1,0 +1,82 @@
+//! Pages that are read, and trims.
+
+use beanring::wal::replica::{Epoch, Member, Position};
+
+use super::site::{Store, chunks, site};
+
+/// Inserts chunks without a store, for logs that are long.
+fn fill(server: &beanring_testkit::postgres::Postgres, first: u64, last: u64, bytes: u64) {
+    server.sql(&format!(
+        "insert into beanring_log select 1, p, 1, convert_to(repeat('x', {bytes}), 'UTF8') from generate_series({first}, {last}) p"
+    ));
+}
+
+#[test]
+fn an_empty_log_has_a_page() {
+    let Some(cluster) = site("an empty log") else { return };
+    let page = Store::new(&cluster.primary).read(1);
+    assert_eq!((page.epoch, page.begin, page.beat), (Epoch(0), Position(1), 0));
+    assert_eq!(page.leader, Member::default());
+    assert!(page.chunks.is_empty() && page.is_end && page.log_id != 0);
+}
+
+#[test]
+fn a_page_names_the_leader() {
+    let Some(cluster) = site("pages") else { return };
+    let mut store = Store::new(&cluster.primary);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let before = store.read(1);
+    assert_eq!(before.leader, Member { address: "host-7:1".into(), token: 7, secret: u64::MAX - 7 });
+    assert_eq!(store.renew(1), Ok(()));
+    let after = store.read(2);
+    assert_ne!(before.beat, after.beat);
+    assert_eq!((after.epoch, after.log_id), (Epoch(1), before.log_id));
+    assert!(after.chunks.is_empty() && after.is_end);
+}
+
+#[test]
+fn pages_are_bounded_in_chunks_and_bytes() {
+    let Some(cluster) = site("long logs") else { return };
+    let mut store = Store::new(&cluster.primary);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    fill(&cluster.primary, 2, 1000, 10);
+    let page = store.read(1);
+    assert_eq!((page.chunks.len(), page.is_end), (1000, true));
+    fill(&cluster.primary, 1001, 1001, 10);
+    let page = store.read(1);
+    assert_eq!((page.chunks.len(), page.is_end), (1000, false));
+    let page = store.read(1001);
+    assert_eq!((page.chunks.len(), page.is_end), (1, true));
+    fill(&cluster.primary, 1002, 1020, 512 * 1024);
+    let mut next = 1002;
+    for expected in [8, 8, 3] {
+        let page = store.read(next);
+        assert_eq!((page.chunks.len(), page.is_end), (expected, expected == 3));
+        assert!(page.chunks.iter().all(|(_, chunk)| chunk.len() == 512 * 1024));
+        next += expected as u64;
+    }
+    // A gap is shown as it is.
+    cluster.primary.sql("delete from beanring_log where pos = 4");
+    let page = store.read(3);
+    assert_eq!(page.chunks[..2].iter().map(|(position, _)| position.0).collect::<Vec<_>>(), [3, 5]);
+}
+
+#[test]
+fn a_trim_deletes_in_steps_what_no_reader_sees() {
+    let Some(cluster) = site("trims") else { return };
+    let mut store = Store::new(&cluster.primary);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    fill(&cluster.primary, 2, 2000, 10);
+    assert_eq!(store.trim(1, 1990), Ok(()));
+    assert_eq!(cluster.primary.sql("select min(pos), max(pos), count(*) from beanring_log"), "1990|2000|11");
+    let page = store.read(1);
+    assert_eq!((page.begin, chunks(&page)[0].0), (Position(1990), 1990));
+    // The begin never goes back.
+    assert_eq!(store.trim(1, 5), Ok(()));
+    assert_eq!(store.read(1).begin, Position(1990));
+    // Rows before it, which a crash has brought back, are not read.
+    fill(&cluster.primary, 100, 101, 10);
+    assert_eq!(chunks(&store.read(1))[0].0, 1990);
+    assert_eq!(store.trim(1, 1991), Ok(()));
+    assert_eq!(cluster.primary.sql("select min(pos) from beanring_log"), "1991");
+}
