@@ -66,6 +66,8 @@ impl Leader {
                 registered_bytes_max: 0,
                 process: ProcessFiles::default(),
                 watched_files: WatchedFiles::default(),
+                database: None,
+                forwarding: None,
             };
             let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
             let chosen = PreparedDriver::choose(choice, &IoThreads::default());
