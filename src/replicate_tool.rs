@@ -103,7 +103,10 @@ impl fmt::Display for Leader<'_> {
         if epoch.0 == 0 {
             return f.write_str("there has been none");
         }
-        f.write_str(if address.is_empty() { "(accepts no forwarded connections)" } else { address })?;
+        match &**address {
+            "" => f.write_str("(accepts no forwarded connections)")?,
+            address => write!(f, "{}", address.escape_debug())?,
+        }
         match (is_held, holder) {
             (true, Some(holder)) => write!(f, ", connected from {holder}"),
             (true, None) => write!(f, ", connected"),

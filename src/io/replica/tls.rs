@@ -24,7 +24,7 @@ use x509_cert::der::Decode;
 
 use super::settings::UrlError;
 
-/// What is checked in the certificate of the database, by the words of `sslmode`.
+/// The checks of the certificate of the database, by the words of `sslmode`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Verification {
     /// Nothing, unless authorities are given: `prefer` and `require`.
