@@ -50,6 +50,13 @@ beanring wal COMMAND --help prints the help of a command.
 Exit code: 0 success, 1 the job log is damaged, or cannot be read or copied,
 2 wrong usage, 3 salvage has lost something.";
 
+#[cfg(feature = "replicate")]
+const REPLICATE_AFTER_HELP: &str = "\
+The password may be in the URL, in PGPASSWORD or in the file ~/.pgpass.
+
+Exit code: 0 success, 1 the database cannot be reached now, 2 wrong usage, or
+the database cannot be used as it is.";
+
 const AFTER_HELP: &str = "\
 Examples:
   beanring                              port 11300, jobs in memory only
@@ -243,6 +250,11 @@ pub enum Tool {
     #[command(subcommand, alias = "log", disable_help_subcommand = true, arg_required_else_help = false)]
     #[command(after_help = WAL_AFTER_HELP)]
     Wal(WalTool),
+    /// Make and show a job log in PostgreSQL
+    #[cfg(feature = "replicate")]
+    #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
+    #[command(after_help = REPLICATE_AFTER_HELP)]
+    Replicate(ReplicateTool),
     /// Check that a server with the same flags and variables replies
     #[command(override_usage = "beanring [FLAGS] healthcheck [FLAGS]")]
     Healthcheck(Healthcheck),
@@ -308,6 +320,39 @@ pub enum ConfigTool {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// What to do with a job log in PostgreSQL.
+#[cfg(feature = "replicate")]
+#[derive(Subcommand, Clone, Debug)]
+pub enum ReplicateTool {
+    /// Create the tables, or another log in them; what exists is kept
+    Init {
+        /// Where the log is.
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Show the leader, the standbys and the size of the log
+    Status {
+        /// Where the log is.
+        #[command(flatten)]
+        database: Database,
+        /// Print JSON instead of text for people
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A database and a log in it.
+#[cfg(feature = "replicate")]
+#[derive(Args, Clone, Debug)]
+pub struct Database {
+    /// postgres://USER@HOST/DATABASE, as for psql [default: BEANRING_REPLICATE]
+    #[arg(value_name = "URL")]
+    pub url: Option<String>,
+    /// Number of the log, where several are in one database [default: 1]
+    #[arg(long, value_name = "N")]
+    pub log: Option<String>,
 }
 
 /// What to do with a job log.

@@ -16,10 +16,14 @@ use crate::io::certificate::CertificateFileError;
 use crate::io::driver::{Cause, Unavailable};
 use crate::io::http_token::TokenError;
 use crate::io::privileges::PrivilegesError;
+#[cfg(feature = "replicate")]
+use crate::io::replica::CheckError;
 use crate::io::socket::{Address, ListenError};
 use crate::io::users_file::UsersError;
 use crate::io::wal_files::DirectoryError;
 use crate::io::wal_files::offline::ToolError;
+#[cfg(feature = "replicate")]
+use crate::replicate_tool::ReplicateUsage;
 #[cfg(feature = "tls")]
 use crate::transport::IdentityError;
 
@@ -41,6 +45,7 @@ pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
         || error.downcast_ref().is_some_and(is_wrong_token)
         || error.downcast_ref().is_some_and(is_wrong_users)
         || is_wrong_certificate(error)
+        || is_wrong_database(error)
         || matches!(error.downcast_ref(), Some(PrivilegesError::UnknownUser { .. }))
         || matches!(error.downcast_ref(), Some(Unavailable { cause: Cause::NotBuilt { .. }, .. }));
     if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
@@ -103,6 +108,18 @@ fn is_wrong_certificate(error: &(dyn Error + 'static)) -> bool {
         return !matches!(error, IdentityError::Random);
     }
     error.downcast_ref::<CertificateFileError>().is_some_and(CertificateFileError::is_wrong_path)
+}
+
+/// A database that cannot be reached now may be reachable later.
+#[cfg(feature = "replicate")]
+fn is_wrong_database(error: &(dyn Error + 'static)) -> bool {
+    error.is::<ReplicateUsage>()
+        || error.downcast_ref().is_some_and(|error: &CheckError| !error.is_temporary())
+}
+
+#[cfg(not(feature = "replicate"))]
+const fn is_wrong_database(_: &(dyn Error + 'static)) -> bool {
+    false
 }
 
 /// A tool cannot work on the directory that was named.

@@ -27,6 +27,8 @@ pub mod logging;
 pub mod preflight;
 pub mod protocol;
 pub mod queue;
+#[cfg(feature = "replicate")]
+pub mod replicate_tool;
 pub mod server;
 pub mod time;
 #[cfg(feature = "tls")]

@@ -40,6 +40,8 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
     };
     match tool {
         Some(Tool::Wal(tool)) => wal_tool::run(tool),
+        #[cfg(feature = "replicate")]
+        Some(Tool::Replicate(tool)) => beanring::replicate_tool::run(tool).map(|()| ExitCode::SUCCESS),
         Some(Tool::Version) => {
             print(&concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(ExitCode::SUCCESS)

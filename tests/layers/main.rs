@@ -12,7 +12,7 @@ use source::{Module, Uses, files, modules, relative};
 
 /// The layer of each top module. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
-const LAYERS: [(&str, u32); 25] = [
+const LAYERS: [(&str, u32); 26] = [
     ("time", 0),
     ("values", 0),
     ("intrusive", 0),
@@ -35,6 +35,7 @@ const LAYERS: [(&str, u32); 25] = [
     ("healthcheck", 9),
     ("launch", 9),
     ("preflight", 9),
+    ("replicate_tool", 9),
     ("wal_tool", 9),
     ("lib", 9),
     ("main", 9),
@@ -44,11 +45,12 @@ const IO: u32 = 5;
 const TOP: u32 = 9;
 
 /// Paths that mean I/O or a clock, which modules below `io` must not use.
-const SYSTEM: [&[&str]; 14] = [
+const SYSTEM: [&[&str]; 15] = [
     &["nix"],
     &["libc"],
     &["io_uring"],
     &["tokio"],
+    &["tokio_postgres"],
     &["tokio_uring"],
     &["landlock"],
     &["sd_notify"],

@@ -140,6 +140,30 @@ fn a_role_that_hides_warnings_hides_no_cancelled_wait() {
 }
 
 #[test]
+fn a_full_disk_is_told_from_other_failures() {
+    let Some(cluster) = site("a full disk") else { return };
+    let mut store = Store::new(&cluster.primary);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let refuse = |state: &str| {
+        cluster.primary.sql(&format!(
+            "create or replace function refuse() returns trigger language plpgsql as
+                $$ begin raise exception using errcode = '{state}'; end $$;
+             create or replace trigger refuse before insert on beanring_log for each row execute function refuse()"
+        ));
+    };
+    for (state, failure) in [("53100", Failure::Full), ("58030", Failure::Full), ("57014", Failure::Unknown)]
+    {
+        refuse(state);
+        assert_eq!(store.append(1, 2, "two"), Err(failure), "{state}");
+        assert_eq!(store.append_again(1, 2, "two"), Err(failure), "{state}");
+        assert_eq!(store.claim(1, 2, 8), Err(failure), "{state}");
+        assert_eq!(store.renew(1), Ok(()), "{state}");
+    }
+    cluster.primary.sql("drop trigger refuse on beanring_log");
+    assert_eq!(store.append(1, 2, "two"), Ok(()));
+}
+
+#[test]
 fn a_terminated_session_is_opened_again() {
     let Some(cluster) = site("terminated sessions") else { return };
     let mut store = Store::new(&cluster.primary);

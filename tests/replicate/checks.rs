@@ -2,7 +2,9 @@
 
 use beanring::io::replica::{CheckError, Created, LogNumber, Settings, check, init, status};
 use beanring::wal::replica::{Epoch, Position};
+use beanring_testkit::certificates::Certificates;
 use beanring_testkit::postgres::{Cluster, Postgres};
+use beanring_testkit::scratch::Scratch;
 
 use super::site::{Store, cluster, settings, site};
 
@@ -115,6 +117,58 @@ fn a_start_needs_a_synchronous_standby() {
     let error = refusal(&own, false, "--replicate-trust-storage");
     assert!(matches!(error, CheckError::NotSynchronous) && !error.is_temporary());
     check(&own, true).expect("the storage is trusted");
+}
+
+#[test]
+fn a_pooler_must_leave_a_session_to_its_client() {
+    let Some(cluster) = site("poolers") else { return };
+    let settings = |mode: &str| {
+        let pooler = cluster.primary.pooled(mode)?;
+        let settings =
+            Settings::parse(&pooler.url("beanring"), LogNumber::default()).expect("the URL is valid");
+        Some((pooler, settings))
+    };
+    let (Some((_one, transaction)), Some((_other, session))) = (settings("transaction"), settings("session"))
+    else {
+        return println!("skipped: poolers, because pgbouncer is not installed");
+    };
+    for _ in 0..10 {
+        let error = refusal(&transaction, false, "pool_mode = session");
+        assert!(matches!(error, CheckError::Pooler));
+    }
+    check(&session, false).expect("it has sessions of its own");
+}
+
+#[test]
+fn tls_is_checked_as_sslmode_says() {
+    let Some(cluster) = site("TLS") else { return };
+    let scratch = Scratch::new("pg-tls");
+    let certificates = Certificates::new(&scratch.0);
+    let url = |parameters: &str| {
+        let url = format!("{}?{parameters}", cluster.primary.url("beanring"));
+        Settings::parse(&url, LogNumber::default()).expect("the URL is valid")
+    };
+    let error = refusal(&url("sslmode=require"), false, "cannot connect");
+    assert!(matches!(error, CheckError::Unreachable(_)), "the server offers no TLS: {error}");
+    check(&url("sslmode=prefer"), false).expect("it goes without");
+    cluster.primary.offer_tls(&certificates.server);
+    let (ca, other_ca) = (certificates.ca.display(), certificates.other_ca.display());
+    for parameters in ["sslmode=require", "sslmode=require&channel_binding=require"] {
+        check(&url(parameters), false).expect(parameters);
+    }
+    check(&url(&format!("sslmode=verify-full&sslrootcert={ca}")), false).expect("it is the right one");
+    for mode in ["require", "verify-ca", "verify-full"] {
+        refusal(&url(&format!("sslmode={mode}&sslrootcert={other_ca}")), false, "UnknownIssuer");
+    }
+    refusal(&url("sslmode=verify-full"), false, "UnknownIssuer");
+    cluster.primary.offer_tls(&certificates.other_name);
+    check(&url(&format!("sslmode=verify-ca&sslrootcert={ca}")), false).expect("any name will do");
+    refusal(&url(&format!("sslmode=verify-full&sslrootcert={ca}")), false, "not valid for");
+    let mut store =
+        Store(beanring::io::replica::PostgresStore::new(url("sslmode=require")).expect("there are threads"));
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let sessions = "select count(*) from pg_stat_ssl join pg_stat_activity using (pid) where usename = 'beanring' and ssl";
+    assert_ne!(cluster.primary.sql(sessions), "0");
 }
 
 #[test]

@@ -64,7 +64,6 @@ fn a_claim_waits_for_appends_that_are_being_committed() {
         .wait_for("select count(*) from pg_stat_activity where wait_event = 'SyncRep'", |text| text == "1");
     new.begin(claim(1, 2, 8));
     assert_eq!(new.reply_within(Duration::from_millis(300)), None);
-    // A renewal does not wait for the append, only for its own commit.
     for standby in &mut cluster.standbys {
         standby.start();
     }

@@ -6,3 +6,4 @@ mod claims;
 mod faults;
 mod pages;
 mod site;
+mod tool;

@@ -198,6 +198,7 @@ impl SessionError {
     /// What to answer to a request that ended so.
     pub fn failure(&self) -> Failure {
         match self.code() {
+            Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => Failure::Unknown,
             // Class 53: the disk is full, or another resource is used up. 58030: the disk fails.
             Some(code) if code.code().starts_with("53") || *code == SqlState::IO_ERROR => Failure::Full,
             _ => Failure::Unknown,

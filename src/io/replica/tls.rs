@@ -24,13 +24,13 @@ use x509_cert::der::Decode;
 
 use super::settings::UrlError;
 
-/// What is checked of the certificate of the database, as `sslmode` of `psql` says.
+/// The checks of the certificate of the database, by the words of `sslmode`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Verification {
     /// Nothing, unless authorities are given: `prefer` and `require`.
     #[default]
     None,
-    /// Who has issued it: `verify-ca`.
+    /// That a trusted authority has issued it: `verify-ca`.
     Authority,
     /// That, and the name of the host: `verify-full`.
     Full,
@@ -61,11 +61,11 @@ impl Connector {
     ) -> Result<Self, UrlError> {
         let provider = Arc::new(default_provider());
         let verification = match verification {
-            Verification::None if ca.is_some() => Verification::Authority,
+            Verification::None if uses_tls && ca.is_some() => Verification::Authority,
+            _ if !uses_tls => Verification::None,
             verification => verification,
         };
         let verifier: Arc<dyn ServerCertVerifier> = match verification {
-            _ if !uses_tls => Arc::new(Unverified(provider.clone())),
             Verification::None => Arc::new(Unverified(provider.clone())),
             Verification::Authority => Arc::new(AnyName(issued_by(ca, &provider)?)),
             Verification::Full => issued_by(ca, &provider)?,

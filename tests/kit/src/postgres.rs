@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 
+use super::certificates::Pair;
 use super::process::REPLY_PATIENCE;
 use super::scratch::Scratch;
 use super::unused_address;
@@ -48,6 +50,12 @@ pub struct Cluster {
     _scratch: Scratch,
 }
 
+/// A pgbouncer before a server.
+pub struct Pooler {
+    process: Child,
+    port: u16,
+}
+
 /// How a server is ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
@@ -82,7 +90,10 @@ impl Programs {
 
     /// A program, to be run as the user.
     fn command(&self, name: &str) -> Command {
-        let program = self.directory.join(name);
+        self.user_command(&self.directory.join(name))
+    }
+
+    fn user_command(&self, program: &Path) -> Command {
         let mut command = match &self.user {
             None => Command::new(program),
             Some(user) => {
@@ -180,7 +191,6 @@ impl Postgres {
     /// If its files cannot be written.
     pub fn follow(&self, primary: &Self, name: &str) {
         let auto = self.data.join("postgresql.auto.conf");
-        let own = fs::metadata(&self.data).expect("it exists");
         let mut lines = fs::read_to_string(&auto).unwrap_or_default();
         writeln!(
             lines,
@@ -189,14 +199,8 @@ impl Postgres {
             primary.port
         )
         .expect("memory");
-        fs::write(&auto, lines).expect("there is space");
-        let signal = self.data.join("standby.signal");
-        fs::write(&signal, "").expect("there is space");
-        for file in [auto, signal] {
-            use std::os::unix::fs::MetadataExt;
-            chown(&file, Some(own.uid()), Some(own.gid())).expect("the owner may be set");
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is there");
-        }
+        self.write(&auto, &lines);
+        self.write(&self.data.join("standby.signal"), "");
     }
 
     /// Starts the server, and waits until it answers.
@@ -258,6 +262,56 @@ impl Postgres {
         self.sql_in("postgres", &format!("alter system set {name} = '{value}'"));
         self.sql_in("postgres", "select pg_reload_conf()");
         self.wait_for(&format!("show {name}"), |text| text == value);
+    }
+
+    /// Has the server offer TLS with this certificate.
+    ///
+    /// # Panics
+    /// If it cannot use it.
+    pub fn offer_tls(&self, pair: &Pair) {
+        for (from, name) in [(&pair.certificate, "server.crt"), (&pair.key, "server.key")] {
+            self.write(&self.data.join(name), &fs::read_to_string(from).expect("it is there"));
+        }
+        self.set("ssl", "on");
+    }
+
+    /// Starts a pgbouncer before the server, if there is one.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn pooled(&self, mode: &str) -> Option<Pooler> {
+        let program = Path::new("/usr/sbin/pgbouncer");
+        if !program.is_file() {
+            return None;
+        }
+        let (_, port) = unused_address::port();
+        let file = |end| self.sockets.join(format!("pgbouncer-{mode}.{end}"));
+        self.write(&file("users"), &format!("\"beanring\" \"{PASSWORD}\"\n"));
+        let lines = format!(
+            "[databases]\n{DATABASE} = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = plain\nauth_file = {}\npool_mode = {mode}\nlogfile = {}\n",
+            self.port,
+            file("users").display(),
+            file("log").display()
+        );
+        self.write(&file("ini"), &lines);
+        let mut command = self.programs.user_command(program);
+        let process =
+            command.arg("-q").arg(file("ini")).stderr(Stdio::null()).spawn().expect("it is installed");
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(started.elapsed() < REPLY_PATIENCE, "pgbouncer does not listen");
+            thread::sleep(Duration::from_millis(10));
+        }
+        Some(Pooler { process, port })
+    }
+
+    /// Writes a file that only the user of the server may read.
+    fn write(&self, file: &Path, content: &str) {
+        fs::write(file, content).expect("there is space");
+        let own = fs::metadata(&self.data).expect("it exists");
+        chown(file, Some(own.uid()), Some(own.gid())).expect("the owner may be set");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("it is there");
     }
 
     /// Waits until a query returns what it should.
@@ -326,6 +380,20 @@ impl Postgres {
     /// What the server has written to its log.
     pub fn log_text(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
+    }
+}
+
+impl Pooler {
+    /// The URL for a user of the database, through the pooler.
+    pub fn url(&self, user: &str) -> String {
+        format!("postgres://{user}:{PASSWORD}@127.0.0.1:{}/{DATABASE}", self.port)
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
