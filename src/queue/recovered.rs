@@ -15,6 +15,8 @@ const NO_CONNECTION: ConnId = ConnId { slot: u32::MAX, generation: u32::MAX };
 
 impl Engine {
     /// Whether the job has been reserved since before the start, so that any client may finish it.
+    // Apart from the commands that call it: only a job of another client, or of none, gets here.
+    #[cold]
     pub fn is_recovered(&self, job: JobKey) -> bool {
         let Some(ClientKey { slot, .. }) = self.recovered.filter(|_| self.keeps_reservations()) else {
             return false;
