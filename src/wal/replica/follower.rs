@@ -22,6 +22,8 @@ pub struct Follower {
     next: Position,
     /// The last chunk; none before the first.
     last: Option<u32>,
+    /// The last chunks, up to [`APPENDS_MAX`] of them.
+    tail: VecDeque<u32>,
     /// The position behind the last record of the last whole batch.
     end: Lsn,
     /// Batches that no record says to be acknowledged, the oldest first.
@@ -118,6 +120,7 @@ impl Follower {
             epoch: Epoch::default(),
             next: page.begin,
             last: None,
+            tail: VecDeque::with_capacity(APPENDS_MAX),
             end: Lsn::default(),
             unproven: VecDeque::new(),
             proven: None,
@@ -235,6 +238,10 @@ impl Follower {
         self.has_left = header.kind == Kind::Farewell;
         let identity = identity(chunk).ok_or_else(damaged)?;
         (self.epoch, self.last, self.next) = (header.epoch, Some(identity), position.next());
+        if self.tail.len() == APPENDS_MAX {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(identity);
         let witness = Witness { position, identity };
         match self.expected {
             Some(expected) if expected.position == position && expected != witness => {
@@ -328,6 +335,11 @@ impl Follower {
     /// The position of the next chunk.
     pub const fn next(&self) -> Position {
         self.next
+    }
+
+    /// The identities of the last chunks.
+    pub fn tail(&self) -> Vec<u32> {
+        self.tail.iter().copied().collect()
     }
 
     /// Where the WAL continues.

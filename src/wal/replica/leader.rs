@@ -24,6 +24,7 @@ const REPEAT_AFTER_MAX: Span = Span::from_millis(1000);
 /// it has seen the last change of the log.
 pub struct Leader {
     epoch: Epoch,
+    token: u64,
     log_id: u64,
     lease: Span,
     /// The position of the next chunk.
@@ -145,7 +146,7 @@ impl Split {
 impl Leader {
     /// Leads from the chunk behind the one that began the epoch. `claimed_at` is when that one was sent.
     pub fn new(
-        epoch: Epoch,
+        (epoch, token): (Epoch, u64),
         log_id: u64,
         next: Position,
         starts: SegmentStarts,
@@ -154,6 +155,7 @@ impl Leader {
     ) -> Self {
         Self {
             epoch,
+            token,
             log_id,
             lease,
             next,
@@ -309,7 +311,7 @@ impl Leader {
             _ => Step::SENT,
         };
         (self.sent_at, self.renewal_sent_at) = (now, now);
-        Some(Request::Renew(self.epoch))
+        Some(Request::Renew { epoch: self.epoch, token: self.token })
     }
 
     /// The epoch is renewed when nothing was sent for a quarter of the lease.

@@ -157,13 +157,16 @@ impl Standby {
             let from = self.follower.as_ref().map_or(Position::FIRST, Follower::read_from);
             return Some(Request::Read { from });
         }
-        let epoch = self.seen.as_ref()?.epoch;
+        let epoch = self.epoch_to_watch().filter(|_| self.watch_after <= now)?;
+        self.watched = Some(epoch);
+        Some(Request::Watch(epoch))
+    }
+
+    /// The epoch whose lock should be waited for, unless it is.
+    fn epoch_to_watch(&self) -> Option<Epoch> {
+        let epoch = self.seen.as_ref().map(|seen| seen.epoch).filter(|&epoch| epoch > Epoch::default())?;
         let is_watched = self.watched == Some(epoch) || self.unlocked == Some(epoch);
-        if epoch > Epoch::default() && !is_watched && self.watch_after <= now && self.claim.is_none() {
-            self.watched = Some(epoch);
-            return Some(Request::Watch(epoch));
-        }
-        None
+        (!is_watched && self.claim.is_none()).then_some(epoch)
     }
 
     fn next_claim(&mut self, now: Time) -> Option<Request> {
@@ -173,7 +176,7 @@ impl Standby {
             {
                 claim.step = ClaimStep::Unproven { is_sent: true, again_at };
                 claim.sent_at = now;
-                return Some(Request::Renew(claim.epoch));
+                return Some(Request::Renew { epoch: claim.epoch, token: self.config.me.token });
             }
             return None;
         }
@@ -192,8 +195,10 @@ impl Standby {
             part: 0,
             parts: 0,
         };
-        let claim =
-            Claim { seen: seen.epoch, position, chunk: chunk.encode(&[]), leader: self.config.me.clone() };
+        let leader = self.config.me.clone();
+        // With the token, the chunk differs from one that another process writes for the same epoch after a fail-over.
+        let chunk = chunk.encode(&leader.token.to_le_bytes());
+        let claim = Claim { seen: seen.epoch, position, tail: follower.tail(), chunk, leader };
         self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
         Some(Request::Claim(claim))
     }
@@ -224,7 +229,7 @@ impl Standby {
             Some(ClaimStep::Unproven { is_sent: false, again_at }) => Some(again_at),
             _ => None,
         };
-        let watch = Some(self.watch_after).filter(|&at| at > Time::ZERO && self.watched.is_none());
+        let watch = self.epoch_to_watch().map(|_| self.watch_after);
         [read, claim, watch].into_iter().flatten().min()
     }
 
@@ -390,7 +395,7 @@ impl Standby {
         let log_id = seen.expect("it has read the log").log_id;
         let (recovered, starts) = follower.expect("it follows").finish(engine, now);
         let next = claim.position.next();
-        let leader = Leader::new(claim.epoch, log_id, next, starts, config.lease, claim.sent_at);
+        let leader = Leader::new((claim.epoch, config.me.token), log_id, next, starts, config.lease, claim.sent_at);
         (leader, continue_wal(config.wal, recovered, engine))
     }
 }
