@@ -179,14 +179,25 @@ impl Core {
     pub(super) fn replica_deadline(&self) -> Option<Time> {
         match &self.replica.as_ref()?.role {
             Role::Standby(standby) => standby.next_deadline(),
-            Role::Leader(leader) => leader.next_deadline(),
+            Role::Leader(leader) => {
+                let lease_end = Some(leader.lease_end()).filter(|_| !self.is_lease_over());
+                leader.next_deadline().into_iter().chain(lease_end).min()
+            }
             Role::Ended(_) => None,
         }
     }
 
-    /// Whether nothing remains to be written at the end. A leader has said that it leaves.
-    pub(super) fn has_left(&self) -> bool {
+    /// Whether the job log may be asked for its next operation.
+    pub(super) fn polls_log(&self) -> bool {
         self.replica.as_ref().is_none_or(|replica| match &replica.role {
+            Role::Leader(leader) => leader.polls(),
+            Role::Standby(_) | Role::Ended(_) => false,
+        })
+    }
+
+    /// Whether nothing remains to be written at the end, if the job log is in a database. A leader has said that it leaves.
+    pub(super) fn has_left(&self) -> Option<bool> {
+        self.replica.as_ref().map(|replica| match &replica.role {
             Role::Leader(leader) => leader.has_left(),
             Role::Standby(_) | Role::Ended(_) => true,
         })

@@ -69,7 +69,9 @@ pub struct Checker {
 impl Kind {
     fn changed_job(self) -> Option<u64> {
         match self {
-            Self::Delete { id } | Self::Release { id, .. } | Self::Bury { id } | Self::KickJob { id } => Some(id),
+            Self::Delete { id } | Self::Release { id, .. } | Self::Bury { id } | Self::KickJob { id } => {
+                Some(id)
+            }
             _ => None,
         }
     }
@@ -94,9 +96,9 @@ impl Checker {
         }
     }
 
-    /// Ids that commands may name.
-    pub fn ids(&self) -> impl Iterator<Item = u64> {
-        self.jobs.keys().copied()
+    /// The largest id that is known.
+    pub fn last_id(&self) -> u64 {
+        self.jobs.last_key_value().map_or(1, |(&id, _)| id)
     }
 
     fn note_body(&mut self, id: u64, body: &[u8]) {
@@ -114,7 +116,15 @@ impl Checker {
     }
 
     /// A reply has left a server. `is_current` says whether the epoch of that server has not ended.
-    pub fn replied(&mut self, client: usize, command: &Command, line: &str, body: &[u8], is_current: bool, now: u64) {
+    pub fn replied(
+        &mut self,
+        client: usize,
+        command: &Command,
+        line: &str,
+        body: &[u8],
+        is_current: bool,
+        now: u64,
+    ) {
         let word = line.split(' ').next().expect("a line has a word");
         let mut is_last = true;
         if let Some(id) = command.kind.changed_job() {
@@ -143,7 +153,10 @@ impl Checker {
                 assert!(!is_back, "job {id} is back after its deletion: {line}");
                 if let Kind::Reserve { .. } = command.kind {
                     if RESERVATIONS_ARE_LOGGED && let Some((holder, until)) = job.held {
-                        assert!(holder == client || until < now, "clients {holder} and {client} hold job {id}");
+                        assert!(
+                            holder == client || until < now,
+                            "clients {holder} and {client} hold job {id}"
+                        );
                     }
                     job.held = Some((client, command.sent_at + ttr_ns / 100 * 93));
                 }

@@ -3,13 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use beanring::wal::replica::{
-    Epoch, Failure, Member, Page, Position, Reply, Request, identity,
-};
+use beanring::wal::replica::{APPENDS_MAX, Epoch, Failure, Member, Page, Position, Reply, Request, identity};
 use bytes::Bytes;
 
-/// Chunks in a page.
-const PAGE_CHUNKS: usize = 6;
+/// The fewest chunks that a page has if there are more.
+const PAGE_CHUNKS_MIN: usize = APPENDS_MAX + 1;
 
 pub const LOG_ID: u64 = 0x1234_5678_9abc_def0;
 
@@ -44,6 +42,7 @@ pub struct Node {
     /// The sessions that hold the locks of epochs.
     pub locks: BTreeMap<u64, Process>,
     pub is_full: bool,
+    pub reads: usize,
 }
 
 /// What a request has led to.
@@ -71,15 +70,16 @@ impl State {
         }
     }
 
-    fn page(&self, from: Position) -> Page {
+    fn page(&self, from: Position, chunks_max: usize) -> Page {
         let from = from.0.max(self.begin);
         let chunks: Vec<(Position, Bytes)> = self
             .chunks
             .range(from..)
-            .take(PAGE_CHUNKS)
+            .take(chunks_max)
             .map(|(&position, chunk)| (Position(position), chunk.clone()))
             .collect();
-        let is_end = chunks.len() == self.chunks.range(from..).count();
+        let is_end = chunks.last().map(|(position, _)| position.0)
+            == self.chunks.range(from..).next_back().map(|(&last, _)| last);
         Page {
             epoch: self.epoch,
             leader: self.leader.clone(),
@@ -94,13 +94,8 @@ impl State {
 
 impl Node {
     pub fn new() -> Self {
-        let state = State {
-            epoch: Epoch(0),
-            leader: Member::default(),
-            beat: 0,
-            begin: 1,
-            chunks: BTreeMap::new(),
-        };
+        let state =
+            State { epoch: Epoch(0), leader: Member::default(), beat: 0, begin: 1, chunks: BTreeMap::new() };
         Self {
             visible: state.clone(),
             replicated: state,
@@ -108,6 +103,7 @@ impl Node {
             replicated_changes: 0,
             locks: BTreeMap::new(),
             is_full: false,
+            reads: 0,
         }
     }
 
@@ -190,7 +186,12 @@ impl Node {
                 }
             }
             Request::Read { from } => {
-                return Answer { reply: Reply::Read(Ok(self.visible.page(*from))), waits_for: None };
+                self.reads += 1;
+                let chunks_max = PAGE_CHUNKS_MIN + self.reads * 7 % 60;
+                return Answer {
+                    reply: Reply::Read(Ok(self.visible.page(*from, chunks_max))),
+                    waits_for: None,
+                };
             }
             Request::Watch(_) => unreachable!("a watch waits"),
         };
@@ -200,8 +201,12 @@ impl Node {
 
     fn has_tail(&self, claim: &beanring::wal::replica::Claim) -> bool {
         let from = claim.position.0 - claim.tail.len() as u64;
-        let there: Vec<u32> =
-            self.visible.chunks.range(from..claim.position.0).filter_map(|(_, chunk)| identity(chunk)).collect();
+        let there: Vec<u32> = self
+            .visible
+            .chunks
+            .range(from..claim.position.0)
+            .filter_map(|(_, chunk)| identity(chunk))
+            .collect();
         there == claim.tail
     }
 

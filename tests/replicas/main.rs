@@ -98,11 +98,16 @@ fn seeds_are_clean() {
                     let short = shrink(setting);
                     let faults: Vec<Fault> =
                         Fault::ALL.into_iter().filter(|fault| short.faults & fault.bit() != 0).collect();
-                    println!("it fails with these faults too, BEANRING_TEST_FAULTS={}: {faults:?}", short.faults);
+                    println!(
+                        "it fails with these faults too, BEANRING_TEST_FAULTS={}: {faults:?}",
+                        short.faults
+                    );
                 }
                 panic!("BEANRING_TEST_SEED={seed} replays it: {message}");
             }
         }
     }
-    println!("{seeds} seeds from {first}, none failed: {inserted} acknowledged jobs, {leads} terms of leaders");
+    println!(
+        "{seeds} seeds from {first}, none failed: {inserted} acknowledged jobs, {leads} terms of leaders"
+    );
 }

@@ -19,11 +19,8 @@ struct Job {
 /// Asserts that the chunks of a log describe the jobs of a queue.
 pub fn compare(chunks: &BTreeMap<u64, Bytes>, engine: &Engine) {
     let decoded = decode(chunks);
-    let jobs: BTreeMap<u64, Job> = engine
-        .jobs()
-        .iter()
-        .map(|(key, job)| (job.id.0, of(&JobRecord::of(key, engine))))
-        .collect();
+    let jobs: BTreeMap<u64, Job> =
+        engine.jobs().iter().map(|(key, job)| (job.id.0, of(&JobRecord::of(key, engine)))).collect();
     let lacks: Vec<u64> = jobs.keys().filter(|id| !decoded.contains_key(id)).copied().collect();
     let adds: Vec<u64> = decoded.keys().filter(|id| !jobs.contains_key(id)).copied().collect();
     assert!(lacks.is_empty() && adds.is_empty(), "the log lacks jobs {lacks:?}, and only it has {adds:?}");

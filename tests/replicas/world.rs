@@ -147,8 +147,6 @@ pub struct World {
     broken: Option<Broken>,
     pub leads: u64,
     pub trace: bool,
-    /// When a server has last begun to lead or answered a put.
-    served_at: Option<u64>,
 }
 
 impl World {
@@ -199,7 +197,6 @@ impl World {
             broken: None,
             leads: 0,
             trace: std::env::var_os("BEANRING_TEST_TRACE").is_some(),
-            served_at: None,
         };
         for host in 0..setting.servers {
             let at = world.random.below_u64(200 * MS);
@@ -420,11 +417,13 @@ impl World {
             }
             ServerRole::Serving if !self.hosts[host].was_serving => {
                 self.hosts[host].was_serving = true;
-                self.leads += 1;
                 self.log(|| format!("server {host} leads"));
-                let server = self.hosts[host].server.as_ref().expect("it runs");
-                self.checker.leads(server.engine());
-                self.served_at = Some(self.now);
+                // A process may learn that it leads after another one has replaced it.
+                if self.nodes[self.primary()].visible.leader.token == self.hosts[host].token {
+                    self.leads += 1;
+                    let server = self.hosts[host].server.as_ref().expect("it runs");
+                    self.checker.leads(server.engine());
+                }
             }
             _ => {}
         }
@@ -601,7 +600,8 @@ impl World {
         }
         self.hosts[host].node = Some(node);
         self.hosts[host].link += 1;
-        if let Some(epoch) = self.hosts[host].held.filter(|&epoch| epoch == self.nodes[node].visible.epoch.0) {
+        if let Some(epoch) = self.hosts[host].held.filter(|&epoch| epoch == self.nodes[node].visible.epoch.0)
+        {
             self.nodes[node].locks.insert(epoch, process);
         }
         for id in std::mem::take(&mut self.hosts[host].queued) {
@@ -642,7 +642,8 @@ impl World {
             self.carry_out(host, true);
         }
         // The clock may have been read before the pause, and what happened during the pause come with that time.
-        let mut read_at = if self.random.chance(50) { paused_at.max(self.hosts[host].iteration.1) } else { self.now };
+        let mut read_at =
+            if self.random.chance(50) { paused_at.max(self.hosts[host].iteration.1) } else { self.now };
         let mut backlog = std::mem::take(&mut self.hosts[host].backlog).into_iter();
         while let Some(happening) = backlog.next() {
             if !self.is_alive(process) {
@@ -722,7 +723,8 @@ impl World {
     fn arrive(&mut self, id: u64) {
         let Some(in_flight) = self.requests.get(&id) else { return };
         let (process, node, request) = (in_flight.process, in_flight.node, in_flight.request.clone());
-        let is_cut_off = in_flight.link != self.hosts[process.0].link || process.1 != self.hosts[process.0].life;
+        let is_cut_off =
+            in_flight.link != self.hosts[process.0].link || process.1 != self.hosts[process.0].life;
         // The database may have received it before the connection broke.
         if is_cut_off && (!self.allows(Fault::Repeated) || self.random.chance(50)) {
             return;
@@ -800,7 +802,8 @@ impl World {
             .requests
             .iter_mut()
             .filter(|(_, request)| {
-                request.node == node && request.waits_for.as_ref().is_some_and(|(changes, _)| *changes <= replicated)
+                request.node == node
+                    && request.waits_for.as_ref().is_some_and(|(changes, _)| *changes <= replicated)
             })
             .map(|(&id, request)| (id, request.waits_for.take().expect("it waits").1))
             .collect();
@@ -843,7 +846,9 @@ impl World {
     fn take_reply(&mut self, host: usize, id: u64, reply: Reply, now: Time) {
         let Some(in_flight) = self.requests.remove(&id) else { return };
         let is_ok = match &reply {
-            Reply::Appended { result, .. } | Reply::Renewed(result) | Reply::Claimed(result) => result.is_ok(),
+            Reply::Appended { result, .. } | Reply::Renewed(result) | Reply::Claimed(result) => {
+                result.is_ok()
+            }
             _ => false,
         };
         if is_ok {
@@ -862,7 +867,8 @@ impl World {
                 broken.know.retain(|&knows| knows != process);
             }
         }
-        let is_replaced = matches!((&reply, &in_flight.request), (Reply::Watched { .. }, Request::Read { .. }));
+        let is_replaced =
+            matches!((&reply, &in_flight.request), (Reply::Watched { .. }, Request::Read { .. }));
         assert!(!is_replaced);
         let server = self.hosts[host].server.as_mut().expect("it runs");
         server.handle(now, Event::Disk(Outcome::Replicated(reply)));

@@ -38,8 +38,8 @@ pub struct Follower {
     starts: SegmentStarts,
     /// The oldest segment that is needed.
     oldest: SegmentNumber,
-    /// The last chunk is a farewell.
-    has_left: bool,
+    /// What the last chunk is about.
+    last_kind: Kind,
 }
 
 /// The first chunk of each segment in the log, the oldest first.
@@ -129,7 +129,7 @@ impl Follower {
             batch: Batch::default(),
             starts: SegmentStarts::new(),
             oldest: SegmentNumber(0),
-            has_left: false,
+            last_kind: Kind::Data,
         }
     }
 
@@ -150,7 +150,7 @@ impl Follower {
             // It was trimmed past what was read here.
             return Err(Fault::Diverged);
         }
-        let mut chunks = page.chunks.iter();
+        let mut chunks = page.chunks.iter().peekable();
         if let Some(last) = self.last {
             match chunks.next() {
                 Some((position, chunk)) if position.next() == self.next && identity(chunk) == Some(last) => {}
@@ -158,12 +158,11 @@ impl Follower {
             }
         }
         let before = self.next;
-        for (position, chunk) in chunks {
-            if *position != self.next {
-                self.check_gap(*position, chunk)?;
-                break;
-            }
+        while let Some((_, chunk)) = chunks.next_if(|(position, _)| *position == self.next) {
             self.chunk(chunk, engine)?;
+        }
+        for (position, chunk) in chunks {
+            self.check_behind_gap(*position, chunk)?;
         }
         match self.expected {
             Some(Witness { position, .. }) if page.is_end => Err(Fault::Damaged(Damage::Missing(position))),
@@ -176,8 +175,8 @@ impl Follower {
         self.expected.or(self.proven)
     }
 
-    /// Checks that chunks are missing only where appends may be in flight.
-    fn check_gap(&self, position: Position, chunk: &[u8]) -> Result<(), Fault> {
+    /// Checks that the next chunk may be in flight, given one behind it.
+    fn check_behind_gap(&self, position: Position, chunk: &[u8]) -> Result<(), Fault> {
         let missing = Fault::Damaged(Damage::Missing(self.next));
         if position >= self.next.plus(APPENDS_MAX as u64) {
             return Err(missing);
@@ -215,7 +214,7 @@ impl Follower {
         let is_epoch = header.kind == Kind::Epoch;
         let follows = match self.last {
             Some(_) if is_epoch => header.epoch > self.epoch,
-            Some(_) => header.epoch == self.epoch && !self.has_left,
+            Some(_) => header.epoch == self.epoch && !self.has_left(),
             // A log begins with its first epoch or, trimmed, with a segment.
             None if position == Position::FIRST => is_epoch,
             None => header.kind == Kind::Data,
@@ -235,7 +234,7 @@ impl Follower {
             Kind::Farewell => return Err(damaged()),
             Kind::Data => self.part(&header, payload, engine)?,
         }
-        self.has_left = header.kind == Kind::Farewell;
+        self.last_kind = header.kind;
         let identity = identity(chunk).ok_or_else(damaged)?;
         (self.epoch, self.last, self.next) = (header.epoch, Some(identity), position.next());
         if self.tail.len() == APPENDS_MAX {
@@ -348,8 +347,13 @@ impl Follower {
     }
 
     /// Whether the leader has said that it leaves.
-    pub const fn has_left(&self) -> bool {
-        self.has_left
+    pub fn has_left(&self) -> bool {
+        self.last_kind == Kind::Farewell
+    }
+
+    /// Whether the last chunk begins this epoch.
+    pub fn ends_with(&self, epoch: Epoch) -> bool {
+        self.last_kind == Kind::Epoch && self.epoch == epoch
     }
 
     /// Whether all segments that are needed are there. Meaningful at the end of the log.

@@ -73,6 +73,8 @@ enum Step {
 struct Split {
     batch: Batch,
     segment: SegmentNumber,
+    /// It begins the segment.
+    begins: bool,
     lsn: Lsn,
     part: u32,
 }
@@ -205,6 +207,9 @@ impl Leader {
         if let Some(request) = self.repeated(now) {
             return Some(request);
         }
+        if self.polls() {
+            self.poll(wal, now);
+        }
         if self.window.len() < APPENDS_MAX
             && let Some(request) = self.next_append(wal, now)
         {
@@ -222,26 +227,40 @@ impl Leader {
         Some(Request::Append { epoch: self.epoch, position, chunk, is_repeated: true })
     }
 
-    fn next_append(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
-        while self.splitting.is_none() {
-            match wal.next_operation(now) {
-                Some(Operation::Write { segment, offset, first, batch, .. }) => {
-                    if offset == 0 {
-                        self.starts.push_back((segment, self.next));
-                    }
-                    self.splitting = Some(Split { batch, segment, lsn: first, part: 0 });
+    /// Whether it takes operations of the WAL. After the farewell nothing may follow in this epoch, such as what clients that
+    /// leave now change.
+    pub const fn polls(&self) -> bool {
+        self.splitting.is_none() && !self.has_left
+    }
+
+    /// Takes operations of the WAL, up to the next batch. It does so with a full window too: space may have to be freed first.
+    fn poll(&mut self, wal: &mut Wal, now: Time) {
+        while self.splitting.is_none()
+            && let Some(operation) = wal.next_operation(now)
+        {
+            match operation {
+                Operation::Write { segment, offset, first, batch, .. } => {
+                    self.splitting = Some(Split { batch, segment, begins: offset == 0, lsn: first, part: 0 });
                 }
-                Some(Operation::Arrange(arrangement)) => self.arrange(arrangement, wal, now),
-                Some(Operation::Sync(_) | Operation::Replicate(_)) => unreachable!("every write is durable"),
-                None if wal.is_stopping() && wal.is_settled() && !self.has_left && self.trim.is_none() => {
-                    self.has_left = true;
-                    let header = ChunkHeader { lsn: wal.end(), ..self.header(Kind::Farewell) };
-                    return Some(self.append(&header, &[], false, now));
-                }
-                None => return None,
+                Operation::Arrange(arrangement) => self.arrange(arrangement, wal, now),
+                Operation::Sync(_) | Operation::Replicate(_) => unreachable!("every write is durable"),
             }
         }
-        let split = self.splitting.take().expect("there is one");
+    }
+
+    fn next_append(&mut self, wal: &Wal, now: Time) -> Option<Request> {
+        let Some(split) = self.splitting.take() else {
+            let leaves = wal.is_stopping() && wal.is_settled() && self.trim.is_none();
+            if self.has_left || !leaves {
+                return None;
+            }
+            self.has_left = true;
+            let header = ChunkHeader { lsn: wal.end(), ..self.header(Kind::Farewell) };
+            return Some(self.append(&header, &[], false, now));
+        };
+        if split.begins && split.part == 0 {
+            self.starts.push_back((split.segment, self.next));
+        }
         let begin = split.part as usize * PAYLOAD_BYTES_MAX;
         let end = (begin + PAYLOAD_BYTES_MAX).min(split.batch.len());
         let header = ChunkHeader {

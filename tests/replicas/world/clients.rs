@@ -22,7 +22,10 @@ impl World {
         let serving: Vec<usize> = (0..self.hosts.len())
             .filter(|&host| {
                 self.hosts[host].paused_at.is_none()
-                    && self.hosts[host].server.as_ref().is_some_and(|server| server.role() == ServerRole::Serving)
+                    && self.hosts[host]
+                        .server
+                        .as_ref()
+                        .is_some_and(|server| server.role() == ServerRole::Serving)
             })
             .collect();
         if serving.is_empty() {
@@ -73,10 +76,9 @@ impl World {
     }
 
     fn command(&mut self, host: usize, index: usize) {
-        let known: Vec<u64> = self.checker.ids().collect();
         let holds = &self.hosts[host].connections[index].1.holds;
         let id = match self.random.below(4) {
-            0 if !known.is_empty() => self.random.pick(&known),
+            0 => 1 + self.random.below_u64(self.checker.last_id()),
             _ if !holds.is_empty() => self.random.pick(holds),
             _ => 1 + self.random.below_u64(20),
         };
