@@ -23,7 +23,7 @@ const SEEDS_DEFAULT: u64 = 40;
 
 fn setting(seed: u64) -> Setting {
     let mut random = Random::new(seed);
-    let is_large = random.one_in(24);
+    let is_large = random.one_in(30);
     let faults = match random.below(4) {
         0 => 1 << random.below(Fault::ALL.len()) | 1 << random.below(Fault::ALL.len()),
         1 => random.next() as u32 & random.next() as u32,
@@ -34,13 +34,13 @@ fn setting(seed: u64) -> Setting {
     Setting {
         seed,
         servers: 2 + random.below(2),
-        lease_ms: random.pick(&[200, 400, 400, 1000]),
+        lease_ms: random.pick(&[100, 200, 200, 400, 1000]),
         segment_bytes: if is_large { 4 * 1024 * 1024 } else { 64 * 1024 },
-        body_bytes_max: if is_large { 1_300_000 } else { random.pick(&[100, 3000, 20_000]) },
-        span_ms: random.pick(&[3000, 6000, 12_000]),
+        body_bytes_max: if is_large { 1_300_000 } else { random.pick(&[100, 3000, 3000, 20_000]) },
+        span_ms: if is_large { 1500 } else { random.pick(&[800, 1200, 1200, 2000, 4000]) },
         faults: faults & ((1 << Fault::ALL.len()) - 1),
-        fault_every_ms: random.pick(&[50, 150, 400]),
-        command_every_ms: random.pick(&[3, 10, 30]),
+        fault_every_ms: random.pick(&[20, 50, 100, 200]),
+        command_every_ms: if is_large { 30 } else { random.pick(&[3, 8, 20, 20, 50]) },
     }
 }
 

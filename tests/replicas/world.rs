@@ -203,7 +203,7 @@ impl World {
             world.plan(at, Happening::Start(host));
         }
         world.plan(10 * MS, Happening::Commands);
-        world.plan(500 * MS, Happening::Fault);
+        world.plan(200 * MS, Happening::Fault);
         world
     }
 
