@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    fn page(&self, from: Position, chunks_max: usize) -> Page {
+    pub fn page(&self, from: Position, chunks_max: usize) -> Page {
         let from = from.0.max(self.begin);
         let chunks: Vec<(Position, Bytes)> = self
             .chunks

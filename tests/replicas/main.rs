@@ -7,6 +7,7 @@
 //! fewest kinds of faults are searched with which it fails too.
 
 mod checker;
+mod chunks;
 mod database;
 mod naive;
 mod world;
