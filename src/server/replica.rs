@@ -203,6 +203,15 @@ impl Core {
         })
     }
 
+    /// Memory of replication besides the queue and the job log, in bytes.
+    pub(super) fn replica_memory_bytes(&self) -> usize {
+        self.replica.as_ref().map_or(0, |replica| match &replica.role {
+            Role::Leader(leader) => leader.memory_bytes(),
+            Role::Standby(standby) => standby.memory_bytes(),
+            Role::Ended(_) => 0,
+        })
+    }
+
     pub(super) fn role(&self) -> ServerRole {
         match self.replica.as_ref().map(|replica| &replica.role) {
             None | Some(Role::Leader(_)) => ServerRole::Serving,

@@ -356,6 +356,13 @@ impl Follower {
         self.last_kind == Kind::Epoch && self.epoch == epoch
     }
 
+    /// Memory of an incomplete batch and of what is noted about chunks, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let unproven = self.unproven.capacity() * size_of::<(Lsn, Witness)>();
+        let starts = self.starts.capacity() * size_of::<(SegmentNumber, Position)>();
+        self.batch.bytes.capacity() + unproven + starts
+    }
+
     /// Whether all segments that are needed are there. Meaningful at the end of the log.
     pub fn is_complete(&self) -> bool {
         self.starts.front().is_none_or(|&(first, _)| first <= self.oldest)

@@ -194,12 +194,10 @@ impl Leader {
         self.has_left && self.window.is_empty()
     }
 
-    /// Memory of chunks in flight and of the batch that is being split, in bytes.
+    /// Memory of chunks in flight, in bytes. The WAL counts the batches that they are made of.
     pub fn memory_bytes(&self) -> usize {
         let chunks: usize = self.window.iter().map(|append| append.chunk.len()).sum();
-        let batches: usize = self.batches.iter().map(Batch::memory_bytes).sum();
-        let split = self.splitting.as_ref().map_or(0, |split| split.batch.memory_bytes());
-        chunks + batches + split
+        chunks + self.starts.capacity() * size_of::<(SegmentNumber, Position)>()
     }
 
     /// Returns the next request that can start now, if there is one.

@@ -150,6 +150,11 @@ impl Standby {
         now.since(self.end_seen_at)
     }
 
+    /// Memory of what was read and is not in the queue, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.follower.as_ref().map_or(0, Follower::memory_bytes)
+    }
+
     /// Why the log cannot be followed, if it cannot.
     pub const fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
