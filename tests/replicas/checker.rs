@@ -29,7 +29,7 @@ pub struct Command {
     pub sent_at: u64,
 }
 
-/// What is known about the job with an id.
+/// The replies about the job with an id.
 #[derive(Default)]
 struct Known {
     number: Option<u64>,

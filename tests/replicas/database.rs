@@ -165,7 +165,10 @@ impl Node {
             Request::Claim(claim) => {
                 if claim.seen != self.visible.epoch {
                     Err(Failure::Fenced)
-                } else if self.visible.chunks.contains_key(&claim.position.0) || !self.has_tail(claim) {
+                } else if self.visible.chunks.contains_key(&claim.position.0)
+                    || claim.beat != self.visible.beat
+                    || !self.has_tail(claim)
+                {
                     Err(Failure::Taken)
                 } else if self.is_full {
                     Err(Failure::Full)

@@ -3,12 +3,12 @@
 mod clients;
 mod faults;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::faults::Fault;
 use beanring::server::{Effect, Event, Server, ServerRole, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::replica::{Epoch, Failure, Member, ReplicaConfig, Reply, Request};
+use beanring::wal::replica::{ChunkHeader, Epoch, Failure, Kind, Member, ReplicaConfig, Reply, Request};
 use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
 use beanring_testkit::config::config;
 use beanring_testkit::connection::Connection;
@@ -83,7 +83,7 @@ struct Host {
     offset: u64,
     rate_ppm: i64,
     paused_at: Option<u64>,
-    /// What has happened to it while it was paused.
+    /// Happenings during a pause, in their order.
     backlog: Vec<Happening>,
     /// The time of an iteration whose effects are not all carried out, by its clock and truly.
     iteration: (Time, u64),
@@ -99,6 +99,8 @@ struct Host {
     held: Option<u64>,
     /// Until when replies may leave.
     bound: u64,
+    /// Until when they could, if the replies to all requests that were carried out arrived.
+    bound_max: u64,
     is_stopping: bool,
     was_serving: bool,
     spins: u32,
@@ -145,6 +147,10 @@ pub struct World {
     is_quiet: bool,
     is_replicating: Vec<bool>,
     broken: Option<Broken>,
+    /// The leader of each epoch.
+    leaders: BTreeMap<u64, Process>,
+    /// Epochs whose leader was without its lock for a time.
+    unlocked: BTreeSet<u64>,
     pub leads: u64,
     pub trace: bool,
 }
@@ -170,6 +176,7 @@ impl World {
                 queued: Vec::new(),
                 held: None,
                 bound: 0,
+                bound_max: 0,
                 is_stopping: false,
                 was_serving: false,
                 spins: 0,
@@ -195,6 +202,8 @@ impl World {
             is_quiet: false,
             is_replicating: vec![false],
             broken: None,
+            leaders: BTreeMap::new(),
+            unlocked: BTreeSet::new(),
             leads: 0,
             trace: std::env::var_os("BEANRING_TEST_TRACE").is_some(),
         };
@@ -264,6 +273,41 @@ impl World {
         u64::from(self.setting.lease_ms) * MS
     }
 
+    /// The longest time of a lease by the clock of a server.
+    fn lease_with_drift(&self) -> u64 {
+        self.lease_ns() / 1000 * 1053
+    }
+
+    /// Whether the leader has said that it leaves.
+    fn has_left(&self, node: usize) -> bool {
+        let last = self.nodes[node].visible.chunks.last_key_value();
+        last.and_then(|(_, chunk)| ChunkHeader::decode(chunk).ok())
+            .is_some_and(|(header, _)| header.kind == Kind::Farewell)
+    }
+
+    /// Whether the log has a damaged chunk that a process has not read past before.
+    fn is_unread(&self, process: Process) -> bool {
+        let state = &self.nodes[self.primary()].visible;
+        self.broken.as_ref().is_some_and(|broken| {
+            let is_there =
+                state.begin <= broken.position && state.chunks.get(&broken.position) == broken.chunk.as_ref();
+            is_there && !broken.know.contains(&process)
+        })
+    }
+
+    /// An epoch is ended because its leader was silent: then the lease of that one is over.
+    fn check_silence(&self, epoch: u64) {
+        let Some(&leader) = self.leaders.get(&epoch).filter(|_| !self.unlocked.contains(&epoch)) else {
+            return;
+        };
+        let Host { life, bound_max, .. } = self.hosts[leader.0];
+        assert!(
+            life != leader.1 || bound_max <= self.now,
+            "epoch {epoch} is ended {} us before the lease of its leader",
+            (bound_max - self.now) / 1000
+        );
+    }
+
     pub fn log(&self, text: impl FnOnce() -> String) {
         if self.trace {
             println!("{:>10.3} {}", self.now as f64 / MS as f64, text());
@@ -294,6 +338,7 @@ impl World {
             Happening::Replicate(node) => self.replicate(node),
             Happening::Unlock(node, epoch, process) => {
                 if self.nodes[node].locks.get(&epoch) == Some(&process) {
+                    self.unlocked.insert(epoch);
                     self.nodes[node].locks.remove(&epoch);
                     self.end_watches();
                 }
@@ -520,7 +565,7 @@ impl World {
         let config = config(2 * 1024 * 1024);
         state.server = Some(Server::with_replica(config, replica, now));
         (state.is_stopping, state.was_serving, state.spins, state.wake_at) = (false, false, 0, None);
-        (state.bound, state.read_upto, state.paused_at) = (0, 0, None);
+        (state.bound, state.bound_max, state.read_upto, state.paused_at) = (0, 0, 0, None);
         self.log(|| format!("server {host} starts"));
         let process = self.process(host);
         let span = self.delay();
@@ -671,16 +716,6 @@ impl World {
         }
         if let Request::Claim(claim) = &request {
             self.log(|| format!("server {host} claims epoch {} at {}", claim.seen.next(), claim.position));
-            if let Some(broken) = &self.broken {
-                let node = &self.nodes[self.primary()];
-                let is_there = node.visible.begin <= broken.position
-                    && node.visible.chunks.get(&broken.position) == broken.chunk.as_ref();
-                assert!(
-                    !is_there || broken.know.contains(&process),
-                    "server {host} claims with a damaged log at position {}",
-                    broken.position
-                );
-            }
         }
         self.next_request += 1;
         let id = self.next_request;
@@ -743,10 +778,23 @@ impl World {
             self.after(MS, Happening::Unlock(node, epoch, (usize::MAX, 0)));
             return self.begin_replicating(node);
         }
+        let has_left = self.has_left(node);
+        let is_unread = node == self.primary() && self.is_unread(process);
         let answer = self.nodes[node].execute(process, &request);
+        let is_lease = matches!(request, Request::Append { .. } | Request::Renew { .. } | Request::Claim(_));
+        if is_lease && answer.waits_for.is_some() {
+            let bound = self.requests[&id].sent_at + self.lease_with_drift();
+            let host = &mut self.hosts[process.0];
+            host.bound_max = host.bound_max.max(bound);
+        }
         if let Request::Claim(claim) = &request
             && answer.waits_for.is_some()
         {
+            assert!(!is_unread, "server {} claims with a damaged log", process.0);
+            if node == self.primary() && !has_left {
+                self.check_silence(claim.seen.0);
+            }
+            self.leaders.insert(claim.seen.next().0, process);
             self.hosts[process.0].held = Some(claim.seen.next().0);
         }
         self.begin_replicating(node);
@@ -852,8 +900,7 @@ impl World {
             _ => false,
         };
         if is_ok {
-            let drift = self.lease_ns() / 1000 * 53;
-            let bound = in_flight.sent_at + self.lease_ns() + drift;
+            let bound = in_flight.sent_at + self.lease_with_drift();
             self.hosts[host].bound = self.hosts[host].bound.max(bound);
         }
         if let Reply::Read(Ok(page)) = &reply {

@@ -109,12 +109,14 @@ pub enum Request {
     },
 }
 
-/// A take-over. It is refused if the epoch has ended, if there is a chunk at the position, or if the chunks before it are not
+/// A take-over. It is refused if the epoch has ended or was renewed, if there is a chunk at the position, or if the chunks before it are not
 /// those of `tail`: a fail-over of the database may have undone what was read. All of it is one transaction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Claim {
     /// The epoch to end.
     pub seen: Epoch,
+    /// The [beat](Page::beat) that was read. If it is another one, the leader was there since, and the claim is refused.
+    pub beat: u64,
     /// Where the chunk of the new epoch belongs. Chunks behind this position are deleted.
     pub position: Position,
     /// The identities of the chunks directly before the position, which end with the one at the position before it.
@@ -157,8 +159,8 @@ pub enum Reply {
 pub enum Failure {
     /// The epoch has ended, or, for a claim, another one than the one that was seen is current.
     Fenced,
-    /// A chunk is at the position: for an append one with other bytes. For a claim, also that the chunks before the position are
-    /// others.
+    /// A chunk is at the position: for an append one with other bytes. For a claim, also that the chunks before the position or
+    /// the beat are others.
     Taken,
     /// The database has no space left.
     Full,

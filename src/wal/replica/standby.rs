@@ -228,7 +228,8 @@ impl Standby {
         let leader = self.config.me.clone();
         // With the token, the chunk differs from one that another process writes for the same epoch after a fail-over.
         let chunk = chunk.encode(&leader.token.to_le_bytes());
-        let claim = Claim { seen: seen.epoch, position, tail: follower.tail(), chunk, leader };
+        let claim =
+            Claim { seen: seen.epoch, beat: seen.beat, position, tail: follower.tail(), chunk, leader };
         self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
         Some(Request::Claim(claim))
     }

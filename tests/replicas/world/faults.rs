@@ -20,7 +20,7 @@ pub enum Fault {
     Pause,
     /// The primary dies, and a standby of the database is promoted.
     Promote,
-    /// The primary restarts alone: what was not replicated is there.
+    /// The primary restarts alone, with the changes that were not replicated.
     RestartPrimary,
     /// Nothing is replicated for a while.
     Stall,
@@ -137,6 +137,7 @@ impl World {
     }
 
     fn drop_sessions_with(&mut self, node: usize) {
+        self.unlocked.extend(self.nodes[node].locks.keys());
         self.nodes[node].locks.clear();
         for host in 0..self.hosts.len() {
             if self.hosts[host].node == Some(node) {
@@ -155,10 +156,11 @@ impl World {
         self.log(|| {
             format!("a standby is promoted with {received} of {}", self.nodes[primary].unreplicated())
         });
+        self.unlocked.extend(self.nodes[primary].locks.keys());
         let next = self.nodes[primary].promote(received);
         self.nodes.push(next);
         self.is_replicating.push(false);
-        // What waits for the old primary is never acknowledged.
+        // Waits for the old primary never end with an acknowledgement.
         let waiting = self.requests.values_mut().filter(|request| request.node == primary);
         waiting.for_each(|request| {
             if !matches!(request.request, beanring::wal::replica::Request::Watch(_)) {
