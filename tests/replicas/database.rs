@@ -144,7 +144,10 @@ impl Node {
                     Err(Failure::Fenced)
                 } else {
                     match self.visible.chunks.get(&position.0) {
-                        Some(there) if there == chunk => Ok(()),
+                        Some(there) if there == chunk => {
+                            self.change(Change::Renew);
+                            Ok(())
+                        }
                         Some(_) => Err(Failure::Taken),
                         None if self.is_full => Err(Failure::Full),
                         None => {

@@ -782,6 +782,10 @@ impl World {
         let is_unread = node == self.primary() && self.is_unread(process);
         let answer = self.nodes[node].execute(process, &request);
         let is_lease = matches!(request, Request::Append { .. } | Request::Renew { .. } | Request::Claim(_));
+        self.log(|| {
+            let is_done = answer.waits_for.is_some();
+            format!("server {} asks, done: {is_done}: {:.60}", process.0, format!("{request:?}"))
+        });
         if is_lease && answer.waits_for.is_some() {
             let bound = self.requests[&id].sent_at + self.lease_with_drift();
             let host = &mut self.hosts[process.0];

@@ -175,7 +175,8 @@ pub struct Page {
     pub epoch: Epoch,
     /// The leader of the epoch.
     pub leader: Member,
-    /// Changes with each [`Request::Renew`].
+    /// Changes with each [`Request::Renew`], with each claim, and with each append that finds its own chunk: its acknowledgement
+    /// prolongs the lease, so standbys must see it.
     pub beat: u64,
     /// The first position that is not trimmed.
     pub begin: Position,

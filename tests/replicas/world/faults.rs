@@ -235,15 +235,20 @@ impl World {
         }
         // Servers may have waited for a reply, be about to stop, or have read what was damaged for a while.
         let lease = self.lease_ns();
-        self.run_until(self.now + 2 * lease + 7000 * MS);
+        let begun = self.now;
+        self.run_until(self.now + 500 * MS);
         if self.broken.is_some() {
             // A standby looks at a damaged log again after some seconds.
-            return;
+            return self.run_until(self.now + 5500 * MS);
         }
         let before = self.checker.inserted;
-        self.run_until(self.now + 500 * MS);
-        assert!(self.checker.inserted > before, "no server leads after the end of all faults");
+        while self.checker.inserted == before {
+            assert!(self.now < begun + 3 * lease + 7000 * MS, "no server leads after the end of all faults");
+            self.run_until(self.now + 100 * MS);
+        }
         if self.setting.seed % 3 == 0 {
+            // Until late replies have come, and servers that lead no more know it.
+            self.run_until(self.now + 4 * lease + 1000 * MS);
             self.hand_over();
         }
     }
