@@ -67,6 +67,8 @@ struct Seen {
     epoch: Epoch,
     leader: Member,
     beat: u64,
+    /// The last position with a chunk, perhaps behind a gap. The acknowledgement of such a chunk prolongs the lease too.
+    last: Position,
     log_id: u64,
     /// Everything that the page's snapshot had was applied.
     is_end: bool,
@@ -228,8 +230,15 @@ impl Standby {
         let leader = self.config.me.clone();
         // With the token, the chunk differs from one that another process writes for the same epoch after a fail-over.
         let chunk = chunk.encode(&leader.token.to_le_bytes());
-        let claim =
-            Claim { seen: seen.epoch, beat: seen.beat, position, tail: follower.tail(), chunk, leader };
+        let claim = Claim {
+            seen: seen.epoch,
+            beat: seen.beat,
+            last: seen.last,
+            position,
+            tail: follower.tail(),
+            chunk,
+            leader,
+        };
         self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
         Some(Request::Claim(claim))
     }
@@ -303,9 +312,12 @@ impl Standby {
             self.end_seen_at = sent_at;
         }
         self.damage = None;
-        let Page { epoch, leader, beat, log_id, .. } = page;
-        let before = self.seen.replace(Seen { epoch, leader, beat, log_id, is_end, sent_at });
-        let is_new = before.is_none_or(|before| before.epoch != epoch || before.beat != beat);
+        let next = follower.next();
+        let Page { epoch, leader, beat, log_id, chunks, .. } = page;
+        let last = chunks.last().map_or(next.previous(), |&(position, _)| position);
+        let before = self.seen.replace(Seen { epoch, leader, beat, last, log_id, is_end, sent_at });
+        let is_new =
+            before.is_none_or(|before| (before.epoch, before.beat, before.last) != (epoch, beat, last));
         if has_chunks || is_new {
             self.fresh_news_at = Some(now);
         }
