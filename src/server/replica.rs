@@ -107,7 +107,7 @@ impl Core {
             Role::Standby(standby) => standby.next_request(now),
             Role::Leader(leader) => {
                 let wal = self.wal.as_mut().expect("a leader has a job log");
-                wal.close_when_idle(&mut self.engine, now);
+                wal.close_when_idle(&self.engine, now);
                 let request = leader.next_request(wal, now);
                 self.engine.set_log_room(wal.room());
                 request

@@ -195,7 +195,7 @@ impl World {
         if last < first + 8 {
             return;
         }
-        let position = first + self.random.below_u64(last - first - 5);
+        let position = first + 2 + self.random.below_u64(last - first - 7);
         let Some(chunk) = state.chunks.get(&position) else { return };
         let damaged = (fault == Fault::Flip).then(|| {
             let mut bytes = chunk.to_vec();
@@ -206,7 +206,7 @@ impl World {
         self.log(|| format!("{fault:?} at position {position}"));
         self.nodes.iter_mut().for_each(|node| node.damage(position, damaged.as_ref()));
         let know = (0..self.hosts.len())
-            .filter(|&host| self.hosts[host].read_upto > position || self.hosts[host].was_serving)
+            .filter(|&host| self.hosts[host].read_upto >= position || self.hosts[host].was_serving)
             .map(|host| self.process(host))
             .collect();
         self.broken = Some(Broken { position, chunk: damaged, know });
