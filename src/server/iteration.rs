@@ -187,7 +187,7 @@ impl Core {
         if self.wal.is_none() && self.access.is_idle() && closing.is_none() && self.replica.is_none() {
             return engine;
         }
-        let wal = self.wal.as_ref().and_then(Wal::next_deadline);
+        let wal = self.wal.as_ref().filter(|_| self.polls_log()).and_then(Wal::next_deadline);
         [engine, wal, self.access.deadline(), closing, self.replica_deadline()].into_iter().flatten().min()
     }
 }

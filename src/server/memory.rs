@@ -142,6 +142,7 @@ impl Core {
         let MemoryAccount { inbox_bytes, table_bytes, .. } = self.memory;
         let own = self.engine.memory_bytes()
             + wal_bytes
+            + self.replica_memory_bytes()
             + self.buffers.bytes()
             + self.scratch.capacity()
             + inbox_bytes

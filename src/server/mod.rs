@@ -318,8 +318,8 @@ impl Service for Server {
     }
 
     fn is_settled(&self) -> bool {
-        let is_written = self.core.wal.as_ref().is_none_or(Wal::is_settled);
-        is_written && self.core.has_left() && !self.core.has_released()
+        let is_written = || self.core.wal.as_ref().is_none_or(Wal::is_settled);
+        self.core.has_left().unwrap_or_else(is_written) && !self.core.has_released()
     }
 
     fn failure(&self) -> Option<String> {

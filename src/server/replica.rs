@@ -107,7 +107,7 @@ impl Core {
             Role::Standby(standby) => standby.next_request(now),
             Role::Leader(leader) => {
                 let wal = self.wal.as_mut().expect("a leader has a job log");
-                wal.close_when_idle(&mut self.engine, now);
+                wal.close_when_idle(&self.engine, now);
                 let request = leader.next_request(wal, now);
                 self.engine.set_log_room(wal.room());
                 request
@@ -181,16 +181,36 @@ impl Core {
     pub(super) fn replica_deadline(&self) -> Option<Time> {
         match &self.replica.as_ref()?.role {
             Role::Standby(standby) => standby.next_deadline(),
-            Role::Leader(leader) => leader.next_deadline(),
+            Role::Leader(leader) => {
+                let lease_end = Some(leader.lease_end()).filter(|_| !self.is_lease_over());
+                leader.next_deadline().into_iter().chain(lease_end).min()
+            }
             Role::Ended(_) => None,
         }
     }
 
-    /// Whether nothing remains to be written at the end. A leader has said that it leaves.
-    pub(super) fn has_left(&self) -> bool {
+    /// Whether the job log may be asked for its next operation.
+    pub(super) fn polls_log(&self) -> bool {
         self.replica.as_ref().is_none_or(|replica| match &replica.role {
+            Role::Leader(leader) => leader.polls(),
+            Role::Standby(_) | Role::Ended(_) => false,
+        })
+    }
+
+    /// Whether nothing remains to be written at the end, if the job log is in a database. A leader has said that it leaves.
+    pub(super) fn has_left(&self) -> Option<bool> {
+        self.replica.as_ref().map(|replica| match &replica.role {
             Role::Leader(leader) => leader.has_left(),
             Role::Standby(_) | Role::Ended(_) => true,
+        })
+    }
+
+    /// Memory of replication besides the queue and the job log, in bytes.
+    pub(super) fn replica_memory_bytes(&self) -> usize {
+        self.replica.as_ref().map_or(0, |replica| match &replica.role {
+            Role::Leader(leader) => leader.memory_bytes(),
+            Role::Standby(standby) => standby.memory_bytes(),
+            Role::Ended(_) => 0,
         })
     }
 

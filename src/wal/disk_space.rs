@@ -51,10 +51,15 @@ impl DiskSpace {
 
     /// A write found no space. `unwritten` are the jobs whose records wait for it.
     pub fn write_failed(&mut self, unwritten: impl Iterator<Item = JobId>, now: Time) {
+        self.write_waits(unwritten, now);
+        self.retry_write_at = self.retry_create_at;
+    }
+
+    /// A write has found no space, and the destination tries it again by itself.
+    pub fn write_waits(&mut self, unwritten: impl Iterator<Item = JobId>, now: Time) {
         self.pending.extend(unwritten);
         (self.is_stalled, self.writes_take_space) = (true, true);
-        self.retry_write_at = Some(now + RETRY_INTERVAL);
-        self.retry_create_at = self.retry_write_at;
+        self.retry_create_at = Some(now + RETRY_INTERVAL);
     }
 
     /// Another record of this job waits for the stalled write.

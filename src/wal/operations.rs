@@ -139,7 +139,7 @@ impl Wal {
             let records = if Header::decode(batch.bytes()).is_ok() { HEADER_BYTES as usize } else { 0 };
             job_ids(&batch.bytes()[records..])
         });
-        self.space.write_failed(kept.chain(self.appender.unwritten_jobs()), now);
+        self.space.write_waits(kept.chain(self.appender.unwritten_jobs()), now);
     }
 
     /// Whether a write without space is tried again. A server that stops tries only if it can free space itself.

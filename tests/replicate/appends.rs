@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use beanring::wal::replica::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request};
 use beanring_testkit::postgres::{Cluster, End};
 
-use super::site::{Store, append, chunks, claim, repeated, result_of, site};
+use super::site::{Store, append, chunks, repeated, result_of, site};
 
 /// Longer than a commit takes that waits for nothing.
 const WAIT: Duration = Duration::from_millis(500);
@@ -40,10 +40,10 @@ fn appends_are_fenced_and_taken() {
     for epoch in [0, 2] {
         assert_eq!(store.append(epoch, 4, "four"), Err(Failure::Fenced));
         assert_eq!(store.append_again(epoch, 3, "three"), Err(Failure::Fenced));
-        assert_eq!(store.renew(epoch), Err(Failure::Fenced));
+        assert_eq!(store.renew(epoch, 7), Err(Failure::Fenced));
         assert_eq!(store.trim(epoch, 2), Err(Failure::Fenced));
     }
-    assert_eq!(store.renew(1), Ok(()));
+    assert_eq!(store.renew(1, 7), Ok(()));
     let page = store.read(1);
     let expected = [(1, "epoch of 7"), (2, "two"), (3, "three")];
     assert_eq!(chunks(&page), expected.map(|(position, text)| (position, text.to_owned())));
@@ -110,7 +110,8 @@ fn a_cancelled_or_terminated_wait_is_never_an_acknowledgement() {
         }
     }
     let (epoch, before) = (Epoch(1), Position(2));
-    for request in [Request::Renew(epoch), Request::Trim { epoch, before }, claim(1, 4, 7)] {
+    let claim = store.claim_of(1, 4, 7);
+    for request in [Request::Renew { epoch, token: 7 }, Request::Trim { epoch, before }, claim] {
         let waits = format!("{request:?}");
         store.begin(request);
         assert_eq!(store.reply_within(WAIT), None, "{waits}");
@@ -157,7 +158,7 @@ fn a_full_disk_is_told_from_other_failures() {
         assert_eq!(store.append(1, 2, "two"), Err(failure), "{state}");
         assert_eq!(store.append_again(1, 2, "two"), Err(failure), "{state}");
         assert_eq!(store.claim(1, 2, 8), Err(failure), "{state}");
-        assert_eq!(store.renew(1), Ok(()), "{state}");
+        assert_eq!(store.renew(1, 7), Ok(()), "{state}");
     }
     cluster.primary.sql("drop trigger refuse on beanring_log");
     assert_eq!(store.append(1, 2, "two"), Ok(()));

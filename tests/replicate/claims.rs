@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use beanring::wal::replica::{Epoch, Failure, Reply, Request};
 
-use super::site::{Store, append, chunks, claim, result_of, settings, site};
+use super::site::{Store, append, chunks, result_of, settings, site};
 
 /// A kill -9 of the leader must be seen within this time.
 const END_SEEN: Duration = Duration::from_millis(100);
@@ -40,8 +40,10 @@ fn of_two_claims_one_wins() {
     let Some(cluster) = site("races of claims") else { return };
     let (mut one, mut two) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
     for seen in 0..50 {
-        one.begin(claim(seen, seen + 1, 1));
-        two.begin(claim(seen, seen + 1, 2));
+        let claims = [1, 2].map(|token| one.claim_of(seen, seen + 1, token));
+        let [first, second] = claims;
+        one.begin(first);
+        two.begin(second);
         let results = [result_of(one.reply()), result_of(two.reply())];
         let winner = 1 + u64::from(results[1].is_ok());
         assert!(results.contains(&Ok(())) && results.contains(&Err(Failure::Fenced)), "{results:?}");
@@ -62,7 +64,8 @@ fn a_claim_waits_for_appends_that_are_being_committed() {
     cluster
         .primary
         .wait_for("select count(*) from pg_stat_activity where wait_event = 'SyncRep'", |text| text == "1");
-    new.begin(claim(1, 2, 8));
+    let claim = new.claim_of(1, 2, 8);
+    new.begin(claim);
     assert_eq!(new.reply_within(Duration::from_millis(300)), None);
     for standby in &mut cluster.standbys {
         standby.start();
@@ -138,7 +141,7 @@ fn a_leader_takes_its_lock_again() {
         cluster.primary.sql(&format!("select pg_terminate_backend(pid) {holders}"));
         cluster.primary.wait_for(&format!("select count(*) {holders}"), |text| text == "1");
     }
-    assert_eq!(leader.renew(1), Ok(()));
+    assert_eq!(leader.renew(1, 7), Ok(()));
     // Another leader frees the lock of the one before, once that has read so.
     let mut other = Store::new(&cluster.primary);
     assert_eq!(other.claim(1, 2, 8), Ok(()));

@@ -17,7 +17,7 @@ fn a_primary_that_restarts_loses_nothing_that_was_acknowledged() {
         assert_eq!(store.append(1, position, "x"), Ok(()));
         cluster.primary.stop(end);
         assert_eq!(store.append(1, position + 1, "x"), Err(Failure::Unknown), "it is down");
-        assert_eq!(store.renew(1), Err(Failure::Unknown));
+        assert_eq!(store.renew(1, 7), Err(Failure::Unknown));
         cluster.primary.start();
         assert_eq!(store.settle(&repeated(1, position, "x")), Ok(()));
     }

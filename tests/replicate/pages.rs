@@ -27,7 +27,7 @@ fn a_page_names_the_leader() {
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     let before = store.read(1);
     assert_eq!(before.leader, Member { address: "host-7:1".into(), token: 7, secret: u64::MAX - 7 });
-    assert_eq!(store.renew(1), Ok(()));
+    assert_eq!(store.renew(1, 7), Ok(()));
     let after = store.read(2);
     assert_ne!(before.beat, after.beat);
     assert_eq!((after.epoch, after.log_id), (Epoch(1), before.log_id));

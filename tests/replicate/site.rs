@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use beanring::io::Database;
 use beanring::io::replica::{LogNumber, PostgresStore, Settings, init};
-use beanring::wal::replica::{Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request};
+use beanring::wal::replica::{
+    APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, identity,
+};
 use beanring_testkit::postgres::{Cluster, Postgres, Programs};
 use beanring_testkit::process::REPLY_PATIENCE;
 use bytes::Bytes;
@@ -76,11 +78,31 @@ impl Store {
     }
 
     pub fn claim(&mut self, seen: u64, position: u64, token: u64) -> Result<(), Failure> {
-        result_of(self.ask(claim(seen, position, token)))
+        let claim = self.claim_of(seen, position, token);
+        result_of(self.ask(claim))
     }
 
-    pub fn renew(&mut self, epoch: u64) -> Result<(), Failure> {
-        result_of(self.ask(Request::Renew(Epoch(epoch))))
+    /// A claim of a server that has read everything before the position.
+    pub fn claim_of(&mut self, seen: u64, position: u64, token: u64) -> Request {
+        let page = self.read(position.saturating_sub(APPENDS_MAX as u64).max(1));
+        let before = page.chunks.iter().filter(|(at, _)| at.0 < position);
+        let tail = before.map(|(_, chunk)| identity(chunk).expect("it is long enough")).collect();
+        let last = page.chunks.last().map_or(Position(0), |(last, _)| *last);
+        let leader = Member { address: format!("host-{token}:1").into(), token, secret: u64::MAX - token };
+        let chunk = bytes_of(&format!("epoch of {token}"));
+        Request::Claim(Claim {
+            seen: Epoch(seen),
+            beat: page.beat,
+            last,
+            position: Position(position),
+            tail,
+            chunk,
+            leader,
+        })
+    }
+
+    pub fn renew(&mut self, epoch: u64, token: u64) -> Result<(), Failure> {
+        result_of(self.ask(Request::Renew { epoch: Epoch(epoch), token }))
     }
 
     pub fn trim(&mut self, epoch: u64, before: u64) -> Result<(), Failure> {
@@ -107,19 +129,18 @@ impl Store {
 }
 
 pub fn append(epoch: u64, position: u64, chunk: &str) -> Request {
-    let chunk = Bytes::copy_from_slice(chunk.as_bytes());
+    let chunk = bytes_of(chunk);
     Request::Append { epoch: Epoch(epoch), position: Position(position), chunk, is_repeated: false }
 }
 
 pub fn repeated(epoch: u64, position: u64, chunk: &str) -> Request {
-    let chunk = Bytes::copy_from_slice(chunk.as_bytes());
+    let chunk = bytes_of(chunk);
     Request::Append { epoch: Epoch(epoch), position: Position(position), chunk, is_repeated: true }
 }
 
-pub fn claim(seen: u64, position: u64, token: u64) -> Request {
-    let leader = Member { address: format!("host-{token}:1").into(), token, secret: u64::MAX - token };
-    let chunk = Bytes::from(format!("epoch of {token}"));
-    Request::Claim(Claim { seen: Epoch(seen), position: Position(position), chunk, leader })
+/// The text of a chunk with spaces behind it: a chunk has at least 64 bytes.
+fn bytes_of(text: &str) -> Bytes {
+    Bytes::from(format!("{text:<80}"))
 }
 
 pub fn result_of(reply: Reply) -> Result<(), Failure> {
@@ -135,6 +156,6 @@ pub fn result_of(reply: Reply) -> Result<(), Failure> {
 
 /// What a page has, as text.
 pub fn chunks(page: &Page) -> Vec<(u64, String)> {
-    let text = |chunk: &Bytes| String::from_utf8_lossy(chunk).into_owned();
+    let text = |chunk: &Bytes| String::from_utf8_lossy(chunk).trim_end().to_owned();
     page.chunks.iter().map(|(position, chunk)| (position.0, text(chunk))).collect()
 }

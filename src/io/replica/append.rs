@@ -18,7 +18,9 @@ const INSERT_IF_FREE: &str = "
     on conflict do nothing";
 
 /// Its commit waits until everything that was committed before it is replicated.
-const RENEW: &str = "update beanring_epoch set beat = beat + 1 where log = $1 and epoch = $2";
+const RENEW: &str = "
+    update beanring_epoch set beat = beat + 1
+    where log = $1 and epoch = $2 and ($3::bigint is null or token = $3)";
 
 const COMPARE: &str = "select chunk = $3 from beanring_log where log = $1 and pos = $2";
 
@@ -28,6 +30,12 @@ pub(super) struct Append {
     pub position: Position,
     pub chunk: Bytes,
     pub is_repeated: bool,
+}
+
+/// A leader that shows that it is there.
+pub(super) struct Renewal {
+    pub epoch: Epoch,
+    pub token: u64,
 }
 
 /// How an attempt ended that the database has not refused with an error.
@@ -42,9 +50,10 @@ pub(super) async fn append(context: Context, mut link: Link, append: Append) -> 
     (link, Reply::Appended { position: append.position, result })
 }
 
-pub(super) async fn renew(context: Context, mut link: Link, epoch: Epoch) -> (Link, Reply) {
+pub(super) async fn renew(context: Context, mut link: Link, renewal: Renewal) -> (Link, Reply) {
+    let Renewal { epoch, token } = renewal;
     let result = match link.session().await {
-        Ok(session) => write_epoch(session, context.log(), epoch).await,
+        Ok(session) => write_epoch(session, context.log(), epoch, Some(token)).await,
         Err(error) => Err(error),
     };
     let result = link.end(result).flatten();
@@ -75,7 +84,7 @@ async fn repeat(session: &mut Session, log: i32, append: &Append) -> Attempt {
 
 async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append) -> Attempt {
     let Append { epoch, position, chunk, .. } = append;
-    if let Err(failure) = write_epoch(session, log, *epoch).await? {
+    if let Err(failure) = write_epoch(session, log, *epoch, None).await? {
         return Ok(Err(failure));
     }
     let (position, epoch) = (sql(position.0), sql(epoch.0));
@@ -91,8 +100,9 @@ async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append)
     })
 }
 
-async fn write_epoch(session: &mut Session, log: i32, epoch: Epoch) -> Attempt {
-    let rows = session.execute(RENEW, &[&log, &sql(epoch.0)]).await?;
+/// Writes to the row of the epoch, if the epoch has not ended and, given a token, its leader has that one.
+async fn write_epoch(session: &mut Session, log: i32, epoch: Epoch, token: Option<u64>) -> Attempt {
+    let rows = session.execute(RENEW, &[&log, &sql(epoch.0), &token.map(sql)]).await?;
     Ok(if rows == 1 { Ok(()) } else { Err(Failure::Fenced) })
 }
 

@@ -9,9 +9,12 @@ use crate::wal::replica::{Claim, Failure, Reply};
 const BEGIN_EPOCH: &str = "
     update beanring_epoch
     set epoch = epoch + 1, beat = 0, since = now(), address = $3, token = $4, secret = $5
-    where log = $1 and epoch = $2";
+    where log = $1 and epoch = $2 and beat = $6";
 
-const FIND: &str = "select 1 from beanring_log where log = $1 and pos = $2";
+/// The identities of chunks are four of their bytes: see `wal::replica::identity`.
+const TAIL: &str = "
+    select pos, substring(chunk from 61 for 4) from beanring_log
+    where log = $1 and (pos between $2 and $3 or pos > $4) order by pos";
 
 const DELETE_BEHIND: &str = "delete from beanring_log where log = $1 and pos > $2";
 
@@ -44,14 +47,19 @@ async fn try_claim(
 }
 
 async fn write(session: &mut Session, log: i32, claim: &Claim) -> Result<Result<(), Failure>, SessionError> {
-    let Claim { seen, position, chunk, leader } = claim;
+    let Claim { seen, beat, last, position, tail, chunk, leader } = claim;
+    let first = sql(position.0 - tail.len() as u64);
     let position = sql(position.0);
-    let leader: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&log, &sql(seen.0), &&*leader.address, &sql(leader.token), &sql(leader.secret)];
+    let (token, secret, beat) = (sql(leader.token), sql(leader.secret), sql(*beat));
+    let leader: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+        [&log, &sql(seen.0), &&*leader.address, &token, &secret, &beat];
     if session.execute(BEGIN_EPOCH, &leader).await? == 0 {
         return Ok(Err(Failure::Fenced));
     }
-    if !session.query(FIND, &[&log, &position]).await?.is_empty() {
+    let there = session.query(TAIL, &[&log, &first, &position, &sql(last.0)]).await?;
+    let there = there.iter().map(|row| (row.get(0), row.get::<_, &[u8]>(1)));
+    let expected: Vec<[u8; 4]> = tail.iter().map(|identity| identity.to_le_bytes()).collect();
+    if !there.eq((first..).zip(expected.iter().map(|bytes| &bytes[..]))) {
         return Ok(Err(Failure::Taken));
     }
     session.execute(DELETE_BEHIND, &[&log, &position]).await?;

@@ -83,7 +83,7 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
             Request::Append { epoch, position, chunk, is_repeated } => {
                 pass(&appends, Append { epoch, position, chunk, is_repeated });
             }
-            Request::Renew(epoch) => pass(&renewals, epoch),
+            Request::Renew { epoch, token } => pass(&renewals, append::Renewal { epoch, token }),
             Request::Claim(claim) => pass(&claims, claim),
             Request::Read { from } => pass(&reads, from),
             Request::Trim { epoch, before } => pass(&trims, trim::Trim { epoch, before }),

@@ -126,7 +126,7 @@ impl ChunkHeader {
     }
 }
 
-/// The number that stands for a chunk when two are compared: its checksum.
+/// The number that stands for a chunk when two are compared: its checksum, the four bytes at offset 60.
 pub fn identity(chunk: &[u8]) -> Option<u32> {
     let crc = chunk.get(CRC_AT..HEADER_BYTES)?;
     Some(u32::from_le_bytes(crc.try_into().expect("four bytes")))

@@ -22,6 +22,8 @@ pub struct Follower {
     next: Position,
     /// The last chunk; none before the first.
     last: Option<u32>,
+    /// The last chunks, up to [`APPENDS_MAX`] of them.
+    tail: VecDeque<u32>,
     /// The position behind the last record of the last whole batch.
     end: Lsn,
     /// Batches that no record says to be acknowledged, the oldest first.
@@ -36,8 +38,8 @@ pub struct Follower {
     starts: SegmentStarts,
     /// The oldest segment that is needed.
     oldest: SegmentNumber,
-    /// The last chunk is a farewell.
-    has_left: bool,
+    /// What the last chunk is about.
+    last_kind: Kind,
 }
 
 /// The first chunk of each segment in the log, the oldest first.
@@ -118,6 +120,7 @@ impl Follower {
             epoch: Epoch::default(),
             next: page.begin,
             last: None,
+            tail: VecDeque::with_capacity(APPENDS_MAX),
             end: Lsn::default(),
             unproven: VecDeque::new(),
             proven: None,
@@ -126,7 +129,7 @@ impl Follower {
             batch: Batch::default(),
             starts: SegmentStarts::new(),
             oldest: SegmentNumber(0),
-            has_left: false,
+            last_kind: Kind::Data,
         }
     }
 
@@ -147,7 +150,7 @@ impl Follower {
             // It was trimmed past what was read here.
             return Err(Fault::Diverged);
         }
-        let mut chunks = page.chunks.iter();
+        let mut chunks = page.chunks.iter().peekable();
         if let Some(last) = self.last {
             match chunks.next() {
                 Some((position, chunk)) if position.next() == self.next && identity(chunk) == Some(last) => {}
@@ -155,12 +158,11 @@ impl Follower {
             }
         }
         let before = self.next;
-        for (position, chunk) in chunks {
-            if *position != self.next {
-                self.check_gap(*position, chunk)?;
-                break;
-            }
+        while let Some((_, chunk)) = chunks.next_if(|(position, _)| *position == self.next) {
             self.chunk(chunk, engine)?;
+        }
+        for (position, chunk) in chunks {
+            self.check_behind_gap(*position, chunk)?;
         }
         match self.expected {
             Some(Witness { position, .. }) if page.is_end => Err(Fault::Damaged(Damage::Missing(position))),
@@ -173,8 +175,8 @@ impl Follower {
         self.expected.or(self.proven)
     }
 
-    /// Checks that chunks are missing only where appends may be in flight.
-    fn check_gap(&self, position: Position, chunk: &[u8]) -> Result<(), Fault> {
+    /// Checks that the next chunk may be in flight, given one behind it.
+    fn check_behind_gap(&self, position: Position, chunk: &[u8]) -> Result<(), Fault> {
         let missing = Fault::Damaged(Damage::Missing(self.next));
         if position >= self.next.plus(APPENDS_MAX as u64) {
             return Err(missing);
@@ -212,7 +214,7 @@ impl Follower {
         let is_epoch = header.kind == Kind::Epoch;
         let follows = match self.last {
             Some(_) if is_epoch => header.epoch > self.epoch,
-            Some(_) => header.epoch == self.epoch && !self.has_left,
+            Some(_) => header.epoch == self.epoch && !self.has_left(),
             // A log begins with its first epoch or, trimmed, with a segment.
             None if position == Position::FIRST => is_epoch,
             None => header.kind == Kind::Data,
@@ -232,9 +234,13 @@ impl Follower {
             Kind::Farewell => return Err(damaged()),
             Kind::Data => self.part(&header, payload, engine)?,
         }
-        self.has_left = header.kind == Kind::Farewell;
+        self.last_kind = header.kind;
         let identity = identity(chunk).ok_or_else(damaged)?;
         (self.epoch, self.last, self.next) = (header.epoch, Some(identity), position.next());
+        if self.tail.len() == APPENDS_MAX {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(identity);
         let witness = Witness { position, identity };
         match self.expected {
             Some(expected) if expected.position == position && expected != witness => {
@@ -330,14 +336,31 @@ impl Follower {
         self.next
     }
 
+    /// The identities of the last chunks.
+    pub fn tail(&self) -> Vec<u32> {
+        self.tail.iter().copied().collect()
+    }
+
     /// Where the WAL continues.
     pub const fn end(&self) -> Lsn {
         self.end
     }
 
     /// Whether the leader has said that it leaves.
-    pub const fn has_left(&self) -> bool {
-        self.has_left
+    pub fn has_left(&self) -> bool {
+        self.last_kind == Kind::Farewell
+    }
+
+    /// Whether the last chunk begins this epoch.
+    pub fn ends_with(&self, epoch: Epoch) -> bool {
+        self.last_kind == Kind::Epoch && self.epoch == epoch
+    }
+
+    /// Memory of an incomplete batch and of what is noted about chunks, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let unproven = self.unproven.capacity() * size_of::<(Lsn, Witness)>();
+        let starts = self.starts.capacity() * size_of::<(SegmentNumber, Position)>();
+        self.batch.bytes.capacity() + unproven + starts
     }
 
     /// Whether all segments that are needed are there. Meaningful at the end of the log.

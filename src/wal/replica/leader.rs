@@ -24,6 +24,7 @@ const REPEAT_AFTER_MAX: Span = Span::from_millis(1000);
 /// it has seen the last change of the log.
 pub struct Leader {
     epoch: Epoch,
+    token: u64,
     log_id: u64,
     lease: Span,
     /// The position of the next chunk.
@@ -72,6 +73,8 @@ enum Step {
 struct Split {
     batch: Batch,
     segment: SegmentNumber,
+    /// It begins the segment.
+    begins: bool,
     lsn: Lsn,
     part: u32,
 }
@@ -145,7 +148,7 @@ impl Split {
 impl Leader {
     /// Leads from the chunk behind the one that began the epoch. `claimed_at` is when that one was sent.
     pub fn new(
-        epoch: Epoch,
+        (epoch, token): (Epoch, u64),
         log_id: u64,
         next: Position,
         starts: SegmentStarts,
@@ -154,6 +157,7 @@ impl Leader {
     ) -> Self {
         Self {
             epoch,
+            token,
             log_id,
             lease,
             next,
@@ -190,18 +194,19 @@ impl Leader {
         self.has_left && self.window.is_empty()
     }
 
-    /// Memory of chunks in flight and of the batch that is being split, in bytes.
+    /// Memory of chunks in flight, in bytes. The WAL counts the batches that they are made of.
     pub fn memory_bytes(&self) -> usize {
         let chunks: usize = self.window.iter().map(|append| append.chunk.len()).sum();
-        let batches: usize = self.batches.iter().map(Batch::memory_bytes).sum();
-        let split = self.splitting.as_ref().map_or(0, |split| split.batch.memory_bytes());
-        chunks + batches + split
+        chunks + self.starts.capacity() * size_of::<(SegmentNumber, Position)>()
     }
 
     /// Returns the next request that can start now, if there is one.
     pub fn next_request(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
         if let Some(request) = self.repeated(now) {
             return Some(request);
+        }
+        if self.polls() {
+            self.poll(wal, now);
         }
         if self.window.len() < APPENDS_MAX
             && let Some(request) = self.next_append(wal, now)
@@ -220,26 +225,40 @@ impl Leader {
         Some(Request::Append { epoch: self.epoch, position, chunk, is_repeated: true })
     }
 
-    fn next_append(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
-        while self.splitting.is_none() {
-            match wal.next_operation(now) {
-                Some(Operation::Write { segment, offset, first, batch, .. }) => {
-                    if offset == 0 {
-                        self.starts.push_back((segment, self.next));
-                    }
-                    self.splitting = Some(Split { batch, segment, lsn: first, part: 0 });
+    /// Whether it takes operations of the WAL. After the farewell nothing may follow in this epoch, such as what clients that
+    /// leave now change.
+    pub const fn polls(&self) -> bool {
+        self.splitting.is_none() && !self.has_left
+    }
+
+    /// Takes operations of the WAL, up to the next batch. It does so with a full window too: space may have to be freed first.
+    fn poll(&mut self, wal: &mut Wal, now: Time) {
+        while self.splitting.is_none()
+            && let Some(operation) = wal.next_operation(now)
+        {
+            match operation {
+                Operation::Write { segment, offset, first, batch, .. } => {
+                    self.splitting = Some(Split { batch, segment, begins: offset == 0, lsn: first, part: 0 });
                 }
-                Some(Operation::Arrange(arrangement)) => self.arrange(arrangement, wal, now),
-                Some(Operation::Sync(_) | Operation::Replicate(_)) => unreachable!("every write is durable"),
-                None if wal.is_stopping() && wal.is_settled() && !self.has_left && self.trim.is_none() => {
-                    self.has_left = true;
-                    let header = ChunkHeader { lsn: wal.end(), ..self.header(Kind::Farewell) };
-                    return Some(self.append(&header, &[], false, now));
-                }
-                None => return None,
+                Operation::Arrange(arrangement) => self.arrange(arrangement, wal, now),
+                Operation::Sync(_) | Operation::Replicate(_) => unreachable!("every write is durable"),
             }
         }
-        let split = self.splitting.take().expect("there is one");
+    }
+
+    fn next_append(&mut self, wal: &Wal, now: Time) -> Option<Request> {
+        let Some(split) = self.splitting.take() else {
+            let leaves = wal.is_stopping() && wal.is_settled() && self.trim.is_none();
+            if self.has_left || !leaves {
+                return None;
+            }
+            self.has_left = true;
+            let header = ChunkHeader { lsn: wal.end(), ..self.header(Kind::Farewell) };
+            return Some(self.append(&header, &[], false, now));
+        };
+        if split.begins && split.part == 0 {
+            self.starts.push_back((split.segment, self.next));
+        }
         let begin = split.part as usize * PAYLOAD_BYTES_MAX;
         let end = (begin + PAYLOAD_BYTES_MAX).min(split.batch.len());
         let header = ChunkHeader {
@@ -309,7 +328,7 @@ impl Leader {
             _ => Step::SENT,
         };
         (self.sent_at, self.renewal_sent_at) = (now, now);
-        Some(Request::Renew(self.epoch))
+        Some(Request::Renew { epoch: self.epoch, token: self.token })
     }
 
     /// The epoch is renewed when nothing was sent for a quarter of the lease.

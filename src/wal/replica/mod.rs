@@ -7,7 +7,7 @@ mod leader;
 mod request;
 mod standby;
 
-pub use self::chunk::{ChunkFault, ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
+pub use self::chunk::{ChunkFault, ChunkHeader, Kind, PAYLOAD_BYTES_MAX, identity};
 pub use self::follower::{Damage, Fault, Follower, SegmentStarts, Witness};
 pub use self::leader::{Leader, LeaderEnd};
 pub use self::request::{

@@ -81,9 +81,16 @@ pub enum Request {
         /// An earlier request with the same bytes may have inserted it. Then the reply must wait until that row is replicated.
         is_repeated: bool,
     },
-    /// Write to the row of the epoch, if the epoch has not ended, so that others see that its leader is there.
-    Renew(Epoch),
-    /// Read the chunks from a position on, and the row of the epoch, at one point in time.
+    /// Write to the row of the epoch, if the epoch has not ended and this process leads it, so that others see that its leader is
+    /// there. A claim that a fail-over of the database has undone may be followed by one of another process for the same epoch.
+    Renew {
+        /// The epoch.
+        epoch: Epoch,
+        /// The [token](Member::token) of this process.
+        token: u64,
+    },
+    /// Read the chunks from a position on, and the row of the epoch, at one point in time. A page has at least
+    /// [`APPENDS_MAX`] + 1 chunks, if there are as many. Chunks before the first position that is not trimmed do not count.
     Read {
         /// The first position.
         from: Position,
@@ -102,14 +109,20 @@ pub enum Request {
     },
 }
 
-/// A take-over.
+/// A take-over. It is refused if the epoch has ended or was renewed, if there is a chunk at the position, or if the chunks before it are not
+/// those of `tail`: a fail-over of the database may have undone what was read. All of it is one transaction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Claim {
     /// The epoch to end.
     pub seen: Epoch,
-    /// Where the chunk of the new epoch belongs. Chunks behind this position are deleted. If there is one at it, the claim is
-    /// refused.
+    /// The [beat](Page::beat) that was read. If it is another one, the leader was there since, and the claim is refused.
+    pub beat: u64,
+    /// The last position at which a chunk was read, perhaps behind a gap. If there is one behind it, the claim is refused too.
+    pub last: Position,
+    /// Where the chunk of the new epoch belongs. Chunks behind this position are deleted.
     pub position: Position,
+    /// The identities of the chunks directly before the position, which end with the one at the position before it.
+    pub tail: Vec<u32>,
     /// The chunk of the new epoch.
     pub chunk: Bytes,
     /// The new leader.
@@ -148,7 +161,8 @@ pub enum Reply {
 pub enum Failure {
     /// The epoch has ended, or, for a claim, another one than the one that was seen is current.
     Fenced,
-    /// A chunk is at the position: for an append one with other bytes.
+    /// A chunk is at the position: for an append one with other bytes. For a claim, also that the chunks before the position or
+    /// the beat are others.
     Taken,
     /// The database has no space left.
     Full,
@@ -163,7 +177,8 @@ pub struct Page {
     pub epoch: Epoch,
     /// The leader of the epoch.
     pub leader: Member,
-    /// Changes with each [`Request::Renew`].
+    /// Changes with each [`Request::Renew`], with each claim, and with each append that finds its own chunk: its acknowledgement
+    /// prolongs the lease, so standbys must see it.
     pub beat: u64,
     /// The first position that is not trimmed.
     pub begin: Position,

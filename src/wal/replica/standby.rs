@@ -27,8 +27,11 @@ pub struct Standby {
     witness: Option<Witness>,
     /// The last page without its chunks.
     seen: Option<Seen>,
-    /// When the last page came that showed a change.
+    /// When the first read was sent after a page that showed a change.
     news_at: Time,
+    /// When a page came that showed a change, if no read was sent since. What the clock showed before it came may be long ago: a
+    /// process can be paused between its look at the clock and at the page.
+    fresh_news_at: Option<Time>,
     /// When the last read was sent that came to the end of the log.
     end_seen_at: Time,
     read: Read,
@@ -39,6 +42,10 @@ pub struct Standby {
     /// Nobody holds the lock of this epoch.
     unlocked: Option<Epoch>,
     claim: Option<ClaimState>,
+    /// The epoch of the renewal in flight.
+    renewing: Option<Epoch>,
+    /// When a claim may begin.
+    claim_after: Time,
     damage: Option<Damage>,
 }
 
@@ -60,6 +67,8 @@ struct Seen {
     epoch: Epoch,
     leader: Member,
     beat: u64,
+    /// The last position with a chunk, perhaps behind a gap. The acknowledgement of such a chunk prolongs the lease too.
+    last: Position,
     log_id: u64,
     /// Everything that the page's snapshot had was applied.
     is_end: bool,
@@ -114,6 +123,9 @@ impl Standby {
             witness: None,
             seen: None,
             news_at: now,
+            fresh_news_at: None,
+            renewing: None,
+            claim_after: Time::ZERO,
             end_seen_at: now,
             read: Read::Wanted(Time::ZERO),
             watched: None,
@@ -140,6 +152,11 @@ impl Standby {
         now.since(self.end_seen_at)
     }
 
+    /// Memory of what was read and is not in the queue, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.follower.as_ref().map_or(0, Follower::memory_bytes)
+    }
+
     /// Why the log cannot be followed, if it cannot.
     pub const fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
@@ -150,30 +167,48 @@ impl Standby {
         if let Some(request) = self.next_claim(now) {
             return Some(request);
         }
-        if let Read::Wanted(at) = self.read
-            && at <= now
-        {
+        if self.read_due().is_some_and(|due| due <= now) {
+            if self.fresh_news_at.take_if(|at| *at < now).is_some() {
+                self.news_at = now;
+            }
             self.read = Read::InFlight { sent_at: now };
             let from = self.follower.as_ref().map_or(Position::FIRST, Follower::read_from);
             return Some(Request::Read { from });
         }
-        let epoch = self.seen.as_ref()?.epoch;
-        let is_watched = self.watched == Some(epoch) || self.unlocked == Some(epoch);
-        if epoch > Epoch::default() && !is_watched && self.watch_after <= now && self.claim.is_none() {
-            self.watched = Some(epoch);
-            return Some(Request::Watch(epoch));
+        let epoch = self.epoch_to_watch().filter(|_| self.watch_after <= now)?;
+        self.watched = Some(epoch);
+        Some(Request::Watch(epoch))
+    }
+
+    /// When to read next. While a claim is in flight nothing is applied: it says where the log continues.
+    fn read_due(&self) -> Option<Time> {
+        match self.read {
+            Read::Wanted(at) if !self.is_claiming() => Some(at),
+            _ => None,
         }
-        None
+    }
+
+    fn is_claiming(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.step == ClaimStep::InFlight)
+    }
+
+    /// The epoch whose lock should be waited for, unless it is.
+    fn epoch_to_watch(&self) -> Option<Epoch> {
+        let epoch = self.seen.as_ref().map(|seen| seen.epoch).filter(|&epoch| epoch > Epoch::default())?;
+        let is_watched = self.watched == Some(epoch) || self.unlocked == Some(epoch);
+        (!is_watched && self.claim.is_none()).then_some(epoch)
     }
 
     fn next_claim(&mut self, now: Time) -> Option<Request> {
         if let Some(claim) = &mut self.claim {
             if let ClaimStep::Unproven { is_sent: false, again_at } = claim.step
                 && again_at <= now
+                && self.renewing.is_none()
             {
+                self.renewing = Some(claim.epoch);
                 claim.step = ClaimStep::Unproven { is_sent: true, again_at };
                 claim.sent_at = now;
-                return Some(Request::Renew(claim.epoch));
+                return Some(Request::Renew { epoch: claim.epoch, token: self.config.me.token });
             }
             return None;
         }
@@ -192,8 +227,18 @@ impl Standby {
             part: 0,
             parts: 0,
         };
-        let claim =
-            Claim { seen: seen.epoch, position, chunk: chunk.encode(&[]), leader: self.config.me.clone() };
+        let leader = self.config.me.clone();
+        // With the token, the chunk differs from one that another process writes for the same epoch after a fail-over.
+        let chunk = chunk.encode(&leader.token.to_le_bytes());
+        let claim = Claim {
+            seen: seen.epoch,
+            beat: seen.beat,
+            last: seen.last,
+            position,
+            tail: follower.tail(),
+            chunk,
+            leader,
+        };
         self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
         Some(Request::Claim(claim))
     }
@@ -201,15 +246,13 @@ impl Standby {
     /// Whether the leader is gone, and a read that began after that has come to the end of the log.
     fn may_claim(&self, now: Time) -> bool {
         let Some((seen, follower)) = self.seen.as_ref().zip(self.follower.as_ref()) else { return false };
-        if !seen.is_end || self.damage.is_some() {
+        if !seen.is_end || self.damage.is_some() || now < self.claim_after {
             return false;
         }
         let is_unlocked = self.unlocked == Some(seen.epoch);
         let is_new = seen.epoch == Epoch::default();
-        is_new
-            || is_unlocked
-            || follower.has_left()
-            || seen.sent_at >= self.silent_at() && now >= self.silent_at()
+        let is_silent = self.fresh_news_at.is_none() && seen.sent_at >= self.silent_at();
+        is_new || is_unlocked || follower.has_left() || is_silent
     }
 
     /// When the leader counts as gone, if nothing changes until then.
@@ -219,12 +262,14 @@ impl Standby {
 
     /// When a request can start, if nothing else happens.
     pub fn next_deadline(&self) -> Option<Time> {
-        let read = if let Read::Wanted(at) = self.read { Some(at) } else { None };
+        let read = self.read_due();
         let claim = match self.claim.as_ref().map(|claim| claim.step) {
-            Some(ClaimStep::Unproven { is_sent: false, again_at }) => Some(again_at),
+            Some(ClaimStep::Unproven { is_sent: false, again_at }) if self.renewing.is_none() => {
+                Some(again_at)
+            }
             _ => None,
         };
-        let watch = Some(self.watch_after).filter(|&at| at > Time::ZERO && self.watched.is_none());
+        let watch = self.epoch_to_watch().map(|_| self.watch_after);
         [read, claim, watch].into_iter().flatten().min()
     }
 
@@ -248,6 +293,9 @@ impl Standby {
             return Progress::Following;
         };
         self.read = Read::Wanted(if page.is_end { now + READ_EVERY } else { now });
+        if self.is_claiming() {
+            return Progress::Following;
+        }
         let follower = self.follower.get_or_insert_with(|| Follower::new(&page, self.witness));
         let applied = follower.apply(&page, engine);
         self.witness = follower.witness();
@@ -264,29 +312,36 @@ impl Standby {
             self.end_seen_at = sent_at;
         }
         self.damage = None;
-        let Page { epoch, leader, beat, log_id, .. } = page;
-        let before = self.seen.replace(Seen { epoch, leader, beat, log_id, is_end, sent_at });
-        let is_new = before.is_none_or(|before| before.epoch != epoch || before.beat != beat);
+        let next = follower.next();
+        let Page { epoch, leader, beat, log_id, chunks, .. } = page;
+        let last = chunks.last().map_or(next.previous(), |&(position, _)| position);
+        let before = self.seen.replace(Seen { epoch, leader, beat, last, log_id, is_end, sent_at });
+        let is_new =
+            before.is_none_or(|before| (before.epoch, before.beat, before.last) != (epoch, beat, last));
         if has_chunks || is_new {
-            self.news_at = now;
+            self.fresh_news_at = Some(now);
         }
-        self.resolve_claim(now)
+        self.resolve_claim(now);
+        Progress::Following
     }
 
     /// A read shows whether a claim was carried out whose outcome is unknown.
-    fn resolve_claim(&mut self, now: Time) -> Progress {
-        let (Some(claim), Some(seen)) = (&mut self.claim, &self.seen) else { return Progress::Following };
-        if claim.step == ClaimStep::Unknown && seen.sent_at > claim.sent_at {
-            if seen.epoch == claim.epoch && seen.leader.token == self.config.me.token {
-                claim.step = ClaimStep::Unproven { is_sent: false, again_at: now };
-            } else if seen.epoch >= claim.epoch {
-                self.claim = None;
-            } else {
-                // It may still be carried out, so it is not begun again at once.
-                claim.sent_at = now;
+    fn resolve_claim(&mut self, now: Time) {
+        let (Some(seen), Some(follower)) = (&self.seen, &self.follower) else { return };
+        if let Some(claim) = self.claim.as_ref().filter(|claim| claim.step == ClaimStep::Unknown) {
+            // It may still be carried out later. Then one that is begun after it is refused.
+            let is_over = seen.epoch >= claim.epoch || seen.sent_at >= claim.sent_at + self.config.lease;
+            if !is_over {
+                return;
             }
+            self.claim = None;
         }
-        Progress::Following
+        let is_mine = seen.leader.token == self.config.me.token && follower.ends_with(seen.epoch);
+        if self.claim.is_none() && is_mine && seen.is_end {
+            let step = ClaimStep::Unproven { is_sent: false, again_at: now };
+            let position = follower.next().previous();
+            self.claim = Some(ClaimState { epoch: seen.epoch, position, sent_at: now, step });
+        }
     }
 
     fn failed(&mut self, fault: Fault, now: Time) -> Progress {
@@ -340,7 +395,7 @@ impl Standby {
             Ok(()) | Err(Failure::Fenced | Failure::Taken) => self.claim = None,
             Err(Failure::Full) => {
                 self.claim = None;
-                self.news_at = now;
+                self.claim_after = now + READ_AGAIN_AFTER;
             }
         }
         if let Some(seen) = &mut self.seen {
@@ -354,22 +409,26 @@ impl Standby {
     }
 
     fn was_renewed(&mut self, result: Result<(), Failure>, now: Time) -> Progress {
+        let renewed = self.renewing.take();
         let is_overtaken = self.is_overtaken();
-        let Some(claim) = &mut self.claim else { return Progress::Following };
+        let (Some(claim), Some(follower)) = (&mut self.claim, &self.follower) else {
+            return Progress::Following;
+        };
+        let is_sent = matches!(claim.step, ClaimStep::Unproven { is_sent: true, .. });
+        if !is_sent || renewed != Some(claim.epoch) {
+            return Progress::Following;
+        }
         match result {
-            Ok(()) if !is_overtaken => {
+            Ok(()) if !is_overtaken && follower.next() == claim.position.next() => {
                 claim.step = ClaimStep::Won;
-                Progress::Leads
+                return Progress::Leads;
             }
-            Ok(()) | Err(Failure::Fenced) => {
-                self.claim = None;
-                Progress::Following
-            }
+            Ok(()) | Err(Failure::Fenced) => self.claim = None,
             Err(_) => {
                 claim.step = ClaimStep::Unproven { is_sent: false, again_at: now + READ_AGAIN_AFTER };
-                Progress::Following
             }
         }
+        Progress::Following
     }
 
     /// Whether an epoch has begun after the one that is claimed. Replies may come in any order.
@@ -390,7 +449,8 @@ impl Standby {
         let log_id = seen.expect("it has read the log").log_id;
         let (recovered, starts) = follower.expect("it follows").finish(engine, now);
         let next = claim.position.next();
-        let leader = Leader::new(claim.epoch, log_id, next, starts, config.lease, claim.sent_at);
+        let leader =
+            Leader::new((claim.epoch, config.me.token), log_id, next, starts, config.lease, claim.sent_at);
         (leader, continue_wal(config.wal, recovered, engine))
     }
 }

@@ -206,5 +206,5 @@ fn slices(server: &mut (impl Service + ?Sized), conn: ConnId) -> Vec<(usize, Vec
 }
 
 fn concatenated(slices: &[(usize, Vec<u8>)]) -> Vec<u8> {
-    slices.iter().flat_map(|(_, bytes)| bytes).copied().collect()
+    slices.iter().map(|(_, bytes)| bytes.as_slice()).collect::<Vec<_>>().concat()
 }

@@ -1,0 +1,376 @@
+//! What a random run seldom meets: logs with gaps, with batches of several chunks, trimmed logs, and the end of a leader.
+
+use beanring::queue::Engine;
+use beanring::server::{Effect, Event, Protocol, Server, ServerRole, Service};
+use beanring::time::{Span, Time};
+use beanring::values::ids::{ConnId, JobId};
+use beanring::wal::replica::{
+    ChunkHeader, Damage, Epoch, Failure, Fault, Follower, Kind, Member, PAYLOAD_BYTES_MAX, Page, Position,
+    Progress, ReplicaConfig, Reply, Request, Standby,
+};
+use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
+use beanring_testkit::config::config;
+use beanring_testkit::connection::send_all;
+use bytes::Bytes;
+
+use super::database::{Node, reply_to};
+
+const BODY_BYTES_MAX: u32 = 2 * 1024 * 1024;
+const LEASE: Span = Span::from_secs(3);
+
+/// A leader, its database, and a client.
+struct Rig {
+    server: Server,
+    node: Node,
+    now: Time,
+    conn: ConnId,
+    /// Appends are not carried out.
+    is_held: bool,
+    held: Vec<Request>,
+}
+
+fn replica_config(segment_bytes: u64, token: u64) -> ReplicaConfig {
+    let wal = WalConfig {
+        durability: Durability::Always,
+        segment_bytes,
+        destination: Destination::Network { writes_in_flight_max: 4 },
+    };
+    ReplicaConfig { me: Member { token, ..Member::default() }, lease: LEASE, wal, forwards: true }
+}
+
+impl Rig {
+    fn new(segment_bytes: u64) -> Self {
+        let now = Time::from_nanos(1_000_000_000_000);
+        let replica = replica_config(segment_bytes, 1);
+        let server = Server::with_replica(config(BODY_BYTES_MAX), replica, now);
+        let conn = ConnId { slot: 0, generation: 0 };
+        let mut rig = Self { server, node: Node::new(), now, conn, is_held: false, held: Vec::new() };
+        rig.run();
+        assert_eq!(rig.server.role(), ServerRole::Serving);
+        rig.conn = rig.server.accept(Protocol::Beanstalk);
+        rig
+    }
+
+    fn run(&mut self) {
+        for _ in 0..20 {
+            self.server.turn(self.now);
+            self.carry_out();
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(effect) = self.server.next_effect() {
+            match effect {
+                Effect::Disk => {
+                    while let Some(Operation::Replicate(request)) = self.server.disk(self.now) {
+                        self.begin(request);
+                    }
+                }
+                Effect::Close(conn) => self.server.handle(self.now, Event::Closed { conn }),
+                _ => {}
+            }
+        }
+    }
+
+    fn begin(&mut self, request: Request) {
+        match request {
+            Request::Watch(_) => {}
+            Request::Append { .. } if self.is_held => self.held.push(request),
+            _ => {
+                let answer = self.node.execute((0, 0), &request);
+                while self.node.unreplicated() > 0 {
+                    self.node.replicate_one();
+                }
+                self.server.handle(self.now, Event::Disk(Outcome::Replicated(answer.reply)));
+            }
+        }
+    }
+
+    fn say(&mut self, line: &str) -> String {
+        let conn = self.conn;
+        self.server.handle(self.now, Event::Received { conn, bytes: line.as_bytes() });
+        self.run();
+        let sent = send_all(&mut self.server, conn, self.now);
+        self.run();
+        String::from_utf8(sent).expect("replies are text")
+    }
+
+    fn put(&mut self, bytes: usize) {
+        let reply = self.say(&format!("put 0 0 9 {bytes}\r\n{}\r\n", "x".repeat(bytes)));
+        assert!(reply.starts_with("INSERTED") || self.is_held, "{reply}");
+    }
+
+    fn pass(&mut self, span: Span) {
+        self.now = self.now + span;
+        self.run();
+    }
+
+    fn page(&self) -> Page {
+        self.node.visible.page(Position::FIRST, usize::MAX)
+    }
+}
+
+fn header(chunk: &(Position, Bytes)) -> ChunkHeader {
+    ChunkHeader::decode(&chunk.1).expect("it is a chunk").0
+}
+
+fn follow(page: &Page) -> (Result<bool, Fault>, Follower, Engine) {
+    let mut engine = Engine::new(0);
+    let mut follower = Follower::new(page, None);
+    (follower.apply(page, &mut engine), follower, engine)
+}
+
+#[test]
+fn a_batch_counts_with_its_last_part() {
+    let mut rig = Rig::new(8 * 1024 * 1024);
+    rig.put(2 * PAYLOAD_BYTES_MAX + 1);
+    let page = rig.page();
+    let first =
+        page.chunks.iter().position(|chunk| header(chunk).parts == 3).expect("a batch has three parts");
+    for last in first..first + 3 {
+        let part = Page { chunks: page.chunks[..=last].to_vec(), ..page.clone() };
+        let (applied, follower, mut engine) = follow(&part);
+        assert_eq!(applied, Ok(true));
+        assert_eq!(follower.next(), page.chunks[last].0.next());
+        let _ = follower.finish(&mut engine, rig.now);
+        assert_eq!(engine.jobs().len(), usize::from(last == first + 2), "after {} parts", last - first + 1);
+    }
+}
+
+#[test]
+fn parts_before_an_epoch_are_void() {
+    let mut rig = Rig::new(8 * 1024 * 1024);
+    rig.put(1);
+    rig.put(2 * PAYLOAD_BYTES_MAX + 1);
+    let mut page = rig.page();
+    let first =
+        page.chunks.iter().position(|chunk| header(chunk).parts == 3).expect("a batch has three parts");
+    let begun = header(&page.chunks[first]);
+    page.chunks.truncate(first + 2);
+    let position = page.chunks[first + 1].0.next();
+    let epoch = ChunkHeader { kind: Kind::Epoch, epoch: Epoch(2), position, part: 0, parts: 0, ..begun };
+    page.chunks.push((position, epoch.encode(&[])));
+    let (applied, follower, mut engine) = follow(&page);
+    assert_eq!(applied, Ok(true));
+    assert_eq!((follower.end(), follower.epoch()), (begun.lsn, Epoch(2)));
+    let _ = follower.finish(&mut engine, rig.now);
+    assert_eq!(engine.jobs().len(), 1);
+    // The parts must not continue behind the epoch.
+    let part = ChunkHeader { epoch: Epoch(2), position: position.next(), part: 2, parts: 3, ..begun };
+    page.chunks.push((position.next(), part.encode(b"rest")));
+    assert_eq!(follow(&page).0, Err(Fault::Damaged(Damage::Chunk(position.next()))));
+}
+
+#[test]
+fn a_chunk_is_missing_if_one_that_came_later_is_there() {
+    let mut rig = Rig::new(64 * 1024);
+    (0..8).for_each(|_| rig.put(10));
+    let page = rig.page();
+    let (from, last) = (3, page.chunks.len());
+    for behind in 1..=4 {
+        let mut gap = page.clone();
+        gap.chunks.truncate(from + 1 + behind);
+        let missing = gap.chunks.remove(from).0;
+        // Each put was acknowledged before the next one, and the record of the next one says that.
+        assert_eq!(
+            follow(&gap).0,
+            Err(Fault::Damaged(Damage::Missing(missing))),
+            "{behind} chunks behind it"
+        );
+    }
+    let mut far = page.clone();
+    let missing = far.chunks[from].0;
+    far.chunks.drain(from..last - 1);
+    assert_eq!(follow(&far).0, Err(Fault::Damaged(Damage::Missing(missing))));
+}
+
+#[test]
+fn a_chunk_may_be_missing_while_its_append_is_in_flight() {
+    let mut rig = Rig::new(64 * 1024);
+    rig.put(10);
+    let before = rig.page().chunks.len();
+    rig.is_held = true;
+    // With one append in flight, a batch waits until it is as large as that one.
+    rig.put(10);
+    rig.put(2000);
+    rig.put(9000);
+    assert!(rig.held.len() > 1, "{} appends are in flight", rig.held.len());
+    for request in std::mem::take(&mut rig.held).into_iter().skip(1) {
+        rig.node.execute((0, 0), &request);
+    }
+    let (applied, follower, _) = follow(&rig.page());
+    assert_eq!(applied, Ok(true));
+    assert_eq!(follower.next().0, before as u64 + 1);
+}
+
+#[test]
+fn an_acknowledged_chunk_that_is_gone_is_missed_by_a_standby_that_reads_again() {
+    let mut rig = Rig::new(64 * 1024);
+    (0..4).for_each(|_| rig.put(10));
+    let mut page = rig.page();
+    let (_, follower, _) = follow(&page);
+    let witness = follower.witness().expect("all but the last batch are proven");
+    let again = |page: &Page| {
+        let mut follower = Follower::new(page, Some(witness));
+        follower.apply(page, &mut Engine::new(0))
+    };
+    assert_eq!(again(&page), Ok(true));
+    let last = page.chunks.pop().expect("there are chunks").0;
+    assert_eq!(again(&page), Ok(true), "the last batch is not proven");
+    page.chunks.pop();
+    assert_eq!(again(&page), Err(Fault::Damaged(Damage::Missing(last.previous()))));
+    page.is_end = false;
+    assert_eq!(again(&page), Ok(true), "it may be on the next page");
+}
+
+#[test]
+fn a_trimmed_log_begins_with_a_segment() {
+    let mut rig = Rig::new(64 * 1024);
+    let before = rig.page();
+    let (_, mut follower, mut engine) = follow(&before);
+    for id in 1..200 {
+        rig.put(3000);
+        assert_eq!(rig.say(&format!("delete {id}\r\n")), "DELETED\r\n");
+    }
+    let page = rig.page();
+    assert!(page.begin > Position::FIRST, "the log is trimmed");
+    assert_eq!((header(&page.chunks[0]).kind, header(&page.chunks[0]).part), (Kind::Data, 0));
+    let (applied, again, _) = follow(&page);
+    assert_eq!(applied, Ok(true));
+    assert!(again.is_complete());
+    // A standby that was slower reads from the beginning.
+    assert_eq!(follower.apply(&page, &mut engine), Err(Fault::Diverged));
+    let mut shorter = page.clone();
+    shorter.begin = shorter.begin.next();
+    shorter.chunks.remove(0);
+    assert!(follow(&shorter).0.is_err(), "a log cannot begin within a segment");
+}
+
+#[test]
+fn nothing_follows_a_farewell() {
+    let mut rig = Rig::new(64 * 1024);
+    rig.put(10);
+    assert!(rig.say("reserve\r\n").starts_with("RESERVED 1 "));
+    rig.pass(Span::from_secs(2));
+    rig.is_held = true;
+    rig.server.handle(rig.now, Event::Stop);
+    rig.run();
+    let [Request::Append { chunk, .. }] = &rig.held[..] else { panic!("{:?}", rig.held) };
+    assert_eq!(ChunkHeader::decode(chunk).expect("it is a chunk").0.kind, Kind::Farewell);
+    assert!(!rig.server.is_settled(), "the farewell is not acknowledged");
+    // The job of the client becomes ready, which is a record.
+    rig.server.handle(rig.now, Event::HungUp { conn: rig.conn });
+    rig.run();
+    assert_eq!(rig.held.len(), 1);
+    let farewell = rig.held.pop().expect("there is one");
+    rig.is_held = false;
+    rig.begin(farewell);
+    rig.run();
+    assert!(rig.server.is_settled());
+    let (applied, follower, mut engine) = follow(&rig.page());
+    assert_eq!(applied, Ok(true));
+    assert!(follower.has_left());
+    let _ = follower.finish(&mut engine, rig.now);
+    assert!(engine.jobs().find(JobId(1)).is_some());
+}
+
+/// A standby that is driven by hand, and its database.
+struct Watcher {
+    standby: Standby,
+    engine: Engine,
+    node: Node,
+    now: Time,
+}
+
+impl Watcher {
+    fn new(node: Node) -> Self {
+        let now = Time::from_nanos(5_000_000_000_000);
+        Self { standby: Standby::new(replica_config(64 * 1024, 2), now), engine: Engine::new(0), node, now }
+    }
+
+    /// Lets time pass until it asks for something else than a page or a lock.
+    fn next_request(&mut self, within: Span) -> Option<Request> {
+        let until = self.now + within;
+        loop {
+            match self.standby.next_request(self.now) {
+                Some(request @ Request::Read { .. }) => {
+                    let reply = self.node.execute((1, 0), &request).reply;
+                    assert_eq!(self.standby.complete(reply, &mut self.engine, self.now), Progress::Following);
+                }
+                Some(Request::Watch(_)) => {}
+                Some(other) => return Some(other),
+                None if self.now >= until => return None,
+                None => self.now = self.now + Span::from_millis(5),
+            }
+        }
+    }
+
+    fn complete(&mut self, request: &Request, result: Result<(), Failure>) -> Progress {
+        self.standby.complete(reply_to(request, result), &mut self.engine, self.now)
+    }
+}
+
+fn silent_log() -> Node {
+    let mut rig = Rig::new(64 * 1024);
+    rig.put(10);
+    rig.node
+}
+
+#[test]
+fn a_standby_claims_after_one_and_a_quarter_leases() {
+    let mut watcher = Watcher::new(silent_log());
+    let begun = watcher.now;
+    let claim = watcher.next_request(Span::from_secs(9));
+    assert!(matches!(claim, Some(Request::Claim(_))), "{claim:?}");
+    let waited = watcher.now.since(begun);
+    assert!((Span::from_millis(3750)..Span::from_millis(3850)).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn a_claim_that_is_visible_must_be_proven() {
+    let mut watcher = Watcher::new(silent_log());
+    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    watcher.node.execute((1, 0), &claim);
+    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
+    let renewal = watcher.next_request(LEASE).expect("it proves the claim");
+    assert_eq!(renewal, Request::Renew { epoch: Epoch(2), token: 2 });
+    assert_eq!(watcher.complete(&renewal, Err(Failure::Unknown)), Progress::Following);
+    let renewal = watcher.next_request(LEASE).expect("it tries again");
+    assert_eq!(watcher.complete(&renewal, Ok(())), Progress::Leads);
+}
+
+#[test]
+fn a_claim_of_which_nothing_is_seen_is_begun_again() {
+    let mut watcher = Watcher::new(silent_log());
+    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
+    assert_eq!(watcher.next_request(Span::from_secs(2)), None, "the claim may still be carried out");
+    assert_eq!(watcher.next_request(Span::from_secs(2)), Some(claim));
+}
+
+#[test]
+fn a_claim_that_is_carried_out_late_is_led_by_its_process() {
+    let mut watcher = Watcher::new(silent_log());
+    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
+    let again = watcher.next_request(Span::from_secs(9)).expect("it claims again");
+    watcher.node.execute((1, 0), &claim);
+    assert_eq!(watcher.complete(&again, Err(Failure::Fenced)), Progress::Following);
+    let renewal = watcher.next_request(LEASE).expect("it proves the claim");
+    assert!(matches!(renewal, Request::Renew { epoch: Epoch(2), .. }));
+    assert_eq!(watcher.complete(&renewal, Ok(())), Progress::Leads);
+}
+
+#[test]
+fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
+    let mut watcher = Watcher::new(silent_log());
+    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
+    let Request::Claim(mut other) = claim else { panic!("{claim:?}") };
+    other.leader.token = 3;
+    watcher.node.execute((2, 0), &Request::Claim(other));
+    assert_eq!(watcher.next_request(Span::from_secs(3)), None);
+    assert_eq!(watcher.standby.leader().map(|leader| leader.token), Some(3));
+    let fenced = watcher.node.execute((1, 0), &Request::Renew { epoch: Epoch(2), token: 2 }).reply;
+    assert_eq!(fenced, Reply::Renewed(Err(Failure::Fenced)));
+}

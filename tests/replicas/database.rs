@@ -1,0 +1,247 @@
+//! A database with synchronous replication, as [`Request`] describes it. What a transaction did is visible at once, and
+//! acknowledged when it is replicated. At a fail-over the changes that are not replicated are lost, or a part of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use beanring::wal::replica::{APPENDS_MAX, Epoch, Failure, Member, Page, Position, Reply, Request, identity};
+use bytes::Bytes;
+
+/// The fewest chunks that a page has if there are more.
+const PAGE_CHUNKS_MIN: usize = APPENDS_MAX + 1;
+
+pub const LOG_ID: u64 = 0x1234_5678_9abc_def0;
+
+/// A process that has a session: the number of the host, and how many processes it had before.
+pub type Process = (usize, u64);
+
+#[derive(Clone)]
+pub struct State {
+    pub epoch: Epoch,
+    pub leader: Member,
+    pub beat: u64,
+    pub begin: u64,
+    pub chunks: BTreeMap<u64, Bytes>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Insert(u64, Bytes),
+    Renew,
+    Claim(Epoch, Member, u64, Bytes),
+    Trim(u64),
+}
+
+/// A server of the database that is or was the primary.
+#[derive(Clone)]
+pub struct Node {
+    pub visible: State,
+    pub replicated: State,
+    suffix: VecDeque<Change>,
+    /// Changes that are replicated.
+    pub replicated_changes: u64,
+    /// The sessions that hold the locks of epochs.
+    pub locks: BTreeMap<u64, Process>,
+    pub is_full: bool,
+    pub reads: usize,
+}
+
+/// What a request has led to.
+pub struct Answer {
+    pub reply: Reply,
+    /// The reply leaves when this number of changes is replicated.
+    pub waits_for: Option<u64>,
+}
+
+impl State {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Insert(position, chunk) => _ = self.chunks.insert(*position, chunk.clone()),
+            Change::Renew => self.beat += 1,
+            Change::Claim(epoch, leader, position, chunk) => {
+                (self.epoch, self.leader) = (*epoch, leader.clone());
+                self.beat += 1;
+                self.chunks.split_off(position);
+                self.chunks.insert(*position, chunk.clone());
+            }
+            Change::Trim(before) => {
+                self.begin = self.begin.max(*before);
+                self.chunks = self.chunks.split_off(&self.begin);
+            }
+        }
+    }
+
+    pub fn page(&self, from: Position, chunks_max: usize) -> Page {
+        let from = from.0.max(self.begin);
+        let chunks: Vec<(Position, Bytes)> = self
+            .chunks
+            .range(from..)
+            .take(chunks_max)
+            .map(|(&position, chunk)| (Position(position), chunk.clone()))
+            .collect();
+        let is_end = chunks.last().map(|(position, _)| position.0)
+            == self.chunks.range(from..).next_back().map(|(&last, _)| last);
+        Page {
+            epoch: self.epoch,
+            leader: self.leader.clone(),
+            beat: self.beat,
+            begin: Position(self.begin),
+            log_id: LOG_ID,
+            chunks,
+            is_end,
+        }
+    }
+}
+
+impl Node {
+    pub fn new() -> Self {
+        let state =
+            State { epoch: Epoch(0), leader: Member::default(), beat: 0, begin: 1, chunks: BTreeMap::new() };
+        Self {
+            visible: state.clone(),
+            replicated: state,
+            suffix: VecDeque::new(),
+            replicated_changes: 0,
+            locks: BTreeMap::new(),
+            is_full: false,
+            reads: 0,
+        }
+    }
+
+    /// Promotes a standby that has received this many changes more than were acknowledged.
+    pub fn promote(&self, received: usize) -> Self {
+        let mut node = self.clone();
+        node.suffix.truncate(received);
+        node.visible = node.replicated.clone();
+        for change in &node.suffix {
+            node.visible.apply(change);
+        }
+        node.locks.clear();
+        node
+    }
+
+    pub fn unreplicated(&self) -> usize {
+        self.suffix.len()
+    }
+
+    /// Replicates the oldest change.
+    pub fn replicate_one(&mut self) {
+        if let Some(change) = self.suffix.pop_front() {
+            self.replicated.apply(&change);
+            self.replicated_changes += 1;
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        self.visible.apply(&change);
+        self.suffix.push_back(change);
+    }
+
+    /// Carries out a request of a process. A watch is not one: see [`is_unlocked`](Self::is_unlocked).
+    pub fn execute(&mut self, process: Process, request: &Request) -> Answer {
+        let result = match request {
+            Request::Append { epoch, position, chunk, .. } => {
+                if *epoch != self.visible.epoch {
+                    Err(Failure::Fenced)
+                } else {
+                    match self.visible.chunks.get(&position.0) {
+                        Some(there) if there == chunk => {
+                            self.change(Change::Renew);
+                            Ok(())
+                        }
+                        Some(_) => Err(Failure::Taken),
+                        None if self.is_full => Err(Failure::Full),
+                        None => {
+                            self.change(Change::Insert(position.0, chunk.clone()));
+                            Ok(())
+                        }
+                    }
+                }
+            }
+            Request::Renew { epoch, token } => {
+                if (*epoch, *token) == (self.visible.epoch, self.visible.leader.token) {
+                    self.change(Change::Renew);
+                    Ok(())
+                } else {
+                    Err(Failure::Fenced)
+                }
+            }
+            Request::Claim(claim) => {
+                if claim.seen != self.visible.epoch {
+                    Err(Failure::Fenced)
+                } else if self.visible.chunks.contains_key(&claim.position.0)
+                    || claim.beat != self.visible.beat
+                    || self.visible.chunks.range(claim.last.0 + 1..).next().is_some()
+                    || !self.has_tail(claim)
+                {
+                    Err(Failure::Taken)
+                } else if self.is_full {
+                    Err(Failure::Full)
+                } else {
+                    let epoch = claim.seen.next();
+                    let (leader, chunk) = (claim.leader.clone(), claim.chunk.clone());
+                    self.change(Change::Claim(epoch, leader, claim.position.0, chunk));
+                    self.locks.insert(epoch.0, process);
+                    Ok(())
+                }
+            }
+            Request::Trim { epoch, before } => {
+                if *epoch == self.visible.epoch {
+                    self.change(Change::Trim(before.0));
+                    Ok(())
+                } else {
+                    Err(Failure::Fenced)
+                }
+            }
+            Request::Read { from } => {
+                self.reads += 1;
+                let chunks_max = PAGE_CHUNKS_MIN + self.reads * 7 % 60;
+                return Answer {
+                    reply: Reply::Read(Ok(self.visible.page(*from, chunks_max))),
+                    waits_for: None,
+                };
+            }
+            Request::Watch(_) => unreachable!("a watch waits"),
+        };
+        let waits_for = result.is_ok().then(|| self.replicated_changes + self.suffix.len() as u64);
+        Answer { reply: reply_to(request, result), waits_for }
+    }
+
+    fn has_tail(&self, claim: &beanring::wal::replica::Claim) -> bool {
+        let from = claim.position.0 - claim.tail.len() as u64;
+        let there: Vec<u32> = self
+            .visible
+            .chunks
+            .range(from..claim.position.0)
+            .filter_map(|(_, chunk)| identity(chunk))
+            .collect();
+        there == claim.tail
+    }
+
+    pub fn is_unlocked(&self, epoch: Epoch) -> bool {
+        !self.locks.contains_key(&epoch.0)
+    }
+
+    /// Changes the stored bytes of a chunk, or removes it.
+    pub fn damage(&mut self, position: u64, damaged: Option<&Bytes>) {
+        for state in [&mut self.visible, &mut self.replicated] {
+            if state.chunks.contains_key(&position) {
+                match damaged {
+                    Some(chunk) => _ = state.chunks.insert(position, chunk.clone()),
+                    None => _ = state.chunks.remove(&position),
+                }
+            }
+        }
+    }
+}
+
+/// The reply to a request that does not return data.
+pub fn reply_to(request: &Request, result: Result<(), Failure>) -> Reply {
+    match request {
+        Request::Append { position, .. } => Reply::Appended { position: *position, result },
+        Request::Renew { .. } => Reply::Renewed(result),
+        Request::Claim(_) => Reply::Claimed(result),
+        Request::Trim { .. } => Reply::Trimmed(result),
+        Request::Watch(epoch) => Reply::Watched { epoch: *epoch, result },
+        Request::Read { .. } => Reply::Read(Err(result.expect_err("a page is no such result"))),
+    }
+}

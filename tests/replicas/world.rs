@@ -1,0 +1,931 @@
+//! Servers, clients, clocks and connections around the database. Everything that happens is an event at a point of true time.
+
+mod clients;
+mod faults;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use self::faults::Fault;
+use beanring::server::{Effect, Event, Server, ServerRole, Service};
+use beanring::time::{Span, Time};
+use beanring::wal::replica::{ChunkHeader, Epoch, Failure, Kind, Member, ReplicaConfig, Reply, Request};
+use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
+use beanring_testkit::config::config;
+use beanring_testkit::connection::Connection;
+use beanring_testkit::random::Random;
+
+use super::checker::{Checker, Command};
+use super::database::{Node, Process, reply_to};
+
+pub const MS: u64 = 1_000_000;
+/// Clocks of servers begin here, with an offset.
+const CLOCK_BEGIN: u64 = 1_000_000_000_000_000;
+/// Iterations of a server for which there is no reason outside of it.
+const SPINS_MAX: u32 = 300;
+
+/// The fixed parameters of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub seed: u64,
+    pub servers: usize,
+    pub lease_ms: u32,
+    pub segment_bytes: u64,
+    pub body_bytes_max: usize,
+    /// How long faults occur.
+    pub span_ms: u64,
+    /// Which faults may occur, by their numbers.
+    pub faults: u32,
+    /// The average time between two faults.
+    pub fault_every_ms: u64,
+    pub command_every_ms: u64,
+}
+
+enum Happening {
+    Arrive(u64),
+    /// The network has repeated a request.
+    ArriveAgain(Process, usize, Request),
+    Answer(u64, Reply),
+    Replicate(usize),
+    Unlock(usize, u64, Process),
+    Wake(Process),
+    Resume(Process),
+    Reconnect(Process),
+    Start(usize),
+    EndOfCut(usize),
+    LeaveOldPrimary(Process),
+    Stop(Process),
+    Kill(Process),
+    Deliver(Process, usize),
+    Transmit(Process, usize),
+    Commands,
+    Fault,
+    EndOfFull,
+    EndOfStall,
+}
+
+/// A request in flight.
+struct InFlight {
+    process: Process,
+    node: usize,
+    link: u64,
+    request: Request,
+    sent_at: u64,
+    is_answered: bool,
+    /// The number of changes that must be replicated first.
+    waits_for: Option<(u64, Reply)>,
+}
+
+/// What one server, its process and its driver are.
+struct Host {
+    server: Option<Server>,
+    life: u64,
+    token: u64,
+    offset: u64,
+    rate_ppm: i64,
+    paused_at: Option<u64>,
+    /// Happenings during a pause, in their order.
+    backlog: Vec<Happening>,
+    /// The time of an iteration whose effects are not all carried out, by its clock and truly.
+    iteration: (Time, u64),
+    has_effects: bool,
+    connections: Vec<(Connection, Client)>,
+    /// The node of its session with the database, unless it is cut off.
+    node: Option<usize>,
+    link: u64,
+    is_cut: bool,
+    /// Requests that wait for a session.
+    queued: Vec<u64>,
+    /// The epoch whose lock it holds.
+    held: Option<u64>,
+    /// Until when replies may leave.
+    bound: u64,
+    /// Until when they could, if the replies to all requests that were carried out arrived.
+    bound_max: u64,
+    is_stopping: bool,
+    was_serving: bool,
+    spins: u32,
+    wake_at: Option<u64>,
+    /// The last position that it has read.
+    read_upto: u64,
+}
+
+/// The other end of a connection.
+#[derive(Default)]
+struct Client {
+    number: usize,
+    commands: std::collections::VecDeque<Command>,
+    received: Vec<u8>,
+    holds: Vec<u64>,
+    is_gone: bool,
+}
+
+/// A chunk that was changed or removed.
+struct Broken {
+    position: u64,
+    chunk: Option<bytes::Bytes>,
+    /// Processes that have read past it.
+    know: Vec<Process>,
+}
+
+pub struct World {
+    pub setting: Setting,
+    pub random: Random,
+    pub now: u64,
+    happenings: BTreeMap<(u64, u64), Happening>,
+    sequence: u64,
+    hosts: Vec<Host>,
+    nodes: Vec<Node>,
+    requests: BTreeMap<u64, InFlight>,
+    next_request: u64,
+    pub checker: Checker,
+    clients: usize,
+    puts: u64,
+    is_stalled: bool,
+    /// No fault occurs any more.
+    is_healed: bool,
+    /// Clients send nothing any more.
+    is_quiet: bool,
+    is_replicating: Vec<bool>,
+    broken: Option<Broken>,
+    /// The leader of each epoch.
+    leaders: BTreeMap<u64, Process>,
+    /// Epochs whose leader was without its lock for a time.
+    unlocked: BTreeSet<u64>,
+    pub leads: u64,
+    pub trace: bool,
+}
+
+impl World {
+    pub fn new(setting: Setting) -> Self {
+        let mut random = Random::new(setting.seed ^ 0x7265_706c);
+        let hosts = (0..setting.servers)
+            .map(|_| Host {
+                server: None,
+                life: 0,
+                token: 0,
+                offset: random.below_u64(60_000) * MS,
+                rate_ppm: random.below_u64(100_001) as i64 - 50_000,
+                paused_at: None,
+                backlog: Vec::new(),
+                iteration: (Time::ZERO, 0),
+                has_effects: false,
+                connections: Vec::new(),
+                node: None,
+                link: 0,
+                is_cut: false,
+                queued: Vec::new(),
+                held: None,
+                bound: 0,
+                bound_max: 0,
+                is_stopping: false,
+                was_serving: false,
+                spins: 0,
+                wake_at: None,
+                read_upto: 0,
+            })
+            .collect();
+        let mut world = Self {
+            setting,
+            random,
+            now: 0,
+            happenings: BTreeMap::new(),
+            sequence: 0,
+            hosts,
+            nodes: vec![Node::new()],
+            requests: BTreeMap::new(),
+            next_request: 0,
+            checker: Checker::default(),
+            clients: 0,
+            puts: 0,
+            is_stalled: false,
+            is_healed: false,
+            is_quiet: false,
+            is_replicating: vec![false],
+            broken: None,
+            leaders: BTreeMap::new(),
+            unlocked: BTreeSet::new(),
+            leads: 0,
+            trace: std::env::var_os("BEANRING_TEST_TRACE").is_some(),
+        };
+        for host in 0..setting.servers {
+            let at = world.random.below_u64(200 * MS);
+            world.plan(at, Happening::Start(host));
+        }
+        world.plan(10 * MS, Happening::Commands);
+        world.plan(200 * MS, Happening::Fault);
+        world
+    }
+
+    fn plan(&mut self, at: u64, happening: Happening) {
+        self.sequence += 1;
+        self.happenings.insert((at.max(self.now), self.sequence), happening);
+    }
+
+    fn after(&mut self, span: u64, happening: Happening) {
+        self.plan(self.now + span, happening);
+    }
+
+    /// A time that is mostly short.
+    fn delay(&mut self) -> u64 {
+        match self.random.below(20) {
+            0 => self.random.below_u64(30 * MS),
+            1 if !self.is_healed => self.random.below_u64(300 * MS),
+            _ => self.random.below_u64(2 * MS),
+        }
+    }
+
+    fn allows(&self, fault: Fault) -> bool {
+        !self.is_healed && self.setting.faults & fault.bit() != 0
+    }
+
+    /// Whether a fault of this kind happens to one of `bound` requests.
+    fn strikes(&mut self, fault: Fault, bound: u64) -> bool {
+        self.allows(fault) && self.random.one_in(bound)
+    }
+
+    fn primary(&self) -> usize {
+        self.nodes.len() - 1
+    }
+
+    fn is_alive(&self, process: Process) -> bool {
+        let host = &self.hosts[process.0];
+        host.life == process.1 && host.server.is_some()
+    }
+
+    fn process(&self, host: usize) -> Process {
+        (host, self.hosts[host].life)
+    }
+
+    fn clock(&self, host: usize, at: u64) -> Time {
+        let Host { offset, rate_ppm, .. } = self.hosts[host];
+        let run = at as i128 * (1_000_000 + i128::from(rate_ppm)) / 1_000_000;
+        Time::from_nanos(CLOCK_BEGIN + offset + run as u64)
+    }
+
+    /// When the clock of a host shows this time.
+    fn true_time(&self, host: usize, at: Time) -> u64 {
+        let Host { offset, rate_ppm, .. } = self.hosts[host];
+        let run = i128::from(at.as_nanos()) - i128::from(CLOCK_BEGIN + offset);
+        (run.max(0) * 1_000_000 / (1_000_000 + i128::from(rate_ppm))) as u64 + 1
+    }
+
+    fn lease_ns(&self) -> u64 {
+        u64::from(self.setting.lease_ms) * MS
+    }
+
+    /// The longest time of a lease by the clock of a server.
+    fn lease_with_drift(&self) -> u64 {
+        self.lease_ns() / 1000 * 1053
+    }
+
+    /// Whether the leader has said that it leaves.
+    fn has_left(&self, node: usize) -> bool {
+        let last = self.nodes[node].visible.chunks.last_key_value();
+        last.and_then(|(_, chunk)| ChunkHeader::decode(chunk).ok())
+            .is_some_and(|(header, _)| header.kind == Kind::Farewell)
+    }
+
+    /// Whether the log has a damaged chunk that a process has not read past before.
+    fn is_unread(&self, process: Process) -> bool {
+        let state = &self.nodes[self.primary()].visible;
+        self.broken.as_ref().is_some_and(|broken| {
+            let is_there =
+                state.begin <= broken.position && state.chunks.get(&broken.position) == broken.chunk.as_ref();
+            is_there && !broken.know.contains(&process)
+        })
+    }
+
+    /// An epoch is ended because its leader was silent: then the lease of that one is over.
+    fn check_silence(&self, epoch: u64) {
+        let Some(&leader) = self.leaders.get(&epoch).filter(|_| !self.unlocked.contains(&epoch)) else {
+            return;
+        };
+        let Host { life, bound_max, .. } = self.hosts[leader.0];
+        assert!(
+            life != leader.1 || bound_max <= self.now,
+            "epoch {epoch} is ended {} us before the lease of its leader",
+            (bound_max - self.now) / 1000
+        );
+    }
+
+    pub fn log(&self, text: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>10.3} {}", self.now as f64 / MS as f64, text());
+        }
+    }
+
+    /// Runs until this time.
+    pub fn run_until(&mut self, until: u64) {
+        while let Some(entry) = self.happenings.first_entry() {
+            if entry.key().0 > until {
+                break;
+            }
+            let ((at, _), happening) = entry.remove_entry();
+            self.now = at;
+            self.happen(happening);
+        }
+        self.now = until;
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrive(id) => self.arrive(id),
+            Happening::ArriveAgain(process, node, request) => {
+                self.nodes[node].execute(process, &request);
+                self.begin_replicating(node);
+            }
+            Happening::Answer(id, reply) => self.answer(id, reply),
+            Happening::Replicate(node) => self.replicate(node),
+            Happening::Unlock(node, epoch, process) => {
+                if self.nodes[node].locks.get(&epoch) == Some(&process) {
+                    self.unlocked.insert(epoch);
+                    self.nodes[node].locks.remove(&epoch);
+                    self.end_watches();
+                }
+            }
+            Happening::Resume(process) => self.resume(process),
+            Happening::Reconnect(process) => self.reconnect(process),
+            Happening::Start(host) => self.start(host),
+            Happening::EndOfCut(host) => {
+                self.hosts[host].is_cut = false;
+                let process = self.process(host);
+                self.reconnect(process);
+            }
+            Happening::LeaveOldPrimary(process) => {
+                let primary = self.primary();
+                let (host, _) = process;
+                if self.is_alive(process) && self.hosts[host].node.is_some_and(|node| node != primary) {
+                    self.drop_session(host, 0);
+                    let span = self.random.below_u64(100 * MS);
+                    self.after(span, Happening::Reconnect(process));
+                }
+            }
+            Happening::Kill(process) => {
+                if self.is_alive(process) {
+                    self.end_process(process.0, 20 * MS);
+                    self.start_later(process.0);
+                }
+            }
+            Happening::Commands => {
+                let span = self.random.below_u64(2 * self.setting.command_every_ms * MS);
+                self.after(span, Happening::Commands);
+                if !self.is_quiet {
+                    self.commands();
+                }
+            }
+            Happening::Fault => {
+                let span = self.random.below_u64(2 * self.setting.fault_every_ms * MS);
+                self.after(span, Happening::Fault);
+                if !self.is_healed {
+                    self.fault();
+                }
+            }
+            Happening::EndOfFull => self.nodes.iter_mut().for_each(|node| node.is_full = false),
+            Happening::EndOfStall => self.is_stalled = false,
+            Happening::Wake(process)
+            | Happening::Stop(process)
+            | Happening::Deliver(process, _)
+            | Happening::Transmit(process, _) => {
+                self.reach(process, happening);
+            }
+        }
+    }
+
+    /// Something happens to a process, unless it is paused.
+    fn reach(&mut self, process: Process, happening: Happening) {
+        if !self.is_alive(process) {
+            return;
+        }
+        if self.hosts[process.0].paused_at.is_some() {
+            return self.hosts[process.0].backlog.push(happening);
+        }
+        let now = self.now;
+        self.iterate(process.0, happening, now);
+    }
+
+    /// One event-loop iteration. The clock was read at the time `read_at`.
+    fn iterate(&mut self, host: usize, happening: Happening, read_at: u64) {
+        let now = self.clock(host, read_at);
+        self.hosts[host].iteration = (now, read_at);
+        if let Some(server) = &mut self.hosts[host].server
+            && server.next_deadline().is_some_and(|deadline| deadline <= now)
+        {
+            // A late driver does this before it reports events.
+            server.turn(now);
+        }
+        match happening {
+            Happening::Answer(id, reply) => self.take_reply(host, id, reply, now),
+            Happening::Deliver(_, connection) => self.deliver(host, connection, now),
+            Happening::Transmit(_, connection) => self.transmit(host, connection),
+            Happening::Wake(_) => self.hosts[host].wake_at = None,
+            Happening::Stop(_) => self.send_stop(host),
+            _ => unreachable!("it does not happen to a process"),
+        }
+        if self.hosts[host].server.is_some() {
+            self.carry_out(host, true);
+        }
+    }
+
+    /// Carries out the effects, then runs the turn of the iteration and its effects.
+    fn carry_out(&mut self, host: usize, mut has_turn: bool) {
+        let (now, _) = self.hosts[host].iteration;
+        loop {
+            if self.random.one_in(400) && self.allows(Fault::Pause) {
+                self.pause(host, true);
+                return;
+            }
+            let Some(server) = &mut self.hosts[host].server else { return };
+            let Some(effect) = server.next_effect() else {
+                if !std::mem::take(&mut has_turn) {
+                    break;
+                }
+                server.turn(now);
+                continue;
+            };
+            self.effect(host, effect, now);
+        }
+        self.after_iteration(host);
+    }
+
+    fn after_iteration(&mut self, host: usize) {
+        let Some(server) = &self.hosts[host].server else { return };
+        match server.role() {
+            ServerRole::Ended(end) => {
+                self.log(|| format!("server {host} has ended: {end}"));
+                self.end_process(host, 5 * MS);
+                let keeps_token = self.random.chance(50);
+                if !keeps_token {
+                    self.hosts[host].token = 0;
+                }
+                let at = self.now + self.random.below_u64(20 * MS);
+                return self.plan(at, Happening::Start(host));
+            }
+            ServerRole::Serving if !self.hosts[host].was_serving => {
+                self.hosts[host].was_serving = true;
+                self.log(|| format!("server {host} leads"));
+                // A process may learn that it leads after another one has replaced it.
+                if self.nodes[self.primary()].visible.leader.token == self.hosts[host].token {
+                    self.leads += 1;
+                    let server = self.hosts[host].server.as_ref().expect("it runs");
+                    self.checker.leads(server.engine());
+                }
+            }
+            _ => {}
+        }
+        let server = self.hosts[host].server.as_ref().expect("it runs");
+        if self.hosts[host].is_stopping && server.is_settled() {
+            self.log(|| format!("server {host} has stopped"));
+            self.end_process(host, 5 * MS);
+            return self.start_later(host);
+        }
+        let Some(deadline) = server.next_deadline() else { return };
+        let at = self.true_time(host, deadline);
+        if at <= self.now {
+            self.hosts[host].spins += 1;
+            assert!(
+                self.hosts[host].spins < SPINS_MAX,
+                "server {host} always has work and makes no progress at {} ms",
+                self.now / MS
+            );
+        } else {
+            self.hosts[host].spins = 0;
+        }
+        let at = at.max(self.now + 1000);
+        if self.hosts[host].wake_at.is_none_or(|wake| at < wake) {
+            self.hosts[host].wake_at = Some(at);
+            let process = self.process(host);
+            self.plan(at, Happening::Wake(process));
+        }
+    }
+
+    fn effect(&mut self, host: usize, effect: Effect, now: Time) {
+        match effect {
+            Effect::Disk => {
+                while let Some(operation) =
+                    self.hosts[host].server.as_mut().and_then(|server| server.disk(now))
+                {
+                    let Operation::Replicate(request) = operation else { panic!("{operation:?}") };
+                    self.begin(host, request);
+                    if self.random.one_in(400) && self.allows(Fault::Pause) {
+                        return self.pause(host, true);
+                    }
+                }
+            }
+            Effect::Send(conn) => {
+                let index = self.connection(host, conn);
+                self.hosts[host].connections[index].0.apply(&effect);
+                let process = self.process(host);
+                if self.random.one_in(10) {
+                    let span = self.random.below_u64(50 * MS);
+                    self.after(span, Happening::Transmit(process, index));
+                } else {
+                    self.transmit(host, index);
+                }
+            }
+            Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
+                let index = self.connection(host, conn);
+                let Host { connections, server, .. } = &mut self.hosts[host];
+                let server = server.as_mut().expect("it runs");
+                connections[index].0.apply(&effect);
+                connections[index].0.close(server, now);
+                if matches!(effect, Effect::Resume(_)) {
+                    let process = self.process(host);
+                    self.after(0, Happening::Deliver(process, index));
+                }
+            }
+            Effect::LogClient(..) | Effect::Fail => {}
+        }
+    }
+
+    fn connection(&self, host: usize, conn: beanring::values::ids::ConnId) -> usize {
+        let connections = &self.hosts[host].connections;
+        connections.iter().rposition(|(connection, _)| connection.conn == conn).expect("it is connected")
+    }
+
+    // Processes.
+
+    fn start(&mut self, host: usize) {
+        let fresh = 1 + self.random.next() % 1_000_000_000;
+        let now = self.clock(host, self.now);
+        let state = &mut self.hosts[host];
+        if state.server.is_some() {
+            return;
+        }
+        if state.token == 0 {
+            state.token = fresh;
+        }
+        let me = Member { address: "".into(), token: state.token, secret: 1 };
+        let wal = WalConfig {
+            durability: Durability::Always,
+            segment_bytes: self.setting.segment_bytes,
+            destination: Destination::Network { writes_in_flight_max: 4 },
+        };
+        let lease = Span::from_millis(self.setting.lease_ms);
+        let replica = ReplicaConfig { me, lease, wal, forwards: true };
+        let config = config(2 * 1024 * 1024);
+        state.server = Some(Server::with_replica(config, replica, now));
+        (state.is_stopping, state.was_serving, state.spins, state.wake_at) = (false, false, 0, None);
+        (state.bound, state.bound_max, state.read_upto, state.paused_at) = (0, 0, 0, None);
+        self.log(|| format!("server {host} starts"));
+        let process = self.process(host);
+        let span = self.delay();
+        if !self.hosts[host].is_cut {
+            self.after(span, Happening::Reconnect(process));
+        }
+        self.after(0, Happening::Wake(process));
+    }
+
+    fn start_later(&mut self, host: usize) {
+        self.hosts[host].token = 0;
+        let span = if self.is_healed { 20 * MS } else { self.random.below_u64(2000 * MS) };
+        self.after(span, Happening::Start(host));
+    }
+
+    /// The process is gone, and its session with the database after this time.
+    fn end_process(&mut self, host: usize, unlocked_within: u64) {
+        let process = self.process(host);
+        let connections = std::mem::take(&mut self.hosts[host].connections);
+        for (_, client) in connections {
+            for command in &client.commands {
+                self.checker.lost(command);
+            }
+        }
+        self.hosts[host].server = None;
+        self.drop_session(host, unlocked_within);
+        let state = &mut self.hosts[host];
+        state.life += 1;
+        state.held = None;
+        state.queued.clear();
+        state.backlog.clear();
+        state.paused_at = None;
+        if let Some(broken) = &mut self.broken {
+            broken.know.retain(|&knows| knows != process);
+        }
+    }
+
+    /// The session with the database ends. The database notices it within this time.
+    fn drop_session(&mut self, host: usize, unlocked_within: u64) {
+        let process = self.process(host);
+        self.hosts[host].link += 1;
+        let Some(node) = self.hosts[host].node.take() else { return };
+        let epochs: Vec<u64> = self.nodes[node]
+            .locks
+            .iter()
+            .filter(|&(_, &holder)| holder == process)
+            .map(|(&epoch, _)| epoch)
+            .collect();
+        for epoch in epochs {
+            let span = self.random.below_u64(unlocked_within + 1);
+            self.after(span, Happening::Unlock(node, epoch, process));
+        }
+        let open: Vec<u64> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.process == process && !request.is_answered)
+            .map(|(&id, _)| id)
+            .collect();
+        for id in open {
+            let span = self.random.below_u64(20 * MS);
+            let reply = reply_to(&self.requests[&id].request, Err(Failure::Unknown));
+            self.after(span, Happening::Answer(id, reply));
+        }
+    }
+
+    fn reconnect(&mut self, process: Process) {
+        let (host, _) = process;
+        if !self.is_alive(process) || self.hosts[host].is_cut || self.hosts[host].node.is_some() {
+            return;
+        }
+        let mut node = self.primary();
+        // The primary before may still be reachable.
+        if node > 0 && self.strikes(Fault::OldPrimary, 3) {
+            node -= 1;
+            let span = self.random.below_u64(3000 * MS);
+            self.after(span, Happening::LeaveOldPrimary(process));
+        }
+        self.hosts[host].node = Some(node);
+        self.hosts[host].link += 1;
+        if let Some(epoch) = self.hosts[host].held.filter(|&epoch| epoch == self.nodes[node].visible.epoch.0)
+        {
+            self.nodes[node].locks.insert(epoch, process);
+        }
+        for id in std::mem::take(&mut self.hosts[host].queued) {
+            if self.random.chance(50) {
+                let reply = reply_to(&self.requests[&id].request, Err(Failure::Unknown));
+                self.after(0, Happening::Answer(id, reply));
+            } else {
+                self.send(id);
+            }
+        }
+    }
+
+    fn pause(&mut self, host: usize, has_effects: bool) {
+        if self.hosts[host].paused_at.is_some() {
+            return;
+        }
+        let span = match self.random.below(4) {
+            0 => self.random.below_u64(4 * self.lease_ns()),
+            1 => self.random.below_u64(self.lease_ns()),
+            _ => self.random.below_u64(20 * MS),
+        };
+        self.log(|| format!("server {host} is paused for {} ms", span / MS));
+        self.hosts[host].paused_at = Some(self.now);
+        self.hosts[host].has_effects = has_effects;
+        let process = self.process(host);
+        self.after(span, Happening::Resume(process));
+    }
+
+    fn resume(&mut self, process: Process) {
+        let (host, _) = process;
+        if !self.is_alive(process) {
+            return;
+        }
+        let Some(paused_at) = self.hosts[host].paused_at.take() else { return };
+        self.log(|| format!("server {host} goes on"));
+        if std::mem::take(&mut self.hosts[host].has_effects) {
+            // The effects are those of the iteration in which it was paused.
+            self.carry_out(host, true);
+        }
+        // The clock may have been read before the pause, and what happened during the pause come with that time.
+        let mut read_at =
+            if self.random.chance(50) { paused_at.max(self.hosts[host].iteration.1) } else { self.now };
+        let mut backlog = std::mem::take(&mut self.hosts[host].backlog).into_iter();
+        while let Some(happening) = backlog.next() {
+            if !self.is_alive(process) {
+                return;
+            }
+            if self.hosts[host].paused_at.is_some() {
+                let later: Vec<Happening> = std::iter::once(happening).chain(backlog).collect();
+                self.hosts[host].backlog.splice(0..0, later);
+                return;
+            }
+            self.iterate(host, happening, read_at);
+            if self.random.chance(50) {
+                read_at = self.now;
+            }
+        }
+    }
+
+    // Requests.
+
+    fn begin(&mut self, host: usize, request: Request) {
+        let process = self.process(host);
+        if let Request::Watch(_) = request {
+            let is_watch = |in_flight: &InFlight| matches!(in_flight.request, Request::Watch(_));
+            self.requests.retain(|_, in_flight| in_flight.process != process || !is_watch(in_flight));
+        }
+        if let Request::Claim(claim) = &request {
+            self.log(|| format!("server {host} claims epoch {} at {}", claim.seen.next(), claim.position));
+        }
+        self.next_request += 1;
+        let id = self.next_request;
+        let in_flight = InFlight {
+            process,
+            node: 0,
+            link: 0,
+            request,
+            sent_at: self.now,
+            is_answered: false,
+            waits_for: None,
+        };
+        self.requests.insert(id, in_flight);
+        if self.hosts[host].node.is_none() {
+            self.hosts[host].queued.push(id);
+        } else {
+            self.send(id);
+        }
+    }
+
+    fn send(&mut self, id: u64) {
+        let Some(in_flight) = self.requests.get_mut(&id) else { return };
+        let host = in_flight.process.0;
+        let Some(node) = self.hosts[host].node else { return };
+        (in_flight.node, in_flight.link) = (node, self.hosts[host].link);
+        let (process, request) = (in_flight.process, in_flight.request.clone());
+        if self.strikes(Fault::LostRequest, 60) {
+            let span = self.random.below_u64(300 * MS);
+            return self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
+        }
+        let is_write = !matches!(request, Request::Watch(_) | Request::Read { .. });
+        if is_write && self.strikes(Fault::Repeated, 40) {
+            let span = self.random.below_u64(600 * MS);
+            self.after(span, Happening::ArriveAgain(process, node, request));
+        }
+        let span = self.delay();
+        self.after(span, Happening::Arrive(id));
+    }
+
+    fn arrive(&mut self, id: u64) {
+        let Some(in_flight) = self.requests.get(&id) else { return };
+        let (process, node, request) = (in_flight.process, in_flight.node, in_flight.request.clone());
+        let is_cut_off =
+            in_flight.link != self.hosts[process.0].link || process.1 != self.hosts[process.0].life;
+        // The database may have received it before the connection broke.
+        if is_cut_off && (!self.allows(Fault::Repeated) || self.random.chance(50)) {
+            return;
+        }
+        if let Request::Watch(_) = request {
+            self.requests.get_mut(&id).expect("it is in flight").waits_for =
+                Some((u64::MAX, reply_to(&request, Ok(()))));
+            return self.end_watches();
+        }
+        if let Request::Claim(_) = request
+            && is_cut_off
+        {
+            // The session that would hold the lock is gone.
+            self.nodes[node].execute((usize::MAX, 0), &request);
+            let epoch = self.nodes[node].visible.epoch.0;
+            self.after(MS, Happening::Unlock(node, epoch, (usize::MAX, 0)));
+            return self.begin_replicating(node);
+        }
+        let has_left = self.has_left(node);
+        let is_unread = node == self.primary() && self.is_unread(process);
+        let answer = self.nodes[node].execute(process, &request);
+        let is_lease = matches!(request, Request::Append { .. } | Request::Renew { .. } | Request::Claim(_));
+        self.log(|| {
+            let is_done = answer.waits_for.is_some();
+            format!("server {} asks, done: {is_done}: {:.60}", process.0, format!("{request:?}"))
+        });
+        if is_lease && answer.waits_for.is_some() {
+            let bound = self.requests[&id].sent_at + self.lease_with_drift();
+            let host = &mut self.hosts[process.0];
+            host.bound_max = host.bound_max.max(bound);
+        }
+        if let Request::Claim(claim) = &request
+            && answer.waits_for.is_some()
+        {
+            assert!(!is_unread, "server {} claims with a damaged log", process.0);
+            if node == self.primary() && !has_left {
+                self.check_silence(claim.seen.0);
+            }
+            self.leaders.insert(claim.seen.next().0, process);
+            self.hosts[process.0].held = Some(claim.seen.next().0);
+        }
+        self.begin_replicating(node);
+        if is_cut_off {
+            return;
+        }
+        if self.strikes(Fault::LostReply, 60) {
+            let span = self.random.below_u64(300 * MS);
+            return self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
+        }
+        match answer.waits_for {
+            Some(_) if self.strikes(Fault::Canceled, 60) => {
+                let span = self.random.below_u64(20 * MS);
+                self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
+            }
+            Some(changes) if changes > self.nodes[node].replicated_changes => {
+                let in_flight = self.requests.get_mut(&id).expect("it is in flight");
+                in_flight.waits_for = Some((changes, answer.reply));
+            }
+            _ => self.reply_later(id, answer.reply),
+        }
+    }
+
+    fn reply_later(&mut self, id: u64, reply: Reply) {
+        let mut span = self.delay();
+        if self.strikes(Fault::LateReply, 60) {
+            span = self.random.below_u64(3 * self.lease_ns());
+        }
+        self.after(span, Happening::Answer(id, reply));
+    }
+
+    fn begin_replicating(&mut self, node: usize) {
+        if node == self.primary() && !self.is_replicating[node] && self.nodes[node].unreplicated() > 0 {
+            self.is_replicating[node] = true;
+            let span = self.random.below_u64(2 * MS);
+            self.after(span, Happening::Replicate(node));
+        }
+    }
+
+    fn replicate(&mut self, node: usize) {
+        self.is_replicating[node] = false;
+        if node != self.primary() {
+            return;
+        }
+        if self.is_stalled {
+            self.is_replicating[node] = true;
+            return self.after(5 * MS, Happening::Replicate(node));
+        }
+        let count = 1 + self.random.below(self.nodes[node].unreplicated().max(1));
+        (0..count).for_each(|_| self.nodes[node].replicate_one());
+        let replicated = self.nodes[node].replicated_changes;
+        let done: Vec<(u64, Reply)> = self
+            .requests
+            .iter_mut()
+            .filter(|(_, request)| {
+                request.node == node
+                    && request.waits_for.as_ref().is_some_and(|(changes, _)| *changes <= replicated)
+            })
+            .map(|(&id, request)| (id, request.waits_for.take().expect("it waits").1))
+            .collect();
+        for (id, reply) in done {
+            self.reply_later(id, reply);
+        }
+        self.begin_replicating(node);
+    }
+
+    fn end_watches(&mut self) {
+        let done: Vec<(u64, Epoch)> = self
+            .requests
+            .iter()
+            .filter(|(_, in_flight)| in_flight.waits_for.is_some())
+            .filter_map(|(&id, in_flight)| match in_flight.request {
+                Request::Watch(epoch) if self.nodes[in_flight.node].is_unlocked(epoch) => Some((id, epoch)),
+                _ => None,
+            })
+            .collect();
+        for (id, epoch) in done {
+            let in_flight = self.requests.get_mut(&id).expect("it is in flight");
+            in_flight.waits_for = None;
+            self.reply_later(id, Reply::Watched { epoch, result: Ok(()) });
+        }
+    }
+
+    fn answer(&mut self, id: u64, reply: Reply) {
+        let Some(in_flight) = self.requests.get_mut(&id) else { return };
+        if std::mem::replace(&mut in_flight.is_answered, true) {
+            return;
+        }
+        let process = in_flight.process;
+        if !self.is_alive(process) {
+            self.requests.remove(&id);
+            return;
+        }
+        self.reach(process, Happening::Answer(id, reply));
+    }
+
+    fn take_reply(&mut self, host: usize, id: u64, reply: Reply, now: Time) {
+        let Some(in_flight) = self.requests.remove(&id) else { return };
+        let is_ok = match &reply {
+            Reply::Appended { result, .. } | Reply::Renewed(result) | Reply::Claimed(result) => {
+                result.is_ok()
+            }
+            _ => false,
+        };
+        if is_ok {
+            let bound = in_flight.sent_at + self.lease_with_drift();
+            self.hosts[host].bound = self.hosts[host].bound.max(bound);
+        }
+        if let Reply::Read(Ok(page)) = &reply {
+            let process = self.process(host);
+            let upto = page.chunks.last().map_or(0, |(position, _)| position.0);
+            self.hosts[host].read_upto = self.hosts[host].read_upto.max(upto);
+            if let Some(broken) = &mut self.broken
+                && let Request::Read { from } = in_flight.request
+                && from.0 < broken.position
+                && broken.position <= upto
+            {
+                // The page may be from before the damage.
+                let found = page.chunks.iter().find(|(position, _)| position.0 == broken.position);
+                let is_damaged = found.map(|(_, chunk)| chunk) == broken.chunk.as_ref();
+                broken.know.retain(|&knows| knows != process);
+                if !is_damaged {
+                    broken.know.push(process);
+                }
+            }
+        }
+        let server = self.hosts[host].server.as_mut().expect("it runs");
+        server.handle(now, Event::Disk(Outcome::Replicated(reply)));
+    }
+}
