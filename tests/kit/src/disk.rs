@@ -189,7 +189,7 @@ impl Disk {
                 let file = files.get_mut(&segment).expect("the segment is prepared");
                 let written = random.below(batch.len() + 1) / SECTOR_BYTES * SECTOR_BYTES;
                 if self.is_network {
-                    self.is_cut_off = written % (2 * SECTOR_BYTES) == 0;
+                    self.is_cut_off = written.is_multiple_of(2 * SECTOR_BYTES);
                     let written = if self.is_cut_off { 0 } else { batch.len() };
                     file.write(offset as usize, &batch.bytes()[..written]);
                     file.sync();
