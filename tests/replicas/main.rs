@@ -20,7 +20,7 @@ use beanring_testkit::random::Random;
 
 use self::world::{Fault, MS, Setting, World};
 
-const SEEDS_DEFAULT: u64 = 40;
+const SEEDS_DEFAULT: u64 = 300;
 
 fn setting(seed: u64) -> Setting {
     let mut random = Random::new(seed);
