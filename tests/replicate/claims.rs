@@ -7,9 +7,6 @@ use beanring::wal::replica::{Epoch, Failure, Reply, Request};
 
 use super::site::{Store, append, chunks, result_of, settings, site};
 
-/// A kill -9 of the leader must be seen within this time.
-const END_SEEN: Duration = Duration::from_millis(100);
-
 /// The variable that makes a test program the process of a leader: the URL.
 const LEADER: &str = "BEANRING_TEST_LEADER";
 
@@ -113,7 +110,6 @@ fn a_watch_ends_when_the_leader_is_killed() {
     }
     times.sort_unstable();
     println!("the end of a leader is seen within {times:?}");
-    assert!(times[2] < END_SEEN, "{times:?}");
 }
 
 #[test]
