@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanring::queue::{Engine, UnreservedState};
+use beanring::queue::{Engine, LoggedState};
 use beanring::wal::record::JobRecord;
 
 /// Whether a reservation is in the job log, so that it outlives its leader.
@@ -238,8 +238,8 @@ impl Checker {
             let state = JobRecord::of(key, engine).state.state;
             let is_kept = match job.promised {
                 None => true,
-                Some(Promised::Buried) => matches!(state, UnreservedState::Buried(_)),
-                Some(Promised::Delayed) => matches!(state, UnreservedState::Delayed(_)),
+                Some(Promised::Buried) => matches!(state, LoggedState::Buried(_)),
+                Some(Promised::Delayed) => matches!(state, LoggedState::Delayed(_)),
             };
             assert!(is_kept, "job {id} was {:?}, and is {state:?}", job.promised);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanring::queue::{Engine, UnreservedState};
+use beanring::queue::{Engine, LoggedState};
 use beanring::wal::record::{JobRecord, Lsn, Record};
 use beanring::wal::replica::{ChunkHeader, Kind};
 use beanring::wal::segment::{HEADER_BYTES, Header};
@@ -35,7 +35,7 @@ fn of(record: &JobRecord<'_>) -> Job {
         tube: record.tube.as_str().to_owned(),
         body: record.body.to_vec(),
         pri: record.state.pri,
-        is_buried: matches!(record.state.state, UnreservedState::Buried(_)),
+        is_buried: matches!(record.state.state, LoggedState::Buried(_)),
     }
 }
 
@@ -75,7 +75,7 @@ fn decode(chunks: &BTreeMap<u64, Bytes>) -> BTreeMap<u64, Job> {
                 Record::Change { id, state } => {
                     if let Some(job) = jobs.get_mut(&id.0) {
                         job.pri = state.pri;
-                        job.is_buried = matches!(state.state, UnreservedState::Buried(_));
+                        job.is_buried = matches!(state.state, LoggedState::Buried(_));
                     }
                 }
                 Record::Deleted(id) => _ = jobs.remove(&id.0),
