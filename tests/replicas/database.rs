@@ -224,9 +224,9 @@ impl Node {
     /// Changes the stored bytes of a chunk, or removes it.
     pub fn damage(&mut self, position: u64, damaged: Option<&Bytes>) {
         for state in [&mut self.visible, &mut self.replicated] {
-            if state.chunks.contains_key(&position) {
+            if let Some(there) = state.chunks.get_mut(&position) {
                 match damaged {
-                    Some(chunk) => _ = state.chunks.insert(position, chunk.clone()),
+                    Some(chunk) => there.clone_from(chunk),
                     None => _ = state.chunks.remove(&position),
                 }
             }

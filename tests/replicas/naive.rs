@@ -43,10 +43,9 @@ fn decode(chunks: &BTreeMap<u64, Bytes>) -> BTreeMap<u64, Job> {
     let mut jobs = BTreeMap::new();
     let mut parts: Vec<u8> = Vec::new();
     let (mut seed, mut segment) = (0, 0);
-    let mut next = *chunks.first_key_value().expect("the log has chunks").0;
-    for (&position, chunk) in chunks {
+    let first = *chunks.first_key_value().expect("the log has chunks").0;
+    for (next, (&position, chunk)) in (first..).zip(chunks) {
         assert_eq!(position, next, "positions are dense");
-        next += 1;
         let (header, payload) = ChunkHeader::decode(chunk).expect("every chunk is whole");
         assert_eq!(header.position.0, position);
         if header.kind != Kind::Data {

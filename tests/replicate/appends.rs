@@ -110,7 +110,7 @@ fn a_cancelled_or_terminated_wait_is_never_an_acknowledgement() {
         }
     }
     let (epoch, before) = (Epoch(1), Position(2));
-    let mut cancel = |store: &mut Store, request: Request| {
+    let cancel = |store: &mut Store, request: Request| {
         let waits = format!("{request:?}");
         store.begin(request);
         assert_eq!(store.reply_within(WAIT), None, "{waits}");

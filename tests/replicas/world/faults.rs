@@ -246,7 +246,7 @@ impl World {
             assert!(self.now < begun + 3 * lease + 7000 * MS, "no server leads after the end of all faults");
             self.run_until(self.now + 100 * MS);
         }
-        if self.setting.seed % 3 == 0 {
+        if self.setting.seed.is_multiple_of(3) {
             // Until late replies have come, and servers that lead no more know it.
             self.run_until(self.now + 4 * lease + 1000 * MS);
             self.hand_over();
