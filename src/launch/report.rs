@@ -104,6 +104,9 @@ pub(super) fn limits(config: &ServerConfig) {
 pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     let name = listener.local_name();
     let has_tls = listener.kind().has_tls;
+    if listener.kind().is_forwarded {
+        return info!("listening on {name} for standbys, which show a secret");
+    }
     if listener.protocol() == Protocol::Beanstalk {
         info!("listening on {name}{}", if has_tls { " with TLS" } else { "" });
         let open = || warnings::open_listener(&name, has_tls, config);

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use slab::Slab;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use self::token::{EVERYTHING, Key, Token};
 use super::connection::{Connection, Next, Phase, Pipe, Side, client_address};
@@ -207,8 +207,8 @@ impl Worker {
         let closed = self.close_forwarded();
         self.counts.closed_by_change.add(closed);
         match &target {
-            Some(target) => info!("clients are forwarded to the leader at {}", target.address),
-            None => info!("clients wait: there is no leader to forward them to"),
+            Some(target) => debug!("clients are forwarded to the leader at {}", target.address),
+            None => debug!("clients wait: there is no leader to forward them to"),
         }
         self.leader = target.map(Leader::new);
         self.watch = Watch::Pause(Time::ZERO);
@@ -332,14 +332,13 @@ impl Worker {
                 self.waiting_count -= 1;
                 self.connecting += 1;
                 let index = self.leader.as_ref().map_or(0, |leader| leader.preferred);
-                self.dial(key, index, 0);
+                self.dial(key, index, 0, Errno::EHOSTUNREACH);
             }
         }
     }
 
     /// Connects to the address with this index, or the next one that does not fail at once.
-    fn dial(&mut self, key: Key, mut index: usize, mut tried: usize) {
-        let mut failure = Errno::EHOSTUNREACH;
+    fn dial(&mut self, key: Key, mut index: usize, mut tried: usize, mut failure: Errno) {
         while let Some(leader) = &self.leader
             && tried < leader.addresses.len()
             && let Some(address) = leader.address(index)
@@ -405,16 +404,17 @@ impl Worker {
             Ok(true) => self.open(key),
             // The event is one of an earlier attempt.
             Ok(false) => {}
-            Err(_) => self.dial_next(key),
+            Err(errno) => self.dial_next(key, errno),
         }
     }
 
-    fn dial_next(&mut self, key: Key) {
+    /// Tries the next address after an attempt that has failed.
+    fn dial_next(&mut self, key: Key, failure: Errno) {
         let connection = &mut self.connections[key.slot as usize];
         if let Phase::Connecting { index, tried, .. } =
             std::mem::replace(&mut connection.phase, Phase::Waiting)
         {
-            self.dial(key, index + 1, tried + 1);
+            self.dial(key, index + 1, tried + 1, failure);
         }
     }
 
@@ -451,7 +451,7 @@ impl Worker {
             let now = self.now;
             let is_late = |connection: &mut Connection| matches!(connection.phase, Phase::Connecting { until, .. } if until <= now);
             if self.find(key).is_some_and(is_late) {
-                self.dial_next(key);
+                self.dial_next(key, Errno::ETIMEDOUT);
             }
         }
         while let Some(key) = due(&mut self.deadlines.lingers, self.now) {
