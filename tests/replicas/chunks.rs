@@ -33,7 +33,7 @@ fn replica_config(segment_bytes: u64, token: u64) -> ReplicaConfig {
     let wal = WalConfig {
         durability: Durability::Always,
         segment_bytes,
-        keep_reservations: false,
+        keep_reservations: true,
         destination: Destination::Network { writes_in_flight_max: 4 },
     };
     ReplicaConfig { me: Member { token, ..Member::default() }, lease: LEASE, wal, forwards: true }

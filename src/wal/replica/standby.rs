@@ -18,6 +18,9 @@ const READ_AGAIN_AFTER: Span = Span::from_millis(100);
 /// How long it waits before it reads a log again that cannot be followed.
 const REPAIRED_AFTER: Span = Span::from_millis(5000);
 
+/// Claims that are refused for the chunks before them, without news in between, until the log is read again.
+const REFUSALS_MAX: u32 = 3;
+
 /// A server that follows.
 pub struct Standby {
     config: ReplicaConfig,
@@ -46,6 +49,8 @@ pub struct Standby {
     renewing: Option<Epoch>,
     /// When a claim may begin.
     claim_after: Time,
+    /// See [`REFUSALS_MAX`].
+    refusals: u32,
     damage: Option<Damage>,
 }
 
@@ -126,6 +131,7 @@ impl Standby {
             fresh_news_at: None,
             renewing: None,
             claim_after: Time::ZERO,
+            refusals: 0,
             end_seen_at: now,
             read: Read::Wanted(Time::ZERO),
             watched: None,
@@ -320,6 +326,7 @@ impl Standby {
             before.is_none_or(|before| (before.epoch, before.beat, before.last) != (epoch, beat, last));
         if has_chunks || is_new {
             self.fresh_news_at = Some(now);
+            self.refusals = 0;
         }
         self.resolve_claim(now);
         Progress::Following
@@ -392,7 +399,16 @@ impl Standby {
                 claim.step = ClaimStep::Unknown;
                 claim.sent_at = now;
             }
-            Ok(()) | Err(Failure::Fenced | Failure::Taken) => self.claim = None,
+            Ok(()) | Err(Failure::Fenced) => self.claim = None,
+            Err(Failure::Taken) => {
+                self.claim = None;
+                self.refusals += 1;
+                if self.refusals == REFUSALS_MAX {
+                    // A fail-over of the database has replaced chunks before the last one, which is compared with each read.
+                    self.refusals = 0;
+                    return self.failed(Fault::Diverged, now);
+                }
+            }
             Err(Failure::Full) => {
                 self.claim = None;
                 self.claim_after = now + READ_AGAIN_AFTER;

@@ -247,8 +247,9 @@ impl World {
             self.run_until(self.now + 100 * MS);
         }
         if self.setting.seed.is_multiple_of(3) {
-            // Until late replies have come, and servers that lead no more know it.
-            self.run_until(self.now + 4 * lease + 1000 * MS);
+            // Until late replies have come, and servers that lead no more know it. A standby that was sent to an old primary has
+            // missed acknowledged chunks there: it looks again after some seconds.
+            self.run_until(self.now + 4 * lease + 5500 * MS);
             self.hand_over();
         }
     }

@@ -24,7 +24,7 @@ impl World {
         let wal = WalConfig {
             durability: Durability::Always,
             segment_bytes: self.setting.segment_bytes,
-            keep_reservations: false,
+            keep_reservations: true,
             destination: Destination::Network { writes_in_flight_max: 4 },
         };
         let lease = Span::from_millis(self.setting.lease_ms);
