@@ -303,7 +303,19 @@ impl World {
             self.run_until(self.now + 10 * MS);
         }
         self.run_until(self.now + 100 * MS);
+        let quiet_by = self.now + 5000 * MS;
+        // A leader compacts what it has found.
+        while self.is_appending() {
+            assert!(self.now < quiet_by, "a leader without clients comes to rest");
+            self.run_until(self.now + MS);
+        }
         self.compare_log();
+    }
+
+    fn is_appending(&self) -> bool {
+        let leader = self.leader().map(|host| self.process(host));
+        let mut own = self.requests.values().filter(|in_flight| Some(in_flight.process) == leader);
+        own.any(|in_flight| matches!(in_flight.request, beanring::wal::replica::Request::Append { .. }))
     }
 
     /// The chunks alone lead to the jobs of the leader.
