@@ -22,9 +22,13 @@ pub struct Standby {
 }
 
 /// A leader: each connection is known by the address of the client in its header.
+/// The addresses of a forwarded client: its own, and the one that it has connected to. Both tell it from the connection that watches
+/// the leader, which may have the same port.
+type Ends = (SocketAddr, SocketAddr);
+
 pub struct PlayedLeader {
     pub address: SocketAddr,
-    arrived: Arc<(Mutex<HashMap<SocketAddr, TcpStream>>, Condvar)>,
+    arrived: Arc<(Mutex<HashMap<Ends, TcpStream>>, Condvar)>,
 }
 
 /// Settings for tests, which wait less than clients do.
@@ -85,8 +89,8 @@ impl PlayedLeader {
         let shared = Arc::clone(&arrived);
         thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                if let Some(source) = read_header(&mut stream) {
-                    shared.0.lock().expect("no thread panics").insert(source, stream);
+                if let Some(ends) = read_header(&mut stream) {
+                    shared.0.lock().expect("no thread panics").insert(ends, stream);
                     shared.1.notify_all();
                 }
             }
@@ -96,35 +100,38 @@ impl PlayedLeader {
 
     /// Waits for the leader's end of a forwarded connection.
     pub fn end_of(&self, client: &TcpStream) -> TcpStream {
-        let source = client.local_addr().expect("it is connected");
+        let ends = ends_of(client);
         let arrived = self.arrived.0.lock().expect("no thread panics");
-        let wait =
-            self.arrived.1.wait_timeout_while(arrived, REPLY_PATIENCE, |all| !all.contains_key(&source));
+        let wait = self.arrived.1.wait_timeout_while(arrived, REPLY_PATIENCE, |all| !all.contains_key(&ends));
         let (mut arrived, _) = wait.expect("no thread panics");
-        let stream = arrived.remove(&source).expect("the client is forwarded in time");
+        let stream = arrived.remove(&ends).expect("the client is forwarded in time");
         stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
         stream
     }
 
     /// Whether the client has reached this leader.
     pub fn has(&self, client: &TcpStream) -> bool {
-        let source = client.local_addr().expect("it is connected");
-        self.arrived.0.lock().expect("no thread panics").contains_key(&source)
+        self.arrived.0.lock().expect("no thread panics").contains_key(&ends_of(client))
     }
 }
 
-/// Reads a header, checks its secret, and returns the client's address.
-fn read_header(stream: &mut TcpStream) -> Option<SocketAddr> {
+fn ends_of(client: &TcpStream) -> Ends {
+    (client.local_addr().expect("it is connected"), client.peer_addr().expect("it is connected"))
+}
+
+/// Reads a header, checks its secret, and returns the client's addresses.
+fn read_header(stream: &mut TcpStream) -> Option<Ends> {
     let mut header = vec![0; 16];
     stream.read_exact(&mut header).ok()?;
     header.resize(16 + usize::from(u16::from_be_bytes([header[14], header[15]])), 0);
     stream.read_exact(&mut header[16..]).ok()?;
     assert!(admit(&header, Some(SECRET)).is_some(), "{header:?}");
     let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    let ip = |length: usize| <[u8; 16]>::try_from(&header[16..32]).ok().filter(|_| length == 16);
+    let four = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&header[at..at + 4]).expect("four bytes"));
+    let six = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&header[at..at + 16]).expect("16 bytes"));
     Some(match header[13] {
-        0x11 => (IpAddr::from([header[16], header[17], header[18], header[19]]), port(24)).into(),
-        0x21 => (IpAddr::from(ip(16)?), port(48)).into(),
+        0x11 => ((four(16), port(24)).into(), (four(20), port(26)).into()),
+        0x21 => ((six(16), port(48)).into(), (six(32), port(50)).into()),
         family => panic!("an unknown family: {family}"),
     })
 }
