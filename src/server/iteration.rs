@@ -51,7 +51,9 @@ impl Server {
         if !self.core.access.is_idle() {
             self.step_access(now);
         }
-        self.end_stuck(now);
+        if self.core.closing.count() > 0 {
+            self.end_stuck(now);
+        }
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.count_tables();
         if self.core.config.max_memory_bytes.is_some() {
@@ -188,6 +190,10 @@ impl Core {
             return engine;
         }
         let wal = self.wal.as_ref().filter(|_| self.polls_log()).and_then(Wal::next_deadline);
-        [engine, wal, self.access.deadline(), closing, self.replica_deadline()].into_iter().flatten().min()
+        let deadline = [engine, wal, self.access.deadline(), closing].into_iter().flatten().min();
+        if self.replica.is_none() {
+            return deadline;
+        }
+        deadline.into_iter().chain(self.replica_deadline()).min()
     }
 }

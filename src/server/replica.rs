@@ -162,8 +162,16 @@ impl Core {
         self.effects.push_back(Effect::Fail);
     }
 
-    /// Compares the time with the lease, once per event-loop iteration.
+    /// Compares the time with the lease, with each event.
+    #[inline(always)]
     pub(super) fn check_lease(&mut self, now: Time) {
+        if self.replica.is_some() {
+            self.check_lease_at(now);
+        }
+    }
+
+    #[inline(never)]
+    fn check_lease_at(&mut self, now: Time) {
         if let Some(replica) = &mut self.replica {
             replica.is_lease_over = match &replica.role {
                 Role::Leader(leader) => now >= leader.lease_end(),
@@ -174,6 +182,7 @@ impl Core {
     }
 
     /// Whether the lease of a leader is over.
+    #[inline(always)]
     pub(super) fn is_lease_over(&self) -> bool {
         self.replica.as_ref().is_some_and(|replica| replica.is_lease_over)
     }
