@@ -311,7 +311,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     fn next_outcome(&mut self) -> Option<Outcome> {
         match &mut self.database {
-            Some(database) => database.reply().map(Outcome::Replicated),
+            Some(database) => database.reply().map(|reply| Outcome::Replicated(Box::new(reply))),
             None => self.disk.as_mut()?.finished(),
         }
     }
@@ -456,7 +456,7 @@ pub trait Backend {
             let shell = self.shell();
             let Some(operation) = shell.server.disk(shell.now) else { return };
             if let Operation::Replicate(request) = operation {
-                shell.database.as_mut().expect("the job log is in a database").begin(request);
+                shell.database.as_mut().expect("the job log is in a database").begin(*request);
                 continue;
             }
             if let Some(outcome) = self.begin_disk(operation) {

@@ -245,7 +245,7 @@ impl Service for Server {
         match event {
             Event::Drain => core.draining = true,
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
-            Event::Disk(Outcome::Replicated(reply)) => self.database_replied(reply, now),
+            Event::Disk(Outcome::Replicated(reply)) => self.database_replied(*reply, now),
             Event::Disk(outcome) => self.disk_completed(outcome, now),
             Event::DriverMemory(bytes) => {
                 core.driver_bytes = bytes;

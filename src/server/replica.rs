@@ -114,7 +114,7 @@ impl Core {
             }
             Role::Ended(_) => None,
         };
-        request.map(Operation::Replicate)
+        request.map(|request| Operation::Replicate(Box::new(request)))
     }
 
     /// Becomes the leader with the jobs that were followed.

@@ -37,7 +37,7 @@ pub enum Operation {
     /// Change which segments there are, durably.
     Arrange(Arrangement),
     /// Ask the database, if the job log is in one.
-    Replicate(Request),
+    Replicate(Box<Request>),
 }
 
 /// A change of which segments there are.
@@ -62,7 +62,7 @@ pub enum Outcome {
     Written(Batch, io::Result<()>),
     Synced(io::Result<()>),
     Arranged(Arrangement, io::Result<()>),
-    Replicated(Reply),
+    Replicated(Box<Reply>),
 }
 
 /// Whether an error means that there is no space left for now.

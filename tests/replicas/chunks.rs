@@ -82,7 +82,7 @@ impl Rig {
                 while self.node.unreplicated() > 0 {
                     self.node.replicate_one();
                 }
-                self.server.handle(self.now, Event::Disk(Outcome::Replicated(answer.reply)));
+                self.server.handle(self.now, Event::Disk(Outcome::Replicated(Box::new(answer.reply))));
             }
         }
     }

@@ -227,6 +227,6 @@ impl World {
             }
         }
         let server = self.hosts[host].server.as_mut().expect("it runs");
-        server.handle(now, Event::Disk(Outcome::Replicated(reply)));
+        server.handle(now, Event::Disk(Outcome::Replicated(Box::new(reply))));
     }
 }
