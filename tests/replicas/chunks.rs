@@ -64,7 +64,7 @@ impl Rig {
             match effect {
                 Effect::Disk => {
                     while let Some(Operation::Replicate(request)) = self.server.disk(self.now) {
-                        self.begin(request);
+                        self.begin(*request);
                     }
                 }
                 Effect::Close(conn) => self.server.handle(self.now, Event::Closed { conn }),

@@ -506,7 +506,7 @@ impl World {
                     self.hosts[host].server.as_mut().and_then(|server| server.disk(now))
                 {
                     let Operation::Replicate(request) = operation else { panic!("{operation:?}") };
-                    self.begin(host, request);
+                    self.begin(host, *request);
                     if self.random.one_in(400) && self.allows(Fault::Pause) {
                         return self.pause(host, true);
                     }
