@@ -8,15 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, Error as TlsError,
-    PeerIncompatible, RootCertStore, SignatureScheme, StreamOwned,
+    AlertDescription, ClientConfig, ClientConnection, Error as TlsError, RootCertStore, StreamOwned,
 };
 
+use crate::io::lenient_verifier::LenientVerifier;
 use crate::io::probe::{self, Probe};
 use crate::io::socket::{Address, text_of};
 
@@ -101,7 +99,7 @@ fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, Problem> {
         .with_safe_default_protocol_versions()
         .map_err(Problem::Tls)?;
     let Some(path) = ca else {
-        let any = Arc::new(AnyCertificate(provider));
+        let any = Arc::new(LenientVerifier::of_any(provider));
         return Ok(Arc::new(builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth()));
     };
     let mut roots = RootCertStore::empty();
@@ -168,45 +166,6 @@ impl Write for Limited {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Takes any certificate, and checks that the server has its key.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

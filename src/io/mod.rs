@@ -18,6 +18,8 @@ pub mod epoll;
 pub mod forward;
 pub mod host;
 pub mod http_token;
+#[cfg(feature = "tls")]
+pub mod lenient_verifier;
 pub mod privileges;
 pub mod probe;
 pub mod reexec;

@@ -5,6 +5,7 @@
 //! server knows only what [`TlsCounts`] shows.
 
 pub mod forwarded;
+mod handshakes;
 mod identity;
 mod names;
 mod outgoing;
@@ -17,16 +18,16 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use rustls::Error;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 pub use self::identity::{Identity, IdentityError};
 use self::proxy::Proxied;
-use self::session::{Finished, Phase, Progress, RECORD_BYTES_MAX, Session, failure_of, text_of};
+use self::session::{Phase, Progress, RECORD_BYTES_MAX, Session, text_of};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, ClientAct, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer,
-    Protocol, ServerRole, Service, TlsCounts, Users, increment,
+    CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Protocol,
+    ServerRole, Service, TlsCounts, Users,
 };
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
@@ -255,67 +256,6 @@ impl<S: Service> Transport<S> {
         }
     }
 
-    /// Takes input of a handshake, and continues it at once if none had its turn in this iteration.
-    fn handshake_input(&mut self, conn: ConnId, bytes: &[u8]) {
-        let session = self.sessions.get(conn);
-        session.incoming.extend_from_slice(bytes);
-        if session.is_waiting {
-            session.is_paused |= session.incoming.len() > WAITING_BYTES_MAX;
-            self.steer_input(conn);
-        } else if self.has_shaken_hands || !self.waiting.is_empty() {
-            session.is_waiting = true;
-            self.waiting.push_back(conn);
-        } else {
-            self.has_shaken_hands = true;
-            self.shake_hands(conn);
-        }
-    }
-
-    /// Continues a handshake with its input.
-    fn shake_hands(&mut self, conn: ConnId) {
-        let session = self.sessions.get(conn);
-        (session.is_waiting, session.is_paused) = (false, false);
-        let mut input = std::mem::take(&mut session.incoming);
-        let progress = session.process(&mut input, &mut self.plaintext);
-        if !progress.is_last() && progress.used < input.len() {
-            input.drain(..progress.used);
-            session.incoming = input;
-        }
-        let has_ended = progress.has_ended || session.end_is_waiting;
-        match (session.finished(), &progress.error) {
-            (Some(finished), _) => self.open(conn, finished),
-            (None, Some(error)) => {
-                // Nothing of this client may reach the next one.
-                self.plaintext.clear();
-                debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(error));
-                return self.fail(conn, failure_of(error));
-            }
-            (None, None) if has_ended => return self.fail(conn, HandshakeFailure::Disconnected),
-            (None, None) => {}
-        }
-        self.steer_input(conn);
-        self.pass_on(conn, &progress);
-    }
-
-    /// Opens a connection after its handshake.
-    fn open(&mut self, conn: ConnId, finished: Finished) {
-        self.sessions.end_handshake(conn, Phase::Open, &self.counts);
-        let Finished { is_resumed, names } = finished;
-        let TlsCounts { resumed_handshakes, full_handshakes, .. } = &*self.counts;
-        increment(if is_resumed { resumed_handshakes } else { full_handshakes });
-        if !names.is_empty() {
-            self.server.certified(conn, &names);
-        }
-    }
-
-    /// Ends a handshake that has failed. The client may get an alert before the connection closes.
-    fn fail(&mut self, conn: ConnId, failure: HandshakeFailure) {
-        self.counts.add_failure(failure);
-        self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
-        self.effects.push_back(Effect::LogClient(conn, ClientAct::HandshakeFailed(failure)));
-        self.server.handle(self.now, Event::HungUp { conn });
-    }
-
     /// Encrypts what the server shows, as far as there is room, and has the driver send it.
     fn send(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
@@ -392,13 +332,6 @@ impl<S: Service> Transport<S> {
                 None
             }
             effect => Some(effect),
-        }
-    }
-
-    /// Ends the handshakes that take too long.
-    fn end_late_handshakes(&mut self) {
-        while let Some(conn) = self.sessions.next_late(self.now) {
-            self.fail(conn, HandshakeFailure::Timeout);
         }
     }
 
@@ -539,15 +472,7 @@ impl<S: Service> Service for Transport<S> {
         self.end_late_headers();
         self.end_late_handshakes();
         self.end_stuck();
-        // With entries of connections that have gone since.
-        while let Some(conn) = self.waiting.pop_front() {
-            if self.sessions.is_waiting(conn) {
-                self.has_shaken_hands = true;
-                self.shake_hands(conn);
-                self.sessions.recount(conn);
-                break;
-            }
-        }
+        self.continue_handshake();
         if !self.sessions.is_empty() {
             self.report_memory();
         }
@@ -633,23 +558,6 @@ impl<S: Service> Service for Transport<S> {
     }
 
     fn replace_certificate(&mut self, files: Result<CertificatePem, String>) {
-        let read = files.and_then(|files| Identity::read(&files).map_err(|error| error.to_string()));
-        match read {
-            Ok(identity) => {
-                info!("the certificate of TLS was replaced: new connections get it");
-                self.counts.not_after_s.set(identity.not_after_s);
-                self.counts.is_outdated.set(false);
-                increment(&self.counts.reloads);
-                self.identity = Some(match &self.identity {
-                    Some(earlier) => identity.with_tickets_of(earlier),
-                    None => identity,
-                });
-            }
-            Err(why) => {
-                warn!("the certificate of TLS stays as it was: {why}");
-                self.counts.is_outdated.set(true);
-                increment(&self.counts.reload_failures);
-            }
-        }
+        self.renew_identity(files);
     }
 }

@@ -1,0 +1,116 @@
+//! TLS handshakes: at most one goes on per event-loop iteration, and the certificate that they show.
+
+use tracing::{debug, info, warn};
+
+use super::identity::Identity;
+use super::session::{Finished, Phase, failure_of, text_of};
+use super::{Transport, WAITING_BYTES_MAX};
+use crate::server::{
+    CertificatePem, ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, increment,
+};
+use crate::values::ids::ConnId;
+
+impl<S: Service> Transport<S> {
+    /// Takes input of a handshake, and continues it at once if none had its turn in this iteration.
+    pub(super) fn handshake_input(&mut self, conn: ConnId, bytes: &[u8]) {
+        let session = self.sessions.get(conn);
+        session.incoming.extend_from_slice(bytes);
+        if session.is_waiting {
+            session.is_paused |= session.incoming.len() > WAITING_BYTES_MAX;
+            self.steer_input(conn);
+        } else if self.has_shaken_hands || !self.waiting.is_empty() {
+            session.is_waiting = true;
+            self.waiting.push_back(conn);
+        } else {
+            self.has_shaken_hands = true;
+            self.shake_hands(conn);
+        }
+    }
+
+    /// Continues a handshake with its input.
+    fn shake_hands(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        (session.is_waiting, session.is_paused) = (false, false);
+        let mut input = std::mem::take(&mut session.incoming);
+        let progress = session.process(&mut input, &mut self.plaintext);
+        if !progress.is_last() && progress.used < input.len() {
+            input.drain(..progress.used);
+            session.incoming = input;
+        }
+        let has_ended = progress.has_ended || session.end_is_waiting;
+        match (session.finished(), &progress.error) {
+            (Some(finished), _) => self.open(conn, finished),
+            (None, Some(error)) => {
+                // Nothing of this client may reach the next one.
+                self.plaintext.clear();
+                debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(error));
+                return self.fail(conn, failure_of(error));
+            }
+            (None, None) if has_ended => return self.fail(conn, HandshakeFailure::Disconnected),
+            (None, None) => {}
+        }
+        self.steer_input(conn);
+        self.pass_on(conn, &progress);
+    }
+
+    /// Opens a connection after its handshake.
+    fn open(&mut self, conn: ConnId, finished: Finished) {
+        self.sessions.end_handshake(conn, Phase::Open, &self.counts);
+        let Finished { is_resumed, names } = finished;
+        let TlsCounts { resumed_handshakes, full_handshakes, .. } = &*self.counts;
+        increment(if is_resumed { resumed_handshakes } else { full_handshakes });
+        if !names.is_empty() {
+            self.server.certified(conn, &names);
+        }
+    }
+
+    /// Ends a handshake that has failed. The client may get an alert before the connection closes.
+    pub(super) fn fail(&mut self, conn: ConnId, failure: HandshakeFailure) {
+        self.counts.add_failure(failure);
+        self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
+        self.effects.push_back(Effect::LogClient(conn, ClientAct::HandshakeFailed(failure)));
+        self.server.handle(self.now, Event::HungUp { conn });
+    }
+
+    /// Continues one of the handshakes that wait.
+    pub(super) fn continue_handshake(&mut self) {
+        // With entries of connections that have gone since.
+        while let Some(conn) = self.waiting.pop_front() {
+            if self.sessions.is_waiting(conn) {
+                self.has_shaken_hands = true;
+                self.shake_hands(conn);
+                self.sessions.recount(conn);
+                break;
+            }
+        }
+    }
+
+    /// Ends the handshakes that take too long.
+    pub(super) fn end_late_handshakes(&mut self) {
+        while let Some(conn) = self.sessions.next_late(self.now) {
+            self.fail(conn, HandshakeFailure::Timeout);
+        }
+    }
+
+    /// Takes changed files of the certificate into use, for the handshakes to come.
+    pub(super) fn renew_identity(&mut self, files: Result<CertificatePem, String>) {
+        let read = files.and_then(|files| Identity::read(&files).map_err(|error| error.to_string()));
+        match read {
+            Ok(identity) => {
+                info!("the certificate of TLS was replaced: new connections get it");
+                self.counts.not_after_s.set(identity.not_after_s);
+                self.counts.is_outdated.set(false);
+                increment(&self.counts.reloads);
+                self.identity = Some(match &self.identity {
+                    Some(earlier) => identity.with_tickets_of(earlier),
+                    None => identity,
+                });
+            }
+            Err(why) => {
+                warn!("the certificate of TLS stays as it was: {why}");
+                self.counts.is_outdated.set(true);
+                increment(&self.counts.reload_failures);
+            }
+        }
+    }
+}
