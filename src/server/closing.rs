@@ -77,6 +77,7 @@ impl Session {
 
 impl Server {
     /// Closes connections whose clients do not read their last replies.
+    #[inline(never)]
     pub(super) fn end_stuck(&mut self, now: Time) {
         for slot in self.core.closing.next_slots(self.connections.capacity(), now) {
             if let Some(session) = self.connections.client_at(slot)

@@ -73,6 +73,8 @@ impl Server {
     }
 
     /// Takes a reply of the database.
+    // Not a part of the function that handles all events, which would get its frame.
+    #[inline(never)]
     pub(super) fn database_replied(&mut self, reply: Reply, now: Time) {
         let core = &mut self.core;
         let replica = core.replica.as_mut().expect("only a replicated job log asks the database");
@@ -101,6 +103,7 @@ impl Server {
 
 impl Core {
     /// The next request to the database.
+    #[inline(never)]
     pub(super) fn next_request(&mut self, now: Time) -> Option<Operation> {
         let replica = self.replica.as_mut()?;
         let request: Option<Request> = match &mut replica.role {
@@ -187,6 +190,7 @@ impl Core {
         self.replica.as_ref().is_some_and(|replica| replica.is_lease_over)
     }
 
+    #[inline(never)]
     pub(super) fn replica_deadline(&self) -> Option<Time> {
         match &self.replica.as_ref()?.role {
             Role::Standby(standby) => standby.next_deadline(),

@@ -30,7 +30,11 @@ pub const BOUNDS: [(&str, &str, &str); 132] = [
     ("transport/mod.rs", "encrypt_slices", "one record: RECORD_BYTES_MAX"),
     ("transport/mod.rs", "end_stuck", "slots of connections in an iteration: 256"),
     ("transport/handshakes.rs", "end_late_handshakes", "unfinished handshakes: HANDSHAKES_MAX"),
-    ("transport/handshakes.rs", "continue_handshake", "entries of handshakes that have ended, each added by input; one handshake"),
+    (
+        "transport/handshakes.rs",
+        "continue_handshake",
+        "entries of handshakes that have ended, each added by input; one handshake",
+    ),
     ("transport/mod.rs", "next_effect", "the effects of one event"),
     ("transport/proxy.rs", "finish", "a cleaning is paid by the headers since the last one"),
     ("transport/proxy.rs", "end_late_headers", "unfinished headers: HANDSHAKES_MAX and HOPS_MAX"),
