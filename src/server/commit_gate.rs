@@ -150,7 +150,12 @@ impl Core {
 
 impl Server {
     /// Reports the end of a disk operation to the job log, and lets the replies leave that it has committed.
+    // Not a part of the function that handles all events, which would get its frame.
+    #[inline(never)]
     pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
+        if let Outcome::Replicated(reply) = outcome {
+            return self.database_replied(*reply, now);
+        }
         let core = &mut self.core;
         let wal = core.wal.as_mut().expect("only a job log has disk operations");
         wal.complete(outcome, now);

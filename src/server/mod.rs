@@ -70,7 +70,7 @@ use crate::values::limits::OUTPUT_BYTES_PAUSE;
 use crate::values::log_limit::LogLimit;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
-use crate::wal::{Durability, Operation, Outcome, Wal};
+use crate::wal::{Durability, Operation, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
 /// pass the limit for a moment, when memory of one kind is given back for another.
@@ -245,7 +245,6 @@ impl Service for Server {
         match event {
             Event::Drain => core.draining = true,
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
-            Event::Disk(Outcome::Replicated(reply)) => self.database_replied(*reply, now),
             Event::Disk(outcome) => self.disk_completed(outcome, now),
             Event::DriverMemory(bytes) => {
                 core.driver_bytes = bytes;

@@ -73,8 +73,6 @@ impl Server {
     }
 
     /// Takes a reply of the database.
-    // Not a part of the function that handles all events, which would get its frame.
-    #[inline(never)]
     pub(super) fn database_replied(&mut self, reply: Reply, now: Time) {
         let core = &mut self.core;
         let replica = core.replica.as_mut().expect("only a replicated job log asks the database");
