@@ -241,7 +241,6 @@ impl Service for Server {
 
     fn handle(&mut self, now: Time, event: Event<'_>) {
         let Self { core, connections } = self;
-        core.check_lease(now);
         match event {
             Event::Drain => core.draining = true,
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
@@ -257,6 +256,7 @@ impl Service for Server {
             | Event::Sent { conn, .. }
             | Event::HungUp { conn }
             | Event::Closed { conn } => {
+                core.check_lease(now);
                 if conn.is_http() {
                     return self.handle_http(conn, &event, now);
                 }
