@@ -80,12 +80,8 @@ impl Core {
     }
 
     /// The last ticket whose replies may leave.
-    /// 0, which is before every ticket, while the lease of a leader is over.
     fn committed(&self) -> Ticket {
-        if self.is_lease_over() {
-            return 0;
-        }
-        self.wal.as_ref().map_or(Ticket::MAX, Wal::committed)
+        self.wal.as_ref().map_or(Ticket::MAX, Wal::released)
     }
 
     /// Requests a send for the replies that may leave, and has the others wait for their commit.
@@ -123,8 +119,7 @@ impl Core {
     #[inline(always)]
     fn await_commit(&mut self, conn: ConnId, output: &mut Output) {
         if let Some(wal) = &self.wal {
-            let committed = if self.is_lease_over() { 0 } else { wal.committed() };
-            let known = committed.max(output.awaited);
+            let known = wal.released().max(output.awaited);
             if let Some(ticket) = output.next_ticket().filter(|&ticket| ticket > known) {
                 output.awaited = ticket;
                 self.gate.add(ticket, conn);

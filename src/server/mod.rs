@@ -435,9 +435,9 @@ impl Core {
     }
 
     /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, space must be
-    /// allocated first, or the lease is over.
+    /// allocated first, or the lease of a leader is over.
     fn is_behind(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_behind) || self.is_lease_over()
+        self.wal.as_ref().is_some_and(Wal::is_behind)
     }
 
     /// Whether a write to the job log waits for space on the disk.

@@ -12,8 +12,6 @@ use crate::wal::{Operation, Wal};
 pub(super) struct Replica {
     config: ReplicaConfig,
     role: Role,
-    /// No reply may leave, and no command is served, until the lease is prolonged.
-    pub(super) is_lease_over: bool,
     pub(super) counts: ReplicaCounts,
 }
 
@@ -66,7 +64,6 @@ impl Server {
         server.core.replica = Some(Box::new(Replica {
             role: Role::Standby(Standby::new(replica.clone(), now)),
             config: replica,
-            is_lease_over: false,
             counts: ReplicaCounts::default(),
         }));
         server
@@ -159,7 +156,7 @@ impl Core {
             leader.end();
         }
         replica.role = Role::Ended(end);
-        replica.is_lease_over = true;
+        self.wal.iter_mut().for_each(|wal| wal.hold(true));
         self.effects.push_back(Effect::Fail);
     }
 
@@ -173,19 +170,17 @@ impl Core {
 
     #[inline(never)]
     fn check_lease_at(&mut self, now: Time) {
-        if let Some(replica) = &mut self.replica {
-            replica.is_lease_over = match &replica.role {
+        if let (Some(replica), Some(wal)) = (&self.replica, &mut self.wal) {
+            wal.hold(match &replica.role {
                 Role::Leader(leader) => now >= leader.lease_end(),
                 Role::Standby(_) => false,
                 Role::Ended(_) => true,
-            };
+            });
         }
     }
 
-    /// Whether the lease of a leader is over.
-    #[inline(always)]
-    pub(super) fn is_lease_over(&self) -> bool {
-        self.replica.as_ref().is_some_and(|replica| replica.is_lease_over)
+    fn is_lease_over(&self) -> bool {
+        self.wal.as_ref().is_some_and(Wal::is_held)
     }
 
     #[inline(never)]
@@ -237,7 +232,7 @@ impl Core {
     pub(super) fn unready(&self) -> Option<&'static str> {
         let replica = self.replica.as_ref()?;
         match &replica.role {
-            Role::Leader(_) if replica.is_lease_over => Some("the lease is over\n"),
+            Role::Leader(_) if self.is_lease_over() => Some("the lease is over\n"),
             Role::Leader(_) => None,
             Role::Standby(_) if !replica.config.forwards => Some("standby\n"),
             Role::Standby(standby) if standby.leader().is_none() => Some("no leader\n"),

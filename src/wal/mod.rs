@@ -135,6 +135,8 @@ pub struct Wal {
     /// Empty between calls; kept for its allocation.
     changes: Vec<Change>,
     is_stopping: bool,
+    /// See [`hold`](Self::hold).
+    is_held: bool,
     failure: Option<io::Error>,
 }
 
@@ -183,6 +185,7 @@ impl Wal {
             counters: WalCounters::default(),
             changes: Vec::new(),
             is_stopping: false,
+            is_held: false,
             failure: None,
         };
         if last.is_none() {
@@ -273,14 +276,32 @@ impl Wal {
         self.commits.committed()
     }
 
+    /// The last ticket whose replies may leave: none while they are [held](Self::hold), and 0 is before every ticket.
+    #[inline]
+    pub const fn released(&self) -> u64 {
+        if self.is_held { 0 } else { self.commits.committed() }
+    }
+
+    /// Holds all replies, and has commands wait, or no longer.
+    pub const fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Whether all replies are held.
+    pub const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
     /// Whether records gather for the next batch.
     pub fn is_gathering(&self) -> bool {
         self.appender.is_gathering()
     }
 
-    /// Whether commands must wait: the backlog is too large, the server is stopping, or space must be made first.
+    /// Whether commands must wait: replies are held, the backlog is too large, the server is stopping, or space must be made
+    /// first.
     pub fn is_behind(&self) -> bool {
         self.is_stopping
+            || self.is_held
             || self.appender.backlog_bytes() > BACKLOG_BYTES_MAX
             || self.capacity().is_short(self.retirement.is_active())
     }
