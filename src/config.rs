@@ -309,7 +309,11 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
         let without = names.iter().copied().filter(|name| is_missing && is_on(name));
         without.filter_map(|name| Some(settings.get(name)?.origin.clone())).collect()
     };
-    let of_wal = origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size", "keep-reservations"]);
+    // A job log in a database has segments too, and keeps reservations.
+    let of_wal = match settings.get("replicate") {
+        Some(_) => origins("wal-dir", &["sync-interval", "no-sync"]),
+        None => origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size", "keep-reservations"]),
+    };
     let of_http = origins(
         "http",
         &["http-host", "http-token", "http-tls", "http-allow-writes", "metrics-prefix", "metrics-tubes"],

@@ -72,6 +72,9 @@ pub(super) fn recovery(directory: &Path, jobs: usize, segments: usize, took: Spa
 /// Logs how durable a reply is, and the limits.
 pub(super) fn limits(config: &ServerConfig) {
     match config.wal.durability {
+        _ if config.replicate.is_some() => {
+            info!("durability: a reply leaves once a standby of the database has the change (--replicate)");
+        }
         _ if config.wal_dir.is_none() => {
             info!(
                 "no job log: jobs are kept in memory only, and a stop or a restart loses them (-b DIR keeps them)"

@@ -1,5 +1,7 @@
 //! A server whose job log is in a database: it follows, then leads, and its replies leave only during its lease.
 
+use tracing::error;
+
 use super::{Core, Effect, Server};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
@@ -74,11 +76,23 @@ impl Server {
         let core = &mut self.core;
         let replica = core.replica.as_mut().expect("only a replicated job log asks the database");
         match &mut replica.role {
-            Role::Standby(standby) => match standby.complete(reply, &mut core.engine, now) {
-                Progress::Following => {}
-                Progress::Restarted => core.forget_jobs(),
-                Progress::Leads => core.lead(now),
-            },
+            Role::Standby(standby) => {
+                let known = standby.damage().cloned();
+                match standby.complete(reply, &mut core.engine, now) {
+                    Progress::Following => {}
+                    Progress::Restarted => {
+                        if let Some(damage) =
+                            standby.damage().filter(|&damage| Some(damage) != known.as_ref())
+                        {
+                            error!(
+                                "cannot follow the job log in the database: {damage}; this server does not lead until it can"
+                            );
+                        }
+                        core.forget_jobs();
+                    }
+                    Progress::Leads => core.lead(now),
+                }
+            }
             Role::Leader(leader) => {
                 let wal = core.wal.as_mut().expect("a leader has a job log");
                 let ended = leader.complete(reply, wal, now).err();

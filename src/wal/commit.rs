@@ -43,7 +43,7 @@ impl CommitState {
             end,
             written: end,
             durable: end,
-            // What was recovered counts as the first batch. So no ticket is 0, which means that nothing is committed.
+            // What was recovered is batch 1, because ticket 0 stands for nothing at all.
             closed: 1,
             committed: 1,
             unsynced: Vec::new(),

@@ -115,7 +115,7 @@ pub enum Progress {
     Following,
     /// It leads: call [`Standby::lead`].
     Leads,
-    /// What was applied must be forgotten: continue with an empty queue.
+    /// It reads the log from its beginning: the caller empties the queue.
     Restarted,
 }
 
@@ -360,7 +360,7 @@ impl Standby {
             }
             Fault::OutOfMemory => now + REPAIRED_AFTER,
         };
-        // If the claim is carried out all the same, this epoch ends like that of a leader that is silent.
+        // The claim may still succeed. Then the others see a leader that is silent, and take over.
         (self.follower, self.seen, self.claim) = (None, None, None);
         self.read = Read::Wanted(again_at);
         Progress::Restarted
