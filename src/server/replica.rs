@@ -170,7 +170,9 @@ impl Core {
             leader.end();
         }
         replica.role = Role::Ended(end);
-        self.wal.iter_mut().for_each(|wal| wal.hold(true));
+        if let Some(wal) = &mut self.wal {
+            wal.hold(true);
+        }
         self.effects.push_back(Effect::Fail);
     }
 
