@@ -405,12 +405,14 @@ fn a_connection_for_http_is_marked() {
 
 #[test]
 fn the_end_of_a_pause_of_accept_is_logged() {
-    let server = Server::start(&["--max-connections", "2"]);
+    let server = Server::start(&["-V", "--max-connections", "2"]);
     let mut clients: Vec<_> = (0..2).map(|_| server.connect()).collect();
     server.wait_for("WARN accept is paused, new connections wait in the listen backlog: --max-connections 2");
     assert!(!server.lines().iter().any(|line| line.contains("accept goes on")));
     clients.iter_mut().for_each(|client| assert_eq!(ask(client, "list-tube-used\r\n"), "USING default\r\n"));
     drop(clients);
+    // A connection that comes between the two ends pauses accept again.
+    ["conn=1", "conn=2"].map(|conn| server.wait_for(&format!("connection closed {conn}")));
     ask(&mut server.connect(), "list-tube-used\r\n");
     server.wait_for("INFO accept goes on: connections are accepted again");
     server.stop();
