@@ -56,7 +56,6 @@ fn bytes_that_come_one_by_one_are_served() {
         )
     };
     let talks: Vec<Vec<u8>> = (0..CLIENTS).map(|number| talk(number).into_bytes()).collect();
-    // All talks have the same number of bytes up to the tube's name.
     let longest = talks.iter().map(Vec::len).max().expect("there are clients");
     for at in 0..longest {
         for (client, talk) in clients.iter_mut().zip(&talks) {

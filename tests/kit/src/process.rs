@@ -295,10 +295,10 @@ impl ServerProcess {
         state_in(&stat)
     }
 
-    /// Makes a TCP connection to the server one of this suite: with TLS it shakes hands.
+    /// Turns a TCP connection to the server into one of its clients: over TLS it shakes hands.
     ///
     /// # Panics
-    /// If the server listens on a UNIX socket, or refuses the handshake.
+    /// If the server listens on a UNIX socket, or the handshake fails.
     pub fn over(&self, tcp: TcpStream) -> Stream {
         self.address.over(tcp).unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
     }
