@@ -7,6 +7,9 @@ const BOUNDS_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
+    /// The number of bounds that are below every value of a length in bits: where the search for its bucket begins. With the
+    /// usual bounds, it ends one or two places on.
+    below: [u8; u64::BITS as usize + 1],
     /// The bucket at an index has the values up to the bound at that index. The bucket after the last bound has the rest.
     counts: [u64; BOUNDS_MAX + 1],
     /// Jobs that wait for weeks overflow 64 bits of nanoseconds.
@@ -25,13 +28,26 @@ impl Histogram {
             assert!(bounds[at - 1] < bounds[at], "bounds are sorted");
             at += 1;
         }
-        Self { bounds, counts: [0; BOUNDS_MAX + 1], sum: 0 }
+        let mut below = [0; u64::BITS as usize + 1];
+        let (mut bits, mut bucket) = (1, 0);
+        while bits < below.len() {
+            while bucket < bounds.len() && bounds[bucket] < 1 << (bits - 1) {
+                bucket += 1;
+            }
+            below[bits] = bucket as u8;
+            bits += 1;
+        }
+        Self { bounds, below, counts: [0; BOUNDS_MAX + 1], sum: 0 }
     }
 
     /// Counts a value.
     #[inline]
     pub fn add(&mut self, value: u64) {
-        let bucket = self.bounds.partition_point(|&bound| bound < value);
+        let bits = u64::BITS - value.leading_zeros();
+        let mut bucket = usize::from(self.below[bits as usize]);
+        while self.bounds.get(bucket).is_some_and(|&bound| bound < value) {
+            bucket += 1;
+        }
         self.add_to(bucket, value);
     }
 
@@ -98,6 +114,20 @@ mod tests {
             [1, 1, 10, 100, 100, 100]
         );
         assert_eq!(Histogram::new(&[1]).bound_of(99), 0);
+    }
+
+    #[test]
+    fn the_bucket_of_a_value_is_found_from_its_length() {
+        const BOUNDS: [u64; 8] = [0, 1, 3, 4, 1000, 1001, 1 << 40, u64::MAX];
+        let powers = (0..u64::BITS).map(|bit| 1 << bit);
+        let values =
+            powers.chain(BOUNDS).flat_map(|value| [value.saturating_sub(1), value, value.saturating_add(1)]);
+        for value in values {
+            let mut histogram = Histogram::new(&BOUNDS);
+            histogram.add(value);
+            let first = BOUNDS.iter().position(|&bound| value <= bound);
+            assert_eq!(histogram.counts.iter().position(|&count| count == 1), first, "{value}");
+        }
     }
 
     #[test]
