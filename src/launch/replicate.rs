@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::io;
 #[cfg(feature = "replicate")]
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[cfg(feature = "replicate")]
 use std::thread;
 #[cfg(feature = "replicate")]
@@ -110,12 +111,17 @@ pub(super) fn advertised(replicate: &Replicate, hostname: &str) -> Address {
 
 /// Where standbys connect to forward clients, if they do.
 pub(super) fn listen_address(config: &ServerConfig) -> Option<Address> {
-    let replicate = config.replicate.as_ref().filter(|replicate| replicate.forwards)?;
-    let port = match &replicate.advertise {
-        Some(Address::Tcp { port, .. }) => *port,
-        _ => PORT_FORWARD,
+    config.replicate.as_ref().filter(|replicate| replicate.forwards).map(listener)
+}
+
+/// Every address of this machine, of the family that the others are told.
+fn listener(replicate: &Replicate) -> Address {
+    let (port, is_ipv6) = match &replicate.advertise {
+        Some(Address::Tcp { host, port }) => (*port, host.parse::<Ipv6Addr>().is_ok()),
+        _ => (PORT_FORWARD, false),
     };
-    Some(Address::Tcp { host: "0.0.0.0".to_owned(), port })
+    let host = if is_ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+    Address::Tcp { host: host.to_string(), port }
 }
 
 /// Standbys do not forward: the configuration refuses them.
@@ -128,14 +134,16 @@ pub(super) const fn forwarding(_: &ServerConfig, _: &ReplicaConfig) -> io::Resul
 /// Starts the thread that forwards, if standbys do.
 #[cfg(feature = "replicate")]
 pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
-    let Some(Address::Tcp { port, .. }) = listen_address(config) else { return Ok(None) };
+    let Some(Address::Tcp { host, port }) = listen_address(config) else { return Ok(None) };
     let settings = forward::Settings {
         connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
         gone_after: Span::from_nanos(2 * replica.lease.as_nanos()),
         ..forward::Settings::default()
     };
     let forwarder = forward::Forwarder::start(settings)?;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
+    let is_ipv6 = host.parse::<Ipv6Addr>().is_ok();
+    let localhost = if is_ipv6 { IpAddr::from(Ipv6Addr::LOCALHOST) } else { Ipv4Addr::LOCALHOST.into() };
+    let address = SocketAddr::from((localhost, port)).to_string();
     Ok(Some(Forwarding { forwarder, own: forward::Target { address, secret: replica.me.secret } }))
 }
 
@@ -143,4 +151,27 @@ pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::
 pub(super) fn report(config: &ReplicaConfig) {
     let seconds = config.lease.as_secs();
     info!("replication: this server begins as a standby; the lease of a leader is {seconds} s");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standbys_connect_to_the_family_of_the_advertised_address() {
+        let mut replicate = Replicate {
+            url: String::new(),
+            trusts_storage: false,
+            lease: crate::time::Span::from_secs(3),
+            forwards: true,
+            advertise: None,
+        };
+        assert_eq!(listener(&replicate).to_string(), "0.0.0.0:11401");
+        for (host, expected) in
+            [("10.0.0.1", "0.0.0.0:7"), ("queue-1.example", "0.0.0.0:7"), ("fd00::1", "[::]:7")]
+        {
+            replicate.advertise = Some(Address::Tcp { host: host.to_owned(), port: 7 });
+            assert_eq!(listener(&replicate).to_string(), expected);
+        }
+    }
 }
