@@ -23,6 +23,7 @@ mod rules;
 pub mod scan;
 pub mod segment;
 mod segment_index;
+mod snapshot;
 mod stats;
 
 use std::collections::VecDeque;
@@ -49,6 +50,7 @@ use self::rules::LoggedRules;
 use self::segment::{Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
+pub use self::snapshot::snapshot;
 use self::stats::WalCounters;
 pub use self::stats::WalStats;
 use crate::queue::{Change, Engine, LogRoom};

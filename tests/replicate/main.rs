@@ -7,3 +7,4 @@ mod faults;
 mod pages;
 mod site;
 mod tool;
+mod transfer;
