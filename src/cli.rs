@@ -349,6 +349,12 @@ pub enum ReplicateTool {
         #[command(flatten)]
         database: Database,
     },
+    /// Have the leader write all jobs again and delete what was before, if chunks are damaged
+    Rewrite {
+        /// Where the log is.
+        #[command(flatten)]
+        database: Database,
+    },
     /// Copy a log to a directory, for beanring -b; a server may lead it
     Export {
         /// Directory for the job log: an empty one, or one to create

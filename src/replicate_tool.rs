@@ -46,6 +46,12 @@ pub fn run(tool: ReplicateTool) -> Result<(), Box<dyn Error>> {
             let status = replica::status(&settings)?;
             if json { write_json(&status, &mut out) } else { write_status(&settings, &status, &mut out) }
         }
+        ReplicateTool::Rewrite { database } => {
+            let settings = settings(&database)?;
+            let begin = replica::rewrite(&settings)?;
+            let log = settings.log;
+            writeln!(out, "the leader has written log {log} again; it begins at position {begin} now")
+        }
         ReplicateTool::Import { dir, database } => return import(&dir, &settings(&database)?, &mut out),
         ReplicateTool::Export { new_dir, database } => {
             return export(&settings(&database)?, &new_dir, &mut out);

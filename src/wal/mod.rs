@@ -137,6 +137,8 @@ pub struct Wal {
     /// Empty between calls; kept for its allocation.
     changes: Vec<Change>,
     is_stopping: bool,
+    /// See [`rewrite`](Self::rewrite).
+    rewritten_up_to: Option<SegmentNumber>,
     /// See [`hold`](Self::hold).
     is_held: bool,
     failure: Option<io::Error>,
@@ -187,6 +189,7 @@ impl Wal {
             counters: WalCounters::default(),
             changes: Vec::new(),
             is_stopping: false,
+            rewritten_up_to: None,
             is_held: false,
             failure: None,
         };
@@ -222,6 +225,11 @@ impl Wal {
     /// Makes everything go to disk as soon as it can.
     pub const fn stop(&mut self) {
         self.is_stopping = true;
+    }
+
+    /// Has compaction copy everything out of the present segments, so that they go.
+    pub const fn rewrite(&mut self) {
+        self.rewritten_up_to = Some(self.appender.segment());
     }
 
     /// Whether [`stop`](Self::stop) was called.

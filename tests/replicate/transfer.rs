@@ -14,22 +14,14 @@ use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transpor
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::Signal;
 
-use super::site::{Store, site};
-
-/// Runs the program, and returns its exit code, output and errors.
-pub fn run(words: &[&str], url: &str) -> (i32, String, String) {
-    let mut command = Command::new(program());
-    let output = command.args(words).env("BEANRING_REPLICATE", url).output().expect("it runs");
-    let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    (output.status.code().expect("no signal ends it"), text(output.stdout), text(output.stderr))
-}
+use super::site::{Store, replicate, run, site};
 
 fn import(dir: &Path, url: &str) -> (i32, String, String) {
-    run(&["replicate", "import", text(dir)], url)
+    replicate(&["import", text(dir)], url)
 }
 
 fn export(dir: &Path, url: &str) -> (i32, String, String) {
-    run(&["replicate", "export", text(dir)], url)
+    replicate(&["export", text(dir)], url)
 }
 
 fn text(path: &Path) -> &str {

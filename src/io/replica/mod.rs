@@ -15,6 +15,7 @@ mod claim;
 mod lock;
 mod password;
 mod read;
+mod rewrite;
 mod session;
 mod settings;
 mod tables;
@@ -36,6 +37,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use self::check::{CheckError, check};
+pub use self::rewrite::{RewriteError, rewrite};
 pub use self::settings::{LogNumber, Settings, UrlError};
 pub use self::tables::{Created, Standby, Status, Watcher, init, status};
 pub use self::transfer::{TransferError, export, import};
