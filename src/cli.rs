@@ -341,6 +341,29 @@ pub enum ReplicateTool {
         #[arg(long)]
         json: bool,
     },
+    /// Copy the job log in a directory (-b) to a log without jobs; no server may use either
+    Import {
+        /// Directory of the job log; it is not changed
+        dir: PathBuf,
+        /// Where the log is.
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Have the leader write all jobs again and delete what was before, if chunks are damaged
+    Rewrite {
+        /// Where the log is.
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Copy a log to a directory, for beanring -b; a server may lead it
+    Export {
+        /// Directory for the job log: an empty one, or one to create
+        #[arg(value_name = "NEWDIR")]
+        new_dir: PathBuf,
+        /// Where the log is.
+        #[command(flatten)]
+        database: Database,
+    },
 }
 
 /// A database and a log in it.

@@ -1,7 +1,7 @@
 //! Starts a server from its configuration, in the order that privileges and descriptors demand.
 
 pub(crate) mod certificate;
-mod replicate;
+pub(crate) mod replicate;
 mod report;
 pub(crate) mod warnings;
 
@@ -148,8 +148,9 @@ impl Prepared {
             config.wal_dir.as_deref().map(|path| Directory::open_with_lock(path, prewrites, lock));
         let directory =
             directory.transpose().map_err(|error| SettingError::about(&config.given.wal_dir, error))?;
-        if let Some(directory) = &directory {
-            let wal_dir = directory.identity().map_err(cannot("read the directory of the job log"))?;
+        let wal_dir = directory.as_ref().map(Directory::identity).transpose();
+        let wal_dir = wal_dir.map_err(cannot("read the directory of the job log"))?;
+        if let Some(wal_dir) = wal_dir.or(config.replicate.as_ref().map(|_| RunningServer::NO_DIRECTORY)) {
             let segment_bytes = config.wal.segment_bytes;
             let speaks_http = listeners.iter().any(|listener| listener.protocol() == Protocol::Http);
             let pid = process::id();
@@ -218,7 +219,9 @@ impl Prepared {
         let host = host::facts(driver.name()).map_err(cannot("read the name of the machine"))?;
         // Before the job log is parsed, which may be damaged or forged, and before there are threads, which would keep their
         // rights.
-        sandbox::enter(&needs(&config, &listeners, &program));
+        let mut needs = needs(&config, &listeners, &program);
+        needs.watched.extend(replicate::files(database.as_ref()));
+        sandbox::enter(&needs);
         let seed = host::random_word().map_err(cannot("read random numbers"))?;
         let mut engine = Engine::new(seed);
         engine.set_key_share(config.max_memory_bytes);

@@ -18,8 +18,8 @@ use crate::io::socket::{Address, Listener, ListenerKind};
 use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{Directory, DirectoryError};
 use crate::io::{binlog_import, cgroup, descriptors};
-use crate::launch::certificate;
 use crate::launch::warnings::{Found, open_listener};
+use crate::launch::{certificate, replicate};
 
 /// Why a program cannot replace the running one in place. For some reasons a stop and a new start work: the running process has
 /// dropped its privileges.
@@ -27,6 +27,8 @@ use crate::launch::warnings::{Found, open_listener};
 pub enum Refusal {
     /// It has no job log, and would begin with an empty queue.
     NoWalDir,
+    /// It does not use the database that has the job log of the running server.
+    NoReplicate,
     /// It has another job log, and would not have the jobs of the running server.
     WalDir,
     /// A job in the job log may be larger than a segment.
@@ -111,7 +113,10 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     let imported = config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check);
     imported.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     if let Some(present) = present {
+        let is_replicated = present.wal_dir == RunningServer::NO_DIRECTORY;
         match wal_dir {
+            _ if is_replicated && config.replicate.is_none() => return Err(Refusal::NoReplicate.into()),
+            _ if is_replicated => replicate::check_once(config)?,
             None => return Err(Refusal::NoWalDir.into()),
             Some(own) if own != present.wal_dir => {
                 return Err(SettingError::about(&given.wal_dir, Refusal::WalDir).into());
@@ -210,6 +215,11 @@ impl fmt::Display for Refusal {
                 f,
                 "-b/--wal-dir is not set, and a server without the job log of the running one begins with an empty queue: set -b \
                  to the directory of the running server"
+            ),
+            Self::NoReplicate => write!(
+                f,
+                "--replicate is not set, and a server without the database of the running one begins with other jobs or none: set \
+                 --replicate to the URL of the running server"
             ),
             Self::WalDir => write!(
                 f,

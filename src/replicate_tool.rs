@@ -4,12 +4,16 @@ use std::env;
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
 use crate::cli::{Database, ReplicateTool};
+use crate::io::clock::Clock;
 use crate::io::replica::{self, Created, LogNumber, Settings, Status, UrlError};
 use crate::io::stdout::{OutputError, Stdout};
+use crate::io::wal_files::offline::{self, Places};
+use crate::wal_tool::{Count, write_hole};
 
 /// The variable that has the URL, so that no list of processes shows its password.
 const URL_VARIABLE: &str = "BEANRING_REPLICATE";
@@ -42,9 +46,53 @@ pub fn run(tool: ReplicateTool) -> Result<(), Box<dyn Error>> {
             let status = replica::status(&settings)?;
             if json { write_json(&status, &mut out) } else { write_status(&settings, &status, &mut out) }
         }
+        ReplicateTool::Rewrite { database } => {
+            let settings = settings(&database)?;
+            let begin = replica::rewrite(&settings)?;
+            let log = settings.log;
+            writeln!(out, "the leader has written log {log} again; it begins at position {begin} now")
+        }
+        ReplicateTool::Import { dir, database } => return import(&dir, &settings(&database)?, &mut out),
+        ReplicateTool::Export { new_dir, database } => {
+            return export(&settings(&database)?, &new_dir, &mut out);
+        }
     }
     .and_then(|()| out.flush())
     .map_err(|error| OutputError(error).into())
+}
+
+fn import(dir: &Path, settings: &Settings, out: &mut Stdout) -> Result<(), Box<dyn Error>> {
+    let now = Clock::start().now();
+    let source = offline::read(dir, now)?;
+    replica::import(settings, &source.content, now)?;
+    let jobs = Count(source.content.engine.jobs().len() as u64, "job");
+    let mut write = || {
+        if !source.discarded.is_empty() {
+            writeln!(
+                out,
+                "left out {}, which a start discards too: normal after a crash; after a clean stop it is damage",
+                Places(&source.discarded)
+            )?;
+        }
+        write_hole(source.hole, out)?;
+        writeln!(
+            out,
+            "{jobs} written to log {} in {settings}; start the servers with --replicate, and {} no more",
+            settings.log,
+            dir.display()
+        )?;
+        out.flush()
+    };
+    write().map_err(|error| OutputError(error).into())
+}
+
+fn export(settings: &Settings, new_dir: &Path, out: &mut Stdout) -> Result<(), Box<dyn Error>> {
+    let now = Clock::start().now();
+    let content = replica::export(settings, now)?;
+    offline::write(&content, new_dir, now)?;
+    let (jobs, dir) = (Count(content.engine.jobs().len() as u64, "job"), new_dir.display());
+    let written = writeln!(out, "{jobs} written to {dir}; start the server with beanring -b {dir}");
+    written.and_then(|()| out.flush()).map_err(|error| OutputError(error).into())
 }
 
 fn settings(database: &Database) -> Result<Settings, ReplicateUsage> {

@@ -34,7 +34,7 @@ pub struct Program {
 /// What the new program must know of the running server to tell whether it can replace it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunningServer {
-    /// Device and inode of the directory of the job log.
+    /// Device and inode of the directory of the job log, or [`NO_DIRECTORY`](Self::NO_DIRECTORY).
     pub wal_dir: (u64, u64),
     /// The size of a file of the job log, in bytes. A job may take a whole one.
     pub segment_bytes: u64,
@@ -88,6 +88,9 @@ pub const VARIABLES: [&str; 2] = [RUNNING_SERVER, LOCK];
 const OUTPUT_BYTES_MAX: u64 = 4096;
 
 impl RunningServer {
+    /// The job log is in a database.
+    pub const NO_DIRECTORY: (u64, u64) = (0, 0);
+
     /// The server that runs this process as its preflight check, if one does.
     pub fn from_environment() -> Option<Self> {
         let words = env::var(RUNNING_SERVER).ok()?;

@@ -56,6 +56,8 @@ pub struct Shell<S, C> {
     /// Memory that the driver has allocated for itself.
     memory_bytes: u64,
     run_state: RunState,
+    /// A signal to stop has come, and none to restart before it.
+    stops: bool,
 }
 
 /// A listener, and whether the driver waits for connections at it.
@@ -145,6 +147,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             log: ConnectionLog::default(),
             memory_bytes: 0,
             run_state: RunState::Running,
+            stops: false,
         };
         (shell, clock)
     }
@@ -388,6 +391,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
             return Err(DriverError::Server(text_without_number(&why)));
         }
         let lock = disk.map(Disk::end);
+        if self.stops {
+            return Ok(Exit::Stopped);
+        }
         if let ServerRole::Ended(end) = self.server.role() {
             warn!("{end}: all connections are closed, and this server becomes a standby");
         } else if self.run_state != (RunState::Stopping { restarts: true }) {
@@ -502,6 +508,7 @@ pub trait Backend {
                 Signal::Drain => shell.handle(Event::Drain),
                 Signal::Restart if is_stopping => {}
                 Signal::Stop | Signal::Restart => {
+                    shell.stops |= signal == Signal::Stop;
                     if shell.run_state != RunState::Failed {
                         shell.run_state = RunState::Stopping { restarts: signal == Signal::Restart };
                     }

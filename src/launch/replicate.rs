@@ -6,6 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[cfg(feature = "replicate")]
+use std::path::PathBuf;
+#[cfg(feature = "replicate")]
 use std::thread;
 #[cfg(feature = "replicate")]
 use std::time::Duration;
@@ -46,15 +48,14 @@ pub(super) type Checked = std::convert::Infallible;
 /// If a job log cannot be in it.
 #[cfg(feature = "replicate")]
 pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>> {
-    use crate::io::replica::{CheckError, LogNumber, Settings, check};
+    use crate::io::replica::{CheckError, check};
 
     let Some(replicate) = &config.replicate else { return Ok(None) };
     let is_temporary = |error: &CheckError| {
         matches!(error, CheckError::Unreachable(_) | CheckError::Standby | CheckError::NoStandby)
     };
     let mut has_warned = false;
-    let settings = Settings::parse(&replicate.url, LogNumber::default())
-        .map_err(|error| SettingError::about(&config.given.replicate, error))?;
+    let settings = settings(config, replicate)?;
     loop {
         match check(&settings, replicate.trusts_storage) {
             Ok(()) => return Ok(Some(settings)),
@@ -69,6 +70,44 @@ pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Er
             Err(error) => return Err(SettingError::about(&config.given.replicate, error).into()),
         }
     }
+}
+
+/// Checks the database now, if there is one.
+///
+/// # Errors
+/// If it cannot be used.
+#[cfg(feature = "replicate")]
+pub(crate) fn check_once(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
+    let Some(replicate) = &config.replicate else { return Ok(()) };
+    let settings = settings(config, replicate)?;
+    crate::io::replica::check(&settings, replicate.trusts_storage)
+        .map_err(|error| SettingError::about(&config.given.replicate, error).into())
+}
+
+#[cfg(feature = "replicate")]
+fn settings(
+    config: &ServerConfig,
+    replicate: &Replicate,
+) -> Result<crate::io::replica::Settings, SettingError> {
+    crate::io::replica::Settings::parse(&replicate.url, crate::io::replica::LogNumber::default())
+        .map_err(|error| SettingError::about(&config.given.replicate, error))
+}
+
+/// The files that a restart in place reads to connect to the database.
+#[cfg(feature = "replicate")]
+pub(super) fn files(checked: Option<&Checked>) -> Vec<PathBuf> {
+    checked.map_or_else(Vec::new, |settings| settings.files.clone())
+}
+
+#[cfg(not(feature = "replicate"))]
+pub(super) const fn files(_: Option<&Checked>) -> Vec<PathBuf> {
+    Vec::new()
+}
+
+#[cfg(not(feature = "replicate"))]
+#[allow(clippy::unnecessary_wraps)]
+pub(crate) const fn check_once(_: &ServerConfig) -> Result<(), Box<dyn Error>> {
+    Ok(())
 }
 
 #[cfg(not(feature = "replicate"))]

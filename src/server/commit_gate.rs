@@ -11,7 +11,7 @@
 mod output;
 mod uncommitted;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::IoSlice;
 
 pub(super) use self::output::{Buffers, Output, Replies};
@@ -45,6 +45,12 @@ impl CommitGate {
     #[inline]
     pub fn has_released(&self, committed: Ticket) -> bool {
         self.waiting.front().is_some_and(|&(ticket, _)| ticket <= committed)
+    }
+
+    /// The number of connections whose next reply waits.
+    pub fn clients(&self) -> usize {
+        let clients: HashSet<ConnId> = self.waiting.iter().map(|&(_, conn)| conn).collect();
+        clients.len()
     }
 
     pub fn memory_bytes(&self) -> usize {

@@ -322,6 +322,9 @@ impl Service for Server {
     }
 
     fn failure(&self) -> Option<String> {
+        if let Some(end) = self.core.end_without_database() {
+            return Some(end);
+        }
         let wal = self.core.wal.as_ref()?;
         let error = wal.failure()?;
         let lost = match wal.durability() {

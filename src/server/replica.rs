@@ -14,6 +14,8 @@ use crate::wal::{Operation, Wal};
 pub(super) struct Replica {
     config: ReplicaConfig,
     role: Role,
+    /// See [`Leader::gives_up_at`].
+    has_given_up: bool,
     pub(super) counts: ReplicaCounts,
 }
 
@@ -65,6 +67,7 @@ impl Server {
         let mut server = Self::with_wal(config, engine, None);
         server.core.replica = Some(Box::new(Replica {
             role: Role::Standby(Standby::new(replica.clone(), now)),
+            has_given_up: false,
             config: replica,
             counts: ReplicaCounts::default(),
         }));
@@ -186,8 +189,14 @@ impl Core {
 
     #[inline(never)]
     fn check_lease_at(&mut self, now: Time) {
-        if let (Some(replica), Some(wal)) = (&self.replica, &mut self.wal) {
+        if let (Some(replica), Some(wal)) = (&mut self.replica, &mut self.wal) {
             wal.hold(match &replica.role {
+                Role::Leader(leader) if leader.gives_up_at().is_some_and(|at| at <= now) => {
+                    if !std::mem::replace(&mut replica.has_given_up, true) {
+                        self.effects.push_back(Effect::Fail);
+                    }
+                    true
+                }
                 Role::Leader(leader) => now >= leader.lease_end(),
                 Role::Standby(_) => false,
                 Role::Ended(_) => true,
@@ -205,7 +214,7 @@ impl Core {
             Role::Standby(standby) => standby.next_deadline(),
             Role::Leader(leader) => {
                 let lease_end = Some(leader.lease_end()).filter(|_| !self.is_lease_over());
-                leader.next_deadline().into_iter().chain(lease_end).min()
+                leader.next_deadline().into_iter().chain(lease_end).chain(leader.gives_up_at()).min()
             }
             Role::Ended(_) => None,
         }
@@ -225,6 +234,18 @@ impl Core {
             Role::Leader(leader) => leader.has_left(),
             Role::Standby(_) | Role::Ended(_) => true,
         })
+    }
+
+    /// Why this server ends though the database does not have everything, if it does.
+    pub(super) fn end_without_database(&self) -> Option<String> {
+        let replica = self.replica.as_ref().filter(|replica| replica.has_given_up)?;
+        let (seconds, clients) = (replica.config.lease.as_secs(), self.gate.clients());
+        let clients =
+            if clients == 1 { "1 client waits".to_owned() } else { format!("{clients} clients wait") };
+        Some(format!(
+            "stopped without the database, which has acknowledged nothing for {seconds} s: {clients} for replies to changes that \
+             may be lost; the job log has every change with a reply"
+        ))
     }
 
     /// Memory of replication besides the queue and the job log, in bytes.

@@ -161,7 +161,7 @@ impl Wal {
     }
 
     /// Ends the active segment and begins the next.
-    fn begin_next_segment(&mut self, engine: &Engine) {
+    pub(super) fn begin_next_segment(&mut self, engine: &Engine) {
         self.close_batch();
         let number = self.segments.take_next();
         let &Header { log_id, number: previous, .. } = self.appender.active();

@@ -119,8 +119,11 @@ impl Wal {
     /// Compacts a part of the oldest segment, if its space is wanted.
     pub fn compact(&mut self, engine: &Engine, now: Time) {
         self.pauses.forget_over(now, FORGOTTEN_PER_ITERATION, &mut self.index);
+        if self.rewritten_up_to == Some(self.appender.segment()) && self.can_begin_segment() {
+            self.begin_next_segment(engine);
+        }
         let capacity = self.capacity();
-        let demand = Demand::of(&capacity, self.retirement.is_active());
+        let demand = self.demand(&capacity);
         let step = self.compactor.next_step(&capacity, demand, self.appender.is_gathering(), now);
         if let Some(bytes) = step.filter(|_| self.can_compact()) {
             let before = self.commits.end().0;
@@ -132,16 +135,27 @@ impl Wal {
 
     /// When to compact if nothing else happens.
     pub(super) fn next_compaction(&self) -> Option<Time> {
-        match Demand::of(&self.capacity(), self.retirement.is_active()) {
+        match self.demand(&self.capacity()) {
             Demand::Now if self.can_compact() && self.appender.can_start_write() => Some(Time::ZERO),
             Demand::Excess if self.can_compact() => Some(self.compactor.next_step),
             _ => None,
         }
     }
 
+    fn demand(&self, capacity: &Capacity) -> Demand {
+        let is_rewriting = self.rewritten_up_to.is_some_and(|last| self.oldest() <= last);
+        match Demand::of(capacity, self.retirement.is_active()) {
+            Demand::None | Demand::Soon if is_rewriting => Demand::Excess,
+            demand => demand,
+        }
+    }
+
+    fn can_begin_segment(&self) -> bool {
+        !self.segments.has_missing() && !self.is_stopping && !self.space.is_stalled()
+    }
+
     fn can_compact(&self) -> bool {
-        let is_stuck = self.is_stopping || self.space.is_stalled();
-        let is_free = !self.retirement.is_active() && !self.segments.has_missing() && !is_stuck;
+        let is_free = !self.retirement.is_active() && self.can_begin_segment();
         is_free && self.index.segments() > 1 && self.appender.backlog_bytes() < BACKLOG_BYTES_MAX / 2
     }
 

@@ -23,6 +23,7 @@ mod rules;
 pub mod scan;
 pub mod segment;
 mod segment_index;
+mod snapshot;
 mod stats;
 
 use std::collections::VecDeque;
@@ -49,6 +50,7 @@ use self::rules::LoggedRules;
 use self::segment::{Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
+pub use self::snapshot::snapshot;
 use self::stats::WalCounters;
 pub use self::stats::WalStats;
 use crate::queue::{Change, Engine, LogRoom};
@@ -135,6 +137,8 @@ pub struct Wal {
     /// Empty between calls; kept for its allocation.
     changes: Vec<Change>,
     is_stopping: bool,
+    /// See [`rewrite`](Self::rewrite).
+    rewritten_up_to: Option<SegmentNumber>,
     /// See [`hold`](Self::hold).
     is_held: bool,
     failure: Option<io::Error>,
@@ -185,6 +189,7 @@ impl Wal {
             counters: WalCounters::default(),
             changes: Vec::new(),
             is_stopping: false,
+            rewritten_up_to: None,
             is_held: false,
             failure: None,
         };
@@ -220,6 +225,11 @@ impl Wal {
     /// Makes everything go to disk as soon as it can.
     pub const fn stop(&mut self) {
         self.is_stopping = true;
+    }
+
+    /// Has compaction copy everything out of the present segments, so that they go.
+    pub const fn rewrite(&mut self) {
+        self.rewritten_up_to = Some(self.appender.segment());
     }
 
     /// Whether [`stop`](Self::stop) was called.

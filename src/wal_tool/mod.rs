@@ -53,7 +53,7 @@ fn of_output(error: Box<dyn Error>) -> Box<dyn Error> {
 }
 
 /// A number of things.
-struct Count(u64, &'static str);
+pub(crate) struct Count(pub u64, pub &'static str);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,7 +103,7 @@ fn keys_and_rules(extensions: Extensions) -> impl Iterator<Item = Count> {
     counts.into_iter().filter(|Count(count, _)| *count > 0)
 }
 
-fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result<()> {
     let Some(Hole { last, next }) = hole else { return Ok(()) };
     writeln!(
         out,

@@ -238,7 +238,7 @@ impl Node {
 pub fn reply_to(request: &Request, result: Result<(), Failure>) -> Reply {
     match request {
         Request::Append { position, .. } => Reply::Appended { position: *position, result },
-        Request::Renew { .. } => Reply::Renewed(result),
+        Request::Renew { .. } => Reply::Renewed(result.map(|()| 0)),
         Request::Claim(_) => Reply::Claimed(result),
         Request::Trim { .. } => Reply::Trimmed(result),
         Request::Watch(epoch) => Reply::Watched { epoch: *epoch, result },

@@ -5,5 +5,7 @@ mod checks;
 mod claims;
 mod faults;
 mod pages;
+mod servers;
 mod site;
 mod tool;
+mod transfer;

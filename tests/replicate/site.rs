@@ -1,5 +1,6 @@
 //! A cluster for a test, and stores that use it.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use beanring::io::Database;
@@ -8,7 +9,7 @@ use beanring::wal::replica::{
     APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, identity,
 };
 use beanring_testkit::postgres::{Cluster, Postgres, Programs};
-use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::process::{REPLY_PATIENCE, program};
 use bytes::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -147,9 +148,9 @@ pub fn result_of(reply: Reply) -> Result<(), Failure> {
     match reply {
         Reply::Appended { result, .. }
         | Reply::Watched { result, .. }
-        | Reply::Renewed(result)
         | Reply::Claimed(result)
         | Reply::Trimmed(result) => result,
+        Reply::Renewed(result) => result.map(drop),
         Reply::Read(result) => result.map(drop),
     }
 }
@@ -158,4 +159,17 @@ pub fn result_of(reply: Reply) -> Result<(), Failure> {
 pub fn chunks(page: &Page) -> Vec<(u64, String)> {
     let text = |chunk: &Bytes| String::from_utf8_lossy(chunk).trim_end().to_owned();
     page.chunks.iter().map(|(position, chunk)| (position.0, text(chunk))).collect()
+}
+
+/// Runs the program with the URL in the variable, and returns its exit code, output and errors.
+pub fn run(words: &[&str], url: &str) -> (i32, String, String) {
+    let mut command = Command::new(program());
+    let output = command.args(words).env("BEANRING_REPLICATE", url).output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    (output.status.code().expect("no signal ends it"), text(output.stdout), text(output.stderr))
+}
+
+/// Does the same for `beanring replicate`.
+pub fn replicate(words: &[&str], url: &str) -> (i32, String, String) {
+    run(&[&["replicate"], words].concat(), url)
 }

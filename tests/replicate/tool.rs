@@ -1,21 +1,9 @@
 //! `beanring replicate`.
 
-use std::process::Command;
-
 use beanring_testkit::postgres::End;
-use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 
-use super::site::{Store, cluster};
-
-/// Runs the tool with the URL in the variable, and returns its exit code, output and errors.
-fn replicate(words: &[&str], url: &str) -> (i32, String, String) {
-    let mut command = Command::new(program());
-    let output =
-        command.arg("replicate").args(words).env("BEANRING_REPLICATE", url).output().expect("it runs");
-    let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    (output.status.code().expect("no signal ends it"), text(output.stdout), text(output.stderr))
-}
+use super::site::{Store, cluster, replicate};
 
 #[test]
 fn init_and_status_show_a_log() {

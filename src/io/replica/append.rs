@@ -17,10 +17,12 @@ const INSERT_IF_FREE: &str = "
     select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 for key share
     on conflict do nothing";
 
-/// Its commit waits until everything that was committed before it is replicated.
+/// Its commit waits until everything that was committed before it is replicated. The upper bits of the beat count the requests of
+/// `beanring replicate rewrite`.
 const RENEW: &str = "
     update beanring_epoch set beat = beat + 1
-    where log = $1 and epoch = $2 and ($3::bigint is null or token = $3)";
+    where log = $1 and epoch = $2 and ($3::bigint is null or token = $3)
+    returning beat >> 48";
 
 const COMPARE: &str = "select chunk = $3 from beanring_log where log = $1 and pos = $2";
 
@@ -101,9 +103,14 @@ async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append)
 }
 
 /// Writes to the row of the epoch, if the epoch has not ended and, given a token, its leader has that one.
-async fn write_epoch(session: &mut Session, log: i32, epoch: Epoch, token: Option<u64>) -> Attempt {
-    let rows = session.execute(RENEW, &[&log, &sql(epoch.0), &token.map(sql)]).await?;
-    Ok(if rows == 1 { Ok(()) } else { Err(Failure::Fenced) })
+async fn write_epoch(
+    session: &mut Session,
+    log: i32,
+    epoch: Epoch,
+    token: Option<u64>,
+) -> Result<Result<u64, Failure>, SessionError> {
+    let rows = session.query(RENEW, &[&log, &sql(epoch.0), &token.map(sql)]).await?;
+    Ok(rows.first().map(|row| row.get::<_, i64>(0).cast_unsigned()).ok_or(Failure::Fenced))
 }
 
 /// A number for SQL, which has none without a sign. Positions and epochs never come near the limit; random numbers keep their bits.

@@ -154,7 +154,7 @@ pub(super) async fn has_log(session: &mut Session, settings: &Settings) -> Resul
     }
 }
 
-async fn has_privileges(session: &mut Session) -> Result<(), CheckError> {
+pub(super) async fn has_privileges(session: &mut Session) -> Result<(), CheckError> {
     let rows = session.query(PRIVILEGES, &[]).await.map_err(|error| CheckError::of_statement(&error))?;
     match rows.first() {
         Some(row) => Err(CheckError::Privileges(row.get(0))),

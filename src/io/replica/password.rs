@@ -17,7 +17,7 @@ pub(super) fn find(config: &Config, passfile: Option<&Path>) -> Option<String> {
     if let Ok(password) = env::var("PGPASSWORD") {
         return Some(password);
     }
-    let path = passfile.map(Path::to_owned).or_else(default_file)?;
+    let path = file(passfile)?;
     let content = fs::read_to_string(&path).ok()?;
     if path.metadata().is_ok_and(|file| file.permissions().mode() & OTHERS != 0) {
         warn!("{} is ignored: others can read it; run chmod 600 {0}", path.display());
@@ -34,6 +34,11 @@ pub(super) fn find(config: &Config, passfile: Option<&Path>) -> Option<String> {
         (host, port.to_string())
     });
     hosts.into_iter().find_map(|(host, port)| in_file(&content, [&host, &port, database, user]))
+}
+
+/// The password file, which may not exist.
+pub(super) fn file(passfile: Option<&Path>) -> Option<PathBuf> {
+    passfile.map(Path::to_owned).or_else(default_file)
 }
 
 fn default_file() -> Option<PathBuf> {

@@ -40,7 +40,7 @@ pub(super) async fn read(context: Context, mut link: Link, from: Position) -> (L
     (link, Reply::Read(result))
 }
 
-async fn try_read(
+pub(super) async fn try_read(
     session: &mut Session,
     log: i32,
     from: Position,

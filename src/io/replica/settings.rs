@@ -42,6 +42,8 @@ pub struct Settings {
     pub(super) connector: Connector,
     /// The log in the tables.
     pub log: LogNumber,
+    /// The files that a later [`parse`](Self::parse) reads.
+    pub files: Vec<PathBuf>,
     url: String,
 }
 
@@ -110,6 +112,8 @@ impl Settings {
             config.keepalives_retries(3);
         }
         config.application_name(APPLICATION);
+        let named = [&own.ca, &own.certificate, &own.key].into_iter().flatten().cloned();
+        let files = named.chain(password::file(own.passfile.as_deref())).collect();
         let identity = own.certificate.map(|certificate| {
             let key = own.key.unwrap_or_else(|| certificate.clone());
             (certificate, key)
@@ -117,7 +121,7 @@ impl Settings {
         let uses_tls = config.get_ssl_mode() != SslMode::Disable;
         let connector = Connector::new(own.verification, own.ca.as_deref(), identity, uses_tls)?;
         let url = shown(&config);
-        Ok(Self { config, connector, log, url })
+        Ok(Self { config, connector, log, files, url })
     }
 
     /// The same for a session that `pg_stat_activity` calls otherwise.

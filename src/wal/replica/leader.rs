@@ -43,6 +43,10 @@ pub struct Leader {
     /// When the renewal in flight was sent.
     renewal_sent_at: Time,
     trim: Option<Trim>,
+    /// How many times the log was to be written again, of what [`Reply::Renewed`] says.
+    rewrites: u64,
+    /// When the server began to stop or, if that was later, when an append or a trim was last acknowledged.
+    stop_progress_at: Option<Time>,
     /// The WAL has settled at the end, and the last chunk says so.
     has_left: bool,
 }
@@ -170,6 +174,8 @@ impl Leader {
             renewal: Step::Done,
             renewal_sent_at: claimed_at,
             trim: None,
+            rewrites: 0,
+            stop_progress_at: None,
             has_left: false,
         }
     }
@@ -194,6 +200,11 @@ impl Leader {
         self.has_left && self.window.is_empty()
     }
 
+    /// When a server that stops ends without the database: a lease after it acknowledged something last.
+    pub fn gives_up_at(&self) -> Option<Time> {
+        Some(self.stop_progress_at? + self.lease).filter(|_| !self.has_left())
+    }
+
     /// Memory of chunks in flight, in bytes. The WAL counts the batches that they are made of.
     pub fn memory_bytes(&self) -> usize {
         let chunks: usize = self.window.iter().map(|append| append.chunk.len()).sum();
@@ -202,6 +213,9 @@ impl Leader {
 
     /// Returns the next request that can start now, if there is one.
     pub fn next_request(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
+        if wal.is_stopping() {
+            self.stop_progress_at.get_or_insert(now);
+        }
         if let Some(request) = self.repeated(now) {
             return Some(request);
         }
@@ -331,9 +345,11 @@ impl Leader {
         Some(Request::Renew { epoch: self.epoch, token: self.token })
     }
 
-    /// The epoch is renewed when nothing was sent for a quarter of the lease.
+    /// The epoch is renewed when nothing was sent for a quarter of the lease; and once in a lease, because only the reply to this
+    /// tells what operators ask for.
     fn renewal_due(&self) -> Time {
-        self.sent_at + Span::from_nanos(self.lease.as_nanos() / 4)
+        let since_any = self.sent_at + Span::from_nanos(self.lease.as_nanos() / 4);
+        since_any.min(self.renewal_sent_at + self.lease)
     }
 
     /// When a request can start, if nothing else happens.
@@ -354,15 +370,20 @@ impl Leader {
     pub fn complete(&mut self, reply: Reply, wal: &mut Wal, now: Time) -> Result<(), LeaderEnd> {
         match reply {
             Reply::Appended { position, result } => self.appended(position, result, wal, now)?,
-            Reply::Renewed(Ok(())) => {
+            Reply::Renewed(Ok(rewrites)) => {
                 self.renewal = Step::Done;
                 self.prolong(self.renewal_sent_at);
+                if rewrites > self.rewrites {
+                    self.rewrites = rewrites;
+                    wal.rewrite();
+                }
             }
             Reply::Renewed(Err(Failure::Fenced)) | Reply::Trimmed(Err(Failure::Fenced)) => {
                 return Err(LeaderEnd::Fenced);
             }
             Reply::Renewed(Err(_)) => self.renewal.wait(now),
             Reply::Trimmed(Ok(())) => {
+                self.note_progress(now);
                 if let Some(Trim { arrangement, .. }) = self.trim.take() {
                     self.starts.pop_front();
                     wal.complete(Outcome::Arranged(arrangement, Ok(())), now);
@@ -394,6 +415,7 @@ impl Leader {
                 append.step = Step::Done;
                 let sent_at = append.sent_at;
                 self.prolong(sent_at);
+                self.note_progress(now);
                 self.advance(wal, now);
             }
             Err(Failure::Fenced) => return Err(LeaderEnd::Fenced),
@@ -405,6 +427,10 @@ impl Leader {
             Err(Failure::Unknown) => append.step.wait(now),
         }
         Ok(())
+    }
+
+    fn note_progress(&mut self, now: Time) {
+        self.stop_progress_at = self.stop_progress_at.map(|_| now);
     }
 
     /// An acknowledged request proves that the epoch had not ended when it was sent.

@@ -139,8 +139,9 @@ pub enum Reply {
         /// How it ended.
         result: Result<(), Failure>,
     },
-    /// The row is written and replicated, or not.
-    Renewed(Result<(), Failure>),
+    /// The row is written and replicated, or not. It says how many times in this epoch an operator has asked that the leader
+    /// writes everything again.
+    Renewed(Result<u64, Failure>),
     /// What was read.
     Read(Result<Page, Failure>),
     /// No session holds the lock of this epoch, or it is not known whether one does.

@@ -424,7 +424,7 @@ impl Standby {
         Progress::Following
     }
 
-    fn was_renewed(&mut self, result: Result<(), Failure>, now: Time) -> Progress {
+    fn was_renewed(&mut self, result: Result<u64, Failure>, now: Time) -> Progress {
         let renewed = self.renewing.take();
         let is_overtaken = self.is_overtaken();
         let (Some(claim), Some(follower)) = (&mut self.claim, &self.follower) else {
@@ -435,11 +435,11 @@ impl Standby {
             return Progress::Following;
         }
         match result {
-            Ok(()) if !is_overtaken && follower.next() == claim.position.next() => {
+            Ok(_) if !is_overtaken && follower.next() == claim.position.next() => {
                 claim.step = ClaimStep::Won;
                 return Progress::Leads;
             }
-            Ok(()) | Err(Failure::Fenced) => self.claim = None,
+            Ok(_) | Err(Failure::Fenced) => self.claim = None,
             Err(_) => {
                 claim.step = ClaimStep::Unproven { is_sent: false, again_at: now + READ_AGAIN_AFTER };
             }

@@ -199,9 +199,8 @@ impl World {
     pub(super) fn take_reply(&mut self, host: usize, id: u64, reply: Reply, now: Time) {
         let Some(in_flight) = self.requests.remove(&id) else { return };
         let is_ok = match &reply {
-            Reply::Appended { result, .. } | Reply::Renewed(result) | Reply::Claimed(result) => {
-                result.is_ok()
-            }
+            Reply::Appended { result, .. } | Reply::Claimed(result) => result.is_ok(),
+            Reply::Renewed(result) => result.is_ok(),
             _ => false,
         };
         if is_ok {

@@ -20,8 +20,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+#[cfg(feature = "replicate")]
+use super::make_empty_anywhere;
 use super::{Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of};
 use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
+#[cfg(feature = "replicate")]
+use crate::io::wal_files::directory::{DirectoryError, lock_to_read};
 use crate::io::wal_files::storage::{Segments, read_up_to};
 use crate::io::wal_files::{Access, RecoveryError, plain_file};
 use crate::time::Time;
@@ -68,7 +72,7 @@ pub struct BackedUp {
 }
 
 /// Why an attempt gives no copy.
-enum Failure {
+pub(super) enum Failure {
     /// Another attempt would end in the same way.
     Final(ToolError),
     /// The server has changed the segments.
@@ -312,7 +316,7 @@ fn records_end(file: &File, bytes: u64, header: Header) -> io::Result<Option<u64
 }
 
 /// The content of a copy that a server starts from.
-struct Found {
+pub(super) struct Found {
     jobs: usize,
     /// The numbers of the segments with records, the last one first.
     segments: Vec<SegmentNumber>,
@@ -322,7 +326,7 @@ struct Found {
 
 impl Found {
     /// Checks a copy.
-    fn of(copy: &Path, active: Option<SegmentNumber>, now: Time) -> Result<Self, Failure> {
+    pub(super) fn of(copy: &Path, active: Option<SegmentNumber>, now: Time) -> Result<Self, Failure> {
         let log = Offline::open(copy).map_err(Failure::Final)?;
         let Start { engine, discarded, hole, refusal, .. } = match log.recover_without_bodies(now) {
             Err(ToolError::Log(RecoveryError::Memory)) => {
@@ -344,7 +348,7 @@ impl Found {
 }
 
 /// The new directory. Unless the copy is complete, dropping it removes what it got.
-struct Target {
+pub(super) struct Target {
     path: PathBuf,
     is_created: bool,
     is_complete: bool,
@@ -356,8 +360,28 @@ impl Target {
         Ok(Self { path: path.to_owned(), is_created, is_complete: false })
     }
 
+    /// Creates an empty directory, or accepts one that is empty, or that has only an incomplete copy that no other process
+    /// writes.
+    #[cfg(feature = "replicate")]
+    pub(super) fn alone(path: &Path) -> Result<Self, ToolError> {
+        let copy = path.join(INCOMPLETE);
+        if copy.is_dir() {
+            let unusable = |error| ToolError::Unusable(path.to_owned(), error);
+            if fs::read_dir(path).map_err(unusable)?.count() > 1 {
+                return Err(ToolError::Partial(path.to_owned()));
+            }
+            let is_locked = matches!(lock_to_read(&copy), Err(DirectoryError::Locked(_)));
+            if is_locked {
+                return Err(ToolError::NotEmpty(path.to_owned()));
+            }
+            fs::remove_dir_all(&copy).map_err(unusable)?;
+        }
+        let is_created = make_empty_anywhere(path, PRIVATE)?;
+        Ok(Self { path: path.to_owned(), is_created, is_complete: false })
+    }
+
     /// Creates an empty directory for the copy, instead of that of the last attempt.
-    fn begin_copy(&self) -> io::Result<PathBuf> {
+    pub(super) fn begin_copy(&self) -> io::Result<PathBuf> {
         let copy = self.path.join(INCOMPLETE);
         match fs::remove_dir_all(&copy) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -368,7 +392,7 @@ impl Target {
 
     /// Moves the checked copy to its place. The newest segment comes first, and those without records last: a server
     /// refuses every part of it, since older segments are missing.
-    fn complete(mut self, found: &Found, attempts: u32) -> Result<BackedUp, ToolError> {
+    pub(super) fn complete(mut self, found: &Found, attempts: u32) -> Result<BackedUp, ToolError> {
         let copy = self.path.join(INCOMPLETE);
         let finish = || {
             for number in found.segments.iter().chain(&found.others) {
@@ -384,7 +408,7 @@ impl Target {
         Ok(BackedUp { jobs: found.jobs, segments: found.segments.len(), attempts, hole: found.hole })
     }
 
-    fn unwritable(&self, error: io::Error) -> ToolError {
+    pub(super) fn unwritable(&self, error: io::Error) -> ToolError {
         ToolError::NotCopied(self.path.clone(), error)
     }
 

@@ -40,7 +40,7 @@ pub struct Verdict {
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
     let (strict, discarded, unproven_bytes, hole, refusal) = match log.recover(now) {
-        Ok(Start { engine, discarded, unproven_bytes, hole, refusal }) => {
+        Ok(Start { engine, discarded, unproven_bytes, hole, refusal, .. }) => {
             (Some(engine), discarded, unproven_bytes, hole, refusal)
         }
         Err(ToolError::Log(

@@ -8,6 +8,8 @@ mod log_id;
 mod losses;
 mod salvage;
 mod survey;
+#[cfg(feature = "replicate")]
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +24,10 @@ pub use self::export::{Exported, export};
 pub use self::salvage::{Damage, Salvaged, salvage};
 pub use self::survey::Finding;
 use self::survey::{SurveyError, UnreadableBytes, survey};
+#[cfg(feature = "replicate")]
+pub use self::transfer::{Content, Source, read, write};
 use super::directory::{self, Directory, DirectoryError, IMPORT_BEGUN};
+use super::fresh::Fresh;
 use super::lock::Lock;
 use super::plain_file;
 pub use super::recovery::Hole;
@@ -32,7 +37,8 @@ use crate::io::socket::text_of;
 use crate::io::stdout::OutputError;
 use crate::queue::Engine;
 use crate::time::Time;
-use crate::wal::SegmentNumber;
+use crate::wal::segment::format_of;
+use crate::wal::{Recovered, SegmentNumber, snapshot};
 
 /// Why a tool fails. The job log has not changed.
 #[derive(Debug)]
@@ -55,6 +61,9 @@ pub enum ToolError {
     Unreadable(SurveyError),
     /// The new directory is not empty.
     NotEmpty(PathBuf),
+    /// The new directory has a part of a job log, which a tool that was interrupted has left.
+    #[cfg(feature = "replicate")]
+    Partial(PathBuf),
     /// The new directory is inside the directory of the job log.
     Inside(PathBuf),
     /// A file cannot be written into the new directory.
@@ -126,6 +135,9 @@ impl Extensions {
 struct Start {
     /// The queue that it would start with.
     engine: Engine,
+    /// What it would continue from.
+    #[cfg_attr(not(feature = "replicate"), expect(dead_code))]
+    recovered: Recovered,
     /// What it would discard.
     discarded: Vec<Discarded>,
     /// Bytes that it would rewrite, since nothing proves that they are on disk. None if the job log was closed.
@@ -180,7 +192,7 @@ impl<'a> Offline<'a> {
 
     fn start(&self, now: Time, read: recovery::Read<Path>) -> Result<Start, ToolError> {
         let mut engine = self.new_engine()?;
-        let (_, mut findings, tail) =
+        let (recovered, mut findings, tail) =
             read(self.path, &self.files, &mut engine, now).map_err(ToolError::Log)?;
         release_held(&mut engine, now);
         let behind = tail.as_ref().and_then(Tail::discarded);
@@ -200,7 +212,7 @@ impl<'a> Offline<'a> {
         let is_closed = tail.is_some_and(|tail| tail.is_closed);
         let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
         let (hole, refusal) = (findings.hole, findings.take_refusal());
-        Ok(Start { engine, discarded, unproven_bytes, hole, refusal })
+        Ok(Start { engine, recovered, discarded, unproven_bytes, hole, refusal })
     }
 
     /// Returns a queue without jobs.
@@ -222,6 +234,24 @@ pub fn dump(path: &Path, show: impl FnMut(Finding<'_>) -> Result<(), ToolError>)
 /// Releases the held jobs whose group is done, as a server does in its first iterations.
 fn release_held(engine: &mut Engine, now: Time) {
     while engine.step(now) {}
+}
+
+/// Writes everything in the queue as a new job log into a directory, which is empty or new.
+fn write_log(
+    engine: &Engine,
+    recovered: &Recovered,
+    to: &Path,
+    segment_bytes: u64,
+    now: Time,
+) -> Result<(), ToolError> {
+    let failed = |error| ToolError::Unwritable(to.to_owned(), error);
+    let directory = open_new(to)?;
+    let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
+    let format = format_of(engine.keeps_reservations());
+    let fresh = Fresh::begin(&directory, segment_bytes, format, log_id, engine.upcoming_id());
+    let mut fresh = fresh.map_err(failed)?;
+    snapshot(engine, recovered, now).try_for_each(|record| fresh.append(&record)).map_err(failed)?;
+    fresh.finish().map_err(failed)
 }
 
 /// Whether a directory has files that beanstalkd wrote, or an export.
@@ -247,6 +277,12 @@ fn make_empty(path: &Path, log: &Path, mode: u32) -> Result<bool, ToolError> {
     {
         return Err(ToolError::Inside(path.to_owned()));
     }
+    make_empty_anywhere(path, mode)
+}
+
+/// Does the same where no job log is read from a directory.
+fn make_empty_anywhere(path: &Path, mode: u32) -> Result<bool, ToolError> {
+    let parent = parent_of(path);
     let unusable = |error| ToolError::Unusable(path.to_owned(), error);
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -330,6 +366,13 @@ impl fmt::Display for ToolError {
             Self::NotEmpty(path) => {
                 write!(f, "{}: the directory is not empty; name an empty or a new one", path.display())
             }
+            #[cfg(feature = "replicate")]
+            Self::Partial(path) => write!(
+                f,
+                "{}: an interrupted export has left a part of a job log, from which no server starts; remove the directory, and \
+                 try again",
+                path.display()
+            ),
             Self::Inside(path) => {
                 write!(f, "{}: the directory is inside that of the job log; name one outside", path.display())
             }

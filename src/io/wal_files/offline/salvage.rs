@@ -4,17 +4,14 @@ use std::path::Path;
 
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Hole, Offline, PUBLIC, ToolError, make_empty, open_new, release_held};
+use super::{Hole, Offline, PUBLIC, ToolError, make_empty, release_held, write_log};
 use crate::bodies::OutOfMemory;
-use crate::io::host;
 use crate::io::wal_files::RecoveryError;
-use crate::io::wal_files::fresh::Fresh;
 use crate::queue::Engine;
 use crate::time::Time;
-use crate::values::ids::{JobId, JobKey};
 use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::record::{JobRecord, Lsn, Record};
-use crate::wal::segment::{HEADER_BYTES, format_of};
+use crate::wal::record::{Lsn, Record};
+use crate::wal::segment::HEADER_BYTES;
 use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
@@ -84,8 +81,8 @@ pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError>
     make_empty(to, from, PUBLIC)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
-    write(&remains, to, segment_bytes, now)?;
-    let Remains { engine, lost, damage, .. } = remains;
+    let Remains { engine, recovered, lost, damage, .. } = remains;
+    write_log(&engine, &recovered, to, segment_bytes, now)?;
     Ok(Salvaged { jobs: engine.jobs().len(), lost, damage, hole })
 }
 
@@ -162,29 +159,4 @@ fn complete(at: Lsn, mut damage: Damage, proven: Lsn) -> Damage {
         *were_durable |= at < proven;
     }
     damage
-}
-
-fn write(remains: &Remains, to: &Path, segment_bytes: u64, now: Time) -> Result<(), ToolError> {
-    let failed = |error| ToolError::Unwritable(to.to_owned(), error);
-    let directory = open_new(to)?;
-    let Remains { engine, recovered, .. } = remains;
-    let log_id = host::random_word().map_err(|errno| failed(errno.into()))?;
-    let format = format_of(engine.keeps_reservations());
-    let fresh = Fresh::begin(&directory, segment_bytes, format, log_id, engine.upcoming_id());
-    let mut fresh = fresh.map_err(failed)?;
-    for kept in engine.kept_keys() {
-        fresh.append(&Record::KeptKey(kept)).map_err(failed)?;
-    }
-    let mut jobs: Vec<(JobId, JobKey)> = engine.jobs().iter().map(|(key, job)| (job.id, key)).collect();
-    jobs.sort_unstable();
-    for (_, key) in jobs {
-        fresh.append(&Record::Job(JobRecord::of(key, engine))).map_err(failed)?;
-    }
-    for pause in recovered.pauses().filter(|pause| pause.until > now) {
-        fresh.append(&Record::Paused(pause)).map_err(failed)?;
-    }
-    for rule in recovered.rules() {
-        fresh.append(&Record::Rule(rule)).map_err(failed)?;
-    }
-    fresh.finish().map_err(failed)
 }

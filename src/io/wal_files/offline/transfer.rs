@@ -1,0 +1,82 @@
+//! The job log of a directory as a value: `beanring replicate import` writes it elsewhere, and `export` writes one that comes from
+//! elsewhere.
+
+use std::io;
+use std::path::Path;
+
+use super::backup::{Failure, Found, Target};
+use super::{Discarded, Hole, Offline, Start, ToolError, write_log};
+use crate::queue::Engine;
+use crate::time::Time;
+use crate::values::limits::WAL_FILE_BYTES_DEFAULT;
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::segment::HEADER_BYTES;
+use crate::wal::{Recovered, SegmentNumber};
+
+/// Everything in a job log.
+pub struct Content {
+    /// The queue.
+    pub engine: Engine,
+    /// What recovery has found besides.
+    pub recovered: Recovered,
+}
+
+/// A job log that was read. No server writes to it while the value lives.
+pub struct Source<'a> {
+    /// Everything in it.
+    pub content: Content,
+    /// Bytes that were left out, since a start discards them.
+    pub discarded: Vec<Discarded>,
+    /// Where files may be missing. A healthy job log may look the same.
+    pub hole: Option<Hole>,
+    _log: Offline<'a>,
+}
+
+impl Content {
+    /// Takes the jobs that recovery has found.
+    pub fn new(mut engine: Engine, recovered: Recovered, now: Time) -> Self {
+        super::release_held(&mut engine, now);
+        engine.keep_reservations(engine.has_recovered());
+        Self { engine, recovered }
+    }
+
+    /// The size of a segment that has space for every job, in bytes.
+    pub fn segment_bytes(&self) -> u64 {
+        let needed = HEADER_BYTES + self.recovered.largest;
+        needed.next_multiple_of(BLOCK_BYTES as u64).max(WAL_FILE_BYTES_DEFAULT)
+    }
+}
+
+/// Reads the job log in a directory as a server does that starts from it.
+///
+/// # Errors
+/// If a server uses the directory, or would not start from it.
+pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
+    let log = Offline::open(from)?;
+    let Start { engine, recovered, discarded, hole, refusal, .. } = log.recover(now)?;
+    match refusal {
+        Some(error) => Err(ToolError::Log(error)),
+        None => Ok(Source { content: Content::new(engine, recovered, now), discarded, hole, _log: log }),
+    }
+}
+
+/// Writes a job log into a directory that is empty or new. It is checked there before it gets its name, so a server starts from
+/// all of it or refuses it. What an interrupted call has left is removed.
+///
+/// # Errors
+/// If the directory is not empty, or cannot be written. It is then empty, or does not exist if it did not before.
+pub fn write(content: &Content, to: &Path, now: Time) -> Result<(), ToolError> {
+    let target = Target::alone(to)?;
+    let copy = target.begin_copy().map_err(|error| target.unwritable(error))?;
+    let Content { engine, recovered } = content;
+    write_log(engine, recovered, &copy, content.segment_bytes(), now).map_err(|error| match error {
+        ToolError::Unwritable(_, error) => target.unwritable(error),
+        error => error,
+    })?;
+    let found = Found::of(&copy, Some(SegmentNumber(u64::MAX)), now).map_err(|failure| match failure {
+        Failure::Final(error) => error,
+        // It was written just now, so the disk has changed it.
+        failure => target.unwritable(io::Error::other(failure.to_string())),
+    })?;
+    target.complete(&found, 1).map(drop)
+}

@@ -1,0 +1,215 @@
+//! Servers whose job log is in the database: how they stop, restart in place, and write a damaged log again.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, put};
+use beanring_testkit::driver;
+use beanring_testkit::postgres::{Cluster, End};
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::unused_address;
+use nix::sys::signal::Signal;
+
+use super::site::{replicate, site};
+
+/// A server, and its log lines.
+struct Server {
+    process: ServerProcess,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a server, and returns it with its first client. One that does not serve yet has the client wait.
+    fn start(cluster: &Cluster, scratch: &Scratch, name: &str, flags: &[&str]) -> (Self, Client) {
+        let log = scratch.join(name);
+        let mut command = Command::new(program());
+        command.stderr(File::create(&log).expect("there is space"));
+        let mut all = driver::flags(Driver::Epoll);
+        let url = cluster.primary.url("beanring");
+        all.extend(["--log-level", "info", "--lease", "1", "--replicate", &url].map(str::to_owned));
+        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let (process, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
+        (Self { process, log }, Client::new(stream))
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.process.connect())
+    }
+
+    /// Asks until a connection is not closed. Returns it, and how long that took.
+    fn serves(&self, command: &str, expected: &str) -> (Client, Duration) {
+        let began = Instant::now();
+        loop {
+            let mut client = self.client();
+            client.send(command);
+            if let Some((reply, _)) = client.reply() {
+                assert_eq!(reply, expected);
+                return (client, began.elapsed());
+            }
+            assert!(began.elapsed() < REPLY_PATIENCE, "{}", self.log_text());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).expect("it was created")
+    }
+
+    /// Waits until a log line has this text.
+    fn wait_for(&self, text: &str) {
+        let started = Instant::now();
+        while !self.log_text().contains(text) {
+            assert!(started.elapsed() < REPLY_PATIENCE, "no {text:?} in {}", self.log_text());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_stop_ends_though_the_database_does_not_answer() {
+    let Some(mut cluster) = site("stops without a database") else { return };
+    let scratch = Scratch::new("replicate-stop");
+    for is_down in [true, false] {
+        let (mut server, mut client) = Server::start(&cluster, &scratch, "log", &["--no-forward"]);
+        client.expect(&put(0, 0, "kept"), "INSERTED 1");
+        let mut waiting = server.client();
+        if is_down {
+            cluster.primary.stop(End::Immediate);
+        } else {
+            cluster.standbys.iter_mut().for_each(|standby| standby.stop(End::Fast));
+        }
+        waiting.send(&put(1, 0, "no reply"));
+        thread::sleep(Duration::from_millis(200));
+        let started = Instant::now();
+        server.process.signal(Signal::SIGTERM);
+        assert_eq!(server.process.wait(), Some(1), "{}", server.log_text());
+        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+        server.wait_for(
+            "stopped without the database, which has acknowledged nothing for 1 s: 1 client waits for replies",
+        );
+        assert_eq!(waiting.line(), None, "there is no reply");
+        if is_down {
+            cluster.primary.start();
+        } else {
+            cluster.standbys.iter_mut().for_each(|standby| standby.start());
+        }
+        let (mut server, mut client) = Server::start(&cluster, &scratch, "after", &["--no-forward"]);
+        client.expect("peek 1\r\n", "FOUND 1 4");
+        drop(client);
+        server.process.signal(Signal::SIGTERM);
+        assert_eq!(server.process.wait(), Some(0), "{}", server.log_text());
+        cluster
+            .primary
+            .sql("delete from beanring_log; update beanring_epoch set epoch = 0, begin = 1, beat = 0");
+    }
+}
+
+#[test]
+fn a_restart_in_place_hands_over() {
+    let Some(mut cluster) = site("restarts in place") else { return };
+    let scratch = Scratch::new("replicate-restart");
+    let addresses =
+        [unused_address::port().1, unused_address::port().1].map(|port| format!("127.0.0.1:{port}"));
+    let (alone, mut client) = Server::start(&cluster, &scratch, "a", &["--advertise", &addresses[0]]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    client.expect("reserve\r\n", "RESERVED 1 3");
+    client.expect(&put(5, 0, "two"), "INSERTED 2");
+    alone.process.signal(Signal::SIGUSR2);
+    assert_eq!(client.line(), None, "the connection is closed");
+    let (mut client, took) = alone.serves("peek 2\r\n", "FOUND 2 3");
+    println!("a restart in place of the only server: {took:?} without a leader");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    client.expect("delete 1\r\n", "DELETED");
+
+    let (standby, _) = Server::start(&cluster, &scratch, "b", &["--advertise", &addresses[1]]);
+    standby.wait_for("this server is a standby of");
+    alone.process.signal(Signal::SIGUSR2);
+    assert_eq!(client.line(), None, "the connection is closed");
+    let (mut client, took) = alone.serves("peek 2\r\n", "FOUND 2 3");
+    println!("a restart in place beside a standby: {took:?} without a leader");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    standby.wait_for("this server leads");
+    // The standby restarts, and the leader goes on.
+    let (mut direct, _) = standby.serves("peek 2\r\n", "FOUND 2 3");
+    alone.process.signal(Signal::SIGUSR2);
+    assert_eq!(client.line(), None, "the connection is closed");
+    direct.expect("peek 2\r\n", "FOUND 2 3");
+    alone.serves("peek 2\r\n", "FOUND 2 3");
+
+    cluster.primary.stop(End::Fast);
+    standby.process.signal(Signal::SIGUSR2);
+    standby.wait_for("no restart: the preflight check of");
+    assert!(standby.log_text().contains("cannot connect to the database"), "{}", standby.log_text());
+    cluster.primary.start();
+    standby.serves("peek 2\r\n", "FOUND 2 3");
+}
+
+#[test]
+fn a_leader_writes_a_damaged_log_again() {
+    let Some(cluster) = site("a damaged log that is written again") else { return };
+    let url = cluster.primary.url("beanring");
+    let scratch = Scratch::new("replicate-rewrite");
+    let (code, _, error) = replicate(&["rewrite"], &url);
+    assert!(code == 1 && error.contains("no server leads log 1"), "{error}");
+    let (leader, mut client) = Server::start(&cluster, &scratch, "leader", &["--no-forward", "-s", "65536"]);
+    let body = "x".repeat(1000);
+    for id in 1..=400 {
+        client.expect(&put(id, 0, &body), &format!("INSERTED {id}"));
+    }
+    for id in (1..=100).step_by(3) {
+        client.expect(&format!("delete {id}\r\n"), "DELETED");
+    }
+    client.expect("reserve\r\n", "RESERVED 2 1000");
+    client.expect("bury 2 7\r\n", "BURIED");
+    client.expect("tube-config mail rate 5\r\n", "CONFIGURED");
+    // A byte of a chunk that is still needed, and one in the last segment.
+    let damage = "update beanring_log set chunk = set_byte(chunk, 300, get_byte(chunk, 300) # 255)
+        where pos in (select pos from beanring_log where octet_length(chunk) > 400 order by pos desc limit 1 offset";
+    for offset in ["100)", "3)"] {
+        cluster.primary.sql(&format!("{damage} {offset}"));
+    }
+    let (standby, mut later) = Server::start(&cluster, &scratch, "standby", &["--no-forward", "-s", "65536"]);
+    standby.wait_for("cannot follow the job log in the database: the chunk at position");
+    let (code, _, error) = replicate(&["export", scratch.join("none").to_str().expect("UTF-8")], &url);
+    assert!(code == 1 && error.contains("beanring replicate rewrite"), "{error}");
+
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut last = 400;
+    let (code, out, error) = thread::scope(|scope| {
+        let rewrite = scope.spawn(|| {
+            let result = replicate(&["rewrite"], &url);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            result
+        });
+        // Changes go on in the meantime.
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            last += 1;
+            client.expect(&put(9, 0, &body), &format!("INSERTED {last}"));
+        }
+        rewrite.join().expect("it ends")
+    });
+    assert_eq!((code, &*error), (0, ""));
+    assert!(out.starts_with("the leader has written log 1 again; it begins at position "), "{out}");
+    println!("{} jobs were put in the meantime", last - 400);
+    client.expect(&put(9, 0, "last"), &format!("INSERTED {}", last + 1));
+    // The standby reads the log again every 5 s.
+    thread::sleep(Duration::from_secs(6));
+    leader.process.signal(Signal::SIGKILL);
+    drop(leader);
+    for id in 3..=last {
+        let reply = later.ask(&format!("peek {id}\r\n")).0;
+        let is_deleted = id <= 100 && id % 3 == 1;
+        let expected = if is_deleted { "NOT_FOUND".to_owned() } else { format!("FOUND {id} 1000") };
+        assert_eq!(reply, expected);
+    }
+    later.expect(&format!("peek {}\r\n", last + 1), &format!("FOUND {} 4", last + 1));
+    let (_, stats) = later.ask("stats-job 2\r\n");
+    assert!(stats.contains("state: buried\n"), "{stats}");
+    assert!(later.ask("tube-config mail\r\n").1.contains("rate: 5\n"));
+    standby.wait_for("this server leads");
+}

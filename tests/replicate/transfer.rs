@@ -1,0 +1,302 @@
+//! `beanring replicate import` and `export`: a job log from a directory to the database and back.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring::io::driver::Driver;
+use beanring_testkit::client::{self, Client, put};
+use beanring_testkit::driver;
+use beanring_testkit::postgres::Postgres;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::scratch::Scratch;
+use nix::sys::signal::Signal;
+
+use super::site::{Store, replicate, run, site};
+
+fn import(dir: &Path, url: &str) -> (i32, String, String) {
+    replicate(&["import", text(dir)], url)
+}
+
+fn export(dir: &Path, url: &str) -> (i32, String, String) {
+    replicate(&["export", text(dir)], url)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a name in UTF-8")
+}
+
+fn shown(url: &str) -> String {
+    url.replace(":secret", "")
+}
+
+/// Starts a server with `--replicate` that forwards to no other, and waits until it serves.
+pub fn serve(url: &str, flags: &[&str]) -> (ServerProcess, Client) {
+    let mut all = driver::flags(Driver::Epoll);
+    all.extend(["--replicate", url, "--no-forward"].map(str::to_owned));
+    all.extend(flags.iter().map(|&flag| flag.to_owned()));
+    let (server, stream) =
+        ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tcp), &all);
+    (server, Client::new(stream))
+}
+
+/// Fills a job log with jobs in every state and all that goes with them. Returns its server.
+fn fill(dir: &Path) -> (ServerProcess, Client) {
+    let (server, mut client) =
+        client::start(dir, Driver::Epoll, &["-f", "0", "-s", "65536", "--keep-reservations"]);
+    client.expect(&put(10, 0, "buried"), "INSERTED 1");
+    client.expect("reserve\r\n", "RESERVED 1 6");
+    client.expect("bury 1 77\r\n", "BURIED");
+    client.expect(&put(20, 0, "reserved"), "INSERTED 2");
+    client.expect("reserve\r\n", "RESERVED 2 8");
+    client.expect(&put(30, 3000, "delayed"), "INSERTED 3");
+    client.expect(&put(4_000_000_000, 0, "ready"), "INSERTED 4");
+    client.expect("use mail\r\n", "USING mail");
+    client.expect("put 5 0 60 3 idp:once con:host:1 grp:night\r\nkey\r\n", "INSERTED 5");
+    client.expect("put 5 0 60 4 aft:night\r\nheld\r\n", "INSERTED 6");
+    client.expect("put 5 0 60 4 idp:kept:600\r\ngone\r\n", "INSERTED 7");
+    client.expect("delete 7\r\n", "DELETED");
+    client.expect("tube-config mail max-attempts 3\r\n", "CONFIGURED");
+    client.expect("pause-tube mail 2000\r\n", "PAUSED");
+    for number in 8..300 {
+        client.expect(&put(50, 0, &format!("{number:0500}")), &format!("INSERTED {number}"));
+    }
+    for number in (9..300).step_by(2) {
+        client.expect(&format!("delete {number}\r\n"), "DELETED");
+    }
+    (server, client)
+}
+
+/// What `fill` has left, as a client sees it.
+fn picture(client: &mut Client) -> Vec<String> {
+    let mut lines = Vec::new();
+    for id in 1..300 {
+        let (reply, stats) = client.ask(&format!("stats-job {id}\r\n"));
+        let kept =
+            ["tube:", "state:", "pri:", "delay:", "ttr:", "reserves:", "buries:", "releases:", "kicks:"];
+        let keys = |line: &&str| kept.iter().any(|key| line.starts_with(key)) || line.contains(" \"");
+        lines.push(if reply.starts_with("OK") {
+            let body = client.ask(&format!("peek {id}\r\n")).1;
+            format!("{id} {} {body}", stats.lines().filter(keys).collect::<Vec<_>>().join(" "))
+        } else {
+            format!("{id} {reply}")
+        });
+    }
+    lines.push(client.ask("tube-config mail\r\n").1);
+    let (_, stats) = client.ask("stats-tube mail\r\n");
+    lines.extend(stats.lines().filter(|line| line.starts_with("pause:")).map(str::to_owned));
+    lines.push(client.ask("use mail\r\n").0);
+    lines.push(client.ask("put 5 0 60 4 idp:once\r\ngone\r\n").0);
+    lines.push(client.ask("put 5 0 60 4 idp:kept:600\r\ngone\r\n").0);
+    lines
+}
+
+/// Stops a server, which must end well.
+pub fn stop(mut server: ServerProcess) {
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_log_moves_to_the_database_and_back() {
+    let Some(cluster) = site("import and export") else { return };
+    let url = cluster.primary.url("beanring");
+    let scratch = Scratch::new("transfer");
+    let (from, to) = (scratch.join("from"), scratch.join("to"));
+    fs::create_dir(&from).expect("there is space");
+    let (server, mut client) = fill(&from);
+    let before = picture(&mut client);
+    assert!(before[1].contains("state: reserved"), "{before:?}");
+    assert!(before[5].contains("state: held"), "{before:?}");
+    let locked =
+        (1, String::new(), format!("beanring: {}: a server uses this job log; stop it first\n", text(&from)));
+    assert_eq!(import(&from, &url), locked);
+    drop(client);
+    server.signal(Signal::SIGKILL);
+    drop(server);
+
+    let (code, out, error) = import(&from, &url);
+    let jobs = before.iter().filter(|line| line.contains("state:")).count();
+    let line = format!(
+        "{jobs} jobs written to log 1 in {}; start the servers with --replicate, and {} no more\n",
+        shown(&url),
+        text(&from)
+    );
+    assert_eq!((code, &*out, &*error), (0, &*line, ""));
+    let (code, _, error) = import(&from, &url);
+    let text_of = format!(
+        "beanring: log 1 has {jobs} jobs, which an import would replace; import into an empty database\n"
+    );
+    assert_eq!((code, error), (2, text_of));
+
+    let (code, out, error) = export(&to, &url);
+    let line = format!("{jobs} jobs written to {0}; start the server with beanring -b {0}\n", text(&to));
+    assert_eq!((code, &*out, &*error), (0, &*line, ""));
+    let (code, out, error) = run(&["wal", "check", text(&to)], "");
+    assert!(code == 0 && out.contains("no damage; ") && out.contains("1 rule\n"), "{out}{error}");
+    let (code, _, error) = export(&to, &url);
+    assert!(code == 2 && error.contains("the directory is not empty"), "{error}");
+
+    let (server, mut led) = serve(&url, &[]);
+    assert_eq!(picture(&mut led), before);
+    let (code, _, error) = import(&from, &url);
+    assert_eq!(
+        (code, &*error),
+        (1, "beanring: a server leads log 1; stop all servers with --replicate first\n")
+    );
+    let beside = scratch.join("beside");
+    assert_eq!(export(&beside, &url).0, 0, "beside a leader");
+    drop(led);
+    stop(server);
+
+    for dir in [&to, &beside] {
+        let (server, mut client) = client::start(dir, Driver::Epoll, &["--keep-reservations"]);
+        assert_eq!(picture(&mut client), before, "{}", text(dir));
+        drop(client);
+        stop(server);
+    }
+}
+
+#[test]
+fn an_empty_log_that_was_led_takes_an_import() {
+    let Some(cluster) = site("import into an empty log") else { return };
+    let url = cluster.primary.url("beanring");
+    let scratch = Scratch::new("transfer-empty");
+    let empty = scratch.join("empty");
+    let from = scratch.join("from");
+    fs::create_dir(&from).expect("there is space");
+    assert_eq!(export(&empty, &url).0, 0, "there was no leader");
+    let (server, mut client) = serve(&url, &[]);
+    client.expect(&put(0, 0, "x"), "INSERTED 1");
+    client.expect("delete 1\r\n", "DELETED");
+    drop(client);
+    stop(server);
+    let (server, mut client) = client::start(&from, Driver::Epoll, &[]);
+    client.expect(&put(0, 0, &"large".repeat(8000)), "INSERTED 1");
+    client.expect(&put(0, 0, "b"), "INSERTED 2");
+    drop(client);
+    stop(server);
+    let (code, _, error) = import(&from, &url);
+    assert_eq!((code, &*error), (0, ""));
+    let (server, mut client) = serve(&url, &[]);
+    client.expect("reserve\r\n", "RESERVED 1 40000");
+    client.expect(&put(0, 0, "c"), "INSERTED 3");
+    drop(client);
+    stop(server);
+    let (code, _, error) = import(&scratch.join("none"), &url);
+    assert!(code == 2 && error.contains("no such directory"), "{error}");
+}
+
+fn spawn(words: &[&str], url: &str) -> Child {
+    let mut command = Command::new(program());
+    command.args(words).env("BEANRING_REPLICATE", url).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("it is installed")
+}
+
+fn kill(mut child: Child) {
+    child.kill().expect("it is a child");
+    child.wait().expect("it is a child");
+}
+
+/// A directory with a job log of some 30 MB.
+fn large_log(dir: &Path) {
+    fs::create_dir(dir).expect("there is space");
+    let (server, mut client) = client::start(dir, Driver::Epoll, &["-s", "4194304"]);
+    let body = "x".repeat(30_000);
+    for number in 1..=1000 {
+        client.expect(&put(0, 0, &body), &format!("INSERTED {number}"));
+    }
+    drop(client);
+    stop(server);
+}
+
+fn count(server: &Postgres) -> String {
+    server.sql("select count(*) || ' ' || (select epoch from beanring_epoch) from beanring_log")
+}
+
+#[test]
+fn a_killed_import_or_export_leaves_nothing_or_all() {
+    let Some(cluster) = site("killed imports and exports") else { return };
+    let url = cluster.primary.url("beanring");
+    let scratch = Scratch::new("transfer-killed");
+    let from = scratch.join("from");
+    large_log(&from);
+    for pause_ms in [0, 20, 50, 100, 200, 300] {
+        let child = spawn(&["replicate", "import", text(&from)], &url);
+        thread::sleep(Duration::from_millis(pause_ms));
+        kill(child);
+        let sessions = "select count(*) from pg_stat_activity where application_name = 'beanring'";
+        cluster.primary.wait_for(sessions, |text| text == "0");
+        let found = count(&cluster.primary);
+        if found != "0 0" {
+            break;
+        }
+    }
+    // A trigger holds the import in its middle.
+    cluster.primary.sql(
+        "create function pause() returns trigger language plpgsql as $$ begin
+            if new.pos = 20 then perform pg_sleep(600); end if; return new; end $$;
+         create trigger pause before insert on beanring_log for each row execute function pause();
+         delete from beanring_log; update beanring_epoch set epoch = 0, begin = 1",
+    );
+    let child = spawn(&["replicate", "import", text(&from)], &url);
+    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    cluster.primary.wait_for(asleep, |text| text == "1");
+    kill(child);
+    cluster
+        .primary
+        .sql("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'");
+    cluster.primary.wait_for(asleep, |text| text == "0");
+    assert_eq!(count(&cluster.primary), "0 0", "the transaction was rolled back");
+    cluster.primary.sql("drop trigger pause on beanring_log");
+    assert_eq!(import(&from, &url).0, 0);
+
+    let (mut partial, mut whole) = (0, 0);
+    for round in 0..24_u64 {
+        let to = scratch.join(&format!("to{round}"));
+        let child = spawn(&["replicate", "export", text(&to)], &url);
+        // Rounds end soon after the first file is there, or a little later.
+        let started = Instant::now();
+        while !to.exists() {
+            assert!(started.elapsed() < REPLY_PATIENCE, "no export");
+            thread::sleep(Duration::from_micros(200));
+        }
+        thread::sleep(Duration::from_millis(round * 25));
+        kill(child);
+        let (code, out, _) = run(&["wal", "check", text(&to)], "");
+        if code == 0 {
+            assert!(out.contains("1000 jobs\n"), "{out}");
+            whole += 1;
+            continue;
+        }
+        partial += 1;
+        let (code, _, error) = export(&to, &url);
+        assert!(code == 0 || error.contains("remove the directory, and try again"), "{error}");
+    }
+    assert!(partial > 0, "{whole} of the killed exports were complete");
+}
+
+#[test]
+fn an_export_leaves_out_what_is_not_complete() {
+    let Some(cluster) = site("export of a damaged log") else { return };
+    let url = cluster.primary.url("beanring");
+    let scratch = Scratch::new("transfer-damage");
+    let (server, mut client) = serve(&url, &[]);
+    for number in 1..=20 {
+        client.expect(&put(0, 0, "x"), &format!("INSERTED {number}"));
+    }
+    drop(client);
+    stop(server);
+    // A chunk of an append whose predecessor is in flight.
+    cluster.primary.sql("delete from beanring_log where pos = (select max(pos) - 1 from beanring_log)");
+    let (code, out, error) = export(&scratch.join("gap"), &url);
+    assert!(code == 0 && out.starts_with("19 jobs") || out.starts_with("20 jobs"), "{out}{error}");
+    cluster.primary.sql("delete from beanring_log where pos = 5");
+    let (code, _, error) = export(&scratch.join("none"), &url);
+    assert!(code == 1 && error.contains("the chunk at position 5 is missing; "), "{error}");
+    assert!(!scratch.join("none").exists());
+    let mut store = Store::new(&cluster.primary);
+    assert!(store.read(1).chunks.len() > 10);
+}
