@@ -22,6 +22,7 @@ use crate::io::forward;
 use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::Address;
 use crate::io::{Database, Forwarding, host};
+use crate::server::Server;
 #[cfg(feature = "replicate")]
 use crate::time::Span;
 use crate::wal::replica::{APPENDS_MAX, Member, ReplicaConfig};
@@ -115,7 +116,11 @@ pub(super) fn listen_address(config: &ServerConfig) -> Option<Address> {
         Some(Address::Tcp { port, .. }) => *port,
         _ => PORT_FORWARD,
     };
-    Some(Address::Tcp { host: "0.0.0.0".to_owned(), port })
+    // As clients do: over IPv6 if they can.
+    let is_ipv6 =
+        config.clear_address().is_some_and(|address| address.host().is_some_and(|host| host.contains(':')));
+    let host = if is_ipv6 { "::" } else { "0.0.0.0" };
+    Some(Address::Tcp { host: host.to_owned(), port })
 }
 
 /// Standbys do not forward: the configuration refuses them.
@@ -138,6 +143,17 @@ pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
     Ok(Some(Forwarding { forwarder, own: forward::Target { address, secret: replica.me.secret } }))
 }
+
+/// Has the server show what it forwards.
+#[cfg(feature = "replicate")]
+pub(super) fn show_forwarded(server: &mut Server, forwarding: Option<&Forwarding>) {
+    if let Some(Forwarding { forwarder, .. }) = forwarding {
+        server.show_forwarded(forwarder.counts().clone());
+    }
+}
+
+#[cfg(not(feature = "replicate"))]
+pub(super) const fn show_forwarded(_: &mut Server, _: Option<&Forwarding>) {}
 
 /// Logs that the server begins as a standby.
 pub(super) fn report(config: &ReplicaConfig) {
