@@ -1,7 +1,7 @@
 """Asserts what makes the files of deploy/ work together with the server, the image and the seccomp profile. An engine and a
 cluster know their schemas; this needs neither.
 
-usage: python3 ci/manifests.py             the versions, the Dockerfile and deploy/compose.yaml
+usage: python3 ci/manifests.py             the versions, the Dockerfile and the compose files
        python3 ci/manifests.py FILE...     manifests of Kubernetes, rendered by kustomize or Helm
 """
 
@@ -59,6 +59,39 @@ def compose():
     is_below(server["command"], server["mem_limit"])
 
 
+def compose_replicated():
+    """Asserts that the servers of deploy/compose-replicated.yaml find their database, and a commit its standbys."""
+    (document,) = read("compose-replicated.yaml")
+    services = document["services"]
+    servers = {name: each for name, each in services.items() if each["image"] == "beanring"}
+    init = servers.pop("init")
+    (url,) = {each["environment"]["BEANRING_REPLICATE"] for each in [init, *servers.values()]}
+    user, password, host, database = re.fullmatch(r"postgres://(\w+):([\w-]+)@(\w+)/(\w+)", url).groups()
+    assert init["command"] == ["replicate", "init"]
+    published = set()
+    for name, server in servers.items():
+        assert server["environment"]["BEANRING_ADVERTISE"] == name and server["environment"]["BEANRING_WAL_DIR"] == ""
+        assert server["depends_on"] == {"init": {"condition": "service_completed_successfully"}}
+        assert server["read_only"] is True and server["cap_drop"] == ["ALL"] and "volumes" not in server
+        is_below(server["command"], server["mem_limit"])
+        published |= {port.rpartition(":")[0] for port in server["ports"]}
+    assert len(servers) >= 2 and len(published) == 2 * len(servers), "each server has ports of its own"
+
+    primary = services[host]
+    standbys = {name for name, each in services.items() if each["image"].startswith("postgres:")} - {host}
+    made = document["configs"]["primary"]["content"]
+    (names,) = re.findall(r"synchronous_standby_names = 'ANY 1 \((.*)\)'", made)
+    assert set(names.split(", ")) == standbys == set(init["depends_on"])
+    assert primary["environment"]["POSTGRES_DB"] == database and primary["environment"]["BEANRING_PASSWORD"] == password
+    assert f"create role {user} login" in made and f"alter database {database} owner to {user}" in made
+    assert f"host={host} " in document["configs"]["standby"]["content"]
+    for name in standbys:
+        assert services[name]["environment"]["STANDBY"] == name
+        assert services[name]["command"] == ["bash", f"/{services[name]['configs'][0]}"]
+    mounted = {services[name]["volumes"][0].partition(":")[0] for name in [host, *standbys]}
+    assert mounted == set(document["volumes"]), "each database has a volume of its own"
+
+
 def kubernetes(path):
     """Asserts that the rendered manifests of one server fit together."""
     with open(path, encoding="utf-8") as file:
@@ -71,6 +104,7 @@ def kubernetes(path):
     spec = stateful_set["spec"]
     labels = spec["selector"]["matchLabels"]
     template = spec["template"]
+    is_replicated = "volumeClaimTemplates" not in spec
     # A label less than the selector has would leave the pod without its set; the selector of a set cannot be changed.
     assert labels.items() <= template["metadata"]["labels"].items()
 
@@ -104,9 +138,13 @@ def kubernetes(path):
     # The liveness probe begins after recovery only because there is a startup probe.
     startup = server["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
-    (claim,) = spec["volumeClaimTemplates"]
-    mount, *others = server["volumeMounts"]
-    assert mount == {"name": claim["metadata"]["name"], "mountPath": JOB_LOG}
+    others = server.get("volumeMounts", [])
+    if is_replicated:
+        replicated(path, spec, server, variables)
+    else:
+        (claim,) = spec["volumeClaimTemplates"]
+        mount, *others = others
+        assert mount == {"name": claim["metadata"]["name"], "mountPath": JOB_LOG} and spec["replicas"] == 1
     volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
     assert sorted(volumes) == sorted(each["name"] for each in others), f"{path}: volumes and mounts differ"
     places = {each["mountPath"]: volumes[each["name"]] for each in others}
@@ -120,7 +158,9 @@ def kubernetes(path):
 
     for policy in by_kind.get("NetworkPolicy", []):
         assert policy["spec"]["podSelector"]["matchLabels"] == labels
-        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"] and not policy["spec"].get("egress")
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        to = [port["port"] for rule in policy["spec"].get("egress", []) for port in rule["ports"]]
+        assert to == ([53, 53, ports["standbys"], 5432] if is_replicated else [])
         assert all(rule["from"] for rule in policy["spec"]["ingress"]), f"{path}: the policy lets everyone in"
     (budget,) = by_kind["PodDisruptionBudget"]
     assert budget["spec"]["selector"]["matchLabels"] == labels
@@ -137,6 +177,17 @@ def kubernetes(path):
             expected = yaml.safe_load(file.read().replace("docs/RUNBOOK.md", runbook_url(rule)))
         same = rule["spec"] == expected
         assert same, f"{path}: the rules are not those of deploy/alerts.yaml: run deploy/kubernetes/update-rules"
+
+
+def replicated(path, spec, server, variables):
+    """Asserts that several servers keep their job log in one database, and reach each other."""
+    assert spec["replicas"] >= 2 and spec["podManagementPolicy"] == "Parallel"
+    assert variables["BEANRING_WAL_DIR"] == "", f"{path}: the image names a directory of the job log"
+    own = {each["name"]: each.get("valueFrom", {}) for each in server["env"]}
+    assert own["BEANRING_REPLICATE"]["secretKeyRef"]["name"]
+    assert own["BEANRING_ADVERTISE"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    # The default of --advertise.
+    assert {"name": "standbys", "containerPort": 11401} in server["ports"]
 
 
 def restricted(pod):
@@ -215,5 +266,6 @@ if len(sys.argv) == 1:
     versions()
     dockerfile()
     compose()
+    compose_replicated()
 for argument in sys.argv[1:]:
     kubernetes(argument)

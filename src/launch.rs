@@ -250,10 +250,14 @@ impl Prepared {
         let replica = replica.map_err(cannot("read random numbers"))?;
         let forwarding = replica.as_ref().map(|replica| replicate::forwarding(&config, replica));
         let forwarding = forwarding.transpose().map_err(cannot("start the thread that forwards"))?.flatten();
+        let fences = reexec::inherited_fences();
         let server = match replica {
             Some(replica) => {
                 replicate::report(&replica);
-                Server::with_replica(server_config, replica, clock.now())
+                let mut server = Server::with_replica(server_config, replica, clock.now());
+                server.set_fences(fences);
+                replicate::show_forwarded(&mut server, forwarding.as_ref());
+                server
             }
             None => Server::with_wal(server_config, engine, log),
         };
@@ -274,16 +278,16 @@ impl Prepared {
         };
         let exit = driver.run(certificate::with_tls(server, certificate, config.proxied), resources)?;
         let uptime = clock.now().since(began).as_secs();
-        match exit {
+        let (listeners, lock, fences) = match exit {
             Exit::Stopped => {
                 info!("stopped after {uptime} s of uptime");
-                Ok(())
+                return Ok(());
             }
-            Exit::Restart(listeners, lock) => {
-                info!("restarting in place after {uptime} s of uptime: executing {}", program.name());
-                match program.restart(listeners, lock).map_err(cannot("execute a program"))? {}
-            }
-        }
+            Exit::Restart(listeners, lock) => (listeners, lock, fences),
+            Exit::Fenced(listeners) => (listeners, None, fences + 1),
+        };
+        info!("restarting in place after {uptime} s of uptime: executing {}", program.name());
+        match program.restart(listeners, lock, fences).map_err(cannot("execute a program"))? {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// The sections, in their order, each with its keys. A word that ends with `-` stands for all keys that begin so. A key
 /// belongs to the first section that has it.
-const SECTIONS: [(&str, &[&str]); 10] = [
+const SECTIONS: [(&str, &[&str]); 11] = [
     (
         "Server",
         &["version", "uptime", "draining", "hostname", "os", "platform", "pid", "id", "io-driver", "rusage-"],
@@ -28,6 +28,7 @@ const SECTIONS: [(&str, &[&str]); 10] = [
     ("Idempotency keys", &["current-kept-keys", "memory-kept-keys", "memory-promised-keys", "key-"]),
     ("Memory", &["memory-", "max-memory"]),
     ("Job log", &["binlog-", "wal-"]),
+    ("Replication", &["replication-", "forwarded-", "current-forwarded-"]),
     ("I/O", &["io-"]),
     ("Commands", &["cmd-"]),
 ];
@@ -65,6 +66,8 @@ mod tests {
             ("memory-used", "Memory"),
             ("put-refusals-disk", "Jobs"),
             ("wal-syncs", "Job log"),
+            ("replication-lag", "Replication"),
+            ("current-forwarded-waiting", "Replication"),
             ("io-waits", "I/O"),
             ("io-driver", "Server"),
             ("cmd-put", "Commands"),

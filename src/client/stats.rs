@@ -149,7 +149,9 @@ impl Value {
             Self::Number(bytes) if is_size(key) => Bytes(*bytes).to_string(),
             Self::Number(micros) if key.ends_with(b"-us") => Micros(*micros).to_string(),
             Self::Number(seconds) if is_time(key) => Seconds(*seconds).to_string(),
-            Self::Decimal(seconds) if is_time(key) && *seconds < 60.0 => format!("{seconds} s"),
+            Self::Decimal(seconds) if is_time(key) && *seconds < 60.0 => {
+                format!("{} s", (seconds * 1000.0).round() / 1000.0)
+            }
             Self::Decimal(seconds) if is_time(key) => Seconds(seconds.round() as u64).to_string(),
             Self::Decimal(seconds) if is_cpu_time(key) => format!("{seconds:.2} s"),
             _ => self.to_string(),
@@ -184,6 +186,8 @@ fn is_time(key: &[u8]) -> bool {
         "oldest-ready-age",
         "default-ttr",
         "retention",
+        "replication-lease",
+        "replication-lag",
     ];
     is_one_of(key, &times)
 }

@@ -144,6 +144,10 @@ pub(super) fn advertised(given: &Setting) -> Result<Address, ConfigError> {
     if given.text()?.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(given.error(Problem::AdvertisedHostMissing));
     }
+    // Kubernetes writes the address of a pod without brackets.
+    if let Ok(address) = given.text()?.parse::<Ipv6Addr>() {
+        return Ok(Address::Tcp { host: address.to_string(), port: super::PORT_FORWARD });
+    }
     tcp_endpoint(given, 1, Some(super::PORT_FORWARD))
 }
 

@@ -117,6 +117,39 @@ function jobLogCard() {
   return { node, set }
 }
 
+function replicationCard() {
+  const rows = facts({
+    role: 'Role',
+    epoch: 'Epoch',
+    lease: 'Lease',
+    lag: 'Behind',
+    inFlight: 'Appends in flight',
+    p99: 'Append time, p99',
+    takeovers: 'Take-overs',
+    fences: 'Fences',
+    forwarded: 'Forwarded connections',
+  })
+  const node = card('Replication', rows.node)
+  const set = (state) => {
+    show(node, state !== undefined)
+    if (state === undefined) return
+    const leads = state.role === 'leader'
+    const p99 = state.append_p99_seconds
+    rows.set({
+      role: state.damaged ? `${state.role}, cannot follow the job log` : state.role,
+      epoch: format.count(state.epoch),
+      lease: !leads ? null : state.lease_seconds > 0 ? `${format.shortTime(state.lease_seconds)} left` : 'over',
+      lag: leads ? null : `${format.shortTime(state.lag_seconds)}, ${format.counted(state.lag_positions, 'chunk')}`,
+      inFlight: leads ? format.count(state.appends_in_flight) : null,
+      p99: p99 ? format.shortTime(p99) : null,
+      takeovers: format.count(state.takeovers),
+      fences: format.count(state.fences),
+      forwarded: state.forwarded_connections === null ? null : format.count(state.forwarded_connections),
+    })
+  }
+  return { node, set }
+}
+
 function drainControl(app) {
   const controls = new Controls()
   const drain = el('button', {
@@ -231,6 +264,7 @@ export function overviewPage(app) {
   })
   const memory = memoryCard()
   const log = jobLogCard()
+  const replication = replicationCard()
   const others = serverCards(app)
   const node = el(
     'div',
@@ -243,7 +277,7 @@ export function overviewPage(app) {
       'div',
       { class: 'cards' },
       el('div', { class: 'stack' }, memory.node, others.connections),
-      log.node,
+      el('div', { class: 'stack' }, log.node, replication.node),
       others.totals,
       others.server,
     ),
@@ -262,6 +296,7 @@ export function overviewPage(app) {
       jobs.update()
       memory.set(server.memory)
       log.set(server.job_log)
+      replication.set(server.replication)
       others.set(server)
     },
     close() {

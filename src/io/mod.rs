@@ -171,6 +171,8 @@ pub enum Exit {
     /// The server has stopped, and the process is to restart in place with these listeners and the lock of a job log in a
     /// directory.
     Restart(Vec<Listener>, Option<File>),
+    /// Another server leads a replicated queue: the process is to restart in place as a standby.
+    Fenced(Vec<Listener>),
 }
 
 /// Why a driver could not start or continue. No peer can cause one.

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{self, Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
+use std::str::FromStr;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
@@ -81,8 +82,11 @@ const RUNNING_SERVER: &str = "BEANRING_RESTART_OF";
 /// The environment variable that passes the lock of the job log to the new program: its process and the descriptor.
 const LOCK: &str = "BEANRING_WAL_LOCK";
 
+/// The environment variable that passes on how often another server has ended the term of this process: its process and the number.
+const FENCES: &str = "BEANRING_FENCES";
+
 /// The variables of this module, which are no settings.
-pub const VARIABLES: [&str; 2] = [RUNNING_SERVER, LOCK];
+pub const VARIABLES: [&str; 3] = [RUNNING_SERVER, LOCK, FENCES];
 
 /// The most that is read of the output of a check, and logged of its stderr.
 const OUTPUT_BYTES_MAX: u64 = 4096;
@@ -136,11 +140,16 @@ impl Program {
     }
 
     /// Executes this program in place of the running one. It finds the listeners as if by socket activation, and the lock of
-    /// the job log. Signals stay blocked, so none is lost.
+    /// the job log, and [how often it was fenced](inherited_fences). Signals stay blocked, so none is lost.
     ///
     /// # Errors
     /// Returns only if neither the program nor the running one can be executed.
-    pub fn restart(self, listeners: Vec<Listener>, lock: Option<File>) -> io::Result<Infallible> {
+    pub fn restart(
+        self,
+        listeners: Vec<Listener>,
+        lock: Option<File>,
+        fences: u64,
+    ) -> io::Result<Infallible> {
         let names: Vec<String> = listeners.iter().map(Listener::activation_name).collect();
         let sockets = listeners.iter().map(|listener| listener.as_fd().as_raw_fd());
         place(&sockets.chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect::<Vec<_>>())?;
@@ -153,6 +162,9 @@ impl Program {
         ];
         if lock.is_some() {
             variables.push((LOCK, format!("{pid}:{lock_number}")));
+        }
+        if fences > 0 {
+            variables.push((FENCES, format!("{pid}:{fences}")));
         }
         let refused = self.execute(&self.path, &variables);
         warn!(
@@ -189,15 +201,22 @@ impl Program {
     }
 }
 
+/// How often another server has ended the term of this process, before restarts in place.
+pub fn inherited_fences() -> u64 {
+    inherited(FENCES).unwrap_or(0)
+}
+
+/// A number that the program that ran in this process before has passed on.
+fn inherited<T: FromStr>(variable: &str) -> Option<T> {
+    let words = env::var(variable).ok()?;
+    let (pid, number) = words.split_once(':')?;
+    if pid.parse() == Ok(process::id()) { number.parse().ok() } else { None }
+}
+
 /// The lock of the job log, if the program that ran in this process before has passed it. Must be called once, before anything
 /// in the process opens descriptors.
 pub fn inherit_lock() -> Option<File> {
-    let words = env::var(LOCK).ok()?;
-    let (pid, fd) = words.split_once(':')?;
-    if pid.parse() != Ok(process::id()) {
-        return None;
-    }
-    let fd: RawFd = fd.parse().ok()?;
+    let fd: RawFd = inherited(LOCK)?;
     // SAFETY: the call changes a flag of the descriptor with this number, and fails if there is none.
     #[allow(unsafe_code)]
     let changed = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };

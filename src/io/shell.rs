@@ -394,12 +394,15 @@ impl<S: Service, C: Connection> Shell<S, C> {
         if self.stops {
             return Ok(Exit::Stopped);
         }
+        let listeners = listeners.into_iter().map(|watched| watched.listener).collect();
         if let ServerRole::Ended(end) = self.server.role() {
             warn!("{end}: all connections are closed, and this server becomes a standby");
-        } else if self.run_state != (RunState::Stopping { restarts: true }) {
-            return Ok(Exit::Stopped);
+            return Ok(Exit::Fenced(listeners));
         }
-        Ok(Exit::Restart(listeners.into_iter().map(|watched| watched.listener).collect(), lock))
+        match self.run_state {
+            RunState::Stopping { restarts: true } => Ok(Exit::Restart(listeners, lock)),
+            _ => Ok(Exit::Stopped),
+        }
     }
 }
 

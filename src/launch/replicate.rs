@@ -25,6 +25,7 @@ use crate::io::forward;
 use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::Address;
 use crate::io::{Database, Forwarding, host};
+use crate::server::Server;
 #[cfg(feature = "replicate")]
 use crate::time::Span;
 use crate::wal::replica::{APPENDS_MAX, Member, ReplicaConfig};
@@ -150,14 +151,17 @@ pub(super) fn advertised(replicate: &Replicate, hostname: &str) -> Address {
 
 /// Where standbys connect to forward clients, if they do.
 pub(super) fn listen_address(config: &ServerConfig) -> Option<Address> {
-    config.replicate.as_ref().filter(|replicate| replicate.forwards).map(listener)
+    let replicate = config.replicate.as_ref().filter(|replicate| replicate.forwards)?;
+    Some(listener(config.clear_address().as_ref(), replicate.advertise.as_ref()))
 }
 
-/// Every address of this machine, of the family that the others are told.
-fn listener(replicate: &Replicate) -> Address {
-    let (port, is_ipv6) = match &replicate.advertise {
-        Some(Address::Tcp { host, port }) => (*port, host.parse::<Ipv6Addr>().is_ok()),
-        _ => (PORT_FORWARD, false),
+/// Every address of this machine: over IPv6 too, if the server listens for clients there or tells others an address of it.
+fn listener(clients: Option<&Address>, advertised: Option<&Address>) -> Address {
+    let hosts = [clients, advertised].map(|address| address.and_then(Address::host));
+    let is_ipv6 = hosts.iter().flatten().any(|host| host.parse::<Ipv6Addr>().is_ok());
+    let port = match advertised {
+        Some(Address::Tcp { port, .. }) => *port,
+        _ => PORT_FORWARD,
     };
     let host = if is_ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
     Address::Tcp { host: host.to_string(), port }
@@ -186,6 +190,17 @@ pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::
     Ok(Some(Forwarding { forwarder, own: forward::Target { address, secret: replica.me.secret } }))
 }
 
+/// Has the server show what it forwards.
+#[cfg(feature = "replicate")]
+pub(super) fn show_forwarded(server: &mut Server, forwarding: Option<&Forwarding>) {
+    if let Some(Forwarding { forwarder, .. }) = forwarding {
+        server.show_forwarded(forwarder.counts().clone());
+    }
+}
+
+#[cfg(not(feature = "replicate"))]
+pub(super) const fn show_forwarded(_: &mut Server, _: Option<&Forwarding>) {}
+
 /// Logs that the server begins as a standby.
 pub(super) fn report(config: &ReplicaConfig) {
     let seconds = config.lease.as_secs();
@@ -197,20 +212,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn standbys_connect_to_the_family_of_the_advertised_address() {
-        let mut replicate = Replicate {
-            url: String::new(),
-            trusts_storage: false,
-            lease: crate::time::Span::from_secs(3),
-            forwards: true,
-            advertise: None,
-        };
-        assert_eq!(listener(&replicate).to_string(), "0.0.0.0:11401");
-        for (host, expected) in
-            [("10.0.0.1", "0.0.0.0:7"), ("queue-1.example", "0.0.0.0:7"), ("fd00::1", "[::]:7")]
-        {
-            replicate.advertise = Some(Address::Tcp { host: host.to_owned(), port: 7 });
-            assert_eq!(listener(&replicate).to_string(), expected);
+    fn standbys_connect_to_the_family_of_the_clients_or_of_the_advertised_address() {
+        let tcp = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
+        for (clients, advertised, expected) in [
+            ("127.0.0.1", None, "0.0.0.0:11401"),
+            ("::", None, "[::]:11401"),
+            ("0.0.0.0", Some("10.0.0.1"), "0.0.0.0:7"),
+            ("0.0.0.0", Some("queue-1.example"), "0.0.0.0:7"),
+            ("0.0.0.0", Some("fd00::1"), "[::]:7"),
+            ("::1", Some("10.0.0.1"), "[::]:7"),
+        ] {
+            let advertised = advertised.map(|host| tcp(host, 7));
+            let found = listener(Some(&tcp(clients, 11300)), advertised.as_ref());
+            assert_eq!(found.to_string(), expected, "{clients} {advertised:?}");
         }
     }
 }

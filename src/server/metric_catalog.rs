@@ -160,7 +160,7 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
         self::tls::tls(tls, catalog);
     }
     if let Some(state) = core.replica_state(now) {
-        replica::replica(&state, now, catalog);
+        replica::replica(&state, catalog);
     }
     extensions(core, catalog);
 }
@@ -484,5 +484,12 @@ pub(super) fn visit_histograms(core: &Core, visit: &mut dyn FnMut(Metric<'_>, &H
     if let Some(wal) = &core.wal {
         let sync = metric("wal_sync_seconds", "Duration of a sync of the job log.");
         visit(sync, wal.sync_times(), NANOSECONDS);
+    }
+    if let Some(times) = core.append_times() {
+        let append = metric(
+            "replication_append_seconds",
+            "Time from an append to the database until it is acknowledged, with its repetitions.",
+        );
+        visit(append, times, NANOSECONDS);
     }
 }

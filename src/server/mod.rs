@@ -36,12 +36,13 @@ use std::rc::Rc;
 
 pub use closing::ClosingWatch;
 pub use config::{
-    Config, CpuUsage, DriverCounts, DriverStats, HostFacts, IoThreadStats, ProcessUsage, ThreadStats,
+    Config, CpuUsage, DriverCounts, DriverStats, ForwardedCounts, ForwardedStats, HostFacts, IoThreadStats,
+    ProcessUsage, ThreadStats,
 };
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use iovecs::IoVecs;
-pub use replica::{ReplicaCounts, ReplicaState, ServerRole};
+pub use replica::ServerRole;
 pub use rights::Need;
 pub use service::{CertificatePem, Protocol, Service};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};

@@ -1,10 +1,13 @@
 //! A server whose job log is in a database: it follows, then leads, and its replies leave only during its lease.
 
+use std::sync::Arc;
+
 use tracing::error;
 
-use super::{Core, Effect, Server};
+use super::{Core, Effect, ForwardedCounts, ForwardedStats, Server};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
+use crate::values::histogram::Histogram;
 use crate::wal::replica::{
     Damage, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Reply, Request, Standby,
 };
@@ -16,7 +19,9 @@ pub(super) struct Replica {
     role: Role,
     /// See [`Leader::gives_up_at`].
     has_given_up: bool,
-    pub(super) counts: ReplicaCounts,
+    counts: ReplicaCounts,
+    /// What this server forwards as a standby, if it does.
+    forwarded: Option<Arc<dyn ForwardedCounts>>,
 }
 
 #[allow(clippy::large_enum_variant)]
@@ -40,24 +45,37 @@ pub enum ServerRole {
 
 /// What happened to a server with a replicated job log since it started.
 #[derive(Clone, Copy, Default, Debug)]
-#[allow(missing_docs)]
-pub struct ReplicaCounts {
+pub(super) struct ReplicaCounts {
+    /// It began to lead.
     pub takeovers: u64,
+    /// Its term was ended by another server. The process restarts in place then, and passes this number on.
+    pub fences: u64,
+    /// It read the log again from the beginning.
     pub restarts: u64,
 }
 
 /// What `stats` and the metrics show of replication.
-#[derive(Clone, Debug)]
-#[allow(missing_docs)]
-pub struct ReplicaState<'a> {
+#[derive(Clone, Default, Debug)]
+pub(super) struct ReplicaState<'a> {
     pub is_leader: bool,
     pub epoch: Epoch,
-    pub lease_end: Option<Time>,
+    /// Time left of the lease.
+    pub lease: Span,
     pub appends_in_flight: usize,
     pub damage: Option<&'a Damage>,
     /// How long ago this standby has last seen the end of the log.
     pub lag: Span,
+    /// Chunks that it had not applied then.
+    pub lag_positions: u64,
     pub counts: ReplicaCounts,
+    pub forwarded: Option<ForwardedStats>,
+}
+
+impl ReplicaState<'_> {
+    /// The word for what this server is.
+    pub const fn role(&self) -> &'static str {
+        if self.is_leader { "leader" } else { "standby" }
+    }
 }
 
 impl Server {
@@ -70,8 +88,25 @@ impl Server {
             has_given_up: false,
             config: replica,
             counts: ReplicaCounts::default(),
+            forwarded: None,
         }));
         server
+    }
+
+    /// Goes on from the fences of the program that ran in this process before.
+    ///
+    /// # Panics
+    /// If the job log is not in a database.
+    pub fn set_fences(&mut self, fences: u64) {
+        self.core.replica.as_mut().expect("its job log is in a database").counts.fences = fences;
+    }
+
+    /// Shows these counts of forwarded connections from now on.
+    ///
+    /// # Panics
+    /// If the job log is not in a database.
+    pub fn show_forwarded(&mut self, counts: Arc<dyn ForwardedCounts>) {
+        self.core.replica.as_mut().expect("its job log is in a database").forwarded = Some(counts);
     }
 
     /// Takes a reply of the database.
@@ -110,6 +145,19 @@ impl Server {
             Role::Ended(_) => {}
         }
         self.core.effects.push_back(Effect::Disk);
+    }
+}
+
+impl Replica {
+    #[inline(never)]
+    fn memory_bytes(&self) -> usize {
+        let forwarded = self.forwarded.as_ref().map_or(0, |counts| counts.read().memory_bytes);
+        let own = match &self.role {
+            Role::Leader(leader) => leader.memory_bytes(),
+            Role::Standby(standby) => standby.memory_bytes(),
+            Role::Ended(_) => 0,
+        };
+        own + forwarded as usize
     }
 }
 
@@ -173,6 +221,7 @@ impl Core {
             leader.end();
         }
         replica.role = Role::Ended(end);
+        replica.counts.fences += 1;
         if let Some(wal) = &mut self.wal {
             wal.hold(true);
         }
@@ -204,7 +253,7 @@ impl Core {
         }
     }
 
-    fn is_lease_over(&self) -> bool {
+    pub(super) fn is_lease_over(&self) -> bool {
         self.wal.as_ref().is_some_and(Wal::is_held)
     }
 
@@ -250,11 +299,7 @@ impl Core {
 
     /// Memory of replication besides the queue and the job log, in bytes.
     pub(super) fn replica_memory_bytes(&self) -> usize {
-        self.replica.as_ref().map_or(0, |replica| match &replica.role {
-            Role::Leader(leader) => leader.memory_bytes(),
-            Role::Standby(standby) => standby.memory_bytes(),
-            Role::Ended(_) => 0,
-        })
+        self.replica.as_ref().map_or(0, |replica| replica.memory_bytes())
     }
 
     pub(super) fn role(&self) -> ServerRole {
@@ -280,35 +325,32 @@ impl Core {
 
     pub(super) fn replica_state(&self, now: Time) -> Option<ReplicaState<'_>> {
         let replica = self.replica.as_ref()?;
-        let counts = replica.counts;
+        let forwarded = replica.forwarded.as_ref().map(|counts| counts.read());
+        let shared = ReplicaState { counts: replica.counts, forwarded, ..ReplicaState::default() };
         Some(match &replica.role {
             Role::Leader(leader) => ReplicaState {
                 is_leader: true,
                 epoch: leader.epoch(),
-                lease_end: Some(leader.lease_end()),
+                lease: leader.lease_end().since(now),
                 appends_in_flight: leader.in_flight(),
-                damage: None,
-                lag: Span::ZERO,
-                counts,
+                ..shared
             },
             Role::Standby(standby) => ReplicaState {
-                is_leader: false,
                 epoch: standby.epoch(),
-                lease_end: None,
-                appends_in_flight: 0,
                 damage: standby.damage(),
                 lag: standby.lag(now),
-                counts,
+                lag_positions: standby.lag_positions(),
+                ..shared
             },
-            Role::Ended(_) => ReplicaState {
-                is_leader: false,
-                epoch: Epoch::default(),
-                lease_end: None,
-                appends_in_flight: 0,
-                damage: None,
-                lag: Span::ZERO,
-                counts,
-            },
+            Role::Ended(_) => shared,
         })
+    }
+
+    /// How long the appends of this leader took.
+    pub(super) fn append_times(&self) -> Option<&Histogram> {
+        match &self.replica.as_ref()?.role {
+            Role::Leader(leader) => Some(leader.append_times()),
+            Role::Standby(_) | Role::Ended(_) => None,
+        }
     }
 }

@@ -35,8 +35,8 @@ pub struct WalCounters {
     sync_times: Histogram,
 }
 
-/// Bounds of the histogram of sync times: from 50 us to 10 s, in nanoseconds.
-const SYNC_BOUNDS: [u64; 16] = [
+/// Bounds of the histograms of times until a change is durable: from 50 us to 10 s, in nanoseconds.
+pub const SYNC_BOUNDS: [u64; 16] = [
     50_000,
     100_000,
     250_000,

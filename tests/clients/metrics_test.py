@@ -78,6 +78,8 @@ def main():
         absent |= {name for name in rows if name.startswith("beanring_io_thread")}
     if "current-tls-connections" not in stats:
         absent |= {name for name in rows if name.startswith(("beanring_tls_", "beanring_proxy_"))}
+    if "replication-role" not in stats:
+        absent |= {name for name in rows if name.startswith("beanring_replication_")}
     missing = set(rows) - set(found) - absent
     assert not missing and set(found) <= set(rows), (missing, set(found) - set(rows))
     compared = 0

@@ -78,8 +78,6 @@ impl State {
             .take(chunks_max)
             .map(|(&position, chunk)| (Position(position), chunk.clone()))
             .collect();
-        let is_end = chunks.last().map(|(position, _)| position.0)
-            == self.chunks.range(from..).next_back().map(|(&last, _)| last);
         Page {
             epoch: self.epoch,
             leader: self.leader.clone(),
@@ -87,7 +85,7 @@ impl State {
             begin: Position(self.begin),
             log_id: LOG_ID,
             chunks,
-            is_end,
+            end: Position(self.chunks.keys().next_back().copied().unwrap_or(0)),
         }
     }
 }

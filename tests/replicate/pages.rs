@@ -17,7 +17,7 @@ fn an_empty_log_has_a_page() {
     let page = Store::new(&cluster.primary).read(1);
     assert_eq!((page.epoch, page.begin, page.beat), (Epoch(0), Position(1), 0));
     assert_eq!(page.leader, Member::default());
-    assert!(page.chunks.is_empty() && page.is_end && page.log_id != 0);
+    assert!(page.chunks.is_empty() && page.is_end() && page.log_id != 0);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_page_names_the_leader() {
     let after = store.read(2);
     assert_ne!(before.beat, after.beat);
     assert_eq!((after.epoch, after.log_id), (Epoch(1), before.log_id));
-    assert!(after.chunks.is_empty() && after.is_end);
+    assert!(after.chunks.is_empty() && after.is_end());
 }
 
 #[test]
@@ -41,17 +41,17 @@ fn pages_are_bounded_in_chunks_and_bytes() {
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     fill(&cluster.primary, 2, 1000, 10);
     let page = store.read(1);
-    assert_eq!((page.chunks.len(), page.is_end), (1000, true));
+    assert_eq!((page.chunks.len(), page.is_end()), (1000, true));
     fill(&cluster.primary, 1001, 1001, 10);
     let page = store.read(1);
-    assert_eq!((page.chunks.len(), page.is_end), (1000, false));
+    assert_eq!((page.chunks.len(), page.is_end()), (1000, false));
     let page = store.read(1001);
-    assert_eq!((page.chunks.len(), page.is_end), (1, true));
+    assert_eq!((page.chunks.len(), page.is_end()), (1, true));
     fill(&cluster.primary, 1002, 1020, 512 * 1024);
     let mut next = 1002;
     for expected in [8, 8, 3] {
         let page = store.read(next);
-        assert_eq!((page.chunks.len(), page.is_end), (expected, expected == 3));
+        assert_eq!((page.chunks.len(), page.is_end()), (expected, expected == 3));
         assert!(page.chunks.iter().all(|(_, chunk)| chunk.len() == 512 * 1024));
         next += expected as u64;
     }

@@ -11,13 +11,16 @@ use std::process::Command;
 use messages::{Messages, normalized};
 
 /// The types whose `Display` is a line of the log, or its end: why a start is refused, and why a server ends.
-const ERRORS: [&str; 17] = [
+const ERRORS: [&str; 20] = [
     "BinlogError",
     "Cause",
+    "CheckError",
+    "Damage",
     "DirectoryError",
     "DriverError",
     "FileRefusal",
     "ImportError",
+    "LeaderEnd",
     "ListenError",
     "PrivilegesError",
     "RecoveryError",

@@ -1,14 +1,19 @@
 //! The lines above the page: what the server is, what it does, and what it has in use.
 
+use std::time::Duration;
+
 use ratatui_core::style::{Color, Style};
 use ratatui_core::text::{Line, Span};
 
 use super::super::escape::escaped;
-use super::super::stats::Value;
+use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
 use super::columns::{count, rate};
 use super::state::{Server, State};
 use super::view::Theme;
+
+/// How far a standby may be behind before the screen says so.
+const LAG_MAX: Duration = Duration::from_secs(5);
 
 /// The columns between two items.
 const GAP: usize = 3;
@@ -111,12 +116,29 @@ fn resources(server: &Server, theme: Theme) -> Vec<Item> {
             }
         });
     }
+    items.extend(replication(stats, theme));
     items.push(plain(match (stats.get("wal-disk-bytes"), stats.number("binlog-current-index")) {
         (_, 0) => "no job log".to_owned(),
         (Some(Value::Number(bytes)), _) => format!("job log {}", Bytes(*bytes)),
         (_, segment) => format!("job log at segment {segment}"),
     }));
     items
+}
+
+/// What a server is in a replicated queue. Its lease and its lag change all the time: the screen shows only if they are bad.
+fn replication(stats: &Stats, theme: Theme) -> Option<Item> {
+    let role = stats.get("replication-role")?.to_string();
+    let of_epoch = format!("{} of epoch {}", escaped(role.as_bytes()), stats.number("replication-epoch"));
+    let bad = match &*role {
+        _ if stats.get("replication-damaged") == Some(&Value::Switch(true)) => Some("CANNOT FOLLOW"),
+        "leader" if stats.time("replication-lease").is_zero() => Some("LEASE OVER"),
+        "standby" if stats.time("replication-lag") > LAG_MAX => Some("BEHIND"),
+        _ => None,
+    };
+    Some(match bad {
+        Some(bad) => (format!("{of_epoch}, {bad}"), theme.color(Color::Red).patch(Theme::bold())),
+        None => plain(of_epoch),
+    })
 }
 
 fn plain(text: String) -> Item {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::server::{ForwardedCounts, ForwardedStats};
+
 /// A number that another thread may read at any time.
 #[derive(Default, Debug)]
 pub struct Count(pub(super) AtomicU64);
@@ -29,6 +31,20 @@ pub struct ForwardCounts {
     pub closed_by_silence: Count,
     /// Memory of bytes that the other side does not take, in bytes.
     pub memory: Count,
+}
+
+impl ForwardedCounts for ForwardCounts {
+    fn read(&self) -> ForwardedStats {
+        ForwardedStats {
+            open: self.open.get(),
+            waiting: self.waiting.get(),
+            total: self.total.get(),
+            refused: self.refused.get(),
+            to_leader_bytes: self.to_leader.get(),
+            to_clients_bytes: self.to_clients.get(),
+            memory_bytes: self.memory.get(),
+        }
+    }
 }
 
 impl Count {

@@ -124,7 +124,7 @@ impl Forwarder {
     }
 
     /// The counts, which change at any time.
-    pub fn counts(&self) -> &ForwardCounts {
+    pub const fn counts(&self) -> &Arc<ForwardCounts> {
         &self.counts
     }
 

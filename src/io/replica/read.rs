@@ -10,20 +10,19 @@ use crate::wal::replica::{Epoch, Failure, Member, Page, Position, Reply};
 
 /// A page has at most 1,000 chunks, and 4 MiB and one chunk. The lengths are read without the chunks.
 const READ: &str = "
-    select e.epoch, e.address, e.token, e.secret, e.beat, e.begin, e.log_id, c.pos, c.chunk, c.is_end
+    select e.epoch, e.address, e.token, e.secret, e.beat, e.begin, e.log_id, c.pos, c.chunk,
+        (select max(pos) from beanring_log where log = $1)
     from beanring_epoch e
     left join lateral (
-        select pos, chunk, next is null as is_end
+        select pos, chunk
         from (
             select pos, chunk, octet_length(chunk) as bytes,
-                sum(octet_length(chunk)) over (order by pos) as total,
-                row_number() over (order by pos) as number,
-                lead(pos) over (order by pos) as next
+                sum(octet_length(chunk)) over (order by pos) as total
             from (
                 select pos, chunk from beanring_log
-                where log = $1 and pos >= greatest($2, e.begin) order by pos limit 1001) as first_chunks
+                where log = $1 and pos >= greatest($2, e.begin) order by pos limit 1000) as first_chunks
         ) as counted
-        where number <= 1000 and total - bytes < 4194304) as c on true
+        where total - bytes < 4194304) as c on true
     where e.log = $1
     order by c.pos";
 
@@ -65,6 +64,6 @@ fn page_of(rows: &[Row]) -> Option<Page> {
         begin: Position(number(5)),
         log_id: number(6),
         chunks: rows.iter().filter_map(chunk).collect(),
-        is_end: rows.last()?.get::<_, Option<bool>>(9).unwrap_or(true),
+        end: Position(first.get::<_, Option<i64>>(9).unwrap_or(0).cast_unsigned()),
     })
 }

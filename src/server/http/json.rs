@@ -4,8 +4,9 @@ use serde::{Serialize, Serializer};
 
 use super::tube_json::RuleCountsJson;
 use crate::queue::{JobPage, JobState};
+use crate::server::replica::ReplicaState;
 use crate::server::{Core, DriverStats, Rights, User};
-use crate::time::{Seconds, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::GROUPS_SHOWN_MAX;
 use crate::values::tags::Tags;
@@ -32,6 +33,8 @@ pub(super) struct ServerJson<'a> {
     connections: ConnectionsJson,
     memory: MemoryJson,
     job_log: Option<JobLogJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replication: Option<ReplicationJson>,
     limits: LimitsJson,
     warnings: Vec<WarningJson>,
 }
@@ -73,6 +76,21 @@ struct MemoryJson {
     used_bytes: u64,
     max_bytes: Option<u64>,
     resident_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ReplicationJson {
+    role: &'static str,
+    epoch: u64,
+    lease_seconds: Option<f64>,
+    lag_seconds: Option<f64>,
+    lag_positions: Option<u64>,
+    appends_in_flight: usize,
+    append_p99_seconds: Option<f64>,
+    damaged: bool,
+    takeovers: u64,
+    fences: u64,
+    forwarded_connections: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -227,8 +245,9 @@ impl<'a> ServerJson<'a> {
                 resident_bytes: driver.process.resident_bytes,
             },
             job_log: core.wal.as_ref().map(|wal| JobLogJson::of(wal, config.wal_dir.as_deref())),
+            replication: core.replica_state(now).map(|state| ReplicationJson::of(core, &state)),
             limits: LimitsJson { max_job_bytes: config.max_job_bytes, max_tubes: config.max_tubes },
-            warnings: warnings(core, driver),
+            warnings: warnings(core, driver, now),
         }
     }
 }
@@ -254,8 +273,27 @@ impl<'a> JobLogJson<'a> {
     }
 }
 
+impl ReplicationJson {
+    fn of(core: &Core, state: &ReplicaState<'_>) -> Self {
+        let seconds = |span: Span| span.as_nanos() as f64 / 1e9;
+        Self {
+            role: state.role(),
+            epoch: state.epoch.0,
+            lease_seconds: state.is_leader.then(|| seconds(state.lease)),
+            lag_seconds: (!state.is_leader).then(|| seconds(state.lag)),
+            lag_positions: (!state.is_leader).then_some(state.lag_positions),
+            appends_in_flight: state.appends_in_flight,
+            append_p99_seconds: core.append_times().map(|times| times.bound_of(99) as f64 / 1e9),
+            damaged: state.damage.is_some(),
+            takeovers: state.counts.takeovers,
+            fences: state.counts.fences,
+            forwarded_connections: state.forwarded.map(|counts| counts.open),
+        }
+    }
+}
+
 /// What an operator has to know now.
-fn warnings(core: &Core, driver: &DriverStats) -> Vec<WarningJson> {
+fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     let mut all = Vec::new();
     let mut warn = |kind, text: String| all.push(WarningJson { kind, text });
     if core.draining {
@@ -277,6 +315,12 @@ fn warnings(core: &Core, driver: &DriverStats) -> Vec<WarningJson> {
     }
     if driver.is_accept_paused {
         warn("accept-paused", "New connections wait in the listen backlog.".to_owned());
+    }
+    if let Some(damage) = core.replica_state(now).and_then(|state| state.damage) {
+        warn("replication-damaged", format!("This standby cannot follow the job log: {damage}."));
+    }
+    if core.is_lease_over() {
+        warn("lease-over", "The database does not acknowledge: replies wait.".to_owned());
     }
     all
 }

@@ -165,7 +165,7 @@ impl Follower {
             self.check_behind_gap(*position, chunk)?;
         }
         match self.expected {
-            Some(Witness { position, .. }) if page.is_end => Err(Fault::Damaged(Damage::Missing(position))),
+            Some(Witness { position, .. }) if page.is_end() => Err(Fault::Damaged(Damage::Missing(position))),
             _ => Ok(self.next > before),
         }
     }

@@ -9,7 +9,9 @@ use super::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
 use super::follower::SegmentStarts;
 use super::request::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request};
 use crate::time::{Span, Time};
+use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
+use crate::wal::stats::SYNC_BOUNDS;
 use crate::wal::{Arrangement, Batch, Operation, Outcome, SegmentNumber, Wal};
 
 /// A request whose outcome is unknown is repeated after this time, and then after twice the time before.
@@ -47,6 +49,8 @@ pub struct Leader {
     rewrites: u64,
     /// When the server began to stop or, if that was later, when an append or a trim was last acknowledged.
     stop_progress_at: Option<Time>,
+    /// Nanoseconds from the first request to append a chunk until it is acknowledged.
+    append_times: Histogram,
     /// The WAL has settled at the end, and the last chunk says so.
     has_left: bool,
 }
@@ -56,6 +60,8 @@ struct Append {
     position: Position,
     chunk: Bytes,
     ends_batch: bool,
+    /// When it was first sent.
+    began_at: Time,
     sent_at: Time,
     step: Step,
 }
@@ -176,6 +182,7 @@ impl Leader {
             trim: None,
             rewrites: 0,
             stop_progress_at: None,
+            append_times: Histogram::new(&SYNC_BOUNDS),
             has_left: false,
         }
     }
@@ -193,6 +200,11 @@ impl Leader {
     /// Appends in flight.
     pub fn in_flight(&self) -> usize {
         self.window.len()
+    }
+
+    /// How long appends took, in nanoseconds, with their repetitions.
+    pub const fn append_times(&self) -> &Histogram {
+        &self.append_times
     }
 
     /// Whether nothing is in flight and the farewell is acknowledged.
@@ -302,7 +314,14 @@ impl Leader {
         let (position, chunk) = (self.next, header.encode(payload));
         self.next = position.next();
         self.sent_at = now;
-        let append = Append { position, chunk: chunk.clone(), ends_batch, sent_at: now, step: Step::SENT };
+        let append = Append {
+            position,
+            chunk: chunk.clone(),
+            ends_batch,
+            began_at: now,
+            sent_at: now,
+            step: Step::SENT,
+        };
         self.window.push_back(append);
         Request::Append { epoch: self.epoch, position, chunk, is_repeated: false }
     }
@@ -413,6 +432,7 @@ impl Leader {
         match result {
             Ok(()) => {
                 append.step = Step::Done;
+                self.append_times.add(now.since(append.began_at).as_nanos());
                 let sent_at = append.sent_at;
                 self.prolong(sent_at);
                 self.note_progress(now);

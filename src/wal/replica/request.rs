@@ -187,8 +187,15 @@ pub struct Page {
     pub log_id: u64,
     /// Chunks by position, in order. There may be gaps where an append is in flight.
     pub chunks: Vec<(Position, Bytes)>,
+    /// The last position with a chunk, perhaps behind a gap; 0 without one.
+    pub end: Position,
+}
+
+impl Page {
     /// Whether there are no chunks behind these.
-    pub is_end: bool,
+    pub fn is_end(&self) -> bool {
+        self.chunks.last().is_none_or(|&(last, _)| last >= self.end)
+    }
 }
 
 /// The database as the server uses it: requests in, replies out.

@@ -74,6 +74,8 @@ struct Seen {
     beat: u64,
     /// The last position with a chunk, perhaps behind a gap. The acknowledgement of such a chunk prolongs the lease too.
     last: Position,
+    /// The last position in the log.
+    end: Position,
     log_id: u64,
     /// Everything that the page's snapshot had was applied.
     is_end: bool,
@@ -156,6 +158,12 @@ impl Standby {
     /// How long ago it has last seen the end of the log.
     pub const fn lag(&self, now: Time) -> Span {
         now.since(self.end_seen_at)
+    }
+
+    /// Chunks of the log that were not applied when it was last read.
+    pub fn lag_positions(&self) -> u64 {
+        let applied = self.follower.as_ref().map_or(Position(0), |follower| follower.next().previous());
+        self.seen.as_ref().map_or(0, |seen| seen.end.0.saturating_sub(applied.0))
     }
 
     /// Memory of what was read and is not in the queue, in bytes.
@@ -298,7 +306,7 @@ impl Standby {
             self.read = Read::Wanted(now + READ_AGAIN_AFTER);
             return Progress::Following;
         };
-        self.read = Read::Wanted(if page.is_end { now + READ_EVERY } else { now });
+        self.read = Read::Wanted(if page.is_end() { now + READ_EVERY } else { now });
         if self.is_claiming() {
             return Progress::Following;
         }
@@ -309,19 +317,19 @@ impl Standby {
             Ok(has_chunks) => has_chunks,
             Err(fault) => return self.failed(fault, now),
         };
-        if page.is_end && !follower.is_complete() {
+        if page.is_end() && !follower.is_complete() {
             let missing = Fault::Damaged(Damage::Missing(page.begin.previous()));
             return self.failed(missing, now);
         }
-        let is_end = page.is_end;
+        let is_end = page.is_end();
         if is_end {
             self.end_seen_at = sent_at;
         }
         self.damage = None;
         let next = follower.next();
-        let Page { epoch, leader, beat, log_id, chunks, .. } = page;
+        let Page { epoch, leader, beat, log_id, chunks, end, .. } = page;
         let last = chunks.last().map_or(next.previous(), |&(position, _)| position);
-        let before = self.seen.replace(Seen { epoch, leader, beat, last, log_id, is_end, sent_at });
+        let before = self.seen.replace(Seen { epoch, leader, beat, last, end, log_id, is_end, sent_at });
         let is_new =
             before.is_none_or(|before| (before.epoch, before.beat, before.last) != (epoch, beat, last));
         if has_chunks || is_new {
