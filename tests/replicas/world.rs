@@ -29,6 +29,8 @@ const SPINS_MAX: u32 = 300;
 pub struct Setting {
     pub seed: u64,
     pub servers: usize,
+    /// How far the clocks of two servers are apart at the beginning.
+    pub clocks_apart_ms: u64,
     pub lease_ms: u32,
     pub segment_bytes: u64,
     pub body_bytes_max: usize,
@@ -150,6 +152,8 @@ pub struct World {
     broken: Option<Broken>,
     /// The leader of each epoch.
     leaders: BTreeMap<u64, Process>,
+    /// The servers that have led since the checker has seen the last leader, and that one.
+    led: BTreeSet<usize>,
     /// Epochs whose leader was without its lock for a time.
     unlocked: BTreeSet<u64>,
     pub leads: u64,
@@ -164,7 +168,7 @@ impl World {
                 server: None,
                 life: 0,
                 token: 0,
-                offset: random.below_u64(60_000) * MS,
+                offset: random.below_u64(setting.clocks_apart_ms * MS),
                 rate_ppm: random.below_u64(100_001) as i64 - 50_000,
                 paused_at: None,
                 backlog: Vec::new(),
@@ -205,6 +209,7 @@ impl World {
             broken: None,
             leaders: BTreeMap::new(),
             unlocked: BTreeSet::new(),
+            led: BTreeSet::new(),
             leads: 0,
             trace: std::env::var_os("BEANRING_TEST_TRACE").is_some(),
         };
@@ -277,6 +282,11 @@ impl World {
     /// The longest time of a lease by the clock of a server.
     fn lease_with_drift(&self) -> u64 {
         self.lease_ns() / 1000 * 1053
+    }
+
+    /// Whether no epoch has begun after that of this server.
+    fn is_current(&self, host: usize) -> bool {
+        self.nodes[self.primary()].visible.leader.token == self.hosts[host].token
     }
 
     /// Whether the leader has said that it leaves.
@@ -465,10 +475,14 @@ impl World {
                 self.hosts[host].was_serving = true;
                 self.log(|| format!("server {host} leads"));
                 // A process may learn that it leads after another one has replaced it.
-                if self.nodes[self.primary()].visible.leader.token == self.hosts[host].token {
+                self.led.insert(host);
+                if self.is_current(host) {
                     self.leads += 1;
-                    let server = self.hosts[host].server.as_ref().expect("it runs");
-                    self.checker.leads(server.engine());
+                    let before =
+                        self.led.iter().map(|&led| self.clock(led, self.now)).max().expect("one leads");
+                    self.led = BTreeSet::from([host]);
+                    let Host { server, iteration, .. } = &self.hosts[host];
+                    self.checker.leads(server.as_ref().expect("it runs").engine(), iteration.0, before);
                 }
             }
             _ => {}
