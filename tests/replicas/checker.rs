@@ -9,6 +9,9 @@ use beanring::wal::record::JobRecord;
 use super::database::Process;
 use super::holds::{Holds, MustFind, Peer};
 
+/// Jobs among which a reservation of a lost client is searched.
+const LOOKED_AT_MAX: usize = 30;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Put { number: u64 },
@@ -157,9 +160,10 @@ impl Checker {
         }
     }
 
-    /// A job that was reserved by a client of an earlier leader, from this id on.
+    /// A job that was reserved by a client of an earlier leader, if it is one of the next ids from this one on.
     pub fn lost_reservation(&self, leader: Process, from: u64) -> Option<u64> {
-        self.jobs.range(from..).find(|(_, job)| job.holds.is_lost(leader)).map(|(&id, _)| id)
+        let mut some = self.jobs.range(from..).take(LOOKED_AT_MAX);
+        some.find(|(_, job)| job.holds.is_lost(leader)).map(|(&id, _)| id)
     }
 
     /// The largest id that is known.
@@ -320,6 +324,8 @@ impl Checker {
             };
             assert!(is_kept, "job {id} was {:?}, and is {state:?}", job.promised);
         }
+        let gone = self.jobs.iter_mut().filter(|(id, _)| !present.contains(id));
+        gone.for_each(|(_, job)| job.holds.forget());
         for (id, body) in found {
             let job = &self.jobs[&id];
             if job.is_inserted {

@@ -103,6 +103,11 @@ impl Holds {
         }
     }
 
+    /// The job is gone.
+    pub fn forget(&mut self) {
+        self.hold = None;
+    }
+
     /// The client closes its connection, and its jobs are ready.
     pub fn left(&mut self, client: usize) {
         self.hold.take_if(|hold| hold.holder.client == client || hold.takers.contains(&client));

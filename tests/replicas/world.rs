@@ -23,6 +23,8 @@ pub const MS: u64 = 1_000_000;
 const CLOCK_BEGIN: u64 = 1_000_000_000_000_000;
 /// Iterations of a server for which there is no reason outside of it.
 const SPINS_MAX: u32 = 300;
+/// How many times less often clients send something while the servers only wait.
+const CALM: u64 = 15;
 
 /// The fixed parameters of a run.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +148,8 @@ pub struct World {
     is_stalled: bool,
     /// No fault occurs any more.
     is_healed: bool,
+    /// The servers only wait: clients send little.
+    is_calm: bool,
     /// Clients send nothing any more.
     is_quiet: bool,
     is_replicating: Vec<bool>,
@@ -204,6 +208,7 @@ impl World {
             puts: 0,
             is_stalled: false,
             is_healed: false,
+            is_calm: false,
             is_quiet: false,
             is_replicating: vec![false],
             broken: None,
@@ -378,7 +383,8 @@ impl World {
                 }
             }
             Happening::Commands => {
-                let span = self.random.below_u64(2 * self.setting.command_every_ms * MS);
+                let every_ms = self.setting.command_every_ms * if self.is_calm { CALM } else { 1 };
+                let span = self.random.below_u64(2 * every_ms * MS);
                 self.after(span, Happening::Commands);
                 if !self.is_quiet {
                     self.commands();

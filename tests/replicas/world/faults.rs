@@ -239,7 +239,7 @@ impl World {
         self.run_until(self.now + 500 * MS);
         if self.broken.is_some() {
             // A standby looks at a damaged log again after some seconds.
-            return self.run_until(self.now + 5500 * MS);
+            return self.be_calm(5500 * MS);
         }
         let before = self.checker.inserted;
         while self.checker.inserted == before {
@@ -249,9 +249,16 @@ impl World {
         if self.setting.seed.is_multiple_of(3) {
             // Until late replies have come, and servers that lead no more know it. A standby that was sent to an old primary has
             // missed acknowledged chunks there: it looks again after some seconds.
-            self.run_until(self.now + 4 * lease + 5500 * MS);
+            self.be_calm(4 * lease + 5500 * MS);
             self.hand_over();
         }
+    }
+
+    /// Waits for this time.
+    fn be_calm(&mut self, span: u64) {
+        self.is_calm = true;
+        self.run_until(self.now + span);
+        self.is_calm = false;
     }
 
     fn leader(&self) -> Option<usize> {
