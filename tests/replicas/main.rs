@@ -36,6 +36,7 @@ fn setting(seed: u64) -> Setting {
     Setting {
         seed,
         servers: 2 + random.below(2),
+        hides: random.chance(50),
         clocks_apart_ms: random.pick(&[1, 50, 60_000]),
         lease_ms: random.pick(&[100, 200, 200, 400, 1000]),
         segment_bytes: if is_large { 4 * 1024 * 1024 } else { 64 * 1024 },

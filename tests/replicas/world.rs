@@ -31,6 +31,8 @@ const CALM: u64 = 15;
 pub struct Setting {
     pub seed: u64,
     pub servers: usize,
+    /// Reads find what a transaction did only after its wait for the replication.
+    pub hides: bool,
     /// How far the clocks of two servers are apart at the beginning.
     pub clocks_apart_ms: u64,
     pub lease_ms: u32,
@@ -200,7 +202,7 @@ impl World {
             happenings: BTreeMap::new(),
             sequence: 0,
             hosts,
-            nodes: vec![Node::new()],
+            nodes: vec![Node::new(setting.hides)],
             requests: BTreeMap::new(),
             next_request: 0,
             checker: Checker::default(),
@@ -346,10 +348,7 @@ impl World {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Arrive(id) => self.arrive(id),
-            Happening::ArriveAgain(process, node, request) => {
-                self.nodes[node].execute(process, &request);
-                self.begin_replicating(node);
-            }
+            Happening::ArriveAgain(process, node, request) => self.arrive_again(process, node, request),
             Happening::Answer(id, reply) => self.answer(id, reply),
             Happening::Replicate(node) => self.replicate(node),
             Happening::Unlock(node, epoch, process) => {

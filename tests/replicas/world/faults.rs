@@ -20,7 +20,7 @@ pub enum Fault {
     Pause,
     /// The primary dies, and a standby of the database is promoted.
     Promote,
-    /// The primary restarts alone, with the changes that were not replicated.
+    /// The primary restarts alone: reads find the changes that were not replicated.
     RestartPrimary,
     /// Nothing is replicated for a while.
     Stall,
@@ -31,7 +31,7 @@ pub enum Fault {
     /// The network repeats a request, or one arrives although its connection has ended.
     Repeated,
     LateReply,
-    /// A wait for the replication is canceled.
+    /// A wait for the replication is canceled, and reads find the change.
     Canceled,
     /// A server reaches the primary before the last fail-over.
     OldPrimary,
@@ -111,6 +111,7 @@ impl World {
             Fault::RestartPrimary => {
                 self.log(|| "the primary restarts".to_owned());
                 let primary = self.primary();
+                self.nodes[primary].show_all();
                 self.drop_sessions_with(primary);
             }
             Fault::Stall if !self.is_stalled => {
