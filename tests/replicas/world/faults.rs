@@ -250,7 +250,8 @@ impl World {
         if self.setting.seed.is_multiple_of(3) {
             // Until late replies have come, and servers that lead no more know it. A standby that was sent to an old primary has
             // missed acknowledged chunks there: it looks again after some seconds.
-            self.be_calm(4 * lease + 5500 * MS);
+            let looks_again = self.setting.faults & Fault::OldPrimary.bit() != 0;
+            self.be_calm(4 * lease + if looks_again { 5500 * MS } else { 600 * MS });
             self.hand_over();
         }
     }
