@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanring::queue::{Engine, LoggedState};
+use beanring::queue::{Counts, Engine, LoggedState};
+use beanring::time::{Span, Time};
 use beanring::wal::record::JobRecord;
 
-/// Whether a reservation is in the job log, so that it outlives its leader.
-const RESERVATIONS_ARE_LOGGED: bool = false;
+use super::database::Process;
+use super::holds::{Holds, MustFind, Peer};
+
+/// Jobs among which a reservation of a lost client is searched.
+const LOOKED_AT_MAX: usize = 30;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Put { number: u64 },
-    Reserve { ttr_ns: u64 },
+    Reserve { ttr: Span },
     Delete { id: u64 },
     Release { id: u64, is_delayed: bool },
     Bury { id: u64 },
@@ -27,6 +31,24 @@ pub enum Kind {
 pub struct Command {
     pub kind: Kind,
     pub sent_at: u64,
+    /// When it was sent, by the clock of its server.
+    pub clock: Time,
+    must_find: Option<MustFind>,
+}
+
+/// A reply that has left a server.
+pub struct Replied<'a> {
+    pub to: Peer,
+    pub command: &'a Command,
+    pub line: &'a str,
+    pub body: &'a [u8],
+    /// The epoch of the server has not ended.
+    pub is_current: bool,
+    /// The client has sent a command after this one that may end its reservation of the job.
+    pub may_end: bool,
+    pub now: u64,
+    /// The clock of the server.
+    pub clock: Time,
 }
 
 /// The replies about the job with an id.
@@ -44,8 +66,9 @@ struct Known {
     changed_at: u64,
     /// The state that a reply has promised, unless a later command may have changed it.
     promised: Option<Promised>,
-    /// Who holds it, and until when at least.
-    held: Option<(usize, u64)>,
+    holds: Holds,
+    /// What replies have told of.
+    counts: Counts,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,34 +89,81 @@ pub struct Checker {
     pub deleted: u64,
 }
 
+impl Command {
+    pub const fn new(kind: Kind, sent_at: u64, clock: Time) -> Self {
+        Self { kind, sent_at, clock, must_find: None }
+    }
+}
+
 impl Kind {
+    /// The job whose reservation it may end.
+    pub const fn ended_job(self) -> Option<u64> {
+        match self {
+            Self::Delete { id } | Self::Release { id, .. } | Self::Bury { id } => Some(id),
+            _ => None,
+        }
+    }
+
+    pub const fn touched_job(self) -> Option<u64> {
+        if let Self::Touch { id } = self { Some(id) } else { None }
+    }
+
     fn changed_job(self) -> Option<u64> {
         match self {
-            Self::Delete { id } | Self::Release { id, .. } | Self::Bury { id } | Self::KickJob { id } => {
-                Some(id)
-            }
-            _ => None,
+            Self::KickJob { id } => Some(id),
+            _ => self.ended_job(),
         }
     }
 }
 
+impl Known {
+    fn reserved(&mut self, id: u64, ttr: Span, replied: &Replied<'_>) {
+        self.counts.reserves += 1;
+        if replied.is_current {
+            let times = (replied.command.clock, replied.clock);
+            self.holds.reserved(id, replied.to, ttr, times, replied.may_end);
+        }
+    }
+
+    /// A leader knows of everything that replies have told of.
+    fn check_counts(&self, id: u64, found: Counts) {
+        let told = self.counts;
+        let has_all = found.reserves >= told.reserves
+            && found.releases >= told.releases
+            && found.buries >= told.buries
+            && found.kicks >= told.kicks;
+        assert!(has_all, "job {id} has {found:?}, and replies have told of {told:?}");
+    }
+}
+
 impl Checker {
-    pub fn sent(&mut self, command: &Command) {
+    /// A client sends a command. `is_current` says whether the epoch of its server has not ended.
+    pub fn sent(&mut self, from: Peer, command: &mut Command, is_current: bool) {
         match command.kind {
             Kind::Kick => {
                 self.kicks_unanswered += 1;
                 self.jobs.values_mut().for_each(|job| job.promised = None);
             }
             kind => {
+                let is_touch = matches!(kind, Kind::Touch { .. });
+                if let Some(id) = kind.ended_job().or(kind.touched_job()) {
+                    let job = self.jobs.entry(id).or_default();
+                    command.must_find = job.holds.sent(from, is_touch, is_current);
+                }
                 if let Some(id) = kind.changed_job() {
                     let job = self.jobs.entry(id).or_default();
                     job.unanswered += 1;
                     job.promised = None;
-                    job.held = None;
                     job.may_be_deleted |= matches!(kind, Kind::Delete { .. });
                 }
             }
         }
+    }
+
+    /// A job that was reserved by a client of an earlier leader, if it is one of the next ids from this one on.
+    pub fn lost_reservation(&self, leader: Process, from: u64) -> Option<u64> {
+        let mut some = self.jobs.range(from..).take(LOOKED_AT_MAX);
+        some.find(|(_, job)| job.holds.is_lost(leader)).map(|(&id, _)| id)
     }
 
     /// The largest id that is known.
@@ -115,16 +185,9 @@ impl Checker {
         assert_eq!(first, id, "put {number} was stored twice");
     }
 
-    /// A reply has left a server. `is_current` says whether the epoch of that server has not ended.
-    pub fn replied(
-        &mut self,
-        client: usize,
-        command: &Command,
-        line: &str,
-        body: &[u8],
-        is_current: bool,
-        now: u64,
-    ) {
+    /// A reply has left a server.
+    pub fn replied(&mut self, replied: &Replied<'_>) {
+        let &Replied { command, line, body, is_current, now, .. } = replied;
         let word = line.split(' ').next().expect("a line has a word");
         let mut is_last = true;
         if let Some(id) = command.kind.changed_job() {
@@ -135,6 +198,7 @@ impl Checker {
             is_last &= self.kicks_unanswered == 0;
             job.changed_at = now;
         }
+        self.note_reservation(word, replied);
         match (command.kind, word) {
             (Kind::Put { number }, "INSERTED") => {
                 let id: u64 = line[9..].parse().expect("INSERTED has an id");
@@ -145,20 +209,14 @@ impl Checker {
                 self.inserted += 1;
             }
             (Kind::Put { .. }, "OUT_OF_MEMORY") => {}
-            (Kind::Reserve { ttr_ns }, "RESERVED") | (Kind::Peek { id: ttr_ns }, "FOUND") => {
+            (Kind::Reserve { .. }, "RESERVED") | (Kind::Peek { .. }, "FOUND") => {
                 let id: u64 = line.split(' ').nth(1).expect("an id").parse().expect("an id");
                 self.note_body(id, body);
                 let job = self.jobs.entry(id).or_default();
                 let is_back = job.deleted_at.is_some_and(|at| at <= command.sent_at) && is_current;
                 assert!(!is_back, "job {id} is back after its deletion: {line}");
-                if let Kind::Reserve { .. } = command.kind {
-                    if RESERVATIONS_ARE_LOGGED && let Some((holder, until)) = job.held {
-                        assert!(
-                            holder == client || until < now,
-                            "clients {holder} and {client} hold job {id}"
-                        );
-                    }
-                    job.held = Some((client, command.sent_at + ttr_ns / 100 * 93));
+                if let Kind::Reserve { ttr } = command.kind {
+                    job.reserved(id, ttr, replied);
                 }
             }
             (Kind::Reserve { .. }, "TIMED_OUT" | "DEADLINE_SOON") => {}
@@ -182,8 +240,9 @@ impl Checker {
                 self.kicks_unanswered -= 1;
                 self.kicked_at = now;
             }
-            (Kind::Bury { .. }, "BURIED") | (Kind::Release { .. }, "RELEASED") => {}
-            (Kind::KickJob { .. }, "KICKED")
+            (Kind::Bury { .. }, "BURIED")
+            | (Kind::Release { .. }, "RELEASED")
+            | (Kind::KickJob { .. }, "KICKED")
             | (Kind::Touch { .. }, "TOUCHED")
             | (Kind::Pause, "PAUSED" | "NOT_FOUND")
             | (
@@ -195,6 +254,27 @@ impl Checker {
                 "NOT_FOUND",
             ) => {}
             (kind, _) => panic!("{line} is no reply to {kind:?}"),
+        }
+    }
+
+    /// Notes what a reply says of the reservation of a job, and of its counts.
+    fn note_reservation(&mut self, word: &str, replied: &Replied<'_>) {
+        let &Replied { to, command: &Command { kind, clock: since, must_find, .. }, clock, .. } = replied;
+        let Some(id) = kind.changed_job().or(kind.touched_job()) else { return };
+        let job = self.jobs.entry(id).or_default();
+        match (kind, word) {
+            (Kind::Release { .. }, "RELEASED") => job.counts.releases += 1,
+            (Kind::Bury { .. }, "BURIED") => job.counts.buries += 1,
+            (Kind::KickJob { .. }, "KICKED") => job.counts.kicks += 1,
+            (Kind::Touch { .. }, "TOUCHED") if replied.is_current && !replied.may_end => {
+                job.holds.touched(to, since, clock);
+            }
+            (_, "NOT_FOUND") => {
+                if let Some(must_find) = must_find {
+                    job.holds.not_found(id, must_find, clock);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -217,15 +297,13 @@ impl Checker {
         }
     }
 
-    /// The client has closed its connection: it holds nothing.
+    /// The client closes its connection.
     pub fn left(&mut self, client: usize) {
-        for job in self.jobs.values_mut().filter(|job| job.held.is_some_and(|(holder, _)| holder == client)) {
-            job.held = None;
-        }
+        self.jobs.values_mut().for_each(|job| job.holds.left(client));
     }
 
-    /// A server leads with these jobs.
-    pub fn leads(&mut self, engine: &Engine) {
+    /// A server leads with these jobs. Its clock shows `clock`, and that of the leader before it shows `before`.
+    pub fn leads(&mut self, engine: &Engine, clock: Time, before: Time) {
         self.forget_lost();
         let mut present = BTreeSet::new();
         let mut found = Vec::new();
@@ -235,7 +313,10 @@ impl Checker {
             found.push((id, engine.body(key).to_vec()));
             let job = self.jobs.entry(id).or_default();
             assert!(job.deleted_at.is_none(), "job {id} is back after its deletion");
-            let state = JobRecord::of(key, engine).state.state;
+            let state = JobRecord::of(key, engine).state;
+            job.check_counts(id, state.counts);
+            let state = state.state;
+            job.holds.leads(id, state, clock, before);
             let is_kept = match job.promised {
                 None => true,
                 Some(Promised::Buried) => matches!(state, LoggedState::Buried(_)),
@@ -243,6 +324,8 @@ impl Checker {
             };
             assert!(is_kept, "job {id} was {:?}, and is {state:?}", job.promised);
         }
+        let gone = self.jobs.iter_mut().filter(|(id, _)| !present.contains(id));
+        gone.for_each(|(_, job)| job.holds.forget());
         for (id, body) in found {
             let job = &self.jobs[&id];
             if job.is_inserted {

@@ -45,7 +45,7 @@ impl Rig {
         let replica = replica_config(segment_bytes, 1);
         let server = Server::with_replica(config(BODY_BYTES_MAX), replica, now);
         let conn = ConnId { slot: 0, generation: 0 };
-        let mut rig = Self { server, node: Node::new(), now, conn, is_held: false, held: Vec::new() };
+        let mut rig = Self { server, node: Node::new(false), now, conn, is_held: false, held: Vec::new() };
         rig.run();
         assert_eq!(rig.server.role(), ServerRole::Serving);
         rig.conn = rig.server.accept(Protocol::Beanstalk);

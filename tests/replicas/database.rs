@@ -1,5 +1,6 @@
-//! A database with synchronous replication, as [`Request`] describes it. What a transaction did is visible at once, and
-//! acknowledged when it is replicated. At a fail-over the changes that are not replicated are lost, or a part of them.
+//! A database with synchronous replication, as [`Request`] describes it. What a transaction did is acknowledged when it is
+//! replicated. Reads find it at once or, like PostgreSQL, when its wait is over: because it is replicated, the wait was canceled,
+//! or the primary has restarted. At a fail-over the changes that are not replicated are lost, or a part of them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,7 +37,12 @@ enum Change {
 pub struct Node {
     pub visible: State,
     pub replicated: State,
-    suffix: VecDeque<Change>,
+    /// What reads find.
+    shown: State,
+    /// Reads find a change only after its wait.
+    hides: bool,
+    /// Changes that are not replicated, and whether reads find them.
+    suffix: VecDeque<(Change, bool)>,
     /// Changes that are replicated.
     pub replicated_changes: u64,
     /// The sessions that hold the locks of epochs.
@@ -91,12 +97,14 @@ impl State {
 }
 
 impl Node {
-    pub fn new() -> Self {
+    pub fn new(hides: bool) -> Self {
         let state =
             State { epoch: Epoch(0), leader: Member::default(), beat: 0, begin: 1, chunks: BTreeMap::new() };
         Self {
             visible: state.clone(),
-            replicated: state,
+            replicated: state.clone(),
+            shown: state,
+            hides,
             suffix: VecDeque::new(),
             replicated_changes: 0,
             locks: BTreeMap::new(),
@@ -110,11 +118,44 @@ impl Node {
         let mut node = self.clone();
         node.suffix.truncate(received);
         node.visible = node.replicated.clone();
-        for change in &node.suffix {
+        for (change, is_shown) in &mut node.suffix {
             node.visible.apply(change);
+            *is_shown = true;
         }
+        node.shown = node.visible.clone();
         node.locks.clear();
         node
+    }
+
+    /// Has reads find a change, although it is not replicated.
+    pub fn show(&mut self, changes: u64) {
+        let behind = changes.checked_sub(self.replicated_changes + 1);
+        if let Some((change, is_shown @ false)) = behind.and_then(|index| self.suffix.get_mut(index as usize))
+        {
+            *is_shown = true;
+            self.shown.apply(change);
+        }
+    }
+
+    /// Has reads find all changes, as after a restart.
+    pub fn show_all(&mut self) {
+        let end = self.replicated_changes + self.suffix.len() as u64;
+        (self.replicated_changes + 1..=end).for_each(|changes| self.show(changes));
+    }
+
+    /// Whether a request waits for the end of a transaction that waits for its replication.
+    pub fn is_blocked(&self, request: &Request) -> bool {
+        let mut hidden = self.suffix.iter().filter(|(_, is_shown)| !is_shown).map(|(change, _)| change);
+        let is_claim = |change: &Change| matches!(change, Change::Claim(..));
+        match request {
+            // It locks the row of the epoch, which the others lock too.
+            Request::Claim(_) => hidden.next().is_some(),
+            Request::Append { position, .. } => hidden.any(|change| {
+                is_claim(change) || matches!(change, Change::Insert(hidden, _) if *hidden == position.0)
+            }),
+            Request::Renew { .. } | Request::Trim { .. } => hidden.any(is_claim),
+            Request::Read { .. } | Request::Watch(_) => false,
+        }
     }
 
     pub fn unreplicated(&self) -> usize {
@@ -123,15 +164,21 @@ impl Node {
 
     /// Replicates the oldest change.
     pub fn replicate_one(&mut self) {
-        if let Some(change) = self.suffix.pop_front() {
+        if let Some((change, is_shown)) = self.suffix.pop_front() {
             self.replicated.apply(&change);
+            if !is_shown {
+                self.shown.apply(&change);
+            }
             self.replicated_changes += 1;
         }
     }
 
     fn change(&mut self, change: Change) {
         self.visible.apply(&change);
-        self.suffix.push_back(change);
+        if !self.hides {
+            self.shown.apply(&change);
+        }
+        self.suffix.push_back((change, !self.hides));
     }
 
     /// Carries out a request of a process. A watch is not one: see [`is_unlocked`](Self::is_unlocked).
@@ -194,7 +241,7 @@ impl Node {
                 self.reads += 1;
                 let chunks_max = PAGE_CHUNKS_MIN + self.reads * 7 % 60;
                 return Answer {
-                    reply: Reply::Read(Ok(self.visible.page(*from, chunks_max))),
+                    reply: Reply::Read(Ok(self.shown.page(*from, chunks_max))),
                     waits_for: None,
                 };
             }
@@ -221,7 +268,7 @@ impl Node {
 
     /// Changes the stored bytes of a chunk, or removes it.
     pub fn damage(&mut self, position: u64, damaged: Option<&Bytes>) {
-        for state in [&mut self.visible, &mut self.replicated] {
+        for state in [&mut self.visible, &mut self.replicated, &mut self.shown] {
             if let Some(there) = state.chunks.get_mut(&position) {
                 match damaged {
                     Some(chunk) => there.clone_from(chunk),

@@ -9,6 +9,7 @@
 mod checker;
 mod chunks;
 mod database;
+mod holds;
 mod naive;
 mod world;
 
@@ -35,6 +36,8 @@ fn setting(seed: u64) -> Setting {
     Setting {
         seed,
         servers: 2 + random.below(2),
+        hides: random.chance(50),
+        clocks_apart_ms: random.pick(&[1, 50, 60_000]),
         lease_ms: random.pick(&[100, 200, 200, 400, 1000]),
         segment_bytes: if is_large { 4 * 1024 * 1024 } else { 64 * 1024 },
         body_bytes_max: if is_large { 1_300_000 } else { random.pick(&[100, 3000, 3000, 20_000]) },

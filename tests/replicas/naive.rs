@@ -14,6 +14,7 @@ struct Job {
     body: Vec<u8>,
     pri: u32,
     is_buried: bool,
+    is_reserved: bool,
 }
 
 /// Asserts that the chunks of a log describe the jobs of a queue.
@@ -36,6 +37,7 @@ fn of(record: &JobRecord<'_>) -> Job {
         body: record.body.to_vec(),
         pri: record.state.pri,
         is_buried: matches!(record.state.state, LoggedState::Buried(_)),
+        is_reserved: matches!(record.state.state, LoggedState::Reserved(_)),
     }
 }
 
@@ -75,6 +77,7 @@ fn decode(chunks: &BTreeMap<u64, Bytes>) -> BTreeMap<u64, Job> {
                     if let Some(job) = jobs.get_mut(&id.0) {
                         job.pri = state.pri;
                         job.is_buried = matches!(state.state, LoggedState::Buried(_));
+                        job.is_reserved = matches!(state.state, LoggedState::Reserved(_));
                     }
                 }
                 Record::Deleted(id) => _ = jobs.remove(&id.0),

@@ -23,12 +23,18 @@ pub const MS: u64 = 1_000_000;
 const CLOCK_BEGIN: u64 = 1_000_000_000_000_000;
 /// Iterations of a server for which there is no reason outside of it.
 const SPINS_MAX: u32 = 300;
+/// How many times less often clients send something while the servers only wait.
+const CALM: u64 = 15;
 
 /// The fixed parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub seed: u64,
     pub servers: usize,
+    /// Reads find what a transaction did only after its wait for the replication.
+    pub hides: bool,
+    /// How far the clocks of two servers are apart at the beginning.
+    pub clocks_apart_ms: u64,
     pub lease_ms: u32,
     pub segment_bytes: u64,
     pub body_bytes_max: usize,
@@ -144,12 +150,16 @@ pub struct World {
     is_stalled: bool,
     /// No fault occurs any more.
     is_healed: bool,
+    /// The servers only wait: clients send little.
+    is_calm: bool,
     /// Clients send nothing any more.
     is_quiet: bool,
     is_replicating: Vec<bool>,
     broken: Option<Broken>,
     /// The leader of each epoch.
     leaders: BTreeMap<u64, Process>,
+    /// The servers that have led since the checker has seen the last leader, and that one.
+    led: BTreeSet<usize>,
     /// Epochs whose leader was without its lock for a time.
     unlocked: BTreeSet<u64>,
     pub leads: u64,
@@ -164,7 +174,7 @@ impl World {
                 server: None,
                 life: 0,
                 token: 0,
-                offset: random.below_u64(60_000) * MS,
+                offset: random.below_u64(setting.clocks_apart_ms * MS),
                 rate_ppm: random.below_u64(100_001) as i64 - 50_000,
                 paused_at: None,
                 backlog: Vec::new(),
@@ -192,7 +202,7 @@ impl World {
             happenings: BTreeMap::new(),
             sequence: 0,
             hosts,
-            nodes: vec![Node::new()],
+            nodes: vec![Node::new(setting.hides)],
             requests: BTreeMap::new(),
             next_request: 0,
             checker: Checker::default(),
@@ -200,11 +210,13 @@ impl World {
             puts: 0,
             is_stalled: false,
             is_healed: false,
+            is_calm: false,
             is_quiet: false,
             is_replicating: vec![false],
             broken: None,
             leaders: BTreeMap::new(),
             unlocked: BTreeSet::new(),
+            led: BTreeSet::new(),
             leads: 0,
             trace: std::env::var_os("BEANRING_TEST_TRACE").is_some(),
         };
@@ -279,6 +291,11 @@ impl World {
         self.lease_ns() / 1000 * 1053
     }
 
+    /// Whether no epoch has begun after that of this server.
+    fn is_current(&self, host: usize) -> bool {
+        self.nodes[self.primary()].visible.leader.token == self.hosts[host].token
+    }
+
     /// Whether the leader has said that it leaves.
     fn has_left(&self, node: usize) -> bool {
         let last = self.nodes[node].visible.chunks.last_key_value();
@@ -331,10 +348,7 @@ impl World {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Arrive(id) => self.arrive(id),
-            Happening::ArriveAgain(process, node, request) => {
-                self.nodes[node].execute(process, &request);
-                self.begin_replicating(node);
-            }
+            Happening::ArriveAgain(process, node, request) => self.arrive_again(process, node, request),
             Happening::Answer(id, reply) => self.answer(id, reply),
             Happening::Replicate(node) => self.replicate(node),
             Happening::Unlock(node, epoch, process) => {
@@ -368,7 +382,8 @@ impl World {
                 }
             }
             Happening::Commands => {
-                let span = self.random.below_u64(2 * self.setting.command_every_ms * MS);
+                let every_ms = self.setting.command_every_ms * if self.is_calm { CALM } else { 1 };
+                let span = self.random.below_u64(2 * every_ms * MS);
                 self.after(span, Happening::Commands);
                 if !self.is_quiet {
                     self.commands();
@@ -465,10 +480,14 @@ impl World {
                 self.hosts[host].was_serving = true;
                 self.log(|| format!("server {host} leads"));
                 // A process may learn that it leads after another one has replaced it.
-                if self.nodes[self.primary()].visible.leader.token == self.hosts[host].token {
+                self.led.insert(host);
+                if self.is_current(host) {
                     self.leads += 1;
-                    let server = self.hosts[host].server.as_ref().expect("it runs");
-                    self.checker.leads(server.engine());
+                    let before =
+                        self.led.iter().map(|&led| self.clock(led, self.now)).max().expect("one leads");
+                    self.led = BTreeSet::from([host]);
+                    let Host { server, iteration, .. } = &self.hosts[host];
+                    self.checker.leads(server.as_ref().expect("it runs").engine(), iteration.0, before);
                 }
             }
             _ => {}

@@ -1,10 +1,11 @@
 //! Clients: what they send, and which replies leave the servers.
 
 use beanring::server::{Event, Protocol, ServerRole, Service};
-use beanring::time::Time;
+use beanring::time::{Span, Time};
 use beanring_testkit::connection::{Connection, ConnectionState};
 
-use super::super::checker::{Command, Kind};
+use super::super::checker::{Command, Kind, Replied};
+use super::super::holds::Peer;
 use super::{Client, Happening, Host, MS, World};
 
 /// Connections of a server.
@@ -12,7 +13,7 @@ const CONNECTIONS_MAX: usize = 4;
 /// Commands without a reply on a connection.
 const COMMANDS_MAX: usize = 8;
 /// The time to run of every job, in seconds.
-const TTR: u64 = 2;
+const TTR: u32 = 2;
 /// Long enough that no delay ends during a run.
 const LONG_DELAY: u64 = 100_000;
 
@@ -82,6 +83,10 @@ impl World {
             _ if !holds.is_empty() => self.random.pick(holds),
             _ => 1 + self.random.below_u64(20),
         };
+        let id = match self.is_current(host) && self.random.one_in(4) {
+            true => self.checker.lost_reservation(self.process(host), id).unwrap_or(id),
+            false => id,
+        };
         let (kind, text) = match self.random.below(20) {
             0..7 => {
                 self.puts += 1;
@@ -96,7 +101,7 @@ impl World {
             }
             7..12 => {
                 let timeout = if self.random.one_in(6) { 1 } else { 0 };
-                (Kind::Reserve { ttr_ns: TTR * 1000 * MS }, format!("reserve-with-timeout {timeout}\r\n"))
+                (Kind::Reserve { ttr: Span::from_secs(TTR) }, format!("reserve-with-timeout {timeout}\r\n"))
             }
             12..15 => (Kind::Delete { id }, format!("delete {id}\r\n")),
             15 => {
@@ -111,8 +116,10 @@ impl World {
             18 if self.random.chance(30) => (Kind::Pause, "pause-tube default 0\r\n".to_owned()),
             _ => (Kind::Peek { id }, format!("peek {id}\r\n")),
         };
-        let command = Command { kind, sent_at: self.now };
-        self.checker.sent(&command);
+        let mut command = Command::new(kind, self.now, self.clock(host, self.now));
+        let (process, is_current) = (self.process(host), self.is_current(host));
+        let client = self.hosts[host].connections[index].1.number;
+        self.checker.sent(Peer { client, process }, &mut command, is_current);
         let (connection, client) = &mut self.hosts[host].connections[index];
         if !matches!(kind, Kind::Touch { .. } | Kind::Peek { .. }) {
             client.holds.retain(|&held| held != id || !is_about(kind, id));
@@ -189,20 +196,32 @@ impl World {
         if client.is_gone {
             return;
         }
-        let token = self.hosts[host].token;
-        let visible = &self.nodes[self.primary()].visible;
-        let is_current = visible.leader.token == token;
+        let (process, is_current) = (self.process(host), self.is_current(host));
         loop {
             let (_, client) = &mut self.hosts[host].connections[index];
             let Some((line, body, length)) = first_reply(&client.received) else { return };
             client.received.drain(..length);
             let command = client.commands.pop_front().expect("a reply follows a command");
+            let mut about = command.kind.touched_job();
             if line.starts_with("RESERVED") {
-                client.holds.push(line.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("an id"));
+                let id: u64 = line.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("an id");
+                client.holds.push(id);
+                about = Some(id);
             }
+            let may_end = about
+                .is_some_and(|id| client.commands.iter().any(|command| command.kind.ended_job() == Some(id)));
             let number = client.number;
             self.log(|| format!("server {host} to client {number}: {line} to {:?}", command.kind));
-            self.checker.replied(number, &command, &line, &body, is_current, self.now);
+            self.checker.replied(&Replied {
+                to: Peer { client: number, process },
+                command: &command,
+                line: &line,
+                body: &body,
+                is_current,
+                may_end,
+                now: self.now,
+                clock: self.hosts[host].iteration.0,
+            });
         }
     }
 }

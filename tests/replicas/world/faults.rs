@@ -20,7 +20,7 @@ pub enum Fault {
     Pause,
     /// The primary dies, and a standby of the database is promoted.
     Promote,
-    /// The primary restarts alone, with the changes that were not replicated.
+    /// The primary restarts alone: reads find the changes that were not replicated.
     RestartPrimary,
     /// Nothing is replicated for a while.
     Stall,
@@ -31,7 +31,7 @@ pub enum Fault {
     /// The network repeats a request, or one arrives although its connection has ended.
     Repeated,
     LateReply,
-    /// A wait for the replication is canceled.
+    /// A wait for the replication is canceled, and reads find the change.
     Canceled,
     /// A server reaches the primary before the last fail-over.
     OldPrimary,
@@ -111,6 +111,7 @@ impl World {
             Fault::RestartPrimary => {
                 self.log(|| "the primary restarts".to_owned());
                 let primary = self.primary();
+                self.nodes[primary].show_all();
                 self.drop_sessions_with(primary);
             }
             Fault::Stall if !self.is_stalled => {
@@ -239,7 +240,7 @@ impl World {
         self.run_until(self.now + 500 * MS);
         if self.broken.is_some() {
             // A standby looks at a damaged log again after some seconds.
-            return self.run_until(self.now + 5500 * MS);
+            return self.be_calm(5500 * MS);
         }
         let before = self.checker.inserted;
         while self.checker.inserted == before {
@@ -249,9 +250,17 @@ impl World {
         if self.setting.seed.is_multiple_of(3) {
             // Until late replies have come, and servers that lead no more know it. A standby that was sent to an old primary has
             // missed acknowledged chunks there: it looks again after some seconds.
-            self.run_until(self.now + 4 * lease + 5500 * MS);
+            let looks_again = self.setting.faults & Fault::OldPrimary.bit() != 0;
+            self.be_calm(4 * lease + if looks_again { 5500 * MS } else { 600 * MS });
             self.hand_over();
         }
+    }
+
+    /// Waits for this time.
+    fn be_calm(&mut self, span: u64) {
+        self.is_calm = true;
+        self.run_until(self.now + span);
+        self.is_calm = false;
     }
 
     fn leader(&self) -> Option<usize> {

@@ -5,8 +5,11 @@ use beanring::time::Time;
 use beanring::wal::Outcome;
 use beanring::wal::replica::{Epoch, Failure, Reply, Request};
 
-use super::super::database::reply_to;
+use super::super::database::{Process, reply_to};
 use super::{Fault, Happening, InFlight, MS, World};
+
+/// How often a request that waits for a lock looks again.
+const LOCK_WAIT: u64 = 2 * MS;
 
 impl World {
     pub(super) fn begin(&mut self, host: usize, request: Request) {
@@ -56,6 +59,16 @@ impl World {
         self.after(span, Happening::Arrive(id));
     }
 
+    /// The network has repeated a request.
+    pub(super) fn arrive_again(&mut self, process: Process, node: usize, request: Request) {
+        if !self.nodes[node].is_blocked(&request) {
+            self.nodes[node].execute(process, &request);
+            self.begin_replicating(node);
+        } else if node == self.primary() {
+            self.after(LOCK_WAIT, Happening::ArriveAgain(process, node, request));
+        }
+    }
+
     pub(super) fn arrive(&mut self, id: u64) {
         let Some(in_flight) = self.requests.get(&id) else { return };
         let (process, node, request) = (in_flight.process, in_flight.node, in_flight.request.clone());
@@ -63,6 +76,13 @@ impl World {
             in_flight.link != self.hosts[process.0].link || process.1 != self.hosts[process.0].life;
         // The database may have received it before the connection broke.
         if is_cut_off && (!self.allows(Fault::Repeated) || self.random.chance(50)) {
+            return;
+        }
+        if self.nodes[node].is_blocked(&request) {
+            // What an old primary waits for never comes.
+            if node == self.primary() {
+                self.after(LOCK_WAIT, Happening::Arrive(id));
+            }
             return;
         }
         if let Request::Watch(_) = request {
@@ -111,7 +131,8 @@ impl World {
             return self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
         }
         match answer.waits_for {
-            Some(_) if self.strikes(Fault::Canceled, 60) => {
+            Some(changes) if self.strikes(Fault::Canceled, 60) => {
+                self.nodes[node].show(changes);
                 let span = self.random.below_u64(20 * MS);
                 self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
             }
