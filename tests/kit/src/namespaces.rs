@@ -1,4 +1,4 @@
-//! Two network namespaces with a cable between them.
+//! Network namespaces: two with a cable between them, or several with a router.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -81,11 +81,94 @@ impl Drop for Network {
     }
 }
 
+/// Machines with a router between them, which can drop what one sends to another.
+pub struct Machines {
+    own: String,
+    count: usize,
+}
+
+impl Machines {
+    /// Lays the network, or says why that cannot be.
+    pub fn lay(count: usize) -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !geteuid().is_root() {
+            return Err("only root can make network namespaces".to_owned());
+        }
+        let own = format!("beanring-m{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // This removes what was created before an error too.
+        let machines = Self { own, count };
+        let router = machines.router();
+        ip(&["netns", "add", &router])?;
+        let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+        try_run(&mut command(&["ip", "netns", "exec", &router, "sh", "-c", forward]))?;
+        for machine in 0..count {
+            let (name, port) = (machines.name(machine), format!("port{machine}"));
+            let (name, port) = (name.as_str(), port.as_str());
+            let gateway = Ipv4Addr::new(10, 78, machine as u8, 1).to_string();
+            ip(&["netns", "add", name])?;
+            ip(&["-n", &router, "link", "add", port, "type", "veth", "peer", "name", "cable", "netns", name])?;
+            ip(&["-n", &router, "address", "add", &format!("{gateway}/24"), "dev", port])?;
+            ip(&["-n", &router, "link", "set", port, "up"])?;
+            let address = format!("{}/24", machines.address(machine));
+            ip(&["-n", name, "address", "add", &address, "dev", "cable"])?;
+            ip(&["-n", name, "link", "set", "cable", "up"])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+            ip(&["-n", name, "route", "add", "default", "via", &gateway])?;
+        }
+        Ok(machines)
+    }
+
+    /// The namespace of a machine.
+    pub fn name(&self, machine: usize) -> String {
+        format!("{}-{machine}", self.own)
+    }
+
+    fn router(&self) -> String {
+        format!("{}-router", self.own)
+    }
+
+    /// The address of a machine.
+    pub fn address(&self, machine: usize) -> Ipv4Addr {
+        assert!(machine < self.count, "there is no such machine");
+        Ipv4Addr::new(10, 78, machine as u8, 2)
+    }
+
+    /// Drops what these machines send to each other from now on, or passes it on again.
+    ///
+    /// # Panics
+    /// If the system does not do it.
+    pub fn cut(&self, one: usize, other: usize, is_cut: bool) {
+        let action = if is_cut { "add" } else { "delete" };
+        for (from, to) in [(one, other), (other, one)] {
+            let (from, to) = (self.address(from).to_string(), self.address(to).to_string());
+            ip(&["-n", &self.router(), "rule", action, "from", &from, "to", &to, "blackhole"])
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for namespace in (0..self.count).map(|machine| self.name(machine)).chain([self.router()]) {
+            // Fails only for one that was not made.
+            let _ = ip(&["netns", "delete", &namespace]);
+        }
+    }
+}
+
+/// Moves this thread to a namespace.
+///
+/// # Panics
+/// If there is no such namespace.
+pub fn enter(namespace: &str) {
+    let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
+    setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+}
+
 /// Does `what` on a thread in a namespace.
 fn inside(namespace: &str, what: impl FnOnce() + Send) {
     let enter = || {
-        let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
-        setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+        enter(namespace);
         what();
     };
     let result = thread::scope(|scope| scope.spawn(enter).join());
