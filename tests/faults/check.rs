@@ -25,25 +25,37 @@ pub struct Left {
 pub struct Survivor {
     /// What is known about each job that the record names; none if it does not exist.
     pub jobs: HashMap<u64, Option<Left>>,
-    /// All jobs, also those that the record does not name.
+    /// All jobs of the tube, also those that the record does not name.
     pub count: usize,
 }
 
 /// What a check counts.
 #[derive(Default, Debug)]
+#[allow(dead_code, reason = "it is printed")]
 pub struct Figures {
-    pub events: usize,
-    pub inserted: usize,
-    pub deleted: usize,
-    pub reserved: usize,
+    events: usize,
+    inserted: usize,
+    deleted: usize,
+    reserved: usize,
     /// Commands without a reply.
-    pub lost: usize,
+    lost: usize,
     /// Reservations whose client lost its connection, and which were probed: by a command of the same client, by the
     /// next reservation, or at the end.
-    pub kept: usize,
+    kept: usize,
     /// Jobs at the end that must be there, and that must be buried.
-    pub left: usize,
-    pub buried: usize,
+    left: usize,
+    buried: usize,
+}
+
+/// The end of a connection.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "it is printed")]
+struct End {
+    /// When it may have ended at the earliest, and when the client noticed.
+    at: u64,
+    noticed_at: u64,
+    /// The client has closed it.
+    is_own: bool,
 }
 
 /// Checks a record. If connections only close because a leader has ended, a reservation outlives its connection.
@@ -52,8 +64,7 @@ pub struct Check<'a> {
     survivor: &'a Survivor,
     outlives: bool,
     of_id: BTreeMap<u64, Vec<&'a Event>>,
-    /// When each connection was left, and whether the client has closed it.
-    ends: HashMap<(u16, u32), (u64, bool)>,
+    ends: HashMap<(u16, u32), End>,
     violations: Vec<(Option<u64>, String)>,
     figures: Figures,
 }
@@ -61,14 +72,19 @@ pub struct Check<'a> {
 impl<'a> Check<'a> {
     pub fn new(events: &'a [Event], survivor: &'a Survivor, outlives: bool) -> Self {
         let mut of_id: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
-        let mut ends = HashMap::new();
+        let (mut ends, mut last_replies) = (HashMap::new(), HashMap::new());
         for event in events {
             if let Some(id) = event.id() {
                 of_id.entry(id).or_default().push(event);
             }
+            let connection = (event.client, event.connection);
             if event.is_lost() {
-                let is_own = event.reply == Reply::GaveUp;
-                ends.insert((event.client, event.connection), (event.replied_at, is_own));
+                let (is_own, noticed_at) = (event.reply == Reply::GaveUp, event.replied_at);
+                let last = last_replies.get(&connection).copied().unwrap_or(0);
+                let at = if is_own { noticed_at } else { last };
+                ends.insert(connection, End { at, noticed_at, is_own });
+            } else {
+                last_replies.insert(connection, event.replied_at);
             }
         }
         for of_one in of_id.values_mut() {
@@ -89,7 +105,8 @@ impl<'a> Check<'a> {
                 *at = Some(id);
                 if before < SHOWN_MAX {
                     for event in &events {
-                        let _ = write!(violation, "\n      {event:?}");
+                        let end = self.ends.get(&(event.client, event.connection));
+                        let _ = write!(violation, "\n      {event:?}, {end:?}");
                     }
                     let _ = write!(violation, "\n      at the end: {:?}", self.survivor.jobs.get(&id));
                 }
@@ -203,8 +220,8 @@ impl<'a> Check<'a> {
 
     /// When the connection of an event ended in a way that ends reservations.
     fn released_at(&self, event: &Event) -> Option<u64> {
-        let (at, is_own) = self.ends.get(&(event.client, event.connection))?;
-        (*is_own || !self.outlives).then_some(*at)
+        let end = self.ends.get(&(event.client, event.connection))?;
+        (end.is_own || !self.outlives).then_some(end.at)
     }
 
     /// The earliest end of the time to run of a reservation, at a later time.

@@ -180,9 +180,10 @@ impl Client {
                 self.work(&mut held);
             }
         }
-        if self.stream.take().is_some() {
+        if self.stream.is_some() {
             let now = self.shared.clock.now();
             self.note(Asked::Leave, Reply::GaveUp, now);
+            self.stream = None;
         }
         self.events
     }
@@ -303,10 +304,11 @@ impl Client {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Reply::GaveUp,
             _ => Reply::Closed,
         });
+        self.note(asked, reply, asked_at);
+        // After the time was noted: the server may pass on the jobs of this client at once.
         if matches!(reply, Reply::GaveUp | Reply::Closed) {
             self.stream = None;
         }
-        self.note(asked, reply, asked_at);
         reply
     }
 

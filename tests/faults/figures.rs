@@ -1,7 +1,5 @@
 //! The results of a run.
 
-use std::time::Duration;
-
 use super::record::{Event, Reply};
 
 /// Times in microseconds.
@@ -26,19 +24,17 @@ impl Times {
         Self(times)
     }
 
-    fn at(&self, percent: usize) -> Duration {
-        let last = self.0.len().saturating_sub(1);
-        Duration::from_micros(self.0.get((last * percent).div_ceil(100)).copied().unwrap_or(0))
-    }
-
-    pub fn max(&self) -> Duration {
-        self.at(100)
+    fn milliseconds_at(&self, percent: usize) -> u64 {
+        self.0[((self.0.len() - 1) * percent).div_ceil(100)].div_ceil(1000)
     }
 }
 
 impl std::fmt::Display for Times {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [median, p99, max] = [50, 99, 100].map(|percent| self.at(percent));
-        write!(f, "{} times, median {median:.0?}, p99 {p99:.0?}, max {max:.0?}", self.0.len())
+        if self.0.is_empty() {
+            return f.write_str("never");
+        }
+        let [median, p99, max] = [50, 99, 100].map(|percent| self.milliseconds_at(percent));
+        write!(f, "{} times, median {median} ms, p99 {p99} ms, max {max} ms", self.0.len())
     }
 }

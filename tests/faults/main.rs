@@ -4,7 +4,13 @@
 
 mod check;
 mod clients;
+mod cuts;
+mod damage;
+mod database;
 mod figures;
+mod full;
 mod kills;
 mod place;
 mod record;
+mod rolls;
+mod stops;

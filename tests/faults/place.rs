@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 
 use super::check::{Left, Survivor};
 use super::clients::{Clients, Plan};
-use super::record::{Clock, Event, Reply};
+use super::record::{Clock, Event};
 
 /// Lines of a server's log that are shown after a failure.
 const LINES_SHOWN: usize = 30;
@@ -164,7 +164,7 @@ impl Place {
             "-s",
             settings.segment,
             "--log-level",
-            "info",
+            "warn",
         ];
         words.extend(flags.map(str::to_owned));
         words.extend(["--replicate".to_owned(), self.url()]);
@@ -287,6 +287,12 @@ impl Node {
         child.wait().expect("it is a child");
     }
 
+    /// Ends the server with SIGTERM, and waits for its end. Returns its exit code.
+    pub fn terminate(&mut self) -> Option<i32> {
+        self.signal(Signal::SIGTERM);
+        self.child.take().expect("it runs").wait().expect("it is a child").code()
+    }
+
     pub fn signal(&self, signal: Signal) {
         let child = self.child.as_ref().expect("it runs");
         kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
@@ -371,14 +377,9 @@ fn survivor(leader: SocketAddr, ids: &[u64], clock: Clock) -> Survivor {
             jobs.insert(id, left);
         }
     }
-    stream.get_mut().write_all(b"stats\r\n").expect("it is open");
+    stream.get_mut().write_all(b"stats-tube default\r\n").expect("it is open");
     let stats = read_data(&mut stream).expect("it replies");
     let states = ["ready", "reserved", "delayed", "buried"];
     let count = states.iter().map(|state| number(&stats, &format!("current-jobs-{state}")) as usize).sum();
     Survivor { jobs, count }
-}
-
-/// Whether a put was refused since a time.
-pub fn was_refused(events: &[Event]) -> usize {
-    events.iter().filter(|event| event.reply == Reply::Refused).count()
 }

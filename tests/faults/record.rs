@@ -124,8 +124,4 @@ impl Event {
     pub const fn may_kick(&self) -> bool {
         matches!(self.asked, Asked::Kick(_)) && self.may_have()
     }
-
-    pub const fn may_bury(&self) -> bool {
-        matches!(self.asked, Asked::Bury(_)) && self.may_have()
-    }
 }

@@ -133,17 +133,21 @@ impl Machines {
         Ipv4Addr::new(10, 78, machine as u8, 2)
     }
 
-    /// Drops what these machines send to each other from now on, or passes it on again.
+    /// Drops what the machines of each pair send to each other from now on, or passes it on again.
     ///
     /// # Panics
     /// If the system does not do it.
-    pub fn cut(&self, one: usize, other: usize, is_cut: bool) {
+    pub fn cut(&self, pairs: &[(usize, usize)], is_cut: bool) {
         let action = if is_cut { "add" } else { "delete" };
-        for (from, to) in [(one, other), (other, one)] {
-            let (from, to) = (self.address(from).to_string(), self.address(to).to_string());
-            ip(&["-n", &self.router(), "rule", action, "from", &from, "to", &to, "blackhole"])
-                .unwrap_or_else(|error| panic!("{error}"));
-        }
+        let both = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
+        let rule = |(from, to)| {
+            format!("rule {action} from {} to {} blackhole\n", self.address(from), self.address(to))
+        };
+        let rules: String = both.map(rule).collect();
+        // One process, so that all happens at once.
+        let batch = r#"printf %s "$2" | ip -n "$1" -batch -"#;
+        try_run(&mut command(&["sh", "-c", batch, "sh", &self.router(), &rules]))
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -291,7 +291,7 @@ impl Postgres {
         };
         let mut process = self.process.take().expect("it runs");
         kill(process_id(&process), signal).expect("it runs");
-        for worker in workers {
+        for &worker in &workers {
             // It may have ended with the first one.
             let _ = kill(worker, signal);
         }
@@ -299,6 +299,11 @@ impl Postgres {
         while process.try_wait().expect("it is a child").is_none() {
             assert!(started.elapsed() < REPLY_PATIENCE, "it does not end: {}", self.log_text());
             thread::sleep(Duration::from_millis(5));
+        }
+        // Their shared memory is in use until then.
+        while workers.iter().any(|&worker| kill(worker, None).is_ok()) {
+            assert!(started.elapsed() < REPLY_PATIENCE, "its sessions do not end: {}", self.log_text());
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -310,11 +315,11 @@ impl Postgres {
         kill(process_id(self.process.as_ref().expect("it runs")), signal).expect("it runs");
     }
 
-    /// Stops the process of a standby that receives what the primary writes, or lets it go on.
-    pub fn signal_receiver(&self, signal: Signal) {
-        for receiver in self.workers("walreceiver") {
+    /// Stops the processes that send to standbys what this server writes, or lets them go on.
+    pub fn signal_senders(&self, signal: Signal) {
+        for sender in self.workers("walsender") {
             // It may have ended with its connection.
-            let _ = kill(receiver, signal);
+            let _ = kill(sender, signal);
         }
     }
 
@@ -458,6 +463,11 @@ impl Postgres {
     /// The port on 127.0.0.1.
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The directory of its data.
+    pub fn data(&self) -> &Path {
+        &self.data
     }
 
     fn log(&self) -> PathBuf {
