@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use super::record::{Asked, Event, Reply, Token};
 
@@ -58,11 +59,12 @@ struct End {
     is_own: bool,
 }
 
-/// Checks a record. If connections only close because a leader has ended, a reservation outlives its connection.
+/// Checks a record. A reservation outlives a connection that was lost because its leader has ended.
 pub struct Check<'a> {
     events: &'a [Event],
     survivor: &'a Survivor,
-    outlives: bool,
+    /// When servers may have closed connections to a leader that went on. It makes the jobs of their clients ready.
+    closing: &'a [Range<u64>],
     of_id: BTreeMap<u64, Vec<&'a Event>>,
     ends: HashMap<(u16, u32), End>,
     violations: Vec<(Option<u64>, String)>,
@@ -70,7 +72,7 @@ pub struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    pub fn new(events: &'a [Event], survivor: &'a Survivor, outlives: bool) -> Self {
+    pub fn new(events: &'a [Event], survivor: &'a Survivor, closing: &'a [Range<u64>]) -> Self {
         let mut of_id: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
         let (mut ends, mut last_replies) = (HashMap::new(), HashMap::new());
         for event in events {
@@ -91,7 +93,7 @@ impl<'a> Check<'a> {
             of_one.sort_by_key(|event| (event.replied_at, event.asked_at));
         }
         let (violations, figures) = (Vec::new(), Figures { events: events.len(), ..Figures::default() });
-        Self { events, survivor, outlives, of_id, ends, violations, figures }
+        Self { events, survivor, closing, of_id, ends, violations, figures }
     }
 
     /// # Errors
@@ -221,7 +223,8 @@ impl<'a> Check<'a> {
     /// When the connection of an event ended in a way that ends reservations.
     fn released_at(&self, event: &Event) -> Option<u64> {
         let end = self.ends.get(&(event.client, event.connection))?;
-        (end.is_own || !self.outlives).then_some(end.at)
+        let is_closed = self.closing.iter().any(|range| range.contains(&end.noticed_at));
+        (end.is_own || is_closed).then_some(end.at)
     }
 
     /// The earliest end of the time to run of a reservation, at a later time.

@@ -1,5 +1,6 @@
 //! Cuts in the network: between a server and the database, between a server and its clients, and around a machine.
 
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use beanring_testkit::random::Random;
 use super::clients::{Clients, Plan};
 use super::figures::Times;
 use super::place::{CLIENTS, DATABASE, Place, Settings, rounds, seed};
+use super::preload;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cut {
@@ -42,18 +44,27 @@ fn cuts_in_the_network_lose_nothing() {
     let Some(mut place) = Place::start("cuts in the network", settings) else { return };
     let (seed, rounds, max_ms) = (seed(), rounds("CUTS", 4), rounds("CUT_MAX_MS", 3000));
     let mut random = Random::new(seed);
+    let jobs = preload::jobs();
+    preload::put(&place, jobs);
     let patience = Duration::from_secs(3);
     let clients = Clients::start(&Plan { patience, ..place.plan(seed) });
     let mut moments: Vec<(Cut, u64)> = Vec::new();
+    let mut closing: Vec<Range<u64>> = Vec::new();
+    let mut goes_on_since = None;
     for round in 0..rounds {
         thread::sleep(Duration::from_millis(300 + random.below(500) as u64));
         let cut = CUTS[round % CUTS.len()];
+        if jobs > 0 {
+            preload::wait_until_warm(&place);
+        }
         let leader = place.leader(REPLY_PATIENCE);
         let pairs = pairs(cut, leader, place.nodes.len());
         let switch = |is_cut| {
             let machines = place.machines.as_ref().expect("they are there");
             machines.cut(&pairs, is_cut);
         };
+        // Servers close connections to a leader whose machine is silent, which may go on after the cut.
+        closing.extend(goes_on_since.take().map(|since| since..clients.now()));
         switch(true);
         let at = clients.now();
         // From less than the lease to more than the time of a take-over.
@@ -64,9 +75,13 @@ fn cuts_in_the_network_lose_nothing() {
         assert!(clients.wait_for_put(healed, REPLY_PATIENCE), "{cut:?}: no put\n{}", place.logs());
         if place.leader(REPLY_PATIENCE) != leader {
             moments.push((cut, at));
+        } else {
+            goes_on_since = Some(at);
         }
     }
-    let events = place.conclude("cuts in the network", clients, true);
+    closing.extend(goes_on_since.map(|since| since..u64::MAX));
+    let events = place.conclude("cuts in the network", clients, &closing);
+    preload::check(&place, jobs);
     println!("cuts in the network: {rounds}, of up to {:.1} s", max_ms as f64 / 1000.0);
     for cut in CUTS {
         let of_kind: Vec<u64> = moments.iter().filter(|(kind, _)| *kind == cut).map(|&(_, at)| at).collect();

@@ -54,7 +54,7 @@ fn a_promoted_standby_of_the_database_has_all_that_was_acknowledged() {
         assert!(clients.wait_for_put(promoted, REPLY_PATIENCE), "round {round}: no put\n{}", place.logs());
         place.cluster.rejoin();
     }
-    let events = place.conclude("a promoted standby", clients, true);
+    let events = place.conclude("a promoted standby", clients, &[]);
     let times = Times::to_first_put(&moments, &events);
     println!(
         "a promoted standby: {rounds} rounds, {cancelled} waits cancelled before, from the end of the primary to the first put: {times}"
@@ -84,7 +84,7 @@ fn a_primary_alone_acknowledges_nothing() {
         let back = clients.now();
         assert!(clients.wait_for_put(back, REPLY_PATIENCE), "round {round}: no put\n{}", place.logs());
     }
-    let events = place.conclude("a primary that restarts alone", clients, true);
+    let events = place.conclude("a primary that restarts alone", clients, &[]);
     let times = Times::to_first_put(&moments, &events);
     println!("a primary that restarts alone: {rounds} rounds, from the start of its standbys to the first put: {times}");
 }
@@ -111,7 +111,7 @@ fn a_cancelled_wait_is_no_acknowledgement() {
         let resumed = clients.now();
         assert!(clients.wait_for_put(resumed, REPLY_PATIENCE), "no put\n{}", place.logs());
     }
-    let events = place.conclude("cancelled waits", clients, true);
+    let events = place.conclude("cancelled waits", clients, &[]);
     let times = Times::to_first_put(&moments, &events);
     println!("cancelled waits: {cancelled} in {} rounds, from their end to the first put: {times}", moments.len());
 }

@@ -89,7 +89,7 @@ fn a_full_tablespace_loses_nothing() {
         moments.push(grown);
         assert!(clients.wait_for_put(grown, REPLY_PATIENCE), "no put\n{}", place.logs());
     }
-    let events = place.conclude(what, clients, true);
+    let events = place.conclude(what, clients, &[]);
     let during = |is: fn(&Reply) -> bool| {
         let is_during = |event: &&Event| spent.iter().any(|(from, to)| (from..to).contains(&&event.asked_at));
         events.iter().filter(is_during).filter(|event| is(&event.reply)).count()

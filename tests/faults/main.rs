@@ -11,6 +11,7 @@ mod figures;
 mod full;
 mod kills;
 mod place;
+mod preload;
 mod record;
 mod rolls;
 mod stops;

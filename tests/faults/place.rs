@@ -5,6 +5,7 @@ use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -19,9 +20,12 @@ use beanring_testkit::unused_address;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::check::{Left, Survivor};
+use super::check::{Check, Left, Survivor};
 use super::clients::{Clients, Plan};
 use super::record::{Clock, Event};
+
+/// How long a take-over may take, with any number of jobs.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Lines of a server's log that are shown after a failure.
 const LINES_SHOWN: usize = 30;
@@ -220,7 +224,7 @@ impl Place {
         for node in &mut self.nodes {
             node.start();
         }
-        self.leader(REPLY_PATIENCE);
+        self.leader(PATIENCE);
     }
 
     /// What is left of the jobs that these events name.
@@ -228,28 +232,35 @@ impl Place {
         let mut ids: Vec<u64> = events.iter().filter_map(Event::id).collect();
         ids.sort_unstable();
         ids.dedup();
-        let leader = self.nodes[self.leader(REPLY_PATIENCE)].address;
+        let leader = self.nodes[self.leader(PATIENCE)].address;
         self.at_clients(|| survivor(leader, &ids, clock))
+    }
+
+    /// The number of jobs of a tube.
+    pub fn count_of(&self, tube: &str) -> usize {
+        let leader = self.nodes[self.leader(PATIENCE)].address;
+        self.at_clients(|| {
+            let mut stream = connect(leader);
+            count_of(&mut stream, tube)
+        })
     }
 
     /// The last lines of all logs.
     pub fn logs(&self) -> String {
         let text = |node: &Node| {
             let text = fs::read_to_string(&node.log).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().collect();
+            let lines: Vec<&str> = text.lines().filter(|line| !line.contains("protect the port")).collect();
             let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
             format!("log of the server at {}:\n{}\n", node.address, last.join("\n"))
         };
         self.nodes.iter().map(text).collect()
     }
 
-    /// Ends the load, checks the record, and prints what was counted.
+    /// Ends the load, checks the record, and prints what was counted. See [`Check`] for `closing`.
     ///
     /// # Panics
     /// If the record is violated.
-    pub fn conclude(&mut self, name: &str, clients: Clients, outlives: bool) -> Vec<Event> {
-        use super::check::Check;
-
+    pub fn conclude(&mut self, name: &str, clients: Clients, closing: &[Range<u64>]) -> Vec<Event> {
         let clock = clients.shared.clock;
         let events = clients.end();
         // As they are now, and as the database has them.
@@ -258,11 +269,11 @@ impl Place {
                 self.restart_all();
             }
             let survivor = self.survivor(&events, clock);
-            match Check::new(&events, &survivor, outlives).run() {
+            match Check::new(&events, &survivor, closing).run() {
                 Ok(figures) if restarts => println!("{name}: {figures:?}, {} jobs are left", survivor.count),
                 Ok(_) => {}
                 Err(violations) => {
-                    panic!("{name}: after a restart of all: {restarts}: {violations}\n{}", self.logs())
+                    panic!("{name}: after a restart of all: {restarts}: {violations}")
                 }
             }
         }
@@ -361,9 +372,7 @@ fn read_data(stream: &mut BufReader<TcpStream>) -> Option<String> {
 }
 
 fn survivor(leader: SocketAddr, ids: &[u64], clock: Clock) -> Survivor {
-    let stream = TcpStream::connect(leader).expect("it listens");
-    stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
-    let mut stream = BufReader::new(stream);
+    let mut stream = connect(leader);
     let mut jobs = HashMap::new();
     for some in ids.chunks(AT_A_TIME) {
         let asked_at = clock.now();
@@ -377,9 +386,18 @@ fn survivor(leader: SocketAddr, ids: &[u64], clock: Clock) -> Survivor {
             jobs.insert(id, left);
         }
     }
-    stream.get_mut().write_all(b"stats-tube default\r\n").expect("it is open");
-    let stats = read_data(&mut stream).expect("it replies");
+    Survivor { jobs, count: count_of(&mut stream, "default") }
+}
+
+fn connect(server: SocketAddr) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(server).expect("it listens");
+    stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
+    BufReader::new(stream)
+}
+
+fn count_of(stream: &mut BufReader<TcpStream>, tube: &str) -> usize {
+    stream.get_mut().write_all(format!("stats-tube {tube}\r\n").as_bytes()).expect("it is open");
+    let stats = read_data(stream).expect("the tube exists");
     let states = ["ready", "reserved", "delayed", "buried"];
-    let count = states.iter().map(|state| number(&stats, &format!("current-jobs-{state}")) as usize).sum();
-    Survivor { jobs, count }
+    states.iter().map(|state| number(&stats, &format!("current-jobs-{state}")) as usize).sum()
 }

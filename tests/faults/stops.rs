@@ -44,7 +44,7 @@ fn a_leader_that_was_stopped_sends_nothing_false() {
             moments.push(stopped);
         }
     }
-    let events = place.conclude("SIGSTOP of the leader", clients, true);
+    let events = place.conclude("SIGSTOP of the leader", clients, &[]);
     let times = Times::to_first_put(&moments, &events);
     println!("SIGSTOP of the leader: {rounds} rounds of 0.1 to {:.1} s, to the first put after a take-over: {times}", max_ms / 1000.0);
     assert!(!moments.is_empty(), "no stop was long enough for a take-over");
