@@ -264,11 +264,9 @@ impl<'a> Check<'a> {
     /// A buried job is reserved only after a kick.
     fn check_buried(&mut self, events: &[&Event]) {
         for buried in events.iter().filter(|event| event.reply == Reply::Buried) {
-            let next = events
-                .iter()
-                .find(|event| {
-                    matches!(event.reply, Reply::Reserved(..)) && event.asked_at > buried.replied_at
-                });
+            let next = events.iter().find(|event| {
+                matches!(event.reply, Reply::Reserved(..)) && event.asked_at > buried.replied_at
+            });
             let Some(next) = next else { continue };
             let is_kicked = events.iter().any(|event| {
                 event.may_kick()
@@ -294,7 +292,8 @@ impl<'a> Check<'a> {
                 events.iter().any(|event| what(event) && event.asked_at <= at && event.replied_at >= since)
             };
             let text = if let Asked::Kick(_) = refused.asked {
-                let before = |event: &&&Event| event.reply == Reply::Buried && event.replied_at <= refused.asked_at;
+                let before =
+                    |event: &&&Event| event.reply == Reply::Buried && event.replied_at <= refused.asked_at;
                 let Some(buried) = events.iter().filter(before).max_by_key(|event| event.replied_at) else {
                     continue;
                 };
@@ -351,5 +350,120 @@ impl<'a> Check<'a> {
         if !is_right {
             self.violation(format!("it is {} after {last:?}", left.state));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: u64 = 1;
+    const ALWAYS: Range<u64> = 0..u64::MAX;
+    const TOKEN: Token = Token::new(1, 1, 60);
+
+    /// Checks what clients 1, 2, ... asked, each on its first connection. A command takes a millisecond.
+    fn check(
+        said: &[(u16, Asked, Reply)],
+        left: Option<&str>,
+        closing: &[Range<u64>],
+    ) -> Result<Figures, String> {
+        let event = |(at, &(client, asked, reply)): (u64, &(u16, Asked, Reply))| {
+            let asked_at = at * 100_000;
+            Event { client, connection: 1, asked, reply, asked_at, replied_at: asked_at + 1000 }
+        };
+        let events: Vec<Event> = (1..).zip(said).map(event).collect();
+        let at = 100_000 * (1 + events.len() as u64);
+        let left = left.map(|state| Left { state: state.to_owned(), asked_at: at, replied_at: at + 1000 });
+        let count = usize::from(left.is_some());
+        let survivor = Survivor { jobs: HashMap::from([(ID, left)]), count };
+        Check::new(&events, &survivor, closing).run()
+    }
+
+    fn refuse(text: &str, said: &[(u16, Asked, Reply)], left: Option<&str>) {
+        let violations = check(said, left, &[]).expect_err(text);
+        assert!(violations.contains(text), "{violations}");
+    }
+
+    const PUT: (u16, Asked, Reply) = (1, Asked::Put(TOKEN), Reply::Inserted(ID));
+    const RESERVED: Reply = Reply::Reserved(ID, TOKEN);
+
+    #[test]
+    fn a_record_without_faults_is_accepted() {
+        let figures = check(
+            &[
+                PUT,
+                (2, Asked::Reserve, RESERVED),
+                (2, Asked::Release(ID), Reply::Released),
+                (3, Asked::Reserve, RESERVED),
+                (3, Asked::Bury(ID), Reply::Buried),
+                (2, Asked::Kick(ID), Reply::Kicked),
+                (2, Asked::Reserve, RESERVED),
+                (2, Asked::Touch(ID), Reply::Touched),
+            ],
+            Some("reserved"),
+            &[],
+        );
+        assert_eq!(figures.expect("it is clean").left, 1);
+        let deleted = [PUT, (2, Asked::Reserve, RESERVED), (2, Asked::Delete(ID), Reply::Deleted)];
+        check(&deleted, None, &[]).expect("it is deleted");
+        let unknown = [PUT, (2, Asked::Reserve, RESERVED), (2, Asked::Delete(ID), Reply::Closed)];
+        check(&unknown, None, &[]).expect("it may be deleted");
+        check(&unknown, Some("reserved"), &[]).expect("it may be there");
+    }
+
+    #[test]
+    fn a_lost_or_revived_job_is_a_violation() {
+        refuse("it is lost", &[PUT], None);
+        let reserved = (2, Asked::Reserve, RESERVED);
+        let deleted = (2, Asked::Delete(ID), Reply::Deleted);
+        refuse("it was deleted, and is back", &[PUT, reserved, deleted], Some("ready"));
+        refuse(
+            "it was deleted, and is there later",
+            &[PUT, reserved, deleted, (3, Asked::Reserve, RESERVED)],
+            None,
+        );
+        refuse("it was deleted twice", &[PUT, reserved, deleted, deleted], None);
+        refuse(
+            "its id was given twice",
+            &[PUT, (3, Asked::Put(Token(7)), Reply::Inserted(ID))],
+            Some("ready"),
+        );
+        let other = (2, Asked::Reserve, Reply::Reserved(2, TOKEN));
+        refuse("one put made the jobs", &[PUT, other], Some("ready"));
+        refuse("never put", &[PUT, (2, Asked::Reserve, Reply::Reserved(2, Token(7)))], Some("ready"));
+    }
+
+    #[test]
+    fn a_reservation_that_is_lost_is_a_violation() {
+        let (first, second) = ((2, Asked::Reserve, RESERVED), (3, Asked::Reserve, RESERVED));
+        refuse("it was reserved twice", &[PUT, first, second], Some("reserved"));
+        let closed = (2, Asked::Reserve, Reply::Closed);
+        refuse("it was reserved twice", &[PUT, first, closed, second], Some("reserved"));
+        check(&[PUT, first, closed, second], Some("reserved"), &[ALWAYS]).expect("a leader went on");
+        check(&[PUT, first, (2, Asked::Leave, Reply::GaveUp), second], Some("reserved"), &[])
+            .expect("it left");
+        refuse("it is ready after", &[PUT, first, closed], Some("ready"));
+        refuse(
+            "it was reserved, and not found",
+            &[PUT, first, (2, Asked::Delete(ID), Reply::NotFound)],
+            Some("reserved"),
+        );
+    }
+
+    #[test]
+    fn a_burial_that_is_lost_is_a_violation() {
+        let reserved = (2, Asked::Reserve, RESERVED);
+        let buried = (2, Asked::Bury(ID), Reply::Buried);
+        refuse(
+            "it was buried, and reserved",
+            &[PUT, reserved, buried, (3, Asked::Reserve, RESERVED)],
+            Some("reserved"),
+        );
+        refuse("it is ready after", &[PUT, reserved, buried], Some("ready"));
+        refuse(
+            "it was buried, and not found",
+            &[PUT, reserved, buried, (3, Asked::Kick(ID), Reply::NotFound)],
+            Some("buried"),
+        );
     }
 }

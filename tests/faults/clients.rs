@@ -216,7 +216,8 @@ impl Client {
         let (pri, delay) = (self.random.below(4), u8::from(self.random.one_in(50)));
         let max = if self.random.one_in(20) { self.plan.body_bytes_max } else { 100 };
         let bytes = 16 + self.random.below(max);
-        let text = format!("put {pri} {delay} {ttr_s} {bytes}\r\n{:0<bytes$}\r\n", format!("{:016x}", token.0));
+        let text =
+            format!("put {pri} {delay} {ttr_s} {bytes}\r\n{:0<bytes$}\r\n", format!("{:016x}", token.0));
         let reply = self.ask(Asked::Put(token), &text);
         if matches!(reply, Reply::Inserted(_)) {
             self.shared.jobs.fetch_add(1, Ordering::Relaxed);

@@ -41,7 +41,7 @@ fn pairs(cut: Cut, leader: usize, servers: usize) -> Vec<(usize, usize)> {
 #[test]
 fn cuts_in_the_network_lose_nothing() {
     let settings = Settings { over_network: true, lease_s: rounds("LEASE", 1) as u32, ..Settings::default() };
-    let Some(mut place) = Place::start("cuts in the network", settings) else { return };
+    let Some(mut place) = Place::start("cuts over a network", settings) else { return };
     let (seed, rounds, max_ms) = (seed(), rounds("CUTS", 4), rounds("CUT_MAX_MS", 3000));
     let mut random = Random::new(seed);
     let jobs = preload::jobs();
@@ -80,9 +80,9 @@ fn cuts_in_the_network_lose_nothing() {
         }
     }
     closing.extend(goes_on_since.map(|since| since..u64::MAX));
-    let events = place.conclude("cuts in the network", clients, &closing);
+    let events = place.conclude("cuts over a network", clients, &closing);
     preload::check(&place, jobs);
-    println!("cuts in the network: {rounds}, of up to {:.1} s", max_ms as f64 / 1000.0);
+    println!("cuts over a network: {rounds}, of up to {:.1} s", max_ms as f64 / 1000.0);
     for cut in CUTS {
         let of_kind: Vec<u64> = moments.iter().filter(|(kind, _)| *kind == cut).map(|&(_, at)| at).collect();
         println!("  {cut:?}: to the first put after a take-over: {}", Times::to_first_put(&of_kind, &events));

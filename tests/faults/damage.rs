@@ -33,7 +33,8 @@ fn change(place: &Place, (position, at, mask): (u64, usize, u8)) -> bool {
 }
 
 fn has(place: &Place, position: u64) -> bool {
-    place.cluster.primary.sql(&format!("select 1 from beanring_log where log = 1 and pos = {position}")) == "1"
+    place.cluster.primary.sql(&format!("select 1 from beanring_log where log = 1 and pos = {position}"))
+        == "1"
 }
 
 fn wait_for(what: &str, place: &Place, node: usize, is_met: impl Fn(&Node) -> bool) {
@@ -77,6 +78,9 @@ fn a_standby_refuses_a_flipped_byte_and_the_leader_goes_on() {
         // What is trimmed need not be followed.
         wait_for("a refusal", &place, standby, |node| is_damaged(node) || !has(&place, flipped.0));
         assert!(clients.wait_for_put(at, REPLY_PATIENCE), "the leader goes on\n{}", place.logs());
+        if has(&place, flipped.0) {
+            assert!(place.puts_through(standby), "its clients are forwarded\n{}", place.logs());
+        }
         let is_there = change(&place, flipped);
         if !is_there {
             trimmed += 1;

@@ -86,7 +86,9 @@ fn a_primary_alone_acknowledges_nothing() {
     }
     let events = place.conclude("a primary that restarts alone", clients, &[]);
     let times = Times::to_first_put(&moments, &events);
-    println!("a primary that restarts alone: {rounds} rounds, from the start of its standbys to the first put: {times}");
+    println!(
+        "a primary that restarts alone: {rounds} rounds, from the start of its standbys to the first put: {times}"
+    );
 }
 
 #[test]
@@ -113,5 +115,8 @@ fn a_cancelled_wait_is_no_acknowledgement() {
     }
     let events = place.conclude("cancelled waits", clients, &[]);
     let times = Times::to_first_put(&moments, &events);
-    println!("cancelled waits: {cancelled} in {} rounds, from their end to the first put: {times}", moments.len());
+    println!(
+        "cancelled waits: {cancelled} in {} rounds, from their end to the first put: {times}",
+        moments.len()
+    );
 }

@@ -76,7 +76,8 @@ fn a_full_tablespace_loses_nothing() {
     primary.sql("alter table beanring_log set tablespace small");
     primary.sql("alter index beanring_log_pkey set tablespace small");
 
-    let clients = Clients::start(&Plan { body_bytes_max: 60_000, jobs_max: i64::MAX, workers: 4, ..place.plan(seed) });
+    let clients =
+        Clients::start(&Plan { body_bytes_max: 60_000, jobs_max: i64::MAX, workers: 4, ..place.plan(seed) });
     let mut moments = Vec::new();
     let mut spent = Vec::new();
     for round in 0..rounds {

@@ -36,5 +36,8 @@ fn nothing_is_lost_when_leaders_are_killed() {
     }
     let events = place.conclude("kill -9 of the leader", clients, &[]);
     preload::check(&place, jobs);
-    println!("kill -9 of the leader: {rounds} rounds, to the first put: {}", Times::to_first_put(&moments, &events));
+    println!(
+        "kill -9 of the leader: {rounds} rounds, to the first put: {}",
+        Times::to_first_put(&moments, &events)
+    );
 }

@@ -194,7 +194,8 @@ impl Place {
         loop {
             for at in 0..self.nodes.len() {
                 let stats = self.at_clients(|| ask_stats(self.nodes[at].address));
-                let pid = stats.and_then(|stats| value(&stats, "pid").and_then(|pid| pid.parse::<u32>().ok()));
+                let pid =
+                    stats.and_then(|stats| value(&stats, "pid").and_then(|pid| pid.parse::<u32>().ok()));
                 let leads = |node: &Node| pid.is_some() && node.child.as_ref().map(Child::id) == pid;
                 if let Some(leader) = self.nodes.iter().position(leads) {
                     return leader;
@@ -234,6 +235,17 @@ impl Place {
         ids.dedup();
         let leader = self.nodes[self.leader(PATIENCE)].address;
         self.at_clients(|| survivor(leader, &ids, clock))
+    }
+
+    /// Whether a server has a put of a client executed.
+    pub fn puts_through(&self, server: usize) -> bool {
+        self.at_clients(|| {
+            let mut stream = connect(self.nodes[server].address);
+            stream.get_mut().write_all(b"use through\r\nput 0 0 60 1\r\nx\r\n").expect("it is open");
+            let mut lines = String::new();
+            let is_read = (0..2).all(|_| stream.read_line(&mut lines).is_ok());
+            is_read && lines.starts_with("USING through\r\nINSERTED ")
+        })
     }
 
     /// The number of jobs of a tube.

@@ -48,7 +48,9 @@ pub fn put(place: &Place, jobs: usize) {
         }
     };
     place.at_clients(|| {
-        thread::scope(|scope| (0..CONNECTIONS).for_each(|number| drop(scope.spawn(move || put_some(number)))));
+        thread::scope(|scope| {
+            (0..CONNECTIONS).for_each(|number| drop(scope.spawn(move || put_some(number))))
+        });
     });
     let took = started.elapsed();
     wait_until_warm(place);

@@ -35,5 +35,8 @@ fn a_rolling_update_loses_nothing() {
     }
     let events = place.conclude("a rolling update", clients, &[]);
     preload::check(&place, jobs);
-    println!("a rolling update: {rounds} leaders, to the first put: {}", Times::to_first_put(&moments, &events));
+    println!(
+        "a rolling update: {rounds} leaders, to the first put: {}",
+        Times::to_first_put(&moments, &events)
+    );
 }

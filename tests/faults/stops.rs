@@ -35,7 +35,8 @@ fn a_leader_that_was_stopped_sends_nothing_false() {
         let stopped = clients.now();
         place.nodes[leader].signal(Signal::SIGSTOP);
         // The last round of the short form has a take-over too.
-        let length = if round + 1 == rounds { Duration::from_millis(2500) } else { length(&mut random, max_ms) };
+        let length =
+            if round + 1 == rounds { Duration::from_millis(2500) } else { length(&mut random, max_ms) };
         thread::sleep(length);
         place.nodes[leader].signal(Signal::SIGCONT);
         let continued = clients.now();
@@ -46,6 +47,9 @@ fn a_leader_that_was_stopped_sends_nothing_false() {
     }
     let events = place.conclude("SIGSTOP of the leader", clients, &[]);
     let times = Times::to_first_put(&moments, &events);
-    println!("SIGSTOP of the leader: {rounds} rounds of 0.1 to {:.1} s, to the first put after a take-over: {times}", max_ms / 1000.0);
+    println!(
+        "SIGSTOP of the leader: {rounds} rounds of 0.1 to {:.1} s, to the first put after a take-over: {times}",
+        max_ms / 1000.0
+    );
     assert!(!moments.is_empty(), "no stop was long enough for a take-over");
 }

@@ -106,7 +106,9 @@ impl Machines {
             let (name, port) = (name.as_str(), port.as_str());
             let gateway = Ipv4Addr::new(10, 78, machine as u8, 1).to_string();
             ip(&["netns", "add", name])?;
-            ip(&["-n", &router, "link", "add", port, "type", "veth", "peer", "name", "cable", "netns", name])?;
+            ip(&[
+                "-n", &router, "link", "add", port, "type", "veth", "peer", "name", "cable", "netns", name,
+            ])?;
             ip(&["-n", &router, "address", "add", &format!("{gateway}/24"), "dev", port])?;
             ip(&["-n", &router, "link", "set", port, "up"])?;
             let address = format!("{}/24", machines.address(machine));

@@ -181,7 +181,8 @@ impl Cluster {
     /// # Panics
     /// If it cannot be copied.
     pub fn rejoin(&mut self) {
-        let ended = self.standbys.iter().position(|standby| standby.process.is_none()).expect("one has ended");
+        let ended =
+            self.standbys.iter().position(|standby| standby.process.is_none()).expect("one has ended");
         let name = format!("s{}", ended + 1);
         let ended = &mut self.standbys[ended];
         fs::remove_dir_all(&ended.data).expect("it has a directory");
@@ -218,8 +219,7 @@ impl Postgres {
         let file = self.data.join("postgresql.conf");
         let content = fs::read_to_string(&file).expect("initdb has written it") + &lines;
         fs::write(file, content).expect("there is space");
-        let access =
-            "local all all trust\nlocal replication all trust\nhost all all all scram-sha-256\n";
+        let access = "local all all trust\nlocal replication all trust\nhost all all all scram-sha-256\n";
         fs::write(self.data.join("pg_hba.conf"), access).expect("there is space");
     }
 
