@@ -73,11 +73,13 @@ fn cuts_in_the_network_lose_nothing() {
         switch(false);
         let healed = clients.now();
         assert!(clients.wait_for_put(healed, REPLY_PATIENCE), "{cut:?}: no put\n{}", place.logs());
-        if place.leader(REPLY_PATIENCE) != leader {
+        let next = place.leader(REPLY_PATIENCE);
+        println!("{cut:?} from {at} to {healed} us, leader {leader}, then {next}");
+        if next != leader {
             moments.push((cut, at));
-        } else {
-            goes_on_since = Some(at);
         }
+        // Before a take-over too: the leader may append once more that their jobs are ready.
+        goes_on_since = (next == leader || cut == Cut::LeaderFromAll).then_some(at);
     }
     closing.extend(goes_on_since.map(|since| since..u64::MAX));
     let events = place.conclude("cuts over a network", clients, &closing);

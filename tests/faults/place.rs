@@ -27,8 +27,24 @@ use super::record::{Clock, Event};
 /// How long a take-over may take, with any number of jobs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Parts of lines that say nothing about a fault.
+const NOT_SHOWN: [&str; 9] = [
+    "I/O driver",
+    "beanring 0.",
+    "durability",
+    "limits:",
+    "listening",
+    "protect the port",
+    "ready after",
+    "sandbox",
+    "serving the console",
+];
+
+/// What a standby logs when it finds damage.
+pub const ALARM: &str = "cannot follow the job log";
+
 /// Lines of a server's log that are shown after a failure.
-const LINES_SHOWN: usize = 30;
+const LINES_SHOWN: usize = 60;
 
 /// Commands that are sent at a time to ask for the jobs that are left.
 const AT_A_TIME: usize = 500;
@@ -49,6 +65,8 @@ pub struct Place {
     pub nodes: Vec<Node>,
     pub cluster: Cluster,
     pub machines: Option<Machines>,
+    /// A test has damaged the log.
+    pub is_damaged: bool,
     scratch: Scratch,
 }
 
@@ -107,7 +125,8 @@ impl Place {
             lines += "listen_addresses = '*'\n";
         }
         let cluster = Cluster::start(&programs, 2, &lines);
-        let mut place = Self { nodes: Vec::new(), cluster, machines, scratch: Scratch::new("faults") };
+        let mut place =
+            Self { nodes: Vec::new(), cluster, machines, is_damaged: false, scratch: Scratch::new("faults") };
         let made = place.run_tool(&["init"]);
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         for number in 0..settings.servers {
@@ -168,7 +187,7 @@ impl Place {
             "-s",
             settings.segment,
             "--log-level",
-            "warn",
+            "info",
         ];
         words.extend(flags.map(str::to_owned));
         words.extend(["--replicate".to_owned(), self.url()]);
@@ -261,11 +280,18 @@ impl Place {
     pub fn logs(&self) -> String {
         let text = |node: &Node| {
             let text = fs::read_to_string(&node.log).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().filter(|line| !line.contains("protect the port")).collect();
+            let lines: Vec<&str> =
+                text.lines().filter(|line| !NOT_SHOWN.iter().any(|part| line.contains(part))).collect();
             let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
             format!("log of the server at {}:\n{}\n", node.address, last.join("\n"))
         };
         self.nodes.iter().map(text).collect()
+    }
+
+    /// No server takes a fault for damage, unless there was some.
+    fn check_alarms(&self, name: &str) {
+        let alarms: usize = self.nodes.iter().map(|node| node.log_text().matches(ALARM).count()).sum();
+        assert!(alarms == 0 || self.is_damaged, "{name}: {alarms} false alarms");
     }
 
     /// Ends the load, checks the record, and prints what was counted. See [`Check`] for `closing`.
@@ -275,6 +301,7 @@ impl Place {
     pub fn conclude(&mut self, name: &str, clients: Clients, closing: &[Range<u64>]) -> Vec<Event> {
         let clock = clients.shared.clock;
         let events = clients.end();
+        self.check_alarms(name);
         // As they are now, and as the database has them.
         for restarts in [false, true] {
             if restarts {

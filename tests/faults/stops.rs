@@ -41,7 +41,9 @@ fn a_leader_that_was_stopped_sends_nothing_false() {
         place.nodes[leader].signal(Signal::SIGCONT);
         let continued = clients.now();
         assert!(clients.wait_for_put(continued, REPLY_PATIENCE), "round {round}: no put\n{}", place.logs());
-        if place.leader(REPLY_PATIENCE) != leader {
+        let next = place.leader(REPLY_PATIENCE);
+        println!("stopped from {stopped} to {continued} us, leader {leader}, then {next}");
+        if next != leader {
             moments.push(stopped);
         }
     }
