@@ -137,6 +137,7 @@ impl Place {
             node.start();
         }
         place.leader(REPLY_PATIENCE);
+        place.wait_until_all_listen();
         Ok(place)
     }
 
@@ -221,6 +222,15 @@ impl Place {
                 }
             }
             assert!(started.elapsed() < patience, "no server leads\n{}", self.logs());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn wait_until_all_listen(&self) {
+        let started = Instant::now();
+        let is_refused = |node: &Node| TcpStream::connect(node.address).is_err();
+        while self.at_clients(|| self.nodes.iter().any(is_refused)) {
+            assert!(started.elapsed() < REPLY_PATIENCE, "not all servers listen\n{}", self.logs());
             thread::sleep(Duration::from_millis(10));
         }
     }
