@@ -377,3 +377,35 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
     let fenced = watcher.node.execute((1, 0), &Request::Renew { epoch: Epoch(2), token: 2 }).reply;
     assert_eq!(fenced, Reply::Renewed(Err(Failure::Fenced)));
 }
+
+#[test]
+fn a_standby_that_cannot_follow_still_knows_who_leads() {
+    let mut rig = Rig::new(64 * 1024);
+    rig.put(10);
+    let (page, mut now) = (rig.page(), rig.now);
+    let mut damaged = page.clone();
+    let (_, last) = damaged.chunks.last_mut().expect("there is one");
+    *last = flipped(last, 70);
+    let mut standby = Standby::new(replica_config(64 * 1024, 2), now);
+    let mut engine = Engine::new(0);
+    let mut complete = |standby: &mut Standby, page: Page, progress: Progress| {
+        now = now + Span::from_secs(10);
+        assert!(matches!(standby.next_request(now), Some(Request::Read { .. })));
+        assert_eq!(standby.complete(Reply::Read(Ok(page)), &mut engine, now), progress);
+        (standby.leader().map(|leader| leader.token), standby.damage().is_some())
+    };
+    assert_eq!(complete(&mut standby, damaged.clone(), Progress::Restarted), (Some(1), true));
+    // The damage may be behind the first page of several.
+    let mut first = page.clone();
+    first.chunks.truncate(1);
+    first.is_end = false;
+    assert_eq!(complete(&mut standby, first, Progress::Following), (Some(1), true));
+    assert_eq!(complete(&mut standby, damaged, Progress::Restarted), (Some(1), true));
+    assert_eq!(complete(&mut standby, page, Progress::Following), (Some(1), false));
+}
+
+fn flipped(chunk: &Bytes, at: usize) -> Bytes {
+    let mut bytes = chunk.to_vec();
+    bytes[at] ^= 1;
+    bytes.into()
+}

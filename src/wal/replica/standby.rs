@@ -30,6 +30,8 @@ pub struct Standby {
     witness: Option<Witness>,
     /// The last page without its chunks.
     seen: Option<Seen>,
+    /// Who leads, after a page that cannot be followed: clients are forwarded nevertheless.
+    unfollowed: Option<(Epoch, Member)>,
     /// When the first read was sent after a page that showed a change.
     news_at: Time,
     /// When a page came that showed a change, if no read was sent since. What the clock showed before it came may be long ago: a
@@ -129,6 +131,7 @@ impl Standby {
             follower: None,
             witness: None,
             seen: None,
+            unfollowed: None,
             news_at: now,
             fresh_news_at: None,
             renewing: None,
@@ -146,13 +149,19 @@ impl Standby {
 
     /// The leader of the current epoch, if there is one and it is another server.
     pub fn leader(&self) -> Option<&Member> {
-        let seen = self.seen.as_ref().filter(|seen| seen.epoch > Epoch::default())?;
-        Some(&seen.leader).filter(|leader| leader.token != self.config.me.token)
+        let (epoch, leader) = self.known()?;
+        (epoch > Epoch::default() && leader.token != self.config.me.token).then_some(leader)
+    }
+
+    /// What the last page has shown, whether or not it can be followed.
+    fn known(&self) -> Option<(Epoch, &Member)> {
+        let seen = self.seen.as_ref().map(|seen| (seen.epoch, &seen.leader));
+        seen.or_else(|| self.unfollowed.as_ref().map(|(epoch, leader)| (*epoch, leader)))
     }
 
     /// The current epoch, as far as it is known.
     pub fn epoch(&self) -> Epoch {
-        self.seen.as_ref().map_or(Epoch::default(), |seen| seen.epoch)
+        self.known().map_or(Epoch::default(), |(epoch, _)| epoch)
     }
 
     /// How long ago it has last seen the end of the log.
@@ -315,17 +324,17 @@ impl Standby {
         self.witness = follower.witness();
         let has_chunks = match applied {
             Ok(has_chunks) => has_chunks,
-            Err(fault) => return self.failed(fault, now),
+            Err(fault) => return self.failed(fault, Some((page.epoch, page.leader)), now),
         };
         if page.is_end() && !follower.is_complete() {
             let missing = Fault::Damaged(Damage::Missing(page.begin.previous()));
-            return self.failed(missing, now);
+            return self.failed(missing, Some((page.epoch, page.leader)), now);
         }
         let is_end = page.is_end();
         if is_end {
             self.end_seen_at = sent_at;
+            self.damage = None;
         }
-        self.damage = None;
         let next = follower.next();
         let Page { epoch, leader, beat, log_id, chunks, end, .. } = page;
         let last = chunks.last().map_or(next.previous(), |&(position, _)| position);
@@ -359,7 +368,7 @@ impl Standby {
         }
     }
 
-    fn failed(&mut self, fault: Fault, now: Time) -> Progress {
+    fn failed(&mut self, fault: Fault, leader: Option<(Epoch, Member)>, now: Time) -> Progress {
         let again_at = match fault {
             Fault::Diverged => now,
             Fault::Damaged(damage) => {
@@ -370,6 +379,7 @@ impl Standby {
         };
         // The claim may still succeed. Then the others see a leader that is silent, and take over.
         (self.follower, self.seen, self.claim) = (None, None, None);
+        self.unfollowed = leader;
         self.read = Read::Wanted(again_at);
         Progress::Restarted
     }
@@ -414,7 +424,8 @@ impl Standby {
                 if self.refusals == REFUSALS_MAX {
                     // A fail-over of the database has replaced chunks before the last one, which is compared with each read.
                     self.refusals = 0;
-                    return self.failed(Fault::Diverged, now);
+                    let leader = self.seen.take().map(|seen| (seen.epoch, seen.leader));
+                    return self.failed(Fault::Diverged, leader, now);
                 }
             }
             Err(Failure::Full) => {

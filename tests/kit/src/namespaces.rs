@@ -1,4 +1,4 @@
-//! Two network namespaces with a cable between them.
+//! Network namespaces: two with a cable between them, or several with a router.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -81,11 +81,100 @@ impl Drop for Network {
     }
 }
 
+/// Machines with a router between them, which can drop what one sends to another.
+pub struct Machines {
+    own: String,
+    count: usize,
+}
+
+impl Machines {
+    /// Lays the network, or says why that cannot be.
+    pub fn lay(count: usize) -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !geteuid().is_root() {
+            return Err("only root can make network namespaces".to_owned());
+        }
+        let own = format!("beanring-m{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // This removes what was created before an error too.
+        let machines = Self { own, count };
+        let router = machines.router();
+        ip(&["netns", "add", &router])?;
+        let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
+        try_run(&mut command(&["ip", "netns", "exec", &router, "sh", "-c", forward]))?;
+        for machine in 0..count {
+            let (name, port) = (machines.name(machine), format!("port{machine}"));
+            let (name, port) = (name.as_str(), port.as_str());
+            let gateway = Ipv4Addr::new(10, 78, machine as u8, 1).to_string();
+            ip(&["netns", "add", name])?;
+            ip(&[
+                "-n", &router, "link", "add", port, "type", "veth", "peer", "name", "cable", "netns", name,
+            ])?;
+            ip(&["-n", &router, "address", "add", &format!("{gateway}/24"), "dev", port])?;
+            ip(&["-n", &router, "link", "set", port, "up"])?;
+            let address = format!("{}/24", machines.address(machine));
+            ip(&["-n", name, "address", "add", &address, "dev", "cable"])?;
+            ip(&["-n", name, "link", "set", "cable", "up"])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+            ip(&["-n", name, "route", "add", "default", "via", &gateway])?;
+        }
+        Ok(machines)
+    }
+
+    /// The namespace of a machine.
+    pub fn name(&self, machine: usize) -> String {
+        format!("{}-{machine}", self.own)
+    }
+
+    fn router(&self) -> String {
+        format!("{}-router", self.own)
+    }
+
+    /// The address of a machine.
+    pub fn address(&self, machine: usize) -> Ipv4Addr {
+        assert!(machine < self.count, "there is no such machine");
+        Ipv4Addr::new(10, 78, machine as u8, 2)
+    }
+
+    /// Drops what the machines of each pair send to each other from now on, or passes it on again.
+    ///
+    /// # Panics
+    /// If the system does not do it.
+    pub fn cut(&self, pairs: &[(usize, usize)], is_cut: bool) {
+        let action = if is_cut { "add" } else { "delete" };
+        let both = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
+        let rule = |(from, to)| {
+            format!("rule {action} from {} to {} blackhole\n", self.address(from), self.address(to))
+        };
+        let rules: String = both.map(rule).collect();
+        // One process, so that all happens at once.
+        let batch = r#"printf %s "$2" | ip -n "$1" -batch -"#;
+        try_run(&mut command(&["sh", "-c", batch, "sh", &self.router(), &rules]))
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for namespace in (0..self.count).map(|machine| self.name(machine)).chain([self.router()]) {
+            // Fails only for one that was not made.
+            let _ = ip(&["netns", "delete", &namespace]);
+        }
+    }
+}
+
+/// Moves this thread to a namespace.
+///
+/// # Panics
+/// If there is no such namespace.
+pub fn enter(namespace: &str) {
+    let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
+    setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+}
+
 /// Does `what` on a thread in a namespace.
 fn inside(namespace: &str, what: impl FnOnce() + Send) {
     let enter = || {
-        let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
-        setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+        enter(namespace);
         what();
     };
     let result = thread::scope(|scope| scope.spawn(enter).join());

@@ -1,7 +1,9 @@
 //! PostgreSQL servers as processes: a primary, and standbys that acknowledge its commits.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
+use std::mem;
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -28,6 +30,8 @@ pub const DATABASE: &str = "queue";
 pub struct Programs {
     directory: PathBuf,
     user: Option<User>,
+    /// The network namespace that they run in, if it is not that of the test.
+    namespace: Option<String>,
 }
 
 /// A server, and its files in a scratch directory.
@@ -63,6 +67,8 @@ pub enum End {
     Fast,
     /// As if its machine had lost power, but for what is in the page cache.
     Immediate,
+    /// All its processes are killed.
+    Killed,
 }
 
 impl Programs {
@@ -85,7 +91,13 @@ impl Programs {
         } else {
             None
         };
-        Ok(Self { directory, user })
+        Ok(Self { directory, user, namespace: None })
+    }
+
+    /// Has the programs run in a network namespace. Only root can.
+    #[must_use]
+    pub fn inside(self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..self }
     }
 
     /// A program, to be run as the user.
@@ -94,15 +106,19 @@ impl Programs {
     }
 
     fn user_command(&self, program: &Path) -> Command {
-        let mut command = match &self.user {
-            None => Command::new(program),
-            Some(user) => {
-                let mut command = Command::new("setpriv");
-                command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
-                command.arg("--clear-groups").arg(program);
-                command
-            }
-        };
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(namespace) = &self.namespace {
+            words.extend(["ip", "netns", "exec", namespace].map(OsString::from));
+        }
+        if let Some(user) = &self.user {
+            let ids = [format!("--reuid={}", user.uid), format!("--regid={}", user.gid)];
+            words.push("setpriv".into());
+            words.extend(ids.map(OsString::from));
+            words.push("--clear-groups".into());
+        }
+        words.push(program.into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         // The user may not read the directory of the tests.
         command.current_dir("/").stdin(Stdio::null()).env("LC_ALL", "C").env_remove("PGPASSWORD");
         command
@@ -137,6 +153,41 @@ impl Cluster {
         }
         Self { primary, standbys, _scratch: scratch }
     }
+
+    /// Kills the primary, and promotes the standby that has received most, as an operator of the database does. The other standby
+    /// follows it.
+    ///
+    /// # Panics
+    /// If there are not two standbys, or one does not do what it should.
+    pub fn fail_over(&mut self) {
+        self.primary.stop(End::Killed);
+        let received = |standby: &Postgres| {
+            let most = "greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())";
+            let bytes = standby.sql_in("postgres", &format!("select pg_wal_lsn_diff({most}, '0/0')"));
+            bytes.parse::<u64>().expect("a number")
+        };
+        let best = usize::from(received(&self.standbys[1]) > received(&self.standbys[0]));
+        mem::swap(&mut self.primary, &mut self.standbys[best]);
+        self.primary.set("synchronous_standby_names", "ANY 1 (s1,s2,s3)");
+        self.primary.promote();
+        let other = &self.standbys[1 - best];
+        let conninfo = other.connection_to(&self.primary, &format!("s{}", 2 - best));
+        other.sql_in("postgres", &format!("alter system set primary_conninfo = '{conninfo}'"));
+        other.sql_in("postgres", "select pg_reload_conf()");
+    }
+
+    /// Makes the server that was the primary before [`Self::fail_over`] a standby again.
+    ///
+    /// # Panics
+    /// If it cannot be copied.
+    pub fn rejoin(&mut self) {
+        let ended =
+            self.standbys.iter().position(|standby| standby.process.is_none()).expect("one has ended");
+        let name = format!("s{}", ended + 1);
+        let ended = &mut self.standbys[ended];
+        fs::remove_dir_all(&ended.data).expect("it has a directory");
+        ended.copy(&self.primary, &name);
+    }
 }
 
 impl Postgres {
@@ -168,21 +219,31 @@ impl Postgres {
         let file = self.data.join("postgresql.conf");
         let content = fs::read_to_string(&file).expect("initdb has written it") + &lines;
         fs::write(file, content).expect("there is space");
-        let access =
-            "local all all trust\nlocal replication all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        let access = "local all all trust\nlocal replication all trust\nhost all all all scram-sha-256\n";
         fs::write(self.data.join("pg_hba.conf"), access).expect("there is space");
     }
 
     /// Copies this server, and starts the copy as its standby.
     fn standby(&self, scratch: &Path, name: &str) -> Self {
         let mut standby = Self::place(&self.programs, scratch, name);
+        standby.copy(self, name);
+        standby
+    }
+
+    /// Copies a server into the data directory of this one, which does not exist, and starts the copy as a standby.
+    fn copy(&mut self, primary: &Self, name: &str) {
         let mut command = self.programs.command("pg_basebackup");
         command.args(["--no-sync", "--checkpoint=fast", "-X", "stream", "-U", "postgres", "-h"]);
-        command.arg(&self.sockets).args(["-p", &self.port.to_string(), "-D"]).arg(&standby.data);
+        command.arg(&primary.sockets).args(["-p", &primary.port.to_string(), "-D"]).arg(&self.data);
         succeed(&mut command);
-        standby.follow(self, name);
-        standby.start();
-        standby
+        self.follow(primary, name);
+        self.start();
+    }
+
+    /// Where a standby finds its primary.
+    fn connection_to(&self, primary: &Self, name: &str) -> String {
+        let sockets = self.sockets.display();
+        format!("host={sockets} port={} user=postgres application_name={name}", primary.port)
     }
 
     /// Makes this server, which must not run, a standby of another one.
@@ -192,13 +253,7 @@ impl Postgres {
     pub fn follow(&self, primary: &Self, name: &str) {
         let auto = self.data.join("postgresql.auto.conf");
         let mut lines = fs::read_to_string(&auto).unwrap_or_default();
-        writeln!(
-            lines,
-            "primary_conninfo = 'host={} port={} user=postgres application_name={name}'",
-            self.sockets.display(),
-            primary.port
-        )
-        .expect("memory");
+        writeln!(lines, "primary_conninfo = '{}'", self.connection_to(primary, name)).expect("memory");
         self.write(&auto, &lines);
         self.write(&self.data.join("standby.signal"), "");
     }
@@ -228,13 +283,27 @@ impl Postgres {
     /// # Panics
     /// If it does not run, or does not end.
     pub fn stop(&mut self, end: End) {
-        let signal = if end == End::Fast { Signal::SIGINT } else { Signal::SIGQUIT };
+        let workers = if end == End::Killed { self.workers("") } else { Vec::new() };
+        let signal = match end {
+            End::Fast => Signal::SIGINT,
+            End::Immediate => Signal::SIGQUIT,
+            End::Killed => Signal::SIGKILL,
+        };
         let mut process = self.process.take().expect("it runs");
         kill(process_id(&process), signal).expect("it runs");
+        for &worker in &workers {
+            // It may have ended with the first one.
+            let _ = kill(worker, signal);
+        }
         let started = Instant::now();
         while process.try_wait().expect("it is a child").is_none() {
             assert!(started.elapsed() < REPLY_PATIENCE, "it does not end: {}", self.log_text());
             thread::sleep(Duration::from_millis(5));
+        }
+        // Their shared memory is in use until then.
+        while workers.iter().any(|&worker| kill(worker, None).is_ok()) {
+            assert!(started.elapsed() < REPLY_PATIENCE, "its sessions do not end: {}", self.log_text());
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -244,6 +313,29 @@ impl Postgres {
     /// If it does not run.
     pub fn signal(&self, signal: Signal) {
         kill(process_id(self.process.as_ref().expect("it runs")), signal).expect("it runs");
+    }
+
+    /// Stops the processes that send to standbys what this server writes, or lets them go on.
+    pub fn signal_senders(&self, signal: Signal) {
+        for sender in self.workers("walsender") {
+            // It may have ended with its connection.
+            let _ = kill(sender, signal);
+        }
+    }
+
+    /// The processes that the server has started whose title has this word.
+    fn workers(&self, word: &str) -> Vec<Pid> {
+        let own = self.process.as_ref().map_or(0, Child::id).to_string();
+        let all = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let is_worker = |directory: &Path| {
+            let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
+            let parent = stat.rsplit(") ").next().and_then(|fields| fields.split(' ').nth(1));
+            let title = fs::read(directory.join("cmdline")).unwrap_or_default();
+            parent == Some(own.as_str()) && String::from_utf8_lossy(&title).contains(word)
+        };
+        all.filter(|entry| is_worker(&entry.path()))
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
+            .collect()
     }
 
     /// Makes a standby the primary.
@@ -371,6 +463,11 @@ impl Postgres {
     /// The port on 127.0.0.1.
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The directory of its data.
+    pub fn data(&self) -> &Path {
+        &self.data
     }
 
     fn log(&self) -> PathBuf {

@@ -1,0 +1,17 @@
+//! Faults of servers, networks and databases: real processes, clients that record every reply, and a check of what is left.
+//!
+//! Each kind of fault occurs a few times. A variable says how often instead, and prints the same results (docs/internals/TESTING.md).
+
+mod check;
+mod clients;
+mod cuts;
+mod damage;
+mod database;
+mod figures;
+mod full;
+mod kills;
+mod place;
+mod preload;
+mod record;
+mod rolls;
+mod stops;
