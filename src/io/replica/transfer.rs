@@ -169,7 +169,7 @@ async fn read(session: &mut Session, log: LogNumber, now: Time) -> Result<Conten
         let page = try_read(session, log.sql(), from).await?.map_err(|_| TransferError::Changed)?;
         let follower = follower.get_or_insert_with(|| Follower::new(&page, None));
         let has_more = follower.apply(&page, &mut engine)?;
-        if !page.is_end && has_more {
+        if !page.is_end() && has_more {
             continue;
         }
         if !follower.is_complete() {
