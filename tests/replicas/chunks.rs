@@ -398,7 +398,6 @@ fn a_standby_that_cannot_follow_still_knows_who_leads() {
     // The damage may be behind the first page of several.
     let mut first = page.clone();
     first.chunks.truncate(1);
-    first.is_end = false;
     assert_eq!(complete(&mut standby, first, Progress::Following), (Some(1), true));
     assert_eq!(complete(&mut standby, damaged, Progress::Restarted), (Some(1), true));
     assert_eq!(complete(&mut standby, page, Progress::Following), (Some(1), false));
