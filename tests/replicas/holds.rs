@@ -25,7 +25,7 @@ struct Hold {
     takers: Vec<usize>,
 }
 
-/// What is known about the reservation of a job.
+/// The reservation of a job, as replies show it.
 #[derive(Default)]
 pub struct Holds {
     hold: Option<Hold>,
