@@ -33,6 +33,7 @@ fn nothing_is_lost_when_leaders_are_killed() {
         thread::sleep(Duration::from_millis(random.below(300) as u64));
         place.nodes[leader].start();
         assert!(clients.wait_for_put(killed, REPLY_PATIENCE), "round {round}: no put\n{}", place.logs());
+        place.show_if_slow(clients.now() - killed);
     }
     let events = place.conclude("kill -9 of the leader", clients, &[]);
     preload::check(&place, jobs);

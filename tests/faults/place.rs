@@ -27,6 +27,9 @@ use super::record::{Clock, Event};
 /// How long a take-over may take, with any number of jobs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// A take-over whose logs are shown, in microseconds.
+const SLOW: u64 = 3_000_000;
+
 /// Parts of lines that say nothing about a fault.
 const NOT_SHOWN: [&str; 9] = [
     "I/O driver",
@@ -284,6 +287,13 @@ impl Place {
             let mut stream = connect(leader);
             count_of(&mut stream, tube)
         })
+    }
+
+    /// Prints the logs after a take-over that took long, in microseconds.
+    pub fn show_if_slow(&self, took: u64) {
+        if took > SLOW {
+            println!("{} ms until a put was accepted\n{}", took / 1000, self.logs());
+        }
     }
 
     /// The last lines of all logs.

@@ -32,6 +32,7 @@ fn a_rolling_update_loses_nothing() {
         place.nodes[leader].start();
         let begun = *moments.last().expect("it was pushed");
         assert!(clients.wait_for_put(begun, REPLY_PATIENCE), "round {round}: no put\n{}", place.logs());
+        place.show_if_slow(clients.now() - begun);
     }
     let events = place.conclude("a rolling update", clients, &[]);
     preload::check(&place, jobs);

@@ -37,11 +37,16 @@ fn a_leader_that_was_stopped_sends_nothing_false() {
         // The last round of the short form has a take-over too.
         let length =
             if round + 1 == rounds { Duration::from_millis(2500) } else { length(&mut random, max_ms) };
-        thread::sleep(length);
+        let is_taken_over = clients.wait_for_put(stopped, length);
+        let took = clients.now() - stopped;
+        thread::sleep(length.saturating_sub(Duration::from_micros(took)));
         place.nodes[leader].signal(Signal::SIGCONT);
         let continued = clients.now();
         assert!(clients.wait_for_put(continued, REPLY_PATIENCE), "round {round}: no put\n{}", place.logs());
         let next = place.leader(REPLY_PATIENCE);
+        if is_taken_over || next != leader {
+            place.show_if_slow(took);
+        }
         println!("stopped from {stopped} to {continued} us, leader {leader}, then {next}");
         if next != leader {
             moments.push(stopped);
