@@ -210,11 +210,13 @@ impl Core {
 
     #[inline(never)]
     pub(super) fn replica_deadline(&self) -> Option<Time> {
-        match &self.replica.as_ref()?.role {
+        let replica = self.replica.as_ref()?;
+        match &replica.role {
             Role::Standby(standby) => standby.next_deadline(),
             Role::Leader(leader) => {
                 let lease_end = Some(leader.lease_end()).filter(|_| !self.is_lease_over());
-                leader.next_deadline().into_iter().chain(lease_end).chain(leader.gives_up_at()).min()
+                let gives_up = leader.gives_up_at().filter(|_| !replica.has_given_up);
+                leader.next_deadline().into_iter().chain(lease_end).chain(gives_up).min()
             }
             Role::Ended(_) => None,
         }

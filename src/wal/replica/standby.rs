@@ -287,7 +287,7 @@ impl Standby {
             Reply::Claimed(result) => return self.was_claimed(result, now),
             Reply::Renewed(result) => return self.was_renewed(result, now),
             // What it asked for as a leader.
-            Reply::Appended { .. } | Reply::Trimmed(_) => {}
+            Reply::Appended { .. } | Reply::Trimmed(_) | Reply::Reserved { .. } => {}
         }
         Progress::Following
     }
