@@ -15,6 +15,7 @@ use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transpor
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::unused_address;
 use nix::sys::signal::Signal;
+use nix::unistd::User;
 
 use super::site::{cluster, replicate, settings, site};
 
@@ -219,11 +220,15 @@ fn a_leader_writes_a_damaged_log_again() {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts one, which only root can.
+    /// Mounts one for the user of PostgreSQL, which only root can.
     fn mount(path: PathBuf, mib: u32) -> Option<Self> {
+        let user =
+            ["postgres", "nobody"].into_iter().find_map(|name| User::from_name(name).ok().flatten())?;
         fs::create_dir(&path).expect("there is space");
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &format!("size={mib}m,mode=0777"), "tmpfs"]).arg(&path);
+        command
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m,mode=0700,uid={}", user.uid), "tmpfs"])
+            .arg(&path);
         let output = command.output().expect("it is installed");
         output.status.success().then_some(Self(path))
     }

@@ -168,7 +168,7 @@ pub enum Reply {
     Trimmed(Result<(), Failure>),
     /// The space is kept, or free.
     Reserved {
-        /// What was requested.
+        /// The request.
         wanted: Reserve,
         /// How it ended.
         result: Result<(), Failure>,
