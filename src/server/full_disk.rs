@@ -36,23 +36,41 @@ impl FullDiskWarnings {
         if wal.is_stalled() {
             if self.stalled.admit(now).is_some() {
                 self.is_stall_logged = true;
+                if wal.is_in_database() {
+                    warn!(
+                        "the database of the job log (--replicate) has no space: an append waits, and so do clients whose \
+                         commands change or reserve a job; give it some space"
+                    );
+                    return;
+                }
                 warn!(
                     "the disk of the job log (-b) is full: a write waits for space, and so do clients whose commands \
                      change or reserve a job; free some space"
                 );
             }
         } else if mem::take(&mut self.is_stall_logged) {
-            info!("the disk of the job log has space again: the write that waited is complete");
+            info!("{} has space again: the write that waited is complete", place(wal));
         } else if !wal.is_full() {
             if mem::take(&mut self.is_full_logged) {
-                info!("the disk of the job log has space again: put is accepted");
+                info!("{} has space again: put is accepted", place(wal));
             }
         } else if self.full.admit(now).is_some() {
             self.is_full_logged = true;
+            if wal.is_in_database() {
+                warn!(
+                    "the database of the job log (--replicate) has little space: put is refused with OUT_OF_MEMORY, and other \
+                     commands use what was kept in reserve; give it some space, or delete jobs"
+                );
+                return;
+            }
             warn!(
                 "the disk of the job log (-b) is full: no new segment can be created, and put is refused with \
                  OUT_OF_MEMORY once the prepared segments are used up; free some space"
             );
         }
     }
+}
+
+const fn place(wal: &Wal) -> &'static str {
+    if wal.is_in_database() { "the database of the job log" } else { "the disk of the job log" }
 }

@@ -259,11 +259,13 @@ impl Core {
 
     #[inline(never)]
     pub(super) fn replica_deadline(&self) -> Option<Time> {
-        match &self.replica.as_ref()?.role {
+        let replica = self.replica.as_ref()?;
+        match &replica.role {
             Role::Standby(standby) => standby.next_deadline(),
             Role::Leader(leader) => {
                 let lease_end = Some(leader.lease_end()).filter(|_| !self.is_lease_over());
-                leader.next_deadline().into_iter().chain(lease_end).chain(leader.gives_up_at()).min()
+                let gives_up = leader.gives_up_at().filter(|_| !replica.has_given_up);
+                leader.next_deadline().into_iter().chain(lease_end).chain(gives_up).min()
             }
             Role::Ended(_) => None,
         }
@@ -288,12 +290,15 @@ impl Core {
     /// Why this server ends though the database does not have everything, if it does.
     pub(super) fn end_without_database(&self) -> Option<String> {
         let replica = self.replica.as_ref().filter(|replica| replica.has_given_up)?;
-        let (seconds, clients) = (replica.config.lease.as_secs(), self.gate.clients());
-        let clients =
-            if clients == 1 { "1 client waits".to_owned() } else { format!("{clients} clients wait") };
+        let seconds = replica.config.lease.as_secs();
+        let waiting = match self.gate.clients() {
+            0 => String::new(),
+            1 => ": 1 client waits for replies to changes that may be lost".to_owned(),
+            clients => format!(": {clients} clients wait for replies to changes that may be lost"),
+        };
         Some(format!(
-            "stopped without the database, which has acknowledged nothing for {seconds} s: {clients} for replies to changes that \
-             may be lost; the job log has every change with a reply"
+            "stopped without the database, which has acknowledged nothing for {seconds} s{waiting}; the job log has every change \
+             with a reply"
         ))
     }
 

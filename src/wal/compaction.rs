@@ -146,6 +146,9 @@ impl Wal {
         let is_rewriting = self.rewritten_up_to.is_some_and(|last| self.oldest() <= last);
         match Demand::of(capacity, self.retirement.is_active()) {
             Demand::None | Demand::Soon if is_rewriting => Demand::Excess,
+            Demand::None | Demand::Soon if self.refuses_puts && capacity.is_worth_compacting() => {
+                Demand::Excess
+            }
             demand => demand,
         }
     }

@@ -137,6 +137,8 @@ pub struct Wal {
     /// Empty between calls; kept for its allocation.
     changes: Vec<Change>,
     is_stopping: bool,
+    /// See [`refuse_puts`](Self::refuse_puts).
+    refuses_puts: bool,
     /// See [`rewrite`](Self::rewrite).
     rewritten_up_to: Option<SegmentNumber>,
     /// See [`hold`](Self::hold).
@@ -189,6 +191,7 @@ impl Wal {
             counters: WalCounters::default(),
             changes: Vec::new(),
             is_stopping: false,
+            refuses_puts: false,
             rewritten_up_to: None,
             is_held: false,
             failure: None,
@@ -227,6 +230,11 @@ impl Wal {
         self.is_stopping = true;
     }
 
+    /// Leaves the space that the destination has to changes other than puts, or no longer.
+    pub const fn refuse_puts(&mut self, refuses: bool) {
+        self.refuses_puts = refuses;
+    }
+
     /// Has compaction copy everything out of the present segments, so that they go.
     pub const fn rewrite(&mut self) {
         self.rewritten_up_to = Some(self.appender.segment());
@@ -253,7 +261,7 @@ impl Wal {
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) {
             PutSpace::TooLarge
-        } else if self.space.is_stalled() {
+        } else if self.space.is_stalled() || self.refuses_puts {
             PutSpace::Unavailable
         } else if capacity.has_space_for_job(bytes) {
             PutSpace::Available
@@ -265,7 +273,7 @@ impl Wal {
 
     /// Returns the room for jobs whose tube name becomes longer.
     pub const fn room(&self) -> LogRoom {
-        LogRoom { job_bytes_max: job_bytes_max(self.config.segment_bytes), is_full: self.space.is_full() }
+        LogRoom { job_bytes_max: job_bytes_max(self.config.segment_bytes), is_full: self.is_full() }
     }
 
     /// The ticket of a reply to what was recorded last.
@@ -323,7 +331,12 @@ impl Wal {
 
     /// Whether a new file, or a write, has found no space on the disk.
     pub const fn is_full(&self) -> bool {
-        self.space.is_full()
+        self.space.is_full() || self.refuses_puts
+    }
+
+    /// Whether the log is in a database.
+    pub const fn is_in_database(&self) -> bool {
+        matches!(self.config.destination, Destination::Network { .. })
     }
 
     /// Whether a change of the job waits for a stalled write.

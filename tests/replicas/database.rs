@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use beanring::wal::replica::{APPENDS_MAX, Epoch, Failure, Member, Page, Position, Reply, Request, identity};
+use beanring::wal::replica::{
+    APPENDS_MAX, Epoch, Failure, Member, Page, Position, Reply, Request, Reserve, identity,
+};
 use bytes::Bytes;
 
 /// The fewest chunks that a page has if there are more.
@@ -245,6 +247,8 @@ impl Node {
                     waits_for: None,
                 };
             }
+            Request::Reserve(Reserve::Keep) if self.is_full => Err(Failure::Full),
+            Request::Reserve(_) => Ok(()),
             Request::Watch(_) => unreachable!("a watch waits"),
         };
         let waits_for = result.is_ok().then(|| self.replicated_changes + self.suffix.len() as u64);
@@ -286,6 +290,7 @@ pub fn reply_to(request: &Request, result: Result<(), Failure>) -> Reply {
         Request::Renew { .. } => Reply::Renewed(result.map(|()| 0)),
         Request::Claim(_) => Reply::Claimed(result),
         Request::Trim { .. } => Reply::Trimmed(result),
+        Request::Reserve(wanted) => Reply::Reserved { wanted: *wanted, result },
         Request::Watch(epoch) => Reply::Watched { epoch: *epoch, result },
         Request::Read { .. } => Reply::Read(Err(result.expect_err("a page is no such result"))),
     }

@@ -493,7 +493,8 @@ impl World {
             _ => {}
         }
         let server = self.hosts[host].server.as_ref().expect("it runs");
-        if self.hosts[host].is_stopping && server.is_settled() {
+        // It ends also without the database.
+        if self.hosts[host].is_stopping && (server.is_settled() || server.failure().is_some()) {
             self.log(|| format!("server {host} has stopped"));
             self.end_process(host, 5 * MS);
             return self.start_later(host);

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
+use beanring::io::replica::init;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::driver;
 use beanring_testkit::postgres::{Cluster, End};
@@ -14,8 +15,9 @@ use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transpor
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::unused_address;
 use nix::sys::signal::Signal;
+use nix::unistd::User;
 
-use super::site::{replicate, site};
+use super::site::{cluster, replicate, settings, site};
 
 /// A server, and its log lines.
 struct Server {
@@ -212,4 +214,88 @@ fn a_leader_writes_a_damaged_log_again() {
     assert!(stats.contains("state: buried\n"), "{stats}");
     assert!(later.ask("tube-config mail\r\n").1.contains("rate: 5\n"));
     standby.wait_for("this server leads");
+}
+
+/// A file system of its own for a tablespace, with some MiB. It is unmounted with the value.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one for the user of PostgreSQL, which only root can.
+    fn mount(path: PathBuf, mib: u32) -> Option<Self> {
+        let user =
+            ["postgres", "nobody"].into_iter().find_map(|name| User::from_name(name).ok().flatten())?;
+        fs::create_dir(&path).expect("there is space");
+        let mut command = Command::new("mount");
+        command
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m,mode=0700,uid={}", user.uid), "tmpfs"])
+            .arg(&path);
+        let output = command.output().expect("it is installed");
+        output.status.success().then_some(Self(path))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn deletions_go_on_while_the_database_is_full() {
+    // A standby would need the tablespace at the same path.
+    let Some(cluster) = cluster("a full tablespace", 0) else { return };
+    let scratch = Scratch::new("replicate-full");
+    let Some(disk) = SmallDisk::mount(scratch.join("disk"), 96) else {
+        return println!("skipped: a full tablespace, because this user cannot mount one");
+    };
+    init(&settings(&cluster.primary)).expect("the user owns the database");
+    cluster.primary.sql(&format!("create tablespace small location '{}'", disk.0.display()));
+    for change in ["table beanring_log", "index beanring_log_pkey", "table beanring_reserve"] {
+        cluster.primary.sql(&format!("alter {change} set tablespace small"));
+    }
+    let flags = ["--no-forward", "--replicate-trust-storage", "-s", "4194304"];
+    let (mut server, mut client) = Server::start(&cluster, &scratch, "log", &flags);
+    let reserve = "select pg_relation_size('beanring_reserve') >= 32 * 1024 * 1024";
+    let began = Instant::now();
+    while cluster.primary.sql(reserve) != "t" {
+        assert!(began.elapsed() < REPLY_PATIENCE, "no reserve");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let body = "x".repeat(60_000);
+    let mut jobs = 0;
+    loop {
+        match client.ask(&put(7, 0, &body)).0 {
+            reply if reply.starts_with("INSERTED ") => jobs += 1,
+            reply => break assert_eq!(reply, "OUT_OF_MEMORY"),
+        }
+    }
+    println!("{jobs} jobs of 60 kB were put");
+    assert!(jobs > 500, "{jobs}");
+    // Deletions go on, and further puts are refused.
+    client.expect("reserve\r\n", "RESERVED 1 60000");
+    client.expect("delete 1\r\n", "DELETED");
+    let began = Instant::now();
+    for id in 2..=jobs {
+        if id % 4 != 0 {
+            client.expect(&format!("delete {id}\r\n"), "DELETED");
+        }
+    }
+    println!("{} deletions took {:?}", jobs * 3 / 4, began.elapsed());
+    let began = Instant::now();
+    while client.ask(&put(8, 0, &body)).0 == "OUT_OF_MEMORY" {
+        assert!(began.elapsed() < REPLY_PATIENCE, "{}", server.log_text());
+        thread::sleep(Duration::from_millis(50));
+    }
+    println!("puts were accepted again after {:?}", began.elapsed());
+    server.wait_for("the database of the job log has space again");
+    let left = client.stat("current-jobs-ready");
+    drop(client);
+    server.process.signal(Signal::SIGKILL);
+    server.process.wait();
+    let (_server, mut client) = Server::start(&cluster, &scratch, "again", &flags);
+    for id in 1..=jobs {
+        let expected = if id % 4 == 0 { format!("FOUND {id} 60000") } else { "NOT_FOUND".to_owned() };
+        client.expect(&format!("peek {id}\r\n"), &expected);
+    }
+    assert_eq!(client.stat("current-jobs-ready"), left);
 }

@@ -148,6 +148,7 @@ pub fn result_of(reply: Reply) -> Result<(), Failure> {
     match reply {
         Reply::Appended { result, .. }
         | Reply::Watched { result, .. }
+        | Reply::Reserved { result, .. }
         | Reply::Claimed(result)
         | Reply::Trimmed(result) => result,
         Reply::Renewed(result) => result.map(drop),

@@ -1,9 +1,9 @@
-//! The job log in PostgreSQL: a thread that owns no state carries out the requests of the log on up to ten sessions.
+//! The job log in PostgreSQL: a thread that owns no state carries out the requests of the log on up to eleven sessions.
 //!
 //! | sessions | what for |
 //! |---|---|
 //! | 4 | appends: each is one statement that commits by itself |
-//! | 1 each | renew, claim, trim, read, watch |
+//! | 1 each | renew, claim, trim, reserve, read, watch |
 //! | 1 | holds the lock of the epoch as long as the process leads |
 //!
 //! A session opens when it is needed, and closes after a minute without use. A request whose session is lost is answered
@@ -15,6 +15,7 @@ mod claim;
 mod lock;
 mod password;
 mod read;
+mod reserve;
 mod rewrite;
 mod session;
 mod settings;

@@ -43,6 +43,8 @@ const CREATE: &str = "
         secret bigint not null,
         unique (log, epoch)
     ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+    create unlogged table if not exists beanring_reserve (filler char(400) not null);
+    comment on table beanring_reserve is 'beanring: space for deletions when the disk is full';
     comment on table beanring_log is 'beanring: job logs, a chunk per row';
     comment on table beanring_epoch is 'beanring: who writes which job log'";
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::append::{self, Append};
 use super::lock::Lock;
 use super::session::{Link, Reachable};
-use super::{Settings, claim, lock, read, trim, watch};
+use super::{Settings, claim, lock, read, reserve, trim, watch};
 use crate::wal::replica::{APPENDS_MAX, Reply, Request};
 
 /// A session that is unused for this long is closed.
@@ -76,6 +76,7 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
     let claims = start(&context, 1, claim::claim);
     let reads = start(&context, 1, read::read);
     let trims = start(&context, 1, trim::trim);
+    let reserves = start(&context, 1, reserve::reserve);
     let (watches, watched) = tokio::sync::watch::channel(None);
     tokio::spawn(watch::watch(context, watched));
     while let Some(request) = requests.recv().await {
@@ -87,6 +88,7 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
             Request::Claim(claim) => pass(&claims, claim),
             Request::Read { from } => pass(&reads, from),
             Request::Trim { epoch, before } => pass(&trims, trim::Trim { epoch, before }),
+            Request::Reserve(wanted) => pass(&reserves, wanted),
             Request::Watch(epoch) => {
                 let _ = watches.send(Some(epoch));
             }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
 use super::follower::SegmentStarts;
-use super::request::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request};
+use super::request::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request, Reserve};
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
@@ -19,6 +19,9 @@ const REPEAT_AFTER: Span = Span::from_millis(20);
 
 /// The longest time between repetitions.
 const REPEAT_AFTER_MAX: Span = Span::from_millis(1000);
+
+/// How long it waits before it tries again to have the database keep space in reserve.
+const KEEP_AGAIN_AFTER: Span = Span::from_millis(1000);
 
 /// The leader of an epoch. The WAL gives it batches, and it makes requests of them.
 ///
@@ -45,6 +48,7 @@ pub struct Leader {
     /// When the renewal in flight was sent.
     renewal_sent_at: Time,
     trim: Option<Trim>,
+    reserve: ReserveState,
     /// How many times the log was to be written again, of what [`Reply::Renewed`] says.
     rewrites: u64,
     /// When the server began to stop or, if that was later, when an append or a trim was last acknowledged.
@@ -87,6 +91,21 @@ struct Split {
     begins: bool,
     lsn: Lsn,
     part: u32,
+}
+
+/// The space that the database has in reserve.
+///
+/// ```text
+///           an append finds no space            freed
+///   kept ------------------------------> to free ----> to keep again, and puts are refused until it is
+///    ^                                                   |
+///    +---------------------------------------------------+
+/// ```
+struct ReserveState {
+    wanted: Reserve,
+    step: Step,
+    /// It was freed, or never there.
+    is_free: bool,
 }
 
 /// Chunks of a segment that is not needed.
@@ -180,6 +199,11 @@ impl Leader {
             renewal: Step::Done,
             renewal_sent_at: claimed_at,
             trim: None,
+            reserve: ReserveState {
+                wanted: Reserve::Keep,
+                step: Step::Waiting { until: claimed_at, repeat_after: REPEAT_AFTER },
+                is_free: false,
+            },
             rewrites: 0,
             stop_progress_at: None,
             append_times: Histogram::new(&SYNC_BOUNDS),
@@ -239,7 +263,49 @@ impl Leader {
         {
             return Some(request);
         }
-        self.next_trim(now).or_else(|| self.next_renewal(now))
+        let request = self.next_trim(now).or_else(|| self.next_renewal(now));
+        request.or_else(|| self.next_reserve(wal, now))
+    }
+
+    fn next_reserve(&mut self, wal: &Wal, now: Time) -> Option<Request> {
+        let ReserveState { wanted, step, .. } = &mut self.reserve;
+        let may_ask = step.is_due(now) && !self.has_left && (*wanted == Reserve::Free || !wal.is_stopping());
+        may_ask.then(|| {
+            step.repeat();
+            Request::Reserve(*wanted)
+        })
+    }
+
+    /// An append has found no space.
+    fn free_reserve(&mut self, wal: &mut Wal, now: Time) {
+        if !self.reserve.is_free {
+            let step = Step::Waiting { until: now, repeat_after: REPEAT_AFTER };
+            self.reserve = ReserveState { wanted: Reserve::Free, step, is_free: true };
+            wal.refuse_puts(true);
+        }
+    }
+
+    fn reserved(&mut self, wanted: Reserve, result: Result<(), Failure>, wal: &mut Wal, now: Time) {
+        if wanted != self.reserve.wanted {
+            // The one that is wanted now is sent later.
+            return;
+        }
+        let again = Step::Waiting { until: now + KEEP_AGAIN_AFTER, repeat_after: REPEAT_AFTER };
+        self.reserve = match (wanted, result) {
+            (Reserve::Keep, Ok(())) => {
+                wal.refuse_puts(false);
+                ReserveState { wanted, step: Step::Done, is_free: false }
+            }
+            (Reserve::Keep, Err(Failure::Full)) => {
+                wal.refuse_puts(true);
+                ReserveState { wanted, step: again, is_free: true }
+            }
+            (Reserve::Free, Ok(())) => ReserveState { wanted: Reserve::Keep, step: again, is_free: true },
+            (_, Err(_)) => {
+                self.reserve.step.wait(now);
+                return;
+            }
+        };
     }
 
     fn repeated(&mut self, now: Time) -> Option<Request> {
@@ -379,7 +445,8 @@ impl Leader {
             Step::Done => Some(self.renewal_due()).filter(|_| !self.has_left),
             waiting => waiting.until(),
         };
-        repeats.chain(trim).chain(renewal).min()
+        let reserve = self.reserve.step.until().filter(|_| !self.has_left && self.stop_progress_at.is_none());
+        repeats.chain(trim).chain(renewal).chain(reserve).min()
     }
 
     /// Takes a reply to a request of this leader.
@@ -413,6 +480,7 @@ impl Leader {
                     trim.step.wait(now);
                 }
             }
+            Reply::Reserved { wanted, result } => self.reserved(wanted, result, wal, now),
             // What it asked for as a standby.
             Reply::Read(_) | Reply::Watched { .. } | Reply::Claimed(_) => {}
         }
@@ -443,6 +511,7 @@ impl Leader {
             Err(Failure::Full) => {
                 append.step.wait(now);
                 wal.stall(self.batches.iter().chain(self.splitting.as_ref().map(|split| &split.batch)), now);
+                self.free_reserve(wal, now);
             }
             Err(Failure::Unknown) => append.step.wait(now),
         }

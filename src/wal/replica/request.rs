@@ -107,6 +107,17 @@ pub enum Request {
         /// The first position that stays.
         before: Position,
     },
+    /// Change the space that the database has in reserve.
+    Reserve(Reserve),
+}
+
+/// What the space is used for that the database has in reserve, so that deletions can be appended when its disk is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reserve {
+    /// Keep it, or take it again. This fails with [`Failure::Full`] if there is not as much free space.
+    Keep,
+    /// Free it, for appends.
+    Free,
 }
 
 /// A take-over. It is refused if the epoch has ended or was renewed, if there is a chunk at the position, or if the chunks before it are not
@@ -155,6 +166,13 @@ pub enum Reply {
     Claimed(Result<(), Failure>),
     /// The chunks are deleted, or not.
     Trimmed(Result<(), Failure>),
+    /// The space is kept, or free.
+    Reserved {
+        /// The request.
+        wanted: Reserve,
+        /// How it ended.
+        result: Result<(), Failure>,
+    },
 }
 
 /// Why a request was not carried out.

@@ -6,7 +6,8 @@ use super::leader::Leader;
 use super::request::{Claim, Epoch, Failure, Member, Page, Position, Reply, Request};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
-use crate::wal::segment::SegmentNumber;
+use crate::wal::batch::BLOCK_BYTES;
+use crate::wal::segment::{HEADER_BYTES, SegmentNumber};
 use crate::wal::{Recovered, Wal, WalConfig};
 
 /// How long a standby that has read everything waits before it reads again.
@@ -304,7 +305,7 @@ impl Standby {
             Reply::Claimed(result) => return self.was_claimed(result, now),
             Reply::Renewed(result) => return self.was_renewed(result, now),
             // What it asked for as a leader.
-            Reply::Appended { .. } | Reply::Trimmed(_) => {}
+            Reply::Appended { .. } | Reply::Trimmed(_) | Reply::Reserved { .. } => {}
         }
         Progress::Following
     }
@@ -490,7 +491,10 @@ impl Standby {
     }
 }
 
-fn continue_wal(config: WalConfig, recovered: Recovered, engine: &Engine) -> Wal {
+fn continue_wal(mut config: WalConfig, recovered: Recovered, engine: &Engine) -> Wal {
+    // The server that has logged the largest job may have had larger segments.
+    let needed = (HEADER_BYTES + recovered.largest).next_multiple_of(BLOCK_BYTES as u64);
+    config.segment_bytes = config.segment_bytes.max(needed);
     let next = recovered.newest_segment().map_or(SegmentNumber(1), SegmentNumber::next);
     Wal::new(config, recovered, vec![next], engine)
 }

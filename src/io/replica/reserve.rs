@@ -1,0 +1,78 @@
+//! The reserve: a table whose only purpose is its size. When the disk of the database is full, it is emptied, so that deletions
+//! can be appended. Truncation gives the space back at once; that of deleted rows stays in their table until a vacuum, and then
+//! only that table can use it.
+
+use tokio_postgres::error::SqlState;
+
+use super::session::{Link, Session, SessionError};
+use super::worker::Context;
+use crate::wal::replica::{Failure, Reply, Reserve};
+
+/// The size of the reserve, in bytes: what may wait to be written when the disk becomes full, the copies of a segment, and some
+/// deletions.
+const BYTES: i64 = 32 * 1024 * 1024;
+
+/// No size if there is no such table.
+const SIZE: &str = "select pg_relation_size(to_regclass('beanring_reserve'))";
+
+/// Rows without a name for their content: 18 are on a page of 8 KiB.
+const FILL: &str = "insert into beanring_reserve select '' from generate_series(1, $1::bigint * 18 / 8192)";
+
+const EMPTY: &str = "truncate beanring_reserve";
+
+/// Space in the table that no row uses. A row takes some more than its chunk.
+const SLACK: &str = "
+    select pg_total_relation_size('beanring_log') - coalesce(sum(octet_length(chunk)) * 11 / 10, 0)::bigint
+    from beanring_log";
+
+/// Makes the space of deleted rows usable. It needs the owner of the table; else PostgreSQL does it, within a minute or so.
+const VACUUM: &str = "vacuum beanring_log";
+
+pub(super) async fn reserve(_: Context, mut link: Link, wanted: Reserve) -> (Link, Reply) {
+    let result = match link.session().await {
+        Ok(session) => match wanted {
+            Reserve::Keep => keep(session).await,
+            Reserve::Free => free(session).await,
+        },
+        Err(error) => Err(error),
+    };
+    let result = match result {
+        // A user without these rights, or tables without a reserve.
+        Err(error) if error.is(&SqlState::INSUFFICIENT_PRIVILEGE) || error.is(&SqlState::UNDEFINED_TABLE) => {
+            link.close();
+            Ok(())
+        }
+        result => link.end(result).flatten(),
+    };
+    (link, Reply::Reserved { wanted, result })
+}
+
+async fn free(session: &mut Session) -> Result<Result<(), Failure>, SessionError> {
+    session.execute(EMPTY, &[]).await?;
+    Ok(Ok(()))
+}
+
+/// Has the reserve take its space again. Where the disk has none, unused space in the table of the log is as good.
+async fn keep(session: &mut Session) -> Result<Result<(), Failure>, SessionError> {
+    let missing = number(session, SIZE).await?.map_or(0, |size| BYTES - size);
+    if missing <= 0 {
+        return Ok(Ok(()));
+    }
+    // A warning says that the user may not. Without space a later one succeeds.
+    match session.command(VACUUM).await {
+        Err(error) if error.code().is_none() && !matches!(error, SessionError::Notice) => return Err(error),
+        _ => {}
+    }
+    match session.execute(FILL, &[&missing]).await {
+        Err(error) if error.failure() == Failure::Full => {}
+        result => return result.map(|_| Ok(())),
+    }
+    session.execute(EMPTY, &[]).await?;
+    let slack = number(session, SLACK).await?.unwrap_or(0);
+    Ok(if slack >= BYTES { Ok(()) } else { Err(Failure::Full) })
+}
+
+async fn number(session: &mut Session, sql: &'static str) -> Result<Option<i64>, SessionError> {
+    let rows = session.query(sql, &[]).await?;
+    Ok(rows.first().and_then(|row| row.get(0)))
+}
