@@ -82,7 +82,7 @@ def compose_replicated():
     made = document["configs"]["primary"]["content"]
     (names,) = re.findall(r"synchronous_standby_names = 'ANY 1 \((.*)\)'", made)
     assert set(names.split(", ")) == standbys == set(init["depends_on"])
-    assert primary["environment"]["POSTGRES_DB"] == database and primary["environment"]["BEANRING_PASSWORD"] == password
+    assert primary["environment"]["POSTGRES_DB"] == database and primary["environment"]["QUEUE_PASSWORD"] == password
     assert f"create role {user} login" in made and f"alter database {database} owner to {user}" in made
     assert f"host={host} " in document["configs"]["standby"]["content"]
     for name in standbys:

@@ -128,7 +128,7 @@ fn resources(server: &Server, theme: Theme) -> Vec<Item> {
 /// What a server is in a replicated queue. Its lease and its lag change all the time: the screen shows only if they are bad.
 fn replication(stats: &Stats, theme: Theme) -> Option<Item> {
     let role = stats.get("replication-role")?.to_string();
-    let of_epoch = format!("{} of epoch {}", escaped(role.as_bytes()), stats.number("replication-epoch"));
+    let role_and_epoch = format!("{}, epoch {}", escaped(role.as_bytes()), stats.number("replication-epoch"));
     let bad = match &*role {
         _ if stats.get("replication-damaged") == Some(&Value::Switch(true)) => Some("CANNOT FOLLOW"),
         "leader" if stats.time("replication-lease").is_zero() => Some("LEASE OVER"),
@@ -136,8 +136,8 @@ fn replication(stats: &Stats, theme: Theme) -> Option<Item> {
         _ => None,
     };
     Some(match bad {
-        Some(bad) => (format!("{of_epoch}, {bad}"), theme.color(Color::Red).patch(Theme::bold())),
-        None => plain(of_epoch),
+        Some(bad) => (format!("{role_and_epoch}, {bad}"), theme.color(Color::Red).patch(Theme::bold())),
+        None => plain(role_and_epoch),
     })
 }
 

@@ -254,6 +254,35 @@ fn colors_can_be_switched_off() {
 }
 
 #[test]
+fn the_role_in_a_replicated_queue_is_shown_and_what_is_bad_about_it() {
+    let mut session = Session::new(Column::Name, 120, 20);
+    session.tube("default", 0, "");
+    session.settle();
+    for (keys, shown) in [
+        (
+            "replication-role: leader\nreplication-epoch: 7\nreplication-lease: 2.500000\n",
+            "leader, epoch 7   job log",
+        ),
+        (
+            "replication-role: leader\nreplication-epoch: 7\nreplication-lease: 0.000000\n",
+            "leader, epoch 7, LEASE OVER   job log",
+        ),
+        (
+            "replication-role: standby\nreplication-epoch: 8\nreplication-lag: 6.000000\n",
+            "standby, epoch 8, BEHIND   job log",
+        ),
+        (
+            "replication-role: standby\nreplication-epoch: 8\nreplication-damaged: true\n",
+            "standby, epoch 8, CANNOT FOLLOW   job log",
+        ),
+    ] {
+        session.server = format!("{SERVER}{keys}");
+        let screen = session.after(1).join("\n");
+        assert!(screen.contains(shown), "{shown}: {screen}");
+    }
+}
+
+#[test]
 fn beanstalkd_has_fewer_columns() {
     let mut session = Session::new(Column::Name, 120, 20);
     session.server =
