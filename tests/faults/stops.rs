@@ -60,3 +60,32 @@ fn a_leader_that_was_stopped_sends_nothing_false() {
     );
     assert!(!moments.is_empty(), "no stop was long enough for a take-over");
 }
+
+/// Its transaction ends by itself, with its lock on the row of the epoch.
+#[test]
+fn a_server_that_is_stopped_within_its_claim_does_not_keep_another_from_leading() {
+    let settings = Settings { servers: 2, ..Settings::default() };
+    let Some(mut place) = Place::start("a stop within a claim", settings) else { return };
+    let leader = place.leader(REPLY_PATIENCE);
+    let standby = 1 - leader;
+    let waiting = |what: &str| {
+        format!(
+            "select count(*) from pg_stat_activity where usename = 'beanring' and query like '%epoch + 1%' and {what}"
+        )
+    };
+    let primary = &place.cluster.primary;
+    let mut lock =
+        primary.begin_sql("begin; select 1 from beanring_epoch for update; select pg_sleep(2); commit");
+    primary.wait_for(
+        "select count(*) from pg_stat_activity where query like '%pg_sleep(2)%' and wait_event = 'PgSleep'",
+        |text| text == "1",
+    );
+    place.nodes[leader].kill();
+    place.cluster.primary.wait_for(&waiting("wait_event_type = 'Lock'"), |text| text == "1");
+    place.nodes[standby].signal(Signal::SIGSTOP);
+    lock.wait().expect("it is a child");
+    place.cluster.primary.wait_for(&waiting("state = 'idle in transaction'"), |text| text == "1");
+    place.nodes[leader].start();
+    assert_eq!(place.leader(REPLY_PATIENCE), leader);
+    place.nodes[standby].signal(Signal::SIGCONT);
+}

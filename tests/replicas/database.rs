@@ -156,7 +156,7 @@ impl Node {
                 is_claim(change) || matches!(change, Change::Insert(hidden, _) if *hidden == position.0)
             }),
             Request::Renew { .. } | Request::Trim { .. } => hidden.any(is_claim),
-            Request::Read { .. } | Request::Watch(_) => false,
+            Request::Read { .. } | Request::Watch(_) | Request::Reserve(_) => false,
         }
     }
 

@@ -25,6 +25,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What each session needs, whatever the role or the database says. A setting that a version does not have is left out.
+/// A process that is stopped within a transaction must not keep the row of the epoch locked: see `idle_in_transaction_session_timeout`.
 /// `client_min_messages` lets the warning pass that a commit is not replicated. The keep-alives let the database notice that this
 /// machine is gone, and free its lock.
 const SETTINGS: &str = "
@@ -36,7 +37,7 @@ const SETTINGS: &str = "
         ('default_transaction_isolation', 'read committed'),
         ('statement_timeout', '0'),
         ('lock_timeout', '0'),
-        ('idle_in_transaction_session_timeout', '0'),
+        ('idle_in_transaction_session_timeout', '2000'),
         ('idle_session_timeout', '0'),
         ('transaction_timeout', '0'),
         ('tcp_keepalives_idle', '2'),

@@ -430,6 +430,15 @@ impl Postgres {
         self.sql_in(DATABASE, sql)
     }
 
+    /// Executes SQL as the superuser, and does not wait for its end.
+    ///
+    /// # Panics
+    /// If psql cannot be started.
+    pub fn begin_sql(&self, sql: &str) -> Child {
+        let mut command = self.psql_command(DATABASE, sql);
+        command.stdout(Stdio::null()).spawn().expect("psql is installed")
+    }
+
     fn sql_in(&self, database: &str, sql: &str) -> String {
         let output = self.psql(database, sql);
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
@@ -437,6 +446,10 @@ impl Postgres {
     }
 
     fn psql(&self, database: &str, sql: &str) -> Output {
+        self.psql_command(database, sql).output().expect("psql is installed")
+    }
+
+    fn psql_command(&self, database: &str, sql: &str) -> Command {
         let mut command = self.programs.command("psql");
         command.args([
             "-X",
@@ -452,7 +465,7 @@ impl Postgres {
             "-h",
         ]);
         command.arg(&self.sockets).args(["-p", &self.port.to_string(), "-c", sql]);
-        command.output().expect("psql is installed")
+        command
     }
 
     /// The URL for a user of the database, over TCP.
