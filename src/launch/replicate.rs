@@ -5,7 +5,6 @@ use std::io;
 #[cfg(feature = "replicate")]
 use std::net::SocketAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-#[cfg(feature = "replicate")]
 use std::path::PathBuf;
 #[cfg(feature = "replicate")]
 use std::thread;
