@@ -193,9 +193,10 @@ impl Checker {
         if let Some(id) = command.kind.changed_job() {
             let job = self.jobs.entry(id).or_default();
             job.unanswered -= 1;
-            // Replies may leave in another order than that of the changes.
+            // Replies may leave in another order than that of the changes, and commands that were lost with a leader are forgotten
+            // when another one leads.
             is_last = job.unanswered == 0 && job.changed_at.max(self.kicked_at) < command.sent_at;
-            is_last &= self.kicks_unanswered == 0;
+            is_last &= self.kicks_unanswered == 0 && is_current;
             job.changed_at = now;
         }
         self.note_reservation(word, replied);

@@ -330,6 +330,18 @@ fn a_standby_claims_after_one_and_a_quarter_leases() {
 }
 
 #[test]
+fn a_claim_is_refused_if_a_chunk_before_it_is_not_the_one_that_was_read() {
+    let mut watcher = Watcher::new(silent_log());
+    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    let Request::Claim(claimed) = &claim else { panic!("{claim:?}") };
+    let last = claimed.position.previous();
+    let other = watcher.node.visible.chunks[&last.0].clone();
+    watcher.node.damage(last.previous().0, Some(&other));
+    let refused = watcher.node.execute((1, 0), &claim).reply;
+    assert_eq!(refused, Reply::Claimed(Err(Failure::Taken)));
+}
+
+#[test]
 fn a_claim_that_is_visible_must_be_proven() {
     let mut watcher = Watcher::new(silent_log());
     let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
