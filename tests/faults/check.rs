@@ -24,7 +24,7 @@ pub struct Left {
 /// The queue at the end.
 #[derive(Default, Debug)]
 pub struct Survivor {
-    /// What is known about each job that the record names; none if it does not exist.
+    /// Each job that the record names; none if it does not exist.
     pub jobs: HashMap<u64, Option<Left>>,
     /// All jobs of the tube, also those that the record does not name.
     pub count: usize,

@@ -76,7 +76,7 @@ fn a_standby_refuses_a_flipped_byte_and_the_leader_goes_on() {
         place.nodes[standby].empty_log();
         place.nodes[standby].start();
         let at = clients.now();
-        // What is trimmed need not be followed.
+        // A chunk that is trimmed need not be followed.
         wait_for("a refusal", &place, standby, |node| is_damaged(node) || !has(&place, flipped.0));
         assert!(clients.wait_for_put(at, REPLY_PATIENCE), "the leader goes on\n{}", place.logs());
         if has(&place, flipped.0) {

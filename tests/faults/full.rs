@@ -104,8 +104,6 @@ fn a_full_tablespace_loses_nothing() {
         during(|reply| *reply == Reply::Deleted),
         Times::to_first_put(&moments, &events),
     );
-    drop(place);
-    drop(small);
 }
 
 /// Waits until no put is accepted for a while, because it waits or because it is refused. Returns since when.

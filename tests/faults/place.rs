@@ -260,7 +260,7 @@ impl Place {
         self.leader(PATIENCE);
     }
 
-    /// What is left of the jobs that these events name.
+    /// Asks for all jobs that these events name.
     pub fn survivor(&self, events: &[Event], clock: Clock) -> Survivor {
         let mut ids: Vec<u64> = events.iter().filter_map(Event::id).collect();
         ids.sort_unstable();
