@@ -412,7 +412,9 @@ fn the_end_of_a_pause_of_accept_is_logged() {
     clients.iter_mut().for_each(|client| assert_eq!(ask(client, "list-tube-used\r\n"), "USING default\r\n"));
     drop(clients);
     // A connection that comes between the two ends pauses accept again.
-    ["conn=1", "conn=2"].map(|conn| server.wait_for(&format!("connection closed {conn}")));
+    for conn in ["conn=1", "conn=2"] {
+        server.wait_for(&format!("connection closed {conn}"));
+    }
     ask(&mut server.connect(), "list-tube-used\r\n");
     server.wait_for("INFO accept goes on: connections are accepted again");
     server.stop();

@@ -116,11 +116,7 @@ pub(super) fn listen_address(config: &ServerConfig) -> Option<Address> {
         Some(Address::Tcp { port, .. }) => *port,
         _ => PORT_FORWARD,
     };
-    // As clients do: over IPv6 if they can.
-    let is_ipv6 =
-        config.clear_address().is_some_and(|address| address.host().is_some_and(|host| host.contains(':')));
-    let host = if is_ipv6 { "::" } else { "0.0.0.0" };
-    Some(Address::Tcp { host: host.to_owned(), port })
+    Some(Address::Tcp { host: "0.0.0.0".to_owned(), port })
 }
 
 /// Standbys do not forward: the configuration refuses them.
