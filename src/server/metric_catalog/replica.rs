@@ -65,12 +65,10 @@ fn forwarded(counts: &ForwardedStats, catalog: &mut Catalog<'_>) {
     );
     catalog.both("forwarded-refusals", refused, counts.refused);
     let bytes = counter("replication_forwarded_bytes_total", "Number of bytes passed on, by direction.");
-    for (key, direction, count) in [
-        ("forwarded-to-leader-bytes", "to_leader", counts.to_leader_bytes),
-        ("forwarded-to-clients-bytes", "to_clients", counts.to_clients_bytes),
-    ] {
-        catalog.both(key, bytes.label("direction", direction), count);
-    }
+    let to_leader = bytes.label("direction", "to_leader");
+    catalog.both("forwarded-to-leader-bytes", to_leader, counts.to_leader_bytes);
+    let to_clients = bytes.label("direction", "to_clients");
+    catalog.both("forwarded-to-clients-bytes", to_clients, counts.to_clients_bytes);
 }
 
 #[cfg(test)]
