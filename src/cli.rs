@@ -341,7 +341,7 @@ pub enum ReplicateTool {
         #[arg(long)]
         json: bool,
     },
-    /// Copy the job log in a directory (-b) to a log without jobs; no server may use either
+    /// Copy a job log (-b) to a log without jobs; no server may use either
     Import {
         /// Directory of the job log; it is not changed
         dir: PathBuf,
@@ -349,7 +349,7 @@ pub enum ReplicateTool {
         #[command(flatten)]
         database: Database,
     },
-    /// Have the leader write all jobs again and delete what was before, if chunks are damaged
+    /// Have the leader write all jobs again, if chunks are damaged
     Rewrite {
         /// Where the log is.
         #[command(flatten)]
