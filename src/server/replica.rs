@@ -10,6 +10,7 @@ use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::replica::{
     Damage, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Reply, Request, Standby,
+    patience_of_stop,
 };
 use crate::wal::{Operation, Wal};
 
@@ -290,7 +291,7 @@ impl Core {
     /// Why this server ends though the database does not have everything, if it does.
     pub(super) fn end_without_database(&self) -> Option<String> {
         let replica = self.replica.as_ref().filter(|replica| replica.has_given_up)?;
-        let seconds = replica.config.lease.as_secs();
+        let seconds = patience_of_stop(replica.config.lease).as_secs();
         let waiting = match self.gate.clients() {
             0 => String::new(),
             1 => ": 1 client waits for replies to changes that may be lost".to_owned(),

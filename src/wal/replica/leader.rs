@@ -23,6 +23,9 @@ const REPEAT_AFTER_MAX: Span = Span::from_millis(1000);
 /// How long it waits before it tries again to have the database keep space in reserve.
 const KEEP_AGAIN_AFTER: Span = Span::from_millis(1000);
 
+/// The shortest time for which a server that stops waits for the database.
+const PATIENCE_OF_STOP_MIN: Span = Span::from_millis(5000);
+
 /// The leader of an epoch. The WAL gives it batches, and it makes requests of them.
 ///
 /// Replies of the server may leave until [`lease_end`](Self::lease_end): a standby takes over no earlier than 1.25 leases after
@@ -57,6 +60,12 @@ pub struct Leader {
     append_times: Histogram,
     /// The WAL has settled at the end, and the last chunk says so.
     has_left: bool,
+}
+
+/// How long a server that stops waits for an acknowledgement: a lease, and no less than 5 s. The disk of a database that works
+/// may hold up a commit for seconds.
+pub fn patience_of_stop(lease: Span) -> Span {
+    lease.max(PATIENCE_OF_STOP_MIN)
 }
 
 /// A chunk in flight.
@@ -236,9 +245,9 @@ impl Leader {
         self.has_left && self.window.is_empty()
     }
 
-    /// When a server that stops ends without the database: a lease after it acknowledged something last.
+    /// When a server that stops ends without the database: some time after it acknowledged something last.
     pub fn gives_up_at(&self) -> Option<Time> {
-        Some(self.stop_progress_at? + self.lease).filter(|_| !self.has_left())
+        Some(self.stop_progress_at? + patience_of_stop(self.lease)).filter(|_| !self.has_left())
     }
 
     /// Memory of chunks in flight, in bytes. The WAL counts the batches that they are made of.

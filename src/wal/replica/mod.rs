@@ -13,7 +13,7 @@ pub use self::chunk::{ChunkFault, ChunkHeader, Kind, PAYLOAD_BYTES_MAX, identity
 pub use self::follower::{Damage, Fault, Follower, SegmentStarts, Witness};
 #[cfg(feature = "replicate")]
 pub use self::fresh::FreshLog;
-pub use self::leader::{Leader, LeaderEnd};
+pub use self::leader::{Leader, LeaderEnd, patience_of_stop};
 pub use self::request::{
     APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, Reserve,
 };
