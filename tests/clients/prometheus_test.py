@@ -134,7 +134,11 @@ def dashboard():
     with open("deploy/alerts.yaml", encoding="utf-8") as file:
         rules = file.read()
     used = set(re.findall(r"\b(?:beanring|process)_[a-z_]+", rules + " ".join(text for _, text in queries)))
-    assert used <= known, f"not on the page: {used - known}"
+    # Only servers with --replicate have these, and this one is without: they must be in the document.
+    with open("docs/METRICS.md", encoding="utf-8") as file:
+        documented = set(re.findall(r"`(beanring_replication_[a-z_]+)`", file.read()))
+    missing = {name for name in used - known if name.removesuffix("_bucket") not in documented}
+    assert not missing, f"not on the page: {missing}"
     print(f"{len(queries)} queries, {len(used)} metrics")
 
 
