@@ -43,7 +43,7 @@ impl CommitState {
             end,
             written: end,
             durable: end,
-            // What was recovered is batch 1, because ticket 0 stands for nothing at all.
+            // What was recovered is batch 1, because ticket 0 is before every change.
             closed: 1,
             committed: 1,
             unsynced: Vec::new(),
