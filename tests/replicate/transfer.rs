@@ -106,16 +106,17 @@ fn a_log_moves_to_the_database_and_back() {
     let scratch = Scratch::new("transfer");
     let (from, to) = (scratch.join("from"), scratch.join("to"));
     fs::create_dir(&from).expect("there is space");
-    let (server, mut client) = fill(&from);
+    let (mut server, mut client) = fill(&from);
     let before = picture(&mut client);
     assert!(before[1].contains("state: reserved"), "{before:?}");
     assert!(before[5].contains("state: held"), "{before:?}");
     let locked =
         (1, String::new(), format!("beanring: {}: a server uses this job log; stop it first\n", text(&from)));
     assert_eq!(import(&from, &url), locked);
-    drop(client);
+    // The end of a connection would release its reservation, so the server ends first.
     server.signal(Signal::SIGKILL);
-    drop(server);
+    server.wait();
+    drop(client);
 
     let (code, out, error) = import(&from, &url);
     let jobs = before.iter().filter(|line| line.contains("state:")).count();
