@@ -80,3 +80,42 @@ fn a_trim_deletes_in_steps_what_no_reader_sees() {
     assert_eq!(store.trim(1, 1991), Ok(()));
     assert_eq!(cluster.primary.sql("select min(pos) from beanring_log"), "1991");
 }
+
+#[test]
+fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
+    let Some(cluster) = site("the cost of reads") else { return };
+    let server = &cluster.primary;
+    let touched = || {
+        let count = server.sql(
+            "select coalesce(sum(seq_tup_read), 0) + (select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes
+                where relname = 'beanring_log')
+            from pg_stat_user_tables where relname = 'beanring_log'",
+        );
+        count.parse::<u64>().expect("a number")
+    };
+    let close = |store: Store| {
+        drop(store);
+        // A session counts when it ends.
+        server.wait_for(
+            "select count(*) from pg_stat_activity where application_name like 'beanring%'",
+            |left| left == "0",
+        );
+    };
+    let mut store = Store::new(server);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    // The session keeps a plan that is made while the table is small, and known to be small.
+    server.sql("vacuum beanring_log");
+    for _ in 0..10 {
+        store.read(1);
+    }
+    fill(server, 2, 20_000, 100);
+    let filled = touched();
+    for at in 19_900..20_000 {
+        assert_eq!(store.read(at).chunks.len(), 20_001 - at as usize);
+    }
+    assert_eq!(store.claim(1, 20_001, 8), Ok(()));
+    close(store);
+    let count = touched() - filled;
+    assert!(count > 5_000, "the session has not counted: {count}");
+    assert!(count < 20_000, "{count} rows of a log of 20,000");
+}

@@ -11,10 +11,13 @@ const BEGIN_EPOCH: &str = "
     set epoch = epoch + 1, beat = 0, since = now(), address = $3, token = $4, secret = $5
     where log = $1 and epoch = $2 and beat = $6";
 
-/// The identities of chunks are four of their bytes: see `wal::replica::identity`.
+/// The identities of chunks are four of their bytes: see `wal::replica::identity`. Both parts are read by the index, which one with
+/// `or` is not.
 const TAIL: &str = "
-    select pos, substring(chunk from 61 for 4) from beanring_log
-    where log = $1 and (pos between $2 and $3 or pos > $4) order by pos";
+    select pos, substring(chunk from 61 for 4) from beanring_log where log = $1 and pos between $2 and $3
+    union
+    select pos, substring(chunk from 61 for 4) from beanring_log where log = $1 and pos > $4
+    order by pos";
 
 const DELETE_BEHIND: &str = "delete from beanring_log where log = $1 and pos > $2";
 

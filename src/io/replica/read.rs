@@ -8,10 +8,11 @@ use super::session::{Link, Session, SessionError};
 use super::worker::Context;
 use crate::wal::replica::{Epoch, Failure, Member, Page, Position, Reply};
 
-/// A page has at most 1,000 chunks, and 4 MiB and one chunk. The lengths are read without the chunks.
+/// A page has at most 1,000 chunks, and 4 MiB and one chunk. The lengths are read without the chunks. The last position is not asked
+/// for by `max`: before the table has statistics, the planner would read every row for it.
 const READ: &str = "
     select e.epoch, e.address, e.token, e.secret, e.beat, e.begin, e.log_id, c.pos, c.chunk,
-        (select max(pos) from beanring_log where log = $1)
+        (select pos from beanring_log where log = $1 order by pos desc limit 1)
     from beanring_epoch e
     left join lateral (
         select pos, chunk
