@@ -330,6 +330,11 @@ impl<S: Service, C: Connection> Shell<S, C> {
         }
         match &role {
             ServerRole::Serving => info!("this server leads"),
+            #[cfg(feature = "replicate")]
+            ServerRole::Standby(Some(leader)) if self.has_own_address(leader) => info!(
+                "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
+                leader.address
+            ),
             ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
             ServerRole::Standby(None) | ServerRole::Ended(_) => {}
         }
@@ -339,6 +344,11 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.role == ServerRole::Serving
     }
 
+    #[cfg(feature = "replicate")]
+    fn has_own_address(&self, leader: &Member) -> bool {
+        self.forwarding.as_ref().is_some_and(|forwarding| *forwarding.own.address == *leader.address)
+    }
+
     /// Tells the thread that forwards who leads, and standbys what they must show.
     #[cfg(feature = "replicate")]
     fn show_role(&mut self) {
@@ -346,8 +356,11 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.server.set_forward_secret((self.role == ServerRole::Serving).then_some(own.secret));
         forwarder.lead_to(match &self.role {
             ServerRole::Serving => Some(own.clone()),
-            ServerRole::Standby(Some(Member { address, secret, .. })) if !address.is_empty() => {
-                Some(Target { address: address.to_string(), secret: *secret })
+            // After an earlier run of this server there is nobody to forward to until one leads.
+            ServerRole::Standby(Some(leader))
+                if !leader.address.is_empty() && !self.has_own_address(leader) =>
+            {
+                Some(Target { address: leader.address.to_string(), secret: leader.secret })
             }
             ServerRole::Standby(_) | ServerRole::Ended(_) => None,
         });

@@ -16,7 +16,7 @@ use beanring_testkit::postgres::{Cluster, Programs};
 use beanring_testkit::process::{Address, REPLY_PATIENCE, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::{field, number, value};
-use beanring_testkit::unused_address;
+use beanring_testkit::unused_address::ReservedPort;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -80,6 +80,8 @@ pub struct Node {
     child: Option<Child>,
     words: Vec<String>,
     log: PathBuf,
+    /// For standbys, unless the server has a machine of its own.
+    _port: ReservedPort,
 }
 
 /// The machine of the database, and that of the clients. Those of the servers follow.
@@ -167,8 +169,9 @@ impl Place {
 
     fn node(&self, number: usize, settings: Settings) -> Node {
         let Address::Tcp(own) = Address::fresh(Transport::Tcp) else { unreachable!("it is one of TCP") };
+        let port = ReservedPort::take();
         let (mut words, address, inner) = match &self.machines {
-            None => (Vec::new(), own, format!("127.0.0.1:{}", unused_address::port().1)),
+            None => (Vec::new(), own, format!("127.0.0.1:{}", port.get())),
             Some(machines) => {
                 let words = ["ip", "netns", "exec", &machines.name(2 + number)].map(str::to_owned).to_vec();
                 let host = machines.address(2 + number);
@@ -196,7 +199,7 @@ impl Place {
         words.extend(flags.map(str::to_owned));
         words.extend(["--replicate".to_owned(), self.url()]);
         let log = self.scratch.join(&format!("server{number}.log"));
-        Node { address, http, child: None, words, log }
+        Node { address, http, child: None, words, log, _port: port }
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {

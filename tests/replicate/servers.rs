@@ -13,7 +13,7 @@ use beanring_testkit::driver;
 use beanring_testkit::postgres::{Cluster, End};
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
-use beanring_testkit::unused_address;
+use beanring_testkit::unused_address::ReservedPort;
 use nix::sys::signal::Signal;
 use nix::unistd::User;
 
@@ -115,8 +115,8 @@ fn a_stop_ends_though_the_database_does_not_answer() {
 fn a_restart_in_place_hands_over() {
     let Some(mut cluster) = site("restarts in place") else { return };
     let scratch = Scratch::new("replicate-restart");
-    let addresses =
-        [unused_address::port().1, unused_address::port().1].map(|port| format!("127.0.0.1:{port}"));
+    let ports = [ReservedPort::take(), ReservedPort::take()];
+    let addresses = ports.each_ref().map(|port| format!("127.0.0.1:{}", port.get()));
     let (alone, mut client) = Server::start(&cluster, &scratch, "a", &["--advertise", &addresses[0]]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     client.expect("reserve\r\n", "RESERVED 1 3");
@@ -127,6 +127,9 @@ fn a_restart_in_place_hands_over() {
     println!("a restart in place of the only server: {took:?} without a leader");
     assert!(took < Duration::from_secs(3), "{took:?}");
     client.expect("delete 1\r\n", "DELETED");
+    alone.wait_for("the last leader had the address of this server");
+    let log = alone.log_text();
+    assert!(!log.contains("WARN"), "it does not connect to itself: {log}");
 
     let (standby, _) = Server::start(&cluster, &scratch, "b", &["--advertise", &addresses[1]]);
     standby.wait_for("this server is a standby of");

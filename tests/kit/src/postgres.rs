@@ -17,7 +17,7 @@ use nix::unistd::{Pid, User, geteuid};
 use super::certificates::Pair;
 use super::process::REPLY_PATIENCE;
 use super::scratch::Scratch;
-use super::unused_address;
+use super::unused_address::ReservedPort;
 
 /// The password of every user of the database.
 pub const PASSWORD: &str = "secret";
@@ -40,7 +40,7 @@ pub struct Postgres {
     data: PathBuf,
     /// The directory of its sockets.
     sockets: PathBuf,
-    port: u16,
+    port: ReservedPort,
     process: Option<Child>,
 }
 
@@ -57,7 +57,7 @@ pub struct Cluster {
 /// A pgbouncer before a server.
 pub struct Pooler {
     process: Child,
-    port: u16,
+    port: ReservedPort,
 }
 
 /// How a server is ended.
@@ -192,7 +192,7 @@ impl Cluster {
 
 impl Postgres {
     fn place(programs: &Programs, scratch: &Path, name: &str) -> Self {
-        let (_, port) = unused_address::port();
+        let port = ReservedPort::take();
         let (data, sockets) = (scratch.join(name), scratch.to_owned());
         Self { programs: programs.clone(), data, sockets, port, process: None }
     }
@@ -234,7 +234,7 @@ impl Postgres {
     fn copy(&mut self, primary: &Self, name: &str) {
         let mut command = self.programs.command("pg_basebackup");
         command.args(["--no-sync", "--checkpoint=fast", "-X", "stream", "-U", "postgres", "-h"]);
-        command.arg(&primary.sockets).args(["-p", &primary.port.to_string(), "-D"]).arg(&self.data);
+        command.arg(&primary.sockets).args(["-p", &primary.port.get().to_string(), "-D"]).arg(&self.data);
         succeed(&mut command);
         self.follow(primary, name);
         self.start();
@@ -243,7 +243,7 @@ impl Postgres {
     /// Where a standby finds its primary.
     fn connection_to(&self, primary: &Self, name: &str) -> String {
         let sockets = self.sockets.display();
-        format!("host={sockets} port={} user=postgres application_name={name}", primary.port)
+        format!("host={sockets} port={} user=postgres application_name={name}", primary.port.get())
     }
 
     /// Makes this server, which must not run, a standby of another one.
@@ -266,7 +266,7 @@ impl Postgres {
         assert!(self.process.is_none(), "it runs");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("there is space");
         let mut command = self.programs.command("postgres");
-        command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string()]);
+        command.arg("-D").arg(&self.data).args(["-p", &self.port.get().to_string()]);
         command.stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().expect("PostgreSQL is installed"));
         let started = Instant::now();
@@ -376,13 +376,14 @@ impl Postgres {
         if !program.is_file() {
             return None;
         }
-        let (_, port) = unused_address::port();
+        let port = ReservedPort::take();
         let file = |end| self.sockets.join(format!("pgbouncer-{mode}.{end}"));
         self.write(&file("users"), &format!("\"beanring\" \"{PASSWORD}\"\n"));
         let lines = format!(
-            "[databases]\n{DATABASE} = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+            "[databases]\n{DATABASE} = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
              unix_socket_dir =\nauth_type = plain\nauth_file = {}\npool_mode = {mode}\nlogfile = {}\n",
-            self.port,
+            self.port.get(),
+            port.get(),
             file("users").display(),
             file("log").display()
         );
@@ -391,7 +392,7 @@ impl Postgres {
         let process =
             command.arg("-q").arg(file("ini")).stderr(Stdio::null()).spawn().expect("it is installed");
         let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while TcpStream::connect(("127.0.0.1", port.get())).is_err() {
             assert!(started.elapsed() < REPLY_PATIENCE, "pgbouncer does not listen");
             thread::sleep(Duration::from_millis(10));
         }
@@ -464,18 +465,18 @@ impl Postgres {
             database,
             "-h",
         ]);
-        command.arg(&self.sockets).args(["-p", &self.port.to_string(), "-c", sql]);
+        command.arg(&self.sockets).args(["-p", &self.port.get().to_string(), "-c", sql]);
         command
     }
 
     /// The URL for a user of the database, over TCP.
     pub fn url(&self, user: &str) -> String {
-        format!("postgres://{user}:{PASSWORD}@127.0.0.1:{}/{DATABASE}", self.port)
+        format!("postgres://{user}:{PASSWORD}@127.0.0.1:{}/{DATABASE}", self.port.get())
     }
 
     /// The port on 127.0.0.1.
     pub const fn port(&self) -> u16 {
-        self.port
+        self.port.get()
     }
 
     /// The directory of its data.
@@ -496,7 +497,7 @@ impl Postgres {
 impl Pooler {
     /// The URL for a user of the database, through the pooler.
     pub fn url(&self, user: &str) -> String {
-        format!("postgres://{user}:{PASSWORD}@127.0.0.1:{}/{DATABASE}", self.port)
+        format!("postgres://{user}:{PASSWORD}@127.0.0.1:{}/{DATABASE}", self.port.get())
     }
 }
 
