@@ -11,8 +11,8 @@ const BEGIN_EPOCH: &str = "
     set epoch = epoch + 1, beat = 0, since = now(), address = $3, token = $4, secret = $5
     where log = $1 and epoch = $2 and beat = $6";
 
-/// The identities of chunks are four of their bytes: see `wal::replica::identity`. Both parts are read by the index, which one with
-/// `or` is not.
+/// The identities of chunks are four of their bytes: see `wal::replica::identity`. Each half uses the index; one
+/// condition with `or` would not.
 const TAIL: &str = "
     select pos, substring(chunk from 61 for 4) from beanring_log where log = $1 and pos between $2 and $3
     union

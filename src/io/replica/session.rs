@@ -27,8 +27,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What each session needs, whatever the role or the database says. A setting that a version does not have is left out.
 /// A process that is stopped within a transaction must not keep the row of the epoch locked: see `idle_in_transaction_session_timeout`.
 /// `client_min_messages` lets the warning pass that a commit is not replicated. The keep-alives let the database notice that this
-/// machine is gone, and free its lock. The planner would choose to scan the table while it is small, and keep this plan for as long
-/// as a session is open.
+/// machine is gone, and free its lock. The planner would choose to scan the table while it is small, and a session keeps its plans.
 const SETTINGS: &str = "
     select set_config(name, setting, false)
     from (values
