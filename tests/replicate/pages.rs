@@ -1,6 +1,10 @@
 //! Pages that are read, and trims.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use beanring::wal::replica::{Epoch, Member, Position};
+use beanring_testkit::process::REPLY_PATIENCE;
 
 use super::site::{Store, chunks, site};
 
@@ -79,6 +83,30 @@ fn a_trim_deletes_in_steps_what_no_reader_sees() {
     assert_eq!(chunks(&store.read(1))[0].0, 1990);
     assert_eq!(store.trim(1, 1991), Ok(()));
     assert_eq!(cluster.primary.sql("select min(pos) from beanring_log"), "1991");
+}
+
+#[test]
+fn the_space_of_trimmed_chunks_is_used_again() {
+    let Some(cluster) = site("vacuums after trims") else { return };
+    let server = &cluster.primary;
+    let size = || server.sql("select pg_total_relation_size('beanring_log')").parse::<u64>().expect("a size");
+    let vacuums =
+        || server.sql("select vacuum_count from pg_stat_user_tables where relname = 'beanring_log'");
+    let mut store = Store::new(server);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let mut sizes = Vec::new();
+    for round in 0..4 {
+        let (first, before) = (2 + 2000 * round, vacuums());
+        fill(server, first, first + 1999, 1000);
+        sizes.push(size());
+        assert_eq!(store.trim(1, first + 2000), Ok(()));
+        let started = Instant::now();
+        while vacuums() == before {
+            assert!(started.elapsed() < REPLY_PATIENCE, "no vacuum after the trim of round {round}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    assert!(sizes[3] < sizes[0] * 3 / 2, "the table grows: {sizes:?}");
 }
 
 #[test]

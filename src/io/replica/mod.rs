@@ -1,9 +1,9 @@
-//! The job log in PostgreSQL: a thread that owns no state carries out the requests of the log on up to eleven sessions.
+//! The job log in PostgreSQL: a thread that owns no state carries out the requests of the log on up to twelve sessions.
 //!
 //! | sessions | what for |
 //! |---|---|
 //! | 4 | appends: each is one statement that commits by itself |
-//! | 1 each | renew, claim, trim, reserve, read, watch |
+//! | 1 each | renew, claim, trim, vacuum, reserve, read, watch |
 //! | 1 | holds the lock of the epoch as long as the process leads |
 //!
 //! A session opens when it is needed, and closes after a minute without use. A request whose session is lost is answered
@@ -23,6 +23,7 @@ mod tables;
 mod tls;
 mod transfer;
 mod trim;
+mod vacuum;
 mod watch;
 mod worker;
 

@@ -5,6 +5,7 @@
 use tokio_postgres::error::SqlState;
 
 use super::session::{Link, Session, SessionError};
+use super::vacuum::vacuum;
 use super::worker::Context;
 use crate::wal::replica::{Failure, Reply, Reserve};
 
@@ -24,9 +25,6 @@ const EMPTY: &str = "truncate beanring_reserve";
 const SLACK: &str = "
     select pg_total_relation_size('beanring_log') - coalesce(sum(octet_length(chunk)) * 11 / 10, 0)::bigint
     from beanring_log";
-
-/// Makes the space of deleted rows usable. It needs the owner of the table; else PostgreSQL does it, within a minute or so.
-const VACUUM: &str = "vacuum beanring_log";
 
 pub(super) async fn reserve(_: Context, mut link: Link, wanted: Reserve) -> (Link, Reply) {
     let result = match link.session().await {
@@ -58,8 +56,8 @@ async fn keep(session: &mut Session) -> Result<Result<(), Failure>, SessionError
     if missing <= 0 {
         return Ok(Ok(()));
     }
-    // A warning says that the user may not. Without space a later one succeeds.
-    match session.command(VACUUM).await {
+    // Without space a later one succeeds. For another user than the owner, PostgreSQL does it within a minute or so.
+    match vacuum(session).await {
         Err(error) if error.code().is_none() && !matches!(error, SessionError::Notice) => return Err(error),
         _ => {}
     }

@@ -25,6 +25,9 @@ pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link,
         Err(error) => Err(error),
     };
     let result = link.end(result).flatten();
+    if result.is_ok() {
+        context.trimmed.notify_one();
+    }
     (link, Reply::Trimmed(result))
 }
 

@@ -6,18 +6,18 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use nix::sys::eventfd::EventFd;
-use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::append::{self, Append};
 use super::lock::Lock;
 use super::session::{Link, Reachable};
-use super::{Settings, claim, lock, read, reserve, trim, watch};
+use super::{Settings, claim, lock, read, reserve, trim, vacuum, watch};
 use crate::wal::replica::{APPENDS_MAX, Reply, Request};
 
 /// A session that is unused for this long is closed.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// Where replies go.
 #[derive(Clone)]
@@ -47,6 +47,8 @@ pub(super) struct Context {
     pub settings: Arc<Settings>,
     pub outbox: Outbox,
     pub lock: Lock,
+    /// A trim has ended.
+    pub trimmed: Arc<Notify>,
     reachable: Reachable,
 }
 
@@ -69,7 +71,9 @@ impl Context {
 /// Passes requests to their tasks until there will be no more.
 pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver<Request>, outbox: Outbox) {
     let (lock, keeper) = Lock::new();
-    let context = Context { settings, outbox, lock, reachable: Reachable::default() };
+    let trimmed = Arc::new(Notify::new());
+    let context =
+        Context { settings, outbox, lock, trimmed: trimmed.clone(), reachable: Reachable::default() };
     tokio::spawn(lock::keep(context.clone(), keeper));
     let appends = start::<Append, _, _>(&context, APPENDS_MAX, append::append);
     let renewals = start(&context, 1, append::renew);
@@ -77,6 +81,7 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
     let reads = start(&context, 1, read::read);
     let trims = start(&context, 1, trim::trim);
     let reserves = start(&context, 1, reserve::reserve);
+    tokio::spawn(vacuum::follow(context.clone(), trimmed));
     let (watches, watched) = tokio::sync::watch::channel(None);
     tokio::spawn(watch::watch(context, watched));
     while let Some(request) = requests.recv().await {
