@@ -124,7 +124,7 @@ impl Place {
     fn try_start(settings: Settings) -> Result<Self, String> {
         let mut programs = Programs::find().map_err(str::to_owned)?;
         let machines = settings.over_network.then(|| Machines::lay(2 + settings.servers)).transpose()?;
-        let mut lines = String::from("max_connections = 100\n");
+        let mut lines = String::new();
         if let Some(machines) = &machines {
             programs = programs.inside(&machines.name(DATABASE));
             lines += "listen_addresses = '*'\n";

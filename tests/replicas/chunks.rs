@@ -6,7 +6,7 @@ use beanring::time::{Span, Time};
 use beanring::values::ids::{ConnId, JobId};
 use beanring::wal::replica::{
     ChunkHeader, Damage, Epoch, Failure, Fault, Follower, Kind, Member, PAYLOAD_BYTES_MAX, Page, Position,
-    Progress, ReplicaConfig, Reply, Request, Standby,
+    Progress, ReplicaConfig, Reply, Request, Standby, Term,
 };
 use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
 use beanring_testkit::config::config;
@@ -388,6 +388,26 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
     assert_eq!(watcher.standby.leader().map(|leader| leader.token), Some(3));
     let fenced = watcher.node.execute((1, 0), &Request::Renew { epoch: Epoch(2), token: 2 }).reply;
     assert_eq!(fenced, Reply::Renewed(Err(Failure::Fenced)));
+}
+
+/// After a fail-over of the database, another process may lead the epoch whose leader was watched.
+#[test]
+fn the_lock_of_another_leader_of_the_same_epoch_does_not_count() {
+    let mut watcher = Watcher::new(silent_log());
+    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    assert_eq!(watcher.complete(&claim, Err(Failure::Fenced)), Progress::Following);
+    let Request::Claim(mut other) = claim else { panic!("{claim:?}") };
+    let before = watcher.node.clone();
+    for token in [3, 4] {
+        watcher.node = before.clone();
+        other.leader.token = token;
+        watcher.node.execute((2, 0), &Request::Claim(other.clone()));
+        assert_eq!(watcher.next_request(Span::from_millis(100)), None);
+    }
+    let ended = Reply::Watched { term: Term { epoch: Epoch(2), token: 3 }, result: Ok(()) };
+    assert_eq!(watcher.standby.complete(ended, &mut watcher.engine, watcher.now), Progress::Following);
+    assert_eq!(watcher.next_request(Span::from_secs(3)), None, "the second one may still answer");
+    assert!(matches!(watcher.next_request(Span::from_secs(1)), Some(Request::Claim(_))));
 }
 
 #[test]

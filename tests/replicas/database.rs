@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanring::wal::replica::{
-    APPENDS_MAX, Epoch, Failure, Member, Page, Position, Reply, Request, Reserve, identity,
+    APPENDS_MAX, Epoch, Failure, Member, Page, Position, Reply, Request, Reserve, Term, identity,
 };
 use bytes::Bytes;
 
@@ -266,8 +266,10 @@ impl Node {
         there == claim.tail
     }
 
-    pub fn is_unlocked(&self, epoch: Epoch) -> bool {
-        !self.locks.contains_key(&epoch.0)
+    /// Whether a watch of this leader ends.
+    pub fn is_unlocked(&self, term: Term) -> bool {
+        let shown = Term { epoch: self.shown.epoch, token: self.shown.leader.token };
+        shown == term && !self.locks.contains_key(&term.epoch.0)
     }
 
     /// Changes the stored bytes of a chunk, or removes it.
@@ -291,7 +293,7 @@ pub fn reply_to(request: &Request, result: Result<(), Failure>) -> Reply {
         Request::Claim(_) => Reply::Claimed(result),
         Request::Trim { .. } => Reply::Trimmed(result),
         Request::Reserve(wanted) => Reply::Reserved { wanted: *wanted, result },
-        Request::Watch(epoch) => Reply::Watched { epoch: *epoch, result },
+        Request::Watch(term) => Reply::Watched { term: *term, result },
         Request::Read { .. } => Reply::Read(Err(result.expect_err("a page is no such result"))),
     }
 }

@@ -153,7 +153,8 @@ fn a_full_disk_is_told_from_other_failures() {
         cluster.primary.sql(&format!(
             "create or replace function refuse() returns trigger language plpgsql as
                 $$ begin raise exception using errcode = '{state}'; end $$;
-             create or replace trigger refuse before insert on beanring_log for each row execute function refuse()"
+             drop trigger if exists refuse on beanring_log;
+             create trigger refuse before insert on beanring_log for each row execute function refuse()"
         ));
     };
     for (state, failure) in [("53100", Failure::Full), ("58030", Failure::Full), ("57014", Failure::Unknown)]

@@ -1,7 +1,7 @@
 //! What a start checks, and the tables.
 
 use beanring::io::replica::{CheckError, Created, LogNumber, Settings, check, init, status};
-use beanring::wal::replica::{Epoch, Position};
+use beanring::wal::replica::{Epoch, Position, Request, Term};
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::postgres::{Cluster, Postgres};
 use beanring_testkit::scratch::Scratch;
@@ -181,7 +181,7 @@ fn status_shows_leader_standbys_and_size() {
     let (mut leader, mut watcher) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
     assert_eq!(leader.claim(0, 1, 7), Ok(()));
     assert_eq!(leader.append(1, 2, &"x".repeat(100_000)), Ok(()));
-    watcher.begin(beanring::wal::replica::Request::Watch(Epoch(1)));
+    watcher.begin(Request::Watch(Term { epoch: Epoch(1), token: 7 }));
     cluster.primary.wait_for(
         "select count(*) from pg_stat_activity where application_name = 'beanring watch'",
         |text| text == "1",

@@ -3,12 +3,14 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use beanring::wal::replica::{Epoch, Failure, Reply, Request};
+use beanring::wal::replica::{Epoch, Failure, Reply, Request, Term};
 
 use super::site::{Store, append, chunks, result_of, settings, site};
 
 /// The variable that makes a test program the process of a leader: the URL.
 const LEADER: &str = "BEANRING_TEST_LEADER";
+
+const LEADER_TOKEN: u64 = 99;
 
 #[test]
 fn a_claim_continues_the_log_behind_a_hole() {
@@ -79,7 +81,7 @@ fn lead_until_killed() {
     let mut store = Store(beanring::io::replica::PostgresStore::new(settings).expect("there are threads"));
     let page = store.read(1);
     let next = page.chunks.last().map_or(1, |(position, _)| position.0 + 1);
-    assert_eq!(store.claim(page.epoch.0, next, 99), Ok(()));
+    assert_eq!(store.claim(page.epoch.0, next, LEADER_TOKEN), Ok(()));
     println!("leads");
     std::thread::sleep(Duration::from_secs(60));
 }
@@ -88,7 +90,8 @@ fn lead_until_killed() {
 fn a_watch_ends_when_the_leader_is_killed() {
     let Some(cluster) = site("watches") else { return };
     let mut store = Store::new(&cluster.primary);
-    assert_eq!(result_of(store.ask(Request::Watch(Epoch(0)))), Ok(()), "epoch 0 has no leader");
+    let nobody = Term { epoch: Epoch(0), token: 0 };
+    assert_eq!(result_of(store.ask(Request::Watch(nobody))), Ok(()), "epoch 0 has no leader");
     let mut times = Vec::new();
     for epoch in 1..=5 {
         let mut leader = Command::new(std::env::current_exe().expect("it runs"))
@@ -100,11 +103,12 @@ fn a_watch_ends_when_the_leader_is_killed() {
         while store.read(1).epoch.0 < epoch {
             std::thread::sleep(Duration::from_millis(5));
         }
-        store.begin(Request::Watch(Epoch(epoch)));
+        let term = Term { epoch: Epoch(epoch), token: LEADER_TOKEN };
+        store.begin(Request::Watch(term));
         assert_eq!(store.reply_within(Duration::from_millis(300)), None, "it leads");
         let killed = Instant::now();
         leader.kill().expect("it runs");
-        assert_eq!(store.reply(), Reply::Watched { epoch: Epoch(epoch), result: Ok(()) });
+        assert_eq!(store.reply(), Reply::Watched { term, result: Ok(()) });
         times.push(killed.elapsed());
         leader.wait().expect("it is a child");
     }
@@ -117,12 +121,17 @@ fn a_watch_is_replaced_by_another_one() {
     let Some(cluster) = site("replaced watches") else { return };
     let (mut leader, mut store) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
     assert_eq!(leader.claim(0, 1, 7), Ok(()));
-    store.begin(Request::Watch(Epoch(1)));
+    store.begin(Request::Watch(Term { epoch: Epoch(1), token: 7 }));
     assert_eq!(store.reply_within(Duration::from_millis(200)), None);
-    let reply = store.ask(Request::Watch(Epoch(9)));
-    assert_eq!(reply, Reply::Watched { epoch: Epoch(9), result: Ok(()) });
+    // Who leads after a fail-over is told by its token.
+    for other in [Term { epoch: Epoch(9), token: 7 }, Term { epoch: Epoch(1), token: 8 }] {
+        store.begin(Request::Watch(other));
+        assert_eq!(store.reply_within(Duration::from_millis(200)), None, "the log has another leader");
+    }
     drop(leader);
     assert_eq!(store.reply_within(Duration::from_millis(300)), None, "the first one gets no reply");
+    let term = Term { epoch: Epoch(1), token: 7 };
+    assert_eq!(store.ask(Request::Watch(term)), Reply::Watched { term, result: Ok(()) });
 }
 
 #[test]
@@ -130,7 +139,7 @@ fn a_leader_takes_its_lock_again() {
     let Some(cluster) = site("a lost lock") else { return };
     let (mut leader, mut store) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
     assert_eq!(leader.claim(0, 1, 7), Ok(()));
-    store.begin(Request::Watch(Epoch(1)));
+    store.begin(Request::Watch(Term { epoch: Epoch(1), token: 7 }));
     assert_eq!(store.reply_within(Duration::from_millis(200)), None);
     let holders = "from pg_locks where locktype = 'advisory' and granted and mode = 'ExclusiveLock'";
     for _ in 0..5 {
@@ -142,6 +151,6 @@ fn a_leader_takes_its_lock_again() {
     let mut other = Store::new(&cluster.primary);
     assert_eq!(other.claim(1, 2, 8), Ok(()));
     assert_eq!(leader.read(1).epoch, Epoch(2));
-    assert_eq!(store.settle(&Request::Watch(Epoch(1))), Ok(()));
+    cluster.primary.wait_for(&format!("select count(*) {holders}"), |text| text == "1");
     assert_eq!(settings(&cluster.primary).log.get(), 1);
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use beanring::wal::replica::{Epoch, Failure, Reply, Request};
+use beanring::wal::replica::{Epoch, Failure, Reply, Request, Term};
 use beanring_testkit::postgres::End;
 use nix::sys::signal::Signal;
 
 use super::site::{Store, append, chunks, repeated, result_of, site};
+
+/// The leader that the tests watch.
+const TERM: Term = Term { epoch: Epoch(1), token: 7 };
 
 #[test]
 fn a_primary_that_restarts_loses_nothing_that_was_acknowledged() {
@@ -64,17 +67,17 @@ fn a_promoted_standby_goes_on() {
     cluster.primary.set("synchronous_standby_names", "s1");
     assert_eq!(store.append(1, 2, "two"), Ok(()));
     cluster.standbys[0].set("synchronous_standby_names", "");
-    store.begin(Request::Watch(Epoch(1)));
+    store.begin(Request::Watch(TERM));
     assert_eq!(store.reply_within(Duration::from_millis(200)), None);
     cluster.primary.stop(End::Immediate);
     let reply = store.reply();
-    assert_eq!(reply, Reply::Watched { epoch: Epoch(1), result: Err(Failure::Unknown) });
+    assert_eq!(reply, Reply::Watched { term: TERM, result: Err(Failure::Unknown) });
     cluster.standbys[0].promote();
     assert_eq!(store.settle(&append(1, 3, "three")), Ok(()));
     assert_eq!(store.settle(&Request::Read { from: beanring::wal::replica::Position(1) }), Ok(()));
     assert_eq!(chunks(&store.read(1)).len(), 3);
     // The leader has its lock again before the end of the grace.
-    store.begin(Request::Watch(Epoch(1)));
+    store.begin(Request::Watch(TERM));
     assert_eq!(store.reply_within(Duration::from_secs(2)), None);
 }
 

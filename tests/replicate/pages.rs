@@ -143,7 +143,13 @@ fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
     }
     assert_eq!(store.claim(1, 20_001, 8), Ok(()));
     close(store);
-    let count = touched() - filled;
-    assert!(count > 5_000, "the session has not counted: {count}");
+    let started = Instant::now();
+    let mut count = touched() - filled;
+    // Another process counts in older versions, a moment later.
+    while count <= 5_000 {
+        assert!(started.elapsed() < REPLY_PATIENCE, "the session has not counted: {count}");
+        thread::sleep(Duration::from_millis(20));
+        count = touched() - filled;
+    }
     assert!(count < 20_000, "{count} rows of a log of 20,000");
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
+use super::append::sql;
 use super::lock::{PAUSE, key};
 use super::session::{Link, SessionError};
-use super::settings::WATCHER;
+use super::settings::{LogNumber, WATCHER};
 use super::worker::Context;
-use crate::wal::replica::{Epoch, Reply};
+use crate::wal::replica::{Reply, Term};
 
 /// The attempts in a row that must find the lock free. The first one may come while the leader, which has lost its session, opens
 /// another one.
@@ -18,18 +19,20 @@ const ATTEMPTS: u32 = 2;
 /// The pause after a lost session. The leader has then probably lost its own too, and takes its lock again in this time.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The lock that it takes, shared with others that watch, ends with the statement.
-const IS_FREE: &str = "select pg_try_advisory_xact_lock_shared($1)";
+/// The lock that it takes, shared with others that watch, ends with the statement. No row: this session is with another primary than
+/// the one that was read, before or after a fail-over.
+const IS_FREE: &str = "
+    select pg_try_advisory_xact_lock_shared($1) from beanring_epoch where log = $2 and epoch = $3 and token = $4";
 
 /// Answers the latest watch that was wanted.
-pub(super) async fn watch(context: Context, mut wanted: Receiver<Option<Epoch>>) {
+pub(super) async fn watch(context: Context, mut wanted: Receiver<Option<Term>>) {
     let mut link = context.link_named(WATCHER);
     let mut has_lost = false;
     while wanted.changed().await.is_ok() {
         loop {
-            let Some(epoch) = *wanted.borrow_and_update() else { break };
+            let Some(term) = *wanted.borrow_and_update() else { break };
             let result = tokio::select! {
-                result = until_free(&mut link, key(context.settings.log, epoch), has_lost) => result,
+                result = until_free(&mut link, context.settings.log, term, has_lost) => result,
                 changed = wanted.changed() => {
                     if changed.is_err() {
                         return;
@@ -44,20 +47,21 @@ pub(super) async fn watch(context: Context, mut wanted: Receiver<Option<Epoch>>)
                 // The next watch may be long in coming: this process may be the next leader.
                 link.close();
             }
-            context.outbox.send(Reply::Watched { epoch, result });
+            context.outbox.send(Reply::Watched { term, result });
             break;
         }
     }
 }
 
-async fn until_free(link: &mut Link, key: i64, has_lost: bool) -> Result<(), SessionError> {
+async fn until_free(link: &mut Link, log: LogNumber, term: Term, has_lost: bool) -> Result<(), SessionError> {
     let session = link.session().await?;
     if has_lost {
         sleep(GRACE).await;
     }
+    let (key, epoch, token) = (key(log, term.epoch), sql(term.epoch.0), sql(term.token));
     let mut attempts = 0;
     loop {
-        let rows = session.query(IS_FREE, &[&key]).await?;
+        let rows = session.query(IS_FREE, &[&key, &log.sql(), &epoch, &token]).await?;
         attempts = if rows.first().is_some_and(|row| row.get(0)) { attempts + 1 } else { 0 };
         if attempts == ATTEMPTS {
             return Ok(());

@@ -94,8 +94,8 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
             Request::Read { from } => pass(&reads, from),
             Request::Trim { epoch, before } => pass(&trims, trim::Trim { epoch, before }),
             Request::Reserve(wanted) => pass(&reserves, wanted),
-            Request::Watch(epoch) => {
-                let _ = watches.send(Some(epoch));
+            Request::Watch(term) => {
+                let _ = watches.send(Some(term));
             }
         }
     }

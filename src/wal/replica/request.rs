@@ -67,6 +67,16 @@ pub struct Member {
     pub secret: u64,
 }
 
+/// An epoch and the process that leads it. A fail-over of the database may undo a claim, and another process may then lead an epoch
+/// with the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Term {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The [token](Member::token) of the leader.
+    pub token: u64,
+}
+
 /// A request to the database.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Request {
@@ -95,9 +105,9 @@ pub enum Request {
         /// The first position.
         from: Position,
     },
-    /// Wait until no session holds the lock of this epoch. A request for another epoch replaces one that is in flight, which gets
-    /// no reply.
-    Watch(Epoch),
+    /// Wait until no session holds the lock of the epoch, on a database whose log has this leader. Another watch replaces one that is
+    /// in flight, which gets no reply.
+    Watch(Term),
     /// End an epoch and begin the next one.
     Claim(Claim),
     /// Delete the chunks before a position, if the epoch has not ended.
@@ -155,10 +165,10 @@ pub enum Reply {
     Renewed(Result<u64, Failure>),
     /// What was read.
     Read(Result<Page, Failure>),
-    /// No session holds the lock of this epoch, or it is not known whether one does.
+    /// No session holds the lock of the epoch, or it is not known whether one does.
     Watched {
-        /// The epoch of the request.
-        epoch: Epoch,
+        /// What was watched.
+        term: Term,
         /// How it ended.
         result: Result<(), Failure>,
     },

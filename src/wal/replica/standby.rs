@@ -3,7 +3,7 @@
 use super::chunk::{ChunkHeader, Kind};
 use super::follower::{Damage, Fault, Follower, Witness};
 use super::leader::Leader;
-use super::request::{Claim, Epoch, Failure, Member, Page, Position, Reply, Request};
+use super::request::{Claim, Epoch, Failure, Member, Page, Position, Reply, Request, Term};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 use crate::wal::batch::BLOCK_BYTES;
@@ -41,12 +41,12 @@ pub struct Standby {
     /// When the last read was sent that came to the end of the log.
     end_seen_at: Time,
     read: Read,
-    /// The epoch whose lock it waits for.
-    watched: Option<Epoch>,
+    /// The leader whose lock it waits for.
+    watched: Option<Term>,
     /// When a watch may begin.
     watch_after: Time,
-    /// Nobody holds the lock of this epoch.
-    unlocked: Option<Epoch>,
+    /// The process of this leader has ended: nobody holds its lock.
+    unlocked: Option<Term>,
     claim: Option<ClaimState>,
     /// The epoch of the renewal in flight.
     renewing: Option<Epoch>,
@@ -84,6 +84,12 @@ struct Seen {
     is_end: bool,
     /// When the read was sent.
     sent_at: Time,
+}
+
+impl Seen {
+    const fn term(&self) -> Term {
+        Term { epoch: self.epoch, token: self.leader.token }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -199,9 +205,9 @@ impl Standby {
             let from = self.follower.as_ref().map_or(Position::FIRST, Follower::read_from);
             return Some(Request::Read { from });
         }
-        let epoch = self.epoch_to_watch().filter(|_| self.watch_after <= now)?;
-        self.watched = Some(epoch);
-        Some(Request::Watch(epoch))
+        let term = self.term_to_watch().filter(|_| self.watch_after <= now)?;
+        self.watched = Some(term);
+        Some(Request::Watch(term))
     }
 
     /// When to read next. While a claim is in flight nothing is applied: it says where the log continues.
@@ -216,11 +222,11 @@ impl Standby {
         self.claim.as_ref().is_some_and(|claim| claim.step == ClaimStep::InFlight)
     }
 
-    /// The epoch whose lock should be waited for, unless it is.
-    fn epoch_to_watch(&self) -> Option<Epoch> {
-        let epoch = self.seen.as_ref().map(|seen| seen.epoch).filter(|&epoch| epoch > Epoch::default())?;
-        let is_watched = self.watched == Some(epoch) || self.unlocked == Some(epoch);
-        (!is_watched && self.claim.is_none()).then_some(epoch)
+    /// The leader whose lock should be waited for, unless it is.
+    fn term_to_watch(&self) -> Option<Term> {
+        let term = self.seen.as_ref().map(Seen::term).filter(|term| term.epoch > Epoch::default())?;
+        let is_watched = self.watched == Some(term) || self.unlocked == Some(term);
+        (!is_watched && self.claim.is_none()).then_some(term)
     }
 
     fn next_claim(&mut self, now: Time) -> Option<Request> {
@@ -273,7 +279,7 @@ impl Standby {
         if !seen.is_end || self.damage.is_some() || now < self.claim_after {
             return false;
         }
-        let is_unlocked = self.unlocked == Some(seen.epoch);
+        let is_unlocked = self.unlocked == Some(seen.term());
         let is_new = seen.epoch == Epoch::default();
         let is_silent = self.fresh_news_at.is_none() && seen.sent_at >= self.silent_at();
         is_new || is_unlocked || follower.has_left() || is_silent
@@ -293,7 +299,7 @@ impl Standby {
             }
             _ => None,
         };
-        let watch = self.epoch_to_watch().map(|_| self.watch_after);
+        let watch = self.term_to_watch().map(|_| self.watch_after);
         [read, claim, watch].into_iter().flatten().min()
     }
 
@@ -301,7 +307,7 @@ impl Standby {
     pub fn complete(&mut self, reply: Reply, engine: &mut Engine, now: Time) -> Progress {
         match reply {
             Reply::Read(result) => return self.was_read(result, engine, now),
-            Reply::Watched { epoch, result } => self.was_watched(epoch, result, now),
+            Reply::Watched { term, result } => self.was_watched(term, result, now),
             Reply::Claimed(result) => return self.was_claimed(result, now),
             Reply::Renewed(result) => return self.was_renewed(result, now),
             // What it asked for as a leader.
@@ -385,14 +391,14 @@ impl Standby {
         Progress::Restarted
     }
 
-    fn was_watched(&mut self, epoch: Epoch, result: Result<(), Failure>, now: Time) {
-        if self.watched != Some(epoch) {
+    fn was_watched(&mut self, term: Term, result: Result<(), Failure>, now: Time) {
+        if self.watched != Some(term) {
             return;
         }
         self.watched = None;
         match result {
             Ok(()) => {
-                self.unlocked = Some(epoch);
+                self.unlocked = Some(term);
                 // What the leader has appended last is read before the claim.
                 if let Some(seen) = &mut self.seen {
                     seen.is_end = false;

@@ -1,5 +1,6 @@
 //! PostgreSQL servers as processes: a primary, and standbys that acknowledge its commits.
 
+use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
@@ -29,6 +30,8 @@ pub const DATABASE: &str = "queue";
 #[derive(Clone, Debug)]
 pub struct Programs {
     directory: PathBuf,
+    /// Where those programs are that the directory does not have: archives of servers come without clients.
+    installed: PathBuf,
     user: Option<User>,
     /// The network namespace that they run in, if it is not that of the test.
     namespace: Option<String>,
@@ -72,7 +75,7 @@ pub enum End {
 }
 
 impl Programs {
-    /// Finds the newest version that is installed.
+    /// Finds the newest version that is installed. `BEANRING_TEST_POSTGRES` names the directory of another one's programs.
     ///
     /// # Errors
     /// If there is none that can be used, with the reason.
@@ -83,7 +86,9 @@ impl Programs {
             let directory = entry.path().join("bin");
             directory.join("initdb").is_file().then_some((number, directory))
         });
-        let (_, directory) = numbered.max().ok_or("PostgreSQL is not installed")?;
+        let (_, installed) = numbered.max().ok_or("PostgreSQL is not installed")?;
+        let directory =
+            env::var_os("BEANRING_TEST_POSTGRES").map_or_else(|| installed.clone(), PathBuf::from);
         let user = if geteuid().is_root() {
             let named = |name| User::from_name(name).ok().flatten();
             let user = named("postgres").or_else(|| named("nobody"));
@@ -91,7 +96,7 @@ impl Programs {
         } else {
             None
         };
-        Ok(Self { directory, user, namespace: None })
+        Ok(Self { directory, installed, user, namespace: None })
     }
 
     /// Has the programs run in a network namespace. Only root can.
@@ -102,7 +107,9 @@ impl Programs {
 
     /// A program, to be run as the user.
     fn command(&self, name: &str) -> Command {
-        self.user_command(&self.directory.join(name))
+        let own = self.directory.join(name);
+        let program = if own.is_file() { own } else { self.installed.join(name) };
+        self.user_command(&program)
     }
 
     fn user_command(&self, program: &Path) -> Command {
@@ -138,11 +145,12 @@ impl Cluster {
         }
         let mut primary = Postgres::place(programs, &scratch.0, "p");
         primary.initialize(settings);
+        let mut standbys: Vec<Postgres> =
+            (1..=standbys).map(|number| primary.standby(&scratch.0, &format!("s{number}"))).collect();
         primary.start();
+        standbys.iter_mut().for_each(Postgres::start);
         primary.sql_in("postgres", &format!("create user beanring password '{PASSWORD}'"));
         primary.sql_in("postgres", &format!("create database {DATABASE} owner beanring"));
-        let standbys: Vec<Postgres> =
-            (1..=standbys).map(|number| primary.standby(&scratch.0, &format!("s{number}"))).collect();
         if !standbys.is_empty() {
             let names: Vec<_> = (1..=standbys.len()).map(|number| format!("s{number}")).collect();
             primary.set("synchronous_standby_names", &format!("ANY 1 ({})", names.join(",")));
@@ -210,8 +218,8 @@ impl Postgres {
         succeed(command.arg(&self.data));
         // The tests end processes, never the kernel. So nothing needs to reach the disk.
         let mut lines = String::from(
-            "fsync = off\nshared_buffers = 16MB\nmax_connections = 60\nmax_wal_senders = 8\nwal_keep_size = 512MB\n\
-             listen_addresses = '127.0.0.1'\nhot_standby = on\nlogging_collector = off\n\
+            "fsync = off\nshared_buffers = 16MB\nwal_keep_size = 512MB\n\
+             listen_addresses = '127.0.0.1'\npassword_encryption = 'scram-sha-256'\nhot_standby = on\nlogging_collector = off\n\
              wal_retrieve_retry_interval = 100ms\n",
         );
         writeln!(lines, "unix_socket_directories = '{}'\n{settings}", self.sockets.display())
@@ -223,14 +231,15 @@ impl Postgres {
         fs::write(self.data.join("pg_hba.conf"), access).expect("there is space");
     }
 
-    /// Copies this server, and starts the copy as its standby.
+    /// Copies the files of this server, which has not run yet, for a standby.
     fn standby(&self, scratch: &Path, name: &str) -> Self {
-        let mut standby = Self::place(&self.programs, scratch, name);
-        standby.copy(self, name);
+        let standby = Self::place(&self.programs, scratch, name);
+        succeed(Command::new("cp").arg("-a").arg(&self.data).arg(&standby.data));
+        standby.follow(self, name);
         standby
     }
 
-    /// Copies a server into the data directory of this one, which does not exist, and starts the copy as a standby.
+    /// Copies a server that runs into the data directory of this one, which does not exist, and starts the copy as a standby.
     fn copy(&mut self, primary: &Self, name: &str) {
         let mut command = self.programs.command("pg_basebackup");
         command.args(["--no-sync", "--checkpoint=fast", "-X", "stream", "-U", "postgres", "-h"]);

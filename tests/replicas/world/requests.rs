@@ -3,7 +3,7 @@
 use beanring::server::{Event, Service};
 use beanring::time::Time;
 use beanring::wal::Outcome;
-use beanring::wal::replica::{Epoch, Failure, Reply, Request};
+use beanring::wal::replica::{Failure, Reply, Request, Term};
 
 use super::super::database::{Process, reply_to};
 use super::{Fault, Happening, InFlight, MS, World};
@@ -188,19 +188,19 @@ impl World {
     }
 
     pub(super) fn end_watches(&mut self) {
-        let done: Vec<(u64, Epoch)> = self
+        let done: Vec<(u64, Term)> = self
             .requests
             .iter()
             .filter(|(_, in_flight)| in_flight.waits_for.is_some())
             .filter_map(|(&id, in_flight)| match in_flight.request {
-                Request::Watch(epoch) if self.nodes[in_flight.node].is_unlocked(epoch) => Some((id, epoch)),
+                Request::Watch(term) if self.nodes[in_flight.node].is_unlocked(term) => Some((id, term)),
                 _ => None,
             })
             .collect();
-        for (id, epoch) in done {
+        for (id, term) in done {
             let in_flight = self.requests.get_mut(&id).expect("it is in flight");
             in_flight.waits_for = None;
-            self.reply_later(id, Reply::Watched { epoch, result: Ok(()) });
+            self.reply_later(id, Reply::Watched { term, result: Ok(()) });
         }
     }
 
