@@ -10,9 +10,11 @@ use tokio::time::timeout;
 use super::session::{Session, SessionError};
 use super::worker::{Context, IDLE_MAX};
 
-/// Only the owner may vacuum. For another user it would log a warning each time.
-const IS_OWNER: &str =
-    "select pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass('beanring_log')";
+/// For a user who may not, the database would log a warning each time. Before version 17 only the owner may.
+const MAY_VACUUM: &str = "
+    select case when current_setting('server_version_num')::integer >= 170000
+        then has_table_privilege(oid, 'MAINTAIN') else pg_has_role(relowner, 'usage') end
+    from pg_class where oid = to_regclass('beanring_log')";
 
 const VACUUM: &str = "vacuum beanring_log";
 
@@ -36,7 +38,7 @@ pub(super) async fn follow(context: Context, trimmed: Arc<Notify>) {
 
 /// Vacuums the table of the log, if this user may.
 pub(super) async fn vacuum(session: &mut Session) -> Result<(), SessionError> {
-    let rows = session.query(IS_OWNER, &[]).await?;
+    let rows = session.query(MAY_VACUUM, &[]).await?;
     if rows.first().is_some_and(|row| row.get(0)) {
         session.command(VACUUM).await?;
     }
