@@ -27,8 +27,6 @@ use crate::time::Time;
 #[cfg(feature = "replicate")]
 use crate::transport::forwarded::Inbound;
 use crate::values::ids::ConnId;
-#[cfg(feature = "replicate")]
-use crate::wal::replica::Member;
 use crate::wal::{Operation, Outcome};
 
 /// Connections accepted from one listener before the established ones have their turn.
@@ -330,8 +328,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         }
         match &role {
             ServerRole::Serving => info!("this server leads"),
-            #[cfg(feature = "replicate")]
-            ServerRole::Standby(Some(leader)) if self.has_own_address(leader) => info!(
+            ServerRole::StandbyOfNamesake(leader) => info!(
                 "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
                 leader.address
             ),
@@ -344,11 +341,6 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.role == ServerRole::Serving
     }
 
-    #[cfg(feature = "replicate")]
-    fn has_own_address(&self, leader: &Member) -> bool {
-        self.forwarding.as_ref().is_some_and(|forwarding| *forwarding.own.address == *leader.address)
-    }
-
     /// Tells the thread that forwards who leads, and standbys what they must show.
     #[cfg(feature = "replicate")]
     fn show_role(&mut self) {
@@ -356,13 +348,10 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.server.set_forward_secret((self.role == ServerRole::Serving).then_some(own.secret));
         forwarder.lead_to(match &self.role {
             ServerRole::Serving => Some(own.clone()),
-            // After an earlier run of this server there is nobody to forward to until one leads.
-            ServerRole::Standby(Some(leader))
-                if !leader.address.is_empty() && !self.has_own_address(leader) =>
-            {
+            ServerRole::Standby(Some(leader)) if !leader.address.is_empty() => {
                 Some(Target { address: leader.address.to_string(), secret: leader.secret })
             }
-            ServerRole::Standby(_) | ServerRole::Ended(_) => None,
+            ServerRole::Standby(_) | ServerRole::StandbyOfNamesake(_) | ServerRole::Ended(_) => None,
         });
     }
 

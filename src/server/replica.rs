@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tracing::error;
+use tracing::{error, warn};
 
 use super::{Core, Effect, ForwardedCounts, ForwardedStats, Server};
 use crate::queue::Engine;
@@ -40,6 +40,8 @@ pub enum ServerRole {
     Serving,
     /// Another server leads, or none does.
     Standby(Option<Member>),
+    /// The last leader had the address of this server: nobody to forward to.
+    StandbyOfNamesake(Member),
     /// It has led, and starts again as a standby.
     Ended(LeaderEnd),
 }
@@ -117,7 +119,16 @@ impl Server {
         match &mut replica.role {
             Role::Standby(standby) => {
                 let known = standby.damage().cloned();
-                match standby.complete(reply, &mut core.engine, now) {
+                let was_alive = standby.is_namesake_alive();
+                let progress = standby.complete(reply, &mut core.engine, now);
+                if standby.is_namesake_alive() && !was_alive {
+                    warn!(
+                        "another server leads with the address of this one, {}: this standby forwards no clients; give each server \
+                         an --advertise of its own",
+                        replica.config.me.address
+                    );
+                }
+                match progress {
                     Progress::Following => {}
                     Progress::Restarted => {
                         if let Some(damage) =
@@ -311,7 +322,10 @@ impl Core {
     pub(super) fn role(&self) -> ServerRole {
         match self.replica.as_ref().map(|replica| &replica.role) {
             None | Some(Role::Leader(_)) => ServerRole::Serving,
-            Some(Role::Standby(standby)) => ServerRole::Standby(standby.leader().cloned()),
+            Some(Role::Standby(standby)) => match standby.leader().cloned() {
+                Some(leader) if standby.is_leader_namesake() => ServerRole::StandbyOfNamesake(leader),
+                leader => ServerRole::Standby(leader),
+            },
             Some(Role::Ended(end)) => ServerRole::Ended(*end),
         }
     }
@@ -323,7 +337,12 @@ impl Core {
             Role::Leader(_) if self.is_lease_over() => Some("the lease is over\n"),
             Role::Leader(_) => None,
             Role::Standby(_) if !replica.config.forwards => Some("standby\n"),
-            Role::Standby(standby) if standby.leader().is_none() => Some("no leader\n"),
+            Role::Standby(standby) if standby.is_namesake_alive() => {
+                Some("the leader has the address of this server\n")
+            }
+            Role::Standby(standby) if standby.leader().is_none() || standby.is_leader_namesake() => {
+                Some("no leader\n")
+            }
             Role::Standby(_) => None,
             Role::Ended(_) => Some("another server leads\n"),
         }

@@ -108,20 +108,25 @@ def expressions():
     with open(DASHBOARD, encoding="utf-8") as file:
         dashboard = json.load(file)
     for panel in dashboard["panels"]:
-        for target in panel["targets"]:
+        # A row has none.
+        for target in panel.get("targets", []):
             text = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s")
             assert "$" not in text, f"a variable without a value: {text}"
             yield panel["title"], text
 
 
 def dashboard():
-    """Each query has data while the server is used."""
+    """Each query has data while the server is used. Those of replication, which this server is without, are valid."""
     client = connect()
     for tube in ("mail", "sms"):
         client.ask(f"use {tube}")
         client.ask(f"watch {tube}")
     queries = list(expressions())
-    without = queries
+    of_replication = [text for _, text in queries if "beanring_replication_" in text]
+    assert of_replication, "the dashboard shows replication"
+    for text in of_replication:
+        query(text)
+    without = [(title, text) for title, text in queries if text not in of_replication]
     until = time.monotonic() + PATIENCE_SECONDS
     while without and time.monotonic() < until:
         cycle(client, 6)

@@ -1,6 +1,8 @@
 //! Servers whose job log is in the database: how they stop, restart in place, and write a damaged log again.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -62,6 +64,24 @@ impl Server {
         fs::read_to_string(&self.log).expect("it was created")
     }
 
+    /// Asks over HTTP until the response has this text.
+    fn wait_for_readiness(&self, port: u16, expected: &str) {
+        let started = Instant::now();
+        loop {
+            let mut response = String::new();
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts");
+            stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").expect("the server reads");
+            stream.read_to_string(&mut response).expect("the server responds");
+            if response.ends_with(expected) {
+                let status = if expected == "ready\n" { "200" } else { "503" };
+                assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
+                return;
+            }
+            assert!(started.elapsed() < REPLY_PATIENCE, "{response}\n{}", self.log_text());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Waits until a log line has this text.
     fn wait_for(&self, text: &str) {
         let started = Instant::now();
@@ -116,7 +136,7 @@ fn a_restart_in_place_hands_over() {
     let Some(mut cluster) = site("restarts in place") else { return };
     let scratch = Scratch::new("replicate-restart");
     let ports = [ReservedPort::take(), ReservedPort::take()];
-    let addresses = ports.each_ref().map(|port| format!("127.0.0.1:{}", port.get()));
+    let addresses = ports.each_ref().map(|port| format!("localhost:{}", port.get()));
     let (alone, mut client) = Server::start(&cluster, &scratch, "a", &["--advertise", &addresses[0]]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     client.expect("reserve\r\n", "RESERVED 1 3");
@@ -152,6 +172,37 @@ fn a_restart_in_place_hands_over() {
     assert!(standby.log_text().contains("cannot connect to the database"), "{}", standby.log_text());
     cluster.primary.start();
     standby.serves("peek 2\r\n", "FOUND 2 3");
+}
+
+/// Two servers of one machine cannot listen at the same address, so the row of the epoch names that of the standby.
+#[test]
+fn a_leader_with_the_address_of_its_standby_is_reported() {
+    let Some(cluster) = site("servers with the same --advertise") else { return };
+    let scratch = Scratch::new("replicate-same-address");
+    let ports = [ReservedPort::take(), ReservedPort::take(), ReservedPort::take()];
+    let [first, second, http] = ports.each_ref().map(ReservedPort::get);
+    let [first, second] = [first, second].map(|port| format!("localhost:{port}"));
+    let (_leader, mut client) = Server::start(&cluster, &scratch, "a", &["--advertise", &first]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    cluster.primary.sql(&format!("update beanring_epoch set address = '{second}'"));
+
+    let began = Instant::now();
+    let flags = ["--advertise", second.as_str(), "--http", &format!("127.0.0.1:{http}")];
+    let (standby, mut waiting) = Server::start(&cluster, &scratch, "b", &flags);
+    standby.wait_for("the last leader had the address of this server");
+    standby.wait_for_readiness(http, "no leader\n");
+    let warning = format!("another server leads with the address of this one, {second}: ");
+    standby.wait_for(&warning);
+    assert!(began.elapsed() >= Duration::from_secs(1), "an earlier run has this time to end");
+    standby.wait_for("give each server an --advertise of its own");
+    standby.wait_for_readiness(http, "the leader has the address of this server\n");
+    waiting.send("peek 1\r\n");
+    assert_eq!(waiting.line(), None, "a client waits, and is closed");
+
+    cluster.primary.sql(&format!("update beanring_epoch set address = '{first}'"));
+    standby.wait_for_readiness(http, "ready\n");
+    standby.serves("peek 1\r\n", "FOUND 1 3");
+    assert_eq!(standby.log_text().matches("WARN").count(), 1, "{}", standby.log_text());
 }
 
 #[test]

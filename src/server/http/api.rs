@@ -90,10 +90,12 @@ pub(super) fn check(
     }
     let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
     let target = Target::find(&request.method, path, &request.query)?;
-    if let ServerRole::Standby(leader) = core.role()
-        && target != Target::Server
-    {
-        return Err(standby(leader.as_ref()));
+    if target != Target::Server {
+        match core.role() {
+            ServerRole::Standby(leader) => return Err(standby(leader.as_ref())),
+            ServerRole::StandbyOfNamesake(_) => return Err(standby(None)),
+            ServerRole::Serving | ServerRole::Ended(_) => {}
+        }
     }
     if target.is_write() {
         match user {

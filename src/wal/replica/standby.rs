@@ -55,6 +55,10 @@ pub struct Standby {
     /// See [`REFUSALS_MAX`].
     refusals: u32,
     damage: Option<Damage>,
+    /// The last epoch that it has seen, and when it saw that first.
+    epoch_seen: (Epoch, Time),
+    /// See [`Standby::is_namesake_alive`].
+    living_namesake: Option<Epoch>,
 }
 
 /// What a server needs to know to take part.
@@ -151,6 +155,8 @@ impl Standby {
             unlocked: None,
             claim: None,
             damage: None,
+            epoch_seen: (Epoch(0), Time::ZERO),
+            living_namesake: None,
         }
     }
 
@@ -158,6 +164,18 @@ impl Standby {
     pub fn leader(&self) -> Option<&Member> {
         let (epoch, leader) = self.known()?;
         (epoch > Epoch::default() && leader.token != self.config.me.token).then_some(leader)
+    }
+
+    /// Whether the leader has the address of this server: it is an earlier run of it, or another server by mistake. There is
+    /// nobody to forward to.
+    pub fn is_leader_namesake(&self) -> bool {
+        let own = &self.config.me.address;
+        !own.is_empty() && self.leader().is_some_and(|leader| leader.address == *own)
+    }
+
+    /// Whether that leader goes on, and so is another server.
+    pub fn is_namesake_alive(&self) -> bool {
+        self.is_leader_namesake() && self.living_namesake == Some(self.epoch())
     }
 
     /// What the last page has shown, whether or not it can be followed.
@@ -345,6 +363,7 @@ impl Standby {
         let next = follower.next();
         let Page { epoch, leader, beat, log_id, chunks, end, .. } = page;
         let last = chunks.last().map_or(next.previous(), |&(position, _)| position);
+        self.note_namesake(epoch, &leader, (beat, end), now);
         let before = self.seen.replace(Seen { epoch, leader, beat, last, end, log_id, is_end, sent_at });
         let is_new =
             before.is_none_or(|before| (before.epoch, before.beat, before.last) != (epoch, beat, last));
@@ -354,6 +373,24 @@ impl Standby {
         }
         self.resolve_claim(now);
         Progress::Following
+    }
+
+    /// Notes whether a leader with the address of this server goes on. What an earlier run has sent may come into the log after
+    /// its end, so only a change between two reads counts that began a lease or more after the epoch was seen.
+    fn note_namesake(&mut self, epoch: Epoch, leader: &Member, state: (u64, Position), now: Time) {
+        if self.epoch_seen.0 != epoch {
+            self.epoch_seen = (epoch, now);
+        }
+        let Some(before) = self.seen.as_ref().filter(|before| before.epoch == epoch) else { return };
+        let is_later = before.sent_at >= self.epoch_seen.1 + self.config.lease;
+        let me = &self.config.me;
+        if is_later
+            && (before.beat, before.end) != state
+            && leader.address == me.address
+            && leader.token != me.token
+        {
+            self.living_namesake = Some(epoch);
+        }
     }
 
     /// A read shows whether a claim was carried out whose outcome is unknown.
