@@ -291,6 +291,11 @@ impl Client {
         let now = self.shared.clock.now();
         let shipment = self.shipper.next(self.number, &mut self.tokens, now, &mut self.random);
         let asked: Vec<Asked> = shipment.tokens.iter().copied().map(Asked::Put).collect();
+        if self.random.one_in(20) {
+            // It gives up before most replies come, as if they were lost.
+            let stream = self.stream.as_ref().expect("it is connected").get_ref();
+            stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a socket option");
+        }
         let replies = self.ask_all(&asked, &shipment.text);
         self.shipper.sent(shipment, self.stream.is_none(), &mut self.random);
         if let (&[Reply::Inserted(id)], true) = (&replies[..], self.random.one_in(10)) {
