@@ -16,6 +16,9 @@ const SHOWN_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Left {
     pub state: String,
+    pub tube: String,
+    /// Its concurrency key is at its limit, still when all other jobs were asked for.
+    pub is_passed_over: bool,
     /// When it was asked, and when it replied.
     pub asked_at: u64,
     pub replied_at: u64,
@@ -26,8 +29,10 @@ pub struct Left {
 pub struct Survivor {
     /// Each job that the record names; none if it does not exist.
     pub jobs: HashMap<u64, Option<Left>>,
-    /// All jobs of the tube, also those that the record does not name.
+    /// All jobs of the tubes, also those that the record does not name.
     pub count: usize,
+    /// The rules of the tube `mail`.
+    pub rules: String,
 }
 
 /// What a check counts.
@@ -46,6 +51,24 @@ pub struct Figures {
     /// Jobs at the end that must be there, and that must be buried.
     left: usize,
     buried: usize,
+    /// Puts that repeated a key, and those of them whose job a lost put had made.
+    repeated: usize,
+    found: usize,
+    /// What [`extensions`](super::extensions) has checked: reservations of jobs with concurrency keys and of jobs that waited for
+    /// a group, and jobs in the tube of dead letters.
+    pub(super) limited: usize,
+    pub(super) awaited: usize,
+    pub(super) dead_letters: usize,
+}
+
+/// What the record says about the puts of a token.
+#[derive(Default, Debug)]
+struct Puts {
+    asked_at: u64,
+    /// Not all of them were refused.
+    may_be_there: bool,
+    is_lost: bool,
+    is_inserted: bool,
 }
 
 /// The end of a connection.
@@ -61,14 +84,14 @@ struct End {
 
 /// Checks a record. A reservation outlives a connection that was lost because its leader has ended.
 pub struct Check<'a> {
-    events: &'a [Event],
-    survivor: &'a Survivor,
+    pub(super) events: &'a [Event],
+    pub(super) survivor: &'a Survivor,
     /// When servers may have closed connections to a leader that went on. It makes the jobs of their clients ready.
     closing: &'a [Range<u64>],
-    of_id: BTreeMap<u64, Vec<&'a Event>>,
+    pub(super) of_id: BTreeMap<u64, Vec<&'a Event>>,
     ends: HashMap<(u16, u32), End>,
     violations: Vec<(Option<u64>, String)>,
-    figures: Figures,
+    pub(super) figures: Figures,
 }
 
 impl<'a> Check<'a> {
@@ -100,6 +123,7 @@ impl<'a> Check<'a> {
     /// With all violations.
     pub fn run(mut self) -> Result<Figures, String> {
         self.check_bodies();
+        self.check_extensions();
         for (id, events) in std::mem::take(&mut self.of_id) {
             let before = self.violations.len();
             self.check_job(id, &events);
@@ -118,6 +142,7 @@ impl<'a> Check<'a> {
         self.figures.inserted = count(|event| matches!(event.reply, Reply::Inserted(_)));
         self.figures.deleted = count(|event| event.reply == Reply::Deleted);
         self.figures.reserved = count(|event| matches!(event.reply, Reply::Reserved(..)));
+        self.figures.repeated = count(|event| matches!(event.reply, Reply::Repeated(_) | Reply::Finished(_)));
         self.figures.lost = count(|event| event.is_lost() && event.asked != Asked::Leave);
         if self.violations.is_empty() {
             return Ok(self.figures);
@@ -129,35 +154,40 @@ impl<'a> Check<'a> {
         Err(text)
     }
 
-    fn violation(&mut self, text: String) {
+    pub(super) fn violation(&mut self, text: String) {
         self.violations.push((None, text));
+    }
+
+    /// The puts by their tokens. Only a put with a key is repeated.
+    fn puts(&mut self) -> HashMap<Token, Puts> {
+        let mut puts: HashMap<Token, Puts> = HashMap::new();
+        for event in self.events {
+            let Asked::Put(token) = event.asked else { continue };
+            if puts.contains_key(&token) && !token.is_keyed() {
+                self.violation(format!("{token:?} was put twice: a defect of the suite"));
+            }
+            let put = puts.entry(token).or_insert(Puts { asked_at: event.asked_at, ..Puts::default() });
+            put.may_be_there |= event.reply != Reply::Refused;
+            put.is_lost |= event.is_lost();
+            put.is_inserted |= matches!(event.reply, Reply::Inserted(_));
+            let is_found = matches!(event.reply, Reply::Repeated(_) | Reply::Finished(_)) && !put.is_inserted;
+            self.figures.found += usize::from(is_found);
+        }
+        puts
     }
 
     /// Each id has one body, each body one id, and both were put. Jobs that the record does not name are of lost puts.
     fn check_bodies(&mut self) {
         let (mut ids, mut tokens) = (HashMap::new(), HashMap::new());
-        let mut puts: HashMap<Token, &Event> = HashMap::new();
-        let mut lost_puts = 0;
+        let puts = self.puts();
         for event in self.events {
-            if let Asked::Put(token) = event.asked {
-                lost_puts += usize::from(event.is_lost());
-                if puts.insert(token, event).is_some() {
-                    self.violation(format!("{token:?} was put twice: a defect of the suite"));
-                }
-            }
-        }
-        for event in self.events {
-            let (id, token) = match (event.asked, event.reply) {
-                (Asked::Put(token), Reply::Inserted(id)) => (id, token),
-                (_, Reply::Reserved(id, token)) => (id, token),
-                _ => continue,
-            };
+            let Some((id, token)) = event.identity() else { continue };
             match puts.get(&token) {
                 None => self.violation(format!("job {id} has a body that was never put: {event:?}")),
                 Some(put) if put.asked_at > event.replied_at => {
                     self.violation(format!("job {id} was reserved before it was put: {event:?}, {put:?}"));
                 }
-                Some(put) if put.reply == Reply::Refused => {
+                Some(put) if !put.may_be_there => {
                     self.violation(format!("job {id} was refused, and is there: {event:?}, {put:?}"));
                 }
                 Some(_) => {}
@@ -170,22 +200,18 @@ impl<'a> Check<'a> {
             }
         }
         let known = self.survivor.jobs.values().flatten().count();
-        let unknown_max =
-            puts.iter().filter(|(token, put)| put.is_lost() && !ids.contains_key(*token)).count();
+        let unknown_max = puts.iter().filter(|(token, put)| put.is_lost && !ids.contains_key(*token)).count();
         let unknown = self.survivor.count.saturating_sub(known);
         if known > self.survivor.count || unknown > unknown_max {
             let count = self.survivor.count;
             self.violation(format!(
-                "{count} jobs are left, {known} of them known, and {unknown_max} of {lost_puts} lost puts may have made more"
+                "{count} jobs are left, {known} of them known, and {unknown_max} lost puts may have made more"
             ));
         }
     }
 
     fn check_job(&mut self, id: u64, events: &[&Event]) {
-        let inserted = events.iter().filter(|event| matches!(event.reply, Reply::Inserted(_))).count();
-        if inserted > 1 {
-            self.violation("its id was given twice".to_owned());
-        }
+        self.check_insertion(events);
         self.check_deletion(id, events);
         self.check_reservations(events);
         self.check_buried(events);
@@ -195,24 +221,41 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// A job is inserted once, and nothing is known about it before.
+    fn check_insertion(&mut self, events: &[&Event]) {
+        let mut inserted = events.iter().filter(|event| matches!(event.reply, Reply::Inserted(_)));
+        let Some(first) = inserted.next() else { return };
+        if inserted.next().is_some() {
+            self.violation("its id was given twice".to_owned());
+        }
+        let is_before = |event: &&&Event| {
+            event.replied_at < first.asked_at && (event.shows_there() || event.shows_gone())
+        };
+        if let Some(before) = events.iter().find(is_before) {
+            self.violation(format!("it was inserted, and there before: {before:?}"));
+        }
+    }
+
     fn check_deletion(&mut self, id: u64, events: &[&Event]) {
         let is_left = self.survivor.jobs.get(&id).is_some_and(Option::is_some);
-        let deleted: Vec<_> = events.iter().filter(|event| event.reply == Reply::Deleted).collect();
-        if deleted.len() > 1 {
+        if events.iter().filter(|event| event.reply == Reply::Deleted).count() > 1 {
             self.violation("it was deleted twice".to_owned());
         }
-        if let Some(deleted) = deleted.first() {
+        let may_delete =
+            |until: u64| events.iter().any(|event| event.may_delete() && event.asked_at <= until);
+        if let Some(gone) = events.iter().find(|event| event.shows_gone()) {
             if is_left {
                 self.violation("it was deleted, and is back".to_owned());
             }
-            let is_later = |event: &&&Event| {
-                event.asked_at > deleted.replied_at && event.reply != Reply::NotFound && !event.is_lost()
-            };
+            if !may_delete(gone.replied_at) {
+                self.violation(format!("it is gone, and was not deleted: {gone:?}"));
+            }
+            let is_later = |event: &&&Event| event.asked_at > gone.replied_at && event.shows_there();
             if let Some(later) = events.iter().find(is_later) {
                 self.violation(format!("it was deleted, and is there later: {later:?}"));
             }
-        } else if !events.iter().any(|event| event.may_delete()) {
-            let is_there = events.iter().any(|event| event.reply != Reply::NotFound && !event.is_lost());
+        } else if !may_delete(u64::MAX) {
+            let is_there = events.iter().any(|event| event.shows_there());
             self.figures.left += usize::from(is_there);
             if is_there && !is_left {
                 self.violation("it is lost".to_owned());
@@ -238,6 +281,32 @@ impl<'a> Check<'a> {
         begun + token.ttr() - SLACK
     }
 
+    /// When a connection ended that had the job: that of the reservation, or one that has touched it since.
+    fn let_go_at(&self, events: &[&Event], reserved: &Event) -> Option<u64> {
+        let touches = events.iter().filter(|event| {
+            matches!(event.asked, Asked::Touch(_))
+                && event.client == reserved.client
+                && event.asked_at >= reserved.replied_at
+                && event.reply != Reply::NotFound
+        });
+        touches.copied().chain([reserved]).filter_map(|event| self.released_at(event)).min()
+    }
+
+    /// Until when the reservation holds for certain.
+    pub(super) fn held_until(&self, events: &[&Event], reserved: &Event) -> u64 {
+        let Reply::Reserved(_, token) = reserved.reply else { unreachable!("it is a reservation") };
+        let mut until = reserved.asked_at + token.ttr() - SLACK;
+        let own = |event: &&&Event| event.client == reserved.client && event.reply == Reply::Touched;
+        for touched in events.iter().filter(own) {
+            if (reserved.replied_at..until).contains(&touched.asked_at) {
+                until = touched.asked_at + token.ttr() - SLACK;
+            }
+        }
+        let ended = events.iter().filter(|event| event.may_end() && event.replied_at >= reserved.replied_at);
+        let ended = ended.map(|event| event.asked_at).min();
+        [ended, self.let_go_at(events, reserved)].into_iter().flatten().fold(until, u64::min)
+    }
+
     fn is_orphan(&self, event: &Event) -> bool {
         self.ends.contains_key(&(event.client, event.connection)) && self.released_at(event).is_none()
     }
@@ -253,7 +322,7 @@ impl<'a> Check<'a> {
                 .iter()
                 .any(|event| event.may_end() && event.replied_at >= first.replied_at && event.asked_at <= at);
             let is_over = at >= self.runs_until(events, first, at);
-            let is_released = self.released_at(first).is_some_and(|end| end <= at);
+            let is_released = self.let_go_at(events, first).is_some_and(|end| end <= at);
             self.figures.kept += usize::from(self.is_orphan(first) && !is_ended);
             if !is_ended && !is_over && !is_released {
                 self.violation(format!("it was reserved twice: {first:?}, {second:?}"));
@@ -263,7 +332,8 @@ impl<'a> Check<'a> {
 
     /// A buried job is reserved only after a kick.
     fn check_buried(&mut self, events: &[&Event]) {
-        for buried in events.iter().filter(|event| event.reply == Reply::Buried) {
+        let is_buried = |event: &&&Event| matches!(event.reply, Reply::Buried | Reply::SeenBuried);
+        for buried in events.iter().filter(is_buried) {
             let next = events.iter().find(|event| {
                 matches!(event.reply, Reply::Reserved(..)) && event.asked_at > buried.replied_at
             });
@@ -305,7 +375,7 @@ impl<'a> Check<'a> {
                 };
                 let is_ended = others(Event::may_end, own.replied_at);
                 let is_over = at >= self.runs_until(events, own, at);
-                let is_released = self.released_at(own).is_some_and(|end| end <= at);
+                let is_released = self.let_go_at(events, own).is_some_and(|end| end <= at);
                 (!is_ended && !is_over && !is_released)
                     .then(|| format!("it was reserved, and not found: {own:?}, {refused:?}"))
             };
@@ -327,9 +397,14 @@ impl<'a> Check<'a> {
 
     /// The state at the end follows from the last change that was acknowledged, if no other one can have followed it.
     fn check_state(&mut self, events: &[&Event], left: &Left) {
-        let changes = |event: &&&Event| !matches!(event.reply, Reply::NotFound | Reply::Refused);
+        // A repeated put and a wait leave the state as it is.
+        let changes = |event: &&&Event| {
+            !matches!(event.asked, Asked::Wait(_))
+                && !matches!(event.reply, Reply::NotFound | Reply::Refused | Reply::Repeated(_))
+        };
         let Some(last) = events.iter().filter(changes).max_by_key(|event| event.asked_at) else { return };
-        if last.is_lost() || events.iter().any(|event| event.is_lost() && event.replied_at > last.asked_at) {
+        let is_unsure = last.is_lost() || last.reply == Reply::MaybeDeleted;
+        if is_unsure || events.iter().any(|event| event.is_lost() && event.replied_at > last.asked_at) {
             return;
         }
         let is = |states: &[&str]| states.contains(&left.state.as_str());
@@ -344,6 +419,7 @@ impl<'a> Check<'a> {
                 self.figures.kept += usize::from(is_running && self.is_orphan(last));
                 is(&["reserved"]) || !is_running && is(&["ready"])
             }
+            Reply::Inserted(_) => is(&["ready", "reserved", "delayed", "held"]),
             // The reply of a reserve may be lost.
             _ => is(&["ready", "reserved", "delayed"]),
         };
@@ -354,38 +430,57 @@ impl<'a> Check<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::record::ATTEMPTS_MAX;
 
-    const ID: u64 = 1;
+    pub const ID: u64 = 1;
     const ALWAYS: Range<u64> = 0..u64::MAX;
-    const TOKEN: Token = Token::new(1, 1, 60);
+    pub const TOKEN: Token = Token::new(1, 1, 60);
 
-    /// Checks what clients 1, 2, ... asked, each on its first connection. A command takes a millisecond.
-    fn check(
-        said: &[(u16, Asked, Reply)],
-        left: Option<&str>,
-        closing: &[Range<u64>],
-    ) -> Result<Figures, String> {
+    /// What clients 1, 2, ... asked, each on its first connection. A command takes a millisecond.
+    pub fn events(said: &[(u16, Asked, Reply)]) -> Vec<Event> {
         let event = |(at, &(client, asked, reply)): (u64, &(u16, Asked, Reply))| {
             let asked_at = at * 100_000;
             Event { client, connection: 1, asked, reply, asked_at, replied_at: asked_at + 1000 }
         };
-        let events: Vec<Event> = (1..).zip(said).map(event).collect();
-        let at = 100_000 * (1 + events.len() as u64);
-        let left = left.map(|state| Left { state: state.to_owned(), asked_at: at, replied_at: at + 1000 });
-        let count = usize::from(left.is_some());
-        let survivor = Survivor { jobs: HashMap::from([(ID, left)]), count };
-        Check::new(&events, &survivor, closing).run()
+        (1..).zip(said).map(event).collect()
     }
 
-    fn refuse(text: &str, said: &[(u16, Asked, Reply)], left: Option<&str>) {
+    /// The jobs that are left, with their states and tubes, at a time.
+    pub fn survivor(jobs: &[(u64, &str, &str)], at: u64) -> Survivor {
+        let left = |state: &str, tube: &str| Left {
+            state: state.to_owned(),
+            tube: tube.to_owned(),
+            is_passed_over: false,
+            asked_at: at,
+            replied_at: at + 1000,
+        };
+        Survivor {
+            jobs: jobs.iter().map(|&(id, state, tube)| (id, Some(left(state, tube)))).collect(),
+            count: jobs.len(),
+            rules: format!("max-attempts: {ATTEMPTS_MAX}\ndead-letter: \"dead\"\n"),
+        }
+    }
+
+    pub fn check(
+        said: &[(u16, Asked, Reply)],
+        left: Option<&str>,
+        closing: &[Range<u64>],
+    ) -> Result<Figures, String> {
+        let events = events(said);
+        let tube = events.iter().find_map(|event| event.identity()).map_or("", |(_, token)| token.tube());
+        let left: Vec<_> = left.map(|state| (ID, state, tube)).into_iter().collect();
+        Check::new(&events, &survivor(&left, 100_000 * (1 + events.len() as u64)), closing).run()
+    }
+
+    pub fn refuse(text: &str, said: &[(u16, Asked, Reply)], left: Option<&str>) {
         let violations = check(said, left, &[]).expect_err(text);
         assert!(violations.contains(text), "{violations}");
     }
 
-    const PUT: (u16, Asked, Reply) = (1, Asked::Put(TOKEN), Reply::Inserted(ID));
-    const RESERVED: Reply = Reply::Reserved(ID, TOKEN);
+    pub const PUT: (u16, Asked, Reply) = (1, Asked::Put(TOKEN), Reply::Inserted(ID));
+    pub const RESERVED: Reply = Reply::Reserved(ID, TOKEN);
 
     #[test]
     fn a_record_without_faults_is_accepted() {
@@ -465,5 +560,21 @@ mod tests {
             &[PUT, reserved, buried, (3, Asked::Kick(ID), Reply::NotFound)],
             Some("buried"),
         );
+    }
+
+    #[test]
+    fn a_touch_on_a_later_connection_ends_with_it() {
+        let said = [
+            PUT,
+            (2, Asked::Reserve, RESERVED),
+            (2, Asked::Reserve, Reply::Closed),
+            (2, Asked::Touch(ID), Reply::Touched),
+            (2, Asked::Reserve, Reply::GaveUp),
+            (3, Asked::Reserve, RESERVED),
+        ];
+        let mut events = events(&said);
+        events[3..5].iter_mut().for_each(|event| event.connection = 2);
+        let left = survivor(&[(ID, "reserved", "default")], 900_000);
+        Check::new(&events, &left, &[]).run().expect("its second connection was closed");
     }
 }

@@ -1,6 +1,7 @@
 //! Producers and workers that connect to any server, and record every reply.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::mem;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,8 @@ use std::time::Duration;
 use beanring_testkit::namespaces::enter;
 use beanring_testkit::random::Random;
 
-use super::record::{Asked, Clock, Event, Reply, Token};
+use super::record::{Asked, CONCURRENCY_KEYS, Clock, Event, RULED, Reply, Token};
+use super::shipments::{Shipper, put_text};
 
 /// Jobs that producers leave ready before they pause.
 const JOBS_MAX: i64 = 3000;
@@ -19,6 +21,35 @@ const JOBS_MAX: i64 = 3000;
 const RESERVE_S: u64 = 1;
 
 const TTRS_S: [u8; 4] = [2, 4, 60, 120];
+
+/// What a worker sends first. Half of both kinds of workers draw tubes by weight.
+const WATCHES: [&[&str]; 4] = [
+    &["watch bulk", "watch mail", "watch dead"],
+    &["watch bulk 3", "watch mail 2", "watch dead", "reserve-mode weighted"],
+    &["watch bulk", "watch mail", "watch dead"],
+    &["watch bulk 3", "watch mail 2", "watch dead", "reserve-mode weighted-fair"],
+];
+
+/// Jobs that a batch reserves, at most.
+const BATCH_MAX: usize = 8;
+
+/// The number of a rule that never refuses a put.
+const RULE_BASE: u64 = 1_000_000;
+
+/// What a client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// Puts into `default`, and never pauses. The first one changes a rule now and then.
+    Pinned,
+    Producer,
+    /// Puts with idempotency keys into `bulk`, in batches too.
+    Keyed,
+    /// Puts into `mail`, whose rules move jobs to `dead`.
+    Ruled,
+    Worker,
+    /// Reserves and deletes batches.
+    BatchWorker,
+}
 
 /// What clients are told.
 #[derive(Clone)]
@@ -41,7 +72,7 @@ pub struct Plan {
 pub struct Shared {
     pub clock: Clock,
     is_over: AtomicBool,
-    /// Jobs that were inserted and not deleted.
+    /// Jobs that were inserted and not deleted, without those that stay buried.
     jobs: AtomicI64,
     /// When the newest put was asked that was accepted.
     pub accepted: AtomicU64,
@@ -101,6 +132,8 @@ impl Clients {
                     connection: 0,
                     tokens: 0,
                     stream: None,
+                    greetings: 0,
+                    shipper: Shipper::default(),
                     events: Vec::new(),
                     plan,
                     shared,
@@ -152,32 +185,53 @@ struct Client {
     /// Counts its puts.
     tokens: u32,
     stream: Option<BufReader<TcpStream>>,
+    /// Replies to what a new connection has sent, which are not yet read.
+    greetings: usize,
+    shipper: Shipper,
     events: Vec<Event>,
     plan: Plan,
     shared: Arc<Shared>,
     random: Random,
 }
 
+impl Role {
+    fn of(number: usize, plan: &Plan) -> Self {
+        let pinned = plan.servers.len();
+        let Some(number) = number.checked_sub(pinned) else { return Self::Pinned };
+        match number.checked_sub(plan.producers) {
+            None => [Self::Producer, Self::Keyed, Self::Producer, Self::Ruled][number % 4],
+            Some(number) => [Self::Worker, Self::BatchWorker][number % 2],
+        }
+    }
+}
+
 impl Client {
     fn run(mut self) -> Vec<Event> {
-        let pinned = self.plan.servers.len();
-        let number = self.number as usize;
+        let role = Role::of(self.number as usize, &self.plan);
         let mut held = Vec::new();
         while !self.is_over() {
-            if self.stream.is_none() && !self.connect() {
+            if self.stream.is_none() && !self.connect(role) {
                 continue;
             }
-            if number < pinned {
-                self.put();
-                thread::sleep(Duration::from_millis(4));
-            } else if number < pinned + self.plan.producers {
-                if self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max {
-                    thread::sleep(Duration::from_millis(5));
-                } else {
-                    self.put();
+            let is_paused =
+                self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max && !self.shipper.must_repeat();
+            match role {
+                Role::Pinned => {
+                    self.put(0);
+                    thread::sleep(Duration::from_millis(4));
+                    if self.number == 0 && self.stream.is_some() && self.random.one_in(50) {
+                        self.change_rule();
+                    }
                 }
-            } else {
-                self.work(&mut held);
+                Role::Worker | Role::BatchWorker => self.work(role, &mut held),
+                _ if is_paused => thread::sleep(Duration::from_millis(5)),
+                Role::Producer => self.put(0),
+                Role::Keyed => self.ship(),
+                Role::Ruled => {
+                    let key = 1 + self.random.below(CONCURRENCY_KEYS as usize) as u8;
+                    let key = if self.random.one_in(20) { key } else { 0 };
+                    self.put(RULED | key);
+                }
             }
         }
         if self.stream.is_some() {
@@ -192,8 +246,9 @@ impl Client {
         self.shared.is_over.load(Ordering::Relaxed)
     }
 
-    /// The first clients each have a server of their own. The others choose one each time.
-    fn connect(&mut self) -> bool {
+    /// The first clients each have a server of their own. The others choose one each time. The replies to the greeting are read
+    /// before that of the first command.
+    fn connect(&mut self, role: Role) -> bool {
         let servers = &self.plan.servers;
         let own = servers.get(self.number as usize).copied();
         let server = own.unwrap_or_else(|| servers[self.random.below(servers.len())]);
@@ -204,33 +259,58 @@ impl Client {
         stream.set_nodelay(true).expect("a socket option");
         stream.set_read_timeout(Some(self.plan.patience)).expect("a socket option");
         stream.set_write_timeout(Some(self.plan.patience)).expect("a socket option");
+        let greeting = match role {
+            Role::Pinned | Role::Producer => &[][..],
+            Role::Keyed => &["use bulk"],
+            Role::Ruled => &["use mail"],
+            Role::Worker | Role::BatchWorker => WATCHES[self.number as usize / 2 % WATCHES.len()],
+        };
+        let text: String = greeting.iter().map(|line| format!("{line}\r\n")).collect();
+        if (&stream).write_all(text.as_bytes()).is_err() {
+            return false;
+        }
         self.connection += 1;
+        self.greetings = greeting.len();
         self.stream = Some(BufReader::new(stream));
         true
     }
 
-    fn put(&mut self) -> Reply {
-        let ttr_s = self.random.pick(&TTRS_S);
+    fn put(&mut self, kind: u8) {
+        let ttr_s = self.random.pick(if kind & CONCURRENCY_KEYS == 0 { &TTRS_S } else { &TTRS_S[..2] });
         self.tokens += 1;
-        let token = Token::new(self.number, self.tokens, ttr_s);
-        let (pri, delay) = (self.random.below(4), u8::from(self.random.one_in(50)));
+        let token = Token::new(self.number, self.tokens, ttr_s).of_kind(kind);
+        let delay_s = u8::from(self.random.one_in(50));
         let max = if self.random.one_in(20) { self.plan.body_bytes_max } else { 100 };
         let bytes = 16 + self.random.below(max);
-        let text =
-            format!("put {pri} {delay} {ttr_s} {bytes}\r\n{:0<bytes$}\r\n", format!("{:016x}", token.0));
-        let reply = self.ask(Asked::Put(token), &text);
-        if matches!(reply, Reply::Inserted(_)) {
-            self.shared.jobs.fetch_add(1, Ordering::Relaxed);
-        }
-        if reply == Reply::Refused {
-            self.shared.refused.fetch_add(1, Ordering::Relaxed);
-            thread::sleep(Duration::from_millis(10));
-        }
-        reply
+        let text = put_text(token, delay_s, bytes, "", &mut self.random);
+        self.ask(Asked::Put(token), &text);
     }
 
-    /// Reserves a job and does something with it. `held` are jobs of connections that were lost.
-    fn work(&mut self, held: &mut Vec<u64>) {
+    /// Puts jobs with keys, again if the reply was lost, and waits for the end of some of them.
+    fn ship(&mut self) {
+        let now = self.shared.clock.now();
+        let shipment = self.shipper.next(self.number, &mut self.tokens, now, &mut self.random);
+        let asked: Vec<Asked> = shipment.tokens.iter().copied().map(Asked::Put).collect();
+        if self.random.one_in(20) {
+            // It gives up before most replies come, as if they were lost.
+            let stream = self.stream.as_ref().expect("it is connected").get_ref();
+            stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a socket option");
+        }
+        let replies = self.ask_all(&asked, &shipment.text);
+        self.shipper.sent(shipment, self.stream.is_none(), &mut self.random);
+        if let (&[Reply::Inserted(id)], true) = (&replies[..], self.random.one_in(10)) {
+            self.ask(Asked::Wait(id), &format!("wait-job {id} {RESERVE_S}\r\n"));
+        }
+    }
+
+    fn change_rule(&mut self) {
+        self.tokens += 1;
+        let value = RULE_BASE + u64::from(self.tokens);
+        self.ask(Asked::Rule(value), &format!("tube-config mail max-jobs {value}\r\n"));
+    }
+
+    /// Reserves jobs and does something with them. `held` are jobs that are not finished, also of connections that were lost.
+    fn work(&mut self, role: Role, held: &mut Vec<u64>) {
         if let Some(id) = held.pop() {
             // Any client may finish it, or the server does when its time is over.
             if self.random.chance(60) {
@@ -247,9 +327,29 @@ impl Client {
             }
             return;
         }
-        let reply = self.ask(Asked::Reserve, &format!("reserve-with-timeout {RESERVE_S}\r\n"));
-        if let Reply::Reserved(id, _) = reply {
-            self.finish(id, held);
+        let text = if role == Role::BatchWorker {
+            format!("reserve-batch {} {RESERVE_S}\r\n", 1 + self.random.below(BATCH_MAX))
+        } else {
+            format!("reserve-with-timeout {RESERVE_S}\r\n")
+        };
+        let replies = self.ask_all(&[Asked::Reserve], &text);
+        let id = |reply: &Reply| if let Reply::Reserved(id, _) = *reply { Some(id) } else { None };
+        let ids: Vec<u64> = replies.iter().filter_map(id).collect();
+        if ids.len() > 1 && self.stream.is_some() && self.random.one_in(2) {
+            self.delete_batch(&ids, held);
+        } else {
+            for id in ids {
+                if self.stream.is_some() { self.finish(id, held) } else { held.push(id) }
+            }
+        }
+    }
+
+    fn delete_batch(&mut self, ids: &[u64], held: &mut Vec<u64>) {
+        let asked: Vec<Asked> = ids.iter().copied().map(Asked::Delete).collect();
+        let words: String = ids.iter().map(|id| format!(" {id}")).collect();
+        self.ask_all(&asked, &format!("delete-batch{words}\r\n"));
+        if self.stream.is_none() && self.random.chance(50) {
+            held.extend(ids);
         }
     }
 
@@ -257,19 +357,20 @@ impl Client {
         let begun = self.connection;
         match self.random.below(100) {
             0..60 => {
-                if self.ask(Asked::Delete(id), &format!("delete {id}\r\n")) == Reply::Deleted {
-                    self.shared.jobs.fetch_sub(1, Ordering::Relaxed);
-                }
+                self.ask(Asked::Delete(id), &format!("delete {id}\r\n"));
             }
             60..75 => {
                 let delay = u8::from(self.random.one_in(10));
                 self.ask(Asked::Release(id), &format!("release {id} 1 {delay}\r\n"));
             }
             75..85 => {
-                if self.ask(Asked::Bury(id), &format!("bury {id} 1\r\n")) == Reply::Buried
-                    && self.random.chance(60)
-                {
-                    self.bury_again(id);
+                if self.ask(Asked::Bury(id), &format!("bury {id} 1\r\n")) == Reply::Buried {
+                    if self.random.chance(60) {
+                        self.bury_again(id);
+                    } else {
+                        // It stays buried.
+                        self.shared.jobs.fetch_sub(1, Ordering::Relaxed);
+                    }
                 }
             }
             85..93 => {
@@ -298,65 +399,142 @@ impl Client {
     }
 
     fn ask(&mut self, asked: Asked, text: &str) -> Reply {
+        self.ask_all(&[asked], text)[0]
+    }
+
+    /// Sends a command, or a batch of them, and notes each with its reply. One reserve may get several.
+    fn ask_all(&mut self, asked: &[Asked], text: &str) -> Vec<Reply> {
         let asked_at = self.shared.clock.now();
         let stream = self.stream.as_mut().expect("it is connected");
-        let result = stream.get_mut().write_all(text.as_bytes()).and_then(|()| read(stream));
-        let reply = result.unwrap_or_else(|error| match error.kind() {
+        let greetings = mem::take(&mut self.greetings);
+        let mut replies = Vec::new();
+        let result = stream
+            .get_mut()
+            .write_all(text.as_bytes())
+            .and_then(|()| (0..greetings).try_for_each(|_| read_greeting(stream)))
+            .and_then(|()| read(stream, &mut replies));
+        let lost = result.err().map(|error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Reply::GaveUp,
             _ => Reply::Closed,
         });
-        self.note(asked, reply, asked_at);
+        if let Some(lost) = lost {
+            replies.resize(asked.len().max(replies.len() + 1), lost);
+        } else if replies.len() < asked.len() {
+            // A batch that is refused gets one reply.
+            assert_eq!(replies.len(), 1, "a batch has a reply for each job: {asked:?}, {replies:?}");
+            replies.resize(asked.len(), replies[0]);
+        }
+        for (at, &reply) in replies.iter().enumerate() {
+            let asked = asked[at.min(asked.len() - 1)];
+            self.note(asked, if let Asked::Wait(_) = asked { of_wait(reply) } else { reply }, asked_at);
+        }
         // After the time was noted: the server may pass on the jobs of this client at once.
-        if matches!(reply, Reply::GaveUp | Reply::Closed) {
+        if lost.is_some() {
             self.stream = None;
         }
-        reply
+        if replies[0] == Reply::Refused {
+            thread::sleep(Duration::from_millis(10));
+        }
+        replies
     }
 
     fn note(&mut self, asked: Asked, reply: Reply, asked_at: u64) {
         let replied_at = self.shared.clock.now();
         let (client, connection) = (self.number, self.connection);
         self.events.push(Event { client, connection, asked, reply, asked_at, replied_at });
+        let shared = &self.shared;
         let newest = |last: &AtomicU64| last.fetch_max(asked_at, Ordering::Relaxed);
         match reply {
-            Reply::Inserted(_) => {
-                newest(&self.shared.accepted);
-                newest(&self.shared.changed);
-            }
-            Reply::Deleted | Reply::Released | Reply::Buried | Reply::Reserved(..) => {
-                newest(&self.shared.changed);
-            }
-            _ => return,
+            Reply::Inserted(_) => shared.jobs.fetch_add(1, Ordering::Relaxed),
+            Reply::Deleted | Reply::MaybeDeleted => shared.jobs.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        match reply {
+            Reply::Inserted(_) => newest(&shared.accepted),
+            Reply::Refused => shared.refused.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        if let Reply::Inserted(_)
+        | Reply::Deleted
+        | Reply::Released
+        | Reply::Buried
+        | Reply::Reserved(..)
+        | Reply::Configured = reply
+        {
+            newest(&shared.changed);
+            shared.acknowledged.fetch_add(1, Ordering::Relaxed);
         }
-        self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Reads a reply.
-fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Reply> {
+/// The reply to a wait for the end of a job.
+const fn of_wait(reply: Reply) -> Reply {
+    match reply {
+        Reply::Deleted | Reply::NotFound => Reply::Gone,
+        Reply::Buried => Reply::SeenBuried,
+        other => other,
+    }
+}
+
+fn read_line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
-    let Some(line) = line.strip_suffix("\r\n") else { return Err(ErrorKind::UnexpectedEof.into()) };
+    line.strip_suffix("\r\n").map(str::to_owned).ok_or_else(|| ErrorKind::UnexpectedEof.into())
+}
+
+fn read_greeting(stream: &mut BufReader<TcpStream>) -> io::Result<()> {
+    let line = read_line(stream)?;
+    assert!(line.starts_with("USING ") || line.starts_with("WATCHING "), "an unexpected reply: {line}");
+    Ok(())
+}
+
+/// Reads the reply to a command, or those of a batch.
+fn read(stream: &mut BufReader<TcpStream>, replies: &mut Vec<Reply>) -> io::Result<()> {
+    let line = read_line(stream)?;
     let words: Vec<&str> = line.split(' ').collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
-    Ok(match (words[0], number(1)) {
-        ("INSERTED", Some(id)) => Reply::Inserted(id),
-        ("RESERVED", Some(id)) => {
-            let mut body = vec![0; number(2).expect("a size") as usize + 2];
+    match (words[0], number(1), number(2)) {
+        ("INSERTED_BATCH" | "RESERVED_BATCH", Some(count), _) => {
+            (0..count).try_for_each(|_| read(stream, replies))?;
+        }
+        ("DELETED_BATCH", Some(deleted), Some(not_found)) => {
+            let reply = match (deleted, not_found) {
+                (_, 0) => Reply::Deleted,
+                (0, _) => Reply::NotFound,
+                _ => Reply::MaybeDeleted,
+            };
+            replies.resize((deleted + not_found) as usize, reply);
+        }
+        ("RESERVED", Some(id), Some(bytes)) => {
+            let mut body = vec![0; bytes as usize + 2];
             stream.read_exact(&mut body)?;
             let token = String::from_utf8_lossy(&body[..16]).into_owned();
-            Reply::Reserved(id, Token(u64::from_str_radix(&token, 16).expect("a body of this suite")))
+            let token = Token(u64::from_str_radix(&token, 16).expect("a body of this suite"));
+            replies.push(Reply::Reserved(id, token));
         }
+        _ => replies.push(reply_of(&words)?),
+    }
+    Ok(())
+}
+
+/// The reply that a line without a body is.
+fn reply_of(words: &[&str]) -> io::Result<Reply> {
+    let id = || words[1].parse().expect("an id");
+    Ok(match (words[0], words.len()) {
+        ("INSERTED", 2) => Reply::Inserted(id()),
+        ("INSERTED", _) if words[2] == "DELETED" => Reply::Finished(id()),
+        ("INSERTED", _) => Reply::Repeated(id()),
         ("OUT_OF_MEMORY" | "DRAINING", _) => Reply::Refused,
         ("TIMED_OUT" | "DEADLINE_SOON", _) => Reply::Nothing,
         ("DELETED", _) => Reply::Deleted,
         ("RELEASED", _) => Reply::Released,
-        ("BURIED", None) => Reply::Buried,
+        ("BURIED", _) => Reply::Buried,
         ("KICKED", _) => Reply::Kicked,
         ("TOUCHED", _) => Reply::Touched,
         ("NOT_FOUND", _) => Reply::NotFound,
+        ("CONFIGURED", _) => Reply::Configured,
         // Nothing is known about the command then.
         ("INTERNAL_ERROR", _) => return Err(ErrorKind::Other.into()),
-        _ => panic!("an unexpected reply: {line}"),
+        _ => panic!("an unexpected reply: {words:?}"),
     })
 }

@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 
 use super::check::{Check, Left, Survivor};
 use super::clients::{Clients, Plan};
-use super::record::{Clock, Event};
+use super::record::{ATTEMPTS_MAX, Clock, Event, TUBES};
 
 /// How long a take-over may take, with any number of jobs.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -143,6 +143,7 @@ impl Place {
         }
         place.leader(REPLY_PATIENCE);
         place.wait_until_all_listen();
+        place.set_rules();
         Ok(place)
     }
 
@@ -239,6 +240,24 @@ impl Place {
             assert!(started.elapsed() < REPLY_PATIENCE, "not all servers listen\n{}", self.logs());
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Gives the tube `mail` its rules.
+    fn set_rules(&self) {
+        let leader = self.nodes[self.leader(REPLY_PATIENCE)].address;
+        let rules = [format!("max-attempts {ATTEMPTS_MAX}"), "dead-letter dead".to_owned()];
+        self.at_clients(|| {
+            let mut stream = connect(leader);
+            for rule in rules {
+                let mut line = String::new();
+                stream
+                    .get_mut()
+                    .write_all(format!("tube-config mail {rule}\r\n").as_bytes())
+                    .expect("it is open");
+                stream.read_line(&mut line).expect("it replies");
+                assert_eq!(line, "CONFIGURED\r\n");
+            }
+        });
     }
 
     /// Does `what` where the clients are.
@@ -435,20 +454,37 @@ fn read_data(stream: &mut BufReader<TcpStream>) -> Option<String> {
 
 fn survivor(leader: SocketAddr, ids: &[u64], clock: Clock) -> Survivor {
     let mut stream = connect(leader);
+    let mut jobs = ask_jobs(&mut stream, ids, clock);
+    // Asked again, after all jobs that may have their keys: no client reserves a job any more.
+    let passed_over = |(&id, left): (&u64, &Option<Left>)| left.as_ref()?.is_passed_over.then_some(id);
+    let passed_over: Vec<u64> = jobs.iter().filter_map(passed_over).collect();
+    for (id, again) in ask_jobs(&mut stream, &passed_over, clock) {
+        let left = jobs.get_mut(&id).and_then(Option::as_mut).expect("it was there");
+        left.is_passed_over = again.is_some_and(|again| again.is_passed_over);
+    }
+    let count = TUBES.iter().map(|tube| count_of(&mut stream, tube)).sum();
+    stream.get_mut().write_all(b"tube-config mail\r\n").expect("it is open");
+    Survivor { jobs, count, rules: read_data(&mut stream).unwrap_or_default() }
+}
+
+fn ask_jobs(stream: &mut BufReader<TcpStream>, ids: &[u64], clock: Clock) -> HashMap<u64, Option<Left>> {
     let mut jobs = HashMap::new();
     for some in ids.chunks(AT_A_TIME) {
         let asked_at = clock.now();
         let text: String = some.iter().map(|id| format!("stats-job {id}\r\n")).collect();
         stream.get_mut().write_all(text.as_bytes()).expect("it is open");
         for &id in some {
-            let left = read_data(&mut stream).map(|stats| {
-                let state = field(&stats, "state").to_owned();
-                Left { state, asked_at, replied_at: clock.now() }
+            let left = read_data(stream).map(|stats| Left {
+                state: field(&stats, "state").to_owned(),
+                tube: field(&stats, "tube").trim_matches('"').to_owned(),
+                is_passed_over: value(&stats, "passed-over") == Some("true"),
+                asked_at,
+                replied_at: clock.now(),
             });
             jobs.insert(id, left);
         }
     }
-    Survivor { jobs, count: count_of(&mut stream, "default") }
+    jobs
 }
 
 fn connect(server: SocketAddr) -> BufReader<TcpStream> {
@@ -457,9 +493,10 @@ fn connect(server: SocketAddr) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
+/// The number of jobs of a tube, which need not exist.
 fn count_of(stream: &mut BufReader<TcpStream>, tube: &str) -> usize {
     stream.get_mut().write_all(format!("stats-tube {tube}\r\n").as_bytes()).expect("it is open");
-    let stats = read_data(stream).expect("the tube exists");
-    let states = ["ready", "reserved", "delayed", "buried"];
+    let Some(stats) = read_data(stream) else { return 0 };
+    let states = ["ready", "reserved", "delayed", "buried", "held"];
     states.iter().map(|state| number(&stats, &format!("current-jobs-{state}")) as usize).sum()
 }
