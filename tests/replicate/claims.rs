@@ -123,7 +123,7 @@ fn a_watch_is_replaced_by_another_one() {
     assert_eq!(leader.claim(0, 1, 7), Ok(()));
     store.begin(Request::Watch(Term { epoch: Epoch(1), token: 7 }));
     assert_eq!(store.reply_within(Duration::from_millis(200)), None);
-    // Who leads after a fail-over is told by its token.
+    // After a fail-over only the token tells leaders apart.
     for other in [Term { epoch: Epoch(9), token: 7 }, Term { epoch: Epoch(1), token: 8 }] {
         store.begin(Request::Watch(other));
         assert_eq!(store.reply_within(Duration::from_millis(200)), None, "the log has another leader");

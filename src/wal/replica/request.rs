@@ -167,7 +167,7 @@ pub enum Reply {
     Read(Result<Page, Failure>),
     /// No session holds the lock of the epoch, or it is not known whether one does.
     Watched {
-        /// What was watched.
+        /// The leader of the request.
         term: Term,
         /// How it ended.
         result: Result<(), Failure>,
