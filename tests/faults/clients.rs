@@ -379,12 +379,27 @@ impl Client {
             }
             // Work that takes a while.
             _ => {
-                thread::sleep(Duration::from_millis(self.random.below(400) as u64));
+                let time_ms = 1 + self.random.below(400) as u64;
+                self.rest(Duration::from_millis(time_ms));
                 held.push(id);
             }
         }
         if self.stream.is_none() && self.connection == begun && self.random.chance(50) {
             held.push(id);
+        }
+    }
+
+    /// Sends nothing for some time, but notices the end of the connection: the check must know when that was.
+    fn rest(&mut self, time: Duration) {
+        let asked_at = self.shared.clock.now();
+        let stream = self.stream.as_mut().expect("it is connected");
+        stream.get_ref().set_read_timeout(Some(time)).expect("a socket option");
+        let result = stream.fill_buf();
+        let is_open = result.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        stream.get_ref().set_read_timeout(Some(self.plan.patience)).expect("a socket option");
+        if !is_open {
+            self.note(Asked::Leave, Reply::Closed, asked_at);
+            self.stream = None;
         }
     }
 
