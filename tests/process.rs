@@ -191,14 +191,18 @@ fn an_unusable_argument_is_an_error_of_one_line() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("beanring: {expected}\n"));
         assert!(output.stdout.is_empty());
     };
-    check(2, &["-b", "/no/such"], "-b/--wal-dir \"/no/such\": no such directory; create it first");
+    check(
+        2,
+        &["-l", "127.0.0.1", "-p", "0", "-b", "/no/such"],
+        "-b/--wal-dir \"/no/such\": no such directory; create it first",
+    );
     let other = scratch.0.join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("photo.jpg"), b"precious").unwrap();
     let other = other.to_str().unwrap();
     check(
         2,
-        &["-b", other],
+        &["-l", "127.0.0.1", "-p", "0", "-b", other],
         &format!(
             "-b/--wal-dir \"{other}\": the directory contains \"photo.jpg\" and no job log; choose an empty directory"
         ),

@@ -390,6 +390,32 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
     assert_eq!(fenced, Reply::Renewed(Err(Failure::Fenced)));
 }
 
+#[test]
+fn a_chunk_that_comes_before_one_that_was_read_is_news() {
+    let mut watcher = Watcher::new(silent_log());
+    let next = watcher.node.visible.chunks.last_key_value().expect("it has chunks").0 + 1;
+    let (_, last) = watcher.node.visible.chunks.last_key_value().expect("it has chunks");
+    let last = ChunkHeader::decode(last).expect("it is whole").0;
+    let append = |watcher: &mut Watcher, position: u64| {
+        let position = Position(position);
+        let chunk = ChunkHeader { position, part: 0, parts: 1, ..last }.encode(b"x");
+        let append = Request::Append { epoch: Epoch(1), position, chunk, is_repeated: false };
+        watcher.node.execute((0, 0), &append);
+        watcher.node.show_all();
+    };
+    append(&mut watcher, next + 3);
+    assert_eq!(watcher.next_request(Span::from_secs(3)), None);
+    append(&mut watcher, next + 1);
+    assert_eq!(watcher.next_request(Span::from_secs(3)), None, "the leader was there");
+    let claim = watcher.next_request(Span::from_secs(1)).expect("it claims");
+    // The leader fills the gap further, and no read shows it.
+    let Request::Claim(claim) = claim else { panic!("{claim:?}") };
+    assert_eq!((claim.position, claim.behind), (Position(next), 2));
+    append(&mut watcher, next + 2);
+    let refused = watcher.node.execute((1, 0), &Request::Claim(claim)).reply;
+    assert_eq!(refused, Reply::Claimed(Err(Failure::Taken)));
+}
+
 /// After a fail-over of the database, another process may lead the epoch whose leader was watched.
 #[test]
 fn the_lock_of_another_leader_of_the_same_epoch_does_not_count() {

@@ -217,7 +217,7 @@ impl Node {
                     Err(Failure::Fenced)
                 } else if self.visible.chunks.contains_key(&claim.position.0)
                     || claim.beat != self.visible.beat
-                    || self.visible.chunks.range(claim.last.0 + 1..).next().is_some()
+                    || self.visible.chunks.range(claim.position.0 + 1..).count() != claim.behind
                     || !self.has_tail(claim)
                 {
                     Err(Failure::Taken)

@@ -88,13 +88,13 @@ impl Store {
         let page = self.read(position.saturating_sub(APPENDS_MAX as u64).max(1));
         let before = page.chunks.iter().filter(|(at, _)| at.0 < position);
         let tail = before.map(|(_, chunk)| identity(chunk).expect("it is long enough")).collect();
-        let last = page.chunks.last().map_or(Position(0), |(last, _)| *last);
+        let behind = page.chunks.iter().filter(|(at, _)| at.0 > position).count();
         let leader = Member { address: format!("host-{token}:1").into(), token, secret: u64::MAX - token };
         let chunk = bytes_of(&format!("epoch of {token}"));
         Request::Claim(Claim {
             seen: Epoch(seen),
             beat: page.beat,
-            last,
+            behind,
             position: Position(position),
             tail,
             chunk,

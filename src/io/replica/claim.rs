@@ -11,13 +11,11 @@ const BEGIN_EPOCH: &str = "
     set epoch = epoch + 1, beat = 0, since = now(), address = $3, token = $4, secret = $5
     where log = $1 and epoch = $2 and beat = $6";
 
-/// The identities of chunks are four of their bytes: see `wal::replica::identity`. Each half uses the index; one
-/// condition with `or` would not.
+/// The identities of chunks are four of their bytes: see `wal::replica::identity`.
 const TAIL: &str = "
-    select pos, substring(chunk from 61 for 4) from beanring_log where log = $1 and pos between $2 and $3
-    union
-    select pos, substring(chunk from 61 for 4) from beanring_log where log = $1 and pos > $4
-    order by pos";
+    select pos, substring(chunk from 61 for 4) from beanring_log where log = $1 and pos between $2 and $3 order by pos";
+
+const COUNT_BEHIND: &str = "select count(*) from beanring_log where log = $1 and pos > $2";
 
 const DELETE_BEHIND: &str = "delete from beanring_log where log = $1 and pos > $2";
 
@@ -50,7 +48,7 @@ async fn try_claim(
 }
 
 async fn write(session: &mut Session, log: i32, claim: &Claim) -> Result<Result<(), Failure>, SessionError> {
-    let Claim { seen, beat, last, position, tail, chunk, leader } = claim;
+    let Claim { seen, beat, behind, position, tail, chunk, leader } = claim;
     let first = sql(position.0 - tail.len() as u64);
     let position = sql(position.0);
     let (token, secret, beat) = (sql(leader.token), sql(leader.secret), sql(*beat));
@@ -59,10 +57,14 @@ async fn write(session: &mut Session, log: i32, claim: &Claim) -> Result<Result<
     if session.execute(BEGIN_EPOCH, &leader).await? == 0 {
         return Ok(Err(Failure::Fenced));
     }
-    let there = session.query(TAIL, &[&log, &first, &position, &sql(last.0)]).await?;
+    let there = session.query(TAIL, &[&log, &first, &position]).await?;
     let there = there.iter().map(|row| (row.get(0), row.get::<_, &[u8]>(1)));
     let expected: Vec<[u8; 4]> = tail.iter().map(|identity| identity.to_le_bytes()).collect();
     if !there.eq((first..).zip(expected.iter().map(|bytes| &bytes[..]))) {
+        return Ok(Err(Failure::Taken));
+    }
+    let count = session.query(COUNT_BEHIND, &[&log, &position]).await?;
+    if count.first().map(|row| row.get(0)) != Some(*behind as i64) {
         return Ok(Err(Failure::Taken));
     }
     session.execute(DELETE_BEHIND, &[&log, &position]).await?;

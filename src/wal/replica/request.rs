@@ -138,8 +138,9 @@ pub struct Claim {
     pub seen: Epoch,
     /// The [beat](Page::beat) that was read. If it is another one, the leader was there since, and the claim is refused.
     pub beat: u64,
-    /// The last position at which a chunk was read, perhaps behind a gap. If there is one behind it, the claim is refused too.
-    pub last: Position,
+    /// How many chunks were read behind the position, across a gap. If there are more, the leader was there since, and the claim is
+    /// refused too.
+    pub behind: usize,
     /// Where the chunk of the new epoch belongs. Chunks behind this position are deleted.
     pub position: Position,
     /// The identities of the chunks directly before the position, which end with the one at the position before it.

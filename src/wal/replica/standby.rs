@@ -79,8 +79,8 @@ struct Seen {
     epoch: Epoch,
     leader: Member,
     beat: u64,
-    /// The last position with a chunk, perhaps behind a gap. The acknowledgement of such a chunk prolongs the lease too.
-    last: Position,
+    /// Chunks behind a gap. The acknowledgement of such a chunk prolongs the lease too.
+    behind: usize,
     /// The last position in the log.
     end: Position,
     log_id: u64,
@@ -281,7 +281,7 @@ impl Standby {
         let claim = Claim {
             seen: seen.epoch,
             beat: seen.beat,
-            last: seen.last,
+            behind: seen.behind,
             position,
             tail: follower.tail(),
             chunk,
@@ -362,11 +362,11 @@ impl Standby {
         }
         let next = follower.next();
         let Page { epoch, leader, beat, log_id, chunks, end, .. } = page;
-        let last = chunks.last().map_or(next.previous(), |&(position, _)| position);
+        let behind = chunks.iter().filter(|&&(position, _)| position > next).count();
         self.note_namesake(epoch, &leader, (beat, end), now);
-        let before = self.seen.replace(Seen { epoch, leader, beat, last, end, log_id, is_end, sent_at });
+        let before = self.seen.replace(Seen { epoch, leader, beat, behind, end, log_id, is_end, sent_at });
         let is_new =
-            before.is_none_or(|before| (before.epoch, before.beat, before.last) != (epoch, beat, last));
+            before.is_none_or(|before| (before.epoch, before.beat, before.behind) != (epoch, beat, behind));
         if has_chunks || is_new {
             self.fresh_news_at = Some(now);
             self.refusals = 0;
