@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::{Core, Effect, ForwardedCounts, ForwardedStats, Server};
 use crate::queue::Engine;
@@ -78,6 +78,18 @@ impl ReplicaState<'_> {
     /// The word for what this server is.
     pub const fn role(&self) -> &'static str {
         if self.is_leader { "leader" } else { "standby" }
+    }
+}
+
+fn log_lease(was_over: bool, is_over: bool, lease: Span) {
+    match (was_over, is_over) {
+        (false, true) => warn!(
+            "the database has acknowledged nothing for {} s: clients wait until it does; look at the primary and its synchronous \
+             standbys",
+            lease.as_secs()
+        ),
+        (true, false) => info!("the database acknowledges again"),
+        _ => {}
     }
 }
 
@@ -258,7 +270,11 @@ impl Core {
                     }
                     true
                 }
-                Role::Leader(leader) => now >= leader.lease_end(),
+                Role::Leader(leader) => {
+                    let is_over = now >= leader.lease_end();
+                    log_lease(wal.is_held(), is_over, replica.config.lease);
+                    is_over
+                }
                 Role::Standby(_) => false,
                 Role::Ended(_) => true,
             });
@@ -331,7 +347,7 @@ impl Core {
     }
 
     /// Why clients should not be sent to this server, if they should not.
-    pub(super) fn unready(&self) -> Option<&'static str> {
+    pub(super) fn unready(&self, now: Time) -> Option<&'static str> {
         let replica = self.replica.as_ref()?;
         match &replica.role {
             Role::Leader(_) if self.is_lease_over() => Some("the lease is over\n"),
@@ -340,10 +356,12 @@ impl Core {
             Role::Standby(standby) if standby.is_namesake_alive() => {
                 Some("the leader has the address of this server\n")
             }
-            Role::Standby(standby) if standby.leader().is_none() || standby.is_leader_namesake() => {
-                Some("no leader\n")
+            Role::Standby(standby) => {
+                let forwards = standby.leader().is_some()
+                    && !standby.is_leader_namesake()
+                    && !standby.is_leader_gone(now);
+                (!forwards).then_some("no leader\n")
             }
-            Role::Standby(_) => None,
             Role::Ended(_) => Some("another server leads\n"),
         }
     }

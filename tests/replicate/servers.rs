@@ -206,6 +206,34 @@ fn a_leader_with_the_address_of_its_standby_is_reported() {
 }
 
 #[test]
+fn a_database_that_does_not_acknowledge_is_reported() {
+    let Some(cluster) = site("a database that does not acknowledge") else { return };
+    let scratch = Scratch::new("replicate-silence");
+    let ports = [(); 4].map(|()| ReservedPort::take());
+    let [first, second, ..] = ports.each_ref().map(ReservedPort::get);
+    let places = ports.each_ref().map(|port| format!("127.0.0.1:{}", port.get()));
+    let flags = ["--http", &places[0], "--advertise", &places[2]];
+    let (leader, mut client) = Server::start(&cluster, &scratch, "a", &flags);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    leader.wait_for_readiness(first, "ready\n");
+    cluster.primary.signal_senders(Signal::SIGSTOP);
+    leader.wait_for("the database has acknowledged nothing for 1 s");
+    leader.wait_for_readiness(first, "the lease is over\n");
+    cluster.primary.signal_senders(Signal::SIGCONT);
+    leader.wait_for("the database acknowledges again");
+    leader.wait_for_readiness(first, "ready\n");
+    client.expect("peek 1\r\n", "FOUND 1 3");
+
+    let flags = ["--http", &places[1], "--advertise", &places[3]];
+    let (standby, _waiting) = Server::start(&cluster, &scratch, "b", &flags);
+    standby.wait_for_readiness(second, "ready\n");
+    cluster.primary.signal_senders(Signal::SIGSTOP);
+    standby.wait_for_readiness(second, "no leader\n");
+    cluster.primary.signal_senders(Signal::SIGCONT);
+    standby.serves("peek 1\r\n", "FOUND 1 3");
+}
+
+#[test]
 fn a_leader_writes_a_damaged_log_again() {
     let Some(cluster) = site("a damaged log that is written again") else { return };
     let url = cluster.primary.url("beanring");

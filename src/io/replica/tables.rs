@@ -14,8 +14,9 @@ pub(super) const FORMAT: i32 = 1;
 /// Serializes processes that make the tables.
 const INIT_KEY: &str = "select pg_advisory_xact_lock(7094704000000000000)";
 
-/// Deleted rows must give their space back soon, since the log is written and trimmed all the time. Jobs wait
-/// for the insert, so `chunk` is not compressed, and stays in the row if a page can hold two of them. The row of the epoch is updated in place, as long as its page has space.
+/// Deleted rows must give their space back soon, since the log is written and trimmed all the time. Jobs wait for the insert, so
+/// `chunk` is not compressed, and stays in the row if a page can hold two of them. The row of the epoch is updated in place, as long
+/// as its page has space.
 const CREATE: &str = "
     create table beanring_log (
         log integer not null,

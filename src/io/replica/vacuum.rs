@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::session::{Session, SessionError};
 use super::worker::{Context, IDLE_MAX};
 
-/// For a user who may not, the database would log a warning each time. Before version 17 only the owner may.
+/// For a user without that right, the database would log a warning each time. Before version 17 only the owner may.
 const MAY_VACUUM: &str = "
     select case when current_setting('server_version_num')::integer >= 170000
         then has_table_privilege(oid, 'MAINTAIN') else pg_has_role(relowner, 'usage') end
@@ -19,7 +19,7 @@ const MAY_VACUUM: &str = "
 const VACUUM: &str = "vacuum beanring_log";
 
 /// Vacuums after each trim. Trims that end while it runs are followed by one vacuum.
-pub(super) async fn follow(context: Context, trimmed: Arc<Notify>) {
+pub(super) async fn vacuum_after_trims(context: Context, trimmed: Arc<Notify>) {
     let mut link = context.link();
     loop {
         match timeout(IDLE_MAX, trimmed.notified()).await {
@@ -29,7 +29,7 @@ pub(super) async fn follow(context: Context, trimmed: Arc<Notify>) {
                     Ok(session) => vacuum(session).await,
                     Err(error) => Err(error),
                 };
-                // What fails here comes again after the next trim, and nobody waits for it.
+                // A failed vacuum is retried after the next trim; no request waits for it.
                 let _ = link.end(result);
             }
         }

@@ -19,8 +19,8 @@ const ATTEMPTS: u32 = 2;
 /// The pause after a lost session. The leader has then probably lost its own too, and takes its lock again in this time.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The lock that it takes, shared with others that watch, ends with the statement. No row: this session is with another primary than
-/// the one that was read, before or after a fail-over.
+/// The lock that it takes, shared with others that watch, ends with the statement. No row: the database has failed
+/// over, and this session and the read have reached different primaries.
 const IS_FREE: &str = "
     select pg_try_advisory_xact_lock_shared($1) from beanring_epoch where log = $2 and epoch = $3 and token = $4";
 

@@ -81,7 +81,7 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
     let reads = start(&context, 1, read::read);
     let trims = start(&context, 1, trim::trim);
     let reserves = start(&context, 1, reserve::reserve);
-    tokio::spawn(vacuum::follow(context.clone(), trimmed));
+    tokio::spawn(vacuum::vacuum_after_trims(context.clone(), trimmed));
     let (watches, watched) = tokio::sync::watch::channel(None);
     tokio::spawn(watch::watch(context, watched));
     while let Some(request) = requests.recv().await {

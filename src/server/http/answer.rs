@@ -19,6 +19,7 @@ use super::{HttpConnection, HttpState, Work};
 use crate::server::access::AuthFailure;
 use crate::server::outcome::Shortage;
 use crate::server::{Core, User};
+use crate::time::Time;
 use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 const UNKNOWN_HOST: &str =
@@ -46,7 +47,7 @@ type Planned = (Plan, Option<Arc<User>>);
 
 impl HttpConnection {
     /// Answers the next request, or begins to, if it has arrived. Returns the elementary steps of that.
-    pub fn answer(&mut self, core: &mut Core) -> u32 {
+    pub fn answer(&mut self, core: &mut Core, now: Time) -> u32 {
         let unsent = self.next.len();
         self.has_news = false;
         let parsed = Request::parse(&self.input);
@@ -58,7 +59,7 @@ impl HttpConnection {
             Parsed::Chunked => self.reject(ErrorKind::LengthRequired, CHUNKED),
             Parsed::Request(request, head_bytes) => {
                 read = head_bytes;
-                self.has_news = self.answer_one(request, head_bytes, core);
+                self.has_news = self.answer_one(request, head_bytes, core, now);
             }
         }
         let made = self.next.len() - unsent;
@@ -101,7 +102,7 @@ impl HttpConnection {
     }
 
     /// Answers a request, or begins to. Returns false if more of its body must arrive first.
-    fn answer_one(&mut self, request: Box<Request>, head_bytes: usize, core: &mut Core) -> bool {
+    fn answer_one(&mut self, request: Box<Request>, head_bytes: usize, core: &mut Core, now: Time) -> bool {
         let is_own_host = request.host.as_ref().is_none_or(|host| core.config.http_hosts.include(host));
         let asset = Asset::find(&request.path).filter(|_| is_own_host);
         if is_own_host && asset.is_none() && request.path.starts_with(PREFIX) {
@@ -157,7 +158,7 @@ impl HttpConnection {
             },
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
-            "/readyz" => match core.unready() {
+            "/readyz" => match core.unready(now) {
                 Some(why) => plain("503 Service Unavailable", "", why),
                 None => plain("200 OK", "", "ready\n"),
             },

@@ -131,7 +131,7 @@ impl Core {
         if !connection.can_answer(self.http_output_bytes_max()) {
             return;
         }
-        let steps = connection.answer(self);
+        let steps = connection.answer(self, now);
         self.http_steps += steps;
         self.iteration_steps += steps;
         if connection.take_wrong_token()

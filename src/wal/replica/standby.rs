@@ -55,10 +55,10 @@ pub struct Standby {
     /// See [`REFUSALS_MAX`].
     refusals: u32,
     damage: Option<Damage>,
-    /// The last epoch that it has seen, and when it saw that first.
-    epoch_seen: (Epoch, Time),
+    /// The last leader with the address of this server, and when a page showed it first.
+    term_seen: Option<(Term, Time)>,
     /// See [`Standby::is_namesake_alive`].
-    living_namesake: Option<Epoch>,
+    living_namesake: Option<Term>,
 }
 
 /// What a server needs to know to take part.
@@ -155,7 +155,7 @@ impl Standby {
             unlocked: None,
             claim: None,
             damage: None,
-            epoch_seen: (Epoch(0), Time::ZERO),
+            term_seen: None,
             living_namesake: None,
         }
     }
@@ -175,13 +175,17 @@ impl Standby {
 
     /// Whether that leader goes on, and so is another server.
     pub fn is_namesake_alive(&self) -> bool {
-        self.is_leader_namesake() && self.living_namesake == Some(self.epoch())
+        self.is_leader_namesake() && self.living_namesake == self.term()
     }
 
     /// What the last page has shown, whether or not it can be followed.
     fn known(&self) -> Option<(Epoch, &Member)> {
         let seen = self.seen.as_ref().map(|seen| (seen.epoch, &seen.leader));
         seen.or_else(|| self.unfollowed.as_ref().map(|(epoch, leader)| (*epoch, leader)))
+    }
+
+    fn term(&self) -> Option<Term> {
+        self.known().map(|(epoch, leader)| Term { epoch, token: leader.token })
     }
 
     /// The current epoch, as far as it is known.
@@ -303,6 +307,12 @@ impl Standby {
         is_new || is_unlocked || follower.has_left() || is_silent
     }
 
+    /// Whether the leader that it follows counts as gone: its process has ended, it has left, or it was silent for 1.25 leases.
+    pub fn is_leader_gone(&self, now: Time) -> bool {
+        let Some((seen, follower)) = self.seen.as_ref().zip(self.follower.as_ref()) else { return false };
+        self.unlocked == Some(seen.term()) || follower.has_left() || now >= self.silent_at()
+    }
+
     /// When the leader counts as gone, if nothing changes until then.
     fn silent_at(&self) -> Time {
         self.news_at + Span::from_nanos(self.config.lease.as_nanos() / 4 * 5)
@@ -378,18 +388,16 @@ impl Standby {
     /// Notes whether a leader with the address of this server goes on. What an earlier run has sent may come into the log after
     /// its end, so only a change between two reads counts that began a lease or more after the epoch was seen.
     fn note_namesake(&mut self, epoch: Epoch, leader: &Member, state: (u64, Position), now: Time) {
-        if self.epoch_seen.0 != epoch {
-            self.epoch_seen = (epoch, now);
-        }
-        let Some(before) = self.seen.as_ref().filter(|before| before.epoch == epoch) else { return };
-        let is_later = before.sent_at >= self.epoch_seen.1 + self.config.lease;
         let me = &self.config.me;
-        if is_later
-            && (before.beat, before.end) != state
-            && leader.address == me.address
-            && leader.token != me.token
-        {
-            self.living_namesake = Some(epoch);
+        if leader.address != me.address || leader.token == me.token {
+            return;
+        }
+        let term = Term { epoch, token: leader.token };
+        let since = self.term_seen.filter(|(seen, _)| *seen == term).map_or(now, |(_, since)| since);
+        self.term_seen = Some((term, since));
+        let Some(before) = self.seen.as_ref().filter(|before| before.term() == term) else { return };
+        if before.sent_at >= since + self.config.lease && (before.beat, before.end) != state {
+            self.living_namesake = Some(term);
         }
     }
 

@@ -239,7 +239,7 @@ impl Postgres {
         standby
     }
 
-    /// Copies a server that runs into the data directory of this one, which does not exist, and starts the copy as a standby.
+    /// Copies a running server into the data directory of this one, which does not exist, and starts the copy as a standby.
     fn copy(&mut self, primary: &Self, name: &str) {
         let mut command = self.programs.command("pg_basebackup");
         command.args(["--no-sync", "--checkpoint=fast", "-X", "stream", "-U", "postgres", "-h"]);
