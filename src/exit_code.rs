@@ -17,7 +17,7 @@ use crate::io::driver::{Cause, Unavailable};
 use crate::io::http_token::TokenError;
 use crate::io::privileges::PrivilegesError;
 #[cfg(feature = "replicate")]
-use crate::io::replica::{CheckError, RewriteError, TransferError};
+use crate::io::replica::{CheckError, RewriteError, TransferError, UrlError};
 use crate::io::socket::{Address, ListenError};
 use crate::io::users_file::UsersError;
 use crate::io::wal_files::DirectoryError;
@@ -114,6 +114,7 @@ fn is_wrong_certificate(error: &(dyn Error + 'static)) -> bool {
 #[cfg(feature = "replicate")]
 fn is_wrong_database(error: &(dyn Error + 'static)) -> bool {
     error.is::<ReplicateUsage>()
+        || error.is::<UrlError>()
         || error.downcast_ref().is_some_and(|error: &CheckError| !error.is_temporary())
         || error.downcast_ref().is_some_and(|error: &TransferError| !error.is_temporary())
         || matches!(error.downcast_ref(), Some(RewriteError::Check(error)) if !error.is_temporary())

@@ -207,6 +207,12 @@ fn an_unusable_argument_is_an_error_of_one_line() {
             "-b/--wal-dir \"{other}\": the directory contains \"photo.jpg\" and no job log; choose an empty directory"
         ),
     );
+    #[cfg(feature = "replicate")]
+    check(
+        2,
+        &["-l", "127.0.0.1", "-p", "0", "--replicate", "db.example/queue"],
+        "--replicate: the URL must begin with postgres://",
+    );
     check(
         1,
         &["-l", "no-such-host.invalid"],

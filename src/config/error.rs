@@ -98,6 +98,8 @@ pub enum Problem {
         /// The maximum. The minimum is 0.
         max: u64,
     },
+    /// It is 0 or too large; the maximum.
+    Positive(u64),
     /// It is not a size, or not in its range.
     Size {
         /// Why it is not a size, if it is none.
@@ -303,6 +305,7 @@ impl fmt::Display for Problem {
             Self::NotUtf8 => write!(f, "must be UTF-8 text"),
             Self::Empty(what) => write!(f, "the value is empty; name {what}, or remove the setting"),
             Self::Number { max } => write!(f, "must be a number from 0 to {max}"),
+            Self::Positive(max) => write!(f, "must be a number from 1 to {max}"),
             Self::Size { error: Some(SizeError::Ambiguous(unit)), .. } => write_ambiguous(f, *unit),
             Self::Size { max, .. } => {
                 write!(f, "must be a size such as 65536, 64k, 10m or 2g")?;

@@ -60,8 +60,8 @@ pub(super) fn replicate(given: &mut Settings) -> Result<Option<Replicate>, Confi
 }
 
 fn seconds(given: &Setting) -> Result<Span, ConfigError> {
-    match number(given.clone(), LEASE_MAX)? {
-        0 => Err(given.error(Problem::Number { max: LEASE_MAX })),
-        seconds => Ok(Span::from_secs(seconds as u32)),
+    match number(given.clone(), LEASE_MAX) {
+        Ok(seconds) if seconds > 0 => Ok(Span::from_secs(seconds as u32)),
+        _ => Err(given.error(Problem::Positive(LEASE_MAX))),
     }
 }
