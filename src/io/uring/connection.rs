@@ -30,6 +30,8 @@ pub struct Connection {
     pub last_input: Time,
     pub quiet_check: QuietCheck,
     pub is_sending: bool,
+    /// The send in flight makes no copy.
+    pub sends_zero_copy: bool,
     /// The peer is known to send no more. The kernel then takes the socket for ready whatever a request waits for.
     pub is_ending: bool,
     /// The server knows of that and the connection is paused: its sends find a break, so it is not watched.
@@ -91,6 +93,7 @@ impl Connection {
             last_input: Time::ZERO,
             quiet_check: QuietCheck::None,
             is_sending: false,
+            sends_zero_copy: false,
             is_ending: false,
             reported_ending: false,
             is_stalled: false,

@@ -374,7 +374,9 @@ impl FakeRing {
         let rest = &output.bytes[*sent..];
         let is_whole = self.one_in(2);
         let (is_over, fails) = (self.one_in(2), self.one_in(16));
-        let failure = [Errno::EINTR, Errno::EAGAIN][self.random.below(2)];
+        // Memory is short only for a send that locks some.
+        let failures = if is_zero_copy { 3 } else { 2 };
+        let failure = [Errno::EINTR, Errno::EAGAIN, Errno::ENOMEM][self.random.below(failures)];
         let share = self.random.next() as usize;
         let socket = self.sockets.get_mut(&fd).expect("the socket exists");
         let room = socket.window.saturating_sub(socket.output.len()).min(rest.len());

@@ -38,6 +38,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             }
             let large = large.filter(|_| connection.zero_copy == Some(true) && !*refuses_zero_copy);
             connection.is_sending = !rest.is_empty();
+            connection.sends_zero_copy = large == Some(0);
             let wait = !connection.is_ending;
             // SAFETY: the server keeps what it has shown until it handles `Sent` or `Closed`. Both come after the
             // completion, and after the notification if there is one.
@@ -100,13 +101,13 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             }
             Err(Errno::EINTR | Errno::EAGAIN | Errno::ECANCELED) => self.send_next(conn),
             // There is no memory for it, or the socket cannot do it.
-            Err(Errno::ENOMEM | Errno::ENOBUFS | Errno::EOPNOTSUPP) if connection.zero_copy == Some(true) => {
+            Err(Errno::ENOMEM | Errno::ENOBUFS | Errno::EOPNOTSUPP) if connection.sends_zero_copy => {
                 connection.zero_copy = Some(false);
                 self.send_next(conn);
             }
             // Linux 6.0 and the first releases of 6.1 do not know notifications that report a copy. A kernel that has made
             // one such send knows them: then only this connection cannot.
-            Err(errno @ Errno::EINVAL) if connection.zero_copy == Some(true) => {
+            Err(errno @ Errno::EINVAL) if connection.sends_zero_copy => {
                 connection.zero_copy = Some(false);
                 if counts.kept().zero_copy_sends == 0 && !std::mem::replace(&mut self.refuses_zero_copy, true)
                 {

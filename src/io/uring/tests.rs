@@ -398,6 +398,26 @@ fn large_bodies_are_copied_if_the_kernel_refuses_zero_copy_sends() {
     }
 }
 
+/// Memory may be short for a send without a copy when the notification of the one before says that the kernel copies anyway.
+#[test]
+fn a_send_without_a_copy_for_which_memory_is_short_is_repeated_with_one() {
+    for seed in seeds(3000) {
+        let mut peer = Simulated::start(seed);
+        let body = vec![b'b'; 40_000];
+        let found = [b"FOUND 1 40000\r\n", &body[..], b"\r\n"].concat();
+        let conn = peer.open();
+        (peer.socket(conn).is_remote, peer.socket(conn).window) = (true, 10_000_000);
+        peer.send(conn, &[b"put 0 0 60 40000\r\n", &body[..], b"\r\n"].concat());
+        assert_eq!(peer.receive(conn, Patience::Reply), Received::Bytes(b"INSERTED 1\r\n".to_vec()));
+        peer.send(conn, &b"peek 1\r\n".repeat(20));
+        let mut output = Vec::new();
+        while let Received::Bytes(bytes) = peer.receive(conn, Patience::Reply) {
+            output.extend(bytes);
+        }
+        assert!(output == found.repeat(20), "seed {seed}: {} bytes came", output.len());
+    }
+}
+
 #[test]
 fn an_error_that_no_peer_causes_is_logged_as_a_warning() {
     for (errno, is_warned_of) in [(Errno::EINVAL, true), (Errno::ECONNRESET, false)] {
