@@ -66,7 +66,8 @@ def compose_replicated():
     servers = {name: each for name, each in services.items() if each["image"] == "beanring"}
     init = servers.pop("init")
     (url,) = {each["environment"]["BEANRING_REPLICATE"] for each in [init, *servers.values()]}
-    user, password, host, database = re.fullmatch(r"postgres://(\w+):([\w-]+)@(\w+)/(\w+)", url).groups()
+    user, password, hosts, database = re.fullmatch(r"postgres://(\w+):([\w-]+)@([\w,]+)/(\w+)", url).groups()
+    host, *others = hosts.split(",")
     assert init["command"] == ["replicate", "init"]
     published = set()
     for name, server in servers.items():
@@ -82,6 +83,7 @@ def compose_replicated():
     made = document["configs"]["primary"]["content"]
     (names,) = re.findall(r"synchronous_standby_names = 'ANY 1 \((.*)\)'", made)
     assert set(names.split(", ")) == standbys == set(init["depends_on"])
+    assert set(others) == standbys, "each of them may become the primary"
     assert primary["environment"]["POSTGRES_DB"] == database and primary["environment"]["QUEUE_PASSWORD"] == password
     assert f"create role {user} login" in made and f"alter database {database} owner to {user}" in made
     assert f"host={host} " in document["configs"]["standby"]["content"]
