@@ -107,7 +107,9 @@ impl World {
             let is_done = answer.waits_for.is_some();
             format!("server {} asks, done: {is_done}: {:.60}", process.0, format!("{request:?}"))
         });
-        if is_lease && answer.waits_for.is_some() {
+        // What an old primary is asked is never acknowledged.
+        let is_primary = node == self.primary();
+        if is_lease && is_primary && answer.waits_for.is_some() {
             let bound = self.requests[&id].sent_at + self.lease_with_drift();
             let host = &mut self.hosts[process.0];
             host.bound_max = host.bound_max.max(bound);
@@ -116,10 +118,12 @@ impl World {
             && answer.waits_for.is_some()
         {
             assert!(!is_unread, "server {} claims with a damaged log", process.0);
-            if node == self.primary() && !has_left {
+            if is_primary && !has_left {
                 self.check_silence(claim.seen.0);
             }
-            self.leaders.insert(claim.seen.next().0, process);
+            if is_primary {
+                self.leaders.insert(claim.seen.next().0, process);
+            }
             self.hosts[process.0].held = Some(claim.seen.next().0);
         }
         self.begin_replicating(node);
