@@ -391,6 +391,18 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
 }
 
 #[test]
+fn a_claim_does_not_ask_for_trimmed_chunks() {
+    let mut watcher = Watcher::new(silent_log());
+    assert_eq!(watcher.next_request(Span::from_secs(1)), None);
+    let last = *watcher.node.visible.chunks.last_key_value().expect("it has chunks").0;
+    watcher.node.execute((0, 0), &Request::Trim { epoch: Epoch(1), before: Position(last) });
+    watcher.node.show_all();
+    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    let reply = watcher.node.execute((1, 0), &claim).reply;
+    assert_eq!(reply, Reply::Claimed(Ok(())));
+}
+
+#[test]
 fn a_chunk_that_comes_before_one_that_was_read_is_news() {
     let mut watcher = Watcher::new(silent_log());
     let next = watcher.node.visible.chunks.last_key_value().expect("it has chunks").0 + 1;

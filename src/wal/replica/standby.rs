@@ -79,6 +79,8 @@ struct Seen {
     epoch: Epoch,
     leader: Member,
     beat: u64,
+    /// The first position that is not trimmed.
+    begin: Position,
     /// Chunks behind a gap. The acknowledgement of such a chunk prolongs the lease too.
     behind: usize,
     /// The last position in the log.
@@ -279,18 +281,15 @@ impl Standby {
             part: 0,
             parts: 0,
         };
+        // Trimmed chunks cannot be compared.
+        let mut tail = follower.tail();
+        let untrimmed = position.0.saturating_sub(seen.begin.0) as usize;
+        tail.drain(..tail.len().saturating_sub(untrimmed));
         let leader = self.config.me.clone();
         // With the token, the chunk differs from one that another process writes for the same epoch after a fail-over.
         let chunk = chunk.encode(&leader.token.to_le_bytes());
-        let claim = Claim {
-            seen: seen.epoch,
-            beat: seen.beat,
-            behind: seen.behind,
-            position,
-            tail: follower.tail(),
-            chunk,
-            leader,
-        };
+        let claim =
+            Claim { seen: seen.epoch, beat: seen.beat, behind: seen.behind, position, tail, chunk, leader };
         self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
         Some(Request::Claim(claim))
     }
@@ -371,10 +370,11 @@ impl Standby {
             self.damage = None;
         }
         let next = follower.next();
-        let Page { epoch, leader, beat, log_id, chunks, end, .. } = page;
+        let Page { epoch, leader, beat, begin, log_id, chunks, end } = page;
         let behind = chunks.iter().filter(|&&(position, _)| position > next).count();
         self.note_namesake(epoch, &leader, (beat, end), now);
-        let before = self.seen.replace(Seen { epoch, leader, beat, behind, end, log_id, is_end, sent_at });
+        let before =
+            self.seen.replace(Seen { epoch, leader, beat, begin, behind, end, log_id, is_end, sent_at });
         let is_new =
             before.is_none_or(|before| (before.epoch, before.beat, before.behind) != (epoch, beat, behind));
         if has_chunks || is_new {
