@@ -328,7 +328,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         }
         match &role {
             ServerRole::Serving => info!("this server leads"),
-            ServerRole::StandbyOfNamesake(leader) => info!(
+            ServerRole::StandbyOfOwnAddress(leader) => info!(
                 "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
                 leader.address
             ),
@@ -351,7 +351,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             ServerRole::Standby(Some(leader)) if !leader.address.is_empty() => {
                 Some(Target { address: leader.address.to_string(), secret: leader.secret })
             }
-            ServerRole::Standby(_) | ServerRole::StandbyOfNamesake(_) | ServerRole::Ended(_) => None,
+            ServerRole::Standby(_) | ServerRole::StandbyOfOwnAddress(_) | ServerRole::Ended(_) => None,
         });
     }
 

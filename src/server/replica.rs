@@ -40,8 +40,8 @@ pub enum ServerRole {
     Serving,
     /// Another server leads, or none does.
     Standby(Option<Member>),
-    /// The last leader had the address of this server: nobody to forward to.
-    StandbyOfNamesake(Member),
+    /// The last leader had the address of this server, so clients cannot be forwarded to it.
+    StandbyOfOwnAddress(Member),
     /// It has led, and starts again as a standby.
     Ended(LeaderEnd),
 }
@@ -131,9 +131,9 @@ impl Server {
         match &mut replica.role {
             Role::Standby(standby) => {
                 let known = standby.damage().cloned();
-                let was_alive = standby.is_namesake_alive();
+                let was_alive = standby.is_own_address_taken();
                 let progress = standby.complete(reply, &mut core.engine, now);
-                if standby.is_namesake_alive() && !was_alive {
+                if standby.is_own_address_taken() && !was_alive {
                     warn!(
                         "another server leads with the address of this one, {}: this standby forwards no clients; give each server \
                          an --advertise of its own",
@@ -339,7 +339,7 @@ impl Core {
         match self.replica.as_ref().map(|replica| &replica.role) {
             None | Some(Role::Leader(_)) => ServerRole::Serving,
             Some(Role::Standby(standby)) => match standby.leader().cloned() {
-                Some(leader) if standby.is_leader_namesake() => ServerRole::StandbyOfNamesake(leader),
+                Some(leader) if standby.leader_has_own_address() => ServerRole::StandbyOfOwnAddress(leader),
                 leader => ServerRole::Standby(leader),
             },
             Some(Role::Ended(end)) => ServerRole::Ended(*end),
@@ -353,12 +353,12 @@ impl Core {
             Role::Leader(_) if self.is_lease_over() => Some("the lease is over\n"),
             Role::Leader(_) => None,
             Role::Standby(_) if !replica.config.forwards => Some("standby\n"),
-            Role::Standby(standby) if standby.is_namesake_alive() => {
+            Role::Standby(standby) if standby.is_own_address_taken() => {
                 Some("the leader has the address of this server\n")
             }
             Role::Standby(standby) => {
                 let forwards = standby.leader().is_some()
-                    && !standby.is_leader_namesake()
+                    && !standby.leader_has_own_address()
                     && !standby.is_leader_gone(now);
                 (!forwards).then_some("no leader\n")
             }

@@ -93,7 +93,7 @@ pub(super) fn check(
     if target != Target::Server {
         match core.role() {
             ServerRole::Standby(leader) => return Err(standby(leader.as_ref())),
-            ServerRole::StandbyOfNamesake(_) => return Err(standby(None)),
+            ServerRole::StandbyOfOwnAddress(_) => return Err(standby(None)),
             ServerRole::Serving | ServerRole::Ended(_) => {}
         }
     }

@@ -138,7 +138,7 @@ pub struct Claim {
     pub seen: Epoch,
     /// The [beat](Page::beat) that was read. If it is another one, the leader was there since, and the claim is refused.
     pub beat: u64,
-    /// How many chunks were read behind the position, across a gap. If there are more, the leader was there since, and the claim is
+    /// How many chunks were read behind the position, across a gap. If their number has changed, the leader was there since, and the claim is
     /// refused too.
     pub behind: usize,
     /// Where the chunk of the new epoch belongs. Chunks behind this position are deleted.

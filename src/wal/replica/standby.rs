@@ -57,8 +57,8 @@ pub struct Standby {
     damage: Option<Damage>,
     /// The last leader with the address of this server, and when a page showed it first.
     term_seen: Option<(Term, Time)>,
-    /// See [`Standby::is_namesake_alive`].
-    living_namesake: Option<Term>,
+    /// See [`Standby::is_own_address_taken`].
+    own_address_taken_by: Option<Term>,
 }
 
 /// What a server needs to know to take part.
@@ -158,7 +158,7 @@ impl Standby {
             claim: None,
             damage: None,
             term_seen: None,
-            living_namesake: None,
+            own_address_taken_by: None,
         }
     }
 
@@ -168,16 +168,16 @@ impl Standby {
         (epoch > Epoch::default() && leader.token != self.config.me.token).then_some(leader)
     }
 
-    /// Whether the leader has the address of this server: it is an earlier run of it, or another server by mistake. There is
-    /// nobody to forward to.
-    pub fn is_leader_namesake(&self) -> bool {
+    /// Whether the leader has the address of this server: it is an earlier run of it, or another server by mistake. Clients
+    /// cannot be forwarded to it.
+    pub fn leader_has_own_address(&self) -> bool {
         let own = &self.config.me.address;
         !own.is_empty() && self.leader().is_some_and(|leader| leader.address == *own)
     }
 
     /// Whether that leader goes on, and so is another server.
-    pub fn is_namesake_alive(&self) -> bool {
-        self.is_leader_namesake() && self.living_namesake == self.term()
+    pub fn is_own_address_taken(&self) -> bool {
+        self.leader_has_own_address() && self.own_address_taken_by == self.term()
     }
 
     /// What the last page has shown, whether or not it can be followed.
@@ -186,6 +186,7 @@ impl Standby {
         seen.or_else(|| self.unfollowed.as_ref().map(|(epoch, leader)| (*epoch, leader)))
     }
 
+    /// The current epoch and its leader, as far as they are known.
     fn term(&self) -> Option<Term> {
         self.known().map(|(epoch, leader)| Term { epoch, token: leader.token })
     }
@@ -372,7 +373,7 @@ impl Standby {
         let next = follower.next();
         let Page { epoch, leader, beat, begin, log_id, chunks, end } = page;
         let behind = chunks.iter().filter(|&&(position, _)| position > next).count();
-        self.note_namesake(epoch, &leader, (beat, end), now);
+        self.note_own_address(epoch, &leader, (beat, end), now);
         let before =
             self.seen.replace(Seen { epoch, leader, beat, begin, behind, end, log_id, is_end, sent_at });
         let is_new =
@@ -386,8 +387,8 @@ impl Standby {
     }
 
     /// Notes whether a leader with the address of this server goes on. What an earlier run has sent may come into the log after
-    /// its end, so only a change between two reads counts that began a lease or more after the epoch was seen.
-    fn note_namesake(&mut self, epoch: Epoch, leader: &Member, state: (u64, Position), now: Time) {
+    /// its end, so only a change between two reads counts that began a lease or more after the leader was seen.
+    fn note_own_address(&mut self, epoch: Epoch, leader: &Member, state: (u64, Position), now: Time) {
         let me = &self.config.me;
         if leader.address != me.address || leader.token == me.token {
             return;
@@ -397,7 +398,7 @@ impl Standby {
         self.term_seen = Some((term, since));
         let Some(before) = self.seen.as_ref().filter(|before| before.term() == term) else { return };
         if before.sent_at >= since + self.config.lease && (before.beat, before.end) != state {
-            self.living_namesake = Some(term);
+            self.own_address_taken_by = Some(term);
         }
     }
 
