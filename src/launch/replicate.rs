@@ -138,8 +138,8 @@ pub(super) fn config(config: &ServerConfig, hostname: &str) -> io::Result<Option
         keep_reservations: true,
         destination: Destination::Network { writes_in_flight_max: APPENDS_MAX },
     };
-    let me = Member { address, token, secret };
-    Ok(Some(ReplicaConfig { me, lease: replicate.lease, wal, forwards: replicate.forwards }))
+    let me = Member { address, token, secret, lease: replicate.lease };
+    Ok(Some(ReplicaConfig { me, wal, forwards: replicate.forwards }))
 }
 
 /// The address where other servers reach this one.
@@ -179,7 +179,7 @@ pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::
     let Some(Address::Tcp { host, port }) = listen_address(config) else { return Ok(None) };
     let settings = forward::Settings {
         connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
-        gone_after: Span::from_nanos(2 * replica.lease.as_nanos()),
+        gone_after: Span::from_nanos(2 * replica.me.lease.as_nanos()),
         ..forward::Settings::default()
     };
     let forwarder = forward::Forwarder::start(settings)?;
@@ -202,8 +202,8 @@ pub(super) const fn show_forwarded(_: &mut Server, _: Option<&Forwarding>) {}
 
 /// Logs that the server begins as a standby.
 pub(super) fn report(config: &ReplicaConfig) {
-    let seconds = config.lease.as_secs();
-    info!("replication: this server begins as a standby; the lease of a leader is {seconds} s");
+    let seconds = config.me.lease.as_secs();
+    info!("replication: this server begins as a standby; when it leads, its lease is {seconds} s");
 }
 
 #[cfg(test)]

@@ -272,7 +272,7 @@ impl Core {
                 }
                 Role::Leader(leader) => {
                     let is_over = now >= leader.lease_end();
-                    log_lease(wal.is_held(), is_over, replica.config.lease);
+                    log_lease(wal.is_held(), is_over, replica.config.me.lease);
                     is_over
                 }
                 Role::Standby(_) => false,
@@ -318,7 +318,7 @@ impl Core {
     /// Why this server ends though the database does not have everything, if it does.
     pub(super) fn end_without_database(&self) -> Option<String> {
         let replica = self.replica.as_ref().filter(|replica| replica.has_given_up)?;
-        let seconds = patience_of_stop(replica.config.lease).as_secs();
+        let seconds = patience_of_stop(replica.config.me.lease).as_secs();
         let waiting = match self.gate.clients() {
             0 => String::new(),
             1 => ": 1 client waits for replies to changes that may be lost".to_owned(),

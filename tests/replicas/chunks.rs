@@ -36,13 +36,18 @@ fn replica_config(segment_bytes: u64, token: u64) -> ReplicaConfig {
         keep_reservations: true,
         destination: Destination::Network { writes_in_flight_max: 4 },
     };
-    ReplicaConfig { me: Member { token, ..Member::default() }, lease: LEASE, wal, forwards: true }
+    ReplicaConfig { me: Member { token, lease: LEASE, ..Member::default() }, wal, forwards: true }
 }
 
 impl Rig {
     fn new(segment_bytes: u64) -> Self {
+        Self::with_lease(segment_bytes, LEASE)
+    }
+
+    fn with_lease(segment_bytes: u64, lease: Span) -> Self {
         let now = Time::from_nanos(1_000_000_000_000);
-        let replica = replica_config(segment_bytes, 1);
+        let mut replica = replica_config(segment_bytes, 1);
+        replica.me.lease = lease;
         let server = Server::with_replica(config(BODY_BYTES_MAX), replica, now);
         let conn = ConnId { slot: 0, generation: 0 };
         let mut rig = Self { server, node: Node::new(false), now, conn, is_held: false, held: Vec::new() };
@@ -314,7 +319,10 @@ impl Watcher {
 }
 
 fn silent_log() -> Node {
-    let mut rig = Rig::new(64 * 1024);
+    log_of(Rig::new(64 * 1024))
+}
+
+fn log_of(mut rig: Rig) -> Node {
     rig.put(10);
     rig.node
 }
@@ -327,6 +335,15 @@ fn a_standby_claims_after_one_and_a_quarter_leases() {
     assert!(matches!(claim, Some(Request::Claim(_))), "{claim:?}");
     let waited = watcher.now.since(begun);
     assert!((Span::from_millis(3750)..Span::from_millis(3850)).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn a_standby_waits_for_the_lease_of_the_leader_if_its_own_is_shorter() {
+    let lease = Span::from_secs(20);
+    let mut watcher = Watcher::new(log_of(Rig::with_lease(64 * 1024, lease)));
+    assert_eq!(watcher.next_request(lease), None);
+    assert!(!watcher.standby.is_leader_gone(watcher.now));
+    assert!(matches!(watcher.next_request(Span::from_secs(6)), Some(Request::Claim(_))));
 }
 
 #[test]

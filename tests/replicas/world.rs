@@ -35,7 +35,10 @@ pub struct Setting {
     pub hides: bool,
     /// How far the clocks of two servers are apart at the beginning.
     pub clocks_apart_ms: u64,
+    /// The shortest lease of a server.
     pub lease_ms: u32,
+    /// Servers may have longer leases than others.
+    pub leases_differ: bool,
     pub segment_bytes: u64,
     pub body_bytes_max: usize,
     /// How long faults occur.
@@ -87,6 +90,7 @@ struct Host {
     server: Option<Server>,
     life: u64,
     token: u64,
+    lease_ms: u32,
     offset: u64,
     rate_ppm: i64,
     paused_at: Option<u64>,
@@ -174,6 +178,7 @@ impl World {
                 server: None,
                 life: 0,
                 token: 0,
+                lease_ms: setting.lease_ms * if setting.leases_differ { random.pick(&[1, 2, 4]) } else { 1 },
                 offset: random.below_u64(setting.clocks_apart_ms * MS),
                 rate_ppm: random.below_u64(100_001) as i64 - 50_000,
                 paused_at: None,
@@ -282,13 +287,15 @@ impl World {
         (run.max(0) * 1_000_000 / (1_000_000 + i128::from(rate_ppm))) as u64 + 1
     }
 
+    /// The longest lease of a server.
     fn lease_ns(&self) -> u64 {
-        u64::from(self.setting.lease_ms) * MS
+        let leases = self.hosts.iter().map(|host| u64::from(host.lease_ms) * MS);
+        leases.max().expect("there are servers")
     }
 
-    /// The longest time of a lease by the clock of a server.
-    fn lease_with_drift(&self) -> u64 {
-        self.lease_ns() / 1000 * 1053
+    /// The longest time of a lease of a server by its clock.
+    fn lease_with_drift(&self, host: usize) -> u64 {
+        u64::from(self.hosts[host].lease_ms) * MS / 1000 * 1053
     }
 
     /// Whether no epoch has begun after that of this server.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use beanring::wal::replica::{Epoch, Member, Position};
 use beanring_testkit::process::REPLY_PATIENCE;
 
-use super::site::{Store, chunks, site};
+use super::site::{Store, chunks, member, site};
 
 /// Inserts chunks without a store, for logs that are long.
 fn fill(server: &beanring_testkit::postgres::Postgres, first: u64, last: u64, bytes: u64) {
@@ -30,7 +30,7 @@ fn a_page_names_the_leader() {
     let mut store = Store::new(&cluster.primary);
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     let before = store.read(1);
-    assert_eq!(before.leader, Member { address: "host-7:1".into(), token: 7, secret: u64::MAX - 7 });
+    assert_eq!(before.leader, member(7));
     assert_eq!(store.renew(1, 7), Ok(()));
     let after = store.read(2);
     assert_ne!(before.beat, after.beat);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use beanring::io::Database;
 use beanring::io::replica::{LogNumber, PostgresStore, Settings, init};
+use beanring::time::Span;
 use beanring::wal::replica::{
     APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, identity,
 };
@@ -89,7 +90,7 @@ impl Store {
         let before = page.chunks.iter().filter(|(at, _)| at.0 < position);
         let tail = before.map(|(_, chunk)| identity(chunk).expect("it is long enough")).collect();
         let behind = page.chunks.iter().filter(|(at, _)| at.0 > position).count();
-        let leader = Member { address: format!("host-{token}:1").into(), token, secret: u64::MAX - token };
+        let leader = member(token);
         let chunk = bytes_of(&format!("epoch of {token}"));
         Request::Claim(Claim {
             seen: Epoch(seen),
@@ -140,6 +141,12 @@ pub fn repeated(epoch: u64, position: u64, chunk: &str) -> Request {
 }
 
 /// The text of a chunk with spaces behind it: a chunk has at least 64 bytes.
+/// The server that has this token.
+pub fn member(token: u64) -> Member {
+    let (address, lease) = (format!("host-{token}:1").into(), Span::from_millis(token as u32));
+    Member { address, token, secret: u64::MAX - token, lease }
+}
+
 fn bytes_of(text: &str) -> Bytes {
     Bytes::from(format!("{text:<80}"))
 }

@@ -19,7 +19,7 @@ const COLUMNS: &str = "
 
 const LOG_COLUMNS: [&str; 4] = ["log integer", "pos bigint", "epoch bigint", "chunk bytea"];
 
-const EPOCH_COLUMNS: [&str; 10] = [
+const EPOCH_COLUMNS: [&str; 11] = [
     "log integer",
     "format integer",
     "log_id bigint",
@@ -30,6 +30,7 @@ const EPOCH_COLUMNS: [&str; 10] = [
     "address text",
     "token bigint",
     "secret bigint",
+    "lease_ms bigint",
 ];
 
 const PRIVILEGES: &str = "

@@ -6,12 +6,13 @@ use tokio_postgres::Row;
 use super::append::sql;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
+use crate::time::Span;
 use crate::wal::replica::{Epoch, Failure, Member, Page, Position, Reply};
 
 /// A page has at most 1,000 chunks, and 4 MiB and one chunk. The lengths are read without the chunks. The last position is not asked
 /// for by `max`: before the table has statistics, the planner would read every row for it.
 const READ: &str = "
-    select e.epoch, e.address, e.token, e.secret, e.beat, e.begin, e.log_id, c.pos, c.chunk,
+    select e.epoch, e.address, e.token, e.secret, e.beat, e.begin, e.log_id, e.lease_ms, c.pos, c.chunk,
         (select pos from beanring_log where log = $1 order by pos desc limit 1)
     from beanring_epoch e
     left join lateral (
@@ -54,10 +55,15 @@ fn page_of(rows: &[Row]) -> Option<Page> {
     let first = rows.first()?;
     let number = |at: usize| first.get::<_, i64>(at).cast_unsigned();
     let chunk = |row: &Row| {
-        let position = row.get::<_, Option<i64>>(7)?.cast_unsigned();
-        Some((Position(position), Bytes::copy_from_slice(row.get::<_, &[u8]>(8))))
+        let position = row.get::<_, Option<i64>>(8)?.cast_unsigned();
+        Some((Position(position), Bytes::copy_from_slice(row.get::<_, &[u8]>(9))))
     };
-    let leader = Member { address: first.get::<_, &str>(1).into(), token: number(2), secret: number(3) };
+    let leader = Member {
+        address: first.get::<_, &str>(1).into(),
+        token: number(2),
+        secret: number(3),
+        lease: Span::from_millis(number(7) as u32),
+    };
     Some(Page {
         epoch: Epoch(number(0)),
         leader,
@@ -65,6 +71,6 @@ fn page_of(rows: &[Row]) -> Option<Page> {
         begin: Position(number(5)),
         log_id: number(6),
         chunks: rows.iter().filter_map(chunk).collect(),
-        end: Position(first.get::<_, Option<i64>>(9).unwrap_or(0).cast_unsigned()),
+        end: Position(first.get::<_, Option<i64>>(10).unwrap_or(0).cast_unsigned()),
     })
 }

@@ -42,6 +42,7 @@ const CREATE: &str = "
         address text not null,
         token bigint not null,
         secret bigint not null,
+        lease_ms bigint not null,
         unique (log, epoch)
     ) with (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
     create unlogged table if not exists beanring_reserve (filler char(400) not null);
@@ -50,8 +51,8 @@ const CREATE: &str = "
     comment on table beanring_epoch is 'beanring: who writes which job log'";
 
 const INSERT_LOG: &str = "
-    insert into beanring_epoch (log, format, log_id, epoch, begin, beat, address, token, secret)
-    values ($1, $2, ('x' || substr(md5(gen_random_uuid()::text), 1, 16))::bit(64)::bigint, 0, 1, 0, '', 0, 0)
+    insert into beanring_epoch (log, format, log_id, epoch, begin, beat, address, token, secret, lease_ms)
+    values ($1, $2, ('x' || substr(md5(gen_random_uuid()::text), 1, 16))::bit(64)::bigint, 0, 1, 0, '', 0, 0, 0)
     on conflict do nothing";
 
 /// A session holds the lock with a key of 64 bits: `pg_locks` has its halves.

@@ -5,6 +5,8 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::time::Span;
+
 /// Appends that may be in flight at the same time. So no more than this number of positions, from the first one that is not
 /// acknowledged on, may be in the database.
 pub const APPENDS_MAX: usize = 4;
@@ -65,6 +67,8 @@ pub struct Member {
     pub token: u64,
     /// What a standby must show to the leader when it forwards a connection.
     pub secret: u64,
+    /// How long it may answer as the leader after the last change of the log that it has made, in whole milliseconds.
+    pub lease: Span,
 }
 
 /// An epoch and the process that leads it. A fail-over of the database may undo a claim, and another process may then lead an epoch

@@ -66,8 +66,6 @@ pub struct Standby {
 #[allow(missing_docs)]
 pub struct ReplicaConfig {
     pub me: Member,
-    /// How long a leader may answer after the last change of the log that it has made.
-    pub lease: Span,
     pub wal: WalConfig,
     /// Standbys forward connections to the leader.
     pub forwards: bool,
@@ -95,6 +93,11 @@ struct Seen {
 impl Seen {
     const fn term(&self) -> Term {
         Term { epoch: self.epoch, token: self.leader.token }
+    }
+
+    /// When the leader counts as gone, if nothing changes after `news_at`: after 1.25 of its leases, whatever that of this server.
+    fn silent_at(&self, news_at: Time) -> Time {
+        news_at + Span::from_nanos(self.leader.lease.as_nanos() / 4 * 5)
     }
 }
 
@@ -303,19 +306,14 @@ impl Standby {
         }
         let is_unlocked = self.unlocked == Some(seen.term());
         let is_new = seen.epoch == Epoch::default();
-        let is_silent = self.fresh_news_at.is_none() && seen.sent_at >= self.silent_at();
+        let is_silent = self.fresh_news_at.is_none() && seen.sent_at >= seen.silent_at(self.news_at);
         is_new || is_unlocked || follower.has_left() || is_silent
     }
 
     /// Whether the leader that it follows counts as gone: its process has ended, it has left, or it was silent for 1.25 leases.
     pub fn is_leader_gone(&self, now: Time) -> bool {
         let Some((seen, follower)) = self.seen.as_ref().zip(self.follower.as_ref()) else { return false };
-        self.unlocked == Some(seen.term()) || follower.has_left() || now >= self.silent_at()
-    }
-
-    /// When the leader counts as gone, if nothing changes until then.
-    fn silent_at(&self) -> Time {
-        self.news_at + Span::from_nanos(self.config.lease.as_nanos() / 4 * 5)
+        self.unlocked == Some(seen.term()) || follower.has_left() || now >= seen.silent_at(self.news_at)
     }
 
     /// When a request can start, if nothing else happens.
@@ -397,7 +395,7 @@ impl Standby {
         let since = self.term_seen.filter(|(seen, _)| *seen == term).map_or(now, |(_, since)| since);
         self.term_seen = Some((term, since));
         let Some(before) = self.seen.as_ref().filter(|before| before.term() == term) else { return };
-        if before.sent_at >= since + self.config.lease && (before.beat, before.end) != state {
+        if before.sent_at >= since + leader.lease && (before.beat, before.end) != state {
             self.own_address_taken_by = Some(term);
         }
     }
@@ -407,7 +405,7 @@ impl Standby {
         let (Some(seen), Some(follower)) = (&self.seen, &self.follower) else { return };
         if let Some(claim) = self.claim.as_ref().filter(|claim| claim.step == ClaimStep::Unknown) {
             // It may still be carried out later. Then one that is begun after it is refused.
-            let is_over = seen.epoch >= claim.epoch || seen.sent_at >= claim.sent_at + self.config.lease;
+            let is_over = seen.epoch >= claim.epoch || seen.sent_at >= claim.sent_at + self.config.me.lease;
             if !is_over {
                 return;
             }
@@ -454,7 +452,7 @@ impl Standby {
                 }
             }
             // The database may have ended the sessions of all. Its leader takes the lock again before this.
-            Err(_) => self.watch_after = now + Span::from_nanos(self.config.lease.as_nanos() / 2),
+            Err(_) => self.watch_after = now + Span::from_nanos(self.config.me.lease.as_nanos() / 2),
         }
     }
 
@@ -538,7 +536,7 @@ impl Standby {
         let (recovered, starts) = follower.expect("it follows").finish(engine, now);
         let next = claim.position.next();
         let leader =
-            Leader::new((claim.epoch, config.me.token), log_id, next, starts, config.lease, claim.sent_at);
+            Leader::new((claim.epoch, config.me.token), log_id, next, starts, config.me.lease, claim.sent_at);
         (leader, continue_wal(config.wal, recovered, engine))
     }
 }

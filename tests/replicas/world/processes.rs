@@ -20,15 +20,15 @@ impl World {
         if state.token == 0 {
             state.token = fresh;
         }
-        let me = Member { address: "".into(), token: state.token, secret: 1 };
+        let lease = Span::from_millis(state.lease_ms);
+        let me = Member { address: "".into(), token: state.token, secret: 1, lease };
         let wal = WalConfig {
             durability: Durability::Always,
             segment_bytes: self.setting.segment_bytes,
             keep_reservations: true,
             destination: Destination::Network { writes_in_flight_max: 4 },
         };
-        let lease = Span::from_millis(self.setting.lease_ms);
-        let replica = ReplicaConfig { me, lease, wal, forwards: true };
+        let replica = ReplicaConfig { me, wal, forwards: true };
         let config = config(2 * 1024 * 1024);
         state.server = Some(Server::with_replica(config, replica, now));
         (state.is_stopping, state.was_serving, state.spins, state.wake_at) = (false, false, 0, None);

@@ -110,7 +110,7 @@ impl World {
         // What an old primary is asked is never acknowledged.
         let is_primary = node == self.primary();
         if is_lease && is_primary && answer.waits_for.is_some() {
-            let bound = self.requests[&id].sent_at + self.lease_with_drift();
+            let bound = self.requests[&id].sent_at + self.lease_with_drift(process.0);
             let host = &mut self.hosts[process.0];
             host.bound_max = host.bound_max.max(bound);
         }
@@ -229,7 +229,7 @@ impl World {
             _ => false,
         };
         if is_ok {
-            let bound = in_flight.sent_at + self.lease_with_drift();
+            let bound = in_flight.sent_at + self.lease_with_drift(host);
             self.hosts[host].bound = self.hosts[host].bound.max(bound);
         }
         if let Reply::Read(Ok(page)) = &reply {
