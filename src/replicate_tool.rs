@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use crate::cli::{Database, ReplicateTool};
 use crate::io::clock::Clock;
-use crate::io::replica::{self, Created, LogNumber, Settings, Status, UrlError};
+use crate::io::replica::{self, Commits, Created, LogNumber, Settings, Status, UrlError};
 use crate::io::stdout::{OutputError, Stdout};
 use crate::io::wal_files::offline::{self, Places};
+use crate::time::Span;
 use crate::wal_tool::{Count, write_hole};
 
 /// The variable that has the URL, so that no list of processes shows its password.
@@ -118,12 +119,24 @@ fn write_status(settings: &Settings, status: &Status, out: &mut impl Write) -> i
     writeln!(out, "log        {} in {settings}", settings.log)?;
     writeln!(out, "epoch      {}{}", status.epoch, Ago(status.since_s))?;
     writeln!(out, "leader     {}", Leader(status))?;
+    if status.lease > Span::ZERO {
+        writeln!(out, "lease      {} s", status.lease.as_secs())?;
+    }
     let Status { begin, end, chunks, .. } = status;
     match chunks {
         0 => writeln!(out, "chunks     none")?,
         _ => writeln!(out, "chunks     {chunks}, from position {begin} to {end}")?,
     }
     writeln!(out, "table      {} bytes on disk", status.table_bytes)?;
+    writeln!(
+        out,
+        "commits    {}",
+        match status.commits {
+            Commits::Replicated => "wait for a synchronous standby",
+            Commits::Waiting => "wait, because no synchronous standby is connected",
+            Commits::Local => "wait for no standby: synchronous_standby_names is empty",
+        }
+    )?;
     for standby in &status.standbys {
         let state =
             if standby.state.is_empty() { "(hidden: grant pg_monitor to the user)" } else { &standby.state };
@@ -178,10 +191,12 @@ struct Json<'a> {
     leader: Option<&'a str>,
     leader_connected: bool,
     leader_host: Option<&'a str>,
+    lease_seconds: Option<u64>,
     begin: u64,
     end: u64,
     chunks: u64,
     table_bytes: u64,
+    commits: &'static str,
     standbys: Vec<JsonStandby<'a>>,
     watching: Vec<JsonWatcher<'a>>,
 }
@@ -215,10 +230,16 @@ fn write_json(status: &Status, out: &mut impl Write) -> io::Result<()> {
         leader: Some(&*status.address).filter(|address| !address.is_empty()),
         leader_connected: status.is_held,
         leader_host: status.holder.as_deref(),
+        lease_seconds: Some(status.lease.as_secs()).filter(|&seconds| seconds > 0),
         begin: status.begin.0,
         end: status.end.0,
         chunks: status.chunks,
         table_bytes: status.table_bytes,
+        commits: match status.commits {
+            Commits::Replicated => "replicated",
+            Commits::Waiting => "waiting",
+            Commits::Local => "local",
+        },
         standbys: standbys.collect(),
         watching: watching.collect(),
     };

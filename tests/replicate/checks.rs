@@ -1,6 +1,7 @@
 //! What a start checks, and the tables.
 
-use beanring::io::replica::{CheckError, Created, LogNumber, Settings, check, init, status};
+use beanring::io::replica::{CheckError, Commits, Created, LogNumber, Settings, check, init, status};
+use beanring::time::Span;
 use beanring::wal::replica::{Epoch, Position, Request, Term};
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::postgres::{Cluster, Postgres};
@@ -97,9 +98,41 @@ fn a_start_refuses_other_tables() {
         .sql("alter table beanring_epoch drop column x; alter table beanring_log alter pos type integer");
     assert!(matches!(refusal(&own, false, "other columns"), CheckError::OtherTables("beanring_log")));
     assert!(matches!(init(&own), Err(CheckError::OtherTables("beanring_log"))));
-    cluster.primary.sql("drop table beanring_log; drop table beanring_epoch");
-    cluster.primary.sql("create table beanring_log (line text)");
-    assert!(matches!(init(&own), Err(CheckError::OtherTables("beanring_epoch"))));
+    cluster.primary.sql("drop table beanring_log");
+    assert!(matches!(
+        refusal(&own, false, "beanring_log is missing"),
+        CheckError::MissingTable("beanring_log")
+    ));
+    cluster.primary.sql("drop table beanring_epoch; create table beanring_log (line text)");
+    assert!(matches!(init(&own), Err(CheckError::OtherTables("beanring_log"))));
+    cluster
+        .primary
+        .sql("drop table beanring_log, beanring_reserve; create table beanring_reserve (line text)");
+    assert!(matches!(init(&own), Err(CheckError::OtherTables("beanring_reserve"))));
+}
+
+#[test]
+fn a_user_who_may_not_create_tables_is_told_so() {
+    let Some(cluster) = cluster("init without rights", 1) else { return };
+    cluster.primary.sql("revoke create on schema public from public; create user reader password 'secret'");
+    let error = init(&as_user(&cluster.primary, "reader")).expect_err("it has no right");
+    assert!(
+        matches!(error, CheckError::NoCreate(_)) && error.to_string().contains("grant create"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_commit_waits_for_a_standby_whatever_the_user_is_set_to() {
+    let Some(cluster) = site("local commits") else { return };
+    cluster.primary.sql("alter user beanring set synchronous_commit = off");
+    check(&settings(&cluster.primary), false).expect("each session sets it");
+    let mut store = Store::new(&cluster.primary);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    cluster.primary.set("synchronous_standby_names", "nobody");
+    store.begin(super::site::append(1, 2, "waits"));
+    let waits = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
+    cluster.primary.wait_for(waits, |text| text == "1");
 }
 
 #[test]
@@ -148,7 +181,7 @@ fn tls_is_checked_as_sslmode_says() {
         let url = format!("{}?{parameters}", cluster.primary.url("beanring"));
         Settings::parse(&url, LogNumber::default()).expect("the URL is valid")
     };
-    let error = refusal(&url("sslmode=require"), false, "cannot connect");
+    let error = refusal(&url("sslmode=require"), false, "set ssl = on there");
     assert!(matches!(error, CheckError::Unreachable(_)), "the server offers no TLS: {error}");
     check(&url("sslmode=prefer"), false).expect("it goes without");
     cluster.primary.offer_tls(&certificates.server);
@@ -188,6 +221,7 @@ fn status_shows_leader_standbys_and_size() {
     );
     let status = status(&own).expect("it is there");
     assert_eq!((status.epoch, &*status.address, status.is_held), (Epoch(1), "host-7:1", true));
+    assert_eq!((status.lease, status.commits), (Span::from_millis(7), Commits::Replicated));
     assert_eq!((status.begin, status.end, status.chunks), (Position(1), Position(2), 2));
     assert_eq!(status.holder.as_deref(), Some("127.0.0.1"));
     assert!(status.since_s.is_some_and(|seconds| seconds < 60.0) && status.table_bytes > 100_000);

@@ -22,6 +22,7 @@ fn init_and_status_show_a_log() {
     assert_eq!(replicate(&["init", "--log", "2"], &url), made("made log 2 in the tables in URL"));
     let (code, out, error) = replicate(&["status"], &url);
     assert_eq!((code, &*error), (0, ""));
+    assert!(out.contains("commits    wait for a synchronous standby\n"), "{out}");
     let begin =
         format!("log        1 in {shown}\nepoch      0\nleader     there has been none\nchunks     none\n");
     assert!(out.starts_with(&begin) && out.contains("standby    s1 (hidden: "), "{out}");
@@ -37,6 +38,16 @@ fn init_and_status_show_a_log() {
     assert_eq!((code, &value["epoch"], &value["end"]), (0, &1.into(), &1.into()));
     assert_eq!((&value["leader"], &value["leader_connected"]), (&"host-7:1".into(), &true.into()));
     assert_eq!(value["standbys"][0]["name"], "s1");
+    assert_eq!(
+        (&value["commits"], &value["lease_seconds"]),
+        (&"replicated".into(), &serde_json::Value::Null)
+    );
+    cluster.primary.set("synchronous_standby_names", "nobody");
+    let (_, out, _) = replicate(&["status"], &url);
+    assert!(out.contains("commits    wait, because no synchronous standby is connected\n"), "{out}");
+    cluster.primary.set("synchronous_standby_names", "");
+    let (_, out, _) = replicate(&["status"], &url);
+    assert!(out.contains("commits    wait for no standby: synchronous_standby_names is empty\n"), "{out}");
     cluster.primary.stop(End::Fast);
     let (code, _, error) = replicate(&["status"], &url);
     assert!(code == 1 && error.starts_with("beanring: cannot connect to the database"), "{error}");

@@ -19,6 +19,8 @@ const COLUMNS: &str = "
 
 const LOG_COLUMNS: [&str; 4] = ["log integer", "pos bigint", "epoch bigint", "chunk bytea"];
 
+const RESERVE_COLUMNS: [&str; 1] = ["filler character(400)"];
+
 const EPOCH_COLUMNS: [&str; 11] = [
     "log integer",
     "format integer",
@@ -54,16 +56,18 @@ pub enum CheckError {
     Standby,
     /// Sessions share the sessions of a pooler.
     Pooler,
-    /// A commit does not wait for standbys; the setting.
-    CommitSetting(String),
     /// `synchronous_standby_names` is empty.
     NotSynchronous,
     /// No standby is connected whose acknowledgement counts.
     NoStandby,
     /// The tables do not exist.
     NoTables(String),
+    /// The user may not create them.
+    NoCreate(String),
     /// Tables with these names have other columns; one of them.
     OtherTables(&'static str),
+    /// One of the tables is there, and this one is not.
+    MissingTable(&'static str),
     /// They have the format of a newer version.
     Format(i32),
     /// The tables have no log with this number.
@@ -72,6 +76,17 @@ pub enum CheckError {
     Privileges(String),
     /// A statement failed.
     Statement(String),
+}
+
+/// What a commit waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commits {
+    /// The acknowledgement of a standby.
+    Replicated,
+    /// A standby that is not connected.
+    Waiting,
+    /// The disk of the primary: `synchronous_standby_names` is empty.
+    Local,
 }
 
 /// Checks whether a server can use the database. Without `trusts_storage` it must have a synchronous standby.
@@ -86,7 +101,14 @@ pub fn check(settings: &Settings, trusts_storage: bool) -> Result<(), CheckError
         has_tables(&mut session, settings).await?;
         has_privileges(&mut session).await?;
         has_log(&mut session, settings).await?;
-        is_synchronous(&mut session, trusts_storage).await
+        if trusts_storage {
+            return Ok(());
+        }
+        match commits(&mut session).await? {
+            Commits::Replicated => Ok(()),
+            Commits::Waiting => Err(CheckError::NoStandby),
+            Commits::Local => Err(CheckError::NotSynchronous),
+        }
     })
 }
 
@@ -119,6 +141,11 @@ async fn refuse_pooler(session: &mut Session, settings: &Settings) -> Result<(),
 pub(super) async fn has_tables(session: &mut Session, settings: &Settings) -> Result<(), CheckError> {
     let epoch = columns(session, "beanring_epoch").await?;
     let log = columns(session, "beanring_log").await?;
+    // Where no space is kept in reserve, there may be no such table.
+    let reserve = columns(session, "beanring_reserve").await?;
+    if !reserve.is_empty() && reserve != RESERVE_COLUMNS {
+        return Err(CheckError::OtherTables("beanring_reserve"));
+    }
     if epoch.is_empty() && log.is_empty() {
         return Err(CheckError::NoTables(settings.to_string()));
     }
@@ -131,13 +158,18 @@ pub(super) async fn has_tables(session: &mut Session, settings: &Settings) -> Re
             return Err(CheckError::Format(format));
         }
     }
-    if epoch != EPOCH_COLUMNS {
-        return Err(CheckError::OtherTables("beanring_epoch"));
+    for (name, columns, expected) in
+        [("beanring_epoch", &epoch, &EPOCH_COLUMNS[..]), ("beanring_log", &log, &LOG_COLUMNS[..])]
+    {
+        if !columns.is_empty() && columns != expected {
+            return Err(CheckError::OtherTables(name));
+        }
     }
-    if log != LOG_COLUMNS {
-        return Err(CheckError::OtherTables("beanring_log"));
+    match (epoch.is_empty(), log.is_empty()) {
+        (true, _) => Err(CheckError::MissingTable("beanring_epoch")),
+        (_, true) => Err(CheckError::MissingTable("beanring_log")),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 async fn columns(session: &mut Session, table: &str) -> Result<Vec<String>, CheckError> {
@@ -163,26 +195,18 @@ pub(super) async fn has_privileges(session: &mut Session) -> Result<(), CheckErr
     }
 }
 
-/// Whether a commit waits for a standby. A user who may not see what standbys do sees that they are there.
-async fn is_synchronous(session: &mut Session, trusts_storage: bool) -> Result<(), CheckError> {
-    let row = one(session, "select current_setting('synchronous_commit')").await?;
-    let commit: String = row.get(0);
-    if commit != "on" && commit != "remote_apply" {
-        return Err(CheckError::CommitSetting(commit));
-    }
-    if trusts_storage {
-        return Ok(());
-    }
+/// What a commit of this session waits for. A user who may not see what standbys do sees that they are there.
+pub(super) async fn commits(session: &mut Session) -> Result<Commits, CheckError> {
     let sql = "
         select trim(current_setting('synchronous_standby_names')) <> '',
             exists (select from pg_stat_replication
                 where sync_state is null or sync_state in ('sync', 'quorum'))";
     let row = one(session, sql).await?;
-    match (row.get(0), row.get(1)) {
-        (false, _) => Err(CheckError::NotSynchronous),
-        (true, false) => Err(CheckError::NoStandby),
-        (true, true) => Ok(()),
-    }
+    Ok(match (row.get(0), row.get(1)) {
+        (false, _) => Commits::Local,
+        (true, false) => Commits::Waiting,
+        (true, true) => Commits::Replicated,
+    })
 }
 
 async fn one(session: &mut Session, sql: &'static str) -> Result<tokio_postgres::Row, CheckError> {
@@ -214,6 +238,12 @@ impl CheckError {
         }
         if text.contains("password missing") || text.contains("authentication") {
             return Self::Login(shown());
+        }
+        if text.contains("does not support TLS") {
+            return Self::Unreachable(format!(
+                "{}; set ssl = on there, or leave sslmode out of the URL",
+                shown()
+            ));
         }
         Self::Unreachable(shown())
     }
@@ -252,9 +282,6 @@ impl fmt::Display for CheckError {
                 f,
                 "a pooler shares sessions between clients; connect to PostgreSQL itself, or set pool_mode = session"
             ),
-            Self::CommitSetting(value) => {
-                write!(f, "synchronous_commit is {value}; let the user set it to on")
-            }
             Self::NotSynchronous => write!(
                 f,
                 "commits wait for no standby: synchronous_standby_names is empty; set it, or pass --replicate-trust-storage if the \
@@ -267,6 +294,15 @@ impl fmt::Display for CheckError {
             Self::NoTables(url) => {
                 write!(f, "the database has no tables of beanring; run beanring replicate init {url}")
             }
+            Self::NoCreate(text) => write!(
+                f,
+                "the user may not create tables ({text}); grant create on the schema to the user, or run this command as its owner"
+            ),
+            Self::MissingTable(table) => write!(
+                f,
+                "the table {table} is missing, but not the other ones of beanring; restore a backup, or drop them and run beanring \
+                 replicate init"
+            ),
             Self::OtherTables(table) => write!(
                 f,
                 "the table {table} has other columns than beanring makes; use another database, or a schema of its own in \

@@ -38,7 +38,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-pub use self::check::{CheckError, check};
+pub use self::check::{CheckError, Commits, check};
 pub use self::rewrite::{RewriteError, rewrite};
 pub use self::settings::{LogNumber, Settings, UrlError};
 pub use self::tables::{Created, Standby, Status, Watcher, init, status};

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use tokio_postgres::error::SqlState;
+
+use super::check::Commits;
 use super::lock;
 use super::session::{Session, SessionError};
 use super::settings::WATCHER;
 use super::{CheckError, Settings, check, runtime};
+use crate::time::Span;
 use crate::wal::replica::{Epoch, Position};
 
 /// The format of the tables and chunks.
@@ -70,7 +74,8 @@ const STATUS: &str = "
             where k.locktype = 'advisory' and k.objsubid = 1 and k.granted and k.mode = 'ExclusiveLock'
                 and k.database = (select oid from pg_database where datname = current_database())
                 and k.classid::bigint = $2::bigint >> 32
-                and k.objid::bigint = ($2::bigint | epoch) & 4294967295)
+                and k.objid::bigint = ($2::bigint | epoch) & 4294967295),
+        lease_ms
     from beanring_epoch e where log = $1";
 
 const STANDBYS: &str = "
@@ -101,6 +106,8 @@ pub struct Status {
     pub epoch: Epoch,
     /// Where the leader accepts forwarded connections; empty if it does not.
     pub address: String,
+    /// The lease of the leader.
+    pub lease: Span,
     /// The seconds since the epoch began.
     pub since_s: Option<f64>,
     /// A session holds the lock of the epoch, so the process of the leader is there.
@@ -115,6 +122,8 @@ pub struct Status {
     pub chunks: u64,
     /// The size of the table with its indexes on disk, with all logs in it.
     pub table_bytes: u64,
+    /// What a commit waits for.
+    pub commits: Commits,
     /// The standbys of the database.
     pub standbys: Vec<Standby>,
     /// Servers that watch the leader of a log in this database.
@@ -160,7 +169,12 @@ pub fn init(settings: &Settings) -> Result<Created, CheckError> {
             Err(error) => return Err(error),
         };
         if is_new {
-            session.command(CREATE).await.map_err(wrong)?;
+            session.command(CREATE).await.map_err(|error| {
+                match error.is(&SqlState::INSUFFICIENT_PRIVILEGE) {
+                    true => CheckError::NoCreate(error.to_string()),
+                    false => wrong(error),
+                }
+            })?;
         }
         let rows = session.execute(INSERT_LOG, &[&settings.log.sql(), &FORMAT]).await.map_err(wrong)?;
         session.command("commit").await.map_err(wrong)?;
@@ -182,11 +196,17 @@ pub fn status(settings: &Settings) -> Result<Status, CheckError> {
         let mut session = check::open(&settings).await?;
         check::has_tables(&mut session, &settings).await?;
         check::has_log(&mut session, &settings).await?;
-        read_status(&mut session, &settings).await.map_err(|error| CheckError::of_statement(&error))
+        let commits = check::commits(&mut session).await?;
+        let status = read_status(&mut session, &settings, commits).await;
+        status.map_err(|error| CheckError::of_statement(&error))
     })
 }
 
-async fn read_status(session: &mut Session, settings: &Settings) -> Result<Status, SessionError> {
+async fn read_status(
+    session: &mut Session,
+    settings: &Settings,
+    commits: Commits,
+) -> Result<Status, SessionError> {
     let key = lock::key(settings.log, Epoch(0));
     let rows = session.query(STATUS, &[&settings.log.sql(), &key]).await?;
     let row = rows.first().expect("the log is there");
@@ -196,6 +216,7 @@ async fn read_status(session: &mut Session, settings: &Settings) -> Result<Statu
     let mut status = Status {
         epoch: Epoch(number(0)),
         address: row.get(2),
+        lease: Span::from_millis(number(9) as u32),
         since_s: row.get(3),
         is_held: row.get(8),
         holder: row.get(7),
@@ -203,6 +224,7 @@ async fn read_status(session: &mut Session, settings: &Settings) -> Result<Statu
         end,
         chunks: number(5),
         table_bytes: number(6),
+        commits,
         standbys: Vec::new(),
         watchers: Vec::new(),
     };
