@@ -181,6 +181,11 @@ pub enum Warning {
         /// Where it was given.
         origin: Origin,
     },
+    /// A setting of a job log in a directory was given, and the job log is in a database.
+    WithReplicate {
+        /// Where it was given.
+        origin: Origin,
+    },
     /// A setting of HTTP was given, and no address for HTTP.
     WithoutHttp {
         /// Where it was given.
@@ -310,9 +315,10 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
         without.filter_map(|name| Some(settings.get(name)?.origin.clone())).collect()
     };
     // A job log in a database has segments too, and keeps reservations.
-    let of_wal = match settings.get("replicate") {
-        Some(_) => origins("wal-dir", &["sync-interval", "no-sync"]),
-        None => origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size", "keep-reservations"]),
+    let is_replicated = settings.get("replicate").is_some();
+    let of_wal = match is_replicated {
+        true => origins("wal-dir", &["sync-interval", "no-sync"]),
+        false => origins("wal-dir", &["sync-interval", "no-sync", "wal-segment-size", "keep-reservations"]),
     };
     let of_http = origins(
         "http",
@@ -321,7 +327,10 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
     let has_token = settings.get("http-token").is_some();
     let writes = settings.get("http-allow-writes").filter(|_| has_token && is_on(&"http-allow-writes"));
     let of_token = writes.map(|given| Warning::WithToken { origin: given.origin.clone() });
-    let of_wal = of_wal.into_iter().map(|origin| Warning::WithoutWalDir { origin });
+    let of_wal = of_wal.into_iter().map(|origin| match is_replicated {
+        true => Warning::WithReplicate { origin },
+        false => Warning::WithoutWalDir { origin },
+    });
     let of_http = of_http.into_iter().map(|origin| Warning::WithoutHttp { origin });
     of_wal.chain(of_http).chain(of_token).collect()
 }
@@ -570,6 +579,9 @@ impl fmt::Display for Warning {
             Self::Obsolete { flag } => write!(f, "{flag}: this flag has no effect any more; remove it"),
             Self::WithoutWalDir { origin } => {
                 write!(f, "{origin} has no effect without -b/--wal-dir; remove it, or set -b")
+            }
+            Self::WithReplicate { origin } => {
+                write!(f, "{origin} has no effect with --replicate; remove it")
             }
             Self::WithoutHttp { origin } => {
                 write!(f, "{origin} has no effect without --http; remove it, or set --http")

@@ -477,7 +477,8 @@ fn listeners(
         && !has(&inherited, |kind| kind.is_forwarded)
     {
         let bound = Listener::bind(&address, &SocketAccess::default(), user);
-        let mut listener = bound.map_err(|error| SettingError::about(&given.replicate, error))?;
+        let origin = given.advertise.as_ref().map_or("--advertise".to_owned(), ToString::to_string);
+        let mut listener = bound.map_err(|error| SettingError::about([origin], error))?;
         listener.set_kind(ListenerKind::FORWARDED);
         listeners.push(listener);
     }

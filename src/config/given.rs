@@ -24,6 +24,8 @@ pub struct Given {
     pub wal_dir: Option<Setting>,
     /// The database of the job log.
     pub replicate: Option<Origin>,
+    /// Where `--advertise` was given.
+    pub advertise: Option<Origin>,
     /// The user to run as.
     pub user: Option<Setting>,
 }
@@ -52,6 +54,7 @@ impl Given {
             auth: settings.get("auth").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
             replicate: origin("replicate"),
+            advertise: origin("advertise"),
             user: settings.get("user").cloned(),
         }
     }

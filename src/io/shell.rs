@@ -332,6 +332,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
                 "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
                 leader.address
             ),
+            ServerRole::Standby(Some(leader)) if leader.address.is_empty() => {
+                info!("this server is a standby of a leader that accepts no forwarded connections");
+            }
             ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
             ServerRole::Standby(None) | ServerRole::Ended(_) => {}
         }
@@ -519,7 +522,8 @@ pub trait Backend {
                     }
                     shell.handle(Event::Stop);
                     if !is_stopping && !shell.server.is_settled() {
-                        info!("waiting until the job log is on disk");
+                        let place = if shell.database.is_some() { "in the database" } else { "on disk" };
+                        info!("waiting until the job log is {place}");
                     }
                 }
             }

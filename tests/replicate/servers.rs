@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -19,7 +19,7 @@ use beanring_testkit::unused_address::ReservedPort;
 use nix::sys::signal::Signal;
 use nix::unistd::User;
 
-use super::site::{cluster, replicate, settings, site};
+use super::site::{cluster, replicate, run, settings, site};
 
 /// A server, and its log lines.
 struct Server {
@@ -203,6 +203,30 @@ fn a_leader_with_the_address_of_its_standby_is_reported() {
     standby.wait_for_readiness(http, "ready\n");
     standby.serves("peek 1\r\n", "FOUND 1 3");
     assert_eq!(standby.log_text().matches("WARN").count(), 1, "{}", standby.log_text());
+}
+
+#[test]
+fn a_standby_of_a_leader_that_accepts_no_forwarded_connections_is_not_ready() {
+    let Some(cluster) = site("a leader with --no-forward") else { return };
+    let scratch = Scratch::new("replicate-no-forward");
+    let ports = [ReservedPort::take(), ReservedPort::take()];
+    let [forward, http] = ports.each_ref().map(|port| format!("127.0.0.1:{}", port.get()));
+    let (_leader, mut client) = Server::start(&cluster, &scratch, "a", &["--no-forward"]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    let (standby, _) = Server::start(&cluster, &scratch, "b", &["--advertise", &forward, "--http", &http]);
+    standby.wait_for("this server is a standby of a leader that accepts no forwarded connections");
+    standby.wait_for_readiness(ports[1].get(), "the leader has --no-forward\n");
+}
+
+#[test]
+fn a_taken_port_of_advertise_is_named() {
+    let Some(cluster) = site("a port that is taken") else { return };
+    let taken = TcpListener::bind(("0.0.0.0", 0)).expect("there are ports");
+    let address = format!("127.0.0.1:{}", taken.local_addr().expect("it is bound").port());
+    let (code, _, error) =
+        run(&["-l", "127.0.0.1", "-p", "0", "--advertise", &address], &cluster.primary.url("beanring"));
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("--advertise: cannot listen on 0.0.0.0:"), "{error}");
 }
 
 #[test]
