@@ -117,8 +117,10 @@ impl World {
             self.nodes[node].locks.insert(epoch, process);
         }
         for id in std::mem::take(&mut self.hosts[host].queued) {
+            // A watch that was replaced is forgotten.
+            let Some(in_flight) = self.requests.get(&id) else { continue };
             if self.random.chance(50) {
-                let reply = reply_to(&self.requests[&id].request, Err(Failure::Unknown));
+                let reply = reply_to(&in_flight.request, Err(Failure::Unknown));
                 self.after(0, Happening::Answer(id, reply));
             } else {
                 self.send(id);
