@@ -11,8 +11,8 @@ use std::time::Duration;
 use beanring_testkit::namespaces::enter;
 use beanring_testkit::random::Random;
 
+use super::keyed_puts::{KeyedProducer, put_text};
 use super::record::{Asked, CONCURRENCY_KEYS, Clock, Event, RULED, Reply, Token};
-use super::shipments::{Shipper, put_text};
 
 /// Jobs that producers leave ready before they pause.
 const JOBS_MAX: i64 = 3000;
@@ -133,7 +133,7 @@ impl Clients {
                     tokens: 0,
                     stream: None,
                     greetings: 0,
-                    shipper: Shipper::default(),
+                    keyed_producer: KeyedProducer::default(),
                     events: Vec::new(),
                     plan,
                     shared,
@@ -187,7 +187,7 @@ struct Client {
     stream: Option<BufReader<TcpStream>>,
     /// Replies to what a new connection has sent, which are not yet read.
     greetings: usize,
-    shipper: Shipper,
+    keyed_producer: KeyedProducer,
     events: Vec<Event>,
     plan: Plan,
     shared: Arc<Shared>,
@@ -213,8 +213,8 @@ impl Client {
             if self.stream.is_none() && !self.connect(role) {
                 continue;
             }
-            let is_paused =
-                self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max && !self.shipper.must_repeat();
+            let is_paused = self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max
+                && !self.keyed_producer.must_repeat();
             match role {
                 Role::Pinned => {
                     self.put(0);
@@ -276,9 +276,11 @@ impl Client {
     }
 
     fn put(&mut self, kind: u8) {
-        let ttr_s = self.random.pick(if kind & CONCURRENCY_KEYS == 0 { &TTRS_S } else { &TTRS_S[..2] });
         self.tokens += 1;
-        let token = Token::new(self.number, self.tokens, ttr_s).of_kind(kind);
+        let of_kind = |ttr_s| Token::new(self.number, self.tokens, ttr_s).of_kind(kind);
+        // A job with a concurrency key keeps others waiting.
+        let has_key = of_kind(0).concurrency().is_some();
+        let token = of_kind(self.random.pick(if has_key { &TTRS_S[..2] } else { &TTRS_S }));
         let delay_s = u8::from(self.random.one_in(50));
         let max = if self.random.one_in(20) { self.plan.body_bytes_max } else { 100 };
         let bytes = 16 + self.random.below(max);
@@ -289,15 +291,15 @@ impl Client {
     /// Puts jobs with keys, again if the reply was lost, and waits for the end of some of them.
     fn ship(&mut self) {
         let now = self.shared.clock.now();
-        let shipment = self.shipper.next(self.number, &mut self.tokens, now, &mut self.random);
-        let asked: Vec<Asked> = shipment.tokens.iter().copied().map(Asked::Put).collect();
+        let puts = self.keyed_producer.next(self.number, &mut self.tokens, now, &mut self.random);
+        let asked: Vec<Asked> = puts.tokens.iter().copied().map(Asked::Put).collect();
         if self.random.one_in(20) {
             // It gives up before most replies come, as if they were lost.
             let stream = self.stream.as_ref().expect("it is connected").get_ref();
             stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a socket option");
         }
-        let replies = self.ask_all(&asked, &shipment.text);
-        self.shipper.sent(shipment, self.stream.is_none(), &mut self.random);
+        let replies = self.ask_all(&asked, &puts.text);
+        self.keyed_producer.sent(puts, self.stream.is_none(), &mut self.random);
         if let (&[Reply::Inserted(id)], true) = (&replies[..], self.random.one_in(10)) {
             self.ask(Asked::Wait(id), &format!("wait-job {id} {RESERVE_S}\r\n"));
         }

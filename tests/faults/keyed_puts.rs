@@ -17,7 +17,7 @@ const REPEATED_WITHIN: u64 = KEY_TTL_S * 1_000_000 / 2;
 const KEPT: usize = 8;
 
 /// A put, or a batch of them.
-pub struct Shipment {
+pub struct KeyedPuts {
     pub tokens: Vec<Token>,
     pub text: String,
     first_at: u64,
@@ -25,19 +25,19 @@ pub struct Shipment {
 
 /// What a client puts, and puts again.
 #[derive(Default)]
-pub struct Shipper {
+pub struct KeyedProducer {
     /// It got no reply, and is repeated first.
-    lost: Option<Shipment>,
-    kept: VecDeque<Shipment>,
+    lost: Option<KeyedPuts>,
+    kept: VecDeque<KeyedPuts>,
 }
 
-impl Shipper {
+impl KeyedProducer {
     /// The next one to send: a repeat or a new one. `numbers` counts the puts of the client.
-    pub fn next(&mut self, client: u16, numbers: &mut u32, now: u64, random: &mut Random) -> Shipment {
+    pub fn next(&mut self, client: u16, numbers: &mut u32, now: u64, random: &mut Random) -> KeyedPuts {
         let kept = || (self.kept.len() > KEPT).then(|| self.kept.pop_front()).flatten();
         let repeat = self.lost.take().or_else(kept);
-        let repeat = repeat.filter(|shipment| now < shipment.first_at + REPEATED_WITHIN);
-        repeat.unwrap_or_else(|| Shipment::new(client, numbers, now, random))
+        let repeat = repeat.filter(|puts| now < puts.first_at + REPEATED_WITHIN);
+        repeat.unwrap_or_else(|| KeyedPuts::new(client, numbers, now, random))
     }
 
     pub const fn must_repeat(&self) -> bool {
@@ -45,16 +45,16 @@ impl Shipper {
     }
 
     /// Some are repeated even though they were accepted.
-    pub fn sent(&mut self, shipment: Shipment, is_lost: bool, random: &mut Random) {
+    pub fn sent(&mut self, puts: KeyedPuts, is_lost: bool, random: &mut Random) {
         if is_lost {
-            self.lost = Some(shipment);
+            self.lost = Some(puts);
         } else if random.one_in(4) {
-            self.kept.push_back(shipment);
+            self.kept.push_back(puts);
         }
     }
 }
 
-impl Shipment {
+impl KeyedPuts {
     fn new(client: u16, numbers: &mut u32, now: u64, random: &mut Random) -> Self {
         let some = 2 + random.below(4);
         let kinds = match random.below(20) {
