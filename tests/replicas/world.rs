@@ -476,10 +476,6 @@ impl World {
             ServerRole::Ended(end) => {
                 self.log(|| format!("server {host} has ended: {end}"));
                 self.end_process(host, 5 * MS);
-                let keeps_token = self.random.chance(50);
-                if !keeps_token {
-                    self.hosts[host].token = 0;
-                }
                 let at = self.now + self.random.below_u64(20 * MS);
                 return self.plan(at, Happening::Start(host));
             }

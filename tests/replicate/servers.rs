@@ -139,12 +139,15 @@ fn a_restart_in_place_hands_over() {
     let addresses = ports.each_ref().map(|port| format!("localhost:{}", port.get()));
     let (alone, mut client) = Server::start(&cluster, &scratch, "a", &["--advertise", &addresses[0]]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
+    let token = || cluster.primary.sql("select token from beanring_epoch");
+    let before = token();
     client.expect("reserve\r\n", "RESERVED 1 3");
     client.expect(&put(5, 0, "two"), "INSERTED 2");
     alone.process.signal(Signal::SIGUSR2);
     assert_eq!(client.line(), None, "the connection is closed");
     let (mut client, took) = alone.serves("peek 2\r\n", "FOUND 2 3");
     println!("a restart in place of the only server: {took:?} without a leader");
+    assert_ne!(token(), before, "what the leader before has sent must not pass for its own");
     assert!(took < Duration::from_secs(3), "{took:?}");
     client.expect("delete 1\r\n", "DELETED");
     alone.wait_for("the last leader had the address of this server");

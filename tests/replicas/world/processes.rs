@@ -11,17 +11,15 @@ use super::{Fault, Happening, MS, World};
 
 impl World {
     pub(super) fn start(&mut self, host: usize) {
-        let fresh = 1 + self.random.next() % 1_000_000_000;
+        let token = 1 + self.random.next() % 1_000_000_000;
         let now = self.clock(host, self.now);
         let state = &mut self.hosts[host];
         if state.server.is_some() {
             return;
         }
-        if state.token == 0 {
-            state.token = fresh;
-        }
+        state.token = token;
         let lease = Span::from_millis(state.lease_ms);
-        let me = Member { address: "".into(), token: state.token, secret: 1, lease };
+        let me = Member { address: "".into(), token, secret: 1, lease };
         let wal = WalConfig {
             durability: Durability::Always,
             segment_bytes: self.setting.segment_bytes,
@@ -43,7 +41,6 @@ impl World {
     }
 
     pub(super) fn start_later(&mut self, host: usize) {
-        self.hosts[host].token = 0;
         let span = if self.is_healed { 20 * MS } else { self.random.below_u64(2000 * MS) };
         self.after(span, Happening::Start(host));
     }
