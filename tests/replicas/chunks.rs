@@ -365,7 +365,7 @@ fn a_claim_that_is_visible_must_be_proven() {
     watcher.node.execute((1, 0), &claim);
     assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
     let renewal = watcher.next_request(LEASE).expect("it proves the claim");
-    assert_eq!(renewal, Request::Renew { epoch: Epoch(2), token: 2 });
+    assert_eq!(renewal, Request::Renew(Term { epoch: Epoch(2), token: 2 }));
     assert_eq!(watcher.complete(&renewal, Err(Failure::Unknown)), Progress::Following);
     let renewal = watcher.next_request(LEASE).expect("it tries again");
     assert_eq!(watcher.complete(&renewal, Ok(())), Progress::Leads);
@@ -389,7 +389,7 @@ fn a_claim_that_is_carried_out_late_is_led_by_its_process() {
     watcher.node.execute((1, 0), &claim);
     assert_eq!(watcher.complete(&again, Err(Failure::Fenced)), Progress::Following);
     let renewal = watcher.next_request(LEASE).expect("it proves the claim");
-    assert!(matches!(renewal, Request::Renew { epoch: Epoch(2), .. }));
+    assert!(matches!(renewal, Request::Renew(Term { epoch: Epoch(2), .. })));
     assert_eq!(watcher.complete(&renewal, Ok(())), Progress::Leads);
 }
 
@@ -403,7 +403,7 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
     watcher.node.execute((2, 0), &Request::Claim(other));
     assert_eq!(watcher.next_request(Span::from_secs(3)), None);
     assert_eq!(watcher.standby.leader().map(|leader| leader.token), Some(3));
-    let fenced = watcher.node.execute((1, 0), &Request::Renew { epoch: Epoch(2), token: 2 }).reply;
+    let fenced = watcher.node.execute((1, 0), &Request::Renew(Term { epoch: Epoch(2), token: 2 })).reply;
     assert_eq!(fenced, Reply::Renewed(Err(Failure::Fenced)));
 }
 
@@ -412,7 +412,9 @@ fn a_claim_does_not_ask_for_trimmed_chunks() {
     let mut watcher = Watcher::new(silent_log());
     assert_eq!(watcher.next_request(Span::from_secs(1)), None);
     let last = *watcher.node.visible.chunks.last_key_value().expect("it has chunks").0;
-    watcher.node.execute((0, 0), &Request::Trim { epoch: Epoch(1), before: Position(last) });
+    watcher
+        .node
+        .execute((0, 0), &Request::Trim { term: Term { epoch: Epoch(1), token: 1 }, before: Position(last) });
     watcher.node.show_all();
     let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
     let reply = watcher.node.execute((1, 0), &claim).reply;
@@ -428,7 +430,8 @@ fn a_chunk_that_comes_before_one_that_was_read_is_news() {
     let append = |watcher: &mut Watcher, position: u64| {
         let position = Position(position);
         let chunk = ChunkHeader { position, part: 0, parts: 1, ..last }.encode(b"x");
-        let append = Request::Append { epoch: Epoch(1), position, chunk, is_repeated: false };
+        let append =
+            Request::Append { term: Term { epoch: Epoch(1), token: 1 }, position, chunk, is_repeated: false };
         watcher.node.execute((0, 0), &append);
         watcher.node.show_all();
     };

@@ -155,7 +155,7 @@ impl Node {
             Request::Append { position, .. } => hidden.any(|change| {
                 is_claim(change) || matches!(change, Change::Insert(hidden, _) if *hidden == position.0)
             }),
-            Request::Renew { .. } | Request::Trim { .. } => hidden.any(is_claim),
+            Request::Renew(_) | Request::Trim { .. } => hidden.any(is_claim),
             Request::Read { .. } | Request::Watch(_) | Request::Reserve(_) => false,
         }
     }
@@ -183,11 +183,15 @@ impl Node {
         self.suffix.push_back((change, !self.hides));
     }
 
+    fn is_current(&self, term: Term) -> bool {
+        term == Term { epoch: self.visible.epoch, token: self.visible.leader.token }
+    }
+
     /// Carries out a request of a process. A watch is not one: see [`is_unlocked`](Self::is_unlocked).
     pub fn execute(&mut self, process: Process, request: &Request) -> Answer {
         let result = match request {
-            Request::Append { epoch, position, chunk, .. } => {
-                if *epoch != self.visible.epoch {
+            Request::Append { term, position, chunk, .. } => {
+                if !self.is_current(*term) {
                     Err(Failure::Fenced)
                 } else {
                     match self.visible.chunks.get(&position.0) {
@@ -204,8 +208,8 @@ impl Node {
                     }
                 }
             }
-            Request::Renew { epoch, token } => {
-                if (*epoch, *token) == (self.visible.epoch, self.visible.leader.token) {
+            Request::Renew(term) => {
+                if self.is_current(*term) {
                     self.change(Change::Renew);
                     Ok(())
                 } else {
@@ -231,8 +235,8 @@ impl Node {
                     Ok(())
                 }
             }
-            Request::Trim { epoch, before } => {
-                if *epoch == self.visible.epoch {
+            Request::Trim { term, before } => {
+                if self.is_current(*term) {
                     self.change(Change::Trim(before.0));
                     Ok(())
                 } else {
@@ -289,7 +293,7 @@ impl Node {
 pub fn reply_to(request: &Request, result: Result<(), Failure>) -> Reply {
     match request {
         Request::Append { position, .. } => Reply::Appended { position: *position, result },
-        Request::Renew { .. } => Reply::Renewed(result.map(|()| 0)),
+        Request::Renew(_) => Reply::Renewed(result.map(|()| 0)),
         Request::Claim(_) => Reply::Claimed(result),
         Request::Trim { .. } => Reply::Trimmed(result),
         Request::Reserve(wanted) => Reply::Reserved { wanted: *wanted, result },

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use beanring::wal::replica::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request};
+use beanring::wal::replica::{APPENDS_MAX, Failure, Position, Reply, Request};
 use beanring_testkit::postgres::{Cluster, End};
 
-use super::site::{Store, append, chunks, repeated, result_of, site};
+use super::site::{Store, append, chunks, repeated, result_of, site, term};
 
 /// Longer than a commit takes that waits for nothing.
 const WAIT: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ fn start_standbys(cluster: &mut Cluster) {
 fn appends_are_fenced_and_taken() {
     let Some(cluster) = site("appends") else { return };
     let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.append(1, 1, "too early"), Err(Failure::Fenced));
+    assert_eq!(store.append(0, 1, "too early"), Err(Failure::Fenced));
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     assert_eq!(store.append(1, 2, "two"), Ok(()));
     assert_eq!(store.append(1, 2, "other"), Err(Failure::Taken));
@@ -37,12 +37,20 @@ fn appends_are_fenced_and_taken() {
     assert_eq!(store.append_again(1, 2, "two"), Ok(()));
     assert_eq!(store.append_again(1, 2, "other"), Err(Failure::Taken));
     assert_eq!(store.append_again(1, 3, "three"), Ok(()), "it was not there");
-    for epoch in [0, 2] {
-        assert_eq!(store.append(epoch, 4, "four"), Err(Failure::Fenced));
-        assert_eq!(store.append_again(epoch, 3, "three"), Err(Failure::Fenced));
-        assert_eq!(store.renew(epoch, 7), Err(Failure::Fenced));
-        assert_eq!(store.trim(epoch, 2), Err(Failure::Fenced));
+    for (change, failure) in [
+        ("epoch = 2", Failure::Fenced),
+        // After the loss of this term another process has begun one with the same number.
+        ("epoch = 1, token = 8", Failure::Fenced),
+        // An old primary says nothing about this term.
+        ("epoch = 0, token = 6", Failure::Unknown),
+    ] {
+        cluster.primary.sql(&format!("update beanring_epoch set {change}"));
+        assert_eq!(store.append(1, 4, "four"), Err(failure), "{change}");
+        assert_eq!(store.append_again(1, 3, "three"), Err(failure), "{change}");
+        assert_eq!(store.renew(1, 7), Err(failure), "{change}");
+        assert_eq!(store.trim(1, 2), Err(failure), "{change}");
     }
+    cluster.primary.sql("update beanring_epoch set epoch = 1, token = 7");
     assert_eq!(store.renew(1, 7), Ok(()));
     let page = store.read(1);
     let expected = [(1, "epoch of 7"), (2, "two"), (3, "three")];
@@ -109,7 +117,7 @@ fn a_cancelled_or_terminated_wait_is_never_an_acknowledgement() {
             assert_eq!(result_of(store.reply()), Err(Failure::Unknown), "{end}");
         }
     }
-    let (epoch, before) = (Epoch(1), Position(2));
+    let (term, before) = (term(1), Position(2));
     let cancel = |store: &mut Store, request: Request| {
         let waits = format!("{request:?}");
         store.begin(request);
@@ -117,8 +125,8 @@ fn a_cancelled_or_terminated_wait_is_never_an_acknowledgement() {
         cluster.primary.sql(&format!("select pg_cancel_backend(pid) {WAITING}"));
         assert_eq!(result_of(store.reply()), Err(Failure::Unknown), "{waits}");
     };
-    cancel(&mut store, Request::Renew { epoch, token: 7 });
-    cancel(&mut store, Request::Trim { epoch, before });
+    cancel(&mut store, Request::Renew(term));
+    cancel(&mut store, Request::Trim { term, before });
     // It is renewed, though nobody knows whether that is replicated.
     let claim = store.claim_of(1, 4, 7);
     cancel(&mut store, claim);

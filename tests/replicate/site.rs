@@ -7,7 +7,7 @@ use beanring::io::Database;
 use beanring::io::replica::{LogNumber, PostgresStore, Settings, init};
 use beanring::time::Span;
 use beanring::wal::replica::{
-    APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, identity,
+    APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, Term, identity,
 };
 use beanring_testkit::postgres::{Cluster, Postgres, Programs};
 use beanring_testkit::process::{REPLY_PATIENCE, program};
@@ -104,11 +104,11 @@ impl Store {
     }
 
     pub fn renew(&mut self, epoch: u64, token: u64) -> Result<(), Failure> {
-        result_of(self.ask(Request::Renew { epoch: Epoch(epoch), token }))
+        result_of(self.ask(Request::Renew(Term { epoch: Epoch(epoch), token })))
     }
 
     pub fn trim(&mut self, epoch: u64, before: u64) -> Result<(), Failure> {
-        result_of(self.ask(Request::Trim { epoch: Epoch(epoch), before: Position(before) }))
+        result_of(self.ask(Request::Trim { term: term(epoch), before: Position(before) }))
     }
 
     pub fn read(&mut self, from: u64) -> Page {
@@ -132,21 +132,26 @@ impl Store {
 
 pub fn append(epoch: u64, position: u64, chunk: &str) -> Request {
     let chunk = bytes_of(chunk);
-    Request::Append { epoch: Epoch(epoch), position: Position(position), chunk, is_repeated: false }
+    Request::Append { term: term(epoch), position: Position(position), chunk, is_repeated: false }
 }
 
 pub fn repeated(epoch: u64, position: u64, chunk: &str) -> Request {
     let chunk = bytes_of(chunk);
-    Request::Append { epoch: Epoch(epoch), position: Position(position), chunk, is_repeated: true }
+    Request::Append { term: term(epoch), position: Position(position), chunk, is_repeated: true }
 }
 
-/// The text of a chunk with spaces behind it: a chunk has at least 64 bytes.
+/// The term of the process that has led since this epoch, as most tests claim it.
+pub fn term(epoch: u64) -> Term {
+    Term { epoch: Epoch(epoch), token: 7 }
+}
+
 /// The server that has this token.
 pub fn member(token: u64) -> Member {
     let (address, lease) = (format!("host-{token}:1").into(), Span::from_millis(token as u32));
     Member { address, token, secret: u64::MAX - token, lease }
 }
 
+/// The text of a chunk with spaces behind it: a chunk has at least 64 bytes.
 fn bytes_of(text: &str) -> Bytes {
     Bytes::from(format!("{text:<80}"))
 }

@@ -5,39 +5,35 @@ use tokio_postgres::error::SqlState;
 
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Epoch, Failure, Position, Reply};
+use crate::wal::replica::{Epoch, Failure, Position, Reply, Term};
 
 /// A claim changes the epoch, which is part of a key: it waits for the commits of these inserts. A renewal does not.
 const INSERT: &str = "
     insert into beanring_log (log, pos, epoch, chunk)
-    select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 for key share";
+    select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 and token = $5 for key share";
 
 const INSERT_IF_FREE: &str = "
     insert into beanring_log (log, pos, epoch, chunk)
-    select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 for key share
+    select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 and token = $5 for key share
     on conflict do nothing";
 
 /// Its commit waits until everything that was committed before it is replicated. The upper bits of the beat count the requests of
 /// `beanring replicate rewrite`.
 const RENEW: &str = "
     update beanring_epoch set beat = beat + 1
-    where log = $1 and epoch = $2 and ($3::bigint is null or token = $3)
+    where log = $1 and epoch = $2 and token = $3
     returning beat >> 48";
+
+const EPOCH: &str = "select epoch from beanring_epoch where log = $1";
 
 const COMPARE: &str = "select chunk = $3 from beanring_log where log = $1 and pos = $2";
 
 /// A chunk to insert.
 pub(super) struct Append {
-    pub epoch: Epoch,
+    pub term: Term,
     pub position: Position,
     pub chunk: Bytes,
     pub is_repeated: bool,
-}
-
-/// A leader that shows that it is there.
-pub(super) struct Renewal {
-    pub epoch: Epoch,
-    pub token: u64,
 }
 
 /// How an attempt ended that the database has not refused with an error.
@@ -48,17 +44,16 @@ pub(super) async fn append(context: Context, mut link: Link, append: Append) -> 
         Ok(session) => try_append(session, context.log(), &append).await,
         Err(error) => Err(error),
     };
-    let result = link.end(result).flatten();
+    let result = link.end_of_term(result).await;
     (link, Reply::Appended { position: append.position, result })
 }
 
-pub(super) async fn renew(context: Context, mut link: Link, renewal: Renewal) -> (Link, Reply) {
-    let Renewal { epoch, token } = renewal;
+pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link, Reply) {
     let result = match link.session().await {
-        Ok(session) => write_epoch(session, context.log(), epoch, Some(token)).await,
+        Ok(session) => write_epoch(session, context.log(), term).await,
         Err(error) => Err(error),
     };
-    let result = link.end(result).flatten();
+    let result = link.end_of_term(result).await;
     (link, Reply::Renewed(result))
 }
 
@@ -66,10 +61,11 @@ async fn try_append(session: &mut Session, log: i32, append: &Append) -> Attempt
     if append.is_repeated {
         return repeat(session, log, append).await;
     }
-    let Append { epoch, position, chunk, .. } = append;
-    match session.execute(INSERT, &[&log, &sql(position.0), &sql(epoch.0), &&chunk[..]]).await {
+    let Append { term: Term { epoch, token }, position, chunk, .. } = append;
+    let (position, epoch, token) = (sql(position.0), sql(epoch.0), sql(*token));
+    match session.execute(INSERT, &[&log, &position, &epoch, &&chunk[..], &token]).await {
         Ok(1) => Ok(Ok(())),
-        Ok(_) => Ok(Err(Failure::Fenced)),
+        Ok(_) => fenced(session, log, append.term).await.map(Err),
         // The row there is committed. Maybe an earlier request has inserted it.
         Err(error) if error.is(&SqlState::UNIQUE_VIOLATION) => repeat(session, log, append).await,
         Err(error) => Err(error),
@@ -85,12 +81,12 @@ async fn repeat(session: &mut Session, log: i32, append: &Append) -> Attempt {
 }
 
 async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append) -> Attempt {
-    let Append { epoch, position, chunk, .. } = append;
-    if let Err(failure) = write_epoch(session, log, *epoch, None).await? {
+    let Append { term, position, chunk, .. } = append;
+    if let Err(failure) = write_epoch(session, log, *term).await? {
         return Ok(Err(failure));
     }
-    let (position, epoch) = (sql(position.0), sql(epoch.0));
-    if session.execute(INSERT_IF_FREE, &[&log, &position, &epoch, &&chunk[..]]).await? == 1 {
+    let (position, epoch, token) = (sql(position.0), sql(term.epoch.0), sql(term.token));
+    if session.execute(INSERT_IF_FREE, &[&log, &position, &epoch, &&chunk[..], &token]).await? == 1 {
         return Ok(Ok(()));
     }
     let rows = session.query(COMPARE, &[&log, &position, &&chunk[..]]).await?;
@@ -102,15 +98,29 @@ async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append)
     })
 }
 
-/// Writes to the row of the epoch, if the epoch has not ended and, given a token, its leader has that one.
+/// Writes to the row of the epoch, if the term has not ended.
 async fn write_epoch(
     session: &mut Session,
     log: i32,
-    epoch: Epoch,
-    token: Option<u64>,
+    term: Term,
 ) -> Result<Result<u64, Failure>, SessionError> {
-    let rows = session.query(RENEW, &[&log, &sql(epoch.0), &token.map(sql)]).await?;
-    Ok(rows.first().map(|row| row.get::<_, i64>(0).cast_unsigned()).ok_or(Failure::Fenced))
+    let rows = session.query(RENEW, &[&log, &sql(term.epoch.0), &sql(term.token)]).await?;
+    match rows.first() {
+        Some(row) => Ok(Ok(row.get::<_, i64>(0).cast_unsigned())),
+        None => fenced(session, log, term).await.map(Err),
+    }
+}
+
+/// What it means that the row of the epoch has not this term.
+///
+/// # Errors
+/// If its epoch came before: this is not the database that has acknowledged the term.
+pub(super) async fn fenced(session: &mut Session, log: i32, term: Term) -> Result<Failure, SessionError> {
+    let rows = session.query(EPOCH, &[&log]).await?;
+    match rows.first().map(|row| Epoch(row.get::<_, i64>(0).cast_unsigned())) {
+        Some(epoch) if epoch < term.epoch => Err(SessionError::Older { epoch, own: term.epoch }),
+        _ => Ok(Failure::Fenced),
+    }
 }
 
 /// A number for SQL, which has none without a sign. Positions and epochs never come near the limit; random numbers keep their bits.

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch::{Receiver, channel};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Row, Statement};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Settings;
-use crate::wal::replica::Failure;
+use crate::wal::replica::{Epoch, Failure};
 
 /// An attempt to connect ends after this time, with all hosts and the handshake.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
@@ -66,11 +66,22 @@ pub(super) enum SessionError {
     Timeout,
     /// A notice came: the commit may not be replicated.
     Notice,
+    /// The row of the epoch has one that came before the own one, which was acknowledged.
+    Older {
+        epoch: Epoch,
+        own: Epoch,
+    },
 }
 
-/// Whether the database can be reached, shared by all links, so that each change is logged once.
+/// Whether the database can be reached and is the right one, shared by all links, so that each change is logged once.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Reachable(Arc<AtomicU64>);
+pub(super) struct Reachable(Arc<State>);
+
+#[derive(Default, Debug)]
+struct State {
+    is_lost: AtomicBool,
+    is_older: AtomicBool,
+}
 
 /// A session that is opened when it is needed, and again after it is lost.
 pub(super) struct Link {
@@ -191,7 +202,7 @@ impl SessionError {
     pub fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) => error.code(),
-            Self::Timeout | Self::Notice => None,
+            Self::Timeout | Self::Notice | Self::Older { .. } => None,
         }
     }
 
@@ -213,7 +224,7 @@ impl SessionError {
     fn leaves_session_usable(&self) -> bool {
         match self {
             Self::Notice => true,
-            Self::Timeout => false,
+            Self::Timeout | Self::Older { .. } => false,
             Self::Database(_) => self.code().is_some_and(|code| {
                 ["23", "40", "53"].iter().any(|class| code.code().starts_with(class))
                     || *code == SqlState::QUERY_CANCELED
@@ -235,6 +246,11 @@ impl fmt::Display for SessionError {
             Self::Database(error) => f.write_str(&text_of(error)),
             Self::Timeout => write!(f, "no answer within {} seconds", ATTEMPT_MAX.as_secs()),
             Self::Notice => write!(f, "the commit may not be replicated"),
+            Self::Older { epoch, own } => write!(
+                f,
+                "the database has epoch {epoch}, and this server leads epoch {own}: it is an old primary, or a standby that was promoted \
+                 without acknowledged changes"
+            ),
         }
     }
 }
@@ -259,12 +275,29 @@ fn text_of(error: &tokio_postgres::Error) -> String {
 impl Reachable {
     /// Takes the outcome of an attempt, and logs it if it differs from the last one.
     fn note(&self, settings: &Settings, outcome: Result<(), &SessionError>) {
-        let was_lost = self.0.swap(u64::from(outcome.is_err()), Ordering::Relaxed) != 0;
+        let was_lost = self.0.is_lost.swap(outcome.is_err(), Ordering::Relaxed);
         match outcome {
             Err(error) if !was_lost => warn!("cannot use the database {settings}: {error}; retrying"),
             Ok(()) if was_lost => info!("the database {settings} is back"),
             _ => {}
         }
+    }
+
+    /// Takes what the row of the epoch has shown to the leader.
+    fn note_older(&self, settings: &Settings, older: Option<&SessionError>) {
+        let was_older = self.0.is_older.swap(older.is_some(), Ordering::Relaxed);
+        match older {
+            Some(error) if !was_older => error!(
+                "{settings}: {error}; this server keeps its jobs and waits: stop an old primary, or promote a standby that has \
+                 everything; to go on without the missing changes, restart this server"
+            ),
+            None if was_older => info!("the database {settings} is the right one again"),
+            _ => {}
+        }
+    }
+
+    fn is_older(&self) -> bool {
+        self.0.is_older.load(Ordering::Relaxed)
     }
 }
 
@@ -278,7 +311,11 @@ impl Link {
         if self.session.as_ref().is_none_or(Session::is_closed) {
             self.session = None;
             sleep_until(self.retry_at).await;
-            let opened = Session::open(&self.settings).await;
+            // The first host of the URL may be an old primary.
+            let opened = match self.reachable.is_older() {
+                true => Session::open(&self.settings.shuffled()).await,
+                false => Session::open(&self.settings).await,
+            };
             self.reachable.note(&self.settings, opened.as_ref().map(|_| ()));
             match opened {
                 Ok(session) => {
@@ -308,6 +345,21 @@ impl Link {
             }
             error.failure()
         })
+    }
+
+    /// The same for a write of a leader. On the wrong database, it is neither done nor refused.
+    pub async fn end_of_term<T>(
+        &mut self,
+        result: Result<Result<T, Failure>, SessionError>,
+    ) -> Result<T, Failure> {
+        let older = result.as_ref().err().filter(|error| matches!(error, SessionError::Older { .. }));
+        if older.is_some() || self.reachable.is_older() && result.is_ok() {
+            self.reachable.note_older(&self.settings, older);
+        }
+        if older.is_some() {
+            sleep(PAUSE_MAX).await;
+        }
+        self.end(result).flatten()
     }
 
     /// Returns when the session is lost. Without one, it does not return.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
 use super::password;
 use super::tls::{Connector, Verification};
@@ -122,6 +122,13 @@ impl Settings {
         let connector = Connector::new(own.verification, own.ca.as_deref(), identity, uses_tls)?;
         let url = shown(&config);
         Ok(Self { config, connector, log, files, url })
+    }
+
+    /// The same with the hosts tried in any order.
+    pub(super) fn shuffled(&self) -> Self {
+        let mut shuffled = self.clone();
+        shuffled.config.load_balance_hosts(LoadBalanceHosts::Random);
+        shuffled
     }
 
     /// The same for a session that `pg_stat_activity` calls otherwise.

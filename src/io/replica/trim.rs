@@ -1,12 +1,12 @@
 //! Trims.
 
-use super::append::sql;
+use super::append::{fenced, sql};
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Epoch, Failure, Position, Reply};
+use crate::wal::replica::{Failure, Position, Reply, Term};
 
 const SET_BEGIN: &str = "
-    update beanring_epoch set begin = greatest(begin, $3) where log = $1 and epoch = $2";
+    update beanring_epoch set begin = greatest(begin, $3) where log = $1 and epoch = $2 and token = $4";
 
 /// At most some 500 rows with their chunks, which takes about 0.1 s.
 const DELETE_SOME: &str = "
@@ -15,7 +15,7 @@ const DELETE_SOME: &str = "
 
 /// A position to begin at.
 pub(super) struct Trim {
-    pub epoch: Epoch,
+    pub term: Term,
     pub before: Position,
 }
 
@@ -24,7 +24,7 @@ pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link,
         Ok(session) => try_trim(session, context.log(), &trim).await,
         Err(error) => Err(error),
     };
-    let result = link.end(result).flatten();
+    let result = link.end_of_term(result).await;
     if result.is_ok() {
         context.trimmed.notify_one();
     }
@@ -33,8 +33,9 @@ pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link,
 
 async fn try_trim(session: &mut Session, log: i32, trim: &Trim) -> Result<Result<(), Failure>, SessionError> {
     let before = sql(trim.before.0);
-    if session.execute(SET_BEGIN, &[&log, &sql(trim.epoch.0), &before]).await? == 0 {
-        return Ok(Err(Failure::Fenced));
+    let (epoch, token) = (sql(trim.term.epoch.0), sql(trim.term.token));
+    if session.execute(SET_BEGIN, &[&log, &epoch, &before, &token]).await? == 0 {
+        return fenced(session, log, trim.term).await.map(Err);
     }
     // No process reads these rows any more, whatever the epoch is. Rows that a crash brings back are deleted by the next trim.
     loop {

@@ -86,13 +86,13 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
     tokio::spawn(watch::watch(context, watched));
     while let Some(request) = requests.recv().await {
         match request {
-            Request::Append { epoch, position, chunk, is_repeated } => {
-                pass(&appends, Append { epoch, position, chunk, is_repeated });
+            Request::Append { term, position, chunk, is_repeated } => {
+                pass(&appends, Append { term, position, chunk, is_repeated });
             }
-            Request::Renew { epoch, token } => pass(&renewals, append::Renewal { epoch, token }),
+            Request::Renew(term) => pass(&renewals, term),
             Request::Claim(claim) => pass(&claims, claim),
             Request::Read { from } => pass(&reads, from),
-            Request::Trim { epoch, before } => pass(&trims, trim::Trim { epoch, before }),
+            Request::Trim { term, before } => pass(&trims, trim::Trim { term, before }),
             Request::Reserve(wanted) => pass(&reserves, wanted),
             Request::Watch(term) => {
                 let _ = watches.send(Some(term));

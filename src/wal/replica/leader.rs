@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
 use super::follower::SegmentStarts;
-use super::request::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request, Reserve};
+use super::request::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request, Reserve, Term};
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
@@ -31,8 +31,7 @@ const PATIENCE_OF_STOP_MIN: Span = Span::from_millis(5000);
 /// Replies of the server may leave until [`lease_end`](Self::lease_end): a standby takes over no earlier than 1.25 leases after
 /// it has seen the last change of the log.
 pub struct Leader {
-    epoch: Epoch,
-    token: u64,
+    term: Term,
     log_id: u64,
     lease: Span,
     /// The position of the next chunk.
@@ -186,7 +185,7 @@ impl Split {
 impl Leader {
     /// Leads from the chunk behind the one that began the epoch. `claimed_at` is when that one was sent.
     pub fn new(
-        (epoch, token): (Epoch, u64),
+        term: Term,
         log_id: u64,
         next: Position,
         starts: SegmentStarts,
@@ -194,8 +193,7 @@ impl Leader {
         claimed_at: Time,
     ) -> Self {
         Self {
-            epoch,
-            token,
+            term,
             log_id,
             lease,
             next,
@@ -227,7 +225,7 @@ impl Leader {
 
     /// The epoch that it leads.
     pub const fn epoch(&self) -> Epoch {
-        self.epoch
+        self.term.epoch
     }
 
     /// Appends in flight.
@@ -323,7 +321,7 @@ impl Leader {
         append.sent_at = now;
         self.sent_at = now;
         let (position, chunk) = (append.position, append.chunk.clone());
-        Some(Request::Append { epoch: self.epoch, position, chunk, is_repeated: true })
+        Some(Request::Append { term: self.term, position, chunk, is_repeated: true })
     }
 
     /// Whether it takes operations of the WAL. After the farewell nothing may follow in this epoch, such as what clients that
@@ -380,7 +378,7 @@ impl Leader {
     }
 
     const fn header(&self, kind: Kind) -> ChunkHeader {
-        let Self { epoch, log_id, next, .. } = *self;
+        let Self { term: Term { epoch, .. }, log_id, next, .. } = *self;
         let (lsn, segment) = (Lsn(0), SegmentNumber(0));
         ChunkHeader { kind, epoch, log_id, position: next, lsn, segment, part: 0, parts: 0 }
     }
@@ -398,7 +396,7 @@ impl Leader {
             step: Step::SENT,
         };
         self.window.push_back(append);
-        Request::Append { epoch: self.epoch, position, chunk, is_repeated: false }
+        Request::Append { term: self.term, position, chunk, is_repeated: false }
     }
 
     /// The database needs no preparation for a segment, and a segment that is not needed is trimmed.
@@ -420,7 +418,7 @@ impl Leader {
     fn next_trim(&mut self, now: Time) -> Option<Request> {
         let trim = self.trim.as_mut().filter(|trim| trim.step.is_due(now))?;
         trim.step.repeat();
-        Some(Request::Trim { epoch: self.epoch, before: trim.before })
+        Some(Request::Trim { term: self.term, before: trim.before })
     }
 
     fn next_renewal(&mut self, now: Time) -> Option<Request> {
@@ -436,7 +434,7 @@ impl Leader {
             _ => Step::SENT,
         };
         (self.sent_at, self.renewal_sent_at) = (now, now);
-        Some(Request::Renew { epoch: self.epoch, token: self.token })
+        Some(Request::Renew(self.term))
     }
 
     /// The epoch is renewed when nothing was sent for a quarter of the lease; and once in a lease, because only the reply to this

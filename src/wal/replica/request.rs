@@ -85,10 +85,10 @@ pub struct Term {
 /// A request to the database.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Request {
-    /// Insert a chunk at a position, if the epoch has not ended.
+    /// Insert a chunk at a position, if the term has not ended.
     Append {
-        /// The epoch of the leader.
-        epoch: Epoch,
+        /// The term of the leader.
+        term: Term,
         /// Where the chunk belongs.
         position: Position,
         /// The chunk.
@@ -96,14 +96,8 @@ pub enum Request {
         /// An earlier request with the same bytes may have inserted it. Then the reply must wait until that row is replicated.
         is_repeated: bool,
     },
-    /// Write to the row of the epoch, if the epoch has not ended and this process leads it, so that others see that its leader is
-    /// there. A claim that a fail-over of the database has undone may be followed by one of another process for the same epoch.
-    Renew {
-        /// The epoch.
-        epoch: Epoch,
-        /// The [token](Member::token) of this process.
-        token: u64,
-    },
+    /// Write to the row of the epoch, if the term has not ended, so that others see that its leader is there.
+    Renew(Term),
     /// Read the chunks from a position on, and the row of the epoch, at one point in time. A page has at least
     /// [`APPENDS_MAX`] + 1 chunks, if there are as many. Chunks before the first position that is not trimmed do not count.
     Read {
@@ -115,10 +109,10 @@ pub enum Request {
     Watch(Term),
     /// End an epoch and begin the next one.
     Claim(Claim),
-    /// Delete the chunks before a position, if the epoch has not ended.
+    /// Delete the chunks before a position, if the term has not ended.
     Trim {
-        /// The epoch of the leader.
-        epoch: Epoch,
+        /// The term of the leader.
+        term: Term,
         /// The first position that stays.
         before: Position,
     },

@@ -266,7 +266,7 @@ impl Standby {
                 self.renewing = Some(claim.epoch);
                 claim.step = ClaimStep::Unproven { is_sent: true, again_at };
                 claim.sent_at = now;
-                return Some(Request::Renew { epoch: claim.epoch, token: self.config.me.token });
+                return Some(Request::Renew(Term { epoch: claim.epoch, token: self.config.me.token }));
             }
             return None;
         }
@@ -535,8 +535,14 @@ impl Standby {
         let log_id = seen.expect("it has read the log").log_id;
         let (recovered, starts) = follower.expect("it follows").finish(engine, now);
         let next = claim.position.next();
-        let leader =
-            Leader::new((claim.epoch, config.me.token), log_id, next, starts, config.me.lease, claim.sent_at);
+        let leader = Leader::new(
+            Term { epoch: claim.epoch, token: config.me.token },
+            log_id,
+            next,
+            starts,
+            config.me.lease,
+            claim.sent_at,
+        );
         (leader, continue_wal(config.wal, recovered, engine))
     }
 }

@@ -102,7 +102,7 @@ impl World {
         let has_left = self.has_left(node);
         let is_unread = node == self.primary() && self.is_unread(process);
         let answer = self.nodes[node].execute(process, &request);
-        let is_lease = matches!(request, Request::Append { .. } | Request::Renew { .. } | Request::Claim(_));
+        let is_lease = matches!(request, Request::Append { .. } | Request::Renew(_) | Request::Claim(_));
         self.log(|| {
             let is_done = answer.waits_for.is_some();
             format!("server {} asks, done: {is_done}: {:.60}", process.0, format!("{request:?}"))
