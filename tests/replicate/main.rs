@@ -4,6 +4,7 @@ mod appends;
 mod checks;
 mod claims;
 mod faults;
+mod older;
 mod pages;
 mod servers;
 mod site;

@@ -22,7 +22,7 @@ use nix::unistd::User;
 use super::site::{cluster, replicate, run, settings, site};
 
 /// A server, and its log lines.
-struct Server {
+pub struct Server {
     process: ServerProcess,
     log: PathBuf,
 }
@@ -30,12 +30,16 @@ struct Server {
 impl Server {
     /// Starts a server, and returns it with its first client. One that does not serve yet has the client wait.
     fn start(cluster: &Cluster, scratch: &Scratch, name: &str, flags: &[&str]) -> (Self, Client) {
+        Self::start_at(&cluster.primary.url("beanring"), scratch, name, flags)
+    }
+
+    /// The same with this URL.
+    pub fn start_at(url: &str, scratch: &Scratch, name: &str, flags: &[&str]) -> (Self, Client) {
         let log = scratch.join(name);
         let mut command = Command::new(program());
         command.stderr(File::create(&log).expect("there is space"));
         let mut all = driver::flags(Driver::Epoll);
-        let url = cluster.primary.url("beanring");
-        all.extend(["--log-level", "info", "--lease", "1", "--replicate", &url].map(str::to_owned));
+        all.extend(["--log-level", "info", "--lease", "1", "--replicate", url].map(str::to_owned));
         all.extend(flags.iter().map(|&flag| flag.to_owned()));
         let (process, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
         (Self { process, log }, Client::new(stream))
@@ -60,12 +64,12 @@ impl Server {
         }
     }
 
-    fn log_text(&self) -> String {
+    pub fn log_text(&self) -> String {
         fs::read_to_string(&self.log).expect("it was created")
     }
 
     /// Asks over HTTP until the response has this text.
-    fn wait_for_readiness(&self, port: u16, expected: &str) {
+    pub fn wait_for_readiness(&self, port: u16, expected: &str) {
         let started = Instant::now();
         loop {
             let mut response = String::new();
@@ -83,7 +87,7 @@ impl Server {
     }
 
     /// Waits until a log line has this text.
-    fn wait_for(&self, text: &str) {
+    pub fn wait_for(&self, text: &str) {
         let started = Instant::now();
         while !self.log_text().contains(text) {
             assert!(started.elapsed() < REPLY_PATIENCE, "no {text:?} in {}", self.log_text());

@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Epoch, Failure, Position, Reply, Term};
+use crate::wal::replica::{Failure, Position, Reply, Term};
 
 /// A claim changes the epoch, which is part of a key: it waits for the commits of these inserts. A renewal does not.
 const INSERT: &str = "
@@ -23,8 +23,6 @@ const RENEW: &str = "
     update beanring_epoch set beat = beat + 1
     where log = $1 and epoch = $2 and token = $3
     returning beat >> 48";
-
-const EPOCH: &str = "select epoch from beanring_epoch where log = $1";
 
 const COMPARE: &str = "select chunk = $3 from beanring_log where log = $1 and pos = $2";
 
@@ -44,7 +42,7 @@ pub(super) async fn append(context: Context, mut link: Link, append: Append) -> 
         Ok(session) => try_append(session, context.log(), &append).await,
         Err(error) => Err(error),
     };
-    let result = link.end_of_term(result).await;
+    let result = link.end_of_write(append.term.epoch, result);
     (link, Reply::Appended { position: append.position, result })
 }
 
@@ -53,7 +51,7 @@ pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link
         Ok(session) => write_epoch(session, context.log(), term).await,
         Err(error) => Err(error),
     };
-    let result = link.end_of_term(result).await;
+    let result = link.end_of_write(term.epoch, result);
     (link, Reply::Renewed(result))
 }
 
@@ -116,11 +114,7 @@ async fn write_epoch(
 /// # Errors
 /// If its epoch came before: this is not the database that has acknowledged the term.
 pub(super) async fn fenced(session: &mut Session, log: i32, term: Term) -> Result<Failure, SessionError> {
-    let rows = session.query(EPOCH, &[&log]).await?;
-    match rows.first().map(|row| Epoch(row.get::<_, i64>(0).cast_unsigned())) {
-        Some(epoch) if epoch < term.epoch => Err(SessionError::Older { epoch, own: term.epoch }),
-        _ => Ok(Failure::Fenced),
-    }
+    session.refuse_older(log, term.epoch).await.map(|()| Failure::Fenced)
 }
 
 /// A number for SQL, which has none without a sign. Positions and epochs never come near the limit; random numbers keep their bits.

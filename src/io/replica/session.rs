@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch::{Receiver, channel};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Row, Statement};
@@ -49,6 +49,14 @@ const SETTINGS: &str = "
         ('tcp_user_timeout', '5000')) as wanted(name, setting)
     where current_setting(name, true) is not null";
 
+/// With the address of the server: the URL may have several.
+const EPOCH: &str = "
+    select epoch, coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'a socket')
+    from beanring_epoch where log = $1";
+
+/// The time without an older database after which it counts as gone.
+const OLDER_FOR: Duration = Duration::from_secs(5);
+
 /// An open session.
 pub(super) struct Session {
     pub client: Client,
@@ -68,19 +76,23 @@ pub(super) enum SessionError {
     Notice,
     /// The row of the epoch has one that came before the own one, which was acknowledged.
     Older {
+        host: String,
         epoch: Epoch,
         own: Epoch,
     },
 }
 
-/// Whether the database can be reached and is the right one, shared by all links, so that each change is logged once.
+/// What is known of the database, shared by all links, so that each change is logged once.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Reachable(Arc<State>);
+pub(super) struct Reachable(Arc<Mutex<State>>);
 
 #[derive(Default, Debug)]
 struct State {
-    is_lost: AtomicBool,
-    is_older: AtomicBool,
+    is_lost: bool,
+    /// The epoch of the last write of this leader that was acknowledged.
+    acknowledged: Epoch,
+    /// When a database last had an epoch before that one.
+    older_at: Option<Instant>,
 }
 
 /// A session that is opened when it is needed, and again after it is lost.
@@ -187,6 +199,15 @@ impl Session {
         }
     }
 
+    /// # Errors
+    /// If the epoch of the log came before this one.
+    pub async fn refuse_older(&mut self, log: i32, own: Epoch) -> Result<(), SessionError> {
+        let rows = self.query(EPOCH, &[&log]).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let epoch = Epoch(row.get::<_, i64>(0).cast_unsigned());
+        if epoch < own { Err(SessionError::Older { host: row.get(1), epoch, own }) } else { Ok(()) }
+    }
+
     fn notices(&self) -> u64 {
         self.notices.load(Ordering::Relaxed)
     }
@@ -246,9 +267,9 @@ impl fmt::Display for SessionError {
             Self::Database(error) => f.write_str(&text_of(error)),
             Self::Timeout => write!(f, "no answer within {} seconds", ATTEMPT_MAX.as_secs()),
             Self::Notice => write!(f, "the commit may not be replicated"),
-            Self::Older { epoch, own } => write!(
+            Self::Older { host, epoch, own } => write!(
                 f,
-                "the database has epoch {epoch}, and this server leads epoch {own}: it is an old primary, or a standby that was promoted \
+                "the database at {host} has epoch {epoch}, and this server leads epoch {own}: it is an old primary, or a standby that was promoted \
                  without acknowledged changes"
             ),
         }
@@ -275,29 +296,36 @@ fn text_of(error: &tokio_postgres::Error) -> String {
 impl Reachable {
     /// Takes the outcome of an attempt, and logs it if it differs from the last one.
     fn note(&self, settings: &Settings, outcome: Result<(), &SessionError>) {
-        let was_lost = self.0.is_lost.swap(outcome.is_err(), Ordering::Relaxed);
+        let mut state = self.state();
         match outcome {
-            Err(error) if !was_lost => warn!("cannot use the database {settings}: {error}; retrying"),
-            Ok(()) if was_lost => info!("the database {settings} is back"),
+            Err(error @ SessionError::Older { .. }) => {
+                if state.older_at.replace(Instant::now()).is_none() {
+                    error!(
+                        "{error}; this server keeps its jobs and waits: stop an old primary, or promote a standby that \
+                         has everything; to go on without the missing changes, restart this server"
+                    );
+                }
+                return;
+            }
+            Err(error) if !state.is_lost => warn!("cannot use the database {settings}: {error}; retrying"),
+            Ok(()) if state.is_lost => info!("the database {settings} is back"),
             _ => {}
+        }
+        state.is_lost = outcome.is_err();
+    }
+
+    /// A write of the leader of this epoch was acknowledged.
+    fn note_acknowledged(&self, settings: &Settings, epoch: Epoch) {
+        let mut state = self.state();
+        state.acknowledged = epoch;
+        // Other sessions may still find the other database.
+        if state.older_at.take_if(|at| at.elapsed() > OLDER_FOR).is_some() {
+            info!("the database {settings} is the right one again");
         }
     }
 
-    /// Takes what the row of the epoch has shown to the leader.
-    fn note_older(&self, settings: &Settings, older: Option<&SessionError>) {
-        let was_older = self.0.is_older.swap(older.is_some(), Ordering::Relaxed);
-        match older {
-            Some(error) if !was_older => error!(
-                "{settings}: {error}; this server keeps its jobs and waits: stop an old primary, or promote a standby that has \
-                 everything; to go on without the missing changes, restart this server"
-            ),
-            None if was_older => info!("the database {settings} is the right one again"),
-            _ => {}
-        }
-    }
-
-    fn is_older(&self) -> bool {
-        self.0.is_older.load(Ordering::Relaxed)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 }
 
@@ -311,11 +339,7 @@ impl Link {
         if self.session.as_ref().is_none_or(Session::is_closed) {
             self.session = None;
             sleep_until(self.retry_at).await;
-            // The first host of the URL may be an old primary.
-            let opened = match self.reachable.is_older() {
-                true => Session::open(&self.settings.shuffled()).await,
-                false => Session::open(&self.settings).await,
-            };
+            let opened = self.open().await;
             self.reachable.note(&self.settings, opened.as_ref().map(|_| ()));
             match opened {
                 Ok(session) => {
@@ -332,11 +356,29 @@ impl Link {
         Ok(self.session.as_mut().expect("it was opened"))
     }
 
+    /// Opens a session with a database that has what this leader was acknowledged. The first host of the URL may be an old primary.
+    async fn open(&self) -> Result<Session, SessionError> {
+        let (own, is_older) = {
+            let state = self.reachable.state();
+            (state.acknowledged, state.older_at.is_some())
+        };
+        let mut session = match is_older {
+            true => Session::open(&self.settings.shuffled()).await?,
+            false => Session::open(&self.settings).await?,
+        };
+        if own > Epoch::default() {
+            let checked = timeout(ATTEMPT_MAX, session.refuse_older(self.settings.log.sql(), own)).await;
+            checked.unwrap_or(Err(SessionError::Timeout))?;
+        }
+        Ok(session)
+    }
+
     /// Returns the result of a request for the reply. A session that may be in a transaction, or worse, is closed.
     pub fn end<T>(&mut self, result: Result<T, SessionError>) -> Result<T, Failure> {
         result.map_err(|error| {
             if !error.leaves_session_usable() {
-                if self.session.take().is_some() && error.code().is_some() {
+                let is_of_database = error.code().is_some() || matches!(error, SessionError::Older { .. });
+                if self.session.take().is_some() && is_of_database {
                     self.reachable.note(&self.settings, Err(&error));
                 }
                 // Keeps a request that fails each time from being repeated without a pause.
@@ -347,19 +389,17 @@ impl Link {
         })
     }
 
-    /// The same for a write of a leader. On the wrong database, it is neither done nor refused.
-    pub async fn end_of_term<T>(
+    /// The same for a write of the leader of this epoch.
+    pub fn end_of_write<T>(
         &mut self,
+        epoch: Epoch,
         result: Result<Result<T, Failure>, SessionError>,
     ) -> Result<T, Failure> {
-        let older = result.as_ref().err().filter(|error| matches!(error, SessionError::Older { .. }));
-        if older.is_some() || self.reachable.is_older() && result.is_ok() {
-            self.reachable.note_older(&self.settings, older);
+        let result = self.end(result).flatten();
+        if result.is_ok() {
+            self.reachable.note_acknowledged(&self.settings, epoch);
         }
-        if older.is_some() {
-            sleep(PAUSE_MAX).await;
-        }
-        self.end(result).flatten()
+        result
     }
 
     /// Returns when the session is lost. Without one, it does not return.
