@@ -51,9 +51,8 @@ pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Er
     use crate::io::replica::{CheckError, check};
 
     let Some(replicate) = &config.replicate else { return Ok(None) };
-    let is_temporary = |error: &CheckError| {
-        matches!(error, CheckError::Unreachable(_) | CheckError::Standby | CheckError::NoStandby)
-    };
+    let is_temporary =
+        |error: &CheckError| error.is_temporary() && !matches!(error, CheckError::Statement(_));
     let mut has_warned = false;
     let settings = settings(config, replicate)?;
     loop {

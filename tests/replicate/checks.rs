@@ -6,6 +6,7 @@ use beanring::wal::replica::{Epoch, Position, Request, Term};
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::postgres::{Cluster, Postgres};
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::unused_address::ReservedPort;
 
 use super::site::{Store, cluster, settings, site};
 
@@ -81,6 +82,32 @@ fn a_start_names_what_is_wrong_with_the_login() {
     cluster.primary.stop(beanring_testkit::postgres::End::Fast);
     let error = refusal(&own, false, "cannot connect");
     assert!(matches!(error, CheckError::Unreachable(_)) && error.is_temporary());
+}
+
+#[test]
+fn a_start_looks_at_each_host_of_the_url() {
+    let Some(mut cluster) = site("several hosts") else { return };
+    let unused = ReservedPort::take();
+    let (primary, standby, nowhere) = (cluster.primary.port(), cluster.standbys[0].port(), unused.get());
+    let url = |ports: &[u16], password: &str| {
+        let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let url = format!("postgres://beanring:{password}@{}/queue", hosts.join(","));
+        Settings::parse(&url, LogNumber::default()).expect("it is valid")
+    };
+    check(&url(&[nowhere, standby, primary], "secret"), false).expect("one is the primary");
+    // What one host says is not hidden by another one that does not answer.
+    let error = refusal(&url(&[primary, nowhere], "wrong"), false, &format!("127.0.0.1:{primary}/queue"));
+    assert!(matches!(error, CheckError::Login(_)), "{error}");
+    let error = refusal(&url(&[standby, nowhere], "secret"), false, "no host of the URL is a primary");
+    let text = error.to_string();
+    assert!(text.contains(&format!("127.0.0.1:{standby} is a standby")), "{text}");
+    assert!(text.contains(&format!("127.0.0.1:{nowhere}: ")) && error.is_temporary(), "{text}");
+    cluster.standbys[1].promote();
+    let other = cluster.standbys[1].port();
+    let error = refusal(&url(&[other, primary], "secret"), false, "are primaries; stop the one");
+    assert!(matches!(error, CheckError::Primaries(_)) && error.is_temporary());
+    cluster.standbys[1].stop(beanring_testkit::postgres::End::Fast);
+    check(&url(&[other, primary], "secret"), false).expect("the other one is gone");
 }
 
 #[test]

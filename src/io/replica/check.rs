@@ -54,6 +54,10 @@ pub enum CheckError {
     Version(i32),
     /// The server is a standby.
     Standby,
+    /// No host of the URL is a primary; what each is.
+    NoPrimary(String),
+    /// Several are; their names.
+    Primaries(String),
     /// Sessions share the sessions of a pooler.
     Pooler,
     /// `synchronous_standby_names` is empty.
@@ -112,9 +116,39 @@ pub fn check(settings: &Settings, trusts_storage: bool) -> Result<(), CheckError
     })
 }
 
-/// Connects.
+/// Connects. Of several hosts, one must be the primary. If none is, the error is that which tells most.
 pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
-    Session::open(settings).await.map_err(|error| CheckError::of_connection(&error, settings))
+    let hosts = settings.each_host();
+    if hosts.is_empty() {
+        let opened = Session::open(settings).await;
+        return opened.map_err(|error| CheckError::of_connection(&error, settings));
+    }
+    let attempts = hosts.into_iter().map(|host| {
+        tokio::spawn(async move {
+            let opened = Session::open(&host).await;
+            (host, opened)
+        })
+    });
+    let attempts: Vec<_> = attempts.collect();
+    let (mut primaries, mut others, mut refusal) = (Vec::new(), Vec::new(), None);
+    for attempt in attempts {
+        let (host, opened) = attempt.await.expect("no task panics");
+        let place = host.places();
+        match opened.map_err(|error| (CheckError::of_connection(&error, &host), error)) {
+            Ok(session) => primaries.push((place, session)),
+            Err((CheckError::Standby, _)) => others.push(format!("{place} is a standby, or read-only")),
+            Err((error @ (CheckError::Login(_) | CheckError::NoDatabase(_)), _)) => refusal = Some(error),
+            Err((_, error)) => others.push(format!("{place}: {error}")),
+        }
+    }
+    match primaries.len() {
+        0 => Err(refusal.unwrap_or_else(|| CheckError::NoPrimary(others.join(", ")))),
+        1 => Ok(primaries.remove(0).1),
+        _ => {
+            let places: Vec<_> = primaries.iter().map(|(place, _)| &**place).collect();
+            Err(CheckError::Primaries(places.join(" and ")))
+        }
+    }
 }
 
 pub(super) async fn refuse_old_or_standby(session: &mut Session) -> Result<(), CheckError> {
@@ -217,7 +251,15 @@ async fn one(session: &mut Session, sql: &'static str) -> Result<tokio_postgres:
 impl CheckError {
     /// Whether it may pass without a change by people.
     pub const fn is_temporary(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Standby | Self::NoStandby | Self::Statement(_))
+        matches!(
+            self,
+            Self::Unreachable(_)
+                | Self::Standby
+                | Self::NoPrimary(_)
+                | Self::Primaries(_)
+                | Self::NoStandby
+                | Self::Statement(_)
+        )
     }
 
     /// Classifies the error of an attempt to connect.
@@ -277,6 +319,18 @@ impl fmt::Display for CheckError {
             }
             Self::Standby => {
                 write!(f, "the database server is a standby, or read-only; name the primary in the URL")
+            }
+            Self::NoPrimary(hosts) => {
+                write!(
+                    f,
+                    "no host of the URL is a primary: {hosts}; start or promote one, or name the primary"
+                )
+            }
+            Self::Primaries(hosts) => {
+                write!(
+                    f,
+                    "{hosts} are primaries; stop the one that is not the queue's, such as an old primary"
+                )
             }
             Self::Pooler => write!(
                 f,

@@ -44,6 +44,8 @@ pub struct Settings {
     pub log: LogNumber,
     /// The files that a later [`parse`](Self::parse) reads.
     pub files: Vec<PathBuf>,
+    /// As it was given, maybe with a password.
+    given: String,
     url: String,
 }
 
@@ -120,8 +122,27 @@ impl Settings {
         });
         let uses_tls = config.get_ssl_mode() != SslMode::Disable;
         let connector = Connector::new(own.verification, own.ca.as_deref(), identity, uses_tls)?;
-        let url = shown(&config);
-        Ok(Self { config, connector, log, files, url })
+        let shown = shown(&config);
+        Ok(Self { config, connector, log, files, given: url.to_owned(), url: shown })
+    }
+
+    /// The same for each host of the URL alone. None if it has one, or says in a parameter which hosts or ports it has.
+    pub(super) fn each_host(&self) -> Vec<Self> {
+        let begin = self.given.find("://").map_or(0, |at| at + 3);
+        let begin = self.given.find('@').map_or(begin, |at| at + 1);
+        let end = self.given[begin..].find(['/', '?']).map_or(self.given.len(), |at| begin + at);
+        let (hosts, rest) = (&self.given[begin..end], &self.given[end..]);
+        if !hosts.contains(',') || ["host=", "hostaddr=", "port="].iter().any(|name| rest.contains(name)) {
+            return Vec::new();
+        }
+        let alone = |host| Self::parse(&format!("{}{host}{rest}", &self.given[..begin]), self.log);
+        // A certificate that has just been removed may be missing.
+        hosts.split(',').filter_map(|host| alone(host).ok()).collect()
+    }
+
+    /// The hosts with their ports.
+    pub(super) fn places(&self) -> String {
+        places(&self.config)
     }
 
     /// The same with the hosts tried in any order.
@@ -245,6 +266,12 @@ impl Own {
 }
 
 fn shown(config: &Config) -> String {
+    let user = config.get_user().unwrap_or_default();
+    let database = config.get_dbname().unwrap_or(user);
+    format!("postgres://{user}@{}/{database}", places(config))
+}
+
+fn places(config: &Config) -> String {
     let port_of = |at: usize| config.get_ports().get(at).or(config.get_ports().first()).copied();
     let named = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) if name.contains(':') => format!("[{name}]"),
@@ -260,9 +287,7 @@ fn shown(config: &Config) -> String {
             host.push_str(&format!(":{port}"));
         }
     }
-    let user = config.get_user().unwrap_or_default();
-    let database = config.get_dbname().unwrap_or(user);
-    format!("postgres://{user}@{}/{database}", hosts.join(","))
+    hosts.join(",")
 }
 
 fn reason(error: &tokio_postgres::Error) -> String {
@@ -308,6 +333,21 @@ mod tests {
         check("postgres://me@db/queue?password=secret", "postgres://me@db/queue");
         check("postgres://me@%2Frun%2Fpg:5433/queue", "postgres://me@%2Frun%2Fpg:5433/queue");
         check("postgres://me@[::1]/queue", "postgres://me@[::1]/queue");
+    }
+
+    #[test]
+    fn hosts_are_found_in_a_url() {
+        let check = |url: &str, hosts: &[&str]| {
+            let found = parse(url).expect("it is valid").each_host();
+            assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), hosts, "{url}");
+        };
+        check(
+            "postgres://me:secret@a:1,[::1],c:3/q?connect_timeout=1",
+            &["postgres://me@a:1/q", "postgres://me@[::1]/q", "postgres://me@c:3/q"],
+        );
+        check("postgres://a,b?user=me&dbname=q", &["postgres://me@a/q", "postgres://me@b/q"]);
+        check("postgres://me@a/q", &[]);
+        check("postgres://me@a,b/q?port=1,2", &[]);
     }
 
     #[test]
