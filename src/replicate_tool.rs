@@ -125,7 +125,13 @@ fn write_status(settings: &Settings, status: &Status, out: &mut impl Write) -> i
     let Status { begin, end, chunks, .. } = status;
     match chunks {
         0 => writeln!(out, "chunks     none")?,
-        _ => writeln!(out, "chunks     {chunks}, from position {begin} to {end}")?,
+        _ => {
+            write!(out, "chunks     {chunks}, from position {begin} to {end}")?;
+            match (end.0 + 1).saturating_sub(begin.0 + chunks) {
+                0 => writeln!(out)?,
+                missing => writeln!(out, ", {missing} missing or in flight")?,
+            }
+        }
     }
     writeln!(out, "table      {} bytes on disk", status.table_bytes)?;
     writeln!(

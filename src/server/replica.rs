@@ -133,6 +133,9 @@ impl Server {
                 let known = standby.damage().cloned();
                 let was_alive = standby.is_own_address_taken();
                 let progress = standby.complete(reply, &mut core.engine, now);
+                if known.is_some() && standby.damage().is_none() {
+                    info!("this server follows the job log again");
+                }
                 if standby.is_own_address_taken() && !was_alive {
                     warn!(
                         "another server leads with the address of this one, {}: this standby forwards no clients; give each server \

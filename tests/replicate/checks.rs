@@ -142,6 +142,9 @@ fn a_start_refuses_other_tables() {
 fn a_user_who_may_not_create_tables_is_told_so() {
     let Some(cluster) = cluster("init without rights", 1) else { return };
     cluster.primary.sql("revoke create on schema public from public; create user reader password 'secret'");
+    cluster.primary.sql("create user lost password 'secret'; alter user lost set search_path = nowhere");
+    let error = init(&as_user(&cluster.primary, "lost")).expect_err("it has no schema");
+    assert!(matches!(error, CheckError::NoSchema), "{error}");
     let error = init(&as_user(&cluster.primary, "reader")).expect_err("it has no right");
     assert!(
         matches!(error, CheckError::NoCreate(_)) && error.to_string().contains("grant create"),

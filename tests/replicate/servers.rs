@@ -312,8 +312,7 @@ fn a_leader_writes_a_damaged_log_again() {
     assert!(out.starts_with("the leader has written log 1 again; it begins at position "), "{out}");
     println!("{} jobs were put in the meantime", last - 400);
     client.expect(&put(9, 0, "last"), &format!("INSERTED {}", last + 1));
-    // The standby reads the log again every 5 s.
-    thread::sleep(Duration::from_secs(6));
+    standby.wait_for("this server follows the job log again");
     leader.process.signal(Signal::SIGKILL);
     drop(leader);
     for id in 3..=last {

@@ -33,9 +33,13 @@ fn init_and_status_show_a_log() {
     assert!(out.contains("leader     host-7:1, connected from 127.0.0.1\n"), "{out}");
     assert!(out.contains("standby    s1 quorum, "), "{out}");
     assert!(out.contains("chunks     1, from position 1 to 1\n"), "{out}");
+    assert_eq!((leader.append(1, 2, "two"), leader.append(1, 3, "three")), (Ok(()), Ok(())));
+    cluster.primary.sql("delete from beanring_log where pos = 2");
+    let (_, out, _) = replicate(&["status"], &url);
+    assert!(out.contains("chunks     2, from position 1 to 3, 1 missing or in flight\n"), "{out}");
     let (code, out, _) = replicate(&["status", "--json"], &url);
     let value: serde_json::Value = serde_json::from_str(&out).expect("it is JSON");
-    assert_eq!((code, &value["epoch"], &value["end"]), (0, &1.into(), &1.into()));
+    assert_eq!((code, &value["epoch"], &value["end"]), (0, &1.into(), &3.into()));
     assert_eq!((&value["leader"], &value["leader_connected"]), (&"host-7:1".into(), &true.into()));
     assert_eq!(value["standbys"][0]["name"], "s1");
     assert_eq!(

@@ -78,6 +78,8 @@ pub enum CheckError {
     NoLog(LogNumber, String),
     /// The user lacks privileges; the first one.
     Privileges(String),
+    /// No schema of the search path exists.
+    NoSchema,
     /// A statement failed.
     Statement(String),
 }
@@ -294,6 +296,7 @@ impl CheckError {
     pub(super) fn of_statement(error: &SessionError) -> Self {
         match error.code() {
             Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => Self::Privileges(error.to_string()),
+            Some(code) if *code == SqlState::INVALID_SCHEMA_NAME => Self::NoSchema,
             // A prepared statement is unknown, or known already: another session got it.
             Some(code)
                 if *code == SqlState::INVALID_SQL_STATEMENT_NAME
@@ -371,6 +374,10 @@ impl fmt::Display for CheckError {
             Self::Privileges(text) => write!(
                 f,
                 "the user lacks privileges ({text}); grant select, insert, update, delete on beanring_log, beanring_epoch"
+            ),
+            Self::NoSchema => write!(
+                f,
+                "search_path names no schema that exists; create it: create schema NAME authorization USER"
             ),
             Self::Statement(text) => write!(f, "the database refuses a statement: {text}"),
         }

@@ -110,7 +110,8 @@ impl fmt::Display for RewriteError {
             Self::NoLeader(log) => {
                 write!(
                     f,
-                    "no server leads log {log}, and only a leader has all jobs; start a server, or restore a backup"
+                    "no server leads log {log}, and only one that leads has all jobs; if the log is damaged, none can begin to: restore a \
+                     backup"
                 )
             }
             Self::OtherLeader => {
