@@ -366,16 +366,13 @@ pub enum ReplicateTool {
     },
 }
 
-/// A database and a log in it.
+/// A database.
 #[cfg(feature = "replicate")]
 #[derive(Args, Clone, Debug)]
 pub struct Database {
     /// postgres://USER@HOST/DATABASE, as for psql [default: BEANRING_REPLICATE]
     #[arg(value_name = "URL")]
     pub url: Option<String>,
-    /// Number of the log, where several are in one database [default: 1]
-    #[arg(long, value_name = "N")]
-    pub log: Option<String>,
 }
 
 /// What to do with a job log.

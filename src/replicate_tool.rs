@@ -26,8 +26,6 @@ pub enum ReplicateUsage {
     NoUrl,
     /// The URL is not valid.
     Url(UrlError),
-    /// The number of the log is not valid.
-    Log(&'static str),
 }
 
 /// Runs a tool.
@@ -97,13 +95,9 @@ fn export(settings: &Settings, new_dir: &Path, out: &mut Stdout) -> Result<(), B
 }
 
 fn settings(database: &Database) -> Result<Settings, ReplicateUsage> {
-    let log = match &database.log {
-        Some(log) => log.parse().map_err(ReplicateUsage::Log)?,
-        None => LogNumber::default(),
-    };
     let url = database.url.clone().or_else(|| env::var(URL_VARIABLE).ok());
     let url = url.filter(|url| !url.is_empty()).ok_or(ReplicateUsage::NoUrl)?;
-    Settings::parse(&url, log).map_err(ReplicateUsage::Url)
+    Settings::parse(&url, LogNumber::default()).map_err(ReplicateUsage::Url)
 }
 
 fn write_created(settings: &Settings, created: Created, out: &mut impl Write) -> io::Result<()> {
@@ -260,7 +254,6 @@ impl fmt::Display for ReplicateUsage {
                 write!(f, "name the database: postgres://USER@HOST/DATABASE, or set {URL_VARIABLE}")
             }
             Self::Url(error) => error.fmt(f),
-            Self::Log(problem) => write!(f, "--log: {problem}"),
         }
     }
 }

@@ -36,7 +36,7 @@ fn tables_are_made_once_and_logs_in_them() {
     assert_eq!(init(&own).expect("it can"), Created::Nothing);
     check(&own, false).expect("all is there");
     let second = log(&cluster, "2");
-    assert!(matches!(refusal(&second, false, "init --log 2"), CheckError::NoLog(..)));
+    assert!(matches!(refusal(&second, false, "the tables have no log 2"), CheckError::NoLog(..)));
     assert_eq!(init(&second).expect("it can"), Created::Log);
     check(&second, false).expect("all is there");
     assert_eq!(cluster.primary.sql("select count(distinct log_id) from beanring_epoch"), "2");

@@ -19,7 +19,6 @@ fn init_and_status_show_a_log() {
     let made = |text: &str| (0, text.replace("URL", &shown) + "\n", String::new());
     assert_eq!(replicate(&["init"], &url), made("made the tables, and log 1 in them, in URL"));
     assert_eq!(replicate(&["init", &url], ""), made("log 1 is there already in URL"));
-    assert_eq!(replicate(&["init", "--log", "2"], &url), made("made log 2 in the tables in URL"));
     let (code, out, error) = replicate(&["status"], &url);
     assert_eq!((code, &*error), (0, ""));
     assert!(out.contains("commits    wait for a synchronous standby\n"), "{out}");
@@ -66,7 +65,6 @@ fn wrong_usage_ends_with_2() {
     };
     check(&["status"], "", "BEANRING_REPLICATE");
     check(&["status"], "mysql://me:secret@db/q", "postgres://");
-    check(&["init", "--log", "0"], "postgres://me:secret@db/q", "--log");
     check(&["init"], "postgres://me:secret@db/q?colour=red", "colour");
     let scratch = Scratch::new("replicate");
     let file = scratch.join("ca.pem");

@@ -369,7 +369,7 @@ impl fmt::Display for CheckError {
                 write!(f, "the tables have format {format}, of a newer version; this one knows {FORMAT}")
             }
             Self::NoLog(log, url) => {
-                write!(f, "the tables have no log {log}; run beanring replicate init --log {log} {url}")
+                write!(f, "the tables have no log {log}; run beanring replicate init {url}")
             }
             Self::Privileges(text) => write!(
                 f,

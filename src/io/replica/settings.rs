@@ -49,7 +49,7 @@ pub struct Settings {
     url: String,
 }
 
-/// Several logs may be in one database. The first is 1.
+/// The number of a log in the tables. Servers use the first, which is 1: each queue has a database or schema of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogNumber(u16);
 
