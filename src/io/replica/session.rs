@@ -82,7 +82,7 @@ pub(super) enum SessionError {
     },
 }
 
-/// What is known of the database, shared by all links, so that each change is logged once.
+/// What all links know about the database, so that each change is logged once.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Reachable(Arc<Mutex<State>>);
 
