@@ -377,7 +377,10 @@ fn a_claim_of_which_nothing_is_seen_is_begun_again() {
     let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
     assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
     assert_eq!(watcher.next_request(Span::from_secs(2)), None, "the claim may still be carried out");
-    assert_eq!(watcher.next_request(Span::from_secs(2)), Some(claim));
+    let Some(Request::Claim(again)) = watcher.next_request(Span::from_secs(2)) else { panic!("it claims") };
+    let Request::Claim(claim) = claim else { panic!("{claim:?}") };
+    assert_eq!((again.seen, again.position), (claim.seen, claim.position));
+    assert_ne!(again.leader.token, claim.leader.token, "each has a token of its own");
 }
 
 #[test]
@@ -399,10 +402,10 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
     let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
     assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
     let Request::Claim(mut other) = claim else { panic!("{claim:?}") };
-    other.leader.token = 3;
+    other.leader.token = 1003;
     watcher.node.execute((2, 0), &Request::Claim(other));
     assert_eq!(watcher.next_request(Span::from_secs(3)), None);
-    assert_eq!(watcher.standby.leader().map(|leader| leader.token), Some(3));
+    assert_eq!(watcher.standby.leader().map(|leader| leader.token), Some(1003));
     let fenced = watcher.node.execute((1, 0), &Request::Renew(Term { epoch: Epoch(2), token: 2 })).reply;
     assert_eq!(fenced, Reply::Renewed(Err(Failure::Fenced)));
 }
@@ -448,6 +451,19 @@ fn a_chunk_that_comes_before_one_that_was_read_is_news() {
     assert_eq!(refused, Reply::Claimed(Err(Failure::Taken)));
 }
 
+/// After a fail-over of the database, the same process may lead an epoch of the same number once more.
+#[test]
+fn a_process_that_claims_again_is_another_leader() {
+    let mut watcher = Watcher::new(silent_log());
+    let first = watcher.next_request(Span::from_secs(9)).expect("it claims");
+    assert_eq!(watcher.complete(&first, Err(Failure::Fenced)), Progress::Following);
+    let second = watcher.next_request(Span::from_secs(9)).expect("it claims again");
+    let (Request::Claim(first), Request::Claim(second)) = (first, second) else { panic!("they are claims") };
+    assert_eq!(first.seen, second.seen);
+    assert_ne!(first.leader.token, second.leader.token);
+    assert_ne!(first.chunk, second.chunk);
+}
+
 /// After a fail-over of the database, another process may lead the epoch whose leader was watched.
 #[test]
 fn the_lock_of_another_leader_of_the_same_epoch_does_not_count() {
@@ -456,13 +472,13 @@ fn the_lock_of_another_leader_of_the_same_epoch_does_not_count() {
     assert_eq!(watcher.complete(&claim, Err(Failure::Fenced)), Progress::Following);
     let Request::Claim(mut other) = claim else { panic!("{claim:?}") };
     let before = watcher.node.clone();
-    for token in [3, 4] {
+    for token in [1003, 1004] {
         watcher.node = before.clone();
         other.leader.token = token;
         watcher.node.execute((2, 0), &Request::Claim(other.clone()));
         assert_eq!(watcher.next_request(Span::from_millis(100)), None);
     }
-    let ended = Reply::Watched { term: Term { epoch: Epoch(2), token: 3 }, result: Ok(()) };
+    let ended = Reply::Watched { term: Term { epoch: Epoch(2), token: 1003 }, result: Ok(()) };
     assert_eq!(watcher.standby.complete(ended, &mut watcher.engine, watcher.now), Progress::Following);
     assert_eq!(watcher.next_request(Span::from_secs(3)), None, "the second one may still answer");
     assert!(matches!(watcher.next_request(Span::from_secs(1)), Some(Request::Claim(_))));

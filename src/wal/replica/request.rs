@@ -63,8 +63,8 @@ impl fmt::Display for Position {
 pub struct Member {
     /// Where it accepts connections that a standby forwards, `HOST:PORT`; empty if it does not.
     pub address: Box<str>,
-    /// A random number of the process, which distinguishes it from every other one. A restart takes another one, also in place: what
-    /// the leader before it has sent may arrive later.
+    /// A random number of the process, which distinguishes it from every other one, with the number of the claim added. A restart takes
+    /// another one, also in place: what the leader before it has sent may arrive later.
     pub token: u64,
     /// What a standby must show to the leader when it forwards a connection.
     pub secret: u64,

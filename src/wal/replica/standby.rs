@@ -48,6 +48,9 @@ pub struct Standby {
     /// The process of this leader has ended: nobody holds its lock.
     unlocked: Option<Term>,
     claim: Option<ClaimState>,
+    /// Claims that it has begun. Each has a token of its own: after a fail-over of the database, the same process may begin an epoch of
+    /// the same number again, and what others know of the first one says nothing about the second.
+    claims: u64,
     /// The epoch of the renewal in flight.
     renewing: Option<Epoch>,
     /// When a claim may begin.
@@ -109,7 +112,7 @@ enum Read {
 
 /// A take-over that has begun.
 struct ClaimState {
-    epoch: Epoch,
+    term: Term,
     position: Position,
     sent_at: Time,
     step: ClaimStep,
@@ -159,6 +162,7 @@ impl Standby {
             watch_after: Time::ZERO,
             unlocked: None,
             claim: None,
+            claims: 0,
             damage: None,
             term_seen: None,
             own_address_taken_by: None,
@@ -168,7 +172,12 @@ impl Standby {
     /// The leader of the current epoch, if there is one and it is another server.
     pub fn leader(&self) -> Option<&Member> {
         let (epoch, leader) = self.known()?;
-        (epoch > Epoch::default() && leader.token != self.config.me.token).then_some(leader)
+        (epoch > Epoch::default() && !self.is_own(leader.token)).then_some(leader)
+    }
+
+    /// Whether a claim of this process had this token.
+    const fn is_own(&self, token: u64) -> bool {
+        token.wrapping_sub(self.config.me.token) < self.claims
     }
 
     /// Whether the leader has the address of this server: it is an earlier run of it, or another server by mistake. Clients
@@ -263,10 +272,10 @@ impl Standby {
                 && again_at <= now
                 && self.renewing.is_none()
             {
-                self.renewing = Some(claim.epoch);
+                self.renewing = Some(claim.term.epoch);
                 claim.step = ClaimStep::Unproven { is_sent: true, again_at };
                 claim.sent_at = now;
-                return Some(Request::Renew(Term { epoch: claim.epoch, token: self.config.me.token }));
+                return Some(Request::Renew(claim.term));
             }
             return None;
         }
@@ -289,12 +298,15 @@ impl Standby {
         let mut tail = follower.tail();
         let untrimmed = position.0.saturating_sub(seen.begin.0) as usize;
         tail.drain(..tail.len().saturating_sub(untrimmed));
-        let leader = self.config.me.clone();
+        let mut leader = self.config.me.clone();
+        leader.token = leader.token.wrapping_add(self.claims);
+        self.claims += 1;
         // With the token, the chunk differs from one that another process writes for the same epoch after a fail-over.
         let chunk = chunk.encode(&leader.token.to_le_bytes());
         let claim =
             Claim { seen: seen.epoch, beat: seen.beat, behind: seen.behind, position, tail, chunk, leader };
-        self.claim = Some(ClaimState { epoch, position, sent_at: now, step: ClaimStep::InFlight });
+        let term = Term { epoch, token: claim.leader.token };
+        self.claim = Some(ClaimState { term, position, sent_at: now, step: ClaimStep::InFlight });
         Some(Request::Claim(claim))
     }
 
@@ -388,7 +400,7 @@ impl Standby {
     /// its end, so only a change between two reads counts that began a lease or more after the leader was seen.
     fn note_own_address(&mut self, epoch: Epoch, leader: &Member, state: (u64, Position), now: Time) {
         let me = &self.config.me;
-        if leader.address != me.address || leader.token == me.token {
+        if leader.address != me.address || self.is_own(leader.token) {
             return;
         }
         let term = Term { epoch, token: leader.token };
@@ -405,17 +417,18 @@ impl Standby {
         let (Some(seen), Some(follower)) = (&self.seen, &self.follower) else { return };
         if let Some(claim) = self.claim.as_ref().filter(|claim| claim.step == ClaimStep::Unknown) {
             // It may still be carried out later. Then one that is begun after it is refused.
-            let is_over = seen.epoch >= claim.epoch || seen.sent_at >= claim.sent_at + self.config.me.lease;
+            let is_over =
+                seen.epoch >= claim.term.epoch || seen.sent_at >= claim.sent_at + self.config.me.lease;
             if !is_over {
                 return;
             }
             self.claim = None;
         }
-        let is_mine = seen.leader.token == self.config.me.token && follower.ends_with(seen.epoch);
+        let is_mine = self.is_own(seen.leader.token) && follower.ends_with(seen.epoch);
         if self.claim.is_none() && is_mine && seen.is_end {
             let step = ClaimStep::Unproven { is_sent: false, again_at: now };
             let position = follower.next().previous();
-            self.claim = Some(ClaimState { epoch: seen.epoch, position, sent_at: now, step });
+            self.claim = Some(ClaimState { term: seen.term(), position, sent_at: now, step });
         }
     }
 
@@ -501,7 +514,7 @@ impl Standby {
             return Progress::Following;
         };
         let is_sent = matches!(claim.step, ClaimStep::Unproven { is_sent: true, .. });
-        if !is_sent || renewed != Some(claim.epoch) {
+        if !is_sent || renewed != Some(claim.term.epoch) {
             return Progress::Following;
         }
         match result {
@@ -522,7 +535,7 @@ impl Standby {
         let Some(claim) = &self.claim else { return false };
         let seen = self.seen.as_ref().map_or(Epoch::default(), |seen| seen.epoch);
         let followed = self.follower.as_ref().map_or(Epoch::default(), Follower::epoch);
-        seen.max(followed) > claim.epoch
+        seen.max(followed) > claim.term.epoch
     }
 
     /// Shows the jobs and leads.
@@ -535,14 +548,7 @@ impl Standby {
         let log_id = seen.expect("it has read the log").log_id;
         let (recovered, starts) = follower.expect("it follows").finish(engine, now);
         let next = claim.position.next();
-        let leader = Leader::new(
-            Term { epoch: claim.epoch, token: config.me.token },
-            log_id,
-            next,
-            starts,
-            config.me.lease,
-            claim.sent_at,
-        );
+        let leader = Leader::new(claim.term, log_id, next, starts, config.me.lease, claim.sent_at);
         (leader, continue_wal(config.wal, recovered, engine))
     }
 }
