@@ -301,7 +301,7 @@ impl Standby {
         let mut leader = self.config.me.clone();
         leader.token = leader.token.wrapping_add(self.claims);
         self.claims += 1;
-        // With the token, the chunk differs from one that another process writes for the same epoch after a fail-over.
+        // With the token, the chunk differs from any other that is written for the same epoch after a fail-over.
         let chunk = chunk.encode(&leader.token.to_le_bytes());
         let claim =
             Claim { seen: seen.epoch, beat: seen.beat, behind: seen.behind, position, tail, chunk, leader };
