@@ -343,6 +343,7 @@ fn settings_without_effect_warn() {
     for (line, expected) in [
         ("", &[][..]),
         ("-b /tmp -f 7 -s 1m --http 9100 --http-host a --metrics-tubes 1", &[]),
+        #[cfg(feature = "replicate")]
         (
             "--replicate postgres://a@b/c -f 0 -s 1m",
             &["-f/--sync-interval has no effect with --replicate; remove it"],
