@@ -139,6 +139,13 @@ impl Checker {
         self.add_step();
     }
 
+    /// The server ends. If its job log was behind, it may have returned jobs of recovered reservations in the middle of an iteration.
+    pub fn ends(&mut self) {
+        self.model.return_recovered();
+        self.take_notices();
+        self.add_step();
+    }
+
     /// Runs in the model what the server did.
     pub fn observed(&mut self, step: Step) {
         let step = match step {

@@ -417,6 +417,7 @@ impl World {
             (Some(Durability::Within(span)), _) => Promise::Until(self.now.back(span).back(SYNC_SPAN)),
             (Some(Durability::Never), _) => Promise::None,
         };
+        self.checker.ends();
         self.start_again(crash, promise, random);
     }
 

@@ -9,11 +9,7 @@ impl Model {
     /// and both are in the order of the engine's keys.
     pub fn pass(&mut self, to: Time) {
         self.release_free();
-        while !self.keeps_reservations
-            && let Some(at) = self.held_longest(RECOVERED)
-        {
-            self.make_ready(at);
-        }
+        self.return_recovered();
         while let Some(at) = self.next_due().filter(|&at| at <= to) {
             self.now = self.now.max(at);
             // The client of the engine that holds these jobs is its first.
@@ -30,6 +26,15 @@ impl Model {
             }
         }
         self.now = to;
+    }
+
+    /// Returns the jobs of recovered reservations, if reservations are not kept.
+    pub fn return_recovered(&mut self) {
+        while !self.keeps_reservations
+            && let Some(at) = self.held_longest(RECOVERED)
+        {
+            self.make_ready(at);
+        }
     }
 
     /// The time of the next event.
