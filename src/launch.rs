@@ -302,7 +302,7 @@ fn is_stop(error: &(dyn Error + 'static)) -> bool {
 
 /// The end of a start that a signal has stopped.
 fn stopped_early() -> ExitCode {
-    info!("stopped by a signal before the jobs were recovered; nothing was changed");
+    info!("stopped by a signal before the jobs were recovered; no job was changed");
     ExitCode::SUCCESS
 }
 

@@ -359,14 +359,14 @@ impl Core {
             Role::Standby(standby) if standby.is_own_address_taken() => {
                 Some("the leader has the address of this server\n")
             }
-            Role::Standby(standby) => match standby.leader() {
-                Some(_) if standby.leader_has_own_address() || standby.is_leader_gone(now) => {
-                    Some("no leader\n")
+            Role::Standby(standby) => {
+                let is_there = !standby.leader_has_own_address() && !standby.is_leader_gone(now);
+                match standby.leader().filter(|_| is_there) {
+                    None => Some("no leader\n"),
+                    Some(leader) if leader.address.is_empty() => Some("the leader has --no-forward\n"),
+                    Some(_) => None,
                 }
-                Some(leader) if leader.address.is_empty() => Some("the leader has --no-forward\n"),
-                Some(_) => None,
-                None => Some("no leader\n"),
-            },
+            }
             Role::Ended(_) => Some("another server leads\n"),
         }
     }

@@ -84,7 +84,7 @@ pub(super) enum SessionError {
 
 /// What all links know about the database, so that each change is logged once.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Reachable(Arc<Mutex<State>>);
+pub(super) struct SharedState(Arc<Mutex<State>>);
 
 #[derive(Default, Debug)]
 struct State {
@@ -98,7 +98,7 @@ struct State {
 /// A session that is opened when it is needed, and again after it is lost.
 pub(super) struct Link {
     settings: Arc<Settings>,
-    reachable: Reachable,
+    shared: SharedState,
     session: Option<Session>,
     pause: Duration,
     retry_at: Instant,
@@ -293,7 +293,7 @@ fn text_of(error: &tokio_postgres::Error) -> String {
     text
 }
 
-impl Reachable {
+impl SharedState {
     /// Takes the outcome of an attempt, and logs it if it differs from the last one.
     fn note(&self, settings: &Settings, outcome: Result<(), &SessionError>) {
         let mut state = self.state();
@@ -330,8 +330,8 @@ impl Reachable {
 }
 
 impl Link {
-    pub fn new(settings: Arc<Settings>, reachable: Reachable) -> Self {
-        Self { settings, reachable, session: None, pause: Duration::ZERO, retry_at: Instant::now() }
+    pub fn new(settings: Arc<Settings>, shared: SharedState) -> Self {
+        Self { settings, shared, session: None, pause: Duration::ZERO, retry_at: Instant::now() }
     }
 
     /// Returns the session, or opens one. After an attempt that failed it first waits.
@@ -340,7 +340,7 @@ impl Link {
             self.session = None;
             sleep_until(self.retry_at).await;
             let opened = self.open().await;
-            self.reachable.note(&self.settings, opened.as_ref().map(|_| ()));
+            self.shared.note(&self.settings, opened.as_ref().map(|_| ()));
             match opened {
                 Ok(session) => {
                     self.pause = Duration::ZERO;
@@ -359,7 +359,7 @@ impl Link {
     /// Opens a session with a database that has what this leader was acknowledged. The first host of the URL may be an old primary.
     async fn open(&self) -> Result<Session, SessionError> {
         let (own, is_older) = {
-            let state = self.reachable.state();
+            let state = self.shared.state();
             (state.acknowledged, state.older_at.is_some())
         };
         let mut session = match is_older {
@@ -379,7 +379,7 @@ impl Link {
             if !error.leaves_session_usable() {
                 let is_of_database = error.code().is_some() || matches!(error, SessionError::Older { .. });
                 if self.session.take().is_some() && is_of_database {
-                    self.reachable.note(&self.settings, Err(&error));
+                    self.shared.note(&self.settings, Err(&error));
                 }
                 // Keeps a request that fails each time from being repeated without a pause.
                 self.pause = self.pause.max(PAUSE_MIN);
@@ -397,7 +397,7 @@ impl Link {
     ) -> Result<T, Failure> {
         let result = self.end(result).flatten();
         if result.is_ok() {
-            self.reachable.note_acknowledged(&self.settings, epoch);
+            self.shared.note_acknowledged(&self.settings, epoch);
         }
         result
     }

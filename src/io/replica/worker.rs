@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::append::{self, Append};
 use super::lock::Lock;
-use super::session::{Link, Reachable};
+use super::session::{Link, SharedState};
 use super::{Settings, claim, lock, read, reserve, trim, vacuum, watch};
 use crate::wal::replica::{APPENDS_MAX, Reply, Request};
 
@@ -49,17 +49,17 @@ pub(super) struct Context {
     pub lock: Lock,
     /// A trim has ended.
     pub trimmed: Arc<Notify>,
-    reachable: Reachable,
+    shared: SharedState,
 }
 
 impl Context {
     pub fn link(&self) -> Link {
-        Link::new(self.settings.clone(), self.reachable.clone())
+        Link::new(self.settings.clone(), self.shared.clone())
     }
 
     /// A link whose session has another name.
     pub fn link_named(&self, name: &str) -> Link {
-        Link::new(Arc::new(self.settings.named(name)), self.reachable.clone())
+        Link::new(Arc::new(self.settings.named(name)), self.shared.clone())
     }
 
     /// The number of the log for SQL.
@@ -73,7 +73,7 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
     let (lock, keeper) = Lock::new();
     let trimmed = Arc::new(Notify::new());
     let context =
-        Context { settings, outbox, lock, trimmed: trimmed.clone(), reachable: Reachable::default() };
+        Context { settings, outbox, lock, trimmed: trimmed.clone(), shared: SharedState::default() };
     tokio::spawn(lock::keep(context.clone(), keeper));
     let appends = start::<Append, _, _>(&context, APPENDS_MAX, append::append);
     let renewals = start(&context, 1, append::renew);
