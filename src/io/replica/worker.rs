@@ -1,13 +1,14 @@
 //! The thread: a task for each kind of request.
 
+use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use nix::sys::eventfd::EventFd;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::append::{self, Append};
@@ -26,8 +27,15 @@ pub(super) struct Outbox {
     reply_fd: Arc<EventFd>,
 }
 
-/// Requests of one kind. Several tasks may take them.
-type Inbox<T> = Arc<Mutex<UnboundedReceiver<T>>>;
+/// Requests of one kind, and the tasks that answer them.
+struct Queue<T>(Arc<Mutex<Tasks<T>>>);
+
+struct Tasks<T> {
+    /// Requests for which no task was idle.
+    waiting: VecDeque<T>,
+    /// Tasks without a request. The last one is the next to get one.
+    idle: Vec<oneshot::Sender<T>>,
+}
 
 impl Outbox {
     pub fn new(replies: Sender<Reply>, reply_fd: Arc<EventFd>) -> Self {
@@ -87,13 +95,13 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
     while let Some(request) = requests.recv().await {
         match request {
             Request::Append { term, position, chunk, is_repeated } => {
-                pass(&appends, Append { term, position, chunk, is_repeated });
+                appends.pass(Append { term, position, chunk, is_repeated });
             }
-            Request::Renew(term) => pass(&renewals, term),
-            Request::Claim(claim) => pass(&claims, claim),
-            Request::Read { from } => pass(&reads, from),
-            Request::Trim { term, before } => pass(&trims, trim::Trim { term, before }),
-            Request::Reserve(wanted) => pass(&reserves, wanted),
+            Request::Renew(term) => renewals.pass(term),
+            Request::Claim(claim) => claims.pass(claim),
+            Request::Read { from } => reads.pass(from),
+            Request::Trim { term, before } => trims.pass(trim::Trim { term, before }),
+            Request::Reserve(wanted) => reserves.pass(wanted),
             Request::Watch(term) => {
                 let _ = watches.send(Some(term));
             }
@@ -101,36 +109,70 @@ pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver
     }
 }
 
-fn pass<T>(requests: &UnboundedSender<T>, request: T) {
-    assert!(requests.send(request).is_ok(), "its task runs as long as the thread");
-}
-
 /// Starts tasks that answer the requests of one kind, each on a session of its own.
-fn start<T, F, A>(context: &Context, tasks: usize, answer: F) -> UnboundedSender<T>
+fn start<T, F, A>(context: &Context, tasks: usize, answer: F) -> Queue<T>
 where
     T: Send + 'static,
     F: Fn(Context, Link, T) -> A + Copy + Send + 'static,
     A: Future<Output = (Link, Reply)> + Send,
 {
-    let (requests, queued) = unbounded_channel();
-    let inbox: Inbox<T> = Arc::new(Mutex::new(queued));
+    let queue = Queue::new();
     for _ in 0..tasks {
-        let (context, inbox) = (context.clone(), inbox.clone());
+        let (context, queue) = (context.clone(), queue.clone());
         tokio::spawn(async move {
             let mut link = context.link();
             loop {
-                let next = timeout(IDLE_MAX, async { inbox.lock().await.recv().await });
-                match next.await {
-                    Err(_) => link.close(),
-                    Ok(None) => return,
-                    Ok(Some(request)) => {
-                        let reply;
-                        (link, reply) = answer(context.clone(), link, request).await;
-                        context.outbox.send(reply);
+                let mut next = queue.next(link.is_open());
+                let request = match timeout(IDLE_MAX, &mut next).await {
+                    Ok(request) => request,
+                    Err(_) => {
+                        link.close();
+                        next.await
                     }
-                }
+                };
+                let request = request.expect("this task has a part in the queue");
+                let reply;
+                (link, reply) = answer(context.clone(), link, request).await;
+                context.outbox.send(reply);
             }
         });
     }
-    requests
+    queue
+}
+
+impl<T> Queue<T> {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Tasks { waiting: VecDeque::new(), idle: Vec::new() })))
+    }
+
+    /// Passes a request to the task that was busy last: its process in the database has what it needs in its caches.
+    fn pass(&self, request: T) {
+        let mut tasks = self.tasks();
+        match tasks.idle.pop() {
+            Some(task) => assert!(task.send(request).is_ok(), "its task runs as long as the thread"),
+            None => tasks.waiting.push_back(request),
+        }
+    }
+
+    /// Returns the next request for a task. One that first has to connect is the last to get one.
+    fn next(&self, has_session: bool) -> oneshot::Receiver<T> {
+        let (task, next) = oneshot::channel();
+        let mut tasks = self.tasks();
+        match tasks.waiting.pop_front() {
+            Some(request) => assert!(task.send(request).is_ok(), "its receiver is here"),
+            None if has_session => tasks.idle.push(task),
+            None => tasks.idle.insert(0, task),
+        }
+        next
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Tasks<T>> {
+        self.0.lock().expect("no code panics while it holds the lock")
+    }
+}
+
+impl<T> Clone for Queue<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
 }
