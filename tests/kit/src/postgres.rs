@@ -158,6 +158,9 @@ impl Cluster {
                 .wait_for("select count(*) from pg_stat_replication where sync_state = 'quorum'", |text| {
                     text == standbys.len().to_string()
                 });
+            // A standby may apply later than it acknowledges.
+            let has_database = format!("select count(*) from pg_database where datname = '{DATABASE}'");
+            standbys.iter().for_each(|standby| standby.wait_for(&has_database, |text| text == "1"));
         }
         Self { primary, standbys, _scratch: scratch }
     }
