@@ -232,6 +232,23 @@ fn an_acknowledged_chunk_that_is_gone_is_missed_by_a_standby_that_reads_again() 
 }
 
 #[test]
+fn the_beginning_of_a_segment_without_records_is_not_proven_by_those_that_follow() {
+    let mut rig = Rig::new(64 * 1024);
+    rig.put(10);
+    let page = rig.page();
+    assert_eq!(page.chunks.len(), 3, "the epoch, a segment without records, and one record");
+    let (_, follower, _) = follow(&page);
+    assert_eq!(
+        follower.witness(),
+        None,
+        "a log without records is acknowledged to its end from the beginning"
+    );
+    rig.put(10);
+    let (_, follower, _) = follow(&rig.page());
+    assert!(follower.witness().is_some());
+}
+
+#[test]
 fn a_trimmed_log_begins_with_a_segment() {
     let mut rig = Rig::new(64 * 1024);
     let before = rig.page();

@@ -249,7 +249,8 @@ impl Follower {
             Some(expected) if expected.position == position => self.expected = None,
             _ => {}
         }
-        if header.kind == Kind::Data && self.batch.parts == 0 {
+        // A batch without records ends where the one before does, so no record says whether it was acknowledged.
+        if header.kind == Kind::Data && self.batch.parts == 0 && self.end > header.lsn {
             self.unproven.push_back((self.end, witness));
         }
         Ok(())
