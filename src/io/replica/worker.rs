@@ -130,7 +130,7 @@ where
                         next.await
                     }
                 };
-                let request = request.expect("this task has a part in the queue");
+                let request = request.expect("the queue lives as long as its tasks");
                 let reply;
                 (link, reply) = answer(context.clone(), link, request).await;
                 context.outbox.send(reply);

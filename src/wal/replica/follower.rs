@@ -249,7 +249,7 @@ impl Follower {
             Some(expected) if expected.position == position => self.expected = None,
             _ => {}
         }
-        // A batch without records ends where the one before does, so no record says whether it was acknowledged.
+        // A batch without records ends where the one before it does: what was acknowledged up to there need not include it.
         if header.kind == Kind::Data && self.batch.parts == 0 && self.end > header.lsn {
             self.unproven.push_back((self.end, witness));
         }
