@@ -148,6 +148,7 @@ impl Engine {
     }
 
     pub(super) fn has_unread_page(&self) -> bool {
+        // Bounded by BACKGROUND_STEPS: the notices of one piece of work.
         self.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 

@@ -391,6 +391,7 @@ impl Engine {
         if self.clients[client].is_wide() {
             return self.shut_loose_lanes(limit);
         }
+        // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
         for watched in self.clients[client].watches.clone() {
             if self.tubes[watched.tube].in_reservable {
                 self.shut_full_lanes_of(watched.tube, limit);
@@ -475,6 +476,7 @@ impl Engine {
         self.continue_reopen(con, limit, now);
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check_lanes(&self) {
         let ConKeys { table, lanes, .. } = &self.cons;
         table.check(0);
@@ -532,6 +534,7 @@ impl Engine {
 
     /// The number of ready jobs of a tube that are not in its ready heap.
     pub(super) fn count_parked(&self, tube: TubeSlot) -> usize {
+        // Bounded by its caller: a test.
         let lanes = self.cons.lanes.iter().filter(|(_, lane)| lane.tube == tube);
         lanes.map(|(_, lane)| lane.parked.len() + usize::from(!lane.is_open)).sum()
     }

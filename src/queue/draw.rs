@@ -125,6 +125,7 @@ impl Parts {
 }
 
 impl Sums {
+    // Bounded by count_look: the blocks of a look that was counted.
     fn new(blocks: impl ExactSizeIterator<Item = f64>) -> Self {
         let half = blocks.len().next_power_of_two();
         let mut sums = vec![0.0; 2 * half];
@@ -138,6 +139,7 @@ impl Sums {
         let half = self.sums.len() / 2;
         let mut left = lot * self.sums[1];
         let mut at = 1;
+        // Bounded by the height of the tree of sums.
         while at < half {
             let [first, second] = [self.sums[2 * at], self.sums[2 * at + 1]];
             // By rounding, the rest may equal the sum.
@@ -151,6 +153,7 @@ impl Sums {
     fn set(&mut self, Block(block): Block, sum: f64) {
         let mut at = self.sums.len() / 2 + block;
         self.sums[at] = sum;
+        // Bounded by the height of the tree of sums.
         while at > 1 {
             at /= 2;
             self.sums[at] = self.sums[2 * at] + self.sums[2 * at + 1];
@@ -202,6 +205,7 @@ impl Engine {
     }
 
     /// Adds up the chances of the tubes from which the client may get a job.
+    // Bounded by count_look: it counts the steps of the whole look.
     pub(super) fn fill_urn(&mut self, client: ClientSlot, may_overtake: bool) -> Urn {
         self.count_look(client);
         let record = &self.clients[client];
@@ -227,10 +231,12 @@ impl Engine {
         urn: &mut Urn,
         may_overtake: bool,
     ) -> Option<(TubeSlot, Block)> {
+        // Bounded by the number of blocks: one without a tube is found once, and each counts its steps.
         loop {
             let (block, mut left) = urn.sums.find(self.lots.draw())?;
             self.steps += (BLOCK / HEADS_PER_STEP) as u32;
             let mut drawn = None;
+            // Bounded by BLOCK: the places of one block.
             for (watched, head) in self.in_block(client, &urn.places, block, may_overtake) {
                 drawn = Some((watched.tube, block));
                 left -= urn.chances.of(watched.weight, head);
@@ -269,6 +275,7 @@ impl Engine {
         may_overtake: bool,
     ) -> Parts {
         let mut part = Parts::default();
+        // Bounded by BLOCK: the places of one block.
         for (watched, head) in self.in_block(client, places, block, may_overtake) {
             part.add(mode, watched.weight, head);
         }
@@ -284,6 +291,7 @@ impl Engine {
         may_overtake: bool,
     ) -> impl Iterator<Item = (&Watched, &Head)> {
         let watches = &self.clients[client].watches;
+        // Bounded by its caller: an iterator.
         let tubes = places.of_block(block).map(move |place| {
             let watched = &watches[place];
             (watched, self.tubes.heads.get(watched.tube))

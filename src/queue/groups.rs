@@ -263,11 +263,13 @@ impl Engine {
         let Groups { table, holds, .. } = &self.groups;
         let HoldSlot(hold) = self.jobs.tags_of(job)?.hold?;
         let group = &table[holds[hold].group.0];
+        // Bounded by JobState::COUNT: the states of a job.
         Some((group.name(&self.bodies), group.members.iter().sum()))
     }
 
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
+        // Bounded by its caller: an iterator, for recovery.
         self.work.iter().filter_map(|work| match work {
             Work::Release { group } => Some(self.groups.table[group.0].name(&self.bodies)),
             _ => None,
@@ -276,6 +278,7 @@ impl Engine {
 
     /// Puts restored jobs that were held back into that state, in the order of their ids. Background work releases those
     /// whose group is done.
+    // Bounded by recovery: no client is connected.
     pub(super) fn settle_held(&mut self, mut jobs: Vec<(JobId, JobKey)>) {
         jobs.sort_unstable();
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
@@ -304,11 +307,13 @@ impl Engine {
     pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
         let Groups { table, dependencies, .. } = &self.groups;
         let group = self.groups.find(name, &self.bodies).map(|group| &table[group.0]);
+        // Bounded by its caller: an iterator, of which `stats-group` takes GROUPS_SHOWN_MAX.
         let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
         links.map(|key| table[dependencies[key].to.0].name(&self.bodies))
     }
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
+    // Bounded by its caller: a test.
     pub(super) fn check_groups(&self) {
         let Groups { table, holds, dependencies } = &self.groups;
         table.check(table.iter().filter(|(_, group)| group.is_done()).count());

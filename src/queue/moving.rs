@@ -167,6 +167,7 @@ impl Engine {
 
     /// The number of jobs moved so far, and of moves that are not finished.
     pub fn moves(&self) -> (u64, usize) {
+        // Bounded by its caller: the observer of a test.
         let unfinished = self.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
         (self.totals.moves, unfinished)
     }

@@ -1,4 +1,6 @@
 //! The persistent state of the queue: reading it for the job log, and restoring it during recovery.
+//!
+//! Bounded by recovery: no client is connected.
 
 use super::engine::Engine;
 use super::job::{Counts, Job, JobState, Lifecycle, NewJob};

@@ -74,6 +74,7 @@ impl Engine {
             })
             .collect();
         reserved.sort_unstable();
+        // Bounded by recovery: no client is connected.
         for (since, _, job, until) in reserved {
             let record = self.enter(job, JobState::Reserved);
             let (tube, tags_key) = (record.tube, record.tags_key());

@@ -79,6 +79,7 @@ impl Engine {
         if most == 0 || !self.shut_full_lanes_for(client, limit) {
             return;
         }
+        // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         let mut bytes: u64 = jobs.iter().map(|&job| self.body_bytes(job)).sum();
         let mut turns = self.turns(client, most, may_overtake);
         while jobs.len() < room.jobs {

@@ -143,6 +143,7 @@ impl Engine {
 
     /// All tubes with rules, in no order.
     pub fn ruled_tubes(&self) -> impl Iterator<Item = (TubeName<'_>, &TubeRules)> {
+        // Bounded by RULED_TUBES_MAX: the tubes that have rules.
         self.rules.table.iter().map(|(_, ruled)| (ruled.name(), &ruled.rules))
     }
 
@@ -170,6 +171,7 @@ impl Engine {
     }
 
     /// Does the same without a change for the job log.
+    // Bounded by the one tube that may have this name.
     pub fn restore_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
         let rules = match self.rules.find(name) {
             None if rule.value() == RuleValue::None => return,
@@ -360,6 +362,7 @@ impl Engine {
         }
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check_rules(&self) {
         let Rules { table, name_bytes, .. } = &self.rules;
         table.check(0);

@@ -133,10 +133,12 @@ impl WorkQueue {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
+        // Bounded by its caller: an iterator.
         self.by_kind.iter().flatten()
     }
 
     pub(super) fn bytes(&self) -> usize {
+        // Bounded by KINDS: the kinds of work.
         self.by_kind.iter().map(|queue| queue.capacity() * size_of::<Work>()).sum()
     }
 }

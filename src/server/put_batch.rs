@@ -2,6 +2,8 @@
 //!
 //! Its lines and bodies are received like those of a `put`. A refused job refuses the batch, and the rest of it is discarded. If a
 //! line has no length of a body, the end of the batch is unknown, and the connection is closed.
+//!
+//! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
 use super::Core;
 use super::Rights;

@@ -115,6 +115,7 @@ fn certificates(pem: &[u8], file: &'static str) -> Result<Vec<CertificateDer<'st
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
+    // Bounded by the configuration: the certificates of a file, read at the start or after a change.
     for certificate in certificates(pem, "--tls-client-ca")? {
         roots.add(certificate).map_err(|error| IdentityError::Authority(error.to_string()))?;
     }

@@ -174,6 +174,7 @@ impl<S: Service> Transport<S> {
         if progress.is_last() || rest.is_empty() {
             input.clear();
         } else if is_own {
+            // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
             input.drain(..progress.used);
             session.incoming = std::mem::take(&mut input);
         } else {
@@ -282,6 +283,7 @@ impl<S: Service> Transport<S> {
         let Self { server, sessions, iovecs, plaintext, now, .. } = self;
         sessions.lend(conn);
         let session = sessions.get(conn);
+        // Bounded by AHEAD_BYTES: the ciphertext of one connection.
         while session.outgoing.len() < AHEAD_BYTES {
             let bytes =
                 iovecs.with_outgoing(server, conn, |slices| encrypt_slices(session, slices, plaintext))?;
@@ -337,6 +339,7 @@ impl<S: Service> Transport<S> {
 
     /// Closes connections whose clients do not take the rest.
     fn end_stuck(&mut self) {
+        // Bounded by SLOTS: the connections of one event-loop iteration.
         for slot in self.closing.next_slots(self.sessions.slots(), self.now) {
             if let Some(conn) = self.sessions.stuck_at(slot) {
                 self.tell_close(conn);
@@ -370,6 +373,7 @@ fn encrypt_slices(
         return session.encrypt(part).map(|()| part.len());
     }
     gathered.clear();
+    // Bounded by SEND_SLICES_MAX: the slices of one send.
     for slice in slices {
         let room = RECORD_BYTES_MAX - gathered.len();
         gathered.extend_from_slice(&slice[..slice.len().min(room)]);
@@ -480,6 +484,7 @@ impl<S: Service> Service for Transport<S> {
     }
 
     fn next_effect(&mut self) -> Option<Effect> {
+        // Bounded by the effects of one event.
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);

@@ -118,6 +118,7 @@ impl Proxied {
         if is_hop { &mut self.forwarded } else { &mut self.balanced }.push_back((until, conn));
     }
 
+    // Bounded by earlier calls: the headers since the last removal pay for it.
     fn finish(&mut self, conn: ConnId) -> Option<Unfinished> {
         let Self { unfinished, balanced, forwarded, hops, .. } = self;
         let finished = unfinished.remove(&conn)?;
@@ -239,6 +240,7 @@ impl<S: Service> Transport<S> {
 
     /// Ends connections whose header takes too long.
     pub(super) fn end_late_headers(&mut self) {
+        // Bounded by HANDSHAKES_MAX and HOPS_MAX: the unfinished headers.
         while let Some(conn) = self.proxied.next_late(self.now) {
             self.refuse_header(conn);
         }

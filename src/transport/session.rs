@@ -140,6 +140,7 @@ impl Session {
     /// is the last. After an error the output ends with an alert.
     pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
         let mut progress = Progress::default();
+        // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
         loop {
             match self.step(input, plaintext, &mut progress) {
                 Ok(true) => {}
@@ -165,6 +166,7 @@ impl Session {
         let Self { tls, outgoing, .. } = self;
         let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
         let result = match state {
+            // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
             Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
                 match traffic.next_record() {
                     Some(Ok(record)) => plaintext.extend_from_slice(record.payload),
@@ -220,6 +222,7 @@ impl Session {
         mut write: impl FnMut(&mut WriteTraffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), Error> {
         let Self { tls, outgoing, incoming, .. } = self;
+        // Bounded by the messages that one key update asks for.
         loop {
             let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming);
             debug_assert_eq!(discard, 0, "all input is processed when it comes");
@@ -260,6 +263,7 @@ fn append(
     mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<InsufficientSizeError>>,
 ) -> Result<(), Error> {
     let start = outgoing.len();
+    // Bounded by one repetition: the buffer grows once, to the size that is demanded.
     loop {
         outgoing.resize(start + room, 0);
         match write(&mut outgoing[start..]) {

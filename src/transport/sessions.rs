@@ -85,6 +85,7 @@ impl Sessions {
     }
 
     /// Ends a handshake, successfully or not.
+    // Bounded by earlier calls: the handshakes since the last removal pay for it.
     pub fn end_handshake(&mut self, conn: ConnId, phase: Phase, counts: &TlsCounts) {
         let session = self.get(conn);
         assert_eq!(session.phase, Phase::Handshake, "a handshake ends once");
@@ -151,6 +152,7 @@ impl Sessions {
 
     /// Takes the buffers of a connection that has sent everything.
     pub fn take_buffers(&mut self, conn: ConnId) {
+        // Bounded by the two buffers of a connection.
         for buffer in self.get(conn).outgoing.take_buffers() {
             let is_of_use = (1..=SPARE_BYTES_MAX).contains(&buffer.capacity());
             if is_of_use && self.spares.len() < SPARES_MAX {

@@ -84,6 +84,7 @@ impl Core {
         let Session { conn, reader, opening, protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
             let mut steps = 0;
+            // Bounded by TURN_STEPS: the steps of one turn.
             while steps < steps_max && protocol.can_serve() && core.engine.notices() < TURN_NOTICES_MAX {
                 if let Input::Line = protocol.input {
                     if core.is_behind() {

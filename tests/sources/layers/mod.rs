@@ -1,6 +1,5 @@
 //! Dependencies between modules point downwards, and only `io` and the layers above it use the system.
 
-mod bounds;
 mod loops;
 mod source;
 
@@ -8,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use source::{Module, Uses, files, modules, relative};
+use self::source::{Module, Uses, files, modules, relative};
 
 /// The layer of each top module. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the
 /// lowest layer, and those of the highest, may use one another.
