@@ -545,7 +545,7 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
         if let Place::Buried { turn } | Place::Held { turn, .. } = place {
             model.turns = model.turns.max(turn);
         }
-        // The log does not always record when a job became ready. tests/restored.rs tests what recovery makes of it.
+        // The log does not always record when a job became ready. tests/log/restored.rs tests what recovery makes of it.
         let lifecycle = engine.jobs().lifecycle(key);
         let (since, is_fresh) = (lifecycle.map_or(created, |lifecycle| lifecycle.since), lifecycle.is_none());
         // The number of a burial is its time.

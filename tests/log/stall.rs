@@ -424,7 +424,7 @@ fn out_of_space_in_a_sync_is_a_failure_and_no_full_disk() {
     }
 }
 
-/// As `a_full_disk_refuses_large_puts_at_once` of `tests/log_live.rs`, with input and operations in any order: whatever the
+/// As `a_full_disk_refuses_large_puts_at_once` of `live`, with input and operations in any order: whatever the
 /// full disk has made of the log, a put is accepted soon after another process has freed space.
 #[test]
 fn a_large_put_is_accepted_once_there_is_space() {

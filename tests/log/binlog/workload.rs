@@ -1,6 +1,6 @@
 //! Random commands of every kind that a binlog records.
 
-use crate::client::Served;
+use super::client::Served;
 use beanring_testkit::random::Random;
 
 pub const TUBES: [&str; 4] = ["default", "mail", "a", "tube-of-a-longer-name/with;signs.$_()"];

@@ -14,9 +14,9 @@ use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::{Destination, Durability, WalConfig};
 
-use crate::Scratch;
-use crate::client::{Served, compare};
-use crate::{beanring, beanstalkd_for, binlogs, refusal};
+use super::Scratch;
+use super::client::{Served, compare};
+use super::{beanring, beanstalkd_for, binlogs, refusal};
 
 const NOW: Time = Time::from_nanos(1_800_000_000_000_000_000);
 

@@ -10,7 +10,7 @@ use beanring::time::{Seconds, Time};
 use beanring::values::ids::JobId;
 use beanring::values::tube_name::TubeName;
 
-use crate::{Scratch, refusal};
+use super::{Scratch, refusal};
 use beanring_testkit::client::{put, start};
 use beanring_testkit::scratch::contents;
 

@@ -1,0 +1,15 @@
+//! The job log: on real disks, in memory, read by its tools, imported from beanstalkd, and damaged.
+
+mod backup;
+mod binlog;
+mod closing;
+mod damage;
+mod disks;
+mod hostile_directory;
+mod live;
+mod reservations;
+mod restored;
+mod shortage;
+mod stall;
+mod tools;
+mod window;
