@@ -573,7 +573,7 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
 #[test]
 fn a_panic_is_an_error_line() {
     const PANICS: &str = "BEANRING_TEST_PANICS";
-    const NAME: &str = "a_panic_is_an_error_line";
+    const NAME: &str = "logging::a_panic_is_an_error_line";
     if env::var_os(PANICS).is_some() {
         logging::to_stderr(LevelFilter::INFO, LogFormat::Text);
         assert_eq!(1 + 1, 3, "jobs are\ncounted");
@@ -586,7 +586,7 @@ fn a_panic_is_an_error_line() {
     assert!(!output.status.success());
     let text = String::from_utf8(output.stderr).expect("it is text");
     let lines: Vec<String> = text.lines().filter(|line| line.contains("bug:")).map(str::to_owned).collect();
-    let expected = "ERROR bug: the server cannot continue at tests/logging.rs:N:N: assertion `left == right` failed: jobs are \
+    let expected = "ERROR bug: the server cannot continue at tests/process/logging.rs:N:N: assertion `left == right` failed: jobs are \
                     counted left: N right: N; please report this line";
     assert_eq!(messages(&lines), [expected], "{text}");
 }

@@ -4,8 +4,6 @@
 //! `BEANRING_TEST_SYSCALLS` names a file with one system call per line, to which the server is restricted too. `ci/deploy` sets it to
 //! those of the systemd unit.
 
-#![cfg(target_arch = "x86_64")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

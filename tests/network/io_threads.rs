@@ -1,7 +1,5 @@
 //! The driver uring with I/O threads. Other suites run with them too, if `BEANRING_TEST_IO_THREADS` is set.
 
-#![cfg(feature = "uring")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::num::NonZero;

@@ -1,8 +1,6 @@
 //! A kernel that refuses io_uring, as in most containers: the server runs on epoll. On a kernel that allows it, the server uses
 //! io_uring.
 
-#![cfg(feature = "uring")]
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,0 +1,4 @@
+//! The load generator `beanring-bench`.
+
+mod compare;
+mod tool;
