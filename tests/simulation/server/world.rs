@@ -473,5 +473,5 @@ fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Tim
 
 /// Returns the directory of scripts that once failed.
 pub fn kept_scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim/scripts")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/server/scripts")
 }

@@ -1,0 +1,5 @@
+//! Deterministic simulations with faults, in virtual time.
+
+mod log;
+mod replicas;
+mod server;
