@@ -432,7 +432,7 @@ impl<'a> Check<'a> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::record::ATTEMPTS_MAX;
+    use crate::faults::record::ATTEMPTS_MAX;
 
     pub const ID: u64 = 1;
     const ALWAYS: Range<u64> = 0..u64::MAX;

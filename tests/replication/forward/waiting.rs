@@ -157,7 +157,7 @@ fn clients_wait_while_there_is_no_descriptor() {
     const CHILD: &str = "BEANRING_TEST_FEW_DESCRIPTORS";
     if env::var_os(CHILD).is_none() {
         let program = env::current_exe().expect("the test program has a path");
-        let only = ["--exact", "waiting::clients_wait_while_there_is_no_descriptor"];
+        let only = ["--exact", "forward::waiting::clients_wait_while_there_is_no_descriptor"];
         let output = Command::new(program).args(only).env(CHILD, "1").output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stdout);
         return assert!(output.status.success() && text.contains(" 1 passed"), "{text}");

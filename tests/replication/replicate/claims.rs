@@ -95,7 +95,7 @@ fn a_watch_ends_when_the_leader_is_killed() {
     let mut times = Vec::new();
     for epoch in 1..=5 {
         let mut leader = Command::new(std::env::current_exe().expect("it runs"))
-            .args(["claims::lead_until_killed", "--exact", "--nocapture"])
+            .args(["replicate::claims::lead_until_killed", "--exact", "--nocapture"])
             .env(LEADER, cluster.primary.url("beanring"))
             .stdout(Stdio::null())
             .spawn()

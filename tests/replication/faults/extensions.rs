@@ -150,7 +150,7 @@ impl Check<'_> {
 mod tests {
     use super::super::check::tests::{ID, PUT, RESERVED, TOKEN, check, events, refuse, survivor};
     use super::*;
-    use crate::record::{CONCURRENCY_KEYS, KEYED, RULED};
+    use crate::faults::record::{CONCURRENCY_KEYS, KEYED, RULED};
 
     /// The limit of this key is 1.
     const KEY: u8 = 2;

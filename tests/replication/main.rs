@@ -1,0 +1,5 @@
+//! The job log in PostgreSQL, standbys that forward clients to the leader, and faults of both.
+
+mod faults;
+mod forward;
+mod replicate;
