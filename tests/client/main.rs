@@ -1,4 +1,4 @@
-//! The client: every verb against beanring under each driver, and against beanstalkd.
+//! The client: every verb against beanring under each driver, and against beanstalkd; and `beanring top`.
 
 mod completions;
 mod jobs;
@@ -10,6 +10,7 @@ mod put;
 mod server;
 mod times;
 mod tls;
+mod top;
 mod traps;
 mod vocabulary;
 mod work;
