@@ -132,7 +132,7 @@ class Schedule:
         late.cancel()
         # What the step has left behind would disturb others.
         kill(process)
-        code = os.waitstatus_to_exitcode(status)
+        process.returncode = code = os.waitstatus_to_exitcode(status)
         why = f"it ran longer than {step.seconds_max} s" if is_late else f"it ended with code {code}"
         state, why = ("passed", "") if code == 0 else ("failed", why)
         wall = time.monotonic() - began

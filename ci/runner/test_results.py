@@ -37,9 +37,9 @@ class Violations(unittest.TestCase):
         logs = {step.name: Log(step, log, state == "failed")} if state in ("passed", "failed") else {}
         return list(violations(logs, outcomes, rules(suites), Machine({"PATH": "/usr/bin:/bin"})))
 
-    def refused(self, why, **changes):
+    def refused(self, expected, **changes):
         said = self.said(**changes)
-        self.assertTrue(any(why in line for line in said), said)
+        self.assertTrue(any(expected in line for line in said), said)
 
     def test_what_is_expected(self):
         self.assertEqual(self.said(), [])
@@ -131,7 +131,8 @@ class Plans(unittest.TestCase):
     def test_every_module_of_a_test_program_is_listed(self):
         root = Path(__file__).resolve().parent.parent.parent
         listed = Rules.read(root / "ci/suites").suites
-        self.assertEqual(set(listed), {step.program for step in plans.run() if step.reads == "tests" and not step.selected})
+        run = {step.program for step in plans.run() if step.reads == "tests" and not step.selected}
+        self.assertEqual(set(listed), run - set(plans.UNITS))
 
     def test_every_file_is_in_the_index(self):
         ci = Path(__file__).resolve().parent.parent
