@@ -323,6 +323,7 @@ impl Service for Server {
         self.core.has_left().unwrap_or_else(is_written) && !self.core.has_released()
     }
 
+    // docs/RUNBOOK.md lists these messages.
     fn failure(&self) -> Option<String> {
         if let Some(end) = self.core.end_without_database() {
             return Some(end);

@@ -86,6 +86,7 @@ pub enum Damage {
     OtherLog,
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

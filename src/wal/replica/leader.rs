@@ -132,6 +132,7 @@ pub enum LeaderEnd {
     Overwritten(Position),
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for LeaderEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,47 +1,55 @@
 //! Dependencies between modules point downwards, and only `io` and the layers above it use the system.
 
 mod loops;
-mod source;
+pub mod source;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use self::source::{Module, Uses, files, modules, relative};
+use self::source::{Module, SRC, Uses, files, modules, relative};
 
-/// The layer of each top module. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the
-/// lowest layer, and those of the highest, may use one another.
-const LAYERS: [(&str, u32); 26] = [
-    ("time", 0),
-    ("values", 0),
-    ("intrusive", 0),
-    ("bodies", 0),
-    ("protocol", 1),
-    ("queue", 1),
-    ("beanstalkd_binlog", 2),
-    ("wal", 2),
-    ("server", 3),
-    ("transport", 4),
-    ("io", 5),
-    ("flags", 6),
-    ("logging", 6),
-    ("config", 7),
-    ("cli", 8),
-    ("client", 9),
-    ("completions", 9),
-    ("config_tool", 9),
-    ("exit_code", 9),
-    ("healthcheck", 9),
-    ("launch", 9),
-    ("preflight", 9),
-    ("replicate_tool", 9),
-    ("wal_tool", 9),
-    ("lib", 9),
-    ("main", 9),
+static LIBRARY: LazyLock<(Vec<Module>, BTreeSet<PathBuf>)> = LazyLock::new(|| modules("lib.rs"));
+
+/// Reads a file below `src`.
+pub fn read(file: &Path) -> String {
+    fs::read_to_string(Path::new(SRC).join(file)).expect("a source file")
+}
+
+/// The top modules by layer. A module may use the layers below its own (docs/internals/ARCHITECTURE.md). The modules of the lowest
+/// layer, and those of the highest, may use one another.
+const LAYERS: [&[&str]; 10] = [
+    &["time", "values", "intrusive", "bodies"],
+    &["protocol", "queue"],
+    &["beanstalkd_binlog", "wal"],
+    &["server"],
+    &["transport"],
+    &["io"],
+    &["flags", "logging"],
+    &["config"],
+    &["cli"],
+    &[
+        "client",
+        "completions",
+        "config_tool",
+        "exit_code",
+        "healthcheck",
+        "launch",
+        "preflight",
+        "replicate_tool",
+        "wal_tool",
+        "lib",
+        "main",
+    ],
 ];
 
-const IO: u32 = 5;
-const TOP: u32 = 9;
+const IO: usize = 5;
+const TOP: usize = 9;
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
 
 /// Paths that mean I/O or a clock, which modules below `io` must not use.
 const SYSTEM: [&[&str]; 15] = [
@@ -62,21 +70,19 @@ const SYSTEM: [&[&str]; 15] = [
     &["std", "time"],
 ];
 
-/// Returns the violations of a module. `path` has the names below the root of the crate. `top` is the first of them, or
-/// `lib` or `main`.
-fn wrongs(top: &str, path: &[&str], uses: &Uses) -> Vec<String> {
-    let layers = BTreeMap::from(LAYERS);
-    let Some(&own) = layers.get(top) else { return vec![format!("{top} has no layer: add it to LAYERS")] };
+/// Returns the violations of a module. `top` is the first name of its path, or `lib` or `main`.
+fn wrongs(top: &str, uses: &Uses) -> Vec<String> {
+    let Some(own) = layer(top) else { return vec![format!("{top} has no layer: add it to LAYERS")] };
     let mut wrong = Vec::new();
     for used in uses.own.iter().filter(|_| own < TOP) {
         let name = used.first().map_or("the whole crate", String::as_str);
-        let is_below = layers.get(name).is_some_and(|&layer| layer < own || layer == 0);
+        let is_below = layer(name).is_some_and(|layer| layer < own || layer == 0);
         if !is_below && name != top {
             wrong.push(format!("must not use {}: {name} is not below {top}", used.join("::")));
         }
     }
-    // The arena maps memory. It opens nothing and reads no clock.
-    let is_memory = path == ["bodies", "memory"];
+    // The unsafe code of the arena maps memory. It opens nothing and reads no clock.
+    let is_memory = top == "bodies" && uses.is_unsafe;
     for used in uses.others.iter().filter(|_| own < IO && !is_memory) {
         let is_system =
             |system: &&[&str]| used.iter().map(String::as_str).take(system.len()).eq(system.iter().copied());
@@ -93,22 +99,26 @@ fn wrongs(top: &str, path: &[&str], uses: &Uses) -> Vec<String> {
 
 #[test]
 fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (library, files_of_library) = &*LIBRARY;
+    let (program, files_of_program) = modules("main.rs");
+    assert!(library.len() > 50, "the modules are found");
+    let is_unsafe_arena =
+        |module: &&Module| module.uses.is_unsafe && module.path.first().is_some_and(|top| top == "bodies");
+    assert!(
+        library.iter().filter(is_unsafe_arena).count() <= 1,
+        "all unsafe code of the arena is in one module"
+    );
+
     let mut all: Vec<String> = Vec::new();
-    let mut known = BTreeSet::new();
-    for (root, name) in [("lib.rs", "lib"), ("main.rs", "main")] {
-        let (modules, files) = modules(&src, root);
-        assert!(name == "main" || modules.len() > 50, "the modules are found");
+    for (modules, name) in [(library, "lib"), (&program, "main")] {
         for Module { path, file, uses } in modules {
-            let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            let top = path.first().copied().unwrap_or(name);
-            let wrongs = wrongs(top, &path, &uses);
+            let wrongs = wrongs(path.first().map_or(name, String::as_str), uses);
             all.extend(wrongs.into_iter().map(|wrong| format!("src/{}: {wrong}", file.display())));
         }
-        known.extend(files);
     }
-    for file in files(&src).iter().map(|file| relative(&src, file)) {
-        if !file.starts_with("bin") && !known.contains(&file) {
+    for file in files(Path::new(SRC)).iter().map(|file| relative(file)) {
+        if !file.starts_with("bin") && !files_of_library.contains(&file) && !files_of_program.contains(&file)
+        {
             all.push(format!("src/{}: no module says that it is there", file.display()));
         }
     }
@@ -119,11 +129,7 @@ fn modules_use_only_what_is_below_them_and_the_system_only_in_io() {
 fn wrongs_of(path: &str, text: &str) -> Vec<String> {
     let path: Vec<String> = path.split("::").map(str::to_owned).collect();
     let read = source::read(&path, text).expect("it is Rust");
-    let of_one = |(path, uses): &(Vec<String>, Uses)| {
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        wrongs(path[0], &path, uses)
-    };
-    read.modules.iter().flat_map(of_one).collect()
+    read.modules.iter().flat_map(|(path, uses)| wrongs(&path[0], uses)).collect()
 }
 
 fn refused(path: &str, text: &str) {
@@ -136,19 +142,28 @@ fn allowed(path: &str, text: &str) {
 
 #[test]
 fn a_dependency_upwards_is_found_after_the_tests_of_a_file() {
-    for (path, file, planted) in [
-        ("bodies", "bodies.rs", "use crate::server::Server;"),
-        ("bodies", "bodies.rs", "use crate::{values::ids::ConnId, server::Server};"),
-        ("bodies", "bodies.rs", "fn now() { std::time::Instant::now(); }"),
-        ("io::uring", "io/uring/mod.rs", "use crate::launch::start;"),
-        ("protocol::parse", "protocol/parse.rs", "fn f() { unsafe { g() } }"),
-    ] {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
-        let text = fs::read_to_string(file).expect("a source file");
-        assert!(text.contains("#[cfg(test)]"), "{path} has tests");
-        allowed(path, &text);
-        refused(path, &format!("{text}\n{planted}\n"));
+    let mut modules: Vec<_> = LIBRARY.0.iter().collect();
+    modules.sort_by_key(|module| module.path.len());
+    let mut found = 0;
+    for &top in LAYERS[..TOP].iter().copied().flatten() {
+        let has_tests = |module: &&&Module| {
+            module.path.first().is_some_and(|name| name == top) && read(&module.file).contains("#[cfg(test)]")
+        };
+        let Some(module) = modules.iter().find(has_tests) else { continue };
+        let (path, text) = (module.path.join("::"), read(&module.file));
+        allowed(&path, &text);
+        for (planted, is_wrong) in [
+            ("use crate::launch::start;", true),
+            ("use crate::{values::ids::ConnId, launch::start};", true),
+            ("fn now() { std::time::Instant::now(); }", layer(top) < Some(IO)),
+            ("fn f() { unsafe { g() } }", top != "io" && top != "bodies"),
+        ] {
+            let wrongs = wrongs_of(&path, &format!("{text}\n{planted}\n"));
+            assert_eq!(!wrongs.is_empty(), is_wrong, "{path}: {planted}: {wrongs:?}");
+        }
+        found += 1;
     }
+    assert!(found > 10, "most modules have a file with tests");
 }
 
 #[test]
@@ -184,9 +199,10 @@ fn the_system_is_found_however_it_is_named() {
     refused("server", "fn f() { println!(\"{:?}\", std::env::args()); }");
     refused("server", "fn f(fd: std::os::fd::RawFd) {}");
     refused("bodies::chunks", "use nix::sys::mman;");
+    refused("queue", "use nix::sys::mman; fn f() { unsafe { mmap() } }");
     refused("queue", "unsafe impl Send for X {}");
     refused("queue", "unsafe fn f() {}");
-    allowed("bodies::memory", "use nix::sys::mman;");
+    allowed("bodies::memory", "use nix::sys::mman; fn f() { unsafe { mmap() } }");
     allowed("io::clock", "use std::time::Instant;");
 }
 
@@ -208,10 +224,10 @@ fn tests_and_what_is_below_are_left_alone() {
 /// The beanstalk protocol and HTTP are two doors of one server: neither knows the other.
 #[test]
 fn the_front_doors_do_not_know_each_other() {
-    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
+    let server = Path::new(SRC).join("server");
     for (door, other) in [("beanstalk", "http"), ("http", "beanstalk")] {
         for path in files(&server.join(door)) {
-            let text = fs::read_to_string(&path).expect("the file is readable");
+            let text = read(&path);
             let names_other =
                 text.contains(&format!("server::{other}::")) || text.contains(&format!("super::{other}::"));
             assert!(!names_other, "{} names {other}", path.display());

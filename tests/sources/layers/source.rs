@@ -8,6 +8,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ItemMod, Meta, UseTree};
 
+pub const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+
 /// A module of the crate.
 pub struct Module {
     /// The names from the root of the crate. The root itself has none.
@@ -30,7 +32,8 @@ pub struct Uses {
 
 /// Follows the `mod` items from this root. Returns every module that is built without tests, and every file that was read or
 /// that is built only for tests.
-pub fn modules(src: &Path, root: &str) -> (Vec<Module>, BTreeSet<PathBuf>) {
+pub fn modules(root: &str) -> (Vec<Module>, BTreeSet<PathBuf>) {
+    let src = Path::new(SRC);
     let (mut found, mut known) = (Vec::new(), BTreeSet::new());
     let mut left = vec![(Vec::new(), PathBuf::from(root))];
     while let Some((path, file)) = left.pop() {
@@ -38,11 +41,11 @@ pub fn modules(src: &Path, root: &str) -> (Vec<Module>, BTreeSet<PathBuf>) {
         let text = fs::read_to_string(src.join(&file)).expect("a source file");
         let read = read(&path, &text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         for (child, is_test) in read.children {
-            let child_file = file_of(src, &file, &path, &child);
+            let child_file = file_of(&file, &path, &child);
             if is_test {
                 known.insert(child_file.clone());
                 let below = child_file.with_extension("");
-                known.extend(files(&src.join(below)).into_iter().map(|file| relative(src, &file)));
+                known.extend(files(&src.join(below)).into_iter().map(|file| relative(&file)));
             } else {
                 left.push((child, child_file));
             }
@@ -66,17 +69,33 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-pub fn relative(src: &Path, file: &Path) -> PathBuf {
-    file.strip_prefix(src).expect("a path below the sources").to_owned()
+/// Finds a comment above the statement or the item to which this line belongs. Lines are counted from 0.
+pub fn comment_above(lines: &[&str], line: usize, is_sought: impl Fn(&str) -> bool) -> Option<usize> {
+    for above in (0..line).rev() {
+        let text = lines[above].trim();
+        if is_sought(text) {
+            return Some(above);
+        }
+        let code = text.split(" // ").next().unwrap_or_default();
+        let is_end = text.is_empty() || code.ends_with([';', '{', '}', ',']) || code.ends_with("=>");
+        if is_end && !text.starts_with("//") {
+            return None;
+        }
+    }
+    None
+}
+
+pub fn relative(file: &Path) -> PathBuf {
+    file.strip_prefix(SRC).expect("a path below the sources").to_owned()
 }
 
 /// The file of the module `child` of the module `path`, which is in `file`.
-fn file_of(src: &Path, file: &Path, path: &[String], child: &[String]) -> PathBuf {
+fn file_of(file: &Path, path: &[String], child: &[String]) -> PathBuf {
     let is_root = path.is_empty() || file.ends_with("mod.rs");
     let dir = if is_root { file.with_file_name("") } else { file.with_extension("") };
     let dir = child[path.len()..].iter().fold(dir, |dir, name| dir.join(name));
     let plain = dir.with_extension("rs");
-    if src.join(&plain).is_file() { plain } else { dir.join("mod.rs") }
+    if Path::new(SRC).join(&plain).is_file() { plain } else { dir.join("mod.rs") }
 }
 
 /// The modules of one file, and the modules that it declares in other files.
@@ -203,7 +222,7 @@ impl Reader {
     }
 }
 
-/// Visits items, unless they are built only for tests.
+/// Visits code, unless it is built only for tests. Test-only code of another kind counts as code of the server.
 macro_rules! unless_for_tests {
     ($($visit:ident: $node:ident,)*) => {
         $(fn $visit(&mut self, node: &'ast syn::$node) {
@@ -217,40 +236,22 @@ macro_rules! unless_for_tests {
 impl<'ast> Visit<'ast> for Reader {
     unless_for_tests! {
         visit_arm: Arm,
-        visit_expr_assign: ExprAssign,
         visit_expr_block: ExprBlock,
         visit_expr_call: ExprCall,
         visit_expr_for_loop: ExprForLoop,
-        visit_expr_if: ExprIf,
-        visit_expr_loop: ExprLoop,
-        visit_expr_macro: ExprMacro,
-        visit_expr_match: ExprMatch,
-        visit_expr_method_call: ExprMethodCall,
-        visit_expr_struct: ExprStruct,
-        visit_expr_while: ExprWhile,
         visit_field: Field,
-        visit_field_pat: FieldPat,
         visit_field_value: FieldValue,
         visit_impl_item_const: ImplItemConst,
         visit_impl_item_fn: ImplItemFn,
-        visit_impl_item_macro: ImplItemMacro,
-        visit_impl_item_type: ImplItemType,
         visit_item_const: ItemConst,
         visit_item_enum: ItemEnum,
         visit_item_extern_crate: ItemExternCrate,
         visit_item_fn: ItemFn,
-        visit_item_macro: ItemMacro,
         visit_item_static: ItemStatic,
         visit_item_struct: ItemStruct,
-        visit_item_trait_alias: ItemTraitAlias,
         visit_item_type: ItemType,
-        visit_item_union: ItemUnion,
         visit_local: Local,
         visit_stmt_macro: StmtMacro,
-        visit_trait_item_const: TraitItemConst,
-        visit_trait_item_fn: TraitItemFn,
-        visit_trait_item_macro: TraitItemMacro,
-        visit_trait_item_type: TraitItemType,
         visit_variant: Variant,
     }
 

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, ImplItemFn, ItemFn, ItemImpl, ItemMod, LitStr, Macro, Type};
+use syn::{Attribute, ImplItemFn, ItemFn, ItemImpl, ItemMod, LitStr, Macro};
+
+use crate::layers::source::{comment_above, is_test_only};
 
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 /// Placeholders at the end of a line that may be empty.
 const ADDITIONS: [&str; 2] = ["{left_out}", "{hint}"];
+
+/// The comment above a function or an implementation of `Display` whose texts are a line of the log, or its end.
+const MARK: &str = "// docs/RUNBOOK.md lists these messages.";
 
 /// Texts that end up in a log line.
 #[derive(Default)]
@@ -18,7 +23,7 @@ pub struct Messages {
     pub lines: Vec<Line>,
     /// Lines of the levels warn and error, [normalized]. Without those that only pass on another text.
     pub alarms: BTreeSet<String>,
-    /// Texts of errors, normalized. A line may consist of several.
+    /// Texts below a [`MARK`], normalized. A line may consist of several.
     pub parts: BTreeSet<String>,
 }
 
@@ -34,17 +39,24 @@ pub struct Line {
 struct Reader<'a> {
     messages: &'a mut Messages,
     file: &'a str,
-    errors: &'a [&'a str],
-    functions: &'a [&'a str],
-    /// Inside of a text of an error.
-    is_error: bool,
+    lines: Vec<&'a str>,
+    /// The marks that are above something.
+    marks: BTreeSet<usize>,
+    is_marked: bool,
 }
 
 impl Messages {
-    /// Adds the texts of a file. `errors` are the types whose `Display` counts, and `functions` what else returns such a text.
-    pub fn read(&mut self, file: &str, text: &str, errors: &[&str], functions: &[&str]) {
+    /// Adds the texts of a file.
+    ///
+    /// # Panics
+    /// If a mark has no function or implementation below it.
+    pub fn read(&mut self, file: &str, text: &str) {
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        Reader { messages: self, file, errors, functions, is_error: false }.visit_file(&parsed);
+        let lines: Vec<&str> = text.lines().collect();
+        let count = lines.iter().filter(|line| line.trim() == MARK).count();
+        let mut reader = Reader { messages: self, file, lines, marks: BTreeSet::new(), is_marked: false };
+        reader.visit_file(&parsed);
+        assert_eq!(reader.marks.len(), count, "{file}: marks above a function or an implementation");
     }
 }
 
@@ -64,55 +76,49 @@ pub fn normalized(text: &str) -> String {
 
 impl Reader<'_> {
     fn note(&mut self, text: String, is_debug: bool) {
-        if self.is_error && text.contains(' ') {
+        if self.is_marked && text.contains(' ') {
             self.messages.parts.insert(normalized(&text));
         }
         let is_debug = is_debug || text.contains(":?}") || text.contains(":#?}");
         self.messages.lines.push(Line { file: self.file.to_owned(), text, is_debug });
     }
 
-    fn in_error(&mut self, is_error: bool, inside: impl FnOnce(&mut Self)) {
-        let outside = self.is_error;
-        self.is_error |= is_error;
+    /// Visits what begins here, unless it is built only for tests.
+    fn below_mark(&mut self, attributes: &[Attribute], begin: Span, inside: impl FnOnce(&mut Self)) {
+        if is_test_only(attributes) {
+            return;
+        }
+        let mark = comment_above(&self.lines, begin.start().line - 1, |line| line == MARK);
+        self.marks.extend(mark);
+        let outside = self.is_marked;
+        self.is_marked |= mark.is_some();
         inside(self);
-        self.is_error = outside;
+        self.is_marked = outside;
     }
 }
 
 impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item_mod(&mut self, node: &'ast ItemMod) {
-        if !is_for_tests(&node.attrs) {
+        if !is_test_only(&node.attrs) {
             visit::visit_item_mod(self, node);
         }
     }
 
     fn visit_item_impl(&mut self, node: &'ast ItemImpl) {
-        let is_display = node
-            .trait_
-            .as_ref()
-            .is_some_and(|path| path.0.segments.last().is_some_and(|segment| segment.ident == "Display"));
-        let name = match &*node.self_ty {
-            Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
-            _ => None,
-        };
-        let is_error = is_display && name.is_some_and(|name| self.errors.contains(&&*name));
-        self.in_error(is_error, |reader| visit::visit_item_impl(reader, node));
+        self.below_mark(&node.attrs, node.impl_token.span, |reader| visit::visit_item_impl(reader, node));
     }
 
     fn visit_impl_item_fn(&mut self, node: &'ast ImplItemFn) {
-        let is_error = self.functions.contains(&&*node.sig.ident.to_string());
-        self.in_error(is_error, |reader| visit::visit_impl_item_fn(reader, node));
+        let begin = node.sig.fn_token.span;
+        self.below_mark(&node.attrs, begin, |reader| visit::visit_impl_item_fn(reader, node));
     }
 
     fn visit_item_fn(&mut self, node: &'ast ItemFn) {
-        if !is_for_tests(&node.attrs) {
-            let is_error = self.functions.contains(&&*node.sig.ident.to_string());
-            self.in_error(is_error, |reader| visit::visit_item_fn(reader, node));
-        }
+        self.below_mark(&node.attrs, node.sig.fn_token.span, |reader| visit::visit_item_fn(reader, node));
     }
 
     fn visit_lit_str(&mut self, node: &'ast LitStr) {
-        if self.is_error {
+        if self.is_marked {
             self.note(node.value(), false);
         }
     }
@@ -129,7 +135,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         }
         if level.is_some() {
             self.note(text, has_question_mark(node.tokens.clone()));
-        } else if self.is_error && !name.contains("assert") {
+        } else if self.is_marked && !name.contains("assert") {
             self.note(text, false);
         }
     }
@@ -148,10 +154,4 @@ fn first_text(tokens: TokenStream) -> Option<String> {
 /// Whether a field of a line is recorded by its `Debug` representation.
 fn has_question_mark(tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == '?'))
-}
-
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
-        matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string().starts_with("test"))
-    })
 }

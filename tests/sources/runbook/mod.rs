@@ -5,73 +5,23 @@ mod messages;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use messages::{Messages, normalized};
-
-/// The types whose `Display` is a line of the log, or its end: why a start is refused, and why a server ends.
-const ERRORS: [&str; 20] = [
-    "BinlogError",
-    "Cause",
-    "CheckError",
-    "Damage",
-    "DirectoryError",
-    "DriverError",
-    "FileRefusal",
-    "ImportError",
-    "LeaderEnd",
-    "ListenError",
-    "PrivilegesError",
-    "RecoveryError",
-    "Refusal",
-    "RingError",
-    "SystemError",
-    "TokenError",
-    "TooFewDescriptors",
-    "Unavailable",
-    "UsersError",
-    "Warning",
-];
-
-/// Functions that return such a text.
-const FUNCTIONS: [&str; 8] = [
-    "certificate_warnings",
-    "cgroup_limit",
-    "explain",
-    "failure",
-    "few_descriptors",
-    "open_listener",
-    "start_warnings",
-    "users_warning",
-];
+use self::messages::{Messages, normalized};
+use crate::layers::read;
+use crate::layers::source::{SRC, files, relative};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The sources of the server.
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).expect("a directory") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() && !path.ends_with("src/bin") {
-            found.extend(files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
-
 fn messages() -> Messages {
     let mut all = Messages::default();
-    for file in files(&root().join("src")) {
-        let text = fs::read_to_string(&file).expect("a source file");
-        let name = file.strip_prefix(root()).expect("a path below the root").display().to_string();
-        // The client has functions of these names too.
-        let functions = if name.starts_with("src/client/") { &[][..] } else { &FUNCTIONS };
-        all.read(&name, &text, &ERRORS, functions);
+    let files = files(Path::new(SRC)).into_iter().map(|file| relative(&file));
+    // The load generator is no server.
+    for file in files.filter(|file| !file.starts_with("bin")) {
+        all.read(&file.display().to_string(), &read(&file));
     }
     assert!(all.lines.len() > 50 && all.alarms.len() > 25, "the messages are found");
     all
@@ -220,11 +170,12 @@ fn debug_representations_are_found_however_they_are_written() {
         ("debug!(peer = %peer, \"is it open?\");", false),
     ] {
         let mut messages = Messages::default();
-        messages.read("a.rs", &format!("fn f() {{ {text} }}"), &ERRORS, &FUNCTIONS);
+        messages.read("a.rs", &format!("fn f() {{ {text} }}"));
         assert_eq!(messages.lines[0].is_debug, expected, "{text}");
     }
     let mut messages = Messages::default();
-    let error = "impl fmt::Display for Refusal { fn fmt(&self) { write!(f, \"it is {:?} now\", self) } }";
-    messages.read("a.rs", error, &ERRORS, &FUNCTIONS);
+    let error = "// docs/RUNBOOK.md lists these messages.\n\
+        impl fmt::Display for Refusal { fn fmt(&self) { write!(f, \"it is {:?} now\", self) } }";
+    messages.read("a.rs", error);
     assert!(messages.lines[0].is_debug && messages.parts.contains("it is <> now"));
 }
