@@ -16,4 +16,5 @@ mod place;
 mod preload;
 mod record;
 mod rolls;
+mod run;
 mod stops;

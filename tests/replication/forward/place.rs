@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,16 @@ pub struct Standby {
     listener: TcpListener,
 }
 
-/// A leader: each connection is known by the address of the client in its header.
 /// The addresses of a forwarded client: its own, and the one that it has connected to. Both tell it from the connection that watches
 /// the leader, which may have the same port.
 type Ends = (SocketAddr, SocketAddr);
 
+type Arrived = HashMap<Ends, TcpStream>;
+
+/// A leader: each connection is known by the addresses in its header.
 pub struct PlayedLeader {
     pub address: SocketAddr,
-    arrived: Arc<(Mutex<HashMap<Ends, TcpStream>>, Condvar)>,
+    arrived: Arc<(Mutex<Arrived>, Condvar)>,
 }
 
 /// Settings for tests, which wait less than clients do.
@@ -101,12 +103,23 @@ impl PlayedLeader {
     /// Waits for the leader's end of a forwarded connection.
     pub fn end_of(&self, client: &TcpStream) -> TcpStream {
         let ends = ends_of(client);
-        let arrived = self.arrived.0.lock().expect("no thread panics");
-        let wait = self.arrived.1.wait_timeout_while(arrived, REPLY_PATIENCE, |all| !all.contains_key(&ends));
-        let (mut arrived, _) = wait.expect("no thread panics");
-        let stream = arrived.remove(&ends).expect("the client is forwarded in time");
+        let stream = self.wait_for(|all| all.contains_key(&ends)).remove(&ends);
+        let stream = stream.expect("the client is forwarded in time");
         stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
         stream
+    }
+
+    /// Waits until a connection watches this leader. Its client is the standby.
+    pub fn await_watch(&self) {
+        let is_watched = |all: &Arrived| all.keys().any(|(_, to)| *to == self.address);
+        assert!(is_watched(&self.wait_for(is_watched)), "no connection watches the leader");
+    }
+
+    /// Waits for connections that arrive.
+    fn wait_for(&self, is_met: impl Fn(&Arrived) -> bool) -> MutexGuard<'_, Arrived> {
+        let arrived = self.arrived.0.lock().expect("no thread panics");
+        let wait = self.arrived.1.wait_timeout_while(arrived, REPLY_PATIENCE, |all| !is_met(all));
+        wait.expect("no thread panics").0
     }
 
     /// Whether the client has reached this leader.

@@ -4,12 +4,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::wal::replica::{Epoch, Member, Position};
+use beanring_testkit::postgres::Postgres;
 use beanring_testkit::process::REPLY_PATIENCE;
 
-use super::site::{Store, chunks, member, site};
+use super::store::{Store, chunks, led, member};
+use crate::site::{sessions, site};
 
 /// Inserts chunks without a store, for logs that are long.
-fn fill(server: &beanring_testkit::postgres::Postgres, first: u64, last: u64, bytes: u64) {
+fn fill(server: &Postgres, first: u64, last: u64, bytes: u64) {
     server.sql(&format!(
         "insert into beanring_log select 1, p, 1, convert_to(repeat('x', {bytes}), 'UTF8') from generate_series({first}, {last}) p"
     ));
@@ -26,9 +28,7 @@ fn an_empty_log_has_a_page() {
 
 #[test]
 fn a_page_names_the_leader() {
-    let Some(cluster) = site("pages") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let Some((_cluster, mut store)) = led("pages") else { return };
     let before = store.read(1);
     assert_eq!(before.leader, member(7));
     assert_eq!(store.renew(1, 7), Ok(()));
@@ -40,9 +40,7 @@ fn a_page_names_the_leader() {
 
 #[test]
 fn pages_are_bounded_in_chunks_and_bytes() {
-    let Some(cluster) = site("long logs") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let Some((cluster, mut store)) = led("long logs") else { return };
     fill(&cluster.primary, 2, 1000, 10);
     let page = store.read(1);
     assert_eq!((page.chunks.len(), page.is_end()), (1000, true));
@@ -67,9 +65,7 @@ fn pages_are_bounded_in_chunks_and_bytes() {
 
 #[test]
 fn a_trim_deletes_in_steps_what_no_reader_sees() {
-    let Some(cluster) = site("trims") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let Some((cluster, mut store)) = led("trims") else { return };
     fill(&cluster.primary, 2, 2000, 10);
     assert_eq!(store.trim(1, 1990), Ok(()));
     assert_eq!(cluster.primary.sql("select min(pos), max(pos), count(*) from beanring_log"), "1990|2000|11");
@@ -87,31 +83,26 @@ fn a_trim_deletes_in_steps_what_no_reader_sees() {
 
 #[test]
 fn the_space_of_trimmed_chunks_is_used_again() {
-    let Some(cluster) = site("vacuums after trims") else { return };
+    let Some((cluster, mut store)) = led("vacuums after trims") else { return };
     let server = &cluster.primary;
     let size = || server.sql("select pg_total_relation_size('beanring_log')").parse::<u64>().expect("a size");
-    let vacuums =
-        || server.sql("select vacuum_count from pg_stat_user_tables where relname = 'beanring_log'");
-    let mut store = Store::new(server);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let vacuums = |what: &str| {
+        format!("select vacuum_count{what} from pg_stat_user_tables where relname = 'beanring_log'")
+    };
     let mut sizes = Vec::new();
     for round in 0..4 {
-        let (first, before) = (2 + 2000 * round, vacuums());
+        let (first, before) = (2 + 2000 * round, server.sql(&vacuums("")));
         fill(server, first, first + 1999, 1000);
         sizes.push(size());
         assert_eq!(store.trim(1, first + 2000), Ok(()));
-        let started = Instant::now();
-        while vacuums() == before {
-            assert!(started.elapsed() < REPLY_PATIENCE, "no vacuum after the trim of round {round}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        server.wait_for(&vacuums(&format!(" > {before}")), "t");
     }
     assert!(sizes[3] < sizes[0] * 3 / 2, "the table grows: {sizes:?}");
 }
 
 #[test]
 fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
-    let Some(cluster) = site("the cost of reads") else { return };
+    let Some((cluster, mut store)) = led("the cost of reads") else { return };
     let server = &cluster.primary;
     let touched = || {
         let count = server.sql(
@@ -121,16 +112,6 @@ fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
         );
         count.parse::<u64>().expect("a number")
     };
-    let close = |store: Store| {
-        drop(store);
-        // A session counts when it ends.
-        server.wait_for(
-            "select count(*) from pg_stat_activity where application_name like 'beanring%'",
-            |left| left == "0",
-        );
-    };
-    let mut store = Store::new(server);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
     // The session keeps a plan that is made while the table is small, and known to be small.
     server.sql("vacuum beanring_log");
     for _ in 0..10 {
@@ -142,7 +123,9 @@ fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
         assert_eq!(store.read(at).chunks.len(), 20_001 - at as usize);
     }
     assert_eq!(store.claim(1, 20_001, 8), Ok(()));
-    close(store);
+    drop(store);
+    // A session counts when it ends.
+    server.wait_for(&sessions("application_name like 'beanring%'"), "0");
     let started = Instant::now();
     let mut count = touched() - filled;
     // Another process counts in older versions, a moment later.

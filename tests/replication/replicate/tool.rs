@@ -3,11 +3,12 @@
 use beanring_testkit::postgres::End;
 use beanring_testkit::scratch::Scratch;
 
-use super::site::{Store, cluster, replicate};
+use super::store::Store;
+use crate::site::{own_empty, replicate};
 
 #[test]
 fn init_and_status_show_a_log() {
-    let Some(mut cluster) = cluster("the tool", 1) else { return };
+    let Some(mut cluster) = own_empty("the tool", 1) else { return };
     let (url, shown) =
         (cluster.primary.url("beanring"), cluster.primary.url("beanring").replace(":secret", ""));
     let (code, out, error) = replicate(&["status"], &url);

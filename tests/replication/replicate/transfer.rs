@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{self, Client, put};
-use beanring_testkit::driver;
 use beanring_testkit::postgres::Postgres;
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
 use nix::sys::signal::Signal;
 
-use super::site::{Store, replicate, run, site};
+use super::servers::start;
+use super::store::Store;
+use crate::node::Node;
+use crate::site::{replicate, run, sessions, site};
 
 fn import(dir: &Path, url: &str) -> (i32, String, String) {
     replicate(&["import", text(dir)], url)
@@ -32,14 +34,9 @@ fn shown(url: &str) -> String {
     url.replace(":secret", "")
 }
 
-/// Starts a server with `--replicate` that forwards to no other, and waits until it serves.
-pub fn serve(url: &str, flags: &[&str]) -> (ServerProcess, Client) {
-    let mut all = driver::flags(Driver::Epoll);
-    all.extend(["--replicate", url, "--no-forward"].map(str::to_owned));
-    all.extend(flags.iter().map(|&flag| flag.to_owned()));
-    let (server, stream) =
-        ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tcp), &all);
-    (server, Client::new(stream))
+/// Starts a server with the database, and waits until it serves.
+fn serve(url: &str, scratch: &Scratch) -> (Node, Client) {
+    start(url, scratch, "log", &["--no-forward"])
 }
 
 /// Fills a job log with jobs in every state and all that goes with them. Returns its server.
@@ -93,10 +90,16 @@ fn picture(client: &mut Client) -> Vec<String> {
     lines
 }
 
-/// Stops a server, which must end well.
-pub fn stop(mut server: ServerProcess) {
+/// Stops a server with a directory, which must end well.
+fn stop((mut server, client): (ServerProcess, Client)) {
+    drop(client);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
+}
+
+fn stop_node((mut server, client): (Node, Client)) {
+    drop(client);
+    assert_eq!(server.terminate(), Some(0));
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn a_log_moves_to_the_database_and_back() {
     let (code, _, error) = export(&to, &url);
     assert!(code == 2 && error.contains("the directory is not empty"), "{error}");
 
-    let (server, mut led) = serve(&url, &[]);
+    let (server, mut led) = serve(&url, &scratch);
     assert_eq!(picture(&mut led), before);
     let (code, _, error) = import(&from, &url);
     assert_eq!(
@@ -149,14 +152,12 @@ fn a_log_moves_to_the_database_and_back() {
     );
     let beside = scratch.join("beside");
     assert_eq!(export(&beside, &url).0, 0, "beside a leader");
-    drop(led);
-    stop(server);
+    stop_node((server, led));
 
     for dir in [&to, &beside] {
         let (server, mut client) = client::start(dir, Driver::Epoll, &["--keep-reservations"]);
         assert_eq!(picture(&mut client), before, "{}", text(dir));
-        drop(client);
-        stop(server);
+        stop((server, client));
     }
 }
 
@@ -169,23 +170,20 @@ fn an_empty_log_that_was_led_takes_an_import() {
     let from = scratch.join("from");
     fs::create_dir(&from).expect("there is space");
     assert_eq!(export(&empty, &url).0, 0, "there was no leader");
-    let (server, mut client) = serve(&url, &[]);
+    let (server, mut client) = serve(&url, &scratch);
     client.expect(&put(0, 0, "x"), "INSERTED 1");
     client.expect("delete 1\r\n", "DELETED");
-    drop(client);
-    stop(server);
+    stop_node((server, client));
     let (server, mut client) = client::start(&from, Driver::Epoll, &[]);
     client.expect(&put(0, 0, &"large".repeat(8000)), "INSERTED 1");
     client.expect(&put(0, 0, "b"), "INSERTED 2");
-    drop(client);
-    stop(server);
+    stop((server, client));
     let (code, _, error) = import(&from, &url);
     assert_eq!((code, &*error), (0, ""));
-    let (server, mut client) = serve(&url, &[]);
+    let (server, mut client) = serve(&url, &scratch);
     client.expect("reserve\r\n", "RESERVED 1 40000");
     client.expect(&put(0, 0, "c"), "INSERTED 3");
-    drop(client);
-    stop(server);
+    stop_node((server, client));
     let (code, _, error) = import(&scratch.join("none"), &url);
     assert!(code == 2 && error.contains("no such directory"), "{error}");
 }
@@ -209,8 +207,7 @@ fn large_log(dir: &Path) {
     for number in 1..=1000 {
         client.expect(&put(0, 0, &body), &format!("INSERTED {number}"));
     }
-    drop(client);
-    stop(server);
+    stop((server, client));
 }
 
 fn count(server: &Postgres) -> String {
@@ -228,8 +225,7 @@ fn a_killed_import_or_export_leaves_nothing_or_all() {
         let child = spawn(&["replicate", "import", text(&from)], &url);
         thread::sleep(Duration::from_millis(pause_ms));
         kill(child);
-        let sessions = "select count(*) from pg_stat_activity where application_name = 'beanring'";
-        cluster.primary.wait_for(sessions, |text| text == "0");
+        cluster.primary.wait_for(&sessions("application_name = 'beanring'"), "0");
         let found = count(&cluster.primary);
         if found != "0 0" {
             break;
@@ -243,13 +239,11 @@ fn a_killed_import_or_export_leaves_nothing_or_all() {
          delete from beanring_log; update beanring_epoch set epoch = 0, begin = 1",
     );
     let child = spawn(&["replicate", "import", text(&from)], &url);
-    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
-    cluster.primary.wait_for(asleep, |text| text == "1");
+    let asleep = "wait_event = 'PgSleep'";
+    cluster.primary.wait_for(&sessions(asleep), "1");
     kill(child);
-    cluster
-        .primary
-        .sql("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'");
-    cluster.primary.wait_for(asleep, |text| text == "0");
+    cluster.primary.sql(&sessions(asleep).replace("(*)", "(pg_terminate_backend(pid))"));
+    cluster.primary.wait_for(&sessions(asleep), "0");
     assert_eq!(count(&cluster.primary), "0 0", "the transaction was rolled back");
     cluster.primary.sql("drop trigger pause on beanring_log");
     assert_eq!(import(&from, &url).0, 0);
@@ -284,12 +278,11 @@ fn an_export_leaves_out_what_is_not_complete() {
     let Some(cluster) = site("export of a damaged log") else { return };
     let url = cluster.primary.url("beanring");
     let scratch = Scratch::new("transfer-damage");
-    let (server, mut client) = serve(&url, &[]);
+    let (server, mut client) = serve(&url, &scratch);
     for number in 1..=20 {
         client.expect(&put(0, 0, "x"), &format!("INSERTED {number}"));
     }
-    drop(client);
-    stop(server);
+    stop_node((server, client));
     // A chunk of an append whose predecessor is in flight.
     cluster.primary.sql("delete from beanring_log where pos = (select max(pos) - 1 from beanring_log)");
     let (code, out, error) = export(&scratch.join("gap"), &url);

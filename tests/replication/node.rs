@@ -1,0 +1,218 @@
+//! A server process whose job log is in the database, with its log lines. It can be started again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanring_testkit::client::Client;
+use beanring_testkit::namespaces::Machines;
+use beanring_testkit::process::{Address, REPLY_PATIENCE, Transport, program};
+use beanring_testkit::stream::Stream;
+use beanring_testkit::unused_address::ReservedPort;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Parts of lines that say nothing about a fault.
+const NOT_SHOWN: [&str; 9] = [
+    "I/O driver",
+    "beanring 0.",
+    "durability",
+    "limits:",
+    "listening",
+    "protect the port",
+    "ready after",
+    "sandbox",
+    "serving the console",
+];
+
+/// Lines of a log that are shown after a failure.
+const LINES_SHOWN: usize = 60;
+
+pub struct Node {
+    pub address: SocketAddr,
+    /// Where standbys find it.
+    pub advertised: String,
+    http: SocketAddr,
+    words: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+    /// For standbys, unless the server has a machine of its own.
+    _port: Option<ReservedPort>,
+}
+
+impl Node {
+    /// A server with these flags, which is not started, on loopback addresses of its own or on a machine.
+    pub fn new(url: &str, log: PathBuf, flags: &[&str], machine: Option<(&Machines, usize)>) -> Self {
+        let (mut words, address, advertised, port) = if let Some((machines, number)) = machine {
+            let host = machines.address(number);
+            let words = ["ip", "netns", "exec", &machines.name(number)].map(str::to_owned).to_vec();
+            (words, SocketAddr::from((host, 11300)), format!("{host}:11401"), None)
+        } else {
+            let Address::Tcp(own) = Address::fresh(Transport::Tcp) else { unreachable!("it is one of TCP") };
+            let port = ReservedPort::take();
+            (Vec::new(), own, format!("localhost:{}", port.get()), Some(port))
+        };
+        let http = SocketAddr::from((address.ip(), 11380));
+        let (host, client_port) = (address.ip().to_string(), address.port().to_string());
+        let own = [program(), "-l", &host, "-p", &client_port, "--replicate", url, "--log-level", "info"];
+        words.extend(own.map(str::to_owned));
+        words.extend(["--http".to_owned(), http.to_string()]);
+        if !flags.contains(&"--no-forward") {
+            words.extend(["--advertise".to_owned(), advertised.clone()]);
+        }
+        words.extend(flags.iter().map(|&flag| flag.to_owned()));
+        Self { address, advertised, http, words, log, child: None, _port: port }
+    }
+
+    /// Starts the server.
+    pub fn start(&mut self) {
+        assert!(self.child.is_none(), "it runs");
+        let log = OpenOptions::new().create(true).append(true).open(&self.log).expect("there is space");
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().expect("it can be started"));
+    }
+
+    /// Kills the server, and waits for its end.
+    pub fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.ended();
+    }
+
+    /// Ends the server with SIGTERM, and waits for its end. Returns its exit code.
+    pub fn terminate(&mut self) -> Option<i32> {
+        self.signal(Signal::SIGTERM);
+        self.ended().code()
+    }
+
+    /// Waits for its end.
+    pub fn ended(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("it runs");
+        let started = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("it is a child") {
+                return status;
+            }
+            assert!(started.elapsed() < REPLY_PATIENCE, "it does not end\n{}", self.log_text());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.pid().expect("it runs");
+        kill(Pid::from_raw(pid.cast_signed()), signal).expect("it runs");
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Returns a client, once the server listens.
+    pub fn client(&mut self) -> Client {
+        let started = Instant::now();
+        loop {
+            if let Some(client) = self.connect() {
+                return client;
+            }
+            let ended = self.child.as_mut().expect("it runs").try_wait().expect("it is a child");
+            assert!(ended.is_none() && started.elapsed() < REPLY_PATIENCE, "{ended:?}\n{}", self.log_text());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Returns a client, if the server listens.
+    pub fn connect(&self) -> Option<Client> {
+        let stream = TcpStream::connect(self.address).ok()?;
+        stream.set_nodelay(true).expect("a socket option");
+        Some(Client::new(Stream::Tcp(stream)))
+    }
+
+    /// Asks until a connection is not closed. Returns it, and how long that took.
+    pub fn serves(&mut self, command: &str, expected: &str) -> (Client, Duration) {
+        let began = Instant::now();
+        loop {
+            let mut client = self.client();
+            client.send(command);
+            if let Some((reply, _)) = client.reply() {
+                assert_eq!(reply, expected);
+                return (client, began.elapsed());
+            }
+            assert!(began.elapsed() < REPLY_PATIENCE, "{}", self.log_text());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asks it over HTTP. Returns the status and the body; none if it does not answer.
+    fn get(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect_timeout(&self.http, Duration::from_secs(1)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a socket option");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    /// A value of its metrics; none while it does not answer.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let (_, text) = self.get("/metrics")?;
+        let name = format!("beanring_{name} ");
+        text.lines().find_map(|line| line.strip_prefix(&name))?.trim().parse().ok()
+    }
+
+    /// Waits until `/readyz` has this text.
+    pub fn wait_for_readiness(&self, expected: &str) {
+        let status = if expected == "ready\n" { 200 } else { 503 };
+        self.wait_until(expected, || {
+            let response = self.get("/readyz").filter(|(_, body)| body.ends_with(expected));
+            response.inspect(|(found, body)| assert_eq!(*found, status, "{body}")).is_some()
+        });
+    }
+
+    /// Waits until a log line has this text.
+    pub fn wait_for(&self, text: &str) {
+        self.wait_until(text, || self.log_text().contains(text));
+    }
+
+    pub fn wait_until(&self, what: &str, is_met: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !is_met() {
+            assert!(started.elapsed() < REPLY_PATIENCE, "never: {what}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn empty_log(&self) {
+        File::create(&self.log).expect("there is space");
+    }
+
+    /// The last lines of its log.
+    pub fn last_lines(&self) -> String {
+        let text = self.log_text();
+        let is_shown = |line: &&str| !NOT_SHOWN.iter().any(|part| line.contains(part));
+        let lines: Vec<&str> = text.lines().filter(is_shown).collect();
+        let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
+        format!("log of the server at {}:\n{}\n", self.address, last.join("\n"))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.last_lines());
+        }
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
