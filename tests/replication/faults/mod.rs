@@ -17,4 +17,5 @@ mod preload;
 mod record;
 mod rolls;
 mod run;
+mod said;
 mod stops;
