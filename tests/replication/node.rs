@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::client::Client;
-use beanring_testkit::namespaces::Machines;
+use beanring_testkit::namespaces::{Machines, inside};
 use beanring_testkit::process::{Address, REPLY_PATIENCE, Transport, program};
 use beanring_testkit::stream::Stream;
 use beanring_testkit::unused_address::ReservedPort;
@@ -37,6 +37,8 @@ pub struct Node {
     /// Where standbys find it.
     pub advertised: String,
     http: SocketAddr,
+    /// The network namespace of its machine.
+    machine: Option<String>,
     words: Vec<String>,
     log: PathBuf,
     child: Option<Child>,
@@ -56,6 +58,7 @@ impl Node {
             let port = ReservedPort::take();
             (Vec::new(), own, format!("localhost:{}", port.get()), Some(port))
         };
+        let machine = machine.map(|(machines, number)| machines.name(number));
         let http = SocketAddr::from((address.ip(), 11380));
         let (host, client_port) = (address.ip().to_string(), address.port().to_string());
         let own = [program(), "-l", &host, "-p", &client_port, "--replicate", url, "--log-level", "info"];
@@ -65,7 +68,7 @@ impl Node {
             words.extend(["--advertise".to_owned(), advertised.clone()]);
         }
         words.extend(flags.iter().map(|&flag| flag.to_owned()));
-        Self { address, advertised, http, words, log, child: None, _port: port }
+        Self { address, advertised, http, machine, words, log, child: None, _port: port }
     }
 
     /// Starts the server.
@@ -94,12 +97,23 @@ impl Node {
         let mut child = self.child.take().expect("it runs");
         let started = Instant::now();
         loop {
-            if let Some(status) = child.try_wait().expect("it is a child") {
+            // The kernel closes listeners of an io_uring only after the end of its process.
+            if let Some(status) = child.try_wait().expect("it is a child")
+                && !self.listens()
+            {
                 return status;
             }
             assert!(started.elapsed() < REPLY_PATIENCE, "it does not end\n{}", self.log_text());
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn listens(&self) -> bool {
+        let try_connect = || {
+            let addresses = [self.address, self.http].map(|address| address.to_string());
+            addresses.iter().chain([&self.advertised]).any(|address| TcpStream::connect(address).is_ok())
+        };
+        self.machine.as_ref().map_or_else(try_connect, |machine| inside(machine, try_connect))
     }
 
     pub fn signal(&self, signal: Signal) {

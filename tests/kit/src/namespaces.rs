@@ -162,7 +162,7 @@ pub fn enter(namespace: &str) {
 }
 
 /// Does `what` on a thread in a namespace.
-fn inside<T: Send>(namespace: &str, what: impl FnOnce() -> T + Send) -> T {
+pub fn inside<T: Send>(namespace: &str, what: impl FnOnce() -> T + Send) -> T {
     let enter = || {
         enter(namespace);
         what()

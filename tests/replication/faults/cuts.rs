@@ -49,7 +49,7 @@ fn cuts_in_the_network_lose_nothing() {
     let mut moments: Vec<(Cut, u64)> = Vec::new();
     let mut goes_on_since = None;
     for round in 0..run.rounds {
-        run.work(300..800);
+        run.work(1000..2500);
         let cut = CUTS[round % CUTS.len()];
         let leader = run.leader();
         let pairs = pairs(cut, leader, run.place.nodes.len());
@@ -59,7 +59,10 @@ fn cuts_in_the_network_lose_nothing() {
         let at = run.clients.now();
         // From less than the lease to more than the time of a take-over.
         let least = if round < CUTS.len() { 2000 * lease_s } else { 100 };
-        run.work(least..least + max_ms);
+        run.pause(least..least + 1);
+        run.clients.set_calm(true);
+        run.pause(0..max_ms);
+        run.clients.set_calm(false);
         if round == 0 {
             // Another server leads before this cut ends, however slow the disk of the database is.
             run.expect_put(run.clients.now());

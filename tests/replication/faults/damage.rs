@@ -86,7 +86,10 @@ fn a_standby_refuses_a_flipped_byte_and_the_leader_goes_on() {
         refused += 1;
         assert!(node.log_text().contains(ALARM), "it alarms");
         if run.random.one_in(4) || refused == run.rounds {
+            // This takes five seconds.
+            run.clients.set_calm(true);
             node.wait_until("the repair", || follows(node));
+            run.clients.set_calm(false);
         }
     }
     assert_eq!(run.leader(), leader, "the leader goes on");

@@ -42,7 +42,7 @@ fn a_promoted_standby_of_the_database_has_all_that_was_acknowledged() {
     };
     let mut cancelled = 0;
     for round in 0..run.rounds {
-        run.work(500..1000);
+        run.work(1500..3000);
         if round % 2 == 1 {
             // Rows that are shown, and that no standby has.
             run.place.cluster.primary.signal_senders(Signal::SIGSTOP);
@@ -63,11 +63,11 @@ fn a_primary_alone_acknowledges_nothing() {
         Setup { what: "a primary that restarts alone", rounds, database: Use::Own, ..Setup::default() };
     let Some(mut run) = setup.start() else { return };
     for round in 0..run.rounds {
-        run.work(300..800);
+        run.work(1000..2500);
         run.place.cluster.stop_standbys();
         let alone = run.clients.now();
         // Appends wait by then, maybe more than four of them.
-        run.work(0..1500);
+        run.pause(0..1500);
         let primary = &mut run.place.cluster.primary;
         primary.stop(if round % 2 == 0 { End::Killed } else { End::Immediate });
         primary.start();
@@ -90,7 +90,7 @@ fn a_cancelled_wait_is_no_acknowledgement() {
     };
     let mut cancelled = 0;
     while cancelled < run.rounds {
-        run.work(100..400);
+        run.work(300..1200);
         let primary = &run.place.cluster.primary;
         primary.signal_senders(Signal::SIGSTOP);
         let frozen = run.clients.now();

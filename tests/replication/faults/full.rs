@@ -42,7 +42,8 @@ fn a_full_tablespace_loses_nothing() {
     let Some(mut run) = setup.start_after(|place| move_log(place).map(|mounted| disk = Some(mounted))) else {
         return;
     };
-    let disk = disk.expect("it was mounted");
+    // Unmounted before the server's directory is removed.
+    let disk = disk.take().expect("it was mounted");
     let mut spent = Vec::new();
     for round in 0..run.rounds {
         let full = wait_until_full(&run.clients);

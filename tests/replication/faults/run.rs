@@ -2,8 +2,9 @@
 
 use std::env;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::random::Random;
@@ -107,8 +108,19 @@ impl Setup {
 }
 
 impl Run {
-    /// Lets the clients work for a random time in milliseconds.
-    pub fn work(&mut self, time_ms: Range<usize>) {
+    /// Waits until a random number of commands was acknowledged.
+    pub fn work(&mut self, commands: Range<usize>) {
+        let acknowledged = || self.clients.shared.acknowledged.load(Ordering::Relaxed);
+        let enough = acknowledged() + (commands.start + self.random.below(commands.len())) as u64;
+        let started = Instant::now();
+        while acknowledged() < enough {
+            assert!(started.elapsed() < REPLY_PATIENCE, "the clients do nothing");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits for a random time in milliseconds.
+    pub fn pause(&mut self, time_ms: Range<usize>) {
         let time_ms = time_ms.start + self.random.below(time_ms.len());
         thread::sleep(Duration::from_millis(time_ms as u64));
     }
@@ -146,7 +158,7 @@ impl Run {
     ///
     /// # Panics
     /// If the record is violated.
-    pub fn conclude(mut self, note: &str) -> Vec<Event> {
+    pub fn conclude(&mut self, note: &str) -> Vec<Event> {
         let (name, clock) = (self.what, self.clients.shared.clock);
         let events = self.clients.end();
         // No server takes a fault for damage, unless there was some.

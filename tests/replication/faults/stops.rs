@@ -32,7 +32,7 @@ fn a_leader_that_was_stopped_sends_nothing_false() {
     let Some(mut run) = setup.start() else { return };
     let max_ms = variable("STOP_MAX_MS", 3000) as f64;
     for round in 0..run.rounds {
-        run.work(200..700);
+        run.work(500..2000);
         let leader = run.leader();
         let stopped = run.clients.now();
         run.place.nodes[leader].signal(Signal::SIGSTOP);

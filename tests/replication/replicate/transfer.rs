@@ -199,11 +199,11 @@ fn kill(mut child: Child) {
     child.wait().expect("it is a child");
 }
 
-/// A directory with a job log of some 30 MB.
+/// A directory with a job log of some 10 MB, in several files.
 fn large_log(dir: &Path) {
     fs::create_dir(dir).expect("there is space");
-    let (server, mut client) = client::start(dir, Driver::Epoll, &["-s", "4194304"]);
-    let body = "x".repeat(30_000);
+    let (server, mut client) = client::start(dir, Driver::Epoll, &["-f", "100", "-s", "1048576"]);
+    let body = "x".repeat(10_000);
     for number in 1..=1000 {
         client.expect(&put(0, 0, &body), &format!("INSERTED {number}"));
     }
@@ -218,7 +218,7 @@ fn count(server: &Postgres) -> String {
 fn a_killed_import_or_export_leaves_nothing_or_all() {
     let Some(cluster) = site("killed imports and exports") else { return };
     let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("transfer-killed");
+    let scratch = Scratch::in_memory("transfer-killed");
     let from = scratch.join("from");
     large_log(&from);
     for pause_ms in [0, 20, 50, 100, 200, 300] {
@@ -234,7 +234,7 @@ fn a_killed_import_or_export_leaves_nothing_or_all() {
     // A trigger holds the import in its middle.
     cluster.primary.sql(
         "create function pause() returns trigger language plpgsql as $$ begin
-            if new.pos = 20 then perform pg_sleep(600); end if; return new; end $$;
+            if new.pos = 5 then perform pg_sleep(600); end if; return new; end $$;
          create trigger pause before insert on beanring_log for each row execute function pause();
          delete from beanring_log; update beanring_epoch set epoch = 0, begin = 1",
     );
@@ -248,17 +248,20 @@ fn a_killed_import_or_export_leaves_nothing_or_all() {
     cluster.primary.sql("drop trigger pause on beanring_log");
     assert_eq!(import(&from, &url).0, 0);
 
+    let started = Instant::now();
+    assert_eq!(export(&scratch.join("to"), &url).0, 0);
+    let usual = started.elapsed();
     let (mut partial, mut whole) = (0, 0);
-    for round in 0..24_u64 {
+    for round in 0..24 {
         let to = scratch.join(&format!("to{round}"));
         let child = spawn(&["replicate", "export", text(&to)], &url);
-        // Rounds end soon after the first file is there, or a little later.
+        // Rounds end soon after the first file is there, and up to the usual end.
         let started = Instant::now();
         while !to.exists() {
             assert!(started.elapsed() < REPLY_PATIENCE, "no export");
             thread::sleep(Duration::from_micros(200));
         }
-        thread::sleep(Duration::from_millis(round * 25));
+        thread::sleep(usual * round / 24);
         kill(child);
         let (code, out, _) = run(&["wal", "check", text(&to)], "");
         if code == 0 {
