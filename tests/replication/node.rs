@@ -4,30 +4,18 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::client::Client;
-use beanring_testkit::namespaces::{Machines, inside};
-use beanring_testkit::process::{Address, REPLY_PATIENCE, Transport, program};
+use beanring_testkit::namespaces::{Machines, command, inside};
+use beanring_testkit::process::{Address, Transport, program};
 use beanring_testkit::stream::Stream;
 use beanring_testkit::unused_address::ReservedPort;
+use beanring_testkit::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// Parts of lines that say nothing about a fault.
-const NOT_SHOWN: [&str; 9] = [
-    "I/O driver",
-    "beanring 0.",
-    "durability",
-    "limits:",
-    "listening",
-    "protect the port",
-    "ready after",
-    "sandbox",
-    "serving the console",
-];
 
 /// Lines of a log that are shown after a failure.
 const LINES_SHOWN: usize = 60;
@@ -39,7 +27,7 @@ pub struct Node {
     http: SocketAddr,
     /// The network namespace of its machine.
     machine: Option<String>,
-    words: Vec<String>,
+    flags: Vec<String>,
     log: PathBuf,
     child: Option<Child>,
     /// For standbys, unless the server has a machine of its own.
@@ -49,34 +37,34 @@ pub struct Node {
 impl Node {
     /// A server with these flags, which is not started, on loopback addresses of its own or on a machine.
     pub fn new(url: &str, log: PathBuf, flags: &[&str], machine: Option<(&Machines, usize)>) -> Self {
-        let (mut words, address, advertised, port) = if let Some((machines, number)) = machine {
+        let (address, advertised, port) = if let Some((machines, number)) = machine {
             let host = machines.address(number);
-            let words = ["ip", "netns", "exec", &machines.name(number)].map(str::to_owned).to_vec();
-            (words, SocketAddr::from((host, 11300)), format!("{host}:11401"), None)
+            (SocketAddr::from((host, 11300)), format!("{host}:11401"), None)
         } else {
             let Address::Tcp(own) = Address::fresh(Transport::Tcp) else { unreachable!("it is one of TCP") };
             let port = ReservedPort::take();
-            (Vec::new(), own, format!("localhost:{}", port.get()), Some(port))
+            (own, format!("localhost:{}", port.get()), Some(port))
         };
         let machine = machine.map(|(machines, number)| machines.name(number));
         let http = SocketAddr::from((address.ip(), 11380));
-        let (host, client_port) = (address.ip().to_string(), address.port().to_string());
-        let own = [program(), "-l", &host, "-p", &client_port, "--replicate", url, "--log-level", "info"];
-        words.extend(own.map(str::to_owned));
-        words.extend(["--http".to_owned(), http.to_string()]);
+        let (host, client_port) = (address.ip(), address.port());
+        let mut own = format!("-l {host} -p {client_port} --http {http} --replicate {url} --log-level info");
         if !flags.contains(&"--no-forward") {
-            words.extend(["--advertise".to_owned(), advertised.clone()]);
+            own += &format!(" --advertise {advertised}");
         }
-        words.extend(flags.iter().map(|&flag| flag.to_owned()));
-        Self { address, advertised, http, machine, words, log, child: None, _port: port }
+        let flags = own.split(' ').chain(flags.iter().copied()).map(str::to_owned).collect();
+        Self { address, advertised, http, machine, flags, log, child: None, _port: port }
     }
 
     /// Starts the server.
     pub fn start(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let log = OpenOptions::new().create(true).append(true).open(&self.log).expect("there is space");
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut command = match &self.machine {
+            None => command(&[program()]),
+            Some(machine) => command(&["ip", "netns", "exec", machine, program()]),
+        };
+        command.args(&self.flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("it can be started"));
     }
 
@@ -95,17 +83,13 @@ impl Node {
     /// Waits for its end.
     pub fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("it runs");
-        let started = Instant::now();
-        loop {
+        let mut status = None;
+        wait::until("the server ends", || {
+            status = child.try_wait().expect("it is a child");
             // The kernel closes listeners of an io_uring only after the end of its process.
-            if let Some(status) = child.try_wait().expect("it is a child")
-                && !self.listens()
-            {
-                return status;
-            }
-            assert!(started.elapsed() < REPLY_PATIENCE, "it does not end\n{}", self.log_text());
-            thread::sleep(Duration::from_millis(1));
-        }
+            status.is_some() && !self.listens()
+        });
+        status.expect("it has ended")
     }
 
     fn listens(&self) -> bool {
@@ -127,15 +111,14 @@ impl Node {
 
     /// Returns a client, once the server listens.
     pub fn client(&mut self) -> Client {
-        let started = Instant::now();
-        loop {
-            if let Some(client) = self.connect() {
-                return client;
-            }
+        let mut client = None;
+        wait::until("the server listens", || {
+            client = self.connect();
             let ended = self.child.as_mut().expect("it runs").try_wait().expect("it is a child");
-            assert!(ended.is_none() && started.elapsed() < REPLY_PATIENCE, "{ended:?}\n{}", self.log_text());
-            thread::sleep(Duration::from_millis(5));
-        }
+            assert_eq!(ended, None);
+            client.is_some()
+        });
+        client.expect("it listens")
     }
 
     /// Returns a client, if the server listens.
@@ -148,16 +131,18 @@ impl Node {
     /// Asks until a connection is not closed. Returns it, and how long that took.
     pub fn serves(&mut self, command: &str, expected: &str) -> (Client, Duration) {
         let began = Instant::now();
-        loop {
-            let mut client = self.client();
+        let mut client = self.client();
+        wait::until("a connection is not closed", || {
             client.send(command);
-            if let Some((reply, _)) = client.reply() {
-                assert_eq!(reply, expected);
-                return (client, began.elapsed());
-            }
-            assert!(began.elapsed() < REPLY_PATIENCE, "{}", self.log_text());
-            thread::sleep(Duration::from_millis(5));
-        }
+            let reply = client.reply();
+            let Some((reply, _)) = reply else {
+                client = self.client();
+                return false;
+            };
+            assert_eq!(reply, expected);
+            true
+        });
+        (client, began.elapsed())
     }
 
     /// Asks it over HTTP. Returns the status and the body; none if it does not answer.
@@ -181,24 +166,18 @@ impl Node {
 
     /// Waits until `/readyz` has this text.
     pub fn wait_for_readiness(&self, expected: &str) {
-        let status = if expected == "ready\n" { 200 } else { 503 };
-        self.wait_until(expected, || {
-            let response = self.get("/readyz").filter(|(_, body)| body.ends_with(expected));
-            response.inspect(|(found, body)| assert_eq!(*found, status, "{body}")).is_some()
+        let expected_status = if expected == "ready\n" { 200 } else { 503 };
+        wait::until(expected, || {
+            let Some((status, body)) = self.get("/readyz") else { return false };
+            let is_met = body.ends_with(expected);
+            assert!(!is_met || status == expected_status, "{status} {body}");
+            is_met
         });
     }
 
     /// Waits until a log line has this text.
     pub fn wait_for(&self, text: &str) {
-        self.wait_until(text, || self.log_text().contains(text));
-    }
-
-    pub fn wait_until(&self, what: &str, is_met: impl Fn() -> bool) {
-        let started = Instant::now();
-        while !is_met() {
-            assert!(started.elapsed() < REPLY_PATIENCE, "never: {what}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait::until(text, || self.log_text().contains(text));
     }
 
     pub fn log_text(&self) -> String {
@@ -212,8 +191,7 @@ impl Node {
     /// The last lines of its log.
     pub fn last_lines(&self) -> String {
         let text = self.log_text();
-        let is_shown = |line: &&str| !NOT_SHOWN.iter().any(|part| line.contains(part));
-        let lines: Vec<&str> = text.lines().filter(is_shown).collect();
+        let lines: Vec<&str> = text.lines().collect();
         let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
         format!("log of the server at {}:\n{}\n", self.address, last.join("\n"))
     }

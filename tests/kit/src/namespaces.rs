@@ -126,9 +126,6 @@ impl Machines {
     }
 
     /// Drops what the machines of each pair send to each other from now on, or passes it on again.
-    ///
-    /// # Panics
-    /// If the system does not do it.
     pub fn cut(&self, pairs: &[(usize, usize)], is_cut: bool) {
         let action = if is_cut { "add" } else { "delete" };
         let both = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
@@ -153,9 +150,6 @@ impl Drop for Machines {
 }
 
 /// Moves this thread to a namespace.
-///
-/// # Panics
-/// If there is no such namespace.
 pub fn enter(namespace: &str) {
     let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
     setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");

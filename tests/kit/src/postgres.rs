@@ -1,4 +1,5 @@
-//! PostgreSQL servers as processes: a primary, and standbys that acknowledge its commits.
+//! PostgreSQL servers as processes: a primary, and standbys that acknowledge its commits. All functions panic if a server does not do
+//! what it should.
 
 mod cluster;
 mod programs;
@@ -11,15 +12,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::certificates::Pair;
-use super::process::REPLY_PATIENCE;
 use super::unused_address::ReservedPort;
+use super::wait;
 pub use cluster::Cluster;
 pub use programs::Programs;
 pub use session::Session;
@@ -66,15 +65,9 @@ pub enum End {
 
 impl Postgres {
     fn new(programs: &Programs, scratch: &Path, name: &str) -> Self {
-        Self {
-            programs: programs.clone(),
-            data: scratch.join(name),
-            sockets: scratch.to_owned(),
-            port: Arc::new(ReservedPort::take()),
-            process: None,
-            database: DATABASE.to_owned(),
-            session: Mutex::default(),
-        }
+        let (programs, data, sockets) = (programs.clone(), scratch.join(name), scratch.to_owned());
+        let (port, database) = (Arc::new(ReservedPort::take()), DATABASE.to_owned());
+        Self { programs, data, sockets, port, process: None, database, session: Mutex::default() }
     }
 
     /// Another database of the server. Its user may not stop or change the server.
@@ -105,9 +98,6 @@ impl Postgres {
     }
 
     /// Starts the server, and waits until it accepts connections.
-    ///
-    /// # Panics
-    /// If it does not start, or runs already.
     pub fn start(&mut self) {
         self.launch();
         self.await_start();
@@ -125,19 +115,18 @@ impl Postgres {
     fn await_start(&mut self) {
         let pid = self.process().to_string();
         let file = self.data.join("postmaster.pid");
-        let is_ready = || {
+        wait::until_ok(|| {
             let text = fs::read_to_string(&file).unwrap_or_default();
             let mut lines = text.lines();
             // The last line is its state. The file of a process that was killed has the id of that.
-            lines.next() == Some(&pid) && lines.next_back().is_some_and(|line| line.trim_end() == "ready")
-        };
-        let started = Instant::now();
-        while !is_ready() {
+            let is_new = lines.next() == Some(&pid);
+            if is_new && lines.next_back().is_some_and(|line| line.trim_end() == "ready") {
+                return Ok(());
+            }
             let process = self.process.as_mut().expect("it was started");
-            let has_ended = process.try_wait().expect("it is a child").is_some();
-            assert!(!has_ended && started.elapsed() < REPLY_PATIENCE, "no start: {}", self.log_text());
-            thread::sleep(Duration::from_millis(2));
-        }
+            assert_eq!(process.try_wait().expect("it is a child"), None, "{}", self.log_text());
+            Err(format!("it does not start: {}", self.log_text()))
+        });
     }
 
     /// The process that accepts connections.
@@ -146,9 +135,6 @@ impl Postgres {
     }
 
     /// Ends the server, and waits for its end.
-    ///
-    /// # Panics
-    /// If it does not run, or does not end.
     pub fn stop(&mut self, end: End) {
         let workers = if end == End::Killed { self.workers("") } else { Vec::new() };
         let signal = match end {
@@ -163,20 +149,13 @@ impl Postgres {
         }
         let mut process = self.process.take().expect("it was signalled");
         *self.session.get_mut().expect("no query panics") = None;
-        let started = Instant::now();
-        // The shared memory of its sessions is in use until they end.
-        while process.try_wait().expect("it is a child").is_none()
-            || workers.iter().any(|&worker| kill(worker, None).is_ok())
-        {
-            assert!(started.elapsed() < REPLY_PATIENCE, "it does not end: {}", self.log_text());
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait::until("the server ends", || process.try_wait().expect("it is a child").is_some());
+        // Their shared memory is in use until then.
+        let have_ended = || workers.iter().all(|&worker| kill(worker, None).is_err());
+        wait::until("its sessions end", have_ended);
     }
 
     /// Stops the process that accepts connections, and with it the start of new sessions, or lets it go on.
-    ///
-    /// # Panics
-    /// If it does not run.
     pub fn signal(&self, signal: Signal) {
         kill(self.process(), signal).expect("it runs");
     }
@@ -205,18 +184,12 @@ impl Postgres {
     }
 
     /// Makes a standby the primary.
-    ///
-    /// # Panics
-    /// If it does not become one.
     pub fn promote(&self) {
         self.process();
         assert_eq!(self.sql("select pg_promote()"), "t");
     }
 
     /// Changes a setting of the server.
-    ///
-    /// # Panics
-    /// If there is no such setting.
     pub fn set(&self, name: &str, value: &str) {
         self.process();
         self.sql(&format!("alter system set {name} = '{value}'"));
@@ -225,9 +198,6 @@ impl Postgres {
     }
 
     /// Has the server offer TLS with this certificate.
-    ///
-    /// # Panics
-    /// If it cannot use it.
     pub fn offer_tls(&self, pair: &Pair) {
         for (from, name) in [(&pair.certificate, "server.crt"), (&pair.key, "server.key")] {
             self.write(&self.data.join(name), &fs::read_to_string(from).expect("it is there"));
@@ -236,9 +206,6 @@ impl Postgres {
     }
 
     /// Starts a pgbouncer before the server, if there is one.
-    ///
-    /// # Panics
-    /// If it does not start.
     pub fn pooled(&self, mode: &str) -> Option<Pooler> {
         let program = Path::new("/usr/sbin/pgbouncer");
         if !program.is_file() {
@@ -259,11 +226,7 @@ impl Postgres {
         let mut command = self.programs.user_command(program);
         let process =
             command.arg("-q").arg(file("ini")).stderr(Stdio::null()).spawn().expect("it is installed");
-        let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port.get())).is_err() {
-            assert!(started.elapsed() < REPLY_PATIENCE, "pgbouncer does not listen");
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait::until("pgbouncer listens", || TcpStream::connect(("127.0.0.1", port.get())).is_ok());
         Some(Pooler { process, port, database })
     }
 
@@ -276,25 +239,14 @@ impl Postgres {
     }
 
     /// Waits until a query returns this.
-    ///
-    /// # Panics
-    /// If it never does.
     pub fn wait_for(&self, query: &str, expected: &str) {
-        let started = Instant::now();
-        loop {
-            let text = self.sql(query);
-            if text == expected {
-                return;
-            }
-            assert!(started.elapsed() < REPLY_PATIENCE, "{query} returns {text}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait::until_ok(|| match self.sql(query) {
+            text if text == expected => Ok(()),
+            text => Err(format!("{query} returns {text}")),
+        });
     }
 
     /// Executes SQL as the superuser in the database of the test. Returns rows as lines, and columns separated by `|`.
-    ///
-    /// # Panics
-    /// If it fails.
     pub fn sql(&self, sql: &str) -> String {
         let mut session = self.session.lock().expect("no query panics");
         let result = session.get_or_insert_with(|| self.open()).query(sql);
@@ -303,9 +255,6 @@ impl Postgres {
     }
 
     /// Executes SQL as the superuser, and does not wait for its end.
-    ///
-    /// # Panics
-    /// If the server does not run.
     pub fn begin_sql(&self, sql: &str) -> Session {
         let mut session = self.open();
         session.begin(sql);

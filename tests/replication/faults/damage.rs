@@ -1,6 +1,7 @@
 //! A byte of a chunk is flipped.
 
 use beanring_testkit::random::Random;
+use beanring_testkit::wait;
 
 use super::clients::Plan;
 use super::place::Place;
@@ -73,7 +74,7 @@ fn a_standby_refuses_a_flipped_byte_and_the_leader_goes_on() {
         let at = run.clients.now();
         let node = &run.place.nodes[standby];
         // A chunk that is trimmed need not be followed.
-        node.wait_until("a refusal", || is_damaged(node) || !has(&run.place, flipped.0));
+        wait::until("a refusal", || is_damaged(node) || !has(&run.place, flipped.0));
         run.expect_put(at);
         if has(&run.place, flipped.0) {
             assert!(run.place.puts_through(standby), "its clients are forwarded");
@@ -88,7 +89,7 @@ fn a_standby_refuses_a_flipped_byte_and_the_leader_goes_on() {
         if run.random.one_in(4) || refused == run.rounds {
             // This takes five seconds.
             run.clients.set_calm(true);
-            node.wait_until("the repair", || follows(node));
+            wait::until("the repair", || follows(node));
             run.clients.set_calm(false);
         }
     }

@@ -2,18 +2,19 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::replica::init;
+use beanring_testkit::bench::stats::Stats;
 use beanring_testkit::client::Client;
 use beanring_testkit::namespaces::Machines;
 use beanring_testkit::postgres::{Cluster, Programs};
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::{field, number, value};
+use beanring_testkit::wait;
 
 use super::check::{Left, Survivor};
 use super::record::{ATTEMPTS_MAX, Clock, Event, TUBES};
@@ -77,7 +78,8 @@ impl Place {
             place.nodes.push(Node::new(&url, log, &flags, machine));
         }
         place.nodes.iter_mut().for_each(Node::start);
-        place.wait_until_all_listen();
+        let all_listen = || place.nodes.iter().all(|node| node.connect().is_some());
+        wait::until("all servers listen", || place.at_clients(all_listen));
         place.set_rules();
         Ok(place)
     }
@@ -95,29 +97,16 @@ impl Place {
     }
 
     /// Waits for a server that leads, and returns its number.
-    ///
-    /// # Panics
-    /// If there is none in time.
     pub fn leader(&self, patience: Duration) -> usize {
         let started = Instant::now();
         loop {
             for asked in &self.nodes {
-                let stats = self.at_clients(|| ask_stats(asked.address));
-                let pid = stats.and_then(|stats| value(&stats, "pid")?.parse().ok());
-                let leader = self.nodes.iter().position(|node| pid.is_some() && node.pid() == pid);
-                if let Some(leader) = leader {
+                let pid = self.at_clients(|| ask_pid(asked.address));
+                if let Some(leader) = self.nodes.iter().position(|node| pid.is_some() && node.pid() == pid) {
                     return leader;
                 }
             }
             assert!(started.elapsed() < patience, "no server leads");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn wait_until_all_listen(&self) {
-        let started = Instant::now();
-        while self.at_clients(|| self.nodes.iter().any(|node| node.connect().is_none())) {
-            assert!(started.elapsed() < REPLY_PATIENCE, "not all servers listen");
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -179,16 +168,11 @@ impl Place {
     }
 }
 
-fn ask_stats(address: SocketAddr) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
+/// The process that executes what a server is asked.
+fn ask_pid(address: SocketAddr) -> Option<u32> {
+    let stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket option");
-    stream.write_all(b"stats\r\n").ok()?;
-    let (mut stream, mut line) = (BufReader::new(stream), String::new());
-    stream.read_line(&mut line).ok()?;
-    let bytes: usize = line.strip_prefix("OK ")?.trim_end().parse().ok()?;
-    let mut data = vec![0; bytes];
-    stream.read_exact(&mut data).ok()?;
-    String::from_utf8(data).ok()
+    Stats::exchange(stream).ok()?.number("pid").ok()?.try_into().ok()
 }
 
 fn survivor(client: &mut Client, ids: &[u64], clock: Clock) -> Survivor {

@@ -4,10 +4,11 @@ use std::env;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::random::Random;
+use beanring_testkit::wait;
 
 use super::check::Check;
 use super::clients::{Clients, Plan};
@@ -112,11 +113,7 @@ impl Run {
     pub fn work(&mut self, commands: Range<usize>) {
         let acknowledged = || self.clients.shared.acknowledged.load(Ordering::Relaxed);
         let enough = acknowledged() + (commands.start + self.random.below(commands.len())) as u64;
-        let started = Instant::now();
-        while acknowledged() < enough {
-            assert!(started.elapsed() < REPLY_PATIENCE, "the clients do nothing");
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait::until("the clients work", || acknowledged() >= enough);
     }
 
     /// Waits for a random time in milliseconds.
@@ -155,9 +152,6 @@ impl Run {
     }
 
     /// Ends the load, checks the record, and prints what was counted. `note` says what else has occurred.
-    ///
-    /// # Panics
-    /// If the record is violated.
     pub fn conclude(&mut self, note: &str) -> Vec<Event> {
         let (name, clock) = (self.what, self.clients.shared.clock);
         let events = self.clients.end();

@@ -1,17 +1,17 @@
 //! A standby's thread, clients of it, and a leader that a test plays.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use beanring::io::descriptors;
 use beanring::io::forward::{ForwardCounts, Forwarder, Settings, Target};
 use beanring::time::Span;
 use beanring::transport::forwarded::{Inbound, admit};
 use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::wait;
 
 pub const SECRET: u64 = 0x5ec7_e7f0_0d5e_c7e7;
 
@@ -46,6 +46,20 @@ impl Standby {
         Self { forwarder, listener }
     }
 
+    /// A standby of a played leader.
+    pub fn led(settings: Settings) -> (Self, PlayedLeader) {
+        let (standby, leader) = (Self::new(settings), PlayedLeader::new());
+        standby.lead_to(leader.address);
+        (standby, leader)
+    }
+
+    /// Returns a client with the leader's end of its connection.
+    pub fn forwarded_to(&self, leader: &PlayedLeader) -> (TcpStream, TcpStream) {
+        let client = self.client();
+        let end = leader.end_of(&client);
+        (client, end)
+    }
+
     /// Returns a client whose connection is forwarded.
     pub fn client(&self) -> TcpStream {
         self.client_with(Inbound::default())
@@ -72,11 +86,10 @@ impl Standby {
 
     /// Waits for a condition of the counts.
     pub fn wait_for(&self, what: &str, condition: impl Fn(&ForwardCounts) -> bool) {
-        let started = Instant::now();
-        while !condition(self.counts()) {
-            assert!(started.elapsed() < REPLY_PATIENCE, "waited for {what}: {:?}", self.counts());
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait::until_ok(|| match self.counts() {
+            counts if condition(counts) => Ok(()),
+            counts => Err(format!("waited for {what}: {counts:?}")),
+        });
     }
 }
 
@@ -157,6 +170,14 @@ pub fn rest(stream: &mut TcpStream) -> Vec<u8> {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
     }
     bytes
+}
+
+/// Sends bytes, which must arrive at the other end.
+pub fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+    from.write_all(bytes).expect("it is open");
+    let mut found = vec![0; bytes.len()];
+    to.read_exact(&mut found).expect("it is passed on");
+    assert_eq!(found, bytes);
 }
 
 /// Ends the output of a stream.

@@ -8,7 +8,7 @@ use beanring::io::forward::Settings;
 use beanring::time::Span;
 use beanring_testkit::namespaces::Machines;
 
-use super::place::{PlayedLeader, Standby, rest, settings};
+use super::place::{PlayedLeader, Standby, pass, rest, settings};
 
 /// The machines of the leader and of the standby.
 const LEADER: usize = 0;
@@ -45,10 +45,8 @@ fn clients_of_a_leader_whose_machine_is_gone_are_closed() {
 
         // The machine was only cut off.
         machines.cut(&[(LEADER, STANDBY)], false);
-        let mut client = standby.client();
-        let mut end = leader.end_of(&client);
-        client.write_all(b"ping").expect("it is open");
-        end.read_exact(&mut [0; 4]).expect("it is passed on");
+        let (mut client, mut end) = standby.forwarded_to(&leader);
+        pass(&mut client, &mut end, b"ping");
         // What the standby had to send to it would be sent again by now: the pauses of TCP double.
         let pause = begun.elapsed() + Duration::from_millis(500);
         ends[1].set_read_timeout(Some(pause)).expect("a socket option");

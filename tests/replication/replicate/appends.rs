@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use beanring::io::replica::check;
 use beanring::wal::replica::{APPENDS_MAX, Failure, Position, Reply, Request};
 use beanring_testkit::postgres::Postgres;
 
 use super::store::{Store, append, chunks, led, own_led, repeated, term};
-use crate::site::{own_site, sessions, site, terminate_sessions};
+use crate::site::{own_site, sessions, settings, site, terminate_sessions};
 
 /// A session of the store that waits for a standby.
 pub const WAITING: &str = "wait_event = 'SyncRep' and application_name = 'beanring'";
@@ -21,8 +22,8 @@ fn end_wait(store: &mut Store, server: &Postgres, request: Request, end: &str) {
 
 #[test]
 fn appends_are_fenced_and_taken() {
-    let Some(cluster) = site("appends") else { return };
-    let mut store = Store::new(&cluster.primary);
+    let Some(site) = site("appends") else { return };
+    let mut store = Store::new(&site.primary);
     assert_eq!(store.append(0, 1, "too early"), Err(Failure::Fenced));
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     assert_eq!(store.append(1, 2, "two"), Ok(()));
@@ -38,13 +39,13 @@ fn appends_are_fenced_and_taken() {
         // An old primary says nothing about this term.
         ("epoch = 0, token = 6", Failure::Unknown),
     ] {
-        cluster.primary.sql(&format!("update beanring_epoch set {change}"));
+        site.primary.sql(&format!("update beanring_epoch set {change}"));
         assert_eq!(store.append(1, 4, "four"), Err(failure), "{change}");
         assert_eq!(store.append_again(1, 3, "three"), Err(failure), "{change}");
         assert_eq!(store.renew(1, 7), Err(failure), "{change}");
         assert_eq!(store.trim(1, 2), Err(failure), "{change}");
     }
-    cluster.primary.sql("update beanring_epoch set epoch = 1, token = 7");
+    site.primary.sql("update beanring_epoch set epoch = 1, token = 7");
     assert_eq!(store.renew(1, 7), Ok(()));
     let page = store.read(1);
     let expected = [(1, "epoch of 7"), (2, "two"), (3, "three")];
@@ -53,7 +54,7 @@ fn appends_are_fenced_and_taken() {
 
 #[test]
 fn as_many_appends_as_allowed_are_in_flight() {
-    let Some((cluster, mut store)) = led("appends in flight") else { return };
+    let Some((site, mut store)) = led("appends in flight") else { return };
     let mut next = 2;
     for _ in 0..APPENDS_MAX {
         store.begin(append(1, next, &"x".repeat(100_000)));
@@ -72,23 +73,14 @@ fn as_many_appends_as_allowed_are_in_flight() {
     positions.dedup();
     assert_eq!(positions.len(), 500);
     let inserting = "query like '%insert into beanring_log%key share%' and application_name = 'beanring'";
-    assert_eq!(cluster.primary.sql(&sessions(inserting)), APPENDS_MAX.to_string());
-}
-
-#[test]
-fn an_append_waits_while_both_standbys_are_gone() {
-    let Some((mut cluster, mut store)) = own_led("an append without standbys") else { return };
-    cluster.stop_standbys();
-    store.begin_waiting(append(1, 2, "two"), &cluster.primary, WAITING);
-    cluster.start_standbys();
-    assert_eq!(store.result(), Ok(()));
+    assert_eq!(site.primary.sql(&sessions(inserting)), APPENDS_MAX.to_string());
 }
 
 #[test]
 fn a_cancelled_or_terminated_wait_is_never_an_acknowledgement() {
-    let Some((mut cluster, mut store)) = own_led("cancelled waits") else { return };
-    cluster.stop_standbys();
-    let server = &cluster.primary;
+    let Some((mut site, mut store)) = own_led("cancelled waits") else { return };
+    site.stop_standbys();
+    let server = &site.primary;
     for (position, end) in [(2, "pg_cancel_backend"), (3, "pg_terminate_backend")] {
         end_wait(&mut store, server, append(1, position, "lost?"), end);
         // The row is there for every reader, and may be lost with this server.
@@ -103,13 +95,13 @@ fn a_cancelled_or_terminated_wait_is_never_an_acknowledgement() {
     // It is renewed, though nobody knows whether that is replicated.
     let claim = store.claim_of(1, 4, 7);
     end_wait(&mut store, server, claim, "pg_cancel_backend");
-    cluster.start_standbys();
+    site.start_standbys();
     assert_eq!(store.settle(&repeated(2, 5, "five")), Ok(()), "the claim has happened");
 }
 
 #[test]
 fn a_role_that_hides_warnings_hides_no_cancelled_wait() {
-    let Some(mut cluster) = own_site("settings of the role") else { return };
+    let Some(mut site) = own_site("settings of the role") else { return };
     // The time limits are shorter than the wait.
     for setting in [
         "client_min_messages = error",
@@ -118,19 +110,20 @@ fn a_role_that_hides_warnings_hides_no_cancelled_wait() {
         "lock_timeout = 50",
         "default_transaction_isolation = serializable",
     ] {
-        cluster.primary.sql(&format!("alter role beanring set {setting}"));
+        site.primary.sql(&format!("alter role beanring set {setting}"));
     }
-    let mut store = Store::new(&cluster.primary);
+    check(&settings(&site.primary), false).expect("each session sets what it needs");
+    let mut store = Store::new(&site.primary);
     assert_eq!(store.claim(0, 1, 7), Ok(()));
-    cluster.stop_standbys();
-    end_wait(&mut store, &cluster.primary, append(1, 2, "two"), "pg_cancel_backend");
+    site.stop_standbys();
+    end_wait(&mut store, &site.primary, append(1, 2, "two"), "pg_cancel_backend");
 }
 
 #[test]
 fn a_full_disk_is_told_from_other_failures() {
-    let Some((cluster, mut store)) = led("a full disk") else { return };
+    let Some((site, mut store)) = led("a full disk") else { return };
     let refuse = |state: &str| {
-        cluster.primary.sql(&format!(
+        site.primary.sql(&format!(
             "create or replace function refuse() returns trigger language plpgsql as
                 $$ begin raise exception using errcode = '{state}'; end $$;
              drop trigger if exists refuse on beanring_log;
@@ -145,15 +138,15 @@ fn a_full_disk_is_told_from_other_failures() {
         assert_eq!(store.claim(1, 2, 8), Err(failure), "{state}");
         assert_eq!(store.renew(1, 7), Ok(()), "{state}");
     }
-    cluster.primary.sql("drop trigger refuse on beanring_log");
+    site.primary.sql("drop trigger refuse on beanring_log");
     assert_eq!(store.append(1, 2, "two"), Ok(()));
 }
 
 #[test]
 fn a_terminated_session_is_opened_again() {
-    let Some((cluster, mut store)) = led("terminated sessions") else { return };
+    let Some((site, mut store)) = led("terminated sessions") else { return };
     for position in 2..22 {
-        terminate_sessions(&cluster.primary);
+        terminate_sessions(&site.primary);
         let started = Instant::now();
         assert_eq!(store.settle(&repeated(1, position, "x")), Ok(()));
         assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());

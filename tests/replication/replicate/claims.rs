@@ -2,10 +2,11 @@
 
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use beanring::wal::replica::{Epoch, Failure, Reply, Request, Term};
 use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::wait;
 
 use super::appends::WAITING;
 use super::store::{Store, append, chunks, led, own_led, result_of, term};
@@ -18,8 +19,8 @@ const LEADER_TOKEN: u64 = 99;
 
 #[test]
 fn a_claim_continues_the_log_behind_a_hole() {
-    let Some((cluster, mut old)) = led("claims") else { return };
-    let mut new = Store::new(&cluster.primary);
+    let Some((site, mut old)) = led("claims") else { return };
+    let mut new = Store::new(&site.primary);
     assert_eq!(old.append(1, 2, "two"), Ok(()));
     // 3 is lost, 4 and 5 were in flight.
     assert_eq!(old.append(1, 4, "four"), Ok(()));
@@ -39,8 +40,8 @@ fn a_claim_continues_the_log_behind_a_hole() {
 
 #[test]
 fn of_two_claims_one_wins() {
-    let Some(cluster) = site("races of claims") else { return };
-    let (mut one, mut two) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    let Some(site) = site("races of claims") else { return };
+    let (mut one, mut two) = (Store::new(&site.primary), Store::new(&site.primary));
     for seen in 0..50 {
         let claims = [1, 2].map(|token| one.claim_of(seen, seen + 1, token));
         let [first, second] = claims;
@@ -56,13 +57,13 @@ fn of_two_claims_one_wins() {
 
 #[test]
 fn a_claim_waits_for_appends_that_are_being_committed() {
-    let Some((mut cluster, mut old)) = own_led("a claim and an append") else { return };
-    let mut new = Store::new(&cluster.primary);
-    cluster.stop_standbys();
-    old.begin_waiting(append(1, 2, "two"), &cluster.primary, WAITING);
+    let Some((mut site, mut old)) = own_led("a claim and an append") else { return };
+    let mut new = Store::new(&site.primary);
+    site.stop_standbys();
+    old.begin_waiting(append(1, 2, "two"), &site.primary, WAITING);
     let claim = new.claim_of(1, 2, 8);
-    new.begin_waiting(claim, &cluster.primary, "wait_event_type = 'Lock'");
-    cluster.start_standbys();
+    new.begin_waiting(claim, &site.primary, "wait_event_type = 'Lock'");
+    site.start_standbys();
     assert_eq!(old.result(), Ok(()));
     assert_eq!(new.result(), Err(Failure::Taken));
 }
@@ -81,24 +82,22 @@ fn lead_until_killed() {
 
 #[test]
 fn a_watch_ends_when_the_leader_is_killed() {
-    let Some(cluster) = site("watches") else { return };
-    let mut store = Store::new(&cluster.primary);
+    let Some(site) = site("watches") else { return };
+    let mut store = Store::new(&site.primary);
     let nobody = Term { epoch: Epoch(0), token: 0 };
     assert_eq!(result_of(store.ask(Request::Watch(nobody))), Ok(()), "epoch 0 has no leader");
     let mut times = Vec::new();
     for epoch in 1..=5 {
         let mut leader = Command::new(std::env::current_exe().expect("it runs"))
             .args(["replicate::claims::lead_until_killed", "--exact", "--nocapture"])
-            .env(LEADER, cluster.primary.url("beanring"))
+            .env(LEADER, site.url())
             .stdout(Stdio::null())
             .spawn()
             .expect("it is a program");
-        while store.read(1).epoch.0 < epoch {
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait::until("it leads", || store.read(1).epoch.0 == epoch);
         let term = Term { epoch: Epoch(epoch), token: LEADER_TOKEN };
         store.begin(Request::Watch(term));
-        store.watches_on(&cluster.primary, "it leads");
+        store.watches_on(&site.primary, "it leads");
         let killed = Instant::now();
         leader.kill().expect("it runs");
         assert_eq!(store.reply(), Reply::Watched { term, result: Ok(()) });
@@ -111,25 +110,25 @@ fn a_watch_ends_when_the_leader_is_killed() {
 
 #[test]
 fn a_watch_is_replaced_by_another_one() {
-    let Some((cluster, leader)) = led("replaced watches") else { return };
-    let mut store = Store::new(&cluster.primary);
+    let Some((site, leader)) = led("replaced watches") else { return };
+    let mut store = Store::new(&site.primary);
     store.begin(Request::Watch(term(1)));
-    store.watches_on(&cluster.primary, "it leads");
+    store.watches_on(&site.primary, "it leads");
     // After a fail-over only the token tells leaders apart.
     for other in [Term { epoch: Epoch(9), token: 7 }, Term { epoch: Epoch(1), token: 8 }] {
         store.begin(Request::Watch(other));
-        store.watches_on(&cluster.primary, "the log has another leader");
+        store.watches_on(&site.primary, "the log has another leader");
     }
     drop(leader);
-    store.watches_on(&cluster.primary, "the first one gets no reply");
+    store.watches_on(&site.primary, "the first one gets no reply");
     let term = term(1);
     assert_eq!(store.ask(Request::Watch(term)), Reply::Watched { term, result: Ok(()) });
 }
 
 #[test]
 fn a_leader_takes_its_lock_again() {
-    let Some((cluster, mut leader)) = led("a lost lock") else { return };
-    let server = &cluster.primary;
+    let Some((site, mut leader)) = led("a lost lock") else { return };
+    let server = &site.primary;
     let mut store = Store::new(server);
     store.begin(Request::Watch(term(1)));
     store.watches_on(server, "it leads");

@@ -7,29 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanring::io::driver::Driver;
-use beanring::io::replica::init;
-use beanring_testkit::client::{Client, put};
-use beanring_testkit::driver;
+use beanring_testkit::client::put;
 use beanring_testkit::postgres::End;
-use beanring_testkit::process::REPLY_PATIENCE;
-use beanring_testkit::scratch::Scratch;
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
 use crate::node::Node;
-use crate::site::{own_empty, own_site, replicate, run, settings, site};
+use crate::site::{own_empty, own_site, run, site};
 use crate::small_disk::SmallDisk;
-
-/// Starts a server, and returns it with its first client. One that does not serve yet has the client wait.
-pub fn start(url: &str, scratch: &Scratch, name: &str, flags: &[&str]) -> (Node, Client) {
-    let driver = driver::flags(Driver::Epoll);
-    let all: Vec<&str> =
-        driver.iter().map(String::as_str).chain(["--lease", "1"]).chain(flags.iter().copied()).collect();
-    let mut server = Node::new(url, scratch.join(name), &all, None);
-    server.start();
-    let client = server.client();
-    (server, client)
-}
 
 #[test]
 fn a_stop_ends_though_the_database_does_not_answer() {
@@ -42,19 +27,17 @@ fn a_stop_ends_though_the_database_does_not_answer() {
 }
 
 fn stop_unanswered(is_down: bool) {
-    let Some(mut cluster) = own_site("stops without a database") else { return };
-    let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("replicate-stop");
-    let (mut server, mut client) = start(&url, &scratch, "log", &["--no-forward"]);
+    let Some(mut site) = own_site("stops without a database") else { return };
+    let (mut server, mut client) = site.start("log", &["--no-forward"]);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
     let mut waiting = server.client();
     if is_down {
-        cluster.primary.stop(End::Immediate);
+        site.primary.stop(End::Immediate);
     } else {
-        cluster.stop_standbys();
+        site.stop_standbys();
     }
     waiting.send(&put(1, 0, "no reply"));
-    server.wait_until("an append", || server.metric("replication_appends_in_flight") == Some(1.0));
+    wait::until("an append waits", || server.metric("replication_appends_in_flight") == Some(1.0));
     let started = Instant::now();
     assert_eq!(server.terminate(), Some(1), "{}", server.log_text());
     assert!(started.elapsed() >= Duration::from_secs(5), "{:?}", started.elapsed());
@@ -63,11 +46,11 @@ fn stop_unanswered(is_down: bool) {
     );
     assert_eq!(waiting.line(), None, "there is no reply");
     if is_down {
-        cluster.primary.start();
+        site.primary.start();
     } else {
-        cluster.start_standbys();
+        site.start_standbys();
     }
-    let (mut server, mut client) = start(&url, &scratch, "after", &["--no-forward"]);
+    let (mut server, mut client) = site.start("after", &["--no-forward"]);
     client.expect("peek 1\r\n", "FOUND 1 4");
     drop(client);
     assert_eq!(server.terminate(), Some(0), "{}", server.log_text());
@@ -75,12 +58,10 @@ fn stop_unanswered(is_down: bool) {
 
 #[test]
 fn a_restart_in_place_hands_over() {
-    let Some(mut cluster) = own_site("restarts in place") else { return };
-    let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("replicate-restart");
-    let (mut alone, mut client) = start(&url, &scratch, "a", &[]);
+    let Some(mut site) = own_site("restarts in place") else { return };
+    let (mut alone, mut client) = site.start("a", &[]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
-    let token = || cluster.primary.sql("select token from beanring_epoch");
+    let token = || site.primary.sql("select token from beanring_epoch");
     let before = token();
     client.expect("reserve\r\n", "RESERVED 1 3");
     client.expect(&put(5, 0, "two"), "INSERTED 2");
@@ -95,7 +76,7 @@ fn a_restart_in_place_hands_over() {
     let log = alone.log_text();
     assert!(!log.contains("WARN"), "it does not connect to itself: {log}");
 
-    let (mut standby, _) = start(&url, &scratch, "b", &[]);
+    let (mut standby, _) = site.start("b", &[]);
     standby.wait_for("this server is a standby of");
     alone.signal(Signal::SIGUSR2);
     assert_eq!(client.line(), None, "the connection is closed");
@@ -119,25 +100,23 @@ fn a_restart_in_place_hands_over() {
     direct.expect("peek 2\r\n", "FOUND 2 3");
     alone.serves("peek 2\r\n", "FOUND 2 3");
 
-    cluster.primary.stop(End::Fast);
+    site.primary.stop(End::Fast);
     standby.signal(Signal::SIGUSR2);
     standby.wait_for("no restart: the preflight check of");
     assert!(standby.log_text().contains("cannot connect to the database"), "{}", standby.log_text());
-    cluster.primary.start();
+    site.primary.start();
     standby.serves("peek 2\r\n", "FOUND 2 3");
 }
 
 /// Two servers of one machine cannot listen at the same address, so the row of the epoch names that of the standby.
 #[test]
 fn a_leader_with_the_address_of_its_standby_is_reported() {
-    let Some(cluster) = site("servers with the same --advertise") else { return };
-    let scratch = Scratch::new("replicate-same-address");
-    let url = cluster.primary.url("beanring");
-    let (leader, mut client) = start(&url, &scratch, "a", &[]);
+    let Some(site) = site("servers with the same --advertise") else { return };
+    let (leader, mut client) = site.start("a", &[]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
-    let mut standby = Node::new(&url, scratch.join("b"), &["--lease", "1"], None);
+    let mut standby = Node::new(&site.url(), site.scratch.join("b"), &["--lease", "1"], None);
     let be_at = |address: &str| {
-        cluster.primary.sql(&format!("update beanring_epoch set address = '{address}'"));
+        site.primary.sql(&format!("update beanring_epoch set address = '{address}'"));
     };
     be_at(&standby.advertised);
 
@@ -161,33 +140,29 @@ fn a_leader_with_the_address_of_its_standby_is_reported() {
 
 #[test]
 fn a_standby_of_a_leader_that_accepts_no_forwarded_connections_is_not_ready() {
-    let Some(cluster) = site("a leader with --no-forward") else { return };
-    let scratch = Scratch::new("replicate-no-forward");
-    let url = cluster.primary.url("beanring");
-    let (_leader, mut client) = start(&url, &scratch, "a", &["--no-forward"]);
+    let Some(site) = site("a leader with --no-forward") else { return };
+    let (_leader, mut client) = site.start("a", &["--no-forward"]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
-    let (standby, _) = start(&url, &scratch, "b", &[]);
+    let (standby, _) = site.start("b", &[]);
     standby.wait_for("this server is a standby of a leader that accepts no forwarded connections");
     standby.wait_for_readiness("the leader has --no-forward\n");
 }
 
 #[test]
 fn a_taken_port_of_advertise_is_named() {
-    let Some(cluster) = site("a port that is taken") else { return };
+    let Some(site) = site("a port that is taken") else { return };
     let taken = TcpListener::bind(("0.0.0.0", 0)).expect("there are ports");
     let address = format!("127.0.0.1:{}", taken.local_addr().expect("it is bound").port());
-    let (code, _, error) =
-        run(&["-l", "127.0.0.1", "-p", "0", "--advertise", &address], &cluster.primary.url("beanring"));
+    let (code, _, error) = run(&["-l", "127.0.0.1", "-p", "0", "--advertise", &address], &site.url());
     assert_eq!(code, 1, "{error}");
     assert!(error.contains("--advertise: cannot listen on 0.0.0.0:"), "{error}");
 }
 
 #[test]
 fn a_database_that_does_not_acknowledge_is_reported() {
-    let Some(cluster) = own_site("a database that does not acknowledge") else { return };
-    let (primary, url) = (&cluster.primary, cluster.primary.url("beanring"));
-    let scratch = Scratch::new("replicate-silence");
-    let (leader, mut client) = start(&url, &scratch, "a", &[]);
+    let Some(site) = own_site("a database that does not acknowledge") else { return };
+    let primary = &site.primary;
+    let (leader, mut client) = site.start("a", &[]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     leader.wait_for_readiness("ready\n");
     primary.signal_senders(Signal::SIGSTOP);
@@ -198,7 +173,7 @@ fn a_database_that_does_not_acknowledge_is_reported() {
     leader.wait_for_readiness("ready\n");
     client.expect("peek 1\r\n", "FOUND 1 3");
 
-    let (mut standby, _waiting) = start(&url, &scratch, "b", &[]);
+    let (mut standby, _waiting) = site.start("b", &[]);
     standby.wait_for_readiness("ready\n");
     primary.signal_senders(Signal::SIGSTOP);
     standby.wait_for_readiness("no leader\n");
@@ -208,13 +183,11 @@ fn a_database_that_does_not_acknowledge_is_reported() {
 
 #[test]
 fn a_leader_writes_a_damaged_log_again() {
-    let Some(cluster) = site("a damaged log that is written again") else { return };
-    let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("replicate-rewrite");
-    let (code, _, error) = replicate(&["rewrite"], &url);
+    let Some(site) = site("a damaged log that is written again") else { return };
+    let (code, _, error) = site.replicate(&["rewrite"]);
     assert!(code == 1 && error.contains("no server leads log 1"), "{error}");
     let flags = ["--no-forward", "-s", "65536"];
-    let (mut leader, mut client) = start(&url, &scratch, "leader", &flags);
+    let (mut leader, mut client) = site.start("leader", &flags);
     let body = "x".repeat(1000);
     for id in 1..=400 {
         client.expect(&put(id, 0, &body), &format!("INSERTED {id}"));
@@ -229,18 +202,18 @@ fn a_leader_writes_a_damaged_log_again() {
     let damage = "update beanring_log set chunk = set_byte(chunk, 300, get_byte(chunk, 300) # 255)
         where pos in (select pos from beanring_log where octet_length(chunk) > 400 order by pos desc limit 1 offset";
     for offset in ["100)", "3)"] {
-        cluster.primary.sql(&format!("{damage} {offset}"));
+        site.primary.sql(&format!("{damage} {offset}"));
     }
-    let (standby, mut later) = start(&url, &scratch, "standby", &flags);
+    let (standby, mut later) = site.start("standby", &flags);
     standby.wait_for("cannot follow the job log in the database: the chunk at position");
-    let (code, _, error) = replicate(&["export", scratch.join("none").to_str().expect("UTF-8")], &url);
+    let (code, _, error) = site.replicate(&["export", site.scratch.join("none").to_str().expect("UTF-8")]);
     assert!(code == 1 && error.contains("beanring replicate rewrite"), "{error}");
 
     let stop = AtomicBool::new(false);
     let mut last = 400;
     let (code, out, error) = thread::scope(|scope| {
         let rewrite = scope.spawn(|| {
-            let result = replicate(&["rewrite"], &url);
+            let result = site.replicate(&["rewrite"]);
             stop.store(true, Ordering::Relaxed);
             result
         });
@@ -273,23 +246,21 @@ fn a_leader_writes_a_damaged_log_again() {
 #[test]
 fn deletions_go_on_while_the_database_is_full() {
     // A standby would need the tablespace at the same path.
-    let Some(cluster) = own_empty("a full tablespace", 0) else { return };
-    let scratch = Scratch::new("replicate-full");
-    let (own, place) = (fs::metadata(cluster.primary.data()).expect("it is there"), scratch.dir("disk"));
+    let Some(site) = own_empty("a full tablespace", 0) else { return };
+    let (own, place) = (fs::metadata(site.primary.data()).expect("it is there"), site.scratch.dir("disk"));
     chown(&place, Some(own.uid()), Some(own.gid())).expect("it is new");
     let _disk = match SmallDisk::mount(&place, 96) {
         Ok(disk) => disk,
         Err(reason) => return println!("skipped: a full tablespace, because {reason}"),
     };
-    init(&settings(&cluster.primary)).expect("the user owns the database");
-    cluster.primary.sql(&format!("create tablespace small location '{}'", place.display()));
+    let site = site.with_tables();
+    site.primary.sql(&format!("create tablespace small location '{}'", place.display()));
     for change in ["table beanring_log", "index beanring_log_pkey", "table beanring_reserve"] {
-        cluster.primary.sql(&format!("alter {change} set tablespace small"));
+        site.primary.sql(&format!("alter {change} set tablespace small"));
     }
     let flags = ["--no-forward", "--replicate-trust-storage", "-s", "4194304"];
-    let url = cluster.primary.url("beanring");
-    let (mut server, mut client) = start(&url, &scratch, "log", &flags);
-    cluster.primary.wait_for("select pg_relation_size('beanring_reserve') >= 32 * 1024 * 1024", "t");
+    let (mut server, mut client) = site.start("log", &flags);
+    site.primary.wait_for("select pg_relation_size('beanring_reserve') >= 32 * 1024 * 1024", "t");
     let body = "x".repeat(60_000);
     let mut jobs = 0;
     loop {
@@ -310,17 +281,12 @@ fn deletions_go_on_while_the_database_is_full() {
         }
     }
     println!("{} deletions took {:?}", jobs * 3 / 4, began.elapsed());
-    let began = Instant::now();
-    while client.ask(&put(8, 0, &body)).0 == "OUT_OF_MEMORY" {
-        assert!(began.elapsed() < REPLY_PATIENCE, "{}", server.log_text());
-        thread::sleep(Duration::from_millis(50));
-    }
-    println!("puts were accepted again after {:?}", began.elapsed());
+    wait::until("puts are accepted again", || client.ask(&put(8, 0, &body)).0 != "OUT_OF_MEMORY");
     server.wait_for("the database of the job log has space again");
     let left = client.stat("current-jobs-ready");
     drop(client);
     server.kill();
-    let (_server, mut client) = start(&url, &scratch, "again", &flags);
+    let (_server, mut client) = site.start("again", &flags);
     for id in 1..=jobs {
         let expected = if id % 4 == 0 { format!("FOUND {id} 60000") } else { "NOT_FOUND".to_owned() };
         client.expect(&format!("peek {id}\r\n"), &expected);

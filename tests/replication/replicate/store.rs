@@ -1,6 +1,5 @@
 //! A store as the core uses it, and what a test asks of it.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::Database;
@@ -9,12 +8,13 @@ use beanring::time::Span;
 use beanring::wal::replica::{
     APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, Term, identity,
 };
-use beanring_testkit::postgres::{Cluster, Postgres};
+use beanring_testkit::postgres::Postgres;
 use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::wait;
 use bytes::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::site::{own_site, sessions, settings, site};
+use crate::site::{Site, own_site, sessions, settings, site};
 
 /// For how long no reply may come to a request that is known to wait.
 const QUIET: Duration = Duration::from_millis(100);
@@ -25,19 +25,19 @@ const ATTEMPTS: usize = 4;
 pub struct Store(PostgresStore);
 
 /// A database with a store that leads since epoch 1.
-pub fn led(what: &str) -> Option<(Cluster, Store)> {
+pub fn led(what: &str) -> Option<(Site, Store)> {
     site(what).map(lead)
 }
 
 /// The same on servers of its own.
-pub fn own_led(what: &str) -> Option<(Cluster, Store)> {
+pub fn own_led(what: &str) -> Option<(Site, Store)> {
     own_site(what).map(lead)
 }
 
-fn lead(cluster: Cluster) -> (Cluster, Store) {
-    let mut store = Store::new(&cluster.primary);
+fn lead(site: Site) -> (Site, Store) {
+    let mut store = Store::new(&site.primary);
     assert_eq!(store.claim(0, 1, 7), Ok(()));
-    (cluster, store)
+    (site, store)
 }
 
 impl Store {
@@ -93,16 +93,9 @@ impl Store {
     pub fn watches_on(&mut self, server: &Postgres, why: &str) {
         let asked = "select query_start from pg_stat_activity
             where datname = current_database() and application_name = 'beanring watch' and query like '%advisory%'";
-        let started = Instant::now();
-        let mut times = vec![server.sql(asked)];
-        while times.len() <= ATTEMPTS {
+        for _ in 0..ATTEMPTS {
             let last = server.sql(asked);
-            if last.is_empty() || times.last() == Some(&last) {
-                assert!(started.elapsed() < REPLY_PATIENCE, "it does not watch");
-                thread::sleep(Duration::from_millis(2));
-            } else {
-                times.push(last);
-            }
+            wait::until("the watch asks again", || ![&last, ""].contains(&server.sql(asked).as_str()));
         }
         assert_eq!(self.reply_within(Duration::ZERO), None, "{why}");
     }
@@ -152,13 +145,12 @@ impl Store {
 
     /// Repeats a request until its outcome is known.
     pub fn settle(&mut self, request: &Request) -> Result<(), Failure> {
-        let started = Instant::now();
-        loop {
-            match result_of(self.ask(request.clone())) {
-                Err(Failure::Unknown) if started.elapsed() < REPLY_PATIENCE => {}
-                result => return result,
-            }
-        }
+        let mut result = Err(Failure::Unknown);
+        wait::until("the outcome is known", || {
+            result = result_of(self.ask(request.clone()));
+            result != Err(Failure::Unknown)
+        });
+        result
     }
 }
 

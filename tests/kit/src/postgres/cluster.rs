@@ -122,9 +122,6 @@ fn initialize(programs: &Programs, data: &Path) {
 
 impl Cluster {
     /// Starts a primary and this many standbys. The settings are those of all servers.
-    ///
-    /// # Panics
-    /// If a server does not start.
     pub fn start(programs: &Programs, standbys: usize, settings: &[(&str, &str)]) -> Self {
         let scratch = directory(programs);
         let cluster = Self::start_in(&scratch.0, programs, standbys, settings);
@@ -133,9 +130,6 @@ impl Cluster {
 
     /// Returns a database of its own on servers that other tests of the program use too: a primary and two standbys, which no
     /// test stops or changes.
-    ///
-    /// # Panics
-    /// If a server does not start.
     pub fn shared(programs: &Programs) -> Self {
         static CLUSTER: OnceLock<Cluster> = OnceLock::new();
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -180,17 +174,11 @@ impl Cluster {
     }
 
     /// Stops all standbys.
-    ///
-    /// # Panics
-    /// If one does not end.
     pub fn stop_standbys(&mut self) {
         self.standbys.iter_mut().for_each(|standby| standby.stop(End::Fast));
     }
 
     /// Starts all standbys.
-    ///
-    /// # Panics
-    /// If one does not start.
     pub fn start_standbys(&mut self) {
         self.standbys.iter_mut().for_each(Postgres::launch);
         self.standbys.iter_mut().for_each(Postgres::await_start);
@@ -198,9 +186,6 @@ impl Cluster {
 
     /// Kills the primary, and promotes the standby that has received most, as an operator of the database does. The other standby
     /// follows it.
-    ///
-    /// # Panics
-    /// If there are not two standbys, or one does not do what it should.
     pub fn fail_over(&mut self) {
         self.primary.stop(End::Killed);
         let received = |standby: &Postgres| {
@@ -217,9 +202,6 @@ impl Cluster {
     }
 
     /// Makes the server that was the primary before [`Self::fail_over`] a standby again.
-    ///
-    /// # Panics
-    /// If it cannot be copied.
     pub fn rejoin(&mut self) {
         let ended =
             self.standbys.iter().position(|standby| standby.process.is_none()).expect("one has ended");
