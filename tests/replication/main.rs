@@ -2,4 +2,7 @@
 
 mod faults;
 mod forward;
+mod node;
 mod replicate;
+mod site;
+mod small_disk;

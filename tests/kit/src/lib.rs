@@ -52,6 +52,7 @@ pub mod under_test;
 #[cfg(feature = "tls")]
 mod unmetered;
 pub mod unused_address;
+pub mod wait;
 
 use std::path::Path;
 

@@ -11,8 +11,7 @@ use nix::unistd::geteuid;
 
 /// No other process has an address in these namespaces.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 11300);
-/// The address of the client's side.
-pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// A network of two machines, as far as the kernel can tell. It is gone with this value.
 pub struct Network {
@@ -55,20 +54,6 @@ impl Network {
     /// Does `what` on the client's side.
     pub fn on_client(&self, what: impl FnOnce() + Send) {
         inside(&self.client, what);
-    }
-
-    /// Does `what` on the server's side.
-    pub fn at_server(&self, what: impl FnOnce() + Send) {
-        inside(&self.server, what);
-    }
-
-    /// Pulls the cable out of the client's machine, or plugs it in.
-    ///
-    /// # Panics
-    /// If the system does not do it.
-    pub fn plug(&self, is_in: bool) {
-        let state = if is_in { "up" } else { "down" };
-        ip(&["-n", &self.client, "link", "set", "cable", state]).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
@@ -129,6 +114,11 @@ impl Machines {
         format!("{}-router", self.own)
     }
 
+    /// Does `what` on a machine.
+    pub fn on<T: Send>(&self, machine: usize, what: impl FnOnce() -> T + Send) -> T {
+        inside(&self.name(machine), what)
+    }
+
     /// The address of a machine.
     pub fn address(&self, machine: usize) -> Ipv4Addr {
         assert!(machine < self.count, "there is no such machine");
@@ -136,9 +126,6 @@ impl Machines {
     }
 
     /// Drops what the machines of each pair send to each other from now on, or passes it on again.
-    ///
-    /// # Panics
-    /// If the system does not do it.
     pub fn cut(&self, pairs: &[(usize, usize)], is_cut: bool) {
         let action = if is_cut { "add" } else { "delete" };
         let both = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
@@ -163,22 +150,19 @@ impl Drop for Machines {
 }
 
 /// Moves this thread to a namespace.
-///
-/// # Panics
-/// If there is no such namespace.
 pub fn enter(namespace: &str) {
     let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
     setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
 }
 
 /// Does `what` on a thread in a namespace.
-fn inside(namespace: &str, what: impl FnOnce() + Send) {
+pub fn inside<T: Send>(namespace: &str, what: impl FnOnce() -> T + Send) -> T {
     let enter = || {
         enter(namespace);
-        what();
+        what()
     };
     let result = thread::scope(|scope| scope.spawn(enter).join());
-    result.unwrap_or_else(|payload| panic::resume_unwind(payload));
+    result.unwrap_or_else(|payload| panic::resume_unwind(payload))
 }
 
 fn ip(words: &[&str]) -> Result<(), String> {

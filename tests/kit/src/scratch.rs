@@ -7,7 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
+use nix::sys::statvfs::statvfs;
+
 use super::process::REPLY_PATIENCE;
+
+/// Free memory that the directories of some tests may need.
+const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
 /// A directory of one test's own. It is removed when the value is dropped.
 pub struct Scratch(pub PathBuf);
@@ -21,13 +26,15 @@ impl Scratch {
         Self::below(&env::temp_dir(), name)
     }
 
-    /// Creates a directory in memory if there is a place for it: for tests that sync thousands of files.
+    /// Creates a directory in memory if there is a place for it: for tests that sync or copy thousands of files.
     ///
     /// # Panics
     /// If the directory cannot be created.
     pub fn in_memory(name: &str) -> Self {
         let memory = Path::new("/dev/shm");
-        if memory.is_dir() { Self::below(memory, name) } else { Self::new(name) }
+        // That of a container may be small.
+        let free = statvfs(memory).map_or(0, |system| system.blocks_available() * system.fragment_size());
+        if free >= MEMORY_BYTES_MIN { Self::below(memory, name) } else { Self::new(name) }
     }
 
     fn below(parent: &Path, name: &str) -> Self {

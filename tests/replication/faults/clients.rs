@@ -69,9 +69,12 @@ pub struct Plan {
 }
 
 /// What clients share.
+#[derive(Default)]
 pub struct Shared {
     pub clock: Clock,
     is_over: AtomicBool,
+    /// Only the first clients work, each of which has a server of its own.
+    is_calm: AtomicBool,
     /// Jobs that were inserted and not deleted, without those that stay buried.
     jobs: AtomicI64,
     /// When the newest put was asked that was accepted.
@@ -109,16 +112,7 @@ impl Plan {
 impl Clients {
     /// Starts producers and workers, and a producer for each server that never pauses.
     pub fn start(plan: &Plan) -> Self {
-        let shared = Arc::new(Shared {
-            clock: Clock::start(),
-            is_over: AtomicBool::new(false),
-            jobs: AtomicI64::new(0),
-            accepted: AtomicU64::new(0),
-            changed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            acknowledged: AtomicU64::new(0),
-            buried: Mutex::new(Vec::new()),
-        });
+        let shared = Arc::new(Shared::default());
         let count = plan.servers.len() + plan.producers + plan.workers;
         let client = |number: usize| {
             let (plan, shared) = (plan.clone(), Arc::clone(&shared));
@@ -144,6 +138,11 @@ impl Clients {
         };
         let threads = (0..count).map(client).collect();
         Self { shared, threads }
+    }
+
+    /// Lets all clients work, or only some.
+    pub fn set_calm(&self, is_calm: bool) {
+        self.shared.is_calm.store(is_calm, Ordering::Relaxed);
     }
 
     /// Waits until a put was accepted that was asked after this time. Returns whether one was.
@@ -172,9 +171,9 @@ impl Clients {
     }
 
     /// Ends all clients after the command that each waits for. Returns what they have recorded.
-    pub fn end(self) -> Vec<Event> {
+    pub fn end(&mut self) -> Vec<Event> {
         self.shared.is_over.store(true, Ordering::Relaxed);
-        self.threads.into_iter().flat_map(|thread| thread.join().expect("no client panics")).collect()
+        self.threads.drain(..).flat_map(|thread| thread.join().expect("no client panics")).collect()
     }
 }
 
@@ -213,9 +212,11 @@ impl Client {
             if self.stream.is_none() && !self.connect(role) {
                 continue;
             }
-            let is_paused = self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max
-                && !self.keyed_producer.must_repeat();
+            let is_calm = role != Role::Pinned && self.shared.is_calm.load(Ordering::Relaxed);
+            let has_enough = self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max;
+            let is_paused = has_enough && !self.keyed_producer.must_repeat();
             match role {
+                _ if is_calm => thread::sleep(Duration::from_millis(5)),
                 Role::Pinned => {
                     self.put(0);
                     thread::sleep(Duration::from_millis(4));

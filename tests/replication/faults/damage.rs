@@ -1,13 +1,12 @@
 //! A byte of a chunk is flipped.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
-use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::random::Random;
+use beanring_testkit::wait;
 
-use super::clients::{Clients, Plan};
-use super::place::{ALARM, Node, Place, Settings, rounds, seed};
+use super::clients::Plan;
+use super::place::Place;
+use super::run::{ALARM, Setup};
+use crate::node::Node;
 
 /// Flips one bit. The newest chunks stay: servers that follow read them again. Old ones may be trimmed at any time.
 fn flip(place: &Place, random: &mut Random) -> Option<(u64, usize, u8)> {
@@ -37,14 +36,6 @@ fn has(place: &Place, position: u64) -> bool {
         == "1"
 }
 
-fn wait_for(what: &str, place: &Place, node: usize, is_met: impl Fn(&Node) -> bool) {
-    let started = Instant::now();
-    while !is_met(&place.nodes[node]) {
-        assert!(started.elapsed() < REPLY_PATIENCE, "{what}: never\n{}", place.logs());
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn is_damaged(node: &Node) -> bool {
     node.metric("replication_damaged") == Some(1.0)
 }
@@ -57,45 +48,51 @@ fn follows(node: &Node) -> bool {
 
 #[test]
 fn a_standby_refuses_a_flipped_byte_and_the_leader_goes_on() {
-    let Some(mut place) = Place::start("a flipped byte", Settings::default()) else { return };
-    let (seed, rounds) = (seed(), rounds("FLIPS", 4));
-    let mut random = Random::new(seed);
-    let clients = Clients::start(&Plan { producers: 8, workers: 8, ..place.plan(seed) });
-    let leader = place.leader(REPLY_PATIENCE);
-    place.is_damaged = true;
+    let setup = Setup {
+        what: "a flipped byte",
+        rounds: ("FLIPS", 4),
+        plan: |plan| Plan { producers: 8, workers: 8, ..plan },
+        ..Setup::default()
+    };
+    let Some(mut run) = setup.start() else { return };
+    run.is_damaged = true;
+    // Each kill of a standby closes connections to the leader, which goes on.
+    run.closing = vec![0..u64::MAX];
+    let leader = run.leader();
     let (mut refused, mut trimmed) = (0, 0);
-    thread::sleep(Duration::from_secs(1));
-    while refused < rounds {
-        let standby = (leader + 1 + random.below(2)) % place.nodes.len();
-        place.nodes[standby].kill();
-        let Some(flipped) = flip(&place, &mut random) else {
-            place.nodes[standby].start();
-            thread::sleep(Duration::from_millis(200));
+    run.place.cluster.primary.wait_for("select max(pos) - min(pos) > 200 from beanring_log", "t");
+    while refused < run.rounds {
+        let standby = (leader + 1 + run.random.below(2)) % run.place.nodes.len();
+        run.place.nodes[standby].kill();
+        let Some(flipped) = flip(&run.place, &mut run.random) else {
+            run.place.nodes[standby].start();
+            run.work(200..201);
             continue;
         };
-        place.nodes[standby].empty_log();
-        place.nodes[standby].start();
-        let at = clients.now();
+        run.place.nodes[standby].empty_log();
+        run.place.nodes[standby].start();
+        let at = run.clients.now();
+        let node = &run.place.nodes[standby];
         // A chunk that is trimmed need not be followed.
-        wait_for("a refusal", &place, standby, |node| is_damaged(node) || !has(&place, flipped.0));
-        assert!(clients.wait_for_put(at, REPLY_PATIENCE), "the leader goes on\n{}", place.logs());
-        if has(&place, flipped.0) {
-            assert!(place.puts_through(standby), "its clients are forwarded\n{}", place.logs());
+        wait::until("a refusal", || is_damaged(node) || !has(&run.place, flipped.0));
+        run.expect_put(at);
+        if has(&run.place, flipped.0) {
+            assert!(run.place.puts_through(standby), "its clients are forwarded");
         }
-        let is_there = change(&place, flipped);
+        let is_there = change(&run.place, flipped);
         if !is_there {
             trimmed += 1;
             continue;
         }
         refused += 1;
-        assert!(place.nodes[standby].log_text().contains(ALARM), "it alarms");
-        if random.one_in(4) || refused == rounds {
-            wait_for("the repair", &place, standby, follows);
+        assert!(node.log_text().contains(ALARM), "it alarms");
+        if run.random.one_in(4) || refused == run.rounds {
+            // This takes five seconds.
+            run.clients.set_calm(true);
+            wait::until("the repair", || follows(node));
+            run.clients.set_calm(false);
         }
     }
-    assert_eq!(place.leader(REPLY_PATIENCE), leader, "the leader goes on");
-    // Each kill of a standby closes connections to the leader, which goes on.
-    let all = 0..u64::MAX;
-    place.conclude("a flipped byte", clients, &[all]);
-    println!("a flipped byte: {refused} chunks refused, {trimmed} more trimmed before they were read");
+    assert_eq!(run.leader(), leader, "the leader goes on");
+    run.conclude(&format!(", {trimmed} more chunks trimmed before they were read"));
 }

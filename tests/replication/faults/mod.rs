@@ -16,4 +16,6 @@ mod place;
 mod preload;
 mod record;
 mod rolls;
+mod run;
+mod said;
 mod stops;

@@ -1,11 +1,10 @@
 //! Jobs that are there before the faults: a queue of the size that a take-over is judged by.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::place::{Place, rounds};
+use super::place::{PATIENCE, Place};
+use super::run::variable;
 
 /// The tube of these jobs. Clients work in another one.
 const TUBE: &str = "preloaded";
@@ -13,35 +12,22 @@ const TUBE: &str = "preloaded";
 const CONNECTIONS: usize = 8;
 const IN_FLIGHT: usize = 500;
 
-/// How long a server may take to follow all of them.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// The number of jobs that a run has in the queue beforehand.
-pub fn jobs() -> usize {
-    rounds("JOBS", 0)
-}
-
-/// Puts this number of jobs into the queue, and waits until all servers have followed them.
-pub fn put(place: &Place, jobs: usize) {
+/// Puts the number of jobs that a variable says into the queue, and waits until all servers have followed them. Returns it.
+pub fn put(place: &Place) -> usize {
+    let jobs = variable("JOBS", 0);
     if jobs == 0 {
-        return;
+        return 0;
     }
     let started = Instant::now();
-    let servers = place.addresses();
     let put_some = |number: usize| {
-        let stream = TcpStream::connect(servers[number % servers.len()]).expect("it listens");
-        let mut stream = BufReader::new(stream);
+        let mut client = place.nodes[number % place.nodes.len()].connect().expect("it listens");
+        client.expect(&format!("use {TUBE}\r\n"), &format!("USING {TUBE}"));
         let mut left = jobs / CONNECTIONS + usize::from(number < jobs % CONNECTIONS);
-        let mut line = String::new();
-        stream.get_mut().write_all(format!("use {TUBE}\r\n").as_bytes()).expect("it is open");
-        stream.read_line(&mut line).expect("it replies");
         while left > 0 {
             let some = left.min(IN_FLIGHT);
-            let text = format!("put 0 0 60 32\r\n{:032}\r\n", left).repeat(some);
-            stream.get_mut().write_all(text.as_bytes()).expect("it is open");
+            client.send(&format!("put 0 0 60 32\r\n{left:032}\r\n").repeat(some));
             for _ in 0..some {
-                line.clear();
-                stream.read_line(&mut line).expect("it replies");
+                let line = client.line().expect("it is open");
                 assert!(line.starts_with("INSERTED "), "{line}");
             }
             left -= some;
@@ -55,6 +41,7 @@ pub fn put(place: &Place, jobs: usize) {
     let took = started.elapsed();
     wait_until_warm(place);
     println!("preloaded {jobs} jobs in {took:.1?}");
+    jobs
 }
 
 /// Waits until all servers follow the log to its end.
@@ -72,7 +59,7 @@ pub fn wait_until_warm(place: &Place) {
         thread::sleep(Duration::from_millis(400));
         all_are_warm()
     }) {
-        assert!(started.elapsed() < PATIENCE, "not all servers follow\n{}", place.logs());
+        assert!(started.elapsed() < PATIENCE, "not all servers follow");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -81,6 +68,6 @@ pub fn wait_until_warm(place: &Place) {
 pub fn check(place: &Place, jobs: usize) {
     if jobs > 0 {
         let count = place.count_of(TUBE);
-        assert_eq!(count, jobs, "preloaded jobs are left\n{}", place.logs());
+        assert_eq!(count, jobs, "preloaded jobs are left");
     }
 }

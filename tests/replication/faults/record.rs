@@ -89,11 +89,13 @@ pub struct Event {
     pub replied_at: u64,
 }
 
-impl Clock {
-    pub fn start() -> Self {
+impl Default for Clock {
+    fn default() -> Self {
         Self(Instant::now())
     }
+}
 
+impl Clock {
     pub fn now(self) -> u64 {
         self.0.elapsed().as_micros() as u64
     }

@@ -9,7 +9,7 @@ use beanring::io::forward::{BUFFER_BYTES, Settings};
 use beanring::time::Span;
 use beanring_testkit::random::{Random, seeds};
 
-use super::place::{PlayedLeader, Standby, end_output, rest, settings};
+use super::place::{Standby, end_output, rest, settings};
 
 /// Writes bytes in random pieces, then ends the output.
 fn write_in_pieces(mut stream: TcpStream, bytes: &[u8], mut random: Random) {
@@ -43,15 +43,13 @@ fn read_in_pieces(mut stream: TcpStream, mut random: Random) -> Vec<u8> {
 
 #[test]
 fn bytes_pass_unchanged_in_both_directions() {
-    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
-    standby.lead_to(leader.address);
+    let (standby, leader) = Standby::led(settings());
     for seed in seeds(4) {
         println!("seed {seed}: BEANRING_TEST_SEED={seed} replays it");
         let mut random = Random::new(seed);
         let mut bytes = || (0..1_000_000 + random.below(1_000_000)).map(|_| random.next() as u8).collect();
         let (up, down): (Vec<u8>, Vec<u8>) = (bytes(), bytes());
-        let client = standby.client();
-        let end = leader.end_of(&client);
+        let (client, end) = standby.forwarded_to(&leader);
         thread::scope(|scope| {
             let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
             let (to_leader, to_client) = (clone(&client), clone(&end));
@@ -69,8 +67,7 @@ fn bytes_pass_unchanged_in_both_directions() {
 
 #[test]
 fn five_hundred_clients_work_at_a_time() {
-    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
-    standby.lead_to(leader.address);
+    let (standby, leader) = Standby::led(settings());
     let mut clients: Vec<TcpStream> = (0..500).map(|_| standby.client()).collect();
     let mut ends: Vec<TcpStream> = clients.iter().map(|client| leader.end_of(client)).collect();
     let mut buffer = [0; 64];
@@ -117,10 +114,8 @@ fn fill(stream: &mut TcpStream) -> usize {
 
 #[test]
 fn a_reader_that_is_slow_pauses_its_writer_and_costs_one_buffer() {
-    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
-    standby.lead_to(leader.address);
-    let mut client = standby.client();
-    let mut end = leader.end_of(&client);
+    let (standby, leader) = Standby::led(settings());
+    let (mut client, mut end) = standby.forwarded_to(&leader);
     let (down, up) = (fill(&mut end), fill(&mut client));
     let memory = standby.counts().memory.get();
     assert!((1..=2 * BUFFER_BYTES as u64).contains(&memory), "{:?}", standby.counts());
@@ -133,10 +128,8 @@ fn a_reader_that_is_slow_pauses_its_writer_and_costs_one_buffer() {
 
 #[test]
 fn an_end_is_passed_on_and_the_other_direction_stays() {
-    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
-    standby.lead_to(leader.address);
-    let mut client = standby.client();
-    let mut end = leader.end_of(&client);
+    let (standby, leader) = Standby::led(settings());
+    let (mut client, mut end) = standby.forwarded_to(&leader);
     client.write_all(b"last words").expect("it is open");
     end_output(&client);
     assert_eq!(rest(&mut end), b"last words");
@@ -147,8 +140,7 @@ fn an_end_is_passed_on_and_the_other_direction_stays() {
     standby.wait_for("the end", |counts| counts.open.get() == 0);
 
     // A reset of one side closes the other.
-    let client = standby.client();
-    let mut end = leader.end_of(&client);
+    let (client, mut end) = standby.forwarded_to(&leader);
     end.write_all(b"unread").expect("it is open");
     thread::sleep(Duration::from_millis(50));
     drop(client);
@@ -158,8 +150,7 @@ fn an_end_is_passed_on_and_the_other_direction_stays() {
 
 #[test]
 fn a_client_that_does_not_end_after_its_leader_is_closed() {
-    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
-    standby.lead_to(leader.address);
+    let (standby, leader) = Standby::led(settings());
     let mut client = standby.client();
     drop(leader.end_of(&client));
     assert_eq!(rest(&mut client), b"");
@@ -171,12 +162,11 @@ fn a_client_that_does_not_end_after_its_leader_is_closed() {
 #[test]
 fn a_leader_that_does_not_read_is_not_taken_for_a_dead_one() {
     let settings = Settings { gone_after: Span::from_secs(1), ..settings() };
-    let (standby, leader) = (Standby::new(settings), PlayedLeader::new());
-    standby.lead_to(leader.address);
-    let mut client = standby.client();
-    let mut end = leader.end_of(&client);
+    let (standby, leader) = Standby::led(settings);
+    let (mut client, mut end) = standby.forwarded_to(&leader);
     let written = fill(&mut client);
-    thread::sleep(Duration::from_secs(4));
+    // The kernel would close it at a probe of the window, 1.4 s after the first.
+    thread::sleep(Duration::from_millis(2500));
     end_output(&client);
     assert_eq!(rest(&mut end).len(), written);
     assert_eq!(standby.counts().closed_by_silence.get(), 0);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use beanring_testkit::process::REPLY_PATIENCE;
 
-use super::place::{PlayedLeader, Standby, rest, settings};
+use super::place::{PlayedLeader, Standby, pass, rest, settings};
 
 #[test]
 fn a_change_of_leader_closes_all_and_replays_nothing() {
@@ -16,12 +16,10 @@ fn a_change_of_leader_closes_all_and_replays_nothing() {
     let mut clients: Vec<TcpStream> = (0..20).map(|_| standby.client()).collect();
     let mut ends: Vec<TcpStream> = clients.iter().map(|client| first.end_of(client)).collect();
     for (client, end) in clients.iter_mut().zip(&mut ends) {
-        client.write_all(b"put 0 0 60 1\r\nx\r\n").expect("it is open");
-        end.read_exact(&mut [0; 17]).expect("it is passed on");
+        pass(client, end, b"put 0 0 60 1\r\nx\r\n");
     }
     // Half of a reply is on its way.
-    ends[0].write_all(b"RESERVED 1 1000\r\nhalf").expect("it is open");
-    clients[0].read_exact(&mut [0; 21]).expect("it is passed on");
+    pass(&mut ends[0], &mut clients[0], b"RESERVED 1 1000\r\nhalf");
 
     standby.lead_to(second.address);
     let begun = Instant::now();
@@ -36,11 +34,9 @@ fn a_change_of_leader_closes_all_and_replays_nothing() {
     assert!(clients.iter().all(|client| !second.has(client)), "nothing is replayed");
 
     // The same leader once more is no change, and none is one.
-    let mut client = standby.client();
-    let mut end = second.end_of(&client);
+    let (mut client, mut end) = standby.forwarded_to(&second);
     standby.lead_to(second.address);
-    client.write_all(b"stats\r\n").expect("it is open");
-    end.read_exact(&mut [0; 7]).expect("it is passed on");
+    pass(&mut client, &mut end, b"stats\r\n");
     standby.forwarder.lead_to(None);
     assert_eq!(rest(&mut client), b"");
     standby.wait_for("the count", |counts| counts.closed_by_change.get() == 21);
@@ -48,10 +44,8 @@ fn a_change_of_leader_closes_all_and_replays_nothing() {
 
 #[test]
 fn what_a_client_does_not_read_is_dropped_at_a_change() {
-    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
-    standby.lead_to(leader.address);
-    let mut client = standby.client();
-    let mut end = leader.end_of(&client);
+    let (standby, leader) = Standby::led(settings());
+    let (mut client, mut end) = standby.forwarded_to(&leader);
     end.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket option");
     while end.write(&[7; 50_000]).is_ok() {}
     assert!(standby.counts().memory.get() > 0);
@@ -64,10 +58,8 @@ fn what_a_client_does_not_read_is_dropped_at_a_change() {
 
 #[test]
 fn the_end_of_the_thread_closes_all() {
-    let (standby, leader) = (Standby::new(settings()), PlayedLeader::new());
-    standby.lead_to(leader.address);
-    let mut client = standby.client();
-    let mut end = leader.end_of(&client);
+    let (standby, leader) = Standby::led(settings());
+    let (mut client, mut end) = standby.forwarded_to(&leader);
     standby.forwarder.lead_to(None);
     let mut waiting = standby.client();
     standby.forwarder.end();

@@ -6,26 +6,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
-use beanring::io::clock::Clock;
-use beanring::io::driver::{Choice, Driver, PreparedDriver};
+use beanring::io::driver::Driver;
 use beanring::io::forward::Target;
-use beanring::io::host::ProcessFiles;
-use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener, ListenerKind};
-use beanring::io::watched_files::WatchedFiles;
-use beanring::io::{IoThreads, Resources};
-use beanring::server::{CertificatePem, Server, Service, TlsCounts};
+use beanring::server::{Server, Service, TlsCounts};
+use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
-use beanring::transport::{Identity, Transport};
-use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::config::config;
-use beanring_testkit::driver;
+use beanring_testkit::driver::under_each;
+use beanring_testkit::measured::run;
 use beanring_testkit::process::REPLY_PATIENCE;
-use beanring_testkit::scratch::Scratch;
 use beanring_testkit::stream::Stream;
-use beanring_testkit::tls_stream::{TlsStream, client_config};
-use clap::ValueEnum;
+use beanring_testkit::tls_stream::TlsStream;
+use beanring_testkit::tunnel::identity;
 use rustls::ClientConfig;
 
 use super::place::{SECRET, Standby, rest, settings};
@@ -44,35 +38,15 @@ impl Leader {
         standbys.set_kind(ListenerKind::FORWARDED);
         let [clients_at, standbys_at] =
             [&clients, &standbys].map(|listener| listener.local_name().parse().expect("a TCP address"));
-        let dir = Scratch::new("forward");
-        let certificates = Certificates::new(&dir.0);
-        let trusting = client_config(&certificates.ca, None);
-        let read = |path| std::fs::read(path).expect("the file is readable");
-        let (chain, key) = (read(&certificates.server.certificate), read(&certificates.server.key));
+        let (_, trusting) = identity();
         thread::spawn(move || {
-            let files = CertificatePem { chain, key, client_ca: None };
-            let identity = has_certificate.then(|| Identity::read(&files).expect("it is valid"));
+            let identity = has_certificate.then(|| identity().0);
             let counts = Rc::new(TlsCounts::default());
             let mut server = Server::new(config(65_535));
             server.show_tls(counts.clone());
             let mut transport = Transport::new(server, identity, counts);
             transport.set_forward_secret(secret);
-            let resources = Resources {
-                listeners: vec![clients, standbys],
-                signals: Signals::block().expect("signals can be read"),
-                clock: Clock::start(),
-                disk: None,
-                connections_max: None,
-                registered_bytes_max: 0,
-                process: ProcessFiles::default(),
-                watched_files: WatchedFiles::default(),
-                database: None,
-                forwarding: None,
-            };
-            let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
-            let chosen = PreparedDriver::choose(choice, &IoThreads::default());
-            let (driver, _) = chosen.unwrap_or_else(|error| panic!("{error}"));
-            driver.run(transport, resources).unwrap_or_else(|error| panic!("{error}"));
+            run(io, vec![clients, standbys], transport);
         });
         Self { clients: clients_at, standbys: standbys_at, trusting }
     }
@@ -95,10 +69,7 @@ fn client_of(standby: &Standby) -> Client {
 
 #[test]
 fn forwarded_clients_work_with_the_queue() {
-    for &io in Driver::ALL {
-        if !driver::is_allowed(io, "a listener for standbys") {
-            continue;
-        }
+    under_each("a listener for standbys", |io| {
         let (leader, standby) = (Leader::start(io, Some(SECRET), true), Standby::new(settings()));
         standby.lead_to(leader.standbys);
         let mut producer = client_of(&standby);
@@ -121,15 +92,12 @@ fn forwarded_clients_work_with_the_queue() {
         balancer.extend([192, 0, 2, 7, 10, 0, 0, 1, 0x15, 0xb3, 0x2c, 0x24]);
         balanced.write_all(&balancer).expect("the server reads");
         Client::new(Stream::Tcp(balanced)).expect("peek-ready\r\n", "FOUND 2 6");
-    }
+    });
 }
 
 #[test]
 fn a_wrong_secret_reaches_nothing_and_is_counted() {
-    for &io in Driver::ALL {
-        if !driver::is_allowed(io, "a wrong secret of a standby") {
-            continue;
-        }
+    under_each("a wrong secret of a standby", |io| {
         let leader = Leader::start(io, Some(SECRET), false);
         let mut control = leader.control();
         let addresses = ["192.0.2.7:5555", "10.0.0.1:11300"].map(|text| text.parse().expect("an address"));
@@ -169,7 +137,7 @@ fn a_wrong_secret_reaches_nothing_and_is_counted() {
         client.write_all(b"put 0 0 60 1\r\nx\r\n").expect("it is open");
         assert_eq!(rest(&mut client), b"");
         assert_eq!(control.stat("total-jobs"), 1);
-    }
+    });
 }
 
 #[test]
@@ -183,10 +151,7 @@ fn a_server_that_does_not_lead_lets_no_standby_pass() {
 
 #[test]
 fn after_a_take_over_hundreds_of_clients_come_at_once() {
-    for &io in Driver::ALL {
-        if !driver::is_allowed(io, "many clients of a standby at once") {
-            continue;
-        }
+    under_each("many clients of a standby at once", |io| {
         let (leader, standby) = (Leader::start(io, Some(SECRET), false), Standby::new(settings()));
         let mut clients: Vec<Client> = (0..700).map(|_| client_of(&standby)).collect();
         standby.lead_to(leader.standbys);
@@ -195,5 +160,5 @@ fn after_a_take_over_hundreds_of_clients_come_at_once() {
             assert!(reply.starts_with("INSERTED "), "{reply}");
         }
         assert_eq!(leader.control().stat("proxy-header-failures"), 0);
-    }
+    });
 }

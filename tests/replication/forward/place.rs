@@ -1,17 +1,17 @@
 //! A standby's thread, clients of it, and a leader that a test plays.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use beanring::io::descriptors;
 use beanring::io::forward::{ForwardCounts, Forwarder, Settings, Target};
 use beanring::time::Span;
 use beanring::transport::forwarded::{Inbound, admit};
 use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::wait;
 
 pub const SECRET: u64 = 0x5ec7_e7f0_0d5e_c7e7;
 
@@ -21,14 +21,16 @@ pub struct Standby {
     listener: TcpListener,
 }
 
-/// A leader: each connection is known by the address of the client in its header.
 /// The addresses of a forwarded client: its own, and the one that it has connected to. Both tell it from the connection that watches
 /// the leader, which may have the same port.
 type Ends = (SocketAddr, SocketAddr);
 
+type Arrived = HashMap<Ends, TcpStream>;
+
+/// A leader: each connection is known by the addresses in its header.
 pub struct PlayedLeader {
     pub address: SocketAddr,
-    arrived: Arc<(Mutex<HashMap<Ends, TcpStream>>, Condvar)>,
+    arrived: Arc<(Mutex<Arrived>, Condvar)>,
 }
 
 /// Settings for tests, which wait less than clients do.
@@ -42,6 +44,20 @@ impl Standby {
         let forwarder = Forwarder::start(settings).expect("a thread can be started");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         Self { forwarder, listener }
+    }
+
+    /// A standby of a played leader.
+    pub fn led(settings: Settings) -> (Self, PlayedLeader) {
+        let (standby, leader) = (Self::new(settings), PlayedLeader::new());
+        standby.lead_to(leader.address);
+        (standby, leader)
+    }
+
+    /// Returns a client with the leader's end of its connection.
+    pub fn forwarded_to(&self, leader: &PlayedLeader) -> (TcpStream, TcpStream) {
+        let client = self.client();
+        let end = leader.end_of(&client);
+        (client, end)
     }
 
     /// Returns a client whose connection is forwarded.
@@ -70,11 +86,10 @@ impl Standby {
 
     /// Waits for a condition of the counts.
     pub fn wait_for(&self, what: &str, condition: impl Fn(&ForwardCounts) -> bool) {
-        let started = Instant::now();
-        while !condition(self.counts()) {
-            assert!(started.elapsed() < REPLY_PATIENCE, "waited for {what}: {:?}", self.counts());
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait::until_ok(|| match self.counts() {
+            counts if condition(counts) => Ok(()),
+            counts => Err(format!("waited for {what}: {counts:?}")),
+        });
     }
 }
 
@@ -101,12 +116,23 @@ impl PlayedLeader {
     /// Waits for the leader's end of a forwarded connection.
     pub fn end_of(&self, client: &TcpStream) -> TcpStream {
         let ends = ends_of(client);
-        let arrived = self.arrived.0.lock().expect("no thread panics");
-        let wait = self.arrived.1.wait_timeout_while(arrived, REPLY_PATIENCE, |all| !all.contains_key(&ends));
-        let (mut arrived, _) = wait.expect("no thread panics");
-        let stream = arrived.remove(&ends).expect("the client is forwarded in time");
+        let stream = self.wait_for(|all| all.contains_key(&ends)).remove(&ends);
+        let stream = stream.expect("the client is forwarded in time");
         stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
         stream
+    }
+
+    /// Waits until a connection watches this leader. Its client is the standby.
+    pub fn await_watch(&self) {
+        let is_watched = |all: &Arrived| all.keys().any(|(_, to)| *to == self.address);
+        assert!(is_watched(&self.wait_for(is_watched)), "no connection watches the leader");
+    }
+
+    /// Waits for connections that arrive.
+    fn wait_for(&self, is_met: impl Fn(&Arrived) -> bool) -> MutexGuard<'_, Arrived> {
+        let arrived = self.arrived.0.lock().expect("no thread panics");
+        let wait = self.arrived.1.wait_timeout_while(arrived, REPLY_PATIENCE, |all| !is_met(all));
+        wait.expect("no thread panics").0
     }
 
     /// Whether the client has reached this leader.
@@ -144,6 +170,14 @@ pub fn rest(stream: &mut TcpStream) -> Vec<u8> {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
     }
     bytes
+}
+
+/// Sends bytes, which must arrive at the other end.
+pub fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+    from.write_all(bytes).expect("it is open");
+    let mut found = vec![0; bytes.len()];
+    to.read_exact(&mut found).expect("it is passed on");
+    assert_eq!(found, bytes);
 }
 
 /// Ends the output of a stream.

@@ -15,14 +15,12 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, getsockname, listen, socket,
 };
 
-use super::place::{PlayedLeader, Standby, rest, settings};
+use super::place::{PlayedLeader, Standby, pass, rest, settings};
 
 fn expect_service(client: &mut TcpStream, leader: &PlayedLeader) {
     let mut end = leader.end_of(client);
-    client.write_all(b"ping").expect("it is open");
-    end.read_exact(&mut [0; 4]).expect("it is passed on");
-    end.write_all(b"pong").expect("it is open");
-    client.read_exact(&mut [0; 4]).expect("it is passed on");
+    pass(client, &mut end, b"ping");
+    pass(&mut end, client, b"pong");
 }
 
 #[test]

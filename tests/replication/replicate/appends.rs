@@ -2,33 +2,28 @@
 
 use std::time::{Duration, Instant};
 
+use beanring::io::replica::check;
 use beanring::wal::replica::{APPENDS_MAX, Failure, Position, Reply, Request};
-use beanring_testkit::postgres::{Cluster, End};
+use beanring_testkit::postgres::Postgres;
 
-use super::site::{Store, append, chunks, repeated, result_of, site, term};
+use super::store::{Store, append, chunks, led, own_led, repeated, term};
+use crate::site::{own_site, sessions, settings, site, terminate_sessions};
 
-/// Longer than a commit takes that waits for nothing.
-const WAIT: Duration = Duration::from_millis(500);
+/// A session of the store that waits for a standby.
+pub const WAITING: &str = "wait_event = 'SyncRep' and application_name = 'beanring'";
 
-/// The sessions of the store that wait for a standby.
-const WAITING: &str = "from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'beanring'";
-
-fn stop_standbys(cluster: &mut Cluster) {
-    for standby in &mut cluster.standbys {
-        standby.stop(End::Fast);
-    }
-}
-
-fn start_standbys(cluster: &mut Cluster) {
-    for standby in &mut cluster.standbys {
-        standby.start();
-    }
+/// Begins a request, which waits for a standby, and ends its wait. That is no acknowledgement.
+fn end_wait(store: &mut Store, server: &Postgres, request: Request, end: &str) {
+    let waits = format!("{end}: {request:?}");
+    store.begin_waiting(request, server, WAITING);
+    server.sql(&format!("select {end}(pid) from pg_stat_activity where {WAITING}"));
+    assert_eq!(store.result(), Err(Failure::Unknown), "{waits}");
 }
 
 #[test]
 fn appends_are_fenced_and_taken() {
-    let Some(cluster) = site("appends") else { return };
-    let mut store = Store::new(&cluster.primary);
+    let Some(site) = site("appends") else { return };
+    let mut store = Store::new(&site.primary);
     assert_eq!(store.append(0, 1, "too early"), Err(Failure::Fenced));
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     assert_eq!(store.append(1, 2, "two"), Ok(()));
@@ -44,13 +39,13 @@ fn appends_are_fenced_and_taken() {
         // An old primary says nothing about this term.
         ("epoch = 0, token = 6", Failure::Unknown),
     ] {
-        cluster.primary.sql(&format!("update beanring_epoch set {change}"));
+        site.primary.sql(&format!("update beanring_epoch set {change}"));
         assert_eq!(store.append(1, 4, "four"), Err(failure), "{change}");
         assert_eq!(store.append_again(1, 3, "three"), Err(failure), "{change}");
         assert_eq!(store.renew(1, 7), Err(failure), "{change}");
         assert_eq!(store.trim(1, 2), Err(failure), "{change}");
     }
-    cluster.primary.sql("update beanring_epoch set epoch = 1, token = 7");
+    site.primary.sql("update beanring_epoch set epoch = 1, token = 7");
     assert_eq!(store.renew(1, 7), Ok(()));
     let page = store.read(1);
     let expected = [(1, "epoch of 7"), (2, "two"), (3, "three")];
@@ -59,9 +54,7 @@ fn appends_are_fenced_and_taken() {
 
 #[test]
 fn as_many_appends_as_allowed_are_in_flight() {
-    let Some(cluster) = site("appends in flight") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let Some((site, mut store)) = led("appends in flight") else { return };
     let mut next = 2;
     for _ in 0..APPENDS_MAX {
         store.begin(append(1, next, &"x".repeat(100_000)));
@@ -79,86 +72,58 @@ fn as_many_appends_as_allowed_are_in_flight() {
     positions.sort_unstable();
     positions.dedup();
     assert_eq!(positions.len(), 500);
-    let sessions =
-        "select count(*) from pg_stat_activity where query like '%insert into beanring_log%key share%'
-                    and application_name = 'beanring'";
-    assert_eq!(cluster.primary.sql(sessions), APPENDS_MAX.to_string());
-}
-
-#[test]
-fn an_append_waits_while_both_standbys_are_gone() {
-    let Some(mut cluster) = site("an append without standbys") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
-    stop_standbys(&mut cluster);
-    store.begin(append(1, 2, "two"));
-    assert_eq!(store.reply_within(WAIT), None);
-    start_standbys(&mut cluster);
-    assert_eq!(result_of(store.reply()), Ok(()));
+    let inserting = "query like '%insert into beanring_log%key share%' and application_name = 'beanring'";
+    assert_eq!(site.primary.sql(&sessions(inserting)), APPENDS_MAX.to_string());
 }
 
 #[test]
 fn a_cancelled_or_terminated_wait_is_never_an_acknowledgement() {
-    let Some(mut cluster) = site("cancelled waits") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
-    stop_standbys(&mut cluster);
+    let Some((mut site, mut store)) = own_led("cancelled waits") else { return };
+    site.stop_standbys();
+    let server = &site.primary;
     for (position, end) in [(2, "pg_cancel_backend"), (3, "pg_terminate_backend")] {
-        store.begin(append(1, position, "lost?"));
-        cluster.primary.wait_for(&format!("select count(*) {WAITING}"), |text| text == "1");
-        cluster.primary.sql(&format!("select {end}(pid) {WAITING}"));
-        assert_eq!(result_of(store.reply()), Err(Failure::Unknown), "{end}");
+        end_wait(&mut store, server, append(1, position, "lost?"), end);
         // The row is there for every reader, and may be lost with this server.
         assert_eq!(chunks(&store.read(position)).len(), 1, "{end}");
-        for request in [repeated(1, position, "lost?"), append(1, position, "lost?")] {
-            store.begin(request);
-            assert_eq!(store.reply_within(WAIT), None, "{end}: the row is not replicated");
-            cluster.primary.sql(&format!("select pg_cancel_backend(pid) {WAITING}"));
-            assert_eq!(result_of(store.reply()), Err(Failure::Unknown), "{end}");
+        for again in [repeated(1, position, "lost?"), append(1, position, "lost?")] {
+            end_wait(&mut store, server, again, "pg_cancel_backend");
         }
     }
     let (term, before) = (term(1), Position(2));
-    let cancel = |store: &mut Store, request: Request| {
-        let waits = format!("{request:?}");
-        store.begin(request);
-        assert_eq!(store.reply_within(WAIT), None, "{waits}");
-        cluster.primary.sql(&format!("select pg_cancel_backend(pid) {WAITING}"));
-        assert_eq!(result_of(store.reply()), Err(Failure::Unknown), "{waits}");
-    };
-    cancel(&mut store, Request::Renew(term));
-    cancel(&mut store, Request::Trim { term, before });
+    end_wait(&mut store, server, Request::Renew(term), "pg_cancel_backend");
+    end_wait(&mut store, server, Request::Trim { term, before }, "pg_cancel_backend");
     // It is renewed, though nobody knows whether that is replicated.
     let claim = store.claim_of(1, 4, 7);
-    cancel(&mut store, claim);
-    start_standbys(&mut cluster);
+    end_wait(&mut store, server, claim, "pg_cancel_backend");
+    site.start_standbys();
     assert_eq!(store.settle(&repeated(2, 5, "five")), Ok(()), "the claim has happened");
 }
 
 #[test]
 fn a_role_that_hides_warnings_hides_no_cancelled_wait() {
-    let Some(mut cluster) = site("settings of the role") else { return };
-    let settings =
-        "client_min_messages = error; synchronous_commit = off; statement_timeout = 200; lock_timeout = 100;
-                    default_transaction_isolation = serializable";
-    for setting in settings.split(';') {
-        cluster.primary.sql(&format!("alter role beanring set {setting}"));
+    let Some(mut site) = own_site("settings of the role") else { return };
+    // The time limits are shorter than the wait.
+    for setting in [
+        "client_min_messages = error",
+        "synchronous_commit = off",
+        "statement_timeout = 50",
+        "lock_timeout = 50",
+        "default_transaction_isolation = serializable",
+    ] {
+        site.primary.sql(&format!("alter role beanring set {setting}"));
     }
-    let mut store = Store::new(&cluster.primary);
+    check(&settings(&site.primary), false).expect("each session sets what it needs");
+    let mut store = Store::new(&site.primary);
     assert_eq!(store.claim(0, 1, 7), Ok(()));
-    stop_standbys(&mut cluster);
-    store.begin(append(1, 2, "two"));
-    assert_eq!(store.reply_within(WAIT), None);
-    cluster.primary.sql(&format!("select pg_cancel_backend(pid) {WAITING}"));
-    assert_eq!(result_of(store.reply()), Err(Failure::Unknown));
+    site.stop_standbys();
+    end_wait(&mut store, &site.primary, append(1, 2, "two"), "pg_cancel_backend");
 }
 
 #[test]
 fn a_full_disk_is_told_from_other_failures() {
-    let Some(cluster) = site("a full disk") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let Some((site, mut store)) = led("a full disk") else { return };
     let refuse = |state: &str| {
-        cluster.primary.sql(&format!(
+        site.primary.sql(&format!(
             "create or replace function refuse() returns trigger language plpgsql as
                 $$ begin raise exception using errcode = '{state}'; end $$;
              drop trigger if exists refuse on beanring_log;
@@ -173,18 +138,15 @@ fn a_full_disk_is_told_from_other_failures() {
         assert_eq!(store.claim(1, 2, 8), Err(failure), "{state}");
         assert_eq!(store.renew(1, 7), Ok(()), "{state}");
     }
-    cluster.primary.sql("drop trigger refuse on beanring_log");
+    site.primary.sql("drop trigger refuse on beanring_log");
     assert_eq!(store.append(1, 2, "two"), Ok(()));
 }
 
 #[test]
 fn a_terminated_session_is_opened_again() {
-    let Some(cluster) = site("terminated sessions") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let Some((site, mut store)) = led("terminated sessions") else { return };
     for position in 2..22 {
-        let terminate = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'beanring'";
-        cluster.primary.sql(terminate);
+        terminate_sessions(&site.primary);
         let started = Instant::now();
         assert_eq!(store.settle(&repeated(1, position, "x")), Ok(()));
         assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());

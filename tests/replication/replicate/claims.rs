@@ -1,11 +1,16 @@
 //! Take-overs and the lock of the epoch.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Instant;
 
 use beanring::wal::replica::{Epoch, Failure, Reply, Request, Term};
+use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::wait;
 
-use super::site::{Store, append, chunks, result_of, settings, site};
+use super::appends::WAITING;
+use super::store::{Store, append, chunks, led, own_led, result_of, term};
+use crate::site::{parse, settings, site};
 
 /// The variable that makes a test program the process of a leader: the URL.
 const LEADER: &str = "BEANRING_TEST_LEADER";
@@ -14,9 +19,8 @@ const LEADER_TOKEN: u64 = 99;
 
 #[test]
 fn a_claim_continues_the_log_behind_a_hole() {
-    let Some(cluster) = site("claims") else { return };
-    let (mut old, mut new) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
-    assert_eq!(old.claim(0, 1, 7), Ok(()));
+    let Some((site, mut old)) = led("claims") else { return };
+    let mut new = Store::new(&site.primary);
     assert_eq!(old.append(1, 2, "two"), Ok(()));
     // 3 is lost, 4 and 5 were in flight.
     assert_eq!(old.append(1, 4, "four"), Ok(()));
@@ -36,14 +40,14 @@ fn a_claim_continues_the_log_behind_a_hole() {
 
 #[test]
 fn of_two_claims_one_wins() {
-    let Some(cluster) = site("races of claims") else { return };
-    let (mut one, mut two) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
+    let Some(site) = site("races of claims") else { return };
+    let (mut one, mut two) = (Store::new(&site.primary), Store::new(&site.primary));
     for seen in 0..50 {
         let claims = [1, 2].map(|token| one.claim_of(seen, seen + 1, token));
         let [first, second] = claims;
         one.begin(first);
         two.begin(second);
-        let results = [result_of(one.reply()), result_of(two.reply())];
+        let results = [one.result(), two.result()];
         let winner = 1 + u64::from(results[1].is_ok());
         assert!(results.contains(&Ok(())) && results.contains(&Err(Failure::Fenced)), "{results:?}");
         assert_eq!(one.read(seen + 1).leader.token, winner);
@@ -53,59 +57,47 @@ fn of_two_claims_one_wins() {
 
 #[test]
 fn a_claim_waits_for_appends_that_are_being_committed() {
-    let Some(mut cluster) = site("a claim and an append") else { return };
-    let (mut old, mut new) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
-    assert_eq!(old.claim(0, 1, 7), Ok(()));
-    for standby in &mut cluster.standbys {
-        standby.stop(beanring_testkit::postgres::End::Fast);
-    }
-    old.begin(append(1, 2, "two"));
-    cluster
-        .primary
-        .wait_for("select count(*) from pg_stat_activity where wait_event = 'SyncRep'", |text| text == "1");
+    let Some((mut site, mut old)) = own_led("a claim and an append") else { return };
+    let mut new = Store::new(&site.primary);
+    site.stop_standbys();
+    old.begin_waiting(append(1, 2, "two"), &site.primary, WAITING);
     let claim = new.claim_of(1, 2, 8);
-    new.begin(claim);
-    assert_eq!(new.reply_within(Duration::from_millis(300)), None);
-    for standby in &mut cluster.standbys {
-        standby.start();
-    }
-    assert_eq!(result_of(old.reply()), Ok(()));
-    assert_eq!(result_of(new.reply()), Err(Failure::Taken));
+    new.begin_waiting(claim, &site.primary, "wait_event_type = 'Lock'");
+    site.start_standbys();
+    assert_eq!(old.result(), Ok(()));
+    assert_eq!(new.result(), Err(Failure::Taken));
 }
 
 /// The process of a leader, which [`a_watch_ends_when_the_leader_is_killed`] starts.
 #[test]
 fn lead_until_killed() {
     let Ok(url) = std::env::var(LEADER) else { return };
-    let settings = beanring::io::replica::Settings::parse(&url, Default::default()).expect("it is valid");
-    let mut store = Store(beanring::io::replica::PostgresStore::new(settings).expect("there are threads"));
+    let mut store = Store::open(parse(&url));
     let page = store.read(1);
     let next = page.chunks.last().map_or(1, |(position, _)| position.0 + 1);
     assert_eq!(store.claim(page.epoch.0, next, LEADER_TOKEN), Ok(()));
     println!("leads");
-    std::thread::sleep(Duration::from_secs(60));
+    thread::sleep(REPLY_PATIENCE);
 }
 
 #[test]
 fn a_watch_ends_when_the_leader_is_killed() {
-    let Some(cluster) = site("watches") else { return };
-    let mut store = Store::new(&cluster.primary);
+    let Some(site) = site("watches") else { return };
+    let mut store = Store::new(&site.primary);
     let nobody = Term { epoch: Epoch(0), token: 0 };
     assert_eq!(result_of(store.ask(Request::Watch(nobody))), Ok(()), "epoch 0 has no leader");
     let mut times = Vec::new();
     for epoch in 1..=5 {
         let mut leader = Command::new(std::env::current_exe().expect("it runs"))
             .args(["replicate::claims::lead_until_killed", "--exact", "--nocapture"])
-            .env(LEADER, cluster.primary.url("beanring"))
+            .env(LEADER, site.url())
             .stdout(Stdio::null())
             .spawn()
             .expect("it is a program");
-        while store.read(1).epoch.0 < epoch {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until("it leads", || store.read(1).epoch.0 == epoch);
         let term = Term { epoch: Epoch(epoch), token: LEADER_TOKEN };
         store.begin(Request::Watch(term));
-        assert_eq!(store.reply_within(Duration::from_millis(300)), None, "it leads");
+        store.watches_on(&site.primary, "it leads");
         let killed = Instant::now();
         leader.kill().expect("it runs");
         assert_eq!(store.reply(), Reply::Watched { term, result: Ok(()) });
@@ -118,39 +110,39 @@ fn a_watch_ends_when_the_leader_is_killed() {
 
 #[test]
 fn a_watch_is_replaced_by_another_one() {
-    let Some(cluster) = site("replaced watches") else { return };
-    let (mut leader, mut store) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
-    assert_eq!(leader.claim(0, 1, 7), Ok(()));
-    store.begin(Request::Watch(Term { epoch: Epoch(1), token: 7 }));
-    assert_eq!(store.reply_within(Duration::from_millis(200)), None);
+    let Some((site, leader)) = led("replaced watches") else { return };
+    let mut store = Store::new(&site.primary);
+    store.begin(Request::Watch(term(1)));
+    store.watches_on(&site.primary, "it leads");
     // After a fail-over only the token tells leaders apart.
     for other in [Term { epoch: Epoch(9), token: 7 }, Term { epoch: Epoch(1), token: 8 }] {
         store.begin(Request::Watch(other));
-        assert_eq!(store.reply_within(Duration::from_millis(200)), None, "the log has another leader");
+        store.watches_on(&site.primary, "the log has another leader");
     }
     drop(leader);
-    assert_eq!(store.reply_within(Duration::from_millis(300)), None, "the first one gets no reply");
-    let term = Term { epoch: Epoch(1), token: 7 };
+    store.watches_on(&site.primary, "the first one gets no reply");
+    let term = term(1);
     assert_eq!(store.ask(Request::Watch(term)), Reply::Watched { term, result: Ok(()) });
 }
 
 #[test]
 fn a_leader_takes_its_lock_again() {
-    let Some(cluster) = site("a lost lock") else { return };
-    let (mut leader, mut store) = (Store::new(&cluster.primary), Store::new(&cluster.primary));
-    assert_eq!(leader.claim(0, 1, 7), Ok(()));
-    store.begin(Request::Watch(Term { epoch: Epoch(1), token: 7 }));
-    assert_eq!(store.reply_within(Duration::from_millis(200)), None);
-    let holders = "from pg_locks where locktype = 'advisory' and granted and mode = 'ExclusiveLock'";
+    let Some((site, mut leader)) = led("a lost lock") else { return };
+    let server = &site.primary;
+    let mut store = Store::new(server);
+    store.begin(Request::Watch(term(1)));
+    store.watches_on(server, "it leads");
+    let holders = "from pg_locks where locktype = 'advisory' and granted and mode = 'ExclusiveLock'
+        and database = (select oid from pg_database where datname = current_database())";
     for _ in 0..5 {
-        cluster.primary.sql(&format!("select pg_terminate_backend(pid) {holders}"));
-        cluster.primary.wait_for(&format!("select count(*) {holders}"), |text| text == "1");
+        server.sql(&format!("select pg_terminate_backend(pid) {holders}"));
+        server.wait_for(&format!("select count(*) {holders}"), "1");
     }
     assert_eq!(leader.renew(1, 7), Ok(()));
     // Another leader frees the lock of the one before, once that has read so.
-    let mut other = Store::new(&cluster.primary);
+    let mut other = Store::new(server);
     assert_eq!(other.claim(1, 2, 8), Ok(()));
     assert_eq!(leader.read(1).epoch, Epoch(2));
-    cluster.primary.wait_for(&format!("select count(*) {holders}"), |text| text == "1");
-    assert_eq!(settings(&cluster.primary).log.get(), 1);
+    server.wait_for(&format!("select count(*) {holders}"), "1");
+    assert_eq!(settings(server).log.get(), 1);
 }

@@ -7,6 +7,6 @@ mod faults;
 mod older;
 mod pages;
 mod servers;
-mod site;
+mod store;
 mod tool;
 mod transfer;

@@ -2,25 +2,19 @@
 
 use beanring_testkit::client::put;
 use beanring_testkit::postgres::End;
-use beanring_testkit::scratch::Scratch;
-use beanring_testkit::unused_address::ReservedPort;
 
-use super::servers::Server;
-use super::site::{cluster, settings, site};
+use crate::site::{own_site, site, terminate_sessions};
 
 #[test]
 fn a_leader_keeps_its_jobs_as_long_as_the_database_is_older() {
-    let Some(cluster) = site("an older database") else { return };
-    let scratch = Scratch::new("replicate-older");
-    let http = ReservedPort::take();
-    let flags = ["--no-forward", "--http", &format!("127.0.0.1:{}", http.get())];
-    let (leader, mut client) = Server::start_at(&cluster.primary.url("beanring"), &scratch, "a", &flags);
+    let Some(site) = site("an older database") else { return };
+    let (leader, mut client) = site.start("a", &["--no-forward"]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
-    cluster.primary.sql("update beanring_epoch set epoch = 0");
+    site.primary.sql("update beanring_epoch set epoch = 0");
     client.send(&put(0, 0, "two"));
     leader.wait_for("has epoch 0, and this server leads epoch 1");
-    leader.wait_for_readiness(http.get(), "the lease is over\n");
-    cluster.primary.sql("update beanring_epoch set epoch = 1");
+    leader.wait_for_readiness("the lease is over\n");
+    site.primary.sql("update beanring_epoch set epoch = 1");
     client.expect("peek 1\r\n", "INSERTED 2");
     assert_eq!(client.line().as_deref(), Some("FOUND 1 3"));
     leader.wait_for("is the right one again");
@@ -29,27 +23,18 @@ fn a_leader_keeps_its_jobs_as_long_as_the_database_is_older() {
 
 #[test]
 fn a_leader_leaves_an_old_primary_that_is_the_first_host_of_the_url() {
-    let Some(mut cluster) = cluster("an old primary", 2) else { return };
-    beanring::io::replica::init(&settings(&cluster.primary)).expect("it can");
-    let scratch = Scratch::new("replicate-old-primary");
-    let port = cluster.primary.port();
-    let url = cluster.primary.url("beanring");
+    let Some(mut site) = own_site("an old primary") else { return };
     // It has the tables, and nothing of the leader.
-    cluster.primary.wait_for(
-        "select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()",
-        |text| text == "2",
-    );
-    cluster.standbys[0].stop(End::Fast);
-    let both =
-        url.replace(&format!(":{port}/"), &format!(":{},127.0.0.1:{port}/", cluster.standbys[0].port()));
-    let (leader, mut client) = Server::start_at(&both, &scratch, "a", &["--no-forward"]);
+    site.primary
+        .wait_for("select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()", "2");
+    site.standbys[0].stop(End::Fast);
+    let hosts = format!("{},{}", site.standbys[0].host(), site.primary.host());
+    let (leader, mut client) = site.start_at(&site.primary.url_with(&hosts), "a", &["--no-forward"]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     // Not a standby, it reads no more from the primary.
-    std::fs::remove_file(cluster.standbys[0].data().join("standby.signal")).expect("it is there");
-    cluster.standbys[0].start();
-    cluster.primary.sql(
-        "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'beanring'",
-    );
+    std::fs::remove_file(site.standbys[0].data().join("standby.signal")).expect("it is there");
+    site.standbys[0].start();
+    terminate_sessions(&site.primary);
     client.expect(&put(0, 0, "two"), "INSERTED 2");
     leader.wait_for("has epoch 0, and this server leads epoch 1");
     leader.wait_for("is the right one again");

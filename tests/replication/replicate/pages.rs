@@ -1,33 +1,27 @@
 //! Pages that are read, and trims.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use beanring::wal::replica::{Epoch, Member, Position};
-use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::postgres::Postgres;
+use beanring_testkit::wait;
 
-use super::site::{Store, chunks, member, site};
+use super::store::{Store, chunks, led, member};
+use crate::site::{sessions, site};
 
 /// Inserts chunks without a store, for logs that are long.
-fn fill(server: &beanring_testkit::postgres::Postgres, first: u64, last: u64, bytes: u64) {
+fn fill(server: &Postgres, first: u64, last: u64, bytes: u64) {
     server.sql(&format!(
         "insert into beanring_log select 1, p, 1, convert_to(repeat('x', {bytes}), 'UTF8') from generate_series({first}, {last}) p"
     ));
 }
 
 #[test]
-fn an_empty_log_has_a_page() {
-    let Some(cluster) = site("an empty log") else { return };
-    let page = Store::new(&cluster.primary).read(1);
-    assert_eq!((page.epoch, page.begin, page.beat), (Epoch(0), Position(1), 0));
-    assert_eq!(page.leader, Member::default());
-    assert!(page.chunks.is_empty() && page.is_end() && page.log_id != 0);
-}
-
-#[test]
 fn a_page_names_the_leader() {
-    let Some(cluster) = site("pages") else { return };
-    let mut store = Store::new(&cluster.primary);
+    let Some(site) = site("pages") else { return };
+    let mut store = Store::new(&site.primary);
+    let empty = store.read(1);
+    assert_eq!((empty.epoch, empty.begin, empty.beat), (Epoch(0), Position(1), 0));
+    assert_eq!(empty.leader, Member::default());
+    assert!(empty.chunks.is_empty() && empty.is_end() && empty.log_id != 0);
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     let before = store.read(1);
     assert_eq!(before.leader, member(7));
@@ -40,18 +34,16 @@ fn a_page_names_the_leader() {
 
 #[test]
 fn pages_are_bounded_in_chunks_and_bytes() {
-    let Some(cluster) = site("long logs") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
-    fill(&cluster.primary, 2, 1000, 10);
+    let Some((site, mut store)) = led("long logs") else { return };
+    fill(&site.primary, 2, 1000, 10);
     let page = store.read(1);
     assert_eq!((page.chunks.len(), page.is_end()), (1000, true));
-    fill(&cluster.primary, 1001, 1001, 10);
+    fill(&site.primary, 1001, 1001, 10);
     let page = store.read(1);
     assert_eq!((page.chunks.len(), page.is_end()), (1000, false));
     let page = store.read(1001);
     assert_eq!((page.chunks.len(), page.is_end()), (1, true));
-    fill(&cluster.primary, 1002, 1020, 512 * 1024);
+    fill(&site.primary, 1002, 1020, 512 * 1024);
     let mut next = 1002;
     for expected in [8, 8, 3] {
         let page = store.read(next);
@@ -60,59 +52,52 @@ fn pages_are_bounded_in_chunks_and_bytes() {
         next += expected as u64;
     }
     // A gap is shown as it is.
-    cluster.primary.sql("delete from beanring_log where pos = 4");
+    site.primary.sql("delete from beanring_log where pos = 4");
     let page = store.read(3);
     assert_eq!(page.chunks[..2].iter().map(|(position, _)| position.0).collect::<Vec<_>>(), [3, 5]);
 }
 
 #[test]
 fn a_trim_deletes_in_steps_what_no_reader_sees() {
-    let Some(cluster) = site("trims") else { return };
-    let mut store = Store::new(&cluster.primary);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
-    fill(&cluster.primary, 2, 2000, 10);
+    let Some((site, mut store)) = led("trims") else { return };
+    fill(&site.primary, 2, 2000, 10);
     assert_eq!(store.trim(1, 1990), Ok(()));
-    assert_eq!(cluster.primary.sql("select min(pos), max(pos), count(*) from beanring_log"), "1990|2000|11");
+    assert_eq!(site.primary.sql("select min(pos), max(pos), count(*) from beanring_log"), "1990|2000|11");
     let page = store.read(1);
     assert_eq!((page.begin, chunks(&page)[0].0), (Position(1990), 1990));
     // The begin never goes back.
     assert_eq!(store.trim(1, 5), Ok(()));
     assert_eq!(store.read(1).begin, Position(1990));
     // Rows before it, which a crash has brought back, are not read.
-    fill(&cluster.primary, 100, 101, 10);
+    fill(&site.primary, 100, 101, 10);
     assert_eq!(chunks(&store.read(1))[0].0, 1990);
     assert_eq!(store.trim(1, 1991), Ok(()));
-    assert_eq!(cluster.primary.sql("select min(pos) from beanring_log"), "1991");
+    assert_eq!(site.primary.sql("select min(pos) from beanring_log"), "1991");
 }
 
 #[test]
 fn the_space_of_trimmed_chunks_is_used_again() {
-    let Some(cluster) = site("vacuums after trims") else { return };
-    let server = &cluster.primary;
+    let Some((site, mut store)) = led("vacuums after trims") else { return };
+    let server = &site.primary;
     let size = || server.sql("select pg_total_relation_size('beanring_log')").parse::<u64>().expect("a size");
-    let vacuums =
-        || server.sql("select vacuum_count from pg_stat_user_tables where relname = 'beanring_log'");
-    let mut store = Store::new(server);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    let vacuums = |what: &str| {
+        format!("select vacuum_count{what} from pg_stat_user_tables where relname = 'beanring_log'")
+    };
     let mut sizes = Vec::new();
     for round in 0..4 {
-        let (first, before) = (2 + 2000 * round, vacuums());
+        let (first, before) = (2 + 2000 * round, server.sql(&vacuums("")));
         fill(server, first, first + 1999, 1000);
         sizes.push(size());
         assert_eq!(store.trim(1, first + 2000), Ok(()));
-        let started = Instant::now();
-        while vacuums() == before {
-            assert!(started.elapsed() < REPLY_PATIENCE, "no vacuum after the trim of round {round}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        server.wait_for(&vacuums(&format!(" > {before}")), "t");
     }
     assert!(sizes[3] < sizes[0] * 3 / 2, "the table grows: {sizes:?}");
 }
 
 #[test]
 fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
-    let Some(cluster) = site("the cost of reads") else { return };
-    let server = &cluster.primary;
+    let Some((site, mut store)) = led("the cost of reads") else { return };
+    let server = &site.primary;
     let touched = || {
         let count = server.sql(
             "select coalesce(sum(seq_tup_read), 0) + (select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes
@@ -121,16 +106,6 @@ fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
         );
         count.parse::<u64>().expect("a number")
     };
-    let close = |store: Store| {
-        drop(store);
-        // A session counts when it ends.
-        server.wait_for(
-            "select count(*) from pg_stat_activity where application_name like 'beanring%'",
-            |left| left == "0",
-        );
-    };
-    let mut store = Store::new(server);
-    assert_eq!(store.claim(0, 1, 7), Ok(()));
     // The session keeps a plan that is made while the table is small, and known to be small.
     server.sql("vacuum beanring_log");
     for _ in 0..10 {
@@ -142,14 +117,14 @@ fn a_read_and_a_claim_touch_few_rows_of_a_long_log() {
         assert_eq!(store.read(at).chunks.len(), 20_001 - at as usize);
     }
     assert_eq!(store.claim(1, 20_001, 8), Ok(()));
-    close(store);
-    let started = Instant::now();
-    let mut count = touched() - filled;
+    drop(store);
+    // A session counts when it ends.
+    server.wait_for(&sessions("application_name like 'beanring%'"), "0");
+    let mut count = 0;
     // Another process counts in older versions, a moment later.
-    while count <= 5_000 {
-        assert!(started.elapsed() < REPLY_PATIENCE, "the session has not counted: {count}");
-        thread::sleep(Duration::from_millis(20));
+    wait::until("the session has counted", || {
         count = touched() - filled;
-    }
+        count > 5_000
+    });
     assert!(count < 20_000, "{count} rows of a log of 20,000");
 }

@@ -3,13 +3,13 @@
 use beanring_testkit::postgres::End;
 use beanring_testkit::scratch::Scratch;
 
-use super::site::{Store, cluster, replicate};
+use super::store::Store;
+use crate::site::{own_empty, replicate};
 
 #[test]
 fn init_and_status_show_a_log() {
-    let Some(mut cluster) = cluster("the tool", 1) else { return };
-    let (url, shown) =
-        (cluster.primary.url("beanring"), cluster.primary.url("beanring").replace(":secret", ""));
+    let Some(mut site) = own_empty("the tool", 1) else { return };
+    let (url, shown) = (site.url(), site.url().replace(":secret", ""));
     let (code, out, error) = replicate(&["status"], &url);
     assert_eq!((code, &*out), (2, ""));
     assert_eq!(
@@ -25,15 +25,15 @@ fn init_and_status_show_a_log() {
     let begin =
         format!("log        1 in {shown}\nepoch      0\nleader     there has been none\nchunks     none\n");
     assert!(out.starts_with(&begin) && out.contains("standby    s1 (hidden: "), "{out}");
-    cluster.primary.sql("grant pg_monitor to beanring");
-    let mut leader = Store::new(&cluster.primary);
+    site.primary.sql("grant pg_monitor to beanring");
+    let mut leader = Store::new(&site.primary);
     assert_eq!(leader.claim(0, 1, 7), Ok(()));
     let (_, out, _) = replicate(&["status"], &url);
     assert!(out.contains("leader     host-7:1, connected from 127.0.0.1\n"), "{out}");
     assert!(out.contains("standby    s1 quorum, "), "{out}");
     assert!(out.contains("chunks     1, from position 1 to 1\n"), "{out}");
     assert_eq!((leader.append(1, 2, "two"), leader.append(1, 3, "three")), (Ok(()), Ok(())));
-    cluster.primary.sql("delete from beanring_log where pos = 2");
+    site.primary.sql("delete from beanring_log where pos = 2");
     let (_, out, _) = replicate(&["status"], &url);
     assert!(out.contains("chunks     2, from position 1 to 3, 1 missing or in flight\n"), "{out}");
     let (code, out, _) = replicate(&["status", "--json"], &url);
@@ -45,13 +45,13 @@ fn init_and_status_show_a_log() {
         (&value["commits"], &value["lease_seconds"]),
         (&"replicated".into(), &serde_json::Value::Null)
     );
-    cluster.primary.set("synchronous_standby_names", "nobody");
+    site.primary.set("synchronous_standby_names", "nobody");
     let (_, out, _) = replicate(&["status"], &url);
     assert!(out.contains("commits    wait, because no synchronous standby is connected\n"), "{out}");
-    cluster.primary.set("synchronous_standby_names", "");
+    site.primary.set("synchronous_standby_names", "");
     let (_, out, _) = replicate(&["status"], &url);
     assert!(out.contains("commits    wait for no standby: synchronous_standby_names is empty\n"), "{out}");
-    cluster.primary.stop(End::Fast);
+    site.primary.stop(End::Fast);
     let (code, _, error) = replicate(&["status"], &url);
     assert!(code == 1 && error.starts_with("beanring: cannot connect to the database"), "{error}");
 }

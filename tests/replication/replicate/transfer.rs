@@ -8,20 +8,22 @@ use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{self, Client, put};
-use beanring_testkit::driver;
 use beanring_testkit::postgres::Postgres;
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::process::{ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
-use super::site::{Store, replicate, run, site};
+use super::store::Store;
+use crate::node::Node;
+use crate::site::{Site, run, sessions, site};
 
-fn import(dir: &Path, url: &str) -> (i32, String, String) {
-    replicate(&["import", text(dir)], url)
+fn import(dir: &Path, site: &Site) -> (i32, String, String) {
+    site.replicate(&["import", text(dir)])
 }
 
-fn export(dir: &Path, url: &str) -> (i32, String, String) {
-    replicate(&["export", text(dir)], url)
+fn export(dir: &Path, site: &Site) -> (i32, String, String) {
+    site.replicate(&["export", text(dir)])
 }
 
 fn text(path: &Path) -> &str {
@@ -30,16 +32,6 @@ fn text(path: &Path) -> &str {
 
 fn shown(url: &str) -> String {
     url.replace(":secret", "")
-}
-
-/// Starts a server with `--replicate` that forwards to no other, and waits until it serves.
-pub fn serve(url: &str, flags: &[&str]) -> (ServerProcess, Client) {
-    let mut all = driver::flags(Driver::Epoll);
-    all.extend(["--replicate", url, "--no-forward"].map(str::to_owned));
-    all.extend(flags.iter().map(|&flag| flag.to_owned()));
-    let (server, stream) =
-        ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tcp), &all);
-    (server, Client::new(stream))
 }
 
 /// Fills a job log with jobs in every state and all that goes with them. Returns its server.
@@ -93,18 +85,22 @@ fn picture(client: &mut Client) -> Vec<String> {
     lines
 }
 
-/// Stops a server, which must end well.
-pub fn stop(mut server: ServerProcess) {
+/// Stops a server with a directory, which must end well.
+fn stop((mut server, client): (ServerProcess, Client)) {
+    drop(client);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
 }
 
+fn stop_node((mut server, client): (Node, Client)) {
+    drop(client);
+    assert_eq!(server.terminate(), Some(0));
+}
+
 #[test]
 fn a_log_moves_to_the_database_and_back() {
-    let Some(cluster) = site("import and export") else { return };
-    let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("transfer");
-    let (from, to) = (scratch.join("from"), scratch.join("to"));
+    let Some(site) = site("import and export") else { return };
+    let (from, to) = (site.scratch.join("from"), site.scratch.join("to"));
     fs::create_dir(&from).expect("there is space");
     let (mut server, mut client) = fill(&from);
     let before = picture(&mut client);
@@ -112,87 +108,80 @@ fn a_log_moves_to_the_database_and_back() {
     assert!(before[5].contains("state: held"), "{before:?}");
     let locked =
         (1, String::new(), format!("beanring: {}: a server uses this job log; stop it first\n", text(&from)));
-    assert_eq!(import(&from, &url), locked);
+    assert_eq!(import(&from, &site), locked);
     // The end of a connection would release its reservation, so the server ends first.
     server.signal(Signal::SIGKILL);
     server.wait();
     drop(client);
 
-    let (code, out, error) = import(&from, &url);
+    let (code, out, error) = import(&from, &site);
     let jobs = before.iter().filter(|line| line.contains("state:")).count();
     let line = format!(
         "{jobs} jobs written to log 1 in {}; start the servers with --replicate, and {} no more\n",
-        shown(&url),
+        shown(&site.url()),
         text(&from)
     );
     assert_eq!((code, &*out, &*error), (0, &*line, ""));
-    let (code, _, error) = import(&from, &url);
+    let (code, _, error) = import(&from, &site);
     let text_of = format!(
         "beanring: log 1 has {jobs} jobs, which an import would replace; import into an empty database\n"
     );
     assert_eq!((code, error), (2, text_of));
 
-    let (code, out, error) = export(&to, &url);
+    let (code, out, error) = export(&to, &site);
     let line = format!("{jobs} jobs written to {0}; start the server with beanring -b {0}\n", text(&to));
     assert_eq!((code, &*out, &*error), (0, &*line, ""));
     let (code, out, error) = run(&["wal", "check", text(&to)], "");
     assert!(code == 0 && out.contains("no damage; ") && out.contains("1 rule\n"), "{out}{error}");
-    let (code, _, error) = export(&to, &url);
+    let (code, _, error) = export(&to, &site);
     assert!(code == 2 && error.contains("the directory is not empty"), "{error}");
 
-    let (server, mut led) = serve(&url, &[]);
+    let (server, mut led) = site.start("log", &["--no-forward"]);
     assert_eq!(picture(&mut led), before);
-    let (code, _, error) = import(&from, &url);
+    let (code, _, error) = import(&from, &site);
     assert_eq!(
         (code, &*error),
         (1, "beanring: a server leads log 1; stop all servers with --replicate first\n")
     );
-    let beside = scratch.join("beside");
-    assert_eq!(export(&beside, &url).0, 0, "beside a leader");
-    drop(led);
-    stop(server);
+    let beside = site.scratch.join("beside");
+    assert_eq!(export(&beside, &site).0, 0, "beside a leader");
+    stop_node((server, led));
 
     for dir in [&to, &beside] {
         let (server, mut client) = client::start(dir, Driver::Epoll, &["--keep-reservations"]);
         assert_eq!(picture(&mut client), before, "{}", text(dir));
-        drop(client);
-        stop(server);
+        stop((server, client));
     }
 }
 
 #[test]
 fn an_empty_log_that_was_led_takes_an_import() {
-    let Some(cluster) = site("import into an empty log") else { return };
-    let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("transfer-empty");
-    let empty = scratch.join("empty");
-    let from = scratch.join("from");
+    let Some(site) = site("import into an empty log") else { return };
+    let empty = site.scratch.join("empty");
+    let from = site.scratch.join("from");
     fs::create_dir(&from).expect("there is space");
-    assert_eq!(export(&empty, &url).0, 0, "there was no leader");
-    let (server, mut client) = serve(&url, &[]);
+    assert_eq!(export(&empty, &site).0, 0, "there was no leader");
+    let (server, mut client) = site.start("log", &["--no-forward"]);
     client.expect(&put(0, 0, "x"), "INSERTED 1");
     client.expect("delete 1\r\n", "DELETED");
-    drop(client);
-    stop(server);
+    stop_node((server, client));
     let (server, mut client) = client::start(&from, Driver::Epoll, &[]);
     client.expect(&put(0, 0, &"large".repeat(8000)), "INSERTED 1");
     client.expect(&put(0, 0, "b"), "INSERTED 2");
-    drop(client);
-    stop(server);
-    let (code, _, error) = import(&from, &url);
+    stop((server, client));
+    let (code, _, error) = import(&from, &site);
     assert_eq!((code, &*error), (0, ""));
-    let (server, mut client) = serve(&url, &[]);
+    let (server, mut client) = site.start("log", &["--no-forward"]);
     client.expect("reserve\r\n", "RESERVED 1 40000");
     client.expect(&put(0, 0, "c"), "INSERTED 3");
-    drop(client);
-    stop(server);
-    let (code, _, error) = import(&scratch.join("none"), &url);
+    stop_node((server, client));
+    let (code, _, error) = import(&site.scratch.join("none"), &site);
     assert!(code == 2 && error.contains("no such directory"), "{error}");
 }
 
-fn spawn(words: &[&str], url: &str) -> Child {
+fn spawn(words: &[&str], site: &Site) -> Child {
     let mut command = Command::new(program());
-    command.args(words).env("BEANRING_REPLICATE", url).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(words).env("BEANRING_REPLICATE", site.url()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("it is installed")
 }
 
@@ -201,16 +190,15 @@ fn kill(mut child: Child) {
     child.wait().expect("it is a child");
 }
 
-/// A directory with a job log of some 30 MB.
+/// A directory with a job log of some 10 MB, in several files.
 fn large_log(dir: &Path) {
     fs::create_dir(dir).expect("there is space");
-    let (server, mut client) = client::start(dir, Driver::Epoll, &["-s", "4194304"]);
-    let body = "x".repeat(30_000);
+    let (server, mut client) = client::start(dir, Driver::Epoll, &["-f", "100", "-s", "1048576"]);
+    let body = "x".repeat(10_000);
     for number in 1..=1000 {
         client.expect(&put(0, 0, &body), &format!("INSERTED {number}"));
     }
-    drop(client);
-    stop(server);
+    stop((server, client));
 }
 
 fn count(server: &Postgres) -> String {
@@ -219,52 +207,47 @@ fn count(server: &Postgres) -> String {
 
 #[test]
 fn a_killed_import_or_export_leaves_nothing_or_all() {
-    let Some(cluster) = site("killed imports and exports") else { return };
-    let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("transfer-killed");
+    let Some(site) = site("killed imports and exports") else { return };
+    let scratch = Scratch::in_memory("transfer-killed");
     let from = scratch.join("from");
     large_log(&from);
     for pause_ms in [0, 20, 50, 100, 200, 300] {
-        let child = spawn(&["replicate", "import", text(&from)], &url);
+        let child = spawn(&["replicate", "import", text(&from)], &site);
         thread::sleep(Duration::from_millis(pause_ms));
         kill(child);
-        let sessions = "select count(*) from pg_stat_activity where application_name = 'beanring'";
-        cluster.primary.wait_for(sessions, |text| text == "0");
-        let found = count(&cluster.primary);
+        site.primary.wait_for(&sessions("application_name = 'beanring'"), "0");
+        let found = count(&site.primary);
         if found != "0 0" {
             break;
         }
     }
     // A trigger holds the import in its middle.
-    cluster.primary.sql(
+    site.primary.sql(
         "create function pause() returns trigger language plpgsql as $$ begin
-            if new.pos = 20 then perform pg_sleep(600); end if; return new; end $$;
+            if new.pos = 5 then perform pg_sleep(600); end if; return new; end $$;
          create trigger pause before insert on beanring_log for each row execute function pause();
          delete from beanring_log; update beanring_epoch set epoch = 0, begin = 1",
     );
-    let child = spawn(&["replicate", "import", text(&from)], &url);
-    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
-    cluster.primary.wait_for(asleep, |text| text == "1");
+    let child = spawn(&["replicate", "import", text(&from)], &site);
+    let asleep = "wait_event = 'PgSleep'";
+    site.primary.wait_for(&sessions(asleep), "1");
     kill(child);
-    cluster
-        .primary
-        .sql("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'");
-    cluster.primary.wait_for(asleep, |text| text == "0");
-    assert_eq!(count(&cluster.primary), "0 0", "the transaction was rolled back");
-    cluster.primary.sql("drop trigger pause on beanring_log");
-    assert_eq!(import(&from, &url).0, 0);
+    site.primary.sql(&sessions(asleep).replace("(*)", "(pg_terminate_backend(pid))"));
+    site.primary.wait_for(&sessions(asleep), "0");
+    assert_eq!(count(&site.primary), "0 0", "the transaction was rolled back");
+    site.primary.sql("drop trigger pause on beanring_log");
+    assert_eq!(import(&from, &site).0, 0);
 
+    let started = Instant::now();
+    assert_eq!(export(&scratch.join("to"), &site).0, 0);
+    let usual = started.elapsed();
     let (mut partial, mut whole) = (0, 0);
-    for round in 0..24_u64 {
+    for round in 0..24 {
         let to = scratch.join(&format!("to{round}"));
-        let child = spawn(&["replicate", "export", text(&to)], &url);
-        // Rounds end soon after the first file is there, or a little later.
-        let started = Instant::now();
-        while !to.exists() {
-            assert!(started.elapsed() < REPLY_PATIENCE, "no export");
-            thread::sleep(Duration::from_micros(200));
-        }
-        thread::sleep(Duration::from_millis(round * 25));
+        let child = spawn(&["replicate", "export", text(&to)], &site);
+        // Rounds end soon after the first file is there, and up to the usual end.
+        wait::until("it exports", || to.exists());
+        thread::sleep(usual * round / 24);
         kill(child);
         let (code, out, _) = run(&["wal", "check", text(&to)], "");
         if code == 0 {
@@ -273,7 +256,7 @@ fn a_killed_import_or_export_leaves_nothing_or_all() {
             continue;
         }
         partial += 1;
-        let (code, _, error) = export(&to, &url);
+        let (code, _, error) = export(&to, &site);
         assert!(code == 0 || error.contains("remove the directory, and try again"), "{error}");
     }
     assert!(partial > 0, "{whole} of the killed exports were complete");
@@ -281,23 +264,20 @@ fn a_killed_import_or_export_leaves_nothing_or_all() {
 
 #[test]
 fn an_export_leaves_out_what_is_not_complete() {
-    let Some(cluster) = site("export of a damaged log") else { return };
-    let url = cluster.primary.url("beanring");
-    let scratch = Scratch::new("transfer-damage");
-    let (server, mut client) = serve(&url, &[]);
+    let Some(site) = site("export of a damaged log") else { return };
+    let (server, mut client) = site.start("log", &["--no-forward"]);
     for number in 1..=20 {
         client.expect(&put(0, 0, "x"), &format!("INSERTED {number}"));
     }
-    drop(client);
-    stop(server);
+    stop_node((server, client));
     // A chunk of an append whose predecessor is in flight.
-    cluster.primary.sql("delete from beanring_log where pos = (select max(pos) - 1 from beanring_log)");
-    let (code, out, error) = export(&scratch.join("gap"), &url);
+    site.primary.sql("delete from beanring_log where pos = (select max(pos) - 1 from beanring_log)");
+    let (code, out, error) = export(&site.scratch.join("gap"), &site);
     assert!(code == 0 && out.starts_with("19 jobs") || out.starts_with("20 jobs"), "{out}{error}");
-    cluster.primary.sql("delete from beanring_log where pos = 5");
-    let (code, _, error) = export(&scratch.join("none"), &url);
+    site.primary.sql("delete from beanring_log where pos = 5");
+    let (code, _, error) = export(&site.scratch.join("none"), &site);
     assert!(code == 1 && error.contains("the chunk at position 5 is missing; "), "{error}");
-    assert!(!scratch.join("none").exists());
-    let mut store = Store::new(&cluster.primary);
+    assert!(!site.scratch.join("none").exists());
+    let mut store = Store::new(&site.primary);
     assert!(store.read(1).chunks.len() > 10);
 }

@@ -1,47 +1,52 @@
-//! A cluster for a test, and stores that use it.
+//! A store as the core uses it, and what a test asks of it.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use beanring::io::Database;
-use beanring::io::replica::{LogNumber, PostgresStore, Settings, init};
+use beanring::io::replica::{PostgresStore, Settings};
 use beanring::time::Span;
 use beanring::wal::replica::{
     APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, Term, identity,
 };
-use beanring_testkit::postgres::{Cluster, Postgres, Programs};
-use beanring_testkit::process::{REPLY_PATIENCE, program};
+use beanring_testkit::postgres::Postgres;
+use beanring_testkit::process::REPLY_PATIENCE;
+use beanring_testkit::wait;
 use bytes::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Returns a cluster with this many standbys; nothing where there is no PostgreSQL.
-pub fn cluster(what: &str, standbys: usize) -> Option<Cluster> {
-    match Programs::find() {
-        Ok(programs) => Some(Cluster::start(&programs, standbys, "")),
-        Err(reason) => {
-            println!("skipped: {what}, because {reason}");
-            None
-        }
-    }
+use crate::site::{Site, own_site, sessions, settings, site};
+
+/// For how long no reply may come to a request that is known to wait.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Times that a watch asks whether the leader has ended, until a free lock would certainly have been noticed.
+const ATTEMPTS: usize = 4;
+
+pub struct Store(PostgresStore);
+
+/// A database with a store that leads since epoch 1.
+pub fn led(what: &str) -> Option<(Site, Store)> {
+    site(what).map(lead)
 }
 
-/// Returns a cluster with two standbys and the tables; nothing where there is no PostgreSQL.
-pub fn site(what: &str) -> Option<Cluster> {
-    let cluster = cluster(what, 2)?;
-    init(&settings(&cluster.primary)).expect("the user owns the database");
-    Some(cluster)
+/// The same on servers of its own.
+pub fn own_led(what: &str) -> Option<(Site, Store)> {
+    own_site(what).map(lead)
 }
 
-pub fn settings(server: &Postgres) -> Settings {
-    Settings::parse(&server.url("beanring"), LogNumber::default()).expect("the URL is valid")
+fn lead(site: Site) -> (Site, Store) {
+    let mut store = Store::new(&site.primary);
+    assert_eq!(store.claim(0, 1, 7), Ok(()));
+    (site, store)
 }
-
-/// A store, and what a test asks of it.
-pub struct Store(pub PostgresStore);
 
 impl Store {
     pub fn new(server: &Postgres) -> Self {
-        Self(PostgresStore::new(settings(server)).expect("there are threads"))
+        Self::open(settings(server))
+    }
+
+    pub fn open(settings: Settings) -> Self {
+        Self(PostgresStore::new(settings).expect("there are threads"))
     }
 
     pub fn begin(&mut self, request: Request) {
@@ -66,9 +71,33 @@ impl Store {
         self.reply_within(REPLY_PATIENCE).expect("a reply comes")
     }
 
+    /// The outcome of the next reply.
+    pub fn result(&mut self) -> Result<(), Failure> {
+        result_of(self.reply())
+    }
+
     pub fn ask(&mut self, request: Request) -> Reply {
         self.begin(request);
         self.reply()
+    }
+
+    /// Begins a request which waits in the database, as `condition` says of a session. There must be no reply.
+    pub fn begin_waiting(&mut self, request: Request, server: &Postgres, condition: &str) {
+        let waits = format!("{request:?}");
+        self.begin(request);
+        server.wait_for(&sessions(condition), "1");
+        assert_eq!(self.reply_within(QUIET), None, "{waits}");
+    }
+
+    /// Waits until the watch, which must get no reply, has asked several times.
+    pub fn watches_on(&mut self, server: &Postgres, why: &str) {
+        let asked = "select query_start from pg_stat_activity
+            where datname = current_database() and application_name = 'beanring watch' and query like '%advisory%'";
+        for _ in 0..ATTEMPTS {
+            let last = server.sql(asked);
+            wait::until("the watch asks again", || ![&last, ""].contains(&server.sql(asked).as_str()));
+        }
+        assert_eq!(self.reply_within(Duration::ZERO), None, "{why}");
     }
 
     pub fn append(&mut self, epoch: u64, position: u64, chunk: &str) -> Result<(), Failure> {
@@ -88,18 +117,14 @@ impl Store {
     pub fn claim_of(&mut self, seen: u64, position: u64, token: u64) -> Request {
         let page = self.read(position.saturating_sub(APPENDS_MAX as u64).max(1));
         let before = page.chunks.iter().filter(|(at, _)| at.0 < position);
-        let tail = before.map(|(_, chunk)| identity(chunk).expect("it is long enough")).collect();
-        let behind = page.chunks.iter().filter(|(at, _)| at.0 > position).count();
-        let leader = member(token);
-        let chunk = bytes_of(&format!("epoch of {token}"));
         Request::Claim(Claim {
             seen: Epoch(seen),
             beat: page.beat,
-            behind,
+            behind: page.chunks.iter().filter(|(at, _)| at.0 > position).count(),
             position: Position(position),
-            tail,
-            chunk,
-            leader,
+            tail: before.map(|(_, chunk)| identity(chunk).expect("it is long enough")).collect(),
+            chunk: bytes_of(&format!("epoch of {token}")),
+            leader: member(token),
         })
     }
 
@@ -112,7 +137,7 @@ impl Store {
     }
 
     pub fn read(&mut self, from: u64) -> Page {
-        match self.ask(Request::Read { from: Position(from) }) {
+        match self.ask(read(from)) {
             Reply::Read(Ok(page)) => page,
             reply => panic!("{reply:?}"),
         }
@@ -120,13 +145,12 @@ impl Store {
 
     /// Repeats a request until its outcome is known.
     pub fn settle(&mut self, request: &Request) -> Result<(), Failure> {
-        let started = Instant::now();
-        loop {
-            match result_of(self.ask(request.clone())) {
-                Err(Failure::Unknown) if started.elapsed() < REPLY_PATIENCE => {}
-                result => return result,
-            }
-        }
+        let mut result = Err(Failure::Unknown);
+        wait::until("the outcome is known", || {
+            result = result_of(self.ask(request.clone()));
+            result != Err(Failure::Unknown)
+        });
+        result
     }
 }
 
@@ -140,8 +164,12 @@ pub fn repeated(epoch: u64, position: u64, chunk: &str) -> Request {
     Request::Append { term: term(epoch), position: Position(position), chunk, is_repeated: true }
 }
 
+pub const fn read(from: u64) -> Request {
+    Request::Read { from: Position(from) }
+}
+
 /// The term of the process that has led since this epoch, as most tests claim it.
-pub fn term(epoch: u64) -> Term {
+pub const fn term(epoch: u64) -> Term {
     Term { epoch: Epoch(epoch), token: 7 }
 }
 
@@ -172,17 +200,4 @@ pub fn result_of(reply: Reply) -> Result<(), Failure> {
 pub fn chunks(page: &Page) -> Vec<(u64, String)> {
     let text = |chunk: &Bytes| String::from_utf8_lossy(chunk).trim_end().to_owned();
     page.chunks.iter().map(|(position, chunk)| (position.0, text(chunk))).collect()
-}
-
-/// Runs the program with the URL in the variable, and returns its exit code, output and errors.
-pub fn run(words: &[&str], url: &str) -> (i32, String, String) {
-    let mut command = Command::new(program());
-    let output = command.args(words).env("BEANRING_REPLICATE", url).output().expect("it runs");
-    let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    (output.status.code().expect("no signal ends it"), text(output.stdout), text(output.stderr))
-}
-
-/// Does the same for `beanring replicate`.
-pub fn replicate(words: &[&str], url: &str) -> (i32, String, String) {
-    run(&[&["replicate"], words].concat(), url)
 }
