@@ -170,7 +170,10 @@ impl Client {
     /// # Panics
     /// If it never is.
     pub fn await_stat(&mut self, key: &str, is_met: impl Fn(u64) -> bool) {
-        wait::until(&format!("{key} changes"), || is_met(self.stat(key)));
+        wait::until_ok(|| match self.stat(key) {
+            found if is_met(found) => Ok(()),
+            found => Err(format!("{key} stays at {found}")),
+        });
     }
 }
 
