@@ -5,7 +5,6 @@ mod input;
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
@@ -13,9 +12,8 @@ use beanring::values::limits::{
     INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, THREAD_BUFFERS,
     THREAD_BUFFERS_EACH,
 };
-use beanring_testkit::pattern::show;
-use beanring_testkit::peer::Received;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::client::{Client, put, serve};
+use beanring_testkit::process::{ServerProcess, Transport};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::stream::Stream;
 use nix::sys::signal::Signal;
@@ -23,9 +21,8 @@ use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
 
 const MIB: usize = 1024 * 1024;
 
-fn start(flags: &[&str]) -> (ServerProcess, Stream) {
-    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    ServerProcess::start(Path::new(program()), Transport::of_suite(), &flags)
+fn start(flags: &[&str]) -> (ServerProcess, Client) {
+    serve(Transport::of_suite(), flags)
 }
 
 /// The number of I/O threads of the servers.
@@ -33,28 +30,14 @@ fn threads() -> usize {
     env::var("BEANRING_IO_THREADS").map_or(0, |text| text.parse().expect("a number"))
 }
 
-/// Sends a command and returns its reply, which must end in `end`.
-fn request(stream: &mut Stream, command: &[u8], end: &str) -> String {
-    stream.send(command);
-    let mut reply = Vec::new();
-    while !reply.ends_with(end.as_bytes()) {
-        match stream.receive(REPLY_PATIENCE) {
-            Received::Bytes(bytes) => reply.extend_from_slice(&bytes),
-            other => panic!("{other:?} after {}", show(&reply)),
-        }
-    }
-    String::from_utf8_lossy(&reply).into_owned()
-}
-
 /// Runs a job through its life in a separate tube, and checks every reply.
-fn check_server(control: &mut Stream) {
-    assert_eq!(request(control, b"use honest\r\n", "\r\n"), "USING honest\r\n");
-    assert!(request(control, b"watch honest\r\n", "\r\n").starts_with("WATCHING"));
-    assert!(request(control, b"ignore default\r\n", "\r\n").starts_with("WATCHING 1"));
-    assert!(request(control, b"put 0 0 60 2\r\nhi\r\n", "\r\n").starts_with("INSERTED"));
-    let reserved = request(control, b"reserve\r\n", "hi\r\n");
-    let id = reserved.split(' ').nth(1).expect("an id").to_owned();
-    assert_eq!(request(control, format!("delete {id}\r\n").as_bytes(), "\r\n"), "DELETED\r\n");
+fn check_server(control: &mut Client) {
+    control.expect("use honest\r\n", "USING honest");
+    assert!(control.ask("watch honest\r\n").0.starts_with("WATCHING"));
+    control.expect("ignore default\r\n", "WATCHING 1");
+    let id = control.insert("hi");
+    assert_eq!(control.ask("reserve\r\n"), (format!("RESERVED {id} 2"), "hi\r\n".to_owned()));
+    control.expect(&format!("delete {id}\r\n"), "DELETED");
 }
 
 #[test]
@@ -112,9 +95,8 @@ fn waiting_clients_that_pipeline_take_little_memory() {
 #[test]
 fn the_server_stops_receiving_from_a_client_that_never_reads() {
     let (server, mut control) = start(&[]);
-    let body = vec![b'b'; 60_000];
-    let put = [b"put 0 0 60 60000\r\n", &body[..], b"\r\n"].concat();
-    assert_eq!(request(&mut control, &put, "\r\n"), "INSERTED 1\r\n");
+    let body = "b".repeat(60_000);
+    control.expect(&put(0, 0, &body), "INSERTED 1");
     check_server(&mut control);
     let before = server.resident_bytes();
 
@@ -135,14 +117,10 @@ fn the_server_stops_receiving_from_a_client_that_never_reads() {
     assert!(grown < 4 * MIB, "one client that does not read took {grown} bytes");
 
     // Once the client reads, it gets every reply.
-    let expected = sent / 8 * "FOUND 1 60000\r\n\r\n".len() + sent / 8 * body.len();
-    let sample = expected.min(64 * MIB);
-    let mut received = 0;
-    while received < sample {
-        match greedy.receive(REPLY_PATIENCE) {
-            Received::Bytes(bytes) => received += bytes.len(),
-            other => panic!("{other:?} after {received} of {expected} bytes"),
-        }
+    let mut greedy = Client::new(greedy);
+    let reply = format!("FOUND 1 60000\r\n{body}\r\n");
+    for _ in 0..(sent / 8).min(64 * MIB / reply.len()) {
+        greedy.expect_bytes(&reply);
     }
     drop(greedy);
     check_server(&mut control);
@@ -151,20 +129,19 @@ fn the_server_stops_receiving_from_a_client_that_never_reads() {
 /// A receive stops at urgent data. The server must receive the bytes behind it too.
 #[test]
 fn input_behind_urgent_data_is_served() {
-    let (server, mut stream) = start(&[]);
+    let (server, mut client) = start(&[]);
     server.signal(Signal::SIGSTOP);
-    stream.send(b"use a\r\n");
-    assert_eq!(send(stream.as_fd().as_raw_fd(), b"X", MsgFlags::MSG_OOB), Ok(1));
-    stream.send(b"use b\r\n");
+    client.send("use a\r\n");
+    assert_eq!(send(client.stream.as_fd().as_raw_fd(), b"X", MsgFlags::MSG_OOB), Ok(1));
+    client.send("use b\r\n");
     server.signal(Signal::SIGCONT);
-    assert_eq!(request(&mut stream, b"", "USING b\r\n"), "USING a\r\nUSING b\r\n");
+    client.expect_bytes("USING a\r\nUSING b\r\n");
 }
 
 /// A receive stops at a message with descriptors. The server must receive the bytes behind it too.
 #[test]
 fn input_behind_descriptors_is_served() {
-    let program = Path::new(program());
-    let (server, _) = ServerProcess::start(program, Transport::Unix, &[]);
+    let (server, _) = serve(Transport::Unix, &[]);
     let Stream::Unix(stream) = server.connect() else { unreachable!("the server listens on a UNIX socket") };
     server.signal(Signal::SIGSTOP);
     let descriptors = [stream.as_raw_fd()];
@@ -174,7 +151,7 @@ fn input_behind_descriptors_is_served() {
         .expect("the message is sent");
     assert_eq!(send(fd, b"e b\r\n", MsgFlags::empty()), Ok(5));
     server.signal(Signal::SIGCONT);
-    assert_eq!(request(&mut Stream::Unix(stream), b"", "\r\n"), "USING b\r\n");
+    Client::new(Stream::Unix(stream)).expect_reply("USING b");
 }
 
 #[test]

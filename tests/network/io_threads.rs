@@ -1,56 +1,26 @@
 //! The driver uring with I/O threads. Other suites run with them too, if `BEANRING_TEST_IO_THREADS` is set.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::num::NonZero;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use beanring_testkit::kernel;
-use beanring_testkit::peer::Received;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, put, serve};
+use beanring_testkit::driver::is_allowed;
+use beanring_testkit::logged::LoggedServer;
+use beanring_testkit::namespaces::command;
+use beanring_testkit::process::{ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::{number, value};
-use beanring_testkit::stream::Stream;
 use nix::sched::{CpuSet, sched_getaffinity};
-use nix::sys::signal::Signal;
 use nix::unistd::{Pid, geteuid};
 
 /// Starts a server, if the kernel allows it.
-fn start(threads: usize, flags: &[&str]) -> Option<(ServerProcess, Stream)> {
-    if let Err(reason) = kernel::allows("uring") {
-        println!("skipped: I/O threads under uring, because {reason}");
-        return None;
-    }
-    println!("tested: I/O threads under uring");
-    let own = ["--io", "uring", "--io-threads", &threads.to_string()].map(str::to_owned);
-    let flags: Vec<String> = own.into_iter().chain(flags.iter().map(|&flag| flag.to_owned())).collect();
-    Some(ServerProcess::start(Path::new(program()), Transport::Tcp, &flags))
-}
-
-/// Receives exactly this.
-fn expect(client: &mut Stream, expected: &[u8]) {
-    let mut received = Vec::new();
-    while received.len() < expected.len() {
-        match client.receive(REPLY_PATIENCE) {
-            Received::Bytes(bytes) => received.extend(bytes),
-            other => panic!("{other:?} after {} bytes", received.len()),
-        }
-    }
-    assert!(received == expected, "{} bytes, {:.99}", received.len(), received.escape_ascii().to_string());
-}
-
-fn stats(client: &mut Stream) -> String {
-    client.send(b"stats\r\n");
-    let mut received = Vec::new();
-    while !received.ends_with(b"\n\r\n") {
-        let Received::Bytes(bytes) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
-        received.extend(bytes);
-    }
-    String::from_utf8(received).expect("statistics are text")
+fn start(threads: usize, flags: &[&str]) -> Option<(ServerProcess, Client)> {
+    let own = ["--io", "uring", "--io-threads", &threads.to_string()];
+    is_allowed(Driver::Uring, "I/O threads").then(|| serve(Transport::Tcp, &[&own, flags].concat()))
 }
 
 /// The CPU time of a thread, in microseconds.
@@ -63,22 +33,18 @@ fn cpu_us(stats: &str, thread: &str) -> u64 {
 fn connections_are_spread_and_the_threads_do_their_io() {
     for threads in [1, 3] {
         let Some((server, mut first)) = start(threads, &[]) else { return };
-        let mut clients: Vec<Stream> = (0..29).map(|_| server.connect()).collect();
-        let body = vec![b'b'; 60_000];
-        let put = [b"put 0 0 60 60000\r\n", &body[..], b"\r\n"].concat();
+        let mut clients: Vec<Client> = (0..29).map(|_| server.client()).collect();
+        let body = "b".repeat(60_000);
         for round in 0..3 {
             for (at, client) in clients.iter_mut().enumerate() {
-                client.send(&put);
-                let id = round * 29 + at + 1;
-                expect(client, format!("INSERTED {id}\r\n").as_bytes());
-                client.send(b"reserve\r\n");
-                let reserved = format!("RESERVED {id} 60000\r\n");
-                expect(client, &[reserved.as_bytes(), &body, b"\r\n"].concat());
-                client.send(format!("delete {id}\r\n").as_bytes());
-                expect(client, b"DELETED\r\n");
+                let id = round * 29 + at as u64 + 1;
+                assert_eq!(client.insert(&body), id);
+                client.send("reserve\r\n");
+                client.expect_bytes(format!("RESERVED {id} 60000\r\n{body}\r\n"));
+                client.expect(&format!("delete {id}\r\n"), "DELETED");
             }
         }
-        let stats = stats(&mut first);
+        let stats = first.stats();
         assert_eq!(number(&stats, "io-threads"), threads as u64);
         let of_threads: Vec<u64> =
             (1..=threads).map(|thread| number(&stats, &format!("io-thread-{thread}-connections"))).collect();
@@ -89,7 +55,7 @@ fn connections_are_spread_and_the_threads_do_their_io() {
         assert!((1..=threads).all(|thread| cpu_us(&stats, &thread.to_string()) > 500), "{stats}");
         drop(clients);
         server.settle();
-        let stats = self::stats(&mut first);
+        let stats = first.stats();
         assert_eq!(number(&stats, "current-connections"), 1);
         let left = (1..=threads).map(|thread| number(&stats, &format!("io-thread-{thread}-connections")));
         assert_eq!(left.sum::<u64>(), 1, "{stats}");
@@ -99,7 +65,7 @@ fn connections_are_spread_and_the_threads_do_their_io() {
 #[test]
 fn sleeping_threads_use_no_cpu_time() {
     let Some((server, mut first)) = start(3, &[]) else { return };
-    stats(&mut first);
+    first.stats();
     server.settle();
     let before = server.cpu_time();
     thread::sleep(Duration::from_secs(1));
@@ -112,24 +78,16 @@ fn each_reply_before_a_stop_is_sent_and_the_jobs_are_kept() {
     let directory = scratch.0.to_str().expect("the path is text");
     for round in 0..3 {
         let Some((mut server, mut first)) = start(3, &["-b", directory]) else { return };
-        let mut clients: Vec<Stream> = (0..12).map(|_| server.connect()).collect();
+        let mut clients: Vec<Client> = (0..12).map(|_| server.client()).collect();
+        clients.iter_mut().for_each(|client| client.send(&put(0, 0, "a").repeat(100)));
         for client in &mut clients {
-            client.send(&b"put 0 0 60 1\r\na\r\n".repeat(100));
-        }
-        let mut inserted = 0;
-        for client in &mut clients {
-            let mut lines = 0;
-            while lines < 100 {
-                let Received::Bytes(bytes) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
-                lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
+            for _ in 0..100 {
+                let line = client.line().expect("the server runs");
+                assert!(line.starts_with("INSERTED "), "{line}");
             }
-            inserted += lines;
         }
-        assert_eq!(inserted, 1200);
-        let ready = number(&stats(&mut first), "current-jobs-ready");
-        assert_eq!(ready, 1200 * (round + 1));
-        server.signal(Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        assert_eq!(first.stat("current-jobs-ready"), 1200 * (round + 1));
+        server.stop();
     }
 }
 
@@ -155,47 +113,31 @@ fn each_thread_runs_on_the_cpu_that_is_named_for_it() {
     let list = format!("{last},{first},{last}");
     let Some((server, mut client)) = start(2, &["--io-cpus", &list]) else { return };
     // A reply has been sent, so all threads have begun.
-    stats(&mut client);
+    client.stats();
     assert_eq!(cpus_of(&server, &["beanring", "io 1", "io 2"]), [last.as_str(), &first, &last]);
 }
 
 #[test]
 fn a_thread_whose_cpu_does_not_exist_runs_on_any() {
     let Some((server, mut client)) = start(1, &["--io-cpus", "0,1023"]) else { return };
-    stats(&mut client);
-    let own = fs::read_to_string("/proc/self/status").expect("this process runs");
+    client.stats();
+    let own = fs::read_to_string("/proc/thread-self/status").expect("this thread runs");
     let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it is listed");
     assert_eq!(cpus_of(&server, &["io 1"]), [own.trim()]);
 }
 
 /// Starts a server with 32 threads over a UNIX socket, by the command `around` it if there is one. Returns what it logs.
 fn start_many(around: &[&str]) -> Option<String> {
-    let scratch = Scratch::new("io-threads-many");
-    let (log, socket) = (scratch.0.join("log"), scratch.0.join("socket"));
-    if let Err(reason) = kernel::allows("uring") {
-        println!("skipped: 32 I/O threads under uring, because {reason}");
+    if !is_allowed(Driver::Uring, "32 I/O threads") {
         return None;
     }
-    println!("tested: 32 I/O threads under uring");
-    let listen = format!("unix:{}", socket.display());
-    let server = [program(), "--io", "uring", "--io-threads", "32", "-l", &listen];
-    let words: Vec<&str> = around.iter().copied().chain(server).collect();
-    let stderr = fs::File::create(&log).expect("a file is created");
-    let mut child = Command::new(words[0]).args(&words[1..]).stderr(stderr).spawn().expect("it starts");
-    let text = loop {
-        let text = fs::read_to_string(&log).expect("the log is text");
-        if text.contains("ready after") {
-            break text;
-        }
-        assert_eq!(child.try_wait().expect("the child is ours"), None, "{text}");
-    };
-    let mut client = UnixStream::connect(&socket).expect("the server accepts connections");
-    client.write_all(b"put 0 0 60 1\r\na\r\n").expect("the server receives");
-    let mut reply = [0; 12];
-    client.read_exact(&mut reply).expect("the server replies");
-    assert_eq!(&reply, b"INSERTED 1\r\n");
-    child.kill().and_then(|()| child.wait()).expect("the child is killed");
-    Some(text)
+    let scratch = Scratch::new("io-threads-many");
+    let listen = format!("unix:{}", scratch.join("socket").display());
+    let words = [program(), "--io", "uring", "--io-threads", "32", "-l", &listen];
+    let server = LoggedServer::spawn(command(&[around, &words].concat()), scratch).listening();
+    server.logged("ready after");
+    assert_eq!(server.client().insert("a"), 1);
+    Some(server.lines().join("\n"))
 }
 
 #[test]
@@ -213,6 +155,7 @@ fn the_server_runs_with_the_rings_that_the_kernel_grants() {
     let without_right = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
     let limit = ["prlimit", "--memlock=1500000:1500000"];
     let around = if geteuid().is_root() { [&limit[..], &without_right].concat() } else { limit.to_vec() };
+    let _turn = super::turn_of_limited();
     let Some(text) = start_many(&around) else { return };
     if text.contains("with 32 I/O threads") {
         println!("skipped: refused rings under uring, because this kernel does not count their memory");

@@ -4,27 +4,25 @@
 //! The kernel copies them in the end, since both are the same machine. Until then, and until they are acknowledged, it reads them
 //! where they lie. With `BEANRING_TEST_TLS` that is where their ciphertext lies, which is never registered.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use std::{env, thread};
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::{Client, serve_by};
 use beanring_testkit::driver;
 use beanring_testkit::live::Live;
 use beanring_testkit::namespaces::{Network, command, try_run};
-use beanring_testkit::peer::Received;
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, is_over_tls, program};
+use beanring_testkit::process::{Address, ServerProcess, Transport, is_over_tls, program};
 use beanring_testkit::random::Random;
 use beanring_testkit::runner::{Dialect, run};
 use beanring_testkit::statistics::number;
-use beanring_testkit::stream::Stream;
 use beanring_testkit::suite::{flags, in_real_time, run_at_once};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
 use nix::unistd::geteuid;
+
+use super::turn_of_limited;
 
 const BODY_BYTES: usize = 60_000;
 
@@ -50,7 +48,7 @@ fn large_bodies_are_sent_without_a_copy() {
     over_a_network("large bodies over a network", &[], |network| {
         let (server, mut control) = launch(network, &[]);
         exchange(network, &server, &mut control);
-        let stats = stats(&mut control);
+        let stats = control.stats();
         assert!(number(&stats, "io-zero-copy-sends") > 0, "{stats}");
         assert_eq!(number(&stats, "io-registered-bytes") > 0, !is_over_tls(), "{stats}");
     });
@@ -61,7 +59,7 @@ fn no_memory_is_registered_if_disabled() {
     over_a_network("large bodies over a network, from memory that is not registered", &[], |network| {
         let (server, mut control) = launch(network, &["--registered-memory", "0"]);
         exchange(network, &server, &mut control);
-        let stats = stats(&mut control);
+        let stats = control.stats();
         assert!(number(&stats, "io-zero-copy-sends") > 0, "{stats}");
         assert_eq!(number(&stats, "io-registered-bytes"), 0, "{stats}");
     });
@@ -75,7 +73,7 @@ fn more_bodies_than_lockable_memory() {
         command.stderr(stderr);
         let (server, mut control) = launch_with(command, network, &[]);
         exchange(network, &server, &mut control);
-        let stats = stats(&mut control);
+        let stats = control.stats();
         assert!(number(&stats, "io-zero-copy-sends") > 0, "{stats}");
         let registered = number(&stats, "io-registered-bytes");
         assert!(registered <= LOCKED_BYTES_MAX, "{stats}");
@@ -107,7 +105,7 @@ fn conversations_with_a_limit_of_locked_memory() {
     if let Err(error) = try_run(&mut command(&[&limit()[..], &["true"]].concat())) {
         return println!("skipped: {WHAT}, because {error}");
     }
-    let _turn = turn();
+    let _turn = turn_of_limited();
     // The limit is that of the user, which has room for some 30 rings. The kernel frees a ring after the end of its process, and a
     // server with I/O threads has several.
     let flags_of_driver = driver::flags(Driver::Uring);
@@ -128,19 +126,19 @@ fn a_client_that_vanishes_within_a_large_body() {
         for first in (1..40).step_by(4) {
             put(&mut control, first..first + 2);
             let mut holds = connect_narrowly(network, &server);
-            holds.send(format!("reserve-job {first}\r\n").as_bytes());
+            holds.send(&format!("reserve-job {first}\r\n"));
             let mut deleted = Reader::start(network, &server, first + 1..first + 2);
-            for stream in [&mut holds, &mut deleted.stream] {
-                assert!(matches!(stream.receive(REPLY_PATIENCE), Received::Bytes(_)));
+            for client in [&mut holds, &mut deleted.client] {
+                client.expect_bytes("RESERVED ");
             }
             drop((holds, deleted));
             put(&mut control, first + 2..first + 4);
-            wait_until(&mut control, "current-jobs-reserved", |count| count == 0);
+            control.await_stat("current-jobs-reserved", |count| count == 0);
             Reader::start(network, &server, first..first + 1).finish();
             Reader::start(network, &server, first + 2..first + 4).finish();
         }
-        wait_until(&mut control, "current-connections", |count| count == 1);
-        assert!(number(&stats(&mut control), "io-zero-copy-sends") > 0);
+        control.await_stat("current-connections", |count| count == 1);
+        assert!(control.stat("io-zero-copy-sends") > 0);
     });
 }
 
@@ -155,16 +153,16 @@ fn clients_that_end_their_input_before_they_read() {
             put(&mut control, ids.clone());
             for mut reader in readers.drain(..) {
                 reader.finish();
-                assert_eq!(reader.stream.receive(REPLY_PATIENCE), Received::Closed);
+                reader.client.expect_end();
             }
             readers.extend(ids.map(|id| Reader::start(network, &server, id..id + 1)));
-            for Reader { stream, .. } in &mut readers {
-                if quits { stream.send(b"quit\r\n") } else { stream.half_close() }
+            for Reader { client, .. } in &mut readers {
+                if quits { client.send("quit\r\n") } else { client.stream.half_close() }
             }
-            wait_until(&mut control, "cmd-delete", |count| count == (round + 1) * READERS);
+            control.await_stat("cmd-delete", |count| count == (round + 1) * READERS);
         }
         drop(readers);
-        wait_until(&mut control, "current-connections", |count| count == 1);
+        control.await_stat("current-connections", |count| count == 1);
     });
 }
 
@@ -179,7 +177,7 @@ fn over_a_network(what: &str, wrapper: &[&str], test: impl FnOnce(&Network) + Se
     });
     match network {
         Ok(network) => {
-            let _turn = turn();
+            let _turn = (!wrapper.is_empty()).then(turn_of_limited);
             network.on_client(|| test(&network));
         }
         Err(error) => println!("skipped: {what}, because {error}"),
@@ -196,31 +194,22 @@ fn limit() -> Vec<&'static str> {
     words
 }
 
-/// Locks a file, so that only one test runs at a time in all processes. The locked memory of all processes of a user counts for
-/// each of them. A server that waits for the CPU may see two connections in another order.
-fn turn() -> File {
-    let path = env::temp_dir().join(format!("beanring-test-network-{}", geteuid()));
-    let file = File::create(path).expect("the file is created");
-    file.lock().expect("the file is locked");
-    file
-}
-
-fn launch(network: &Network, flags: &[&str]) -> (ServerProcess, Stream) {
+fn launch(network: &Network, flags: &[&str]) -> (ServerProcess, Client) {
     launch_with(network.on_server(&[program()]), network, flags)
 }
 
-fn launch_with(command: Command, network: &Network, flags: &[&str]) -> (ServerProcess, Stream) {
-    let flags = flags.iter().map(|&flag| flag.to_owned());
-    let flags: Vec<String> = driver::flags(Driver::Uring).into_iter().chain(flags).collect();
+fn launch_with(command: Command, network: &Network, flags: &[&str]) -> (ServerProcess, Client) {
+    let own = driver::flags(Driver::Uring);
+    let flags: Vec<&str> = own.iter().map(String::as_str).chain(flags.iter().copied()).collect();
     let address = Address::at(network.address().into(), Transport::of_suite());
-    let (server, mut control) = ServerProcess::launch(command, address, &flags);
-    let stats = stats(&mut control);
+    let (server, mut control) = serve_by(command, address, &flags);
+    let stats = control.stats();
     assert!(stats.contains("\nio-driver: uring\n"), "{stats}");
     (server, control)
 }
 
 /// Sends bodies to many readers. While they are in flight, new bodies arrive, which would take any slot that is freed.
-fn exchange(network: &Network, server: &ServerProcess, control: &mut Stream) {
+fn exchange(network: &Network, server: &ServerProcess, control: &mut Client) {
     let mut readers = Vec::new();
     for wave in 0..WAVES {
         let first = 1 + wave * JOBS_PER_WAVE;
@@ -229,21 +218,19 @@ fn exchange(network: &Network, server: &ServerProcess, control: &mut Stream) {
         let firsts = (first..).step_by(JOBS_PER_READER as usize).take(READERS as usize);
         readers.extend(firsts.map(|first| Reader::start(network, server, first..first + JOBS_PER_READER)));
         // The first job of each reader: the others wait until that is read.
-        wait_until(control, "cmd-delete", |count| count >= wave * JOBS_PER_WAVE + READERS);
+        control.await_stat("cmd-delete", |count| count >= wave * JOBS_PER_WAVE + READERS);
     }
     readers.drain(..).for_each(|mut reader: Reader| reader.finish());
 }
 
 /// Puts jobs, which get these ids.
-fn put(control: &mut Stream, ids: Range<u64>) {
-    let mut expected = String::new();
-    for id in ids {
-        control.send(format!("put 0 0 1000 {BODY_BYTES}\r\n").as_bytes());
-        control.send(&body(id));
-        control.send(b"\r\n");
-        expected += &format!("INSERTED {id}\r\n");
+fn put(control: &mut Client, ids: Range<u64>) {
+    for id in ids.clone() {
+        control.send(&format!("put 0 0 1000 {BODY_BYTES}\r\n"));
+        control.stream.send(&body(id));
+        control.send("\r\n");
     }
-    assert_eq!(String::from_utf8_lossy(&receive(control, expected.len())), expected);
+    ids.for_each(|id| control.expect_reply(&format!("INSERTED {id}")));
 }
 
 /// The body of a job, different from every other.
@@ -258,78 +245,39 @@ fn body(id: u64) -> Vec<u8> {
 
 /// A client that has reserved jobs and has not read the replies.
 struct Reader {
-    stream: Stream,
+    client: Client,
     jobs: Range<u64>,
 }
 
 impl Reader {
     /// Reserves the jobs and deletes each, without reading the replies.
     fn start(network: &Network, server: &ServerProcess, jobs: Range<u64>) -> Self {
-        let mut stream = connect_narrowly(network, server);
+        let mut client = connect_narrowly(network, server);
         for id in jobs.clone() {
-            stream.send(format!("reserve-job {id}\r\ndelete {id}\r\n").as_bytes());
+            client.send(&format!("reserve-job {id}\r\ndelete {id}\r\n"));
         }
-        Self { stream, jobs }
+        Self { client, jobs }
     }
 
     /// Reads the replies and checks them.
     fn finish(&mut self) {
-        let mut expected = Vec::new();
         for id in self.jobs.clone() {
-            expected.extend(format!("RESERVED {id} {BODY_BYTES}\r\n").into_bytes());
-            expected.extend(body(id));
-            expected.extend(b"\r\nDELETED\r\n");
-        }
-        let received = receive(&mut self.stream, expected.len());
-        if let Some(at) = (0..expected.len()).find(|&at| received[at] != expected[at]) {
-            panic!("the reply with jobs {:?} is altered from byte {at} on", self.jobs);
+            self.client.expect_bytes(format!("RESERVED {id} {BODY_BYTES}\r\n"));
+            let received = self.client.take_bytes(BODY_BYTES).expect("the server runs");
+            let altered = received.iter().zip(&body(id)).position(|(one, other)| one != other);
+            assert_eq!(altered, None, "the first byte of job {id} that is altered");
+            self.client.expect_bytes("\r\nDELETED\r\n");
         }
     }
 }
 
 /// Connects with a small receive buffer.
-fn connect_narrowly(network: &Network, server: &ServerProcess) -> Stream {
+fn connect_narrowly(network: &Network, server: &ServerProcess) -> Client {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
     let socket = socket.expect("a descriptor is free");
     // Before the connection: the window that is announced then does not shrink.
     setsockopt(&socket, sockopt::RcvBuf, &READER_SOCKET_BYTES).expect("the socket option is set");
     connect(socket.as_raw_fd(), &SockaddrIn::from(network.address()))
         .expect("the server accepts connections");
-    server.over(socket.into())
-}
-
-/// Receives this number of bytes. The peer sends no more.
-fn receive(stream: &mut Stream, bytes: usize) -> Vec<u8> {
-    let mut received = Vec::with_capacity(bytes);
-    while received.len() < bytes {
-        match stream.receive(REPLY_PATIENCE) {
-            Received::Bytes(more) => received.extend(more),
-            other => panic!("{other:?} after {} of {bytes} bytes", received.len()),
-        }
-    }
-    received
-}
-
-fn stats(control: &mut Stream) -> String {
-    control.send(b"stats\r\n");
-    let mut reply = Vec::new();
-    while !reply.ends_with(b"\n\r\n") {
-        match control.receive(REPLY_PATIENCE) {
-            Received::Bytes(more) => reply.extend(more),
-            other => panic!("{other:?}"),
-        }
-    }
-    String::from_utf8(reply).expect("UTF-8")
-}
-
-fn wait_until(control: &mut Stream, key: &str, condition: impl Fn(u64) -> bool) {
-    let started = Instant::now();
-    loop {
-        let stats = stats(control);
-        if condition(number(&stats, key)) {
-            return;
-        }
-        assert!(started.elapsed() < REPLY_PATIENCE, "the condition of {key} holds: {stats}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    Client::new(server.over(socket.into()))
 }

@@ -1,24 +1,24 @@
 //! A kernel that refuses io_uring, as in most containers: the server runs on epoll. On a kernel that allows it, the server uses
 //! io_uring.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::thread;
 
 use beanring::io::driver::Driver;
+use beanring_testkit::client::serve;
 use beanring_testkit::kernel;
 use beanring_testkit::live::Live;
-use beanring_testkit::peer::Received;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport};
+use beanring_testkit::logged::LoggedServer;
+use beanring_testkit::process::{Transport, beanring, program};
 use beanring_testkit::runner::{Dialect, run};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::statistics::field;
 use beanring_testkit::suite::{flags, in_real_time, run_all};
 use nix::errno::Errno;
 use nix::libc::SYS_io_uring_setup;
 use nix::sys::utsname::uname;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-
-const BEANRING: &str = env!("CARGO_BIN_EXE_beanring");
 
 #[test]
 fn conversations_where_io_uring_is_forbidden() {
@@ -33,43 +33,26 @@ fn conversations_where_io_uring_is_missing() {
 #[test]
 fn the_choice_is_logged_once_and_shown_by_stats() {
     where_setup_fails(Errno::EPERM, || {
-        let (_server, mut client) = ServerProcess::start(
-            Path::new(BEANRING),
-            Transport::Tcp,
-            &["--io".to_owned(), "auto".to_owned()],
-        );
-        client.send(b"stats\r\n");
-        let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
-        assert!(String::from_utf8_lossy(&stats).contains("\nio-driver: epoll\n"));
-
-        let mut command = Command::new(BEANRING);
-        command.args(["-l", "127.0.0.1", "-p", "0", "--io", "auto"]).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let mut lines =
-            BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
-        let line = lines.find(|line| line.contains("I/O driver: ")).expect("the driver is logged");
-        child.kill().and_then(|()| child.wait()).expect("the child is killed");
+        let server = LoggedServer::start(&["--io", "auto"]);
+        assert_eq!(field(&server.client().stats(), "io-driver"), "epoll");
+        let line = server.logged("I/O driver: ");
         for part in ["I/O driver: epoll", Errno::EPERM.desc(), "seccomp", "kernel.io_uring_disabled"] {
             assert!(line.contains(part), "{line}");
         }
+        assert_eq!(server.count("I/O driver: "), 1);
     });
 }
 
 #[test]
 fn without_io_uring_there_are_no_io_threads() {
     where_setup_fails(Errno::EPERM, || {
-        let mut command = Command::new(BEANRING);
-        command.args(["-l", "127.0.0.1", "-p", "0", "--io-threads", "2"]).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let lines =
-            BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
-        let warnings: Vec<String> = lines
-            .take_while(|line| !line.contains("ready after"))
-            .filter(|line| line.contains("WARN"))
-            .collect();
-        child.kill().and_then(|()| child.wait()).expect("the child is killed");
-        assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].ends_with("--io-threads 2 has no effect: the driver is epoll"), "{warnings:?}");
+        let mut command = beanring(&["-l", "127.0.0.1", "-p", "0", "--io-threads", "2"]);
+        command.env_remove("BEANRING_IO");
+        let server = LoggedServer::spawn(command, Scratch::new("no-threads"));
+        let warning = server.logged("WARN");
+        server.logged("ready after");
+        assert!(warning.ends_with("--io-threads 2 has no effect: the driver is epoll"), "{warning}");
+        assert_eq!(server.count("WARN"), 1);
     });
 }
 
@@ -83,12 +66,8 @@ fn auto_is_io_uring_where_the_kernel_allows_it() {
         }
     };
     println!("tested: --io auto under {expected}");
-    let auto = ["--io".to_owned(), "auto".to_owned()];
-    let (_server, mut client) = ServerProcess::start(Path::new(BEANRING), Transport::Tcp, &auto);
-    client.send(b"stats\r\n");
-    let Received::Bytes(stats) = client.receive(REPLY_PATIENCE) else { panic!("no reply") };
-    let stats = String::from_utf8_lossy(&stats);
-    assert!(stats.contains(&format!("\nio-driver: {expected}\n")), "{stats}");
+    let (_server, mut client) = serve(Transport::Tcp, &["--io", "auto"]);
+    assert_eq!(field(&client.stats(), "io-driver"), expected);
 }
 
 #[test]
@@ -111,10 +90,7 @@ fn the_test_kit_detects_what_the_kernel_refuses() {
 fn a_refused_driver_that_is_named_is_an_error() {
     for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::EINVAL, Errno::EOPNOTSUPP] {
         where_setup_fails(errno, move || {
-            for name in ["uring", "tokio-uring"] {
-                if name == "tokio-uring" && cfg!(not(feature = "tokio-uring")) {
-                    continue;
-                }
+            for name in Driver::ALL.iter().map(|driver| driver.name()).filter(|&name| name != "epoll") {
                 let output = output(&["-l", "127.0.0.1", "-p", "0", "--io", name]);
                 let said = String::from_utf8(output.stderr).expect("UTF-8");
                 assert_eq!(output.status.code(), Some(1), "{said}");
@@ -169,14 +145,13 @@ fn check_explanation(said: &str, errno: Errno, driver: &str) {
 fn hold_conversations(transport: Transport) {
     run_all(in_real_time().collect(), |conversation| {
         let flags = [flags(conversation), vec!["--io".to_owned(), "auto".to_owned()]].concat();
-        let mut peer = Live::start(Path::new(BEANRING), transport, &flags);
+        let mut peer = Live::start(Path::new(program()), transport, &flags);
         run(conversation, &mut peer, Dialect::Quoted)
     });
 }
 
 fn output(arguments: &[&str]) -> Output {
-    let mut command = Command::new(BEANRING);
-    command.args(arguments).stdin(Stdio::null()).output().expect("the program starts")
+    beanring(arguments).env_remove("BEANRING_IO").output().expect("the program starts")
 }
 
 /// Calls `what` where io_uring_setup fails, as under the seccomp filter of a container. The filter holds for one thread and the

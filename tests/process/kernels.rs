@@ -13,7 +13,7 @@ use std::process::Command;
 use std::{env, thread};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::{Client, put};
+use beanring_testkit::client::{Client, put, serve_by};
 use beanring_testkit::driver;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
@@ -130,9 +130,7 @@ fn start(driver: &str, ours: Ipv4Addr, before: u16, dir: &Path) -> (ServerProces
     let (log, http) = (log.to_str().expect("UTF-8"), format!("{ours}:{}", HTTP_PORT + before));
     let flags =
         ["--io", driver, "-VV", "-f", "0", "-z", "300000", "-s", "1048576", "-b", log, "--http", &http];
-    let address = Address::Tcp((ours, PORT + before).into());
-    let (server, stream) = ServerProcess::launch(command, address, &flags.map(str::to_owned));
-    (server, Client::new(stream))
+    serve_by(command, Address::Tcp((ours, PORT + before).into()), &flags)
 }
 
 impl Life {
@@ -183,58 +181,58 @@ fn names_its_driver(life: &mut Life) {
     assert_eq!(field(&stats, "io-driver"), life.driver);
 }
 
+/// Asserts the reply to each command. `ID` stands for the id of the job.
+fn talk(life: &mut Life, id: u64, lines: &[(&str, &str)]) {
+    let with_id = |text: &str| text.replace("ID", &id.to_string());
+    for (command, reply) in lines {
+        life.client.expect(&(with_id(command) + "\r\n"), &with_id(reply));
+    }
+}
+
 fn put_reserve_delete(life: &mut Life) {
     let id = life.put(0, "hello");
     life.reserve_and_delete(id, "hello");
-    life.client.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");
-    life.client.expect("peek-ready\r\n", "NOT_FOUND");
+    talk(life, id, &[("reserve-with-timeout 0", "TIMED_OUT"), ("peek-ready", "NOT_FOUND")]);
 }
 
 fn touch_release(life: &mut Life) {
     let id = life.put(0, "job");
-    life.client.expect("reserve\r\n", &format!("RESERVED {id} 3"));
-    life.client.expect(&format!("touch {id}\r\n"), "TOUCHED");
-    life.client.expect(&format!("release {id} 7 0\r\n"), "RELEASED");
-    life.client.expect("peek-ready\r\n", &format!("FOUND {id} 3"));
+    talk(life, id, &[("reserve", "RESERVED ID 3"), ("touch ID", "TOUCHED")]);
+    talk(life, id, &[("release ID 7 0", "RELEASED"), ("peek-ready", "FOUND ID 3")]);
     life.reserve_and_delete(id, "job");
 }
 
 fn bury_kick(life: &mut Life) {
     let id = life.put(0, "job");
-    life.client.expect("reserve\r\n", &format!("RESERVED {id} 3"));
-    life.client.expect(&format!("bury {id} 0\r\n"), "BURIED");
-    life.client.expect("peek-buried\r\n", &format!("FOUND {id} 3"));
-    life.client.expect("kick 10\r\n", "KICKED 1");
+    talk(life, id, &[("reserve", "RESERVED ID 3"), ("bury ID 0", "BURIED")]);
+    talk(life, id, &[("peek-buried", "FOUND ID 3"), ("kick 10", "KICKED 1")]);
     life.reserve_and_delete(id, "job");
 }
 
 fn delay(life: &mut Life) {
     // A long delay, since the machine may pause for longer than a short one.
     let id = life.put(1000, "later");
-    life.client.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");
-    life.client.expect("peek-delayed\r\n", &format!("FOUND {id} 5"));
-    life.client.expect(&format!("kick-job {id}\r\n"), "KICKED");
+    talk(life, id, &[("reserve-with-timeout 0", "TIMED_OUT"), ("peek-delayed", "FOUND ID 5")]);
+    talk(life, id, &[("kick-job ID", "KICKED")]);
     life.reserve_and_delete(id, "later");
     let id = life.put(1, "soon");
     life.reserve_and_delete(id, "soon");
 }
 
 fn watch_ignore(life: &mut Life) {
-    life.client.expect("use other\r\n", "USING other");
+    talk(life, 0, &[("use other", "USING other")]);
     let id = life.put(0, "there");
-    life.client.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");
-    life.client.expect("watch other\r\n", "WATCHING 2");
+    talk(life, id, &[("reserve-with-timeout 0", "TIMED_OUT"), ("watch other", "WATCHING 2")]);
     life.reserve_and_delete(id, "there");
-    life.client.expect("ignore other\r\n", "WATCHING 1");
-    life.client.expect("ignore default\r\n", "NOT_IGNORED");
-    life.client.expect("use default\r\n", "USING default");
+    let back =
+        [("ignore other", "WATCHING 1"), ("ignore default", "NOT_IGNORED"), ("use default", "USING default")];
+    talk(life, id, &back);
 }
 
 fn pause(life: &mut Life) {
     let id = life.put(0, "held back");
-    life.client.expect("pause-tube default 1000\r\n", "PAUSED");
-    life.client.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");
-    life.client.expect("pause-tube default 0\r\n", "PAUSED");
+    talk(life, id, &[("pause-tube default 1000", "PAUSED"), ("reserve-with-timeout 0", "TIMED_OUT")]);
+    talk(life, id, &[("pause-tube default 0", "PAUSED")]);
     life.reserve_and_delete(id, "held back");
 }
 

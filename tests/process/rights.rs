@@ -1,18 +1,16 @@
 //! What a server drops before it accepts connections: the privileges of root, and access to the files of others.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use beanring_testkit::client::{Client, put};
+use beanring_testkit::client::{Client, put, serve_by};
 use beanring_testkit::kernel::has_landlock;
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::logged::LoggedServer;
+use beanring_testkit::process::{Address, ServerProcess, Transport, beanring, program};
 use beanring_testkit::scratch::{Scratch, lines_of};
-use beanring_testkit::statistics::field;
 use nix::sys::signal::Signal;
 use nix::unistd::{Group, User, geteuid};
 
@@ -34,9 +32,8 @@ fn nobody(what: &str) -> Option<User> {
 /// A scratch directory with a copy of the program, which all users may execute, and with a log directory of this user.
 fn prepare(name: &str, user: &User) -> (Scratch, PathBuf, String) {
     let scratch = Scratch::new(name);
-    let (copied, log) = (scratch.0.join("beanring"), scratch.0.join("log"));
+    let (copied, log) = (scratch.join("beanring"), scratch.dir("log"));
     copy(Path::new(program()), &copied);
-    fs::create_dir(&log).expect("the directory is created");
     fs::set_permissions(&log, fs::Permissions::from_mode(0o700)).expect("the mode is set");
     chown(&log, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("root changes the owner");
     (scratch, copied, log.display().to_string())
@@ -48,16 +45,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn launch(command: Command, flags: &[&str]) -> (ServerProcess, Client) {
-    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &flags);
-    (server, Client::new(stream))
-}
-
-/// A field of /proc/PID/status.
-fn status(server: &ServerProcess, name: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+    serve_by(command, Address::fresh(Transport::Tcp), flags)
 }
 
 fn assert_rights(server: &ServerProcess, capabilities: &str, when: &str) {
@@ -69,7 +57,7 @@ fn assert_rights(server: &ServerProcess, capabilities: &str, when: &str) {
         ("CapBnd", capabilities),
         ("NoNewPrivs", "1"),
     ] {
-        assert_eq!(status(server, set), expected, "{set} {when}");
+        assert_eq!(server.status(set), expected, "{set} {when}");
     }
 }
 
@@ -85,24 +73,6 @@ fn groups_of(user: &User) -> String {
     groups.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Restarts the server in place, and returns a connection to the new program.
-fn restart(server: &ServerProcess, client: &mut Client) -> Client {
-    let (_, before) = client.ask("stats\r\n");
-    server.signal(Signal::SIGUSR2);
-    let asked = Instant::now();
-    loop {
-        let mut new = Client::new(server.connect());
-        new.send("stats\r\n");
-        if let Some((_, after)) = new.reply()
-            && field(&after, "id") != field(&before, "id")
-        {
-            return new;
-        }
-        assert!(asked.elapsed() < REPLY_PATIENCE, "the new program runs");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn another_user_has_nothing_of_root() {
     let Some(nobody) = nobody("-u as root") else { return };
@@ -115,10 +85,10 @@ fn another_user_has_nothing_of_root() {
     for when in ["at the start", "after a restart"] {
         assert_rights(&server, NONE, when);
         let id = nobody.uid.to_string();
-        assert_eq!(status(&server, "Uid"), [&*id; 4].join("\t"), "{when}");
-        assert_eq!(status(&server, "Groups"), groups_of(&nobody), "{when}");
-        assert!(client.ask(&put(0, 0, "stays")).0.starts_with("INSERTED "), "{when}");
-        client = restart(&server, &mut client);
+        assert_eq!(server.status("Uid"), [&*id; 4].join("\t"), "{when}");
+        assert_eq!(server.status("Groups"), groups_of(&nobody), "{when}");
+        client.insert("stays");
+        client = server.restart();
     }
 }
 
@@ -136,16 +106,16 @@ fn the_same_user_keeps_nothing_that_it_was_started_with() {
     let command = as_nobody("-all,+setgid,+setpcap,+net_bind_service");
     let (server, client) = launch(command, &["-u", "nobody", "-b", &log]);
     assert_rights(&server, NONE, "with rights");
-    assert_eq!(status(&server, "Groups"), groups_of(&nobody));
+    assert_eq!(server.status("Groups"), groups_of(&nobody));
     drop((server, client));
 
     // Without the capability to leave its groups it logs a warning.
-    let said = scratch.0.join("said");
+    let said = scratch.join("said");
     let mut command = as_nobody("-all");
     command.stderr(File::create(&said).expect("the file is created"));
     let (server, _client) = launch(command, &["-u", "nobody", "-b", &log]);
     for set in ["CapInh", "CapAmb", "CapPrm", "CapEff"] {
-        assert_eq!(status(&server, set), NONE, "{set}");
+        assert_eq!(server.status(set), NONE, "{set}");
     }
     let said = fs::read_to_string(said).expect("the file is read");
     assert!(said.contains("WARN -u nobody: the process may not leave the groups 4, 27"), "{said}");
@@ -158,10 +128,10 @@ fn root_keeps_what_a_log_needs() {
     let (server, mut client) = launch(Command::new(program), &["-b", &log]);
     for when in ["at the start", "after a restart"] {
         assert_rights(&server, OF_ROOT, when);
-        assert!(client.ask(&put(0, 0, "stays")).0.starts_with("INSERTED "), "{when}");
-        client = restart(&server, &mut client);
+        client.insert("stays");
+        client = server.restart();
     }
-    assert_eq!(client.ask("peek 2\r\n").0, "FOUND 2 5");
+    client.expect("peek 2\r\n", "FOUND 2 5");
 }
 
 /// Runs the program in the root directory of an image, in a mount namespace. Arguments: the root, then those of the server. The
@@ -196,26 +166,24 @@ fn a_unix_socket_has_the_mode_the_owner_and_the_group_of_its_address() {
         ("077", ",group=audio,mode=0660", true, 0o660, (uid, audio.as_raw())),
     ] {
         let (scratch, program, log) = prepare("rights-socket", &nobody);
-        let (clients, http) = (scratch.0.join("clients"), scratch.0.join("http"));
+        let (clients, http) = (scratch.join("clients"), scratch.join("http"));
         let listen = [&clients, &http].map(|path| format!("unix:{}{options}", path.display()));
         let mut flags = vec!["-l", &listen[0], "--http", &listen[1], "-b", &log];
         if user {
             flags.extend(["-u", "nobody"]);
         }
-        let flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
         let mut command = Command::new("sh");
         command.args(["-c", &format!("umask {umask} && exec \"$0\" \"$@\"")]).arg(program);
-        let (server, stream) = ServerProcess::launch(command, Address::Unix(clients.clone()), &flags);
-        let mut client = Client::new(stream);
+        let (server, mut client) = serve_by(command, Address::Unix(clients.clone()), &flags);
         // A UNIX socket takes connections as soon as it is bound. A reply shows that the start is over, and both sockets exist.
-        assert!(client.ask("stats\r\n").0.starts_with("OK "));
+        client.stats();
         let expected = (mode, owner.0, owner.1);
         for path in [&clients, &http] {
             assert_eq!(access_of(path), expected, "{umask} {options} {user} {}", path.display());
         }
         // A socket that a new program inherits stays as it is.
         fs::set_permissions(&clients, fs::Permissions::from_mode(0o700)).expect("the mode is set");
-        restart(&server, &mut client);
+        server.restart();
         assert_eq!(access_of(&clients), (0o700, owner.0, owner.1), "{umask} {options} {user}");
         assert_eq!(access_of(&http), expected, "{umask} {options} {user}");
     }
@@ -225,10 +193,9 @@ fn a_unix_socket_has_the_mode_the_owner_and_the_group_of_its_address() {
 fn only_the_group_of_a_unix_socket_can_connect() {
     let Some(nobody) = nobody("the group of a UNIX socket") else { return };
     let (scratch, program, _) = prepare("rights-group", &nobody);
-    let path = scratch.0.join("socket");
-    let flags = [format!("-lunix:{},mode=0660,group=audio", path.display())];
-    let (_server, _stream) =
-        ServerProcess::launch(Command::new(&program), Address::Unix(path.clone()), &flags);
+    let path = scratch.join("socket");
+    let listen = format!("-lunix:{},mode=0660,group=audio", path.display());
+    let (_server, _client) = serve_by(Command::new(&program), Address::Unix(path.clone()), &[&listen]);
     let connects = |groups: &str| {
         let mut command = Command::new("setpriv");
         let ids = [nobody.uid.to_string(), nobody.gid.to_string()];
@@ -256,7 +223,7 @@ fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
         return println!("skipped: files of the root out of reach, because a mount namespace cannot be made");
     }
     let scratch = Scratch::new("rights-image");
-    let root = scratch.0.join("root");
+    let root = scratch.join("root");
     for dir in ["", "opt", "log", "home"] {
         fs::create_dir(root.join(dir)).expect("the directory is created");
     }
@@ -271,7 +238,7 @@ fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
     fs::write(&program, curious).expect("the file is written");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("the mode is set");
     fs::write(&config, "max-job-size = 100\n").expect("the file is written");
-    let said = scratch.0.join("said");
+    let said = scratch.join("said");
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", IN_ROOT]).arg(&root);
     command.stderr(File::create(&said).expect("the file is created"));
@@ -307,27 +274,18 @@ fn a_program_and_a_configuration_in_the_root_bring_no_other_file_into_reach() {
 
     // The same files with new contents are used by a restart.
     overwrite(&config, "max-job-size = 4\n");
-    let mut client = restart(&server, &mut client);
-    assert_eq!(client.ask(&put(0, 0, "large")).0, "JOB_TOO_BIG");
-    assert_eq!(client.ask("peek 1\r\n").0, "FOUND 1 4");
+    let mut client = server.restart();
+    client.expect(&put(0, 0, "large"), "JOB_TOO_BIG");
+    client.expect("peek 1\r\n", "FOUND 1 4");
 }
 
 /// The lines that the server logs until it ends. It must not get to listen.
 fn refused(log: &Path) -> String {
-    let mut command = Command::new(program());
-    command.args(["-V", "-l", "127.0.0.1", "-p", "0", "-b"]).arg(log).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the program starts");
-    let lines = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
-    let mut said = String::new();
-    for line in lines {
-        said += &(line + "\n");
-        if said.contains("listening on") {
-            break;
-        }
-    }
-    let _ = child.kill();
-    child.wait().expect("the child ends");
-    said
+    let mut command = beanring(&["-V", "-l", "127.0.0.1", "-p", "0", "-b"]);
+    command.arg(log);
+    let mut server = LoggedServer::spawn(command, Scratch::new("refused"));
+    assert_ne!(server.wait(), Some(0));
+    server.lines().join("\n")
 }
 
 #[test]
@@ -336,12 +294,10 @@ fn a_log_is_read_within_its_directory_only() {
         return;
     }
     let scratch = Scratch::new("rights-log");
-    let (log, other) = (scratch.0.join("log"), scratch.0.join("other"));
-    fs::create_dir(&log).and_then(|()| fs::create_dir(&other)).expect("the directory is created");
+    let (log, other) = (scratch.dir("log"), scratch.dir("other"));
     let (mut server, mut client) = launch(Command::new(program()), &["-b", log.to_str().expect("UTF-8")]);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
+    server.stop();
 
     let names =
         fs::read_dir(&log).expect("the directory is read").map(|entry| entry.expect("an entry").file_name());

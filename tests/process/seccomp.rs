@@ -6,28 +6,23 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
-use std::time::Duration;
 
 use beanring::io::driver::Driver;
-use beanring_testkit::kernel;
-use beanring_testkit::scratch::Scratch;
+use beanring_testkit::client::put;
+use beanring_testkit::driver::under_each;
+use beanring_testkit::logged::LoggedServer;
+use beanring_testkit::process::{Address, program};
 use beanring_testkit::seccomp::{allowing, filters, profile};
 use caps::CapSet;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::geteuid;
 use seccompiler::{BpfProgram, TargetArch, apply_filter, compile_from_json};
 use serde_json::{Value, json};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_beanring");
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The capabilities that a server is started with.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,73 +50,44 @@ fn under_filters(rights: Rights, filters: Vec<BpfProgram>, what: impl FnOnce() +
 }
 
 /// Runs a server with a log, from its start to its graceful stop.
-fn serve(driver: Driver, log: &Path) {
-    let mut command = Command::new(BINARY);
-    command.args(["-V", "-l", "127.0.0.1", "-p", "0", "-f", "0", "--io", driver.name(), "-b"]).arg(log);
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
-    let mut lines =
-        BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines().map_while(Result::ok);
-    let mut said = String::new();
-    let address = loop {
-        let line = lines.next().unwrap_or_else(|| panic!("{}: {said}", driver.name()));
-        match line.split_once("listening on ") {
-            Some((_, address)) => break address.to_owned(),
-            None => said += &(line + "\n"),
-        }
-    };
-    let reader = thread::spawn(move || lines.filter(|line| line.contains("WARN")).collect::<Vec<_>>());
-
-    let mut client = TcpStream::connect(&address).expect("the server accepts connections");
-    client.set_read_timeout(Some(PATIENCE)).expect("the time-out is set");
+fn serve(driver: Driver) {
+    let server = LoggedServer::start(&["-V", "-f", "0", "--io", driver.name(), "-b", "DIR"]);
+    let mut client = server.client();
     let body = "x".repeat(60_000);
-    let conversation = [
-        ("use a\r\n".to_owned(), "USING a\r\n".to_owned()),
-        (format!("put 0 0 9 60000\r\n{body}\r\n"), "INSERTED 1\r\n".to_owned()),
-        ("watch a\r\n".to_owned(), "WATCHING 2\r\n".to_owned()),
-        ("reserve-with-timeout 1\r\n".to_owned(), format!("RESERVED 1 60000\r\n{body}\r\n")),
-        ("delete 1\r\n".to_owned(), "DELETED\r\n".to_owned()),
-        ("reserve-with-timeout 1\r\n".to_owned(), "TIMED_OUT\r\n".to_owned()),
-        ("stats\r\n".to_owned(), "OK ".to_owned()),
-    ];
-    for (command, expected) in conversation {
-        client.write_all(command.as_bytes()).expect("the command is sent");
-        let mut answer = vec![0; expected.len()];
-        client.read_exact(&mut answer).expect("the reply comes");
-        assert!(answer == expected.as_bytes(), "{}: {command:.30}", driver.name());
-    }
-    let (host, port) = address.rsplit_once(':').expect("a port");
+    client.expect("use a\r\n", "USING a");
+    client.expect(&put(0, 0, &body), "INSERTED 1");
+    client.expect("watch a\r\n", "WATCHING 2");
+    let reserved = client.ask("reserve-with-timeout 1\r\n");
+    assert!(reserved == ("RESERVED 1 60000".to_owned(), body + "\r\n"), "{}", driver.name());
+    client.expect("delete 1\r\n", "DELETED");
+    client.expect("reserve-with-timeout 1\r\n", "TIMED_OUT");
+    client.stats();
+    let (host, port) = match server.address() {
+        Address::Tcp(at) => (at.ip().to_string(), at.port().to_string()),
+        other => panic!("it listens on {other}"),
+    };
     let is_well = || {
-        let check = Command::new(BINARY).args(["healthcheck", "-l", host, "-p", port]).status();
+        let check = Command::new(program()).args(["healthcheck", "-l", &host, "-p", &port]).status();
         assert!(check.expect("the program starts").success());
     };
     is_well();
 
     // An in-place restart keeps the filters.
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR2).expect("the process runs");
-    client.read_to_end(&mut Vec::new()).expect("the connection is closed");
+    server.signal(Signal::SIGUSR2);
+    client.expect_end();
     is_well();
-
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process runs");
-    assert!(child.wait().expect("the child ends").success());
-    assert_eq!(reader.join().expect("the reader does not panic"), Vec::<String>::new(), "{}", driver.name());
+    let warnings: Vec<String> = server.stopped().into_iter().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings, Vec::<String>::new(), "{}", driver.name());
 }
 
 /// Runs a server under each driver that the kernel allows without the filters. With them all of these must work.
-fn serve_under_filters(name: &'static str, rights: Rights, filters: impl Fn() -> Vec<BpfProgram>) {
-    for &driver in Driver::ALL {
-        if let Err(reason) = kernel::allows(driver.name()) {
-            println!("skipped: seccomp under {}, because {reason}", driver.name());
-            continue;
-        }
-        println!("tested: seccomp under {}", driver.name());
-        let log = Scratch::new(&format!("seccomp-{name}-{}", driver.name()));
-        under_filters(rights, filters(), move || serve(driver, &log.0));
-    }
+fn serve_under_filters(rights: Rights, filters: impl Fn() -> Vec<BpfProgram> + Sync) {
+    under_each("seccomp", |driver| under_filters(rights, filters(), move || serve(driver)));
 }
 
 #[test]
 fn the_profile_allows_what_the_server_needs() {
-    serve_under_filters("profile", Rights::Own, || filters(&profile()));
+    serve_under_filters(Rights::Own, || filters(&profile()));
 }
 
 #[test]
@@ -140,7 +106,7 @@ fn the_unit_allows_what_the_server_needs() {
     };
     let calls: Vec<Value> = calls.into_iter().filter(is_known).collect();
     assert!(calls.len() > 100, "there are only {}", calls.len());
-    serve_under_filters("unit", Rights::None, || vec![allowing(calls.clone())]);
+    serve_under_filters(Rights::None, || vec![allowing(calls.clone())]);
 }
 
 #[test]

@@ -46,6 +46,34 @@ pub fn under_each(what: &str, test: impl Fn(Driver) + Sync) {
     });
 }
 
+/// Defines a test for each driver of this build. If the kernel allows the driver, the test calls a function with it.
+#[macro_export]
+macro_rules! tests_of_drivers {
+    ($what:literal, $test:path: $epoll:ident, $uring:ident, $tokio_uring:ident) => {
+        #[test]
+        fn $epoll() {
+            $crate::tests_of_drivers!($what, $test, Epoll);
+        }
+
+        #[cfg(feature = "uring")]
+        #[test]
+        fn $uring() {
+            $crate::tests_of_drivers!($what, $test, Uring);
+        }
+
+        #[cfg(feature = "tokio-uring")]
+        #[test]
+        fn $tokio_uring() {
+            $crate::tests_of_drivers!($what, $test, TokioUring);
+        }
+    };
+    ($what:literal, $test:path, $driver:ident) => {
+        if $crate::driver::is_allowed(::beanring::io::driver::Driver::$driver, $what) {
+            $test(::beanring::io::driver::Driver::$driver);
+        }
+    };
+}
+
 /// Returns the flags that select the driver. `BEANRING_TEST_IO_THREADS` gives I/O threads to the one that can have some.
 pub fn flags(driver: Driver) -> Vec<String> {
     let mut flags = vec!["--io".to_owned(), driver.name().to_owned()];

@@ -1,6 +1,7 @@
 //! What the tests, benchmarks and fuzz targets of beanring share.
 //!
-//! * a server as a process: [`process`], with [`stream`] and [`client`] to talk to it, and [`scratch`] directories;
+//! * a server as a process: [`process`], with [`stream`] and [`client`] to talk to it, and [`scratch`] directories; its log
+//!   lines: [`logged`];
 //! * a server on a thread whose iterations are measured: [`measured`];
 //! * a server in memory and in virtual time: [`in_memory`], with its [`config`], its [`connection`]s and a [`disk`] that fails;
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
@@ -26,6 +27,7 @@ pub mod fuzz;
 pub mod in_memory;
 pub mod kernel;
 pub mod live;
+pub mod logged;
 pub mod measured;
 pub mod naive;
 pub mod namespaces;

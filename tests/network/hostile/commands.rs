@@ -7,7 +7,7 @@ use beanring::values::limits::{RECEIVE_BYTES_MAX, THREAD_BUFFERS};
 use beanring_testkit::peer::Received;
 use beanring_testkit::stream::Stream;
 
-use super::{MIB, request, start, threads};
+use super::{MIB, start, threads};
 
 const CLIENTS: usize = 20;
 const ROUNDS: usize = 8;
@@ -66,10 +66,10 @@ impl Attacker {
 /// Has clients send `commands` after `beginning`.
 fn attack(beginning: &str, commands: Commands) {
     let (server, mut control) = start(&["--max-memory", "40m"]);
-    assert_eq!(request(&mut control, b"use honest\r\n", "\r\n"), "USING honest\r\n");
-    assert_eq!(request(&mut control, b"watch honest\r\n", "\r\n"), "WATCHING 2\r\n");
-    assert_eq!(request(&mut control, b"ignore default\r\n", "\r\n"), "WATCHING 1\r\n");
-    assert_eq!(request(&mut control, b"put 0 0 3600 2\r\nhi\r\n", "\r\n"), "INSERTED 1\r\n");
+    control.expect("use honest\r\n", "USING honest");
+    control.expect("watch honest\r\n", "WATCHING 2");
+    control.expect("ignore default\r\n", "WATCHING 1");
+    control.expect("put 0 0 3600 2\r\nhi\r\n", "INSERTED 1");
     let mut attackers: Vec<Attacker> =
         (0..CLIENTS).map(|number| Attacker::new(server.connect(), number)).collect();
     for attacker in &mut attackers {
@@ -78,8 +78,8 @@ fn attack(beginning: &str, commands: Commands) {
     for round in 0..ROUNDS {
         attackers.iter_mut().for_each(|attacker| attacker.send(commands));
         let started = Instant::now();
-        assert_eq!(request(&mut control, b"reserve\r\n", "hi\r\n"), "RESERVED 1 2\r\nhi\r\n");
-        assert_eq!(request(&mut control, b"release 1 0 0\r\n", "\r\n"), "RELEASED\r\n");
+        control.expect("reserve\r\n", "RESERVED 1 2");
+        control.expect("release 1 0 0\r\n", "RELEASED");
         let waited = started.elapsed();
         assert!(waited < PATIENCE, "round {round}: another client waits for {waited:?}");
         let resident = server.resident_bytes();
@@ -87,8 +87,8 @@ fn attack(beginning: &str, commands: Commands) {
         assert!(resident < LIMIT_BYTES + BEYOND_BYTES + buffers, "round {round}: {resident} bytes");
     }
     drop(attackers);
-    assert_eq!(request(&mut control, b"reserve\r\n", "hi\r\n"), "RESERVED 1 2\r\nhi\r\n");
-    assert_eq!(request(&mut control, b"delete 1\r\n", "\r\n"), "DELETED\r\n");
+    assert_eq!(control.ask("reserve\r\n"), ("RESERVED 1 2".to_owned(), "hi\r\n".to_owned()));
+    control.expect("delete 1\r\n", "DELETED");
 }
 
 /// The keys of deleted jobs are kept for 136 years.
