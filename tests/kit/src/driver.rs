@@ -1,6 +1,6 @@
 //! The drivers that a test starts the server under.
 
-use std::env;
+use std::{env, panic, thread};
 
 use beanring::io::driver::Driver;
 
@@ -24,6 +24,26 @@ pub fn is_allowed(driver: Driver, what: &str) -> bool {
             false
         }
     }
+}
+
+/// Runs `test` under each driver of this build that the kernel allows. The runs are beside each other, since each waits most of
+/// the time.
+///
+/// # Panics
+/// If one of them does.
+pub fn under_each(what: &str, test: impl Fn(Driver) + Sync) {
+    let test = &test;
+    thread::scope(|scope| {
+        let allowed = Driver::ALL.iter().filter(|&&io| is_allowed(io, what));
+        let start = |&io: &Driver| {
+            let named = thread::Builder::new().name(format!("{what} under {}", io.name()));
+            named.spawn_scoped(scope, move || test(io)).expect("a thread can be started")
+        };
+        let runs: Vec<_> = allowed.map(start).collect();
+        for run in runs {
+            run.join().unwrap_or_else(|payload| panic::resume_unwind(payload));
+        }
+    });
 }
 
 /// Returns the flags that select the driver. `BEANRING_TEST_IO_THREADS` gives I/O threads to the one that can have some.
