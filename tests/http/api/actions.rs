@@ -2,12 +2,11 @@
 
 use beanring::server::{Config, PeerKind};
 use beanring_testkit::client;
+use beanring_testkit::http_client::{HttpInMemory, delete, get, page, post, put, writable};
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
 use beanring_testkit::random::seeds;
-use serde_json::json;
-
-use super::{Bench, Response, delete, get, post, put, writable};
+use serde_json::{Value, json};
 
 /// All ways to cut input and output.
 fn cuts() -> Vec<Cut> {
@@ -15,40 +14,40 @@ fn cuts() -> Vec<Cut> {
     [Cut::Whole, Cut::EveryByte].into_iter().chain(random).collect()
 }
 
+/// A job of `mail` as the API shows it, with what is not 0.
+fn job(mut more: Value) -> Value {
+    let mut job = json!({
+        "tube": "mail", "age_seconds": 0, "delay_seconds": 0, "time_left_seconds": 0, "reserves": 0, "timeouts": 0,
+        "releases": 0, "buries": 0, "kicks": 0, "body_bytes": 3
+    });
+    job.as_object_mut().expect("an object").append(more.as_object_mut().expect("an object"));
+    job
+}
+
 #[test]
 fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
+    let percentiles = json!({"p50_seconds": 1e-6, "p95_seconds": 1e-6, "p99_seconds": 1e-6});
     for cut in cuts() {
-        let mut bench = Bench::new(writable(), cut);
+        let mut bench = HttpInMemory::new(writable(), cut);
         for (number, (request, status, expected)) in [
             (put("tubes/mail/jobs?priority=5&delay=0&ttr=7", b"one"), 201, json!({"id": 1})),
             (put("tubes/mail/jobs?delay=60", b"two"), 201, json!({"id": 2})),
-            (
-                get("jobs/1"),
-                200,
-                json!({
-                    "id": 1, "tube": "mail", "state": "ready", "priority": 5, "age_seconds": 0, "delay_seconds": 0,
-                    "ttr_seconds": 7, "time_left_seconds": 0, "reserves": 0, "timeouts": 0, "releases": 0, "buries": 0,
-                    "kicks": 0, "body_bytes": 3
-                }),
-            ),
+            (get("jobs/1"), 200, job(json!({"id": 1, "state": "ready", "priority": 5, "ttr_seconds": 7}))),
             (
                 get("tubes/mail/next/delayed"),
                 200,
-                json!({
-                    "id": 2, "tube": "mail", "state": "delayed", "priority": 65536, "age_seconds": 0, "delay_seconds": 60,
-                    "ttr_seconds": 60, "time_left_seconds": 60, "reserves": 0, "timeouts": 0, "releases": 0, "buries": 0,
-                    "kicks": 0, "body_bytes": 3
-                }),
+                job(json!({
+                    "id": 2, "state": "delayed", "priority": 65536, "ttr_seconds": 60, "delay_seconds": 60,
+                    "time_left_seconds": 60
+                })),
             ),
             (post("jobs/1/bury", "{\"priority\":9}"), 200, json!({})),
             (
                 get("tubes/mail/next/buried"),
                 200,
-                json!({
-                    "id": 1, "tube": "mail", "state": "buried", "priority": 9, "age_seconds": 0, "delay_seconds": 0,
-                    "ttr_seconds": 7, "time_left_seconds": 0, "reserves": 1, "timeouts": 0, "releases": 0, "buries": 1,
-                    "kicks": 0, "body_bytes": 3
-                }),
+                job(json!({
+                    "id": 1, "state": "buried", "priority": 9, "ttr_seconds": 7, "reserves": 1, "buries": 1
+                })),
             ),
             (post("jobs/1/kick", "{}"), 200, json!({})),
             (post("tubes/mail/kick", "{\"count\":9}"), 200, json!({"kicked": 1})),
@@ -56,11 +55,9 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
             (
                 get("tubes/mail/next/ready"),
                 200,
-                json!({
-                    "id": 2, "tube": "mail", "state": "ready", "priority": 1, "age_seconds": 0, "delay_seconds": 0,
-                    "ttr_seconds": 60, "time_left_seconds": 0, "reserves": 1, "timeouts": 0, "releases": 1, "buries": 0,
-                    "kicks": 1, "body_bytes": 3
-                }),
+                job(json!({
+                    "id": 2, "state": "ready", "priority": 1, "ttr_seconds": 60, "reserves": 1, "releases": 1, "kicks": 1
+                })),
             ),
             (post("tubes/mail/pause", "{\"seconds\":30}"), 200, json!({})),
             (
@@ -70,10 +67,7 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
                     "name": "mail", "ready": 2, "reserved": 0, "delayed": 0, "buried": 0, "held": 0, "urgent": 2, "waiting": 0,
                     "watching": 0, "using": 0, "puts": 2, "deletes": 0, "timeouts": 0, "paused_seconds": 30,
                     "oldest_ready_seconds": 0, "pause_seconds": 30, "pauses": 1, "buries": 1,
-                    "percentiles": {
-                        "queue_time": {"p50_seconds": 1e-6, "p95_seconds": 1e-6, "p99_seconds": 1e-6},
-                        "reserved_time": {"p50_seconds": 1e-6, "p95_seconds": 1e-6, "p99_seconds": 1e-6}
-                    }
+                    "percentiles": {"queue_time": percentiles, "reserved_time": percentiles}
                 }),
             ),
             (post("tubes/mail/pause", "{\"seconds\":0.0}"), 200, json!({})),
@@ -105,7 +99,7 @@ fn every_endpoint_does_what_it_says_however_its_input_is_cut() {
 
 #[test]
 fn the_server_shows_its_state() {
-    let mut bench = Bench::new(
+    let mut bench = HttpInMemory::new(
         Config { max_memory_bytes: Some(1 << 30), max_connections: Some(9), max_tubes: None, ..writable() },
         Cut::Whole,
     );
@@ -161,7 +155,7 @@ fn the_server_shows_its_state() {
 
 #[test]
 fn a_job_that_a_client_has_reserved_is_left_alone() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     bench.command(&client::put(1, 0, "a"));
     bench.command("reserve-with-timeout 0\r\n");
     for request in [
@@ -198,7 +192,7 @@ fn a_job_that_a_client_has_reserved_is_left_alone() {
 
 #[test]
 fn an_error_names_what_is_in_the_way() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     bench.command(&client::put(1, 0, "a"));
     bench.command("reserve-with-timeout 0\r\n");
     bench.command(&client::put(1, 0, "b"));
@@ -239,15 +233,14 @@ fn an_error_names_what_is_in_the_way() {
     ] {
         let shown = String::from_utf8_lossy(&request).into_owned();
         let answer = bench.ask(&request);
-        let found = answer.json()["message"].as_str().expect("an error has a message").to_owned();
-        assert_eq!((answer.status, &*found), (status, message), "{shown}");
+        assert_eq!((answer.status, &*answer.message()), (status, message), "{shown}");
     }
     assert_eq!(bench.ask(&delete("jobs/4")).status, 200, "a held job can be deleted");
 }
 
 #[test]
 fn what_rules_have_led_to_is_counted() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     assert_eq!(
         bench.ask(&get("server")).json()["rule_counts"],
         json!({"refusals": 0, "dead_letters": 0, "expiries": 0, "rate_waits": 0})
@@ -272,29 +265,27 @@ fn what_rules_have_led_to_is_counted() {
     assert_eq!(bench.stat("stats-tube mail\r\n", "rule-refusals"), "3");
     bench.command(&client::put(1, 0, "a"));
     assert_eq!(bench.ask(&get("tubes/default")).json().get("rule_counts"), None);
-    let page = String::from_utf8(bench.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body).expect("text");
-    let lines: Vec<&str> =
-        page.lines().filter(|line| line.starts_with("beanring_tube_rule_refusals_total")).collect();
+    let shown = bench.ask(&page("/metrics"));
+    let lines = shown.text().lines().filter(|line| line.starts_with("beanring_tube_rule_refusals_total"));
     let expected = [
         "beanring_tube_rule_refusals_total{tube=\"mail\"} 3",
         "beanring_tube_rule_refusals_total{tube=\"video\"} 2",
     ];
-    assert_eq!(lines, expected);
+    assert!(lines.eq(expected), "{}", shown.text());
     for tube in ["mail", "video"] {
         for key in ["max-jobs", "max-attempts"] {
             bench.ask(&post(&format!("tubes/{tube}/config"), &format!("{{\"key\":\"{key}\",\"value\":0}}")));
         }
     }
-    let page = String::from_utf8(bench.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body).expect("text");
-    assert!(!page.contains("tube_rule_refusals"), "no tube has rules");
+    assert!(!bench.ask(&page("/metrics")).text().contains("tube_rule_refusals"), "no tube has rules");
 }
 
 #[test]
 fn drain_mode_and_limits_refuse_new_jobs() {
-    let mut bench = Bench::new(Config { max_tubes: Some(3), ..writable() }, Cut::Whole);
+    let mut bench = HttpInMemory::new(Config { max_tubes: Some(3), ..writable() }, Cut::Whole);
     bench.ask(&post("drain", "{}"));
     assert_eq!(bench.command(&client::put(0, 0, "a")), "DRAINING\r\n");
-    let ready = bench.ask(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n");
+    let ready = bench.ask(&page("/readyz"));
     assert_eq!(ready.status, 503);
     assert_eq!(bench.ask(&put("tubes/a/jobs", b"body")).error(), (503, "draining".to_owned()));
     assert_eq!(bench.ask(&get("tubes/a")).status, 404, "the tube was not kept");
@@ -306,9 +297,9 @@ fn drain_mode_and_limits_refuse_new_jobs() {
     assert_eq!(bench.ask(&put("tubes/c/jobs", &body)).error(), (507, "out-of-memory".to_owned()));
     let refusal = bench.ask(&put("tubes/c/jobs", b"body"));
     assert_eq!(refusal.error(), (507, "out-of-memory".to_owned()));
-    assert!(message(&refusal).contains("--max-tubes"), "{refusal:?}");
+    assert!(refusal.message().contains("--max-tubes"), "{refusal:?}");
     let refusal = bench.ask(&post(&format!("jobs/{job}/move"), "{\"to\":\"c\"}"));
-    assert!(message(&refusal).contains("--max-tubes"), "{refusal:?}");
+    assert!(refusal.message().contains("--max-tubes"), "{refusal:?}");
     assert_eq!(bench.ask(&get("tubes/default")).json()["puts"], 0);
     assert_eq!(bench.stat("stats\r\n", "tube-refusals"), "3");
 }
@@ -316,15 +307,14 @@ fn drain_mode_and_limits_refuse_new_jobs() {
 #[test]
 fn every_refused_put_is_counted_with_its_reason() {
     let config = Config { max_memory_bytes: Some(4_000_000), max_job_bytes: 60_000, ..writable() };
-    let mut bench = Bench::new(config, Cut::Whole);
+    let mut bench = HttpInMemory::new(config, Cut::Whole);
     let mut expected =
         [("memory", 0), ("disk", 0), ("tube_rule", 0), ("draining", 0), ("too_big", 0), ("keys", 0)];
-    let check = |bench: &mut Bench, counts: &[(&str, u32)]| {
-        let page = bench.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").body;
-        let page = String::from_utf8(page).expect("text");
+    let check = |bench: &mut HttpInMemory, counts: &[(&str, u32)]| {
+        let page = bench.ask(&page("/metrics"));
         for (reason, count) in counts {
             let line = format!("beanring_put_refusals_total{{reason=\"{reason}\"}} {count}\n");
-            assert!(page.contains(&line), "{line}{page}");
+            assert!(page.text().contains(&line), "{line}{}", page.text());
         }
     };
     check(&mut bench, &expected);
@@ -351,14 +341,14 @@ fn every_refused_put_is_counted_with_its_reason() {
     let large = client::put(0, 0, &"x".repeat(60_001));
     assert_eq!(bench.command(&large), "JOB_TOO_BIG\r\n");
     let refusal = bench.ask(&put("tubes/default/jobs", &[b'x'; 60_001]));
-    assert_eq!(message(&refusal), "a job body has at most 60000 bytes (-z/--max-job-size)");
+    assert_eq!(refusal.message(), "a job body has at most 60000 bytes (-z/--max-job-size)");
     expected[4].1 = 2;
     check(&mut bench, &expected);
     let full = client::put(0, 0, &"x".repeat(60_000));
     while bench.command(&full).starts_with("INSERTED") {}
     bench.reconnect(PeerKind::Loopback);
     let refusal = bench.ask(&put("tubes/default/jobs", &[b'x'; 60_000]));
-    assert!(message(&refusal).contains("--max-memory 4000000"), "{refusal:?}");
+    assert!(refusal.message().contains("--max-memory 4000000"), "{refusal:?}");
     // One that disconnects within the body is counted too.
     let request = put("tubes/default/jobs", &[b'x'; 60_000]);
     bench.send(&request[..request.len() - 1]);
@@ -370,37 +360,31 @@ fn every_refused_put_is_counted_with_its_reason() {
 
 #[test]
 fn a_full_tube_names_its_rule() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     for (to, key, value) in [("a", "max-jobs", 1), ("b", "max-bytes", 5)] {
         let rule = format!("{{\"key\":\"{key}\",\"value\":{value}}}");
         bench.ask(&post(&format!("tubes/{to}/config"), &rule));
         assert_eq!(bench.ask(&put(&format!("tubes/{to}/jobs"), b"four")).status, 201);
-        let full =
-            json!(format!("the tube is full by its rule {key} {value}: delete jobs, or raise the rule"));
+        let full = format!("the tube is full by its rule {key} {value}: delete jobs, or raise the rule");
         let refusal = bench.ask(&put(&format!("tubes/{to}/jobs"), b"four"));
-        assert_eq!((refusal.status, &refusal.json()["message"]), (507, &full));
+        assert_eq!((refusal.status, refusal.message()), (507, full.clone()));
         let other = bench.ask(&put("tubes/other/jobs", b"four")).json()["id"].clone();
         let refusal = bench.ask(&post(&format!("jobs/{other}/move"), &format!("{{\"to\":\"{to}\"}}")));
-        assert_eq!((refusal.status, &refusal.json()["message"]), (507, &full));
+        assert_eq!((refusal.status, refusal.message()), (507, full.clone()));
     }
     for tube in 0..1000 {
         bench.ask(&post(&format!("tubes/t{tube}/config"), "{\"key\":\"rate\",\"value\":1}"));
     }
     let refusal = bench.ask(&post("tubes/t/config", "{\"key\":\"rate\",\"value\":1}"));
     assert_eq!(
-        (refusal.status, &*message(&refusal)),
+        (refusal.status, &*refusal.message()),
         (507, "1,000 tubes have rules: remove those of another one")
     );
 }
 
-/// The sentence of an error.
-fn message(refusal: &Response) -> String {
-    refusal.json()["message"].as_str().expect("a text").to_owned()
-}
-
 #[test]
 fn the_memory_limit_refuses_new_jobs_until_some_are_deleted() {
-    let mut bench = Bench::new(Config { max_memory_bytes: Some(16 << 20), ..writable() }, Cut::Whole);
+    let mut bench = HttpInMemory::new(Config { max_memory_bytes: Some(16 << 20), ..writable() }, Cut::Whole);
     let body = vec![b'x'; 60_000];
     let mut jobs = 0;
     let refusal = loop {
@@ -412,7 +396,7 @@ fn the_memory_limit_refuses_new_jobs_until_some_are_deleted() {
         assert!(jobs < 1000, "the server refuses no job");
     };
     assert_eq!(refusal.error(), (507, "out-of-memory".to_owned()));
-    assert!(message(&refusal).contains("--max-memory"), "{refusal:?}");
+    assert!(refusal.message().contains("--max-memory"), "{refusal:?}");
     assert!(jobs > 100, "{jobs} jobs");
     assert!(bench.server.memory_bytes() <= 16 << 20);
     let warnings = bench.ask(&get("server")).json()["warnings"].clone();
@@ -426,10 +410,8 @@ fn the_memory_limit_refuses_new_jobs_until_some_are_deleted() {
 #[test]
 fn a_large_kick_is_answered_at_its_end() {
     const JOBS: usize = 20_000;
-    let mut bench = Bench::writable();
-    for _ in 0..JOBS / 100 {
-        bench.command(&client::put(1, 1000, "x").repeat(100));
-    }
+    let mut bench = HttpInMemory::writable();
+    bench.load(&client::put(1, 1000, "x").repeat(JOBS));
     let answer = bench.ask(&post("tubes/default/kick", &format!("{{\"count\":{}}}", JOBS - 1)));
     assert_eq!((answer.status, answer.json()), (200, json!({"kicked": JOBS - 1})));
     assert_eq!(bench.stat("stats\r\n", "current-jobs-delayed"), "1");
@@ -439,11 +421,9 @@ fn a_large_kick_is_answered_at_its_end() {
 #[test]
 fn a_flush_deletes_what_no_client_has_reserved() {
     const JOBS: usize = 20_000;
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     for delay in [0, 1000] {
-        for _ in 0..JOBS / 200 {
-            bench.command(&client::put(1, delay, "x").repeat(100));
-        }
+        bench.load(&client::put(1, delay, "x").repeat(JOBS / 2));
     }
     bench.command("reserve\r\n");
     let answer = bench.ask(&post("tubes/default/flush", "{}"));
@@ -456,7 +436,7 @@ fn a_flush_deletes_what_no_client_has_reserved() {
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     for cut in cuts() {
-        let mut bench = Bench::new(writable(), cut);
+        let mut bench = HttpInMemory::new(writable(), cut);
         let mut all = Vec::new();
         for number in 1..=20 {
             let body = vec![b'x'; number * 200];
@@ -464,10 +444,10 @@ fn pipelined_requests_are_answered_in_order() {
             all.extend(get(&format!("jobs/{number}/body")));
             all.extend(post("tubes/b/pause", "{\"seconds\":1}"));
             all.extend(get("tubes?limit=1"));
-            all.extend(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+            all.extend(page("/healthz"));
             all.extend(delete(&format!("jobs/{number}")));
         }
-        bench.server.send(bench.http, &all);
+        bench.send(&all);
         for number in 1..=20 {
             assert_eq!(bench.response(true).json(), json!({"id": number}), "{cut:?}");
             assert_eq!(bench.response(true).body.len(), number * 200, "{cut:?}");
@@ -484,13 +464,13 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn a_client_that_sends_much_and_reads_nothing_is_paused() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     bench.ask(&put("tubes/a/jobs", &[b'x'; 20_000]));
     let before = bench.server.memory_bytes();
     bench.server.block(bench.http, true);
     const REQUESTS: usize = 500;
     for _ in 0..REQUESTS {
-        bench.server.send(bench.http, &get("jobs/1/body"));
+        bench.send(&get("jobs/1/body"));
     }
     assert!(bench.server.is_paused(bench.http));
     let grown = bench.server.memory_bytes() - before;

@@ -1,15 +1,14 @@
 //! Tags, groups and moves: what the API shows of them, and what it does.
 
 use beanring_testkit::client;
+use beanring_testkit::http_client::{HttpInMemory, delete, get, post, put, writable};
 use beanring_testkit::in_memory::Cut;
 use serde_json::json;
-
-use super::{Bench, delete, get, post, put, writable};
 
 #[test]
 fn tags_are_put_and_shown() {
     for cut in [Cut::Whole, Cut::EveryByte] {
-        let mut bench = Bench::new(writable(), cut);
+        let mut bench = HttpInMemory::new(writable(), cut);
         let all = "tubes/mail/jobs?con=user-7:2&priority=9&idp=order/7:60&grp=parts";
         assert_eq!(bench.ask(&put(all, b"one")).status, 201);
         let job = bench.ask(&get("jobs/1")).json();
@@ -39,7 +38,7 @@ fn tags_are_put_and_shown() {
 
 #[test]
 fn a_group_shows_its_jobs_and_what_it_waits_for() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     assert_eq!(bench.ask(&get("groups/parts")).error(), (404, "not-found".to_owned()));
     bench.ask(&put("tubes/a/jobs?grp=parts", b"x"));
     bench.ask(&put("tubes/a/jobs?grp=parts&delay=9", b"x"));
@@ -77,7 +76,7 @@ fn a_group_shows_its_jobs_and_what_it_waits_for() {
 
 #[test]
 fn the_first_reserved_job_of_a_tube_is_shown() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     bench.command(&client::put(1, 0, "a"));
     assert_eq!(bench.ask(&get("tubes/default/next/reserved")).status, 404);
     bench.command("reserve-with-timeout 0\r\n");
@@ -87,7 +86,7 @@ fn the_first_reserved_job_of_a_tube_is_shown() {
 
 #[test]
 fn a_job_is_moved() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     bench.command(&client::put(7, 0, "a"));
     bench.ask(&put("tubes/mail/jobs?idp=key", b"x"));
     bench.ask(&put("tubes/later/jobs?idp=key", b"x"));
@@ -100,11 +99,11 @@ fn a_job_is_moved() {
     // The other tube has the key.
     let refused = bench.ask(&post("jobs/2/move", "{\"to\":\"later\"}"));
     assert_eq!(refused.error(), (409, "conflict".to_owned()));
-    assert!(refused.json()["message"].as_str().expect("a text").contains("idempotency key"));
+    assert!(refused.message().contains("idempotency key"));
     assert_eq!(bench.ask(&post("jobs/9/move", "{\"to\":\"later\"}")).error(), (404, "not-found".to_owned()));
     let refused = bench.ask(&post("jobs/2/move", "{\"to\":\"mail\"}"));
     assert_eq!(refused.error(), (409, "conflict".to_owned()));
-    assert_eq!(refused.json()["message"], "the job is in this tube: name another tube");
+    assert_eq!(refused.message(), "the job is in this tube: name another tube");
     assert_eq!(bench.ask(&get("server")).json()["totals"]["moves"], 1);
     bench.command("watch later\r\nreserve-with-timeout 0\r\n");
     let refused = bench.ask(&post("jobs/1/move", "{\"to\":\"mail\"}"));
@@ -122,10 +121,8 @@ fn a_job_is_moved() {
 #[test]
 fn a_move_that_stops_says_where_and_why() {
     const JOBS: usize = 20_000;
-    let mut bench = Bench::writable();
-    for _ in 0..JOBS / 100 {
-        bench.command(&client::put(1, 0, "x").repeat(100));
-    }
+    let mut bench = HttpInMemory::writable();
+    bench.load(&client::put(1, 0, "x").repeat(JOBS));
     let rule = |max: usize| post("tubes/later/config", &format!("{{\"key\":\"max-jobs\",\"value\":{max}}}"));
     let all = post("tubes/default/move", "{\"state\":\"ready\",\"to\":\"later\",\"count\":4294967295}");
     for (max, moved) in [(2, 2), (JOBS / 2, JOBS / 2 - 2)] {
@@ -136,7 +133,7 @@ fn a_move_that_stops_says_where_and_why() {
         assert_eq!((answer.status, answer.json()), (200, expected));
         let refused = bench.ask(&all);
         assert_eq!(refused.error(), (507, "out-of-memory".to_owned()));
-        assert_eq!(refused.json()["message"], format!("stopped at job {}: {full}", max + 1));
+        assert_eq!(refused.message(), format!("stopped at job {}: {full}", max + 1));
     }
     // A move that its count ends has not stopped.
     bench.ask(&rule(JOBS / 2 + 1));
@@ -150,16 +147,14 @@ fn a_move_that_stops_says_where_and_why() {
     let refused = bench.ask(&keyed);
     assert_eq!(refused.error(), (409, "conflict".to_owned()));
     let message = "the other tube has a job with the same idempotency key: delete one of the jobs";
-    assert_eq!(refused.json()["message"], format!("stopped at job {}: {message}", JOBS + 1));
+    assert_eq!(refused.message(), format!("stopped at job {}: {message}", JOBS + 1));
 }
 
 #[test]
 fn many_jobs_are_moved() {
     const JOBS: usize = 20_000;
-    let mut bench = Bench::writable();
-    for _ in 0..JOBS / 100 {
-        bench.command(&client::put(1, 1000, "x").repeat(100));
-    }
+    let mut bench = HttpInMemory::writable();
+    bench.load(&client::put(1, 1000, "x").repeat(JOBS));
     let all = format!("{{\"state\":\"delayed\",\"to\":\"later\",\"count\":{}}}", JOBS - 1);
     let answer = bench.ask(&post("tubes/default/move", &all));
     assert_eq!((answer.status, answer.json()), (200, json!({"moved": JOBS - 1})));

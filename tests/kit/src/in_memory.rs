@@ -28,6 +28,9 @@ pub enum Cut {
 /// The largest random piece in bytes, so that a large body needs several.
 const PIECE_BYTES_MAX: usize = 20_000;
 
+/// What [`InMemoryServer::load`] sends at once.
+pub const LOAD_PIECE_BYTES: usize = 16 * 1024;
+
 /// A server and its driver in virtual time.
 pub struct InMemoryServer<S = Server> {
     server: S,
@@ -94,6 +97,36 @@ impl<S: UnderTest> InMemoryServer<S> {
         self.ends.push(End { connection, received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1
+    }
+
+    /// Sends a text. Returns what comes at once, as [`Self::reply`] does.
+    pub fn ask(&mut self, conn: usize, text: &str) -> String {
+        self.send(conn, text.as_bytes());
+        self.reply(conn)
+    }
+
+    /// Returns what has come: nothing if the client waits, `closed` if the server has closed the connection.
+    pub fn reply(&mut self, conn: usize) -> String {
+        match self.receive(conn, Patience::Quiet) {
+            Received::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Received::Silence => String::new(),
+            Received::Closed => "closed".to_owned(),
+        }
+    }
+
+    /// Sends a text, and asserts what comes at once.
+    pub fn expect(&mut self, conn: usize, text: &str, expected: &str) {
+        assert_eq!(self.ask(conn, text), expected, "{text}");
+    }
+
+    /// Sends much, drops the replies, and checks the server once. [`Peer::send`] checks it each time.
+    pub fn load(&mut self, conn: usize, text: &str) {
+        for piece in text.as_bytes().chunks(LOAD_PIECE_BYTES) {
+            self.ends[conn].connection.unreceived.extend_from_slice(piece);
+            self.feed(conn);
+            self.ends[conn].received.clear();
+        }
+        self.check();
     }
 
     /// Gives the server other users, and lets it work until their connections have followed.

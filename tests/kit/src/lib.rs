@@ -4,6 +4,8 @@
 //!   lines: [`logged`];
 //! * a server on a thread whose iterations are measured: [`measured`];
 //! * a server in memory and in virtual time: [`in_memory`], with its [`config`], its [`connection`]s and a [`disk`] that fails;
+//!   iteration by iteration: [`stepped`];
+//! * clients of the HTTP listener of either: [`http_client`];
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
 //! * certificates for TLS: [`certificates`]; TLS in front of a server: `tls_front`; a server in memory behind TLS: `tunnel`;
 //! * what `stats` and similar commands reply: [`statistics`];
@@ -24,6 +26,7 @@ mod diagnosis;
 pub mod disk;
 pub mod driver;
 pub mod fuzz;
+pub mod http_client;
 pub mod in_memory;
 pub mod kernel;
 pub mod live;
@@ -42,6 +45,7 @@ pub mod scratch;
 pub mod seccomp;
 pub mod signals;
 pub mod statistics;
+pub mod stepped;
 pub mod stream;
 pub mod suite;
 #[cfg(feature = "tls")]

@@ -461,6 +461,17 @@ impl Address {
         }
     }
 
+    /// Returns a socket address of this server's own, as [`Self::fresh`] does.
+    ///
+    /// # Panics
+    /// Never: TCP has socket addresses.
+    pub fn fresh_tcp() -> SocketAddr {
+        match Self::fresh(Transport::Tcp) {
+            Self::Tcp(at) => at,
+            other => panic!("{other:?} is not for TCP"),
+        }
+    }
+
     /// Returns this address for TCP or TLS. With TLS it gets new certificates.
     ///
     /// # Panics
@@ -504,12 +515,8 @@ impl Address {
             Self::Unix(_) => vec!["-l".into(), self.to_string()],
             #[cfg(feature = "tls")]
             Self::Tls(tls) => {
-                let pair = &tls.certificates.server;
-                let (at, certificate) = (tls.at.to_string(), pair.certificate.display().to_string());
-                let key = pair.key.display().to_string();
-                ["-l", "none", "--tls-listen", &at, "--tls-cert", &certificate, "--tls-key", &key]
-                    .map(str::to_owned)
-                    .into()
+                let listen = ["-l", "none", "--tls-listen", &tls.at.to_string()].map(str::to_owned);
+                listen.into_iter().chain(tls.certificates.server.flags()).collect()
             }
         }
     }
