@@ -96,6 +96,12 @@ impl<S: UnderTest> InMemoryServer<S> {
         self.ends.len() - 1
     }
 
+    /// Sends a text, and returns what the client receives.
+    pub fn ask(&mut self, conn: usize, text: &str) -> String {
+        self.send(conn, text.as_bytes());
+        String::from_utf8(std::mem::take(&mut self.ends[conn].received)).expect("the replies are text")
+    }
+
     /// Gives the server other users, and lets it work until their connections have followed.
     pub fn replace_users(&mut self, users: Users) {
         self.server.replace_users(users);
