@@ -2,26 +2,21 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-use beanring_testkit::process::{Address, ServerProcess, Transport};
+use beanring_testkit::client::serve;
+use beanring_testkit::process::Transport;
 use serde_json::{Value, json};
+
+use super::{beanring_bench, tool};
 
 const ROUNDS: usize = 8;
 
 /// Returns what `--json` has for some rounds of two workloads.
 fn measured() -> Value {
-    let address = Address::fresh(Transport::Tcp);
-    let Address::Tcp(at) = address else { unreachable!("the address is TCP") };
-    let program = Command::new(env!("CARGO_BIN_EXE_beanring"));
-    let (server, _stream) = ServerProcess::launch(program, address, &[]);
+    let (server, _client) = serve(Transport::Tcp, &[]);
     let options = format!("put cycle -c 2 -n 20 --rounds {ROUNDS} --pid {} --json -", server.pid());
-    let output = Command::new(env!("CARGO_BIN_EXE_beanring-bench"))
-        .args(["--addr", &at.to_string()])
-        .args(options.split(' '))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = tool::run(&server.address().to_string(), &options);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -45,8 +40,7 @@ fn file(name: &str, reports: &[Value]) -> PathBuf {
 }
 
 fn compare(before: &Path, after: &Path, options: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_beanring-bench"));
-    command.arg("compare").args([before, after]).args(options).output().unwrap()
+    beanring_bench().arg("compare").args([before, after]).args(options).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -97,35 +91,28 @@ fn files_that_cannot_be_compared_are_named() {
         let error = text(&output.stderr);
         assert!(output.stdout.is_empty() && error.contains(says), "{says}: {error}");
     };
-    let with = |change: &dyn Fn(&mut Value)| {
+    check(Path::new("/nonexistent/b.json"), &[], "/nonexistent/b.json: No such file or directory");
+    check(&file("compare-bad.json", &[]), &[], "it has no results");
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 9] = [
+        (|report| *report = json!({ "rows": 1 }), "is no JSON of beanring-bench"),
+        (|report| report["settings"]["depth"] = json!(2), "they differ in depth"),
+        (|report| report["generator_io"] = json!("none"), "they differ in generator_io"),
+        (|report| report["interrupted"] = json!(true), "a run was interrupted"),
+        (|report| report["rows"][0]["errors"] = json!(1), "a round of put had errors"),
+        (|report| report["rows"][3]["overloaded"] = json!(true), "could not keep up with --rate"),
+        (|report| report["rows"][0]["operations_per_s"] = json!(0.0), "ops/s of a round of put is 0"),
+        (
+            |report| report["rows"].as_array_mut().unwrap().truncate(6),
+            "cycle has 3 rounds; this confidence needs 6 (--rounds 6)",
+        ),
+        (|report| report["rows"].as_array_mut().unwrap().retain(|row| row["workload"] == "put"), "workloads"),
+    ];
+    for (change, says) in changes {
         let mut changed = report.clone();
         change(&mut changed);
-        file("compare-bad.json", &[changed])
-    };
-    check(Path::new("/nonexistent/b.json"), &[], "/nonexistent/b.json: No such file or directory");
-    check(&with(&|report| *report = json!({ "rows": 1 })), &[], "is no JSON of beanring-bench");
-    check(&file("compare-bad.json", &[]), &[], "it has no results");
-    check(&with(&|report| report["settings"]["depth"] = json!(2)), &[], "they differ in depth");
-    check(&with(&|report| report["generator_io"] = json!("none")), &[], "they differ in generator_io");
-    check(&with(&|report| report["interrupted"] = json!(true)), &[], "a run was interrupted");
-    check(&with(&|report| report["rows"][0]["errors"] = json!(1)), &[], "a round of put had errors");
-    check(
-        &with(&|report| report["rows"][3]["overloaded"] = json!(true)),
-        &[],
-        "could not keep up with --rate",
-    );
-    check(
-        &with(&|report| report["rows"][0]["operations_per_s"] = json!(0.0)),
-        &[],
-        "ops/s of a round of put is 0",
-    );
-    let short = with(&|report| report["rows"].as_array_mut().unwrap().truncate(6));
-    check(&short, &[], "cycle has 3 rounds; this confidence needs 6 (--rounds 6)");
-    check(
-        &with(&|report| report["rows"].as_array_mut().unwrap().retain(|row| row["workload"] == "put")),
-        &[],
-        "workloads",
-    );
+        check(&file("compare-bad.json", &[changed]), &[], says);
+    }
     let mut other = report.clone();
     other["settings"]["tubes"] = json!(3);
     check(&file("compare-bad.json", &[report.clone(), other]), &[], "its runs differ in tubes");

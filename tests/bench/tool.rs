@@ -1,7 +1,6 @@
 //! Runs `beanring-bench` against servers that reply correctly, wrongly and not at all, and compares its counters with
 //! the server's.
 
-use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
@@ -12,15 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::beanstalkd::installed;
-use beanring_testkit::kernel;
-use beanring_testkit::process::{Address, ServerProcess, Transport, program};
-use beanring_testkit::statistics::pairs;
-use beanring_testkit::unused_address;
+use beanring_testkit::process::{ServerProcess, Transport};
+use beanring_testkit::statistics::number;
+use beanring_testkit::{unused_address, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::beanring_bench;
 
 /// How the fake server handles `put`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,12 +104,12 @@ fn converse(stream: TcpStream, manner: Manner, all_puts: &AtomicU64) -> std::io:
 }
 
 fn bench(addr: &str, options: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_beanring-bench"));
-    command.args(["--addr", addr]).args(options.split_ascii_whitespace()).stdin(Stdio::null());
+    let mut command = beanring_bench();
+    command.args(["--addr", addr]).args(options.split_ascii_whitespace());
     command
 }
 
-fn run(addr: &str, options: &str) -> Output {
+pub fn run(addr: &str, options: &str) -> Output {
     bench(addr, options).output().unwrap()
 }
 
@@ -228,11 +226,7 @@ fn interrupted(manner: Manner, options: &str, puts: u64, signal: Signal) -> Outp
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let begin = Instant::now();
-    while count.load(Ordering::Relaxed) < puts {
-        assert!(begin.elapsed() < PATIENCE, "{puts} puts");
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait::until("there are many puts", || count.load(Ordering::Relaxed) >= puts);
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -287,51 +281,32 @@ fn an_interrupt_waits_for_a_silent_server_but_not_long() {
     assert_eq!(json(&output)["rows"][0]["operations"], 40);
 }
 
-/// Returns Debian's beanstalkd, if it is installed.
-struct Beanstalkd {
-    process: ServerProcess,
-    addr: String,
-}
-
-impl Beanstalkd {
-    fn start() -> Option<Beanstalkd> {
-        let Some(program) = installed() else {
-            println!("skipped: the bench tool against beanstalkd, because that is not installed");
-            return None;
-        };
-        let address = Address::fresh(Transport::Tcp);
-        let Address::Tcp(addr) = address else { unreachable!("the address is TCP") };
-        let mut command = Command::new(program);
-        command.stderr(Stdio::null());
-        let (process, _) = ServerProcess::launch(command, address, &[]);
-        Some(Beanstalkd { process, addr: addr.to_string() })
-    }
-
-    fn stats(&self) -> HashMap<String, String> {
-        let mut stream = TcpStream::connect(&self.addr).unwrap();
-        stream.write_all(b"stats\r\nquit\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        pairs(&text).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
-    }
+/// Starts Debian's beanstalkd, if it is installed.
+fn beanstalkd() -> Option<(ServerProcess, String)> {
+    let Some(program) = installed() else {
+        println!("skipped: the bench tool against beanstalkd, because that is not installed");
+        return None;
+    };
+    let (server, _) = ServerProcess::start(&program, Transport::Tcp, &[]);
+    let addr = server.address().to_string();
+    Some((server, addr))
 }
 
 /// Runs `options`, compares every counter of the report with the server's, and asserts that the server is empty.
 fn agrees(options: &str, check: impl Fn(&Value)) {
-    let Some(server) = Beanstalkd::start() else { return };
-    let pid = server.process.pid();
-    let output = run(&server.addr, &format!("{options} --pid {pid} --json -"));
+    let Some((server, addr)) = beanstalkd() else { return };
+    let output = run(&addr, &format!("{options} --pid {} --json -", server.pid()));
     assert_eq!(output.status.code(), Some(0), "{options}: {output:?}");
     let report = json(&output);
-    let stats = server.stats();
+    let stats = server.client().stats();
     for (name, count) in report["sent"].as_object().unwrap() {
-        assert_eq!(stats[&format!("cmd-{name}")], count.to_string(), "{options}: {name}");
+        assert_eq!(number(&stats, &format!("cmd-{name}")), count.as_u64().unwrap(), "{options}: {name}");
     }
-    assert_eq!(stats["total-jobs"], report["sent"]["put"].to_string(), "{options}");
+    assert_eq!(number(&stats, "total-jobs"), report["sent"]["put"].as_u64().unwrap(), "{options}");
     for state in ["ready", "reserved", "delayed", "buried"] {
-        assert_eq!(stats[&format!("current-jobs-{state}")], "0", "{options}");
+        assert_eq!(number(&stats, &format!("current-jobs-{state}")), 0, "{options}");
     }
-    assert_eq!(stats["current-tubes"], "1", "{options}");
+    assert_eq!(number(&stats, "current-tubes"), 1, "{options}");
     assert!(report["rows"][0]["server"]["rss_kib_after"].as_u64().unwrap() > 0);
     check(&report);
 }
@@ -339,14 +314,15 @@ fn agrees(options: &str, check: impl Fn(&Value)) {
 #[cfg(feature = "uring")]
 #[test]
 fn each_thread_of_the_server_is_reported() {
-    if let Err(reason) = kernel::allows("uring") {
-        return println!("skipped: CPU time of threads under uring, because {reason}");
+    use beanring::io::driver::Driver;
+    use beanring_testkit::client::serve;
+    use beanring_testkit::driver;
+    if !driver::is_allowed(Driver::Uring, "CPU time of threads") {
+        return;
     }
-    let address = Address::fresh(Transport::Tcp);
-    let Address::Tcp(addr) = address else { unreachable!("the address is TCP") };
-    let flags = ["--io", "uring", "--io-threads", "2"].map(str::to_owned);
-    let (server, _) = ServerProcess::launch(Command::new(program()), address, &flags);
-    let output = run(&addr.to_string(), &format!("put -n 20000 -c 8 --pid {} --json -", server.pid()));
+    let (server, _client) = serve(Transport::Tcp, &["--io", "uring", "--io-threads", "2"]);
+    let options = format!("put -n 20000 -c 8 --pid {} --json -", server.pid());
+    let output = run(&server.address().to_string(), &options);
     let row = &json(&output)["rows"][0]["server"];
     let threads = row["threads"].as_array().expect("a list of threads");
     let names: Vec<&str> = threads.iter().filter_map(|thread| thread["name"].as_str()).collect();
@@ -363,30 +339,31 @@ fn each_thread_of_the_server_is_reported() {
 
 #[test]
 fn counts_agree_with_the_server() {
-    let done = |report: &Value, row: usize, count: u64| {
-        assert_eq!(report["rows"][row]["operations"], count);
-        assert_eq!(report["rows"][row]["errors"], 0);
-    };
-    agrees("put -n 3000 -d 8", |report| done(report, 0, 3000));
-    agrees("cycle -n 3000 -d 8 --tubes 5 --watched 3 --reserved 10", |report| {
-        done(report, 0, 3000);
-        assert_eq!(report["sent"]["put"], 3000 + 16 * 10);
-        assert_eq!(report["sent"]["reserve"], 3000);
-    });
-    agrees("cycle -n 1000 -d 4 --tubes 20 --tube-by job", |report| done(report, 0, 1000));
-    agrees("delivery -n 3000 -d 4 --consumers 7", |report| {
-        done(report, 0, 3000);
-        assert_eq!(report["sent"]["delete"], 3000);
-    });
-    agrees("delivery put -n 1000 -r 5000", |report| (0..2).for_each(|row| done(report, row, 1000)));
-    agrees("put -t 500ms --warm-up 100ms -r 3000", |report| done(report, 0, 1500));
-    agrees("fill-drain -n 3001 -d 16", |report| (0..2).for_each(|row| done(report, row, 3001)));
-    agrees("touch -n 2000 -c 4 --reserved 50", |report| {
-        done(report, 0, 2000);
-        assert_eq!(report["sent"]["touch"], 2000);
-    });
-    agrees("put cycle -n 200 -d 3 -b 60000 --io epoll", |report| done(report, 1, 200));
-    agrees("cycle -n 500 -b 0 --idle 20 --waiting 20", |report| done(report, 0, 500));
+    // The operations of each row, and commands that are sent.
+    for (options, rows, sent) in [
+        ("put -n 3000 -d 8", &[3000][..], &[][..]),
+        (
+            "cycle -n 3000 -d 8 --tubes 5 --watched 3 --reserved 10",
+            &[3000],
+            &[("put", 3000 + 16 * 10), ("reserve", 3000)],
+        ),
+        ("cycle -n 1000 -d 4 --tubes 20 --tube-by job", &[1000], &[]),
+        ("delivery -n 3000 -d 4 --consumers 7", &[3000], &[("delete", 3000)]),
+        ("delivery put -n 1000 -r 5000", &[1000, 1000], &[]),
+        ("put -t 500ms --warm-up 100ms -r 3000", &[1500], &[]),
+        ("fill-drain -n 3001 -d 16", &[3001, 3001], &[]),
+        ("touch -n 2000 -c 4 --reserved 50", &[2000], &[("touch", 2000)]),
+        ("put cycle -n 200 -d 3 -b 60000 --io epoll", &[200, 200], &[]),
+        ("cycle -n 500 -b 0 --idle 20 --waiting 20", &[500], &[]),
+    ] {
+        agrees(options, |report| {
+            for (row, &operations) in rows.iter().enumerate() {
+                assert_eq!(report["rows"][row]["operations"], operations, "{options}");
+                assert_eq!(report["rows"][row]["errors"], 0, "{options}");
+            }
+            sent.iter().for_each(|&(name, count)| assert_eq!(report["sent"][name], count, "{options}"));
+        });
+    }
     agrees("put cycle -t 300ms --warm-up 100ms -d 4", |report| {
         assert!(report["rows"][1]["operations"].as_u64().unwrap() > 0);
     });
@@ -394,14 +371,14 @@ fn counts_agree_with_the_server() {
 
 #[test]
 fn a_body_that_the_server_refuses() {
-    let Some(server) = Beanstalkd::start() else { return };
-    fails(&server.addr, "put -b 70000 -n 10", "the server answers JOB_TOO_BIG to put");
+    let Some((_server, addr)) = beanstalkd() else { return };
+    fails(&addr, "put -b 70000 -n 10", "the server answers JOB_TOO_BIG to put");
 }
 
 #[test]
 fn the_queue_is_bounded() {
-    let Some(server) = Beanstalkd::start() else { return };
-    let output = run(&server.addr, "put -t 60s --warm-up 0 -b 60000 -d 8 --queue-max 100 --json -");
+    let Some((_server, addr)) = beanstalkd() else { return };
+    let output = run(&addr, "put -t 60s --warm-up 0 -b 60000 -d 8 --queue-max 100 --json -");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report = json(&output);
     assert_eq!(report["rows"][0]["stopped_early"], true);
@@ -411,17 +388,11 @@ fn the_queue_is_bounded() {
 #[cfg(feature = "tls")]
 #[test]
 fn every_workload_over_tls() {
-    use beanring_testkit::certificates::Certificates;
-    use beanring_testkit::scratch::Scratch;
-    let scratch = Scratch::new("bench-tls");
-    let all = Certificates::new(&scratch.0);
-    let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-    let tls = format!("{}:11400", plain.ip());
-    let flags = ["--tls-listen", &tls, "--tls-cert"].map(str::to_owned).into_iter();
-    let files = [&all.server.certificate, &all.server.key].map(|file| file.display().to_string());
-    let [certificate, key] = files;
-    let flags: Vec<String> = flags.chain([certificate, "--tls-key".to_owned(), key]).collect();
-    let (_server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(plain), &flags);
+    use beanring_testkit::client::serve;
+    use beanring_testkit::process::Address;
+    let (server, _client) = serve(Transport::Tls, &[]);
+    let Address::Tls(address) = server.address() else { panic!("it has TLS") };
+    let (tls, all) = (address.at.to_string(), &address.certificates);
     let ca = all.ca.display();
     let options = format!("--tls --tls-ca {ca} --tls-name localhost");
     for load in [

@@ -1,21 +1,20 @@
 //! `--max-memory` and `--max-connections`: which commands and connections are refused at the limit, which still work, and that
 //! the server recovers below it.
 
-use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use beanring::io::driver::Driver;
 use beanring::server::{Config, Event, Protocol, Server, Service};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 use beanring::values::limits::{JOB_BYTES_DEFAULT, RECEIVE_DIRECT_BYTES_MAX};
-use beanring_testkit::client::{Client, put, start};
+use beanring_testkit::client::{Client, put, serve_under, start};
 use beanring_testkit::config::config;
-use beanring_testkit::driver;
+use beanring_testkit::driver::under_each;
 use beanring_testkit::in_memory::{Cut, InMemoryServer};
-use beanring_testkit::peer::{Patience, Peer, Received};
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::peer::{Peer, Received};
+use beanring_testkit::process::{ServerProcess, Transport};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::field;
@@ -26,22 +25,7 @@ const MIB: usize = 1024 * 1024;
 const UNCOUNTED_BYTES: usize = 6 * MIB;
 
 fn run(io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
-    run_over(Transport::of_suite(), io, flags)
-}
-
-fn run_over(transport: Transport, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
-    let flags: Vec<String> =
-        driver::flags(io).into_iter().chain(flags.iter().map(|&flag| flag.to_owned())).collect();
-    let (server, stream) = ServerProcess::start(Path::new(program()), transport, &flags);
-    (server, Client::new(stream))
-}
-
-fn under_each(what: &str, test: impl Fn(Driver)) {
-    for &io in Driver::ALL {
-        if driver::is_allowed(io, what) {
-            test(io);
-        }
-    }
+    serve_under(io, Transport::of_suite(), flags)
 }
 
 /// Repeats a `put` until it is refused. Returns the number of jobs.
@@ -54,15 +38,6 @@ fn fill(client: &mut Client, command: &str) -> u64 {
         assert!(answer.starts_with("INSERTED "), "{answer}");
     }
     panic!("the server refuses no job");
-}
-
-/// Waits until a value of `stats` is at most `most`.
-fn await_at_most(client: &mut Client, key: &str, most: u64) {
-    let started = Instant::now();
-    while client.stat(key) > most {
-        assert!(started.elapsed() < REPLY_PATIENCE, "{key} stays at {}", client.stat(key));
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -81,23 +56,31 @@ fn only_new_jobs_are_refused_at_the_memory_limit() {
         let resident = server.resident_bytes();
         assert!(resident < 32 * MIB + UNCOUNTED_BYTES, "{}: {resident} bytes at the limit", io.name());
 
-        client.expect("use other\r\n", "USING other");
-        client.expect("watch third\r\n", "WATCHING 2");
-        client.expect("ignore third\r\n", "WATCHING 1");
-        client.expect("use default\r\n", "USING default");
+        for (text, reply) in [
+            ("use other", "USING other"),
+            ("watch third", "WATCHING 2"),
+            ("ignore third", "WATCHING 1"),
+            ("use default", "USING default"),
+        ] {
+            client.expect(&format!("{text}\r\n"), reply);
+        }
         assert_eq!(client.ask("peek 1\r\n"), ("FOUND 1 60000".to_owned(), body.clone() + "\r\n"));
         for id in 1..=count {
             let reserved = client.ask("reserve-with-timeout 0\r\n");
             assert_eq!(reserved, (format!("RESERVED {id} 60000"), body.clone() + "\r\n"));
         }
-        client.expect("touch 1\r\n", "TOUCHED");
-        client.expect("release 1 0 0\r\n", "RELEASED");
-        client.expect("bury 2 0\r\n", "BURIED");
-        client.expect("kick 1\r\n", "KICKED 1");
-        client.expect("release 3 0 10\r\n", "RELEASED");
-        client.expect("kick-job 3\r\n", "KICKED");
-        client.expect("pause-tube default 1\r\n", "PAUSED");
-        client.expect("pause-tube default 0\r\n", "PAUSED");
+        for (text, reply) in [
+            ("touch 1", "TOUCHED"),
+            ("release 1 0 0", "RELEASED"),
+            ("bury 2 0", "BURIED"),
+            ("kick 1", "KICKED 1"),
+            ("release 3 0 10", "RELEASED"),
+            ("kick-job 3", "KICKED"),
+            ("pause-tube default 1", "PAUSED"),
+            ("pause-tube default 0", "PAUSED"),
+        ] {
+            client.expect(&format!("{text}\r\n"), reply);
+        }
         assert!(client.ask("stats-job 20\r\n").1.contains("state: reserved"));
         assert!(client.ask("stats-tube default\r\n").1.contains(&format!("total-jobs: {count}\n")));
         client.expect(&command, "OUT_OF_MEMORY");
@@ -116,41 +99,82 @@ fn only_new_jobs_are_refused_at_the_memory_limit() {
         }
         (1..=count + 40).for_each(|_| drop(client.reply()));
         // The server keeps a sixteenth of the limit.
-        await_at_most(&mut client, "memory-used", idle + 3 * MIB as u64);
+        client.await_stat("memory-used", |found| found <= idle + 3 * MIB as u64);
         assert!(server.resident_bytes() < idle as usize + 3 * MIB + UNCOUNTED_BYTES);
         let again = fill(&mut client, &command);
         assert!(again + 10 > count, "{}: {again} jobs after {count}", io.name());
     });
 }
 
-/// A body is refused when its bytes arrive, not when it is announced.
-#[test]
-fn many_arriving_bodies_stay_below_the_memory_limit() {
-    under_each("arriving bodies", |io| {
-        let (server, mut control) = run(io, &["--max-memory", "32m", "-z", "100000000"]);
-        let mut clients: Vec<Client> = (0..20).map(|_| Client::new(server.connect())).collect();
-        for client in &mut clients {
-            client.send("put 0 0 60 4000000\r\n");
-        }
-        assert!(control.ask(&put(0, 0, "small")).0.starts_with("INSERTED "));
-        let piece = "p".repeat(500_000);
-        for _ in 0..8 {
-            for client in &mut clients {
-                client.send(&piece);
-            }
+/// What many clients send in pieces, at the same time.
+struct Input {
+    clients: usize,
+    head: &'static str,
+    piece: String,
+    pieces: usize,
+    end: String,
+    /// How a reply begins, unless it is OUT_OF_MEMORY.
+    reply: &'static str,
+}
+
+impl Input {
+    /// Sends it to a server with a limit of 32 MiB, and asserts that its memory stays below that. Returns the clients, and how many
+    /// of them the server accepts.
+    fn send(&self, io: Driver, server: &ServerProcess, control: &mut Client) -> (Vec<Client>, u64) {
+        let mut clients: Vec<Client> = (0..self.clients).map(|_| server.client()).collect();
+        clients.iter_mut().for_each(|client| client.send(self.head));
+        control.put("small");
+        for _ in 0..self.pieces {
+            clients.iter_mut().for_each(|client| client.send(&self.piece));
             let resident = server.resident_bytes();
             assert!(resident < 40 * MIB, "{}: {resident} bytes", io.name());
         }
         let mut answers = [0, 0];
         for client in &mut clients {
-            client.send("\r\n");
+            client.send(&self.end);
             let (answer, _) = client.reply().expect("the server runs");
             let is_refused = answer == "OUT_OF_MEMORY";
-            assert!(is_refused || answer.starts_with("INSERTED "), "{answer}");
+            assert!(is_refused || answer.starts_with(self.reply), "{answer}");
             answers[usize::from(is_refused)] += 1;
-            client.expect("use still\r\n", "USING still");
         }
         assert!(answers[0] >= 1 && answers[1] >= 10, "{}: {answers:?} accepted and refused", io.name());
+        (clients, answers[0])
+    }
+}
+
+/// A body is refused when its bytes arrive, not when it is announced.
+#[test]
+fn many_arriving_bodies_stay_below_the_memory_limit() {
+    let bodies = Input {
+        clients: 20,
+        head: "put 0 0 60 4000000\r\n",
+        piece: "p".repeat(500_000),
+        pieces: 8,
+        end: "\r\n".to_owned(),
+        reply: "INSERTED ",
+    };
+    under_each("arriving bodies", |io| {
+        let (server, mut control) = run(io, &["--max-memory", "32m", "-z", "100000000"]);
+        let (clients, _) = bodies.send(io, &server, &mut control);
+        clients.into_iter().for_each(|mut client| client.expect("use still\r\n", "USING still"));
+    });
+}
+
+#[test]
+fn unfinished_batches_stay_below_the_memory_limit() {
+    let batches = Input {
+        clients: 50,
+        head: "put-batch 1000\r\n",
+        piece: put(0, 0, &"p".repeat(1000)).repeat(90),
+        pieces: 11,
+        end: put(0, 0, "end").repeat(10),
+        reply: "INSERTED_BATCH 1000",
+    };
+    under_each("unfinished batches", |io| {
+        let (server, mut control) = run(io, &["--max-memory", "32m"]);
+        let (_clients, accepted) = batches.send(io, &server, &mut control);
+        assert_eq!(control.stat("total-jobs"), 1 + accepted * 1000);
+        assert!(control.stat("memory-used") <= 32 * MIB as u64);
     });
 }
 
@@ -178,43 +202,14 @@ fn bodies_that_arrive_in_one_iteration_do_not_take_the_place_of_refused_ones_twi
 }
 
 #[test]
-fn unfinished_batches_stay_below_the_memory_limit() {
-    under_each("unfinished batches", |io| {
-        let (server, mut control) = run(io, &["--max-memory", "32m"]);
-        let piece = put(0, 0, &"p".repeat(1000)).repeat(90);
-        let mut clients: Vec<Client> = (0..50).map(|_| Client::new(server.connect())).collect();
-        for client in &mut clients {
-            client.send("put-batch 1000\r\n");
-        }
-        for _ in 0..11 {
-            clients.iter_mut().for_each(|client| client.send(&piece));
-            let resident = server.resident_bytes();
-            assert!(resident < 40 * MIB, "{}: {resident} bytes", io.name());
-        }
-        let mut answers = [0, 0];
-        for client in &mut clients {
-            client.send(&put(0, 0, "end").repeat(10));
-            let (answer, _) = client.reply().expect("the server runs");
-            let is_refused = answer == "OUT_OF_MEMORY";
-            assert!(is_refused || answer == "INSERTED_BATCH 1000", "{answer}");
-            answers[usize::from(is_refused)] += 1;
-        }
-        assert!(answers[0] >= 1 && answers[1] >= 10, "{}: {answers:?} accepted and refused", io.name());
-        assert_eq!(control.stat("total-jobs"), answers[0] * 1000);
-        assert!(control.stat("memory-used") <= 32 * MIB as u64);
-    });
-}
-
-#[test]
 fn a_job_log_larger_than_the_memory_limit_is_recovered() {
     let scratch = Scratch::new("memory_limit");
     let body = "b".repeat(60_000);
     let count = 400;
     {
         let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &[]);
-        (0..count).for_each(|_| assert!(client.ask(&put(0, 0, &body)).0.starts_with("INSERTED ")));
-        server.signal(nix::sys::signal::Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        (0..count).for_each(|_| _ = client.put(&body));
+        server.stop();
     }
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["--max-memory", "16m"]);
     client.expect(&put(0, 0, &body), "OUT_OF_MEMORY");
@@ -222,8 +217,8 @@ fn a_job_log_larger_than_the_memory_limit_is_recovered() {
         assert_eq!(client.ask("reserve\r\n").0, format!("RESERVED {id} 60000"));
         client.expect(&format!("delete {id}\r\n"), "DELETED");
     }
-    await_at_most(&mut client, "memory-used", 14 * MIB as u64);
-    assert!(client.ask(&put(0, 0, &body)).0.starts_with("INSERTED "));
+    client.await_stat("memory-used", |found| found <= 14 * MIB as u64);
+    client.put(&body);
 }
 
 /// Without tags a body of the largest size fits into a segment of the job log. With tags it may fit into none.
@@ -238,7 +233,7 @@ fn a_job_whose_tags_leave_no_room_in_a_segment_is_too_big() {
         let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &["-s", "64k"]);
         let most = client.stat("max-job-size") as usize;
         client.expect(&format!("use {name}\r\n"), &format!("USING {name}"));
-        assert!(client.ask(&put(0, 0, &"b".repeat(most))).0.starts_with("INSERTED "));
+        client.put(&"b".repeat(most));
         client.expect(&tagged(most), "JOB_TOO_BIG");
         assert!(client.ask(&tagged(most - 500)).0.starts_with("INSERTED "));
         client.expect(&batch(most / 2), "JOB_TOO_BIG");
@@ -246,8 +241,7 @@ fn a_job_whose_tags_leave_no_room_in_a_segment_is_too_big() {
         for _ in 0..2 {
             assert!(client.line().expect("the server runs").starts_with("INSERTED "));
         }
-        server.signal(nix::sys::signal::Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        server.stop();
     }
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["-s", "64k"]);
     assert_eq!(client.stat("current-jobs-ready"), 4);
@@ -258,12 +252,12 @@ fn connections_above_the_limit_wait_in_the_backlog() {
     const MOST: usize = 5;
     under_each("the connection limit", |io| {
         // Clients in the backlog cannot shake hands.
-        let (server, mut first) = run_over(Transport::Tcp, io, &["--max-connections", "5"]);
-        let mut clients: Vec<Client> = (1..MOST).map(|_| Client::new(server.connect())).collect();
+        let (server, mut first) = serve_under(io, Transport::Tcp, &["--max-connections", "5"]);
+        let mut clients: Vec<Client> = (1..MOST).map(|_| server.client()).collect();
         for client in &mut clients {
             client.expect("use a\r\n", "USING a");
         }
-        let mut waiting: Vec<Client> = (0..3).map(|_| Client::new(server.connect())).collect();
+        let mut waiting: Vec<Client> = (0..3).map(|_| server.client()).collect();
         for client in &mut waiting {
             client.send("use b\r\n");
         }
@@ -281,8 +275,8 @@ fn connections_above_the_limit_wait_in_the_backlog() {
             assert_eq!(first.stat("current-connections"), MOST as u64);
         }
         drop(waiting);
-        await_at_most(&mut first, "current-connections", 2);
-        let mut late = Client::new(server.connect());
+        first.await_stat("current-connections", |found| found <= 2);
+        let mut late = server.client();
         late.expect("use c\r\n", "USING c");
     });
 }
@@ -290,10 +284,10 @@ fn connections_above_the_limit_wait_in_the_backlog() {
 #[test]
 fn the_connection_limit_can_be_one() {
     under_each("a single connection", |io| {
-        let (server, mut client) = run_over(Transport::Tcp, io, &["--max-connections", "1"]);
+        let (server, mut client) = serve_under(io, Transport::Tcp, &["--max-connections", "1"]);
         for round in 0..20 {
             client.expect("use a\r\n", "USING a");
-            let mut next = Client::new(server.connect());
+            let mut next = server.client();
             next.send("use a\r\n");
             if round % 2 == 0 {
                 client.send("quit\r\n");
@@ -326,15 +320,10 @@ impl ProtocolState {
         }
     }
 
-    fn ask(&mut self, conn: usize, command: &[u8]) -> String {
-        self.core.send(conn, command);
-        match self.core.receive(conn, Patience::Reply) {
-            Received::Bytes(bytes) => {
-                let line = bytes.split(|&byte| byte == b'\r').next().expect("a line");
-                String::from_utf8_lossy(line).into_owned()
-            }
-            other => panic!("{other:?} after {}", command[..command.len().min(40)].escape_ascii()),
-        }
+    /// Returns the first line of the reply.
+    fn ask(&mut self, conn: usize, command: &str) -> String {
+        let reply = self.core.ask(conn, command);
+        reply.split("\r\n").next().filter(|line| !line.is_empty()).expect("a reply").to_owned()
     }
 
     fn step(&mut self) {
@@ -347,14 +336,12 @@ impl ProtocolState {
             0..=5 => {
                 let most = [70, 1_000, 9_000, 60_000, 300_000, 2_000_000][self.random.below(6)];
                 let bytes = self.random.below(most);
-                let delay = self.random.below(2) * 1000;
-                let head = format!("put 0 {delay} 1000 {bytes}\r\n");
-                let command = [head.as_bytes(), &vec![b'x'; bytes], b"\r\n"].concat();
-                let answer = self.ask(conn, &command);
+                let delay = 1000 * self.random.below(2) as u32;
+                let answer = self.ask(conn, &put(0, delay, &"x".repeat(bytes)));
                 assert!(answer.starts_with("INSERTED ") || answer == "OUT_OF_MEMORY", "{answer}");
             }
             6..=8 => {
-                let answer = self.ask(conn, b"reserve-with-timeout 0\r\n");
+                let answer = self.ask(conn, "reserve-with-timeout 0\r\n");
                 if let Some(rest) = answer.strip_prefix("RESERVED ") {
                     let id = rest.split(' ').next().and_then(|id| id.parse().ok()).expect("an id");
                     self.held.push((conn, id));
@@ -365,7 +352,7 @@ impl ProtocolState {
                 let (conn, id) = self.held.swap_remove(held);
                 let verb = ["delete ID", "delete ID", "delete ID", "release ID 0 0", "bury ID 0"];
                 let command = verb[self.random.below(5)].replace("ID", &id.to_string());
-                self.ask(conn, format!("{command}\r\n").as_bytes());
+                self.ask(conn, &(command + "\r\n"));
             }
             11 if self.random.below(10) == 0 => {
                 self.conns.swap_remove(at);
@@ -374,7 +361,7 @@ impl ProtocolState {
             }
             _ => {
                 let tube = self.random.below(30);
-                self.ask(conn, format!("watch tube-{tube}\r\n").as_bytes());
+                self.ask(conn, &format!("watch tube-{tube}\r\n"));
             }
         }
     }
@@ -399,7 +386,7 @@ fn counted_memory_stays_below_the_limit_and_is_given_back() {
         let conn = talk.core.open();
         for id in 1..=400_u64 {
             let holder = talk.held.iter().find(|(_, held)| *held == id).map_or(conn, |&(holder, _)| holder);
-            talk.ask(holder, format!("delete {id}\r\n").as_bytes());
+            talk.ask(holder, &format!("delete {id}\r\n"));
         }
         talk.conns.push(conn);
         talk.conns.clone().into_iter().for_each(|conn| talk.core.close(conn));
@@ -415,19 +402,12 @@ fn memory_for_reservations_is_reserved_with_the_put() {
     let config = Config { max_memory_bytes: Some(MEMORY_MAX), ..config(JOB_BYTES_DEFAULT) };
     let mut core = InMemoryServer::with(config, Cut::Whole);
     let (producer, worker) = (core.open(), core.open());
-    let mut is_full = false;
-    while !is_full {
-        core.send(producer, &b"put 0 0 60 10\r\n0123456789\r\n".repeat(2000));
-        while let Received::Bytes(bytes) = core.receive(producer, Patience::Reply) {
-            is_full |= String::from_utf8_lossy(&bytes).contains("OUT_OF_MEMORY");
-        }
-    }
+    let puts = put(0, 0, "0123456789").repeat(2000);
+    while !core.ask(producer, &puts).contains("OUT_OF_MEMORY") {}
     let before = core.memory_bytes();
     let mut reserved = 0;
     loop {
-        core.send(worker, &b"reserve-with-timeout 0\r\n".repeat(2000));
-        let Received::Bytes(bytes) = core.receive(worker, Patience::Reply) else { panic!("no reply") };
-        let jobs = String::from_utf8_lossy(&bytes).matches("RESERVED").count();
+        let jobs = core.ask(worker, &"reserve-with-timeout 0\r\n".repeat(2000)).matches("RESERVED").count();
         if jobs == 0 {
             break;
         }
@@ -441,12 +421,12 @@ fn memory_for_reservations_is_reserved_with_the_put() {
 #[test]
 fn stats_show_absent_limits_as_zero() {
     let (_server, mut client) = run(Driver::Epoll, &[]);
-    let (_, stats) = client.ask("stats\r\n");
+    let stats = client.stats();
     let keys = ["max-memory", "memory-reserved", "memory-refusals", "max-connections", "io-accept-pauses"];
     for key in keys {
         assert_eq!(field(&stats, key), "0", "{key}");
     }
-    let used: u64 = field(&stats, "memory-used").parse().expect("a number");
+    let used = client.stat("memory-used");
     assert!((1 << 20..20 << 20).contains(&used), "{used}");
 }
 
@@ -456,7 +436,7 @@ fn a_flood_of_watches_leaves_memory_to_producers() {
     under_each("a flood of watches", |io| {
         let (server, mut producer) = run(io, &["--max-memory", "64m"]);
         producer.expect("use work\r\n", "USING work");
-        let mut flood = Client::new(server.connect());
+        let mut flood = server.client();
         let mut refused = 0;
         for batch in 0..100 {
             let names = (0..450).map(|number| format!("watch {:0>200}\r\n", batch * 450 + number));
@@ -466,7 +446,7 @@ fn a_flood_of_watches_leaves_memory_to_producers() {
                 assert!(answer.starts_with("WATCHING ") || answer == "OUT_OF_MEMORY", "{answer}");
                 refused += usize::from(answer == "OUT_OF_MEMORY");
             }
-            assert!(producer.ask(&put(0, 0, "a job")).0.starts_with("INSERTED "));
+            producer.put("a job");
         }
         assert!((1000..44_000).contains(&refused), "{}: {refused} watches of 45000 are refused", io.name());
         let resident = server.resident_bytes();
@@ -474,7 +454,7 @@ fn a_flood_of_watches_leaves_memory_to_producers() {
         // A tube with a short name and no watch may still fit.
         let mut others = Vec::new();
         loop {
-            let mut other = Client::new(server.connect());
+            let mut other = server.client();
             let answer = other.ask(&format!("use {}\r\n", others.len())).0;
             others.push(other);
             assert!(others.len() < 100, "{}: every client gets a tube", io.name());
@@ -486,7 +466,7 @@ fn a_flood_of_watches_leaves_memory_to_producers() {
         producer.expect("list-tube-used\r\n", "USING work");
         assert_eq!(producer.stat("memory-refusals"), 0);
         drop((flood, others));
-        await_at_most(&mut producer, "current-tubes", 2);
+        producer.await_stat("current-tubes", |found| found <= 2);
         producer.expect("use other\r\n", "USING other");
     });
 }
@@ -499,17 +479,16 @@ fn a_job_log_with_more_tubes_than_allowed_is_recovered() {
         let (mut server, mut client) = start(&scratch.0, Driver::Epoll, &[]);
         for tube in 0..TUBES {
             client.expect(&format!("use t{tube}\r\n"), &format!("USING t{tube}"));
-            assert!(client.ask(&put(0, 0, "a job")).0.starts_with("INSERTED "));
+            client.put("a job");
         }
-        server.signal(nix::sys::signal::Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        server.stop();
     }
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &["--max-tubes", "10"]);
     assert_eq!(client.stat("current-tubes"), TUBES + 1);
     client.expect("use another\r\n", "OUT_OF_MEMORY");
     for tube in 0..TUBES {
         client.expect(&format!("use t{tube}\r\n"), &format!("USING t{tube}"));
-        assert!(client.ask(&put(0, 0, "a job")).0.starts_with("INSERTED "));
+        client.put("a job");
         client.expect(&format!("watch t{tube}\r\n"), "WATCHING 2");
         for _ in 0..2 {
             let answer = client.ask("reserve-with-timeout 0\r\n").0;

@@ -9,14 +9,15 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::Client;
-use beanring_testkit::driver;
-use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::client::{Client, serve_under};
+use beanring_testkit::driver::{self, under_each};
+use beanring_testkit::process::{Address, ServerProcess, Transport};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -29,11 +30,17 @@ const CONNECTIONS: usize = 400;
 /// HTTP connections that a server has at a time.
 const HTTP_CONNECTIONS: usize = 64;
 
-/// How long a connection whose bytes the server does not take is tried again.
+/// How long connections are tried again whose bytes a busy server does not take.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long the server may go on after the last byte.
-const AFTERMATH: Duration = Duration::from_millis(400);
+/// How long a server that does not rest may go on after the last byte.
+const AFTERMATH_MAX: Duration = Duration::from_millis(400);
+
+/// Attacks at the same time: each waits much of the time.
+const AT_ONCE: usize = 4;
+
+/// Bytes of commands that are sent before their replies are read.
+const AHEAD_BYTES: usize = 64 * 1024;
 
 struct Kind {
     name: &'static str,
@@ -51,54 +58,55 @@ const KINDS: &[Kind] = &[
     kind("unread replies of reserve-batch", 64, |target| {
         let mut client = target.client();
         fill(&mut client, 20_000, |_| put(1000, "0.1", ""));
+        let batches: Rc<str> = "reserve-batch 1000\r\n".into();
         for _ in 0..CONNECTIONS / 20 {
-            target.send_unread(&target.clients, vec!["reserve-batch 1000\r\n".to_owned(); 20]);
+            target.send_unread(&target.clients, vec![batches.clone(); 20]);
             // The jobs time out, and others get them.
-            thread::sleep(Duration::from_millis(250));
+            client.await_stat("current-jobs-reserved", |count| count == 0);
         }
     }),
-    kind("unread replies of stats", 64, |target| target.clients(|_| "stats\r\n".repeat(4000))),
+    kind("unread replies of stats", 64, |target| target.clients(&"stats\r\n".repeat(4000))),
     kind("unread replies of stats-job", 64, |target| {
         fill(&mut target.client(), 1, |_| put(1, "60", ""));
-        target.clients(|_| "stats-job 1\r\n".repeat(4000));
+        target.clients(&"stats-job 1\r\n".repeat(4000));
     }),
     kind("unread replies of peek", 64, |target| {
         fill(&mut target.client(), 1, |_| put(60_000, "60", ""));
-        target.clients(|_| "peek 1\r\n".repeat(1000));
+        target.clients(&"peek 1\r\n".repeat(1000));
     }),
     kind("unread replies of list-jobs", 64, |target| {
         fill(&mut target.client(), 1000, |_| put(1, "60", ""));
-        target.clients(|_| "list-jobs default ready 0 1000\r\n".repeat(100));
+        target.clients(&"list-jobs default ready 0 1000\r\n".repeat(100));
     }),
     kind("unread replies of list-tubes", 64, |target| {
         tubes(&mut target.client(), 10_000, 50);
-        target.clients(|_| "list-tubes\r\n".repeat(100));
+        target.clients(&"list-tubes\r\n".repeat(100));
     }),
     kind("unread replies of list-tubes while tubes come and go", 64, |target| {
         tubes(&mut target.client(), 10_000, 150);
-        target.clients(|_| "list-tubes\r\n".repeat(100));
+        target.clients(&"list-tubes\r\n".repeat(100));
         for _ in 0..3 {
             tubes(&mut target.client(), 10_000, 150);
         }
     }),
     kind("input of clients that wait", 64, |target| {
-        target.clients(|_| "reserve\r\n".to_owned() + &put(60_000, "60", "").repeat(20));
+        target.clients(&("reserve\r\n".to_owned() + &put(60_000, "60", "").repeat(20)));
     }),
     Kind {
         // A known limit (docs/internals/ARCHITECTURE.md): what the kernel has received for connections comes on top of bodies at the limit.
         excess_percent: 25,
         ..kind("unfinished put-batches", 64, |target| {
-            target.clients(|_| "put-batch 1000\r\n".to_owned() + &put(1000, "60", "").repeat(900));
+            target.clients(&("put-batch 1000\r\n".to_owned() + &put(1000, "60", "").repeat(900)));
         })
     },
     Kind {
         flags: &["-z", "100000000"],
         ..kind("announced large bodies", 64, |target| {
-            target.clients(|_| "put 0 0 60 90000000\r\n".to_owned() + &"b".repeat(500_000));
+            target.clients(&("put 0 0 60 90000000\r\n".to_owned() + &"b".repeat(500_000)));
         })
     },
     kind("long lines without an end", 64, |target| {
-        target.clients(|_| "delete-batch ".to_owned() + &"1 ".repeat(900));
+        target.clients(&("delete-batch ".to_owned() + &"1 ".repeat(900)));
     }),
     kind("API lists from a far offset", 128, |target| {
         tubes(&mut target.client(), 100_000, 12);
@@ -130,10 +138,10 @@ const KINDS: &[Kind] = &[
     kind("bodies that arrive over HTTP", 64, |target| {
         let head = "POST /api/v1/tubes/default/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n\
                     Content-Type: application/octet-stream\r\nContent-Length: 65000\r\n\r\n";
-        target.http(|| head.to_owned() + &"b".repeat(64_000));
+        target.http(&(head.to_owned() + &"b".repeat(64_000)));
     }),
     kind("watches", 64, |target| {
-        target.clients(|at| {
+        target.each_client(|at| {
             (0..2000).map(|tube| format!("watch t{}\r\n", (at * 37 + tube) % 50_000)).collect()
         });
     }),
@@ -174,20 +182,20 @@ const KINDS: &[Kind] = &[
         excess_percent: 25,
         ..kind("large bodies after unfinished put-batches", 64, |target| {
             let puts = put(1, "60", &format!(" grp:{} con:{}", long(1, 190), long(2, 190))).repeat(990);
-            target.clients(|_| format!("put-batch 1000\r\n{puts}"));
+            target.clients(&format!("put-batch 1000\r\n{puts}"));
             target.open.borrow_mut().clear();
-            thread::sleep(AFTERMATH);
+            target.await_rest();
             flush_and_fill(target);
         })
     },
     kind("waits for jobs", 64, |target| {
         fill(&mut target.client(), 400, |_| put(1, "60", ""));
-        target.clients(|at| format!("wait-job {} 1000\r\n", at + 1));
+        target.each_client(|at| format!("wait-job {} 1000\r\n", at + 1));
     }),
     kind("jobs without bodies", 64, |target| {
         fill(&mut target.client(), 800_000, |_| put(0, "60", ""));
     }),
-    kind("idle connections", 64, |target| target.clients(|_| String::new())),
+    kind("idle connections", 64, |target| target.clients("")),
 ];
 
 /// A server under attack, and connections that stay open. All are UNIX sockets: the kernel takes up to 4 MiB of unread replies
@@ -208,55 +216,56 @@ impl Drop for Target {
 
 impl Target {
     fn start(io: Driver, limit_mib: u64, flags: &[&str]) -> Self {
-        let [clients, http] = [(); 2].map(|()| match Address::fresh(Transport::Unix) {
+        let http = match Address::fresh(Transport::Unix) {
             Address::Unix(path) => path,
-            _ => unreachable!("it is one for UNIX sockets"),
-        });
-        let mut all = driver::flags(io);
-        all.extend(["--max-memory".to_owned(), format!("{limit_mib}m")]);
-        all.extend(["--http".to_owned(), format!("unix:{}", http.display())]);
-        let common = ["--http-allow-writes", "--sub-second"];
-        all.extend(common.iter().chain(flags).map(|&flag| flag.to_owned()));
-        let command = Command::new(program());
-        let (server, _) = ServerProcess::launch(command, Address::Unix(clients.clone()), &all);
-        // The server listens on one socket after the other, and the first one answers already.
-        let begun = Instant::now();
-        while UnixStream::connect(&http).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "the server listens for HTTP");
-            thread::sleep(Duration::from_millis(5));
-        }
+            other => unreachable!("{other} is none of UNIX sockets"),
+        };
+        let (limit, listen) = (format!("{limit_mib}m"), format!("unix:{}", http.display()));
+        let own = ["--max-memory", &limit, "--http", &listen, "--http-allow-writes", "--sub-second"];
+        let (server, mut client) = serve_under(io, Transport::Unix, &[&own, flags].concat());
+        // A reply shows that the server listens for HTTP too.
+        client.stats();
+        let clients = match server.address() {
+            Address::Unix(path) => path.clone(),
+            other => unreachable!("{other} is none of UNIX sockets"),
+        };
         Self { server, clients, http, open: RefCell::default() }
     }
 
     fn client(&self) -> Client {
-        Client::new(self.server.connect())
+        self.server.client()
     }
 
-    /// Connects many clients, each of which sends its text and reads nothing.
-    fn clients(&self, text: impl Fn(usize) -> String) {
-        self.send_unread(&self.clients, (0..CONNECTIONS).map(text).collect());
+    /// Connects many clients, each of which sends the text and reads nothing.
+    fn clients(&self, text: &str) {
+        self.send_unread(&self.clients, vec![text.into(); CONNECTIONS]);
+    }
+
+    /// [`Self::clients`] with a text for each.
+    fn each_client(&self, text: impl Fn(usize) -> String) {
+        self.send_unread(&self.clients, (0..CONNECTIONS).map(|at| text(at).into()).collect());
     }
 
     /// Sends a request many times on each of many connections, and reads nothing.
     fn requests(&self, head: &str) {
-        self.http(|| format!("{head} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").repeat(30));
+        self.http(&format!("{head} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").repeat(30));
     }
 
-    fn http(&self, text: impl Fn() -> String) {
-        self.send_unread(&self.http, (0..HTTP_CONNECTIONS).map(|_| text()).collect());
+    fn http(&self, text: &str) {
+        self.send_unread(&self.http, vec![text.into(); HTTP_CONNECTIONS]);
     }
 
-    fn send_unread(&self, path: &Path, texts: Vec<String>) {
-        let mut senders: Vec<(UnixStream, String, usize)> = texts
-            .into_iter()
-            .map(|text| {
-                let stream = UnixStream::connect(path).expect("the server accepts");
-                stream.set_nonblocking(true).expect("a socket");
-                (stream, text, 0)
-            })
-            .collect();
+    /// Sends a text on each of new connections, as far as the server takes it.
+    fn send_unread(&self, path: &Path, texts: Vec<Rc<str>>) {
+        let connect = |text| {
+            let stream = UnixStream::connect(path).expect("the server accepts");
+            stream.set_nonblocking(true).expect("a socket");
+            (stream, text, 0)
+        };
+        let mut senders: Vec<(UnixStream, Rc<str>, usize)> = texts.into_iter().map(connect).collect();
         let mut progress = Instant::now();
         while progress.elapsed() < PATIENCE && senders.iter().any(|(_, text, at)| *at < text.len()) {
+            let begun = Instant::now();
             for (stream, text, at) in &mut senders {
                 match stream.write(&text.as_bytes()[*at..]) {
                     Ok(bytes) if bytes > 0 => (*at, progress) = (*at + bytes, Instant::now()),
@@ -265,16 +274,21 @@ impl Target {
                     _ => *at = text.len(),
                 }
             }
+            if progress < begun && self.server.is_at_rest() {
+                break;
+            }
         }
         self.open.borrow_mut().extend(senders.into_iter().map(|(stream, ..)| stream));
     }
 
+    fn await_rest(&self) {
+        let begun = Instant::now();
+        while !self.server.is_at_rest() && begun.elapsed() < AFTERMATH_MAX {}
+    }
+
     /// The largest RSS that the process has had, in bytes.
     fn peak_rss_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.server.pid())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux has this line");
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-        kib * 1024
+        1024 * self.server.status("VmHWM").trim_end_matches(" kB").parse::<u64>().expect("a number")
     }
 }
 
@@ -289,14 +303,16 @@ fn put(bytes: usize, ttr: &str, tags: &str) -> String {
 
 /// Sends commands, each with a reply of one line, and reads the replies. Returns how many replies begin with `INSERTED`.
 fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) -> usize {
-    const AHEAD: usize = 100;
-    let mut inserted = 0;
-    for from in (0..count).step_by(AHEAD) {
-        let commands = from..count.min(from + AHEAD);
-        let expected = commands.len();
-        client.send(&commands.map(&command).collect::<String>());
+    let (mut inserted, mut sent) = (0, 0);
+    while sent < count {
+        let (from, mut text) = (sent, String::new());
+        while sent < count && text.len() < AHEAD_BYTES {
+            text += &command(sent);
+            sent += 1;
+        }
+        client.send(&text);
         let before = inserted;
-        for _ in 0..expected {
+        for _ in from..sent {
             let line = client.line().expect("the server runs");
             inserted += usize::from(line.starts_with("INSERTED"));
         }
@@ -329,46 +345,47 @@ fn is_wanted(name: &str) -> bool {
 
 #[test]
 fn peak_rss_keeps_the_memory_limit() {
-    let allowed = Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "peak RSS"));
-    // Beside each other: most of the time each waits.
-    let red: Vec<String> = thread::scope(|scope| {
-        let runs: Vec<_> = allowed.map(|&io| scope.spawn(move || attack_under(io))).collect();
-        runs.into_iter().flat_map(|run| run.join().expect("the server runs")).collect()
+    let drivers: Vec<Driver> =
+        Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "peak RSS")).collect();
+    let wanted = KINDS.iter().filter(|kind| is_wanted(kind.name));
+    let attacks = Mutex::new(wanted.flat_map(|kind| drivers.iter().map(move |&io| (io, kind))));
+    let red = Mutex::new(Vec::new());
+    let next = || attacks.lock().unwrap_or_else(PoisonError::into_inner).next();
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((io, kind)) = next() {
+                    red.lock().expect("no thread panics with the lock").extend(attack(io, kind));
+                }
+            });
+        }
     });
+    let red: Vec<String> = red.into_inner().expect("no thread panics with the lock");
     assert!(red.is_empty(), "RSS passes the limit:\n{}", red.join("\n"));
 }
 
-/// Returns a line for each kind whose memory passes the limit.
-fn attack_under(io: Driver) -> Vec<String> {
-    let mut red = Vec::new();
-    for kind in KINDS.iter().filter(|kind| is_wanted(kind.name)) {
-        let target = Target::start(io, kind.limit_mib, kind.flags);
-        (kind.attack)(&target);
-        thread::sleep(AFTERMATH);
-        let (peak, limit) = (target.peak_rss_bytes(), kind.limit_mib * MIB);
-        let is_good = peak * 100 <= limit * (100 + kind.excess_percent);
-        let line = format!(
-            "{:<12} {:<55} limit {:>4} MiB, peak RSS {:>5} MiB",
-            io.name(),
-            kind.name,
-            kind.limit_mib,
-            peak / MIB
-        );
-        println!("{:<4} {line}", if is_good { "" } else { "RED" });
-        if !is_good {
-            red.push(line);
-        }
-    }
-    red
+/// Returns a line if the memory passes the limit.
+fn attack(io: Driver, kind: &Kind) -> Option<String> {
+    let target = Target::start(io, kind.limit_mib, kind.flags);
+    (kind.attack)(&target);
+    target.await_rest();
+    let (peak, limit) = (target.peak_rss_bytes(), kind.limit_mib * MIB);
+    let is_good = peak * 100 <= limit * (100 + kind.excess_percent);
+    let line = format!(
+        "{:<12} {:<55} limit {:>4} MiB, peak RSS {:>5} MiB",
+        io.name(),
+        kind.name,
+        kind.limit_mib,
+        peak / MIB
+    );
+    println!("{:<4} {line}", if is_good { "" } else { "RED" });
+    (!is_good).then_some(line)
 }
 
 /// The first batch begins the tables of keys and groups.
 #[test]
 fn an_empty_server_accepts_a_batch_with_tags() {
-    for &io in Driver::ALL {
-        if !driver::is_allowed(io, "batches with tags") {
-            continue;
-        }
+    under_each("batches with tags", |io| {
         for tags in ["con:k", "grp:g", "aft:g", "grp:g aft:h", "idp:k"] {
             let target = Target::start(io, 64, &[]);
             let puts: String = (0..1000)
@@ -378,15 +395,12 @@ fn an_empty_server_accepts_a_batch_with_tags() {
             client.send(&format!("put-batch 1000\r\n{puts}"));
             assert_eq!(client.line().as_deref(), Some("INSERTED_BATCH 1000"), "{}: {tags}", io.name());
         }
-    }
+    });
 }
 
 #[test]
 fn puts_are_accepted_after_a_flood_of_kept_keys() {
-    for &io in Driver::ALL {
-        if !driver::is_allowed(io, "kept keys") {
-            continue;
-        }
+    under_each("kept keys", |io| {
         let target = Target::start(io, 48, &[]);
         let mut client = target.client();
         for from in (0..200_000).step_by(100) {
@@ -406,5 +420,5 @@ fn puts_are_accepted_after_a_flood_of_kept_keys() {
         println!("{}: {accepted} of 1,000 puts are accepted, peak RSS {peak} MiB", io.name());
         assert_eq!(accepted, 1000, "{}: puts after a flood of kept keys", io.name());
         assert!(peak * 100 <= 48 * (100 + EXCESS_PERCENT), "{}: peak RSS {peak} MiB", io.name());
-    }
+    });
 }

@@ -40,7 +40,7 @@ fn churn(io: Driver) {
 fn churn_once(io: Driver, transport: Transport, seed: u64) {
     let mut random = Random::new(seed);
     let (server, mut control) = serve_under(io, transport, &[]);
-    control.insert(&"p".repeat(5000));
+    control.put(&"p".repeat(5000));
     let before = server.descriptors();
 
     let mut visitors: Vec<Visitor> = Vec::new();

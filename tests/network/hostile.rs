@@ -35,7 +35,7 @@ fn check_server(control: &mut Client) {
     control.expect("use honest\r\n", "USING honest");
     assert!(control.ask("watch honest\r\n").0.starts_with("WATCHING"));
     control.expect("ignore default\r\n", "WATCHING 1");
-    let id = control.insert("hi");
+    let id = control.put("hi");
     assert_eq!(control.ask("reserve\r\n"), (format!("RESERVED {id} 2"), "hi\r\n".to_owned()));
     control.expect(&format!("delete {id}\r\n"), "DELETED");
 }

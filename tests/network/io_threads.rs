@@ -38,7 +38,7 @@ fn connections_are_spread_and_the_threads_do_their_io() {
         for round in 0..3 {
             for (at, client) in clients.iter_mut().enumerate() {
                 let id = round * 29 + at as u64 + 1;
-                assert_eq!(client.insert(&body), id);
+                assert_eq!(client.put(&body), id);
                 client.send("reserve\r\n");
                 client.expect_bytes(format!("RESERVED {id} 60000\r\n{body}\r\n"));
                 client.expect(&format!("delete {id}\r\n"), "DELETED");
@@ -136,7 +136,7 @@ fn start_many(around: &[&str]) -> Option<String> {
     let words = [program(), "--io", "uring", "--io-threads", "32", "-l", &listen];
     let server = LoggedServer::spawn(command(&[around, &words].concat()), scratch).listening();
     server.logged("ready after");
-    assert_eq!(server.client().insert("a"), 1);
+    assert_eq!(server.client().put("a"), 1);
     Some(server.lines().join("\n"))
 }
 

@@ -87,7 +87,7 @@ fn another_user_has_nothing_of_root() {
         let id = nobody.uid.to_string();
         assert_eq!(server.status("Uid"), [&*id; 4].join("\t"), "{when}");
         assert_eq!(server.status("Groups"), groups_of(&nobody), "{when}");
-        client.insert("stays");
+        client.put("stays");
         client = server.restart();
     }
 }
@@ -128,7 +128,7 @@ fn root_keeps_what_a_log_needs() {
     let (server, mut client) = launch(Command::new(program), &["-b", &log]);
     for when in ["at the start", "after a restart"] {
         assert_rights(&server, OF_ROOT, when);
-        client.insert("stays");
+        client.put("stays");
         client = server.restart();
     }
     client.expect("peek 2\r\n", "FOUND 2 5");

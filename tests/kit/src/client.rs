@@ -149,7 +149,7 @@ impl Client {
     ///
     /// # Panics
     /// If the server refuses it.
-    pub fn insert(&mut self, body: &str) -> u64 {
+    pub fn put(&mut self, body: &str) -> u64 {
         let (line, _) = self.ask(&put(0, 0, body));
         let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
         id.unwrap_or_else(|| panic!("{line} for a put"))

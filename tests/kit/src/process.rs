@@ -34,6 +34,9 @@ pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
 /// The time that sent bytes may take to reach a server.
 const ARRIVAL: Duration = Duration::from_millis(5);
 
+/// How long a server at rest sleeps: longer than the pause between two steps of its work.
+const REST: Duration = Duration::from_millis(20);
+
 const PORT: u16 = 21_300;
 
 /// Set to run suites over TLS instead of TCP.
@@ -358,6 +361,29 @@ impl ServerProcess {
                 }
             }
         }
+    }
+
+    /// Returns whether no thread of the server runs in the next moment: the server has nothing left to do.
+    pub fn is_at_rest(&self) -> bool {
+        let before = self.switches();
+        thread::sleep(REST);
+        before.is_some() && before == self.switches()
+    }
+
+    /// Returns how often all threads have left the CPU, if they all sleep.
+    fn switches(&self) -> Option<u64> {
+        let mut sum = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is ours") {
+            // A thread may end now.
+            let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            if !field("State:")?.starts_with('S') {
+                return None;
+            }
+            sum += field("voluntary_ctxt_switches:")?.parse::<u64>().ok()?;
+            sum += field("nonvoluntary_ctxt_switches:")?.parse::<u64>().ok()?;
+        }
+        Some(sum)
     }
 
     /// Returns the states of all threads.

@@ -21,9 +21,6 @@ const BEYOND_BYTES: usize = 8 * MIB;
 /// How long the other client waits for a job at most. Usually it is a millisecond, and much more only on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Returns the command of this number.
-type Commands = fn(usize) -> String;
-
 struct Attacker {
     stream: Stream,
     number: usize,
@@ -37,12 +34,12 @@ impl Attacker {
     }
 
     /// Sends commands until the server receives no more of them.
-    fn send(&mut self, commands: Commands) {
+    fn send(&mut self, commands: impl Fn(usize) -> String) {
         for _ in 0..PIECES {
             if self.unsent.is_empty() {
                 let piece = self.number..self.number + PIECE;
                 self.number = piece.end;
-                self.unsent = piece.map(commands).collect::<String>().into_bytes();
+                self.unsent = piece.map(&commands).collect::<String>().into_bytes();
             }
             let sent = self.stream.send_now(&self.unsent);
             self.unsent.drain(..sent);
@@ -63,8 +60,8 @@ impl Attacker {
     }
 }
 
-/// Has clients send `commands` after `beginning`.
-fn attack(beginning: &str, commands: Commands) {
+/// Has clients send `commands` after `beginning`: a command for each number.
+fn attack(beginning: &str, commands: impl Fn(usize) -> String) {
     let (server, mut control) = start(&["--max-memory", "40m"]);
     control.expect("use honest\r\n", "USING honest");
     control.expect("watch honest\r\n", "WATCHING 2");
@@ -76,7 +73,7 @@ fn attack(beginning: &str, commands: Commands) {
         attacker.unsent = beginning.as_bytes().to_vec();
     }
     for round in 0..ROUNDS {
-        attackers.iter_mut().for_each(|attacker| attacker.send(commands));
+        attackers.iter_mut().for_each(|attacker| attacker.send(&commands));
         let started = Instant::now();
         control.expect("reserve\r\n", "RESERVED 1 2");
         control.expect("release 1 0 0\r\n", "RELEASED");
@@ -152,10 +149,12 @@ fn batches_without_number() {
 
 #[test]
 fn long_lines_of_ids_that_do_not_exist() {
-    attack("", |number| {
-        let ids = (number..number + 180).map(|id| format!(" {}", 10_000_000_000 + id as u64));
-        format!("delete-batch{}\r\n", ids.take(168).collect::<String>())
-    });
+    let line = |number: usize| {
+        let ids = (number..number + 168).map(|id| format!(" {}", 10_000_000_000 + id as u64));
+        format!("delete-batch{}\r\n", ids.collect::<String>())
+    };
+    let lines: Vec<String> = (0..PIECE).map(line).collect();
+    attack("", |number| lines[number % PIECE].clone());
 }
 
 #[test]
