@@ -78,9 +78,9 @@ pub struct Shared {
     /// Jobs that were inserted and not deleted, without those that stay buried.
     jobs: AtomicI64,
     /// When the newest put was asked that was accepted.
-    pub accepted: AtomicU64,
+    accepted: AtomicU64,
     /// When the newest command was asked that changed a job and was acknowledged.
-    pub changed: AtomicU64,
+    changed: AtomicU64,
     /// Commands that were acknowledged.
     pub acknowledged: AtomicU64,
     buried: Mutex<Vec<u64>>,
@@ -459,7 +459,9 @@ impl Client {
                 newest(&shared.accepted);
                 shared.jobs.fetch_add(1, Ordering::Relaxed);
             }
-            Reply::Deleted | Reply::MaybeDeleted => drop(shared.jobs.fetch_sub(1, Ordering::Relaxed)),
+            Reply::Deleted | Reply::MaybeDeleted => {
+                shared.jobs.fetch_sub(1, Ordering::Relaxed);
+            }
             _ => {}
         }
         if let Reply::Inserted(_)
