@@ -214,7 +214,8 @@ impl Client {
             let has_enough = self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max;
             let is_paused = has_enough && !self.keyed_producer.must_repeat();
             match role {
-                _ if is_calm => thread::sleep(Duration::from_millis(5)),
+                _ if is_calm && self.greetings == 0 => self.rest(Duration::from_millis(50)),
+                _ if is_calm => thread::sleep(Duration::from_millis(50)),
                 Role::Pinned => {
                     self.put(0);
                     thread::sleep(Duration::from_millis(4));

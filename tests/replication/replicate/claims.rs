@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::appends::WAITING;
 use super::store::{Store, append, chunks, led, own_led, result_of, term};
-use crate::site::{settings, site};
+use crate::site::{settings, site, start};
 
 #[test]
 fn a_claim_continues_the_log_behind_a_hole() {
@@ -67,7 +67,7 @@ fn a_watch_ends_when_the_leader_is_killed() {
     let mut store = Store::new(&site.primary);
     let nobody = Term { epoch: Epoch(0), token: 0 };
     assert_eq!(result_of(store.ask(Request::Watch(nobody))), Ok(()), "epoch 0 has no leader");
-    let (mut leader, _) = site.start("leader", &["--no-forward"]);
+    let (mut leader, _) = start(&site.url(), &["--no-forward"]);
     let mut times = Vec::new();
     for epoch in 1..=5 {
         wait::until("it leads", || store.read(1).epoch.0 == epoch);
