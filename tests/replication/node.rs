@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use beanring_testkit::client::Client;
 use beanring_testkit::namespaces::{Machines, command, inside};
 use beanring_testkit::process::{Address, Transport, program};
+use beanring_testkit::scratch::Scratch;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::unused_address::ReservedPort;
 use beanring_testkit::wait;
@@ -28,7 +29,8 @@ pub struct Node {
     /// The network namespace of its machine.
     machine: Option<String>,
     flags: Vec<String>,
-    log: PathBuf,
+    /// Where its log is.
+    scratch: Scratch,
     child: Option<Child>,
     /// For standbys, unless the server has a machine of its own.
     _port: Option<ReservedPort>,
@@ -36,7 +38,7 @@ pub struct Node {
 
 impl Node {
     /// A server with these flags, which is not started, on loopback addresses of its own or on a machine.
-    pub fn new(url: &str, log: PathBuf, flags: &[&str], machine: Option<(&Machines, usize)>) -> Self {
+    pub fn new(url: &str, flags: &[&str], machine: Option<(&Machines, usize)>) -> Self {
         let (address, advertised, port) = if let Some((machines, number)) = machine {
             let host = machines.address(number);
             (SocketAddr::from((host, 11300)), format!("{host}:11401"), None)
@@ -53,13 +55,14 @@ impl Node {
             own += &format!(" --advertise {advertised}");
         }
         let flags = own.split(' ').chain(flags.iter().copied()).map(str::to_owned).collect();
-        Self { address, advertised, http, machine, flags, log, child: None, _port: port }
+        let scratch = Scratch::new("node");
+        Self { address, advertised, http, machine, flags, scratch, child: None, _port: port }
     }
 
     /// Starts the server.
     pub fn start(&mut self) {
         assert!(self.child.is_none(), "it runs");
-        let log = OpenOptions::new().create(true).append(true).open(&self.log).expect("there is space");
+        let log = OpenOptions::new().create(true).append(true).open(self.log()).expect("there is space");
         let mut command = match &self.machine {
             None => command(&[program()]),
             Some(machine) => command(&["ip", "netns", "exec", machine, program()]),
@@ -180,12 +183,16 @@ impl Node {
         wait::until(text, || self.log_text().contains(text));
     }
 
+    fn log(&self) -> PathBuf {
+        self.scratch.join("log")
+    }
+
     pub fn log_text(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        fs::read_to_string(self.log()).unwrap_or_default()
     }
 
     pub fn empty_log(&self) {
-        File::create(&self.log).expect("there is space");
+        File::create(self.log()).expect("there is space");
     }
 
     /// The last lines of its log.

@@ -311,20 +311,22 @@ impl<'a> Check<'a> {
         self.ends.contains_key(&(event.client, event.connection)) && self.released_at(event).is_none()
     }
 
+    /// Whether the reservation may have ended by then: by a command, with its time to run, or with a connection.
+    fn may_be_over(&self, events: &[&Event], reserved: &Event, at: u64) -> bool {
+        may_have(events, Event::may_end, reserved.replied_at, at)
+            || at >= self.runs_until(events, reserved, at)
+            || self.let_go_at(events, reserved).is_some_and(|end| end <= at)
+    }
+
     /// Two clients have a job only if the first reservation may have ended.
     fn check_reservations(&mut self, events: &[&Event]) {
         let reserved: Vec<&&Event> =
             events.iter().filter(|event| matches!(event.reply, Reply::Reserved(..))).collect();
         for pair in reserved.windows(2) {
             let (first, second) = (*pair[0], *pair[1]);
-            let at = second.replied_at;
-            let is_ended = events
-                .iter()
-                .any(|event| event.may_end() && event.replied_at >= first.replied_at && event.asked_at <= at);
-            let is_over = at >= self.runs_until(events, first, at);
-            let is_released = self.let_go_at(events, first).is_some_and(|end| end <= at);
+            let is_ended = may_have(events, Event::may_end, first.replied_at, second.replied_at);
             self.figures.kept += usize::from(self.is_orphan(first) && !is_ended);
-            if !is_ended && !is_over && !is_released {
+            if !self.may_be_over(events, first, second.replied_at) {
                 self.violation(format!("it was reserved twice: {first:?}, {second:?}"));
             }
         }
@@ -358,25 +360,20 @@ impl<'a> Check<'a> {
                     && matches!(event.reply, Reply::Reserved(..))
                     && event.replied_at <= refused.asked_at
             };
-            let others = |what: fn(&Event) -> bool, since: u64| {
-                events.iter().any(|event| what(event) && event.asked_at <= at && event.replied_at >= since)
-            };
             let text = if let Asked::Kick(_) = refused.asked {
                 let before =
                     |event: &&&Event| event.reply == Reply::Buried && event.replied_at <= refused.asked_at;
                 let Some(buried) = events.iter().filter(before).max_by_key(|event| event.replied_at) else {
                     continue;
                 };
-                let is_gone = others(Event::may_kick, 0) || others(Event::may_delete, 0);
-                (!is_gone).then(|| format!("it was buried, and not found: {buried:?}, {refused:?}"))
+                let is_gone = |event: &Event| event.may_kick() || event.may_delete();
+                (!may_have(events, is_gone, 0, at))
+                    .then(|| format!("it was buried, and not found: {buried:?}, {refused:?}"))
             } else {
                 let Some(own) = events.iter().filter(is_own).max_by_key(|event| event.replied_at) else {
                     continue;
                 };
-                let is_ended = others(Event::may_end, own.replied_at);
-                let is_over = at >= self.runs_until(events, own, at);
-                let is_released = self.let_go_at(events, own).is_some_and(|end| end <= at);
-                (!is_ended && !is_over && !is_released)
+                (!self.may_be_over(events, own, at))
                     .then(|| format!("it was reserved, and not found: {own:?}, {refused:?}"))
             };
             if let Some(text) = text {
@@ -427,4 +424,9 @@ impl<'a> Check<'a> {
             self.violation(format!("it is {} after {last:?}", left.state));
         }
     }
+}
+
+/// Whether a command may have been executed between these times.
+fn may_have(events: &[&Event], what: impl Fn(&Event) -> bool, since: u64, at: u64) -> bool {
+    events.iter().any(|event| what(event) && event.replied_at >= since && event.asked_at <= at)
 }

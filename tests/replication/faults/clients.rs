@@ -78,11 +78,9 @@ pub struct Shared {
     /// Jobs that were inserted and not deleted, without those that stay buried.
     jobs: AtomicI64,
     /// When the newest put was asked that was accepted.
-    pub accepted: AtomicU64,
+    accepted: AtomicU64,
     /// When the newest command was asked that changed a job and was acknowledged.
-    pub changed: AtomicU64,
-    /// Puts that were refused.
-    pub refused: AtomicU64,
+    changed: AtomicU64,
     /// Commands that were acknowledged.
     pub acknowledged: AtomicU64,
     buried: Mutex<Vec<u64>>,
@@ -208,7 +206,7 @@ impl Client {
     fn run(mut self) -> Vec<Event> {
         let role = Role::of(self.number as usize, &self.plan);
         let mut held = Vec::new();
-        while !self.is_over() {
+        while !self.shared.is_over.load(Ordering::Relaxed) {
             if self.stream.is_none() && !self.connect(role) {
                 continue;
             }
@@ -216,7 +214,8 @@ impl Client {
             let has_enough = self.shared.jobs.load(Ordering::Relaxed) > self.plan.jobs_max;
             let is_paused = has_enough && !self.keyed_producer.must_repeat();
             match role {
-                _ if is_calm => thread::sleep(Duration::from_millis(5)),
+                _ if is_calm && self.greetings == 0 => self.rest(Duration::from_millis(50)),
+                _ if is_calm => thread::sleep(Duration::from_millis(50)),
                 Role::Pinned => {
                     self.put(0);
                     thread::sleep(Duration::from_millis(4));
@@ -236,15 +235,9 @@ impl Client {
             }
         }
         if self.stream.is_some() {
-            let now = self.shared.clock.now();
-            self.note(Asked::Leave, Reply::GaveUp, now);
-            self.stream = None;
+            self.note(Asked::Leave, Reply::GaveUp, self.shared.clock.now());
         }
         self.events
-    }
-
-    fn is_over(&self) -> bool {
-        self.shared.is_over.load(Ordering::Relaxed)
     }
 
     /// The first clients each have a server of their own. The others choose one each time. The replies to the greeting are read
@@ -463,15 +456,15 @@ impl Client {
         let shared = &self.shared;
         let newest = |last: &AtomicU64| last.fetch_max(asked_at, Ordering::Relaxed);
         match reply {
-            Reply::Inserted(_) => shared.jobs.fetch_add(1, Ordering::Relaxed),
-            Reply::Deleted | Reply::MaybeDeleted => shared.jobs.fetch_sub(1, Ordering::Relaxed),
-            _ => 0,
-        };
-        match reply {
-            Reply::Inserted(_) => newest(&shared.accepted),
-            Reply::Refused => shared.refused.fetch_add(1, Ordering::Relaxed),
-            _ => 0,
-        };
+            Reply::Inserted(_) => {
+                newest(&shared.accepted);
+                shared.jobs.fetch_add(1, Ordering::Relaxed);
+            }
+            Reply::Deleted | Reply::MaybeDeleted => {
+                shared.jobs.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
         if let Reply::Inserted(_)
         | Reply::Deleted
         | Reply::Released
@@ -509,50 +502,43 @@ fn read_greeting(stream: &mut BufReader<TcpStream>) -> io::Result<()> {
 /// Reads the reply to a command, or those of a batch.
 fn read(stream: &mut BufReader<TcpStream>, replies: &mut Vec<Reply>) -> io::Result<()> {
     let line = read_line(stream)?;
-    let words: Vec<&str> = line.split(' ').collect();
-    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
-    match (words[0], number(1), number(2)) {
-        ("INSERTED_BATCH" | "RESERVED_BATCH", Some(count), _) => {
-            (0..count).try_for_each(|_| read(stream, replies))?;
+    let number = |word: &str| word.parse::<u64>().expect("a number");
+    let reply = match line.split(' ').collect::<Vec<_>>()[..] {
+        ["INSERTED_BATCH" | "RESERVED_BATCH", count] => {
+            return (0..number(count)).try_for_each(|_| read(stream, replies));
         }
-        ("DELETED_BATCH", Some(deleted), Some(not_found)) => {
+        ["DELETED_BATCH", deleted, not_found] => {
+            let (deleted, not_found) = (number(deleted), number(not_found));
             let reply = match (deleted, not_found) {
                 (_, 0) => Reply::Deleted,
                 (0, _) => Reply::NotFound,
                 _ => Reply::MaybeDeleted,
             };
             replies.resize((deleted + not_found) as usize, reply);
+            return Ok(());
         }
-        ("RESERVED", Some(id), Some(bytes)) => {
-            let mut body = vec![0; bytes as usize + 2];
+        ["RESERVED", id, bytes] => {
+            let mut body = vec![0; number(bytes) as usize + 2];
             stream.read_exact(&mut body)?;
-            let token = String::from_utf8_lossy(&body[..16]).into_owned();
-            let token = Token(u64::from_str_radix(&token, 16).expect("a body of this suite"));
-            replies.push(Reply::Reserved(id, token));
+            let token = u64::from_str_radix(&String::from_utf8_lossy(&body[..16]), 16);
+            Reply::Reserved(number(id), Token(token.expect("a body of this suite")))
         }
-        _ => replies.push(reply_of(&words)?),
-    }
-    Ok(())
-}
-
-/// The reply that a line without a body is.
-fn reply_of(words: &[&str]) -> io::Result<Reply> {
-    let id = || words[1].parse().expect("an id");
-    Ok(match (words[0], words.len()) {
-        ("INSERTED", 2) => Reply::Inserted(id()),
-        ("INSERTED", _) if words[2] == "DELETED" => Reply::Finished(id()),
-        ("INSERTED", _) => Reply::Repeated(id()),
-        ("OUT_OF_MEMORY" | "DRAINING", _) => Reply::Refused,
-        ("TIMED_OUT" | "DEADLINE_SOON", _) => Reply::Nothing,
-        ("DELETED", _) => Reply::Deleted,
-        ("RELEASED", _) => Reply::Released,
-        ("BURIED", _) => Reply::Buried,
-        ("KICKED", _) => Reply::Kicked,
-        ("TOUCHED", _) => Reply::Touched,
-        ("NOT_FOUND", _) => Reply::NotFound,
-        ("CONFIGURED", _) => Reply::Configured,
+        ["INSERTED", id] => Reply::Inserted(number(id)),
+        ["INSERTED", id, "DELETED"] => Reply::Finished(number(id)),
+        ["INSERTED", id, ..] => Reply::Repeated(number(id)),
+        ["OUT_OF_MEMORY" | "DRAINING", ..] => Reply::Refused,
+        ["TIMED_OUT" | "DEADLINE_SOON", ..] => Reply::Nothing,
+        ["DELETED", ..] => Reply::Deleted,
+        ["RELEASED", ..] => Reply::Released,
+        ["BURIED", ..] => Reply::Buried,
+        ["KICKED", ..] => Reply::Kicked,
+        ["TOUCHED", ..] => Reply::Touched,
+        ["NOT_FOUND", ..] => Reply::NotFound,
+        ["CONFIGURED", ..] => Reply::Configured,
         // Nothing is known about the command then.
-        ("INTERNAL_ERROR", _) => return Err(ErrorKind::Other.into()),
-        _ => panic!("an unexpected reply: {words:?}"),
-    })
+        ["INTERNAL_ERROR", ..] => return Err(ErrorKind::Other.into()),
+        _ => panic!("an unexpected reply: {line}"),
+    };
+    replies.push(reply);
+    Ok(())
 }

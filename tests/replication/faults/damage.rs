@@ -57,7 +57,7 @@ fn a_standby_refuses_a_flipped_byte_and_the_leader_goes_on() {
     let Some(mut run) = setup.start() else { return };
     run.is_damaged = true;
     // Each kill of a standby closes connections to the leader, which goes on.
-    run.closing = vec![0..u64::MAX];
+    run.closing.push(0..u64::MAX);
     let leader = run.leader();
     let (mut refused, mut trimmed) = (0, 0);
     run.place.cluster.primary.wait_for("select max(pos) - min(pos) > 200 from beanring_log", "t");

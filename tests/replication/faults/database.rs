@@ -37,9 +37,8 @@ fn cancel(primary: &Postgres, times: usize, terminates: bool) -> usize {
 fn a_promoted_standby_of_the_database_has_all_that_was_acknowledged() {
     let rounds = ("PROMOTES", 2);
     let setup = Setup { what: "a promoted standby", rounds, database: Use::Own, ..Setup::default() };
-    let Some(mut run) = setup.start_after(|place| Ok(drop(place.cluster.primary.sql(CANCEL)))) else {
-        return;
-    };
+    let Some(mut run) = setup.start() else { return };
+    run.place.cluster.primary.sql(CANCEL);
     let mut cancelled = 0;
     for round in 0..run.rounds {
         run.work(1500..3000);
@@ -85,9 +84,8 @@ fn a_primary_alone_acknowledges_nothing() {
 fn a_cancelled_wait_is_no_acknowledgement() {
     let rounds = ("CANCELS", 60);
     let setup = Setup { what: "cancelled waits", rounds, database: Use::Own, ..Setup::default() };
-    let Some(mut run) = setup.start_after(|place| Ok(drop(place.cluster.primary.sql(CANCEL)))) else {
-        return;
-    };
+    let Some(mut run) = setup.start() else { return };
+    run.place.cluster.primary.sql(CANCEL);
     let mut cancelled = 0;
     while cancelled < run.rounds {
         run.work(300..1200);

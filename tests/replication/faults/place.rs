@@ -12,7 +12,6 @@ use beanring_testkit::client::Client;
 use beanring_testkit::namespaces::Machines;
 use beanring_testkit::postgres::{Cluster, Programs};
 use beanring_testkit::process::REPLY_PATIENCE;
-use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::{field, number, value};
 use beanring_testkit::wait;
 
@@ -51,7 +50,6 @@ pub struct Place {
     pub nodes: Vec<Node>,
     pub cluster: Cluster,
     pub machines: Option<Machines>,
-    scratch: Scratch,
 }
 
 impl Place {
@@ -68,14 +66,13 @@ impl Place {
             None if database == Use::Own => Cluster::start(&programs, 2, &[]),
             None => Cluster::shared(&programs),
         };
-        let mut place = Self { nodes: Vec::new(), cluster, machines, scratch: Scratch::new("faults") };
+        let mut place = Self { nodes: Vec::new(), cluster, machines };
         let url = place.url();
         place.at_clients(|| init(&parse(&url))).expect("the user owns the database");
         for number in 0..servers {
             let flags = ["--lease", &lease_s.to_string(), "-s", SEGMENT];
             let machine = place.machines.as_ref().map(|machines| (machines, SERVERS + number));
-            let log = place.scratch.join(&format!("server{number}.log"));
-            place.nodes.push(Node::new(&url, log, &flags, machine));
+            place.nodes.push(Node::new(&url, &flags, machine));
         }
         place.nodes.iter_mut().for_each(Node::start);
         let all_listen = || place.nodes.iter().all(|node| node.connect().is_some());

@@ -1,10 +1,15 @@
 //! Tests of [`Check`]: records and survivors as text.
 
+use std::ops::Range;
+use std::slice;
+
 use super::check::{Check, Left, Survivor};
 use super::record::{ATTEMPTS_MAX, Asked, CONCURRENCY_KEYS, Event, KEYED, RULED, Reply, Token};
 
 /// A concurrency key whose limit is 1. That of the next one is 2.
 const KEY: u8 = 2;
+
+const ALWAYS: Range<u64> = 0..u64::MAX;
 
 /// The tokens of client 1 by name, with their numbers and kinds.
 const TOKENS: [(&str, u32, u8); 11] = [
@@ -28,7 +33,7 @@ fn violations_are_found_in_records() {
         let (case, expected) = line.split_once(" -> ").expect("a violation");
         let (said, left) = case.split_once(';').expect("what is left");
         let events: Vec<Event> = (1..).zip(parts(said)).map(|(at, part)| event(at * 100_000, part)).collect();
-        let closing: &[_] = if left.contains("closing") { &[0..u64::MAX] } else { &[] };
+        let closing = if left.contains("closing") { slice::from_ref(&ALWAYS) } else { &[] };
         match Check::new(&events, &survivor(left, &events), closing).run() {
             Ok(figures) => {
                 let with_left = format!("ok, {} left", figures.left);

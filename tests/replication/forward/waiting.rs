@@ -2,8 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, iter, thread};
@@ -11,9 +10,7 @@ use std::{env, iter, thread};
 use beanring::io::forward::Settings;
 use beanring::time::Span;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, getsockname, listen, socket,
-};
+use nix::sys::socket::{Backlog, listen};
 
 use super::place::{PlayedLeader, Standby, pass, rest, settings};
 
@@ -82,33 +79,20 @@ fn a_leader_that_listens_late_gets_the_clients_that_wait() {
 }
 
 /// Returns a listener that no connection reaches, since its backlog is full, with what fills it.
-fn silent_listener() -> (std::os::fd::OwnedFd, SocketAddr, Vec<std::os::fd::OwnedFd>) {
-    let open = || {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a descriptor is free")
-    };
-    let listener = open();
-    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    bind(listener.as_raw_fd(), &SockaddrStorage::from(any)).expect("a port is free");
+fn silent_listener() -> (TcpListener, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listen(&listener, Backlog::new(0).expect("a size")).expect("it is bound");
-    let bound: SockaddrStorage = getsockname(listener.as_raw_fd()).expect("it is bound");
-    let bound = bound.as_sockaddr_in().expect("one of IPv4");
-    let address = SocketAddr::from((bound.ip(), bound.port()));
-    let fill = || {
-        let client = open();
-        let _ = nix::sys::socket::connect(client.as_raw_fd(), &SockaddrStorage::from(address));
-        client
-    };
-    let clients = (0..4).map(|_| fill()).collect();
-    (listener, address, clients)
+    let address = listener.local_addr().expect("it is bound");
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(20)).ok();
+    (listener, iter::from_fn(connect).collect())
 }
 
 #[test]
 fn a_leader_that_never_answers_costs_a_client_its_wait_only() {
-    let (_listener, address, _clients) = silent_listener();
+    let (listener, _clients) = silent_listener();
     let wait = Span::from_millis(1500);
     let standby = Standby::new(Settings { wait, connect: Span::from_millis(200), ..settings() });
-    standby.lead_to(address);
+    standby.lead_to(listener.local_addr().expect("it is bound"));
     let begun = Instant::now();
     let mut clients: Vec<TcpStream> = (0..5).map(|_| standby.client()).collect();
     for client in &mut clients {

@@ -4,12 +4,12 @@ use beanring::io::replica::{CheckError, Commits, Created, Settings, check, init,
 use beanring::time::Span;
 use beanring::wal::replica::{Epoch, Position, Request};
 use beanring_testkit::certificates::Certificates;
-use beanring_testkit::postgres::{End, Postgres};
+use beanring_testkit::postgres::{Cluster, End, Postgres};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::unused_address::ReservedPort;
 
 use super::store::{Store, led, term};
-use crate::site::{Site, empty, own_site, parse, sessions, settings, site};
+use crate::site::{empty, own_site, parse, sessions, settings, site};
 
 fn as_user(server: &Postgres, user: &str) -> Settings {
     parse(&server.url(user))
@@ -23,7 +23,7 @@ fn refusal(settings: &Settings, trusts_storage: bool, text: &str) -> CheckError 
     error
 }
 
-fn log(site: &Site, number: &str) -> Settings {
+fn log(site: &Cluster, number: &str) -> Settings {
     let number = number.parse().expect("it is valid");
     Settings::parse(&site.url(), number).expect("it is valid")
 }

@@ -1,21 +1,14 @@
 //! Take-overs and the lock of the epoch.
 
-use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Instant;
 
 use beanring::wal::replica::{Epoch, Failure, Reply, Request, Term};
-use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::wait;
+use nix::sys::signal::Signal;
 
 use super::appends::WAITING;
 use super::store::{Store, append, chunks, led, own_led, result_of, term};
-use crate::site::{parse, settings, site};
-
-/// The variable that makes a test program the process of a leader: the URL.
-const LEADER: &str = "BEANRING_TEST_LEADER";
-
-const LEADER_TOKEN: u64 = 99;
+use crate::site::{settings, site, start};
 
 #[test]
 fn a_claim_continues_the_log_behind_a_hole() {
@@ -68,41 +61,25 @@ fn a_claim_waits_for_appends_that_are_being_committed() {
     assert_eq!(new.result(), Err(Failure::Taken));
 }
 
-/// The process of a leader, which [`a_watch_ends_when_the_leader_is_killed`] starts.
-#[test]
-fn lead_until_killed() {
-    let Ok(url) = std::env::var(LEADER) else { return };
-    let mut store = Store::open(parse(&url));
-    let page = store.read(1);
-    let next = page.chunks.last().map_or(1, |(position, _)| position.0 + 1);
-    assert_eq!(store.claim(page.epoch.0, next, LEADER_TOKEN), Ok(()));
-    println!("leads");
-    thread::sleep(REPLY_PATIENCE);
-}
-
 #[test]
 fn a_watch_ends_when_the_leader_is_killed() {
     let Some(site) = site("watches") else { return };
     let mut store = Store::new(&site.primary);
     let nobody = Term { epoch: Epoch(0), token: 0 };
     assert_eq!(result_of(store.ask(Request::Watch(nobody))), Ok(()), "epoch 0 has no leader");
+    let (mut leader, _) = start(&site.url(), &["--no-forward"]);
     let mut times = Vec::new();
     for epoch in 1..=5 {
-        let mut leader = Command::new(std::env::current_exe().expect("it runs"))
-            .args(["replicate::claims::lead_until_killed", "--exact", "--nocapture"])
-            .env(LEADER, site.url())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("it is a program");
         wait::until("it leads", || store.read(1).epoch.0 == epoch);
-        let term = Term { epoch: Epoch(epoch), token: LEADER_TOKEN };
+        let term = Term { epoch: Epoch(epoch), token: store.read(1).leader.token };
         store.begin(Request::Watch(term));
         store.watches_on(&site.primary, "it leads");
         let killed = Instant::now();
-        leader.kill().expect("it runs");
+        leader.signal(Signal::SIGKILL);
         assert_eq!(store.reply(), Reply::Watched { term, result: Ok(()) });
         times.push(killed.elapsed());
-        leader.wait().expect("it is a child");
+        leader.ended();
+        leader.start();
     }
     times.sort_unstable();
     println!("the end of a leader is seen within {times:?}");

@@ -3,12 +3,12 @@
 use beanring_testkit::client::put;
 use beanring_testkit::postgres::End;
 
-use crate::site::{own_site, site, terminate_sessions};
+use crate::site::{own_site, site, start, terminate_sessions};
 
 #[test]
 fn a_leader_keeps_its_jobs_as_long_as_the_database_is_older() {
     let Some(site) = site("an older database") else { return };
-    let (leader, mut client) = site.start("a", &["--no-forward"]);
+    let (leader, mut client) = start(&site.url(), &["--no-forward"]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     site.primary.sql("update beanring_epoch set epoch = 0");
     client.send(&put(0, 0, "two"));
@@ -29,7 +29,7 @@ fn a_leader_leaves_an_old_primary_that_is_the_first_host_of_the_url() {
         .wait_for("select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()", "2");
     site.standbys[0].stop(End::Fast);
     let hosts = format!("{},{}", site.standbys[0].host(), site.primary.host());
-    let (leader, mut client) = site.start_at(&site.primary.url_with(&hosts), "a", &["--no-forward"]);
+    let (leader, mut client) = start(&site.primary.url_with(&hosts), &["--no-forward"]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     // Not a standby, it reads no more from the primary.
     std::fs::remove_file(site.standbys[0].data().join("standby.signal")).expect("it is there");

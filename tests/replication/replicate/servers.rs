@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use beanring_testkit::client::put;
 use beanring_testkit::postgres::End;
+use beanring_testkit::scratch::Scratch;
 use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
 use crate::node::Node;
-use crate::site::{own_empty, own_site, run, site};
+use crate::site::{own_empty, own_site, replicate, run, site, start, with_tables};
 use crate::small_disk::SmallDisk;
 
 #[test]
@@ -28,7 +29,7 @@ fn a_stop_ends_though_the_database_does_not_answer() {
 
 fn stop_unanswered(is_down: bool) {
     let Some(mut site) = own_site("stops without a database") else { return };
-    let (mut server, mut client) = site.start("log", &["--no-forward"]);
+    let (mut server, mut client) = start(&site.url(), &["--no-forward"]);
     client.expect(&put(0, 0, "kept"), "INSERTED 1");
     let mut waiting = server.client();
     if is_down {
@@ -50,7 +51,7 @@ fn stop_unanswered(is_down: bool) {
     } else {
         site.start_standbys();
     }
-    let (mut server, mut client) = site.start("after", &["--no-forward"]);
+    let (mut server, mut client) = start(&site.url(), &["--no-forward"]);
     client.expect("peek 1\r\n", "FOUND 1 4");
     drop(client);
     assert_eq!(server.terminate(), Some(0), "{}", server.log_text());
@@ -59,7 +60,7 @@ fn stop_unanswered(is_down: bool) {
 #[test]
 fn a_restart_in_place_hands_over() {
     let Some(mut site) = own_site("restarts in place") else { return };
-    let (mut alone, mut client) = site.start("a", &[]);
+    let (mut alone, mut client) = start(&site.url(), &[]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     let token = || site.primary.sql("select token from beanring_epoch");
     let before = token();
@@ -74,9 +75,11 @@ fn a_restart_in_place_hands_over() {
     client.expect("delete 1\r\n", "DELETED");
     alone.wait_for("the last leader had the address of this server");
     let log = alone.log_text();
-    assert!(!log.contains("WARN"), "it does not connect to itself: {log}");
+    // A busy machine may be slower than the lease.
+    let is_other = |line: &&str| line.contains("WARN") && !line.contains("acknowledged nothing for 1 s");
+    assert_eq!(log.lines().find(is_other), None, "it does not connect to itself: {log}");
 
-    let (mut standby, _) = site.start("b", &[]);
+    let (mut standby, _) = start(&site.url(), &[]);
     standby.wait_for("this server is a standby of");
     alone.signal(Signal::SIGUSR2);
     assert_eq!(client.line(), None, "the connection is closed");
@@ -112,9 +115,9 @@ fn a_restart_in_place_hands_over() {
 #[test]
 fn a_leader_with_the_address_of_its_standby_is_reported() {
     let Some(site) = site("servers with the same --advertise") else { return };
-    let (leader, mut client) = site.start("a", &[]);
+    let (leader, mut client) = start(&site.url(), &[]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
-    let mut standby = Node::new(&site.url(), site.scratch.join("b"), &["--lease", "1"], None);
+    let mut standby = Node::new(&site.url(), &["--lease", "1"], None);
     let be_at = |address: &str| {
         site.primary.sql(&format!("update beanring_epoch set address = '{address}'"));
     };
@@ -141,9 +144,9 @@ fn a_leader_with_the_address_of_its_standby_is_reported() {
 #[test]
 fn a_standby_of_a_leader_that_accepts_no_forwarded_connections_is_not_ready() {
     let Some(site) = site("a leader with --no-forward") else { return };
-    let (_leader, mut client) = site.start("a", &["--no-forward"]);
+    let (_leader, mut client) = start(&site.url(), &["--no-forward"]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
-    let (standby, _) = site.start("b", &[]);
+    let (standby, _) = start(&site.url(), &[]);
     standby.wait_for("this server is a standby of a leader that accepts no forwarded connections");
     standby.wait_for_readiness("the leader has --no-forward\n");
 }
@@ -162,7 +165,7 @@ fn a_taken_port_of_advertise_is_named() {
 fn a_database_that_does_not_acknowledge_is_reported() {
     let Some(site) = own_site("a database that does not acknowledge") else { return };
     let primary = &site.primary;
-    let (leader, mut client) = site.start("a", &[]);
+    let (leader, mut client) = start(&site.url(), &[]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
     leader.wait_for_readiness("ready\n");
     primary.signal_senders(Signal::SIGSTOP);
@@ -173,7 +176,7 @@ fn a_database_that_does_not_acknowledge_is_reported() {
     leader.wait_for_readiness("ready\n");
     client.expect("peek 1\r\n", "FOUND 1 3");
 
-    let (mut standby, _waiting) = site.start("b", &[]);
+    let (mut standby, _waiting) = start(&site.url(), &[]);
     standby.wait_for_readiness("ready\n");
     primary.signal_senders(Signal::SIGSTOP);
     standby.wait_for_readiness("no leader\n");
@@ -184,10 +187,10 @@ fn a_database_that_does_not_acknowledge_is_reported() {
 #[test]
 fn a_leader_writes_a_damaged_log_again() {
     let Some(site) = site("a damaged log that is written again") else { return };
-    let (code, _, error) = site.replicate(&["rewrite"]);
+    let (code, _, error) = replicate(&["rewrite"], &site.url());
     assert!(code == 1 && error.contains("no server leads log 1"), "{error}");
     let flags = ["--no-forward", "-s", "65536"];
-    let (mut leader, mut client) = site.start("leader", &flags);
+    let (mut leader, mut client) = start(&site.url(), &flags);
     let body = "x".repeat(1000);
     for id in 1..=400 {
         client.expect(&put(id, 0, &body), &format!("INSERTED {id}"));
@@ -204,16 +207,16 @@ fn a_leader_writes_a_damaged_log_again() {
     for offset in ["100)", "3)"] {
         site.primary.sql(&format!("{damage} {offset}"));
     }
-    let (standby, mut later) = site.start("standby", &flags);
+    let (standby, mut later) = start(&site.url(), &flags);
     standby.wait_for("cannot follow the job log in the database: the chunk at position");
-    let (code, _, error) = site.replicate(&["export", site.scratch.join("none").to_str().expect("UTF-8")]);
+    let (code, _, error) = replicate(&["export", "/nowhere/none"], &site.url());
     assert!(code == 1 && error.contains("beanring replicate rewrite"), "{error}");
 
     let stop = AtomicBool::new(false);
     let mut last = 400;
     let (code, out, error) = thread::scope(|scope| {
         let rewrite = scope.spawn(|| {
-            let result = site.replicate(&["rewrite"]);
+            let result = replicate(&["rewrite"], &site.url());
             stop.store(true, Ordering::Relaxed);
             result
         });
@@ -247,19 +250,20 @@ fn a_leader_writes_a_damaged_log_again() {
 fn deletions_go_on_while_the_database_is_full() {
     // A standby would need the tablespace at the same path.
     let Some(site) = own_empty("a full tablespace", 0) else { return };
-    let (own, place) = (fs::metadata(site.primary.data()).expect("it is there"), site.scratch.dir("disk"));
+    let scratch = Scratch::new("small-disk");
+    let (own, place) = (fs::metadata(site.primary.data()).expect("it is there"), scratch.dir("disk"));
     chown(&place, Some(own.uid()), Some(own.gid())).expect("it is new");
     let _disk = match SmallDisk::mount(&place, 96) {
         Ok(disk) => disk,
         Err(reason) => return println!("skipped: a full tablespace, because {reason}"),
     };
-    let site = site.with_tables();
+    let site = with_tables(site);
     site.primary.sql(&format!("create tablespace small location '{}'", place.display()));
     for change in ["table beanring_log", "index beanring_log_pkey", "table beanring_reserve"] {
         site.primary.sql(&format!("alter {change} set tablespace small"));
     }
     let flags = ["--no-forward", "--replicate-trust-storage", "-s", "4194304"];
-    let (mut server, mut client) = site.start("log", &flags);
+    let (mut server, mut client) = start(&site.url(), &flags);
     site.primary.wait_for("select pg_relation_size('beanring_reserve') >= 32 * 1024 * 1024", "t");
     let body = "x".repeat(60_000);
     let mut jobs = 0;
@@ -286,7 +290,7 @@ fn deletions_go_on_while_the_database_is_full() {
     let left = client.stat("current-jobs-ready");
     drop(client);
     server.kill();
-    let (_server, mut client) = site.start("again", &flags);
+    let (_server, mut client) = start(&site.url(), &flags);
     for id in 1..=jobs {
         let expected = if id % 4 == 0 { format!("FOUND {id} 60000") } else { "NOT_FOUND".to_owned() };
         client.expect(&format!("peek {id}\r\n"), &expected);

@@ -8,13 +8,13 @@ use beanring::time::Span;
 use beanring::wal::replica::{
     APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, Term, identity,
 };
-use beanring_testkit::postgres::Postgres;
+use beanring_testkit::postgres::{Cluster, Postgres};
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::wait;
 use bytes::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::site::{Site, own_site, sessions, settings, site};
+use crate::site::{own_site, sessions, settings, site};
 
 /// For how long no reply may come to a request that is known to wait.
 const QUIET: Duration = Duration::from_millis(100);
@@ -25,16 +25,16 @@ const ATTEMPTS: usize = 4;
 pub struct Store(PostgresStore);
 
 /// A database with a store that leads since epoch 1.
-pub fn led(what: &str) -> Option<(Site, Store)> {
+pub fn led(what: &str) -> Option<(Cluster, Store)> {
     site(what).map(lead)
 }
 
 /// The same on servers of its own.
-pub fn own_led(what: &str) -> Option<(Site, Store)> {
+pub fn own_led(what: &str) -> Option<(Cluster, Store)> {
     own_site(what).map(lead)
 }
 
-fn lead(site: Site) -> (Site, Store) {
+fn lead(site: Cluster) -> (Cluster, Store) {
     let mut store = Store::new(&site.primary);
     assert_eq!(store.claim(0, 1, 7), Ok(()));
     (site, store)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{self, Client, put};
-use beanring_testkit::postgres::Postgres;
+use beanring_testkit::postgres::{Cluster, Postgres};
 use beanring_testkit::process::{ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::wait;
@@ -16,14 +16,14 @@ use nix::sys::signal::Signal;
 
 use super::store::Store;
 use crate::node::Node;
-use crate::site::{Site, run, sessions, site};
+use crate::site::{replicate, run, sessions, site, start};
 
-fn import(dir: &Path, site: &Site) -> (i32, String, String) {
-    site.replicate(&["import", text(dir)])
+fn import(dir: &Path, site: &Cluster) -> (i32, String, String) {
+    replicate(&["import", text(dir)], &site.url())
 }
 
-fn export(dir: &Path, site: &Site) -> (i32, String, String) {
-    site.replicate(&["export", text(dir)])
+fn export(dir: &Path, site: &Cluster) -> (i32, String, String) {
+    replicate(&["export", text(dir)], &site.url())
 }
 
 fn text(path: &Path) -> &str {
@@ -100,7 +100,8 @@ fn stop_node((mut server, client): (Node, Client)) {
 #[test]
 fn a_log_moves_to_the_database_and_back() {
     let Some(site) = site("import and export") else { return };
-    let (from, to) = (site.scratch.join("from"), site.scratch.join("to"));
+    let scratch = Scratch::new("transfer");
+    let (from, to) = (scratch.join("from"), scratch.join("to"));
     fs::create_dir(&from).expect("there is space");
     let (mut server, mut client) = fill(&from);
     let before = picture(&mut client);
@@ -136,14 +137,14 @@ fn a_log_moves_to_the_database_and_back() {
     let (code, _, error) = export(&to, &site);
     assert!(code == 2 && error.contains("the directory is not empty"), "{error}");
 
-    let (server, mut led) = site.start("log", &["--no-forward"]);
+    let (server, mut led) = start(&site.url(), &["--no-forward"]);
     assert_eq!(picture(&mut led), before);
     let (code, _, error) = import(&from, &site);
     assert_eq!(
         (code, &*error),
         (1, "beanring: a server leads log 1; stop all servers with --replicate first\n")
     );
-    let beside = site.scratch.join("beside");
+    let beside = scratch.join("beside");
     assert_eq!(export(&beside, &site).0, 0, "beside a leader");
     stop_node((server, led));
 
@@ -157,11 +158,12 @@ fn a_log_moves_to_the_database_and_back() {
 #[test]
 fn an_empty_log_that_was_led_takes_an_import() {
     let Some(site) = site("import into an empty log") else { return };
-    let empty = site.scratch.join("empty");
-    let from = site.scratch.join("from");
+    let scratch = Scratch::new("transfer");
+    let empty = scratch.join("empty");
+    let from = scratch.join("from");
     fs::create_dir(&from).expect("there is space");
     assert_eq!(export(&empty, &site).0, 0, "there was no leader");
-    let (server, mut client) = site.start("log", &["--no-forward"]);
+    let (server, mut client) = start(&site.url(), &["--no-forward"]);
     client.expect(&put(0, 0, "x"), "INSERTED 1");
     client.expect("delete 1\r\n", "DELETED");
     stop_node((server, client));
@@ -171,15 +173,15 @@ fn an_empty_log_that_was_led_takes_an_import() {
     stop((server, client));
     let (code, _, error) = import(&from, &site);
     assert_eq!((code, &*error), (0, ""));
-    let (server, mut client) = site.start("log", &["--no-forward"]);
+    let (server, mut client) = start(&site.url(), &["--no-forward"]);
     client.expect("reserve\r\n", "RESERVED 1 40000");
     client.expect(&put(0, 0, "c"), "INSERTED 3");
     stop_node((server, client));
-    let (code, _, error) = import(&site.scratch.join("none"), &site);
+    let (code, _, error) = import(&scratch.join("none"), &site);
     assert!(code == 2 && error.contains("no such directory"), "{error}");
 }
 
-fn spawn(words: &[&str], site: &Site) -> Child {
+fn spawn(words: &[&str], site: &Cluster) -> Child {
     let mut command = Command::new(program());
     command.args(words).env("BEANRING_REPLICATE", site.url()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("it is installed")
@@ -265,19 +267,20 @@ fn a_killed_import_or_export_leaves_nothing_or_all() {
 #[test]
 fn an_export_leaves_out_what_is_not_complete() {
     let Some(site) = site("export of a damaged log") else { return };
-    let (server, mut client) = site.start("log", &["--no-forward"]);
+    let scratch = Scratch::new("transfer");
+    let (server, mut client) = start(&site.url(), &["--no-forward"]);
     for number in 1..=20 {
         client.expect(&put(0, 0, "x"), &format!("INSERTED {number}"));
     }
     stop_node((server, client));
     // A chunk of an append whose predecessor is in flight.
     site.primary.sql("delete from beanring_log where pos = (select max(pos) - 1 from beanring_log)");
-    let (code, out, error) = export(&site.scratch.join("gap"), &site);
+    let (code, out, error) = export(&scratch.join("gap"), &site);
     assert!(code == 0 && out.starts_with("19 jobs") || out.starts_with("20 jobs"), "{out}{error}");
     site.primary.sql("delete from beanring_log where pos = 5");
-    let (code, _, error) = export(&site.scratch.join("none"), &site);
+    let (code, _, error) = export(&scratch.join("none"), &site);
     assert!(code == 1 && error.contains("the chunk at position 5 is missing; "), "{error}");
-    assert!(!site.scratch.join("none").exists());
+    assert!(!scratch.join("none").exists());
     let mut store = Store::new(&site.primary);
     assert!(store.read(1).chunks.len() > 10);
 }

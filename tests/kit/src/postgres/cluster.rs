@@ -173,6 +173,11 @@ impl Cluster {
         Self { primary, standbys, _scratch: None }
     }
 
+    /// The URL of the owner of the database, at the primary.
+    pub fn url(&self) -> String {
+        self.primary.url(OWNER)
+    }
+
     /// Stops all standbys.
     pub fn stop_standbys(&mut self) {
         self.standbys.iter_mut().for_each(|standby| standby.stop(End::Fast));
