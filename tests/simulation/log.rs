@@ -1,256 +1,39 @@
-//! A server whose disk and power fail at any moment, in virtual time. The disk may be a store across a network, which takes several
-//! writes at a time. Acknowledged changes survive.
+//! The world of [`server`](super::server) with a disk and a power that fail at any moment. The disk may be a store across a network,
+//! which takes several writes at a time. Clients only put jobs and change their states: the job log has much to do.
 
-mod expected;
-
-use std::collections::VecDeque;
-
-use beanring::io::wal_files::{RecoveryError, recover};
-use beanring::queue::Engine;
-use beanring::server::{Effect, Event, Protocol, Server, Service};
-use beanring::time::{Span, Time};
-use beanring::values::ids::ConnId;
-use beanring::wal::{Durability, WalConfig, is_full};
-
-use self::expected::{Command, Expected};
-use beanring_testkit::config::config;
-use beanring_testkit::connection::send_all;
-use beanring_testkit::disk::{Crash, Disk};
+use beanring::queue::JobState;
+use beanring::wal::Durability;
+use beanring_testkit::disk::Crash;
+use beanring_testkit::naive::{Conn, Model};
 use beanring_testkit::random::{Random, seeds};
 
-const SEGMENT_BYTES: u64 = 64 * 1024;
-const CONNECTIONS: usize = 3;
-const INTERVAL: Span = Span::from_millis(50);
-const MODES: [Mode; 4] = [
-    Mode::Directory(Durability::Always),
-    Mode::Directory(Durability::Within(INTERVAL)),
-    Mode::Directory(Durability::Never),
-    Mode::Network,
-];
-/// The maximum duration of a disk operation.
-const DISK_SPAN: Span = Span::from_millis(8);
-/// The maximum duration of a sync: it may wait for up to four other operations.
-const SYNC_SPAN: Span = Span::from_millis(40);
+use super::seeds::caught;
+use super::server::action::Action;
+use super::server::world::{INTERVAL, SEGMENT_BYTES, Setting, World};
 
-/// Where the job log goes.
-#[derive(Clone, Copy, Debug)]
-enum Mode {
-    Directory(Durability),
-    Network,
-}
+const CLIENTS: usize = 3;
+/// Actions of a life at most.
+const STEPS: usize = 600;
+const ALWAYS: Setting = Setting { durability: Some(Durability::Always), ..Setting::WITHOUT_LOG };
+const WITHIN: Setting = Setting { durability: Some(Durability::Within(INTERVAL)), ..ALWAYS };
+const NEVER: Setting = Setting { durability: Some(Durability::Never), ..ALWAYS };
+const NETWORK: Setting = Setting { network: true, ..ALWAYS };
+const MODES: [Setting; 4] = [ALWAYS, WITHIN, NEVER, NETWORK];
 
-/// A server with its clients and its disk.
-struct Simulation {
-    server: Server,
-    disk: Disk,
-    disk_due: Time,
-    now: Time,
-    random: Random,
-    conns: Vec<ConnId>,
-    /// Commands without a reply, by connection.
-    unanswered: Vec<VecDeque<Command>>,
-    replies: Vec<Vec<u8>>,
-    expected: Expected,
-    durability: Durability,
-    /// Whether the disk has failed, which ends the server.
-    has_failed: bool,
-}
-
-impl Simulation {
-    /// Recovers from the disk.
-    fn start(mut disk: Disk, durability: Durability, now: Time, random: Random, expected: Expected) -> Self {
-        let mut engine = Engine::new(0);
-        let log_config = WalConfig {
-            durability,
-            segment_bytes: SEGMENT_BYTES,
-            destination: disk.destination(),
-            keep_reservations: false,
-        };
-        let log = recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| {
-            let is_full = match &error {
-                RecoveryError::Io(_, error) => is_full(error),
-                RecoveryError::NoSpace { .. } => true,
-                _ => false,
-            };
-            assert!(is_full, "{error}");
-            // Another process frees some space.
-            disk.room += 1;
-            engine = Engine::new(0);
-            recover(&disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"))
-        });
-        let mut server = Server::with_wal(config(65_535), engine, Some(log));
-        let conns = (0..CONNECTIONS).map(|_| server.accept(Protocol::Beanstalk)).collect();
-        let unanswered = vec![VecDeque::new(); CONNECTIONS];
-        let replies = vec![Vec::new(); CONNECTIONS];
-        Self {
-            server,
-            disk,
-            disk_due: now,
-            now,
-            random,
-            conns,
-            unanswered,
-            replies,
-            expected,
-            durability,
-            has_failed: false,
-        }
-    }
-
-    /// Does one of the things that may happen next.
-    fn step(&mut self) {
-        match self.random.below(10) {
-            0..5 => {
-                let client = self.random.below(CONNECTIONS);
-                if self.unanswered[client].len() < 20 {
-                    self.send_command(client);
-                }
-            }
-            5..7 => self.finish_operation(),
-            7 => {
-                let ms = 1 + self.random.below(30) as u32;
-                self.advance(Span::from_millis(ms));
-            }
-            _ => self.turn(),
-        }
-    }
-
-    fn send_command(&mut self, client: usize) {
-        let command = self.expected.next_command(client, &mut self.random);
-        let text = command.text();
-        self.expected.sent(&command);
-        self.unanswered[client].push_back(command);
-        self.server.handle(self.now, Event::Received { conn: self.conns[client], bytes: &text });
-        self.carry_out();
-    }
-
-    /// Advances the time. No disk operation exceeds its maximum duration.
-    fn advance(&mut self, span: Span) {
-        let until = self.now + span;
-        let mut spins = 0;
-        loop {
-            let disk = self.disk.is_busy().then_some(self.disk_due);
-            let deadline = self.server.next_deadline().map(|at| at.max(self.now));
-            match (disk, deadline) {
-                (Some(at), _) if at <= until && deadline.is_none_or(|deadline| at <= deadline) => {
-                    self.now = self.now.max(at);
-                    self.finish_operation();
-                }
-                (_, Some(at)) if at <= until => {
-                    spins = if at > self.now { 0 } else { spins + 1 };
-                    assert!(spins < 100, "the server has operations and none ends");
-                    self.now = at;
-                }
-                _ => break,
-            }
-            self.turn();
-            if self.has_failed || self.disk.is_stalled() {
-                return;
-            }
-        }
-        self.now = until;
-        self.turn();
-    }
-
-    fn finish_operation(&mut self) {
-        if let Some(outcome) = self.disk.finish_one(&mut self.random) {
-            self.server.handle(self.now, Event::Disk(outcome));
-            self.disk_due = self.now + DISK_SPAN;
-            self.carry_out();
-        }
-    }
-
-    fn turn(&mut self) {
-        self.server.turn(self.now);
-        self.carry_out();
-    }
-
-    fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
-            match effect {
-                Effect::Send(conn) => self.send(conn),
-                Effect::Disk => {
-                    while let Some(operation) = self.server.disk(self.now) {
-                        if !self.disk.is_busy() {
-                            self.disk_due = self.now + DISK_SPAN;
-                        }
-                        self.disk.begin(operation);
-                    }
-                }
-                Effect::Pause(_) | Effect::Resume(_) | Effect::LogClient(..) => {}
-                Effect::Close(_) if self.has_failed => {}
-                Effect::Fail if self.disk.fails_at.is_some() => self.has_failed = true,
-                Effect::Close(_) | Effect::Fail => panic!("nothing breaks"),
-            }
-        }
-    }
-
-    fn send(&mut self, conn: ConnId) {
-        let client = self.conns.iter().position(|&known| known == conn).expect("the connection is known");
-        self.replies[client].extend(send_all(&mut self.server, conn, self.now));
-        while let Some(command) = self.unanswered[client].front() {
-            if self.disk.fails_at.is_some() && self.replies[client].starts_with(b"INTERNAL_ERROR\r\n") {
-                break;
-            }
-            let Some(used) = command.reply_bytes(&self.replies[client]) else { break };
-            let reply: Vec<u8> = self.replies[client].drain(..used).collect();
-            let command = self.unanswered[client].pop_front().expect("a reply belongs to a command");
-            self.expected.answered(&command, &reply, client, self.now);
-        }
-    }
-
-    /// Ends the process or the power now, and compares what recovery finds.
-    fn crash(mut self, crash: Crash) -> (Disk, Expected, Random, Time) {
-        self.disk.crash(crash, &mut self.random);
-        let committed_until = match (self.durability, crash) {
-            (Durability::Always, _) => self.now,
-            // A failed sync may undo what was written.
-            (_, Crash::Killed) if !self.has_failed => self.now,
-            (Durability::Within(span), _) => self.now.back(span).back(SYNC_SPAN),
-            (Durability::Never, _) => Time::ZERO,
-        };
-        self.expected.forget_after(committed_until, self.unanswered.into_iter().flatten());
-        (self.disk, self.expected, self.random, self.now)
-    }
-
-    fn compare(&mut self) {
-        let engine = self.server.engine();
-        engine.check();
-        let upcoming = engine.upcoming_id();
-        let found = engine.jobs().iter().map(|(key, job)| {
-            (
-                job.id,
-                (
-                    engine.body(key).to_vec(),
-                    engine.persisted_state(key),
-                    engine.tube_of(key).as_str().to_owned(),
-                ),
-            )
-        });
-        self.expected.compare(found.collect(), upcoming);
-    }
-}
-
-/// A run of a few lives, each of which ends with a crash.
+/// A run of a few lives.
 struct Run {
-    mode: Mode,
+    setting: Setting,
     /// How each life ends.
     crashes: [Crash; 4],
-    /// Segments that there is space for.
-    room: usize,
-    /// Whether each write takes new space.
-    copies_on_write: bool,
     /// The fault in the second life.
     fault: Fault,
-    /// Whether each life after the first begins with copies of the files that lack zeros at their ends.
-    lacks_zeros: bool,
 }
 
 /// What a run shows of itself.
 struct Lived {
     /// Whether the fault came.
     has_come: bool,
-    /// Old segments that had left by then.
+    /// Old segments that had left by the end of the second life.
     retired: usize,
     /// Writes that found no space.
     refused: usize,
@@ -270,53 +53,94 @@ enum Fault {
 }
 
 impl Run {
-    fn new(mode: Mode, crash: Crash, room: usize) -> Self {
-        let (copies_on_write, fault, lacks_zeros) = (false, Fault::None, false);
-        Self { mode, crashes: [crash; 4], room, copies_on_write, fault, lacks_zeros }
+    fn new(setting: Setting, crash: Crash, space: usize) -> Self {
+        Self { setting: Setting { space, ..setting }, crashes: [crash; 4], fault: Fault::None }
     }
 
     fn live(&self, seed: u64) -> Lived {
-        let &Self { mode, crashes, room, copies_on_write, fault, lacks_zeros } = self;
-        let (durability, mut disk) = match mode {
-            Mode::Directory(durability) => (durability, Disk::new(room, copies_on_write)),
-            Mode::Network => (Durability::Always, Disk::network(room, copies_on_write)),
-        };
+        let &Self { setting, crashes, fault } = self;
         let mut random = Random::new(seed);
-        let mut expected = Expected::default();
-        let mut now = Time::from_nanos(1_000_000_000_000);
+        let mut world = World::new(setting);
         let (mut has_come, mut retired) = (false, 0);
         for (life, crash) in crashes.into_iter().enumerate() {
             let fault = if life == 1 { fault } else { Fault::None };
-            let mut simulation = Simulation::start(disk, durability, now, random, expected);
-            simulation.compare();
-            simulation.disk.ended = 0;
             match fault {
                 Fault::None => {}
-                Fault::CrashAt(at) => simulation.disk.stalls_at = Some(at),
-                Fault::FailAt(at) => simulation.disk.fails_at = Some(at),
+                Fault::CrashAt(at) => world.disk.stalls_at = Some(world.disk.ended + at),
+                Fault::FailAt(at) => world.disk.fails_at = Some(world.disk.ended + at),
             }
-            let steps = if fault == Fault::None { simulation.random.below(600) } else { 600 };
-            for _ in 0..steps {
-                simulation.step();
-                if simulation.has_failed || simulation.disk.is_stalled() {
-                    has_come = true;
-                    break;
-                }
-            }
+            (0..CLIENTS).for_each(|_| world.apply(&Action::Connect));
+            let steps = match (fault, self.fault) {
+                (Fault::None, Fault::None) => random.below(STEPS),
+                // What comes after the fault shows itself soon.
+                (Fault::None, _) if life > 1 => random.below(STEPS / 4),
+                (Fault::None, _) => random.below(STEPS),
+                _ => STEPS,
+            };
+            let is_over = (0..steps).any(|_| {
+                step(&mut world, &mut random);
+                world.has_failed || world.disk.is_stalled()
+            });
+            has_come |= is_over;
             if life == 1 {
-                retired = simulation.disk.retired.take();
+                retired = world.disk.retired.take();
             }
-            let bytes = simulation.disk.bytes() as u64;
             // Each start may have needed one more segment.
-            assert!(bytes <= (room as u64 + 4) * SEGMENT_BYTES);
-            (disk, expected, random, now) = simulation.crash(crash);
-            if lacks_zeros {
-                disk.lose_zeros(&mut random);
-            }
+            assert!(world.disk.bytes() as u64 <= (setting.space as u64 + 4) * SEGMENT_BYTES);
+            let seed = random.next();
+            world.apply(&match crash {
+                Crash::Killed => Action::Kill { seed },
+                Crash::PowerLoss => Action::PowerCut { seed },
+            });
         }
-        let (refused, writes_at_once) = (disk.refused_writes, disk.writes_at_once);
-        Simulation::start(disk, durability, now, random, expected).compare();
+        let (refused, writes_at_once) = (world.disk.refused_writes, world.disk.writes_at_once);
         Lived { has_come, retired, refused, writes_at_once }
+    }
+}
+
+/// Does one of the things that may happen next. Replies leave at once.
+fn step(world: &mut World, random: &mut Random) {
+    let action = match random.below(10) {
+        0..5 => {
+            let client = random.below(CLIENTS);
+            if world.links[client].unreceived.is_empty() {
+                let bytes = command(&world.checker.model, client as Conn, random).into_bytes();
+                world.apply(&Action::Send { client, bytes });
+            }
+            Action::Deliver { client, bytes: usize::MAX, direct: random.chance(50) }
+        }
+        5..7 => Action::Disk { seed: random.next() },
+        7 => Action::Pass { ns: (1 + random.below_u64(30)) * 1_000_000 },
+        _ => Action::Turn,
+    };
+    world.apply(&action);
+    for client in 0..world.links.len() {
+        while world.links[client].is_open()
+            && (world.links[client].wants_send || world.links[client].is_sending())
+        {
+            world.apply(&Action::Transmit { client, bytes: usize::MAX });
+        }
+    }
+}
+
+/// Returns a put, or a command about a job.
+fn command(model: &Model, client: Conn, random: &mut Random) -> String {
+    let (pri, delay) = (random.below(5), random.pick(&[0, 0, 100_000]));
+    let count = model.jobs.len();
+    if count <= 5 || random.chance(40) {
+        let (length, fill) = (random.pick(&[20, 200, 3_000, 15_000]), random.next().to_string());
+        let body = fill.repeat(1 + length / fill.len());
+        let body = &body[..length];
+        return format!("put {pri} {delay} 3600 {length}\r\n{body}\r\n");
+    }
+    let job = &model.jobs[random.below(count)];
+    let (id, is_held) = (job.id, job.is_held_by(client));
+    match random.below(8) {
+        _ if job.state() != JobState::Reserved && random.below(3) > 0 => format!("reserve-job {id}\r\n"),
+        0..2 if is_held => format!("release {id} {pri} {delay}\r\n"),
+        2..4 if is_held => format!("bury {id} {pri}\r\n"),
+        4 => format!("kick-job {id}\r\n"),
+        _ => format!("delete {id}\r\n"),
     }
 }
 
@@ -324,32 +148,31 @@ impl Run {
 fn all_lives(run: &Run) -> usize {
     let mut writes_at_once = 0;
     let lives = seeds(30).map(|seed| {
-        let lived = std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
-            println!("BEANRING_TEST_SEED={seed}");
-            std::panic::resume_unwind(panic)
-        });
+        let lived = caught(|| run.live(seed));
+        let lived =
+            lived.unwrap_or_else(|message| panic!("BEANRING_TEST_SEED={seed}, {:?}: {message}", run.setting));
         writes_at_once = writes_at_once.max(lived.writes_at_once);
         lived.refused
     });
     let refused = lives.sum();
-    let most = if matches!(run.mode, Mode::Network) { 4 } else { 1 };
+    let most = if run.setting.network { 4 } else { 1 };
     assert!(writes_at_once == most || seeds(30) != (0..30), "{writes_at_once} writes in flight, not {most}");
     refused
 }
 
 #[test]
 fn power_fails_and_every_change_waits_for_the_disk() {
-    all_lives(&Run::new(Mode::Directory(Durability::Always), Crash::PowerLoss, 100));
+    all_lives(&Run::new(ALWAYS, Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_changes_are_synced_soon() {
-    all_lives(&Run::new(Mode::Directory(Durability::Within(INTERVAL)), Crash::PowerLoss, 100));
+    all_lives(&Run::new(WITHIN, Crash::PowerLoss, 100));
 }
 
 #[test]
 fn power_fails_and_changes_are_never_synced() {
-    all_lives(&Run::new(Mode::Directory(Durability::Never), Crash::PowerLoss, 100));
+    all_lives(&Run::new(NEVER, Crash::PowerLoss, 100));
 }
 
 #[test]
@@ -364,16 +187,16 @@ fn the_process_is_killed() {
 fn files_lack_zeros() {
     for mode in MODES {
         for crash in [Crash::PowerLoss, Crash::Killed] {
-            all_lives(&Run { lacks_zeros: true, ..Run::new(mode, crash, 100) });
+            all_lives(&Run::new(Setting { lacks_zeros: true, ..mode }, crash, 100));
         }
     }
 }
 
 #[test]
 fn the_disk_is_small() {
-    all_lives(&Run::new(Mode::Directory(Durability::Always), Crash::PowerLoss, 5));
-    all_lives(&Run::new(Mode::Directory(Durability::Never), Crash::Killed, 5));
-    all_lives(&Run::new(Mode::Network, Crash::Killed, 5));
+    for (mode, crash) in [(ALWAYS, Crash::PowerLoss), (NEVER, Crash::Killed), (NETWORK, Crash::Killed)] {
+        all_lives(&Run::new(mode, crash, 5));
+    }
 }
 
 /// On btrfs and zfs, space that was written before does not guarantee the next write.
@@ -381,8 +204,7 @@ fn the_disk_is_small() {
 fn a_small_disk_takes_new_space_for_each_write() {
     for mode in MODES {
         for crash in [Crash::PowerLoss, Crash::Killed] {
-            let run = Run { copies_on_write: true, ..Run::new(mode, crash, 6) };
-            let refused = all_lives(&run);
+            let refused = all_lives(&Run::new(Setting { copies_on_write: true, ..mode }, crash, 6));
             println!("{mode:?}, {crash:?}: {refused} writes found no space");
             assert!(refused > 0);
         }
@@ -397,9 +219,8 @@ fn at_every_operation(crashes: [Crash; 4], fault: fn(usize) -> Fault) {
             let mut most = 0;
             let runs = (0..).take_while(|&at| {
                 let run = Run { crashes, fault: fault(at), ..Run::new(mode, Crash::Killed, 5) };
-                let lived = std::panic::catch_unwind(|| run.live(seed)).unwrap_or_else(|panic| {
-                    println!("BEANRING_TEST_SEED={seed}, operation {at}, {mode:?}");
-                    std::panic::resume_unwind(panic)
+                let lived = caught(|| run.live(seed)).unwrap_or_else(|message| {
+                    panic!("BEANRING_TEST_SEED={seed}, operation {at}, {mode:?}: {message}")
                 });
                 most = most.max(lived.retired);
                 lived.has_come
