@@ -2,4 +2,5 @@
 
 mod log;
 mod replicas;
+mod seeds;
 mod server;

@@ -7,147 +7,49 @@ use beanring::time::{Seconds, Span, Time};
 use beanring::values::reserve_mode::ReserveMode;
 use beanring::values::tube_rules::RuleKey;
 
-use beanring_testkit::naive::{Conn, Model, Name, Tags, Value};
+use beanring_testkit::naive::{Client, Conn, Model, Name, Tags, Value};
 use beanring_testkit::random::Random;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    Connect {
-        conn: Conn,
-    },
-    Disconnect {
-        conn: Conn,
-    },
-    /// The server ends the wait of a client, as when its input has ended.
-    EndWait {
-        conn: Conn,
-    },
-    Use {
-        conn: Conn,
-        tube: Name,
-    },
-    Watch {
-        conn: Conn,
-        tube: Name,
-    },
-    /// A watch with a weight.
-    Weigh {
-        conn: Conn,
-        tube: Name,
-        weight: u32,
-    },
-    Mode {
-        conn: Conn,
-        mode: ReserveMode,
-    },
-    Ignore {
-        conn: Conn,
-        tube: Name,
-    },
-    Put {
-        conn: Conn,
-        pri: u32,
-        delay: Seconds,
-        ttr: Seconds,
-        tags: Tags,
-    },
-    Reserve {
-        conn: Conn,
-        seconds: Option<Seconds>,
-    },
-    /// Reserves a job, and then further ones.
-    ReserveBatch {
-        conn: Conn,
-        count: usize,
-    },
-    ReserveJob {
-        conn: Conn,
-        id: u64,
-    },
-    WaitJob {
-        conn: Conn,
-        id: u64,
-        seconds: Seconds,
-    },
-    Delete {
-        conn: Conn,
-        id: u64,
-    },
-    /// Two ids.
-    DeleteBatch {
-        conn: Conn,
-        ids: [u64; 2],
-    },
-    Release {
-        conn: Conn,
-        id: u64,
-        pri: u32,
-        delay: Seconds,
-    },
-    Bury {
-        conn: Conn,
-        id: u64,
-        pri: u32,
-    },
-    Touch {
-        conn: Conn,
-        id: u64,
-    },
-    Kick {
-        conn: Conn,
-        bound: u32,
-    },
-    KickJob {
-        id: u64,
-    },
-    Flush {
-        conn: Conn,
-        tube: Name,
-    },
-    FlushKeys {
-        conn: Conn,
-        tube: Name,
-    },
-    Pause {
-        tube: Name,
-        seconds: Seconds,
-    },
-    /// Sets a rule of a tube, or removes it.
-    Rule {
-        tube: Name,
-        key: RuleKey,
-        value: Option<Value>,
-    },
-    MoveJob {
-        id: u64,
-        tube: Name,
-    },
-    MoveJobs {
-        conn: Conn,
-        from: Name,
-        state: JobState,
-        to: Name,
-        bound: u32,
-    },
-    /// Lists jobs, across all pages.
-    List {
-        conn: Conn,
-        tube: Name,
-        state: JobState,
-        limit: u32,
-    },
-    /// All four peeks.
-    Peek {
-        conn: Conn,
-    },
-    /// Calls the engine at every deadline up to this time.
-    Pass {
-        to: Time,
-    },
-    /// Calls the engine only at this time.
-    Jump {
-        to: Time,
-    },
+    Connect { conn: Conn },
+    Disconnect { conn: Conn },
+    // The server ends the wait of a client, as when its input has ended.
+    EndWait { conn: Conn },
+    Use { conn: Conn, tube: Name },
+    Watch { conn: Conn, tube: Name },
+    // A watch with a weight.
+    Weigh { conn: Conn, tube: Name, weight: u32 },
+    Mode { conn: Conn, mode: ReserveMode },
+    Ignore { conn: Conn, tube: Name },
+    Put { conn: Conn, pri: u32, delay: Seconds, ttr: Seconds, tags: Tags },
+    Reserve { conn: Conn, seconds: Option<Seconds> },
+    // Reserves a job, and then further ones.
+    ReserveBatch { conn: Conn, count: usize },
+    ReserveJob { conn: Conn, id: u64 },
+    WaitJob { conn: Conn, id: u64, seconds: Seconds },
+    Delete { conn: Conn, id: u64 },
+    DeleteBatch { conn: Conn, ids: [u64; 2] },
+    Release { conn: Conn, id: u64, pri: u32, delay: Seconds },
+    Bury { conn: Conn, id: u64, pri: u32 },
+    Touch { conn: Conn, id: u64 },
+    Kick { conn: Conn, bound: u32 },
+    KickJob { id: u64 },
+    Flush { conn: Conn, tube: Name },
+    FlushKeys { conn: Conn, tube: Name },
+    Pause { tube: Name, seconds: Seconds },
+    // Sets a rule of a tube, or removes it.
+    Rule { tube: Name, key: RuleKey, value: Option<Value> },
+    MoveJob { id: u64, tube: Name },
+    MoveJobs { conn: Conn, from: Name, state: JobState, to: Name, bound: u32 },
+    // Lists jobs, across all pages.
+    List { conn: Conn, tube: Name, state: JobState, limit: u32 },
+    // All four peeks.
+    Peek { conn: Conn },
+    // Calls the engine at every deadline up to this time.
+    Pass { to: Time },
+    // Calls the engine only at this time.
+    Jump { to: Time },
 }
 
 /// The properties of a run, from its seed.
@@ -175,7 +77,9 @@ struct Profile {
 pub struct Generator {
     random: Random,
     profile: Profile,
+    /// Operations of one client.
     planned: VecDeque<Op>,
+    planner: Conn,
     flood_left: usize,
     conns: Conn,
 }
@@ -197,7 +101,7 @@ impl Generator {
             has_rules: random.one_in(2),
             keys_max: random.pick(&[None, None, Some(3), Some(8)]),
         };
-        Self { random, profile, planned: VecDeque::new(), flood_left: 0, conns: 0 }
+        Self { random, profile, planned: VecDeque::new(), planner: 0, flood_left: 0, conns: 0 }
     }
 
     /// The size of the share of idempotency keys.
@@ -212,11 +116,13 @@ impl Generator {
 
     pub fn next(&mut self, model: &Model) -> Op {
         self.flood_left = self.flood_left.saturating_sub(1);
-        while let Some(op) = self.planned.pop_front() {
-            if can_be_sent(model, op) {
-                return op;
-            }
+        let can_send = |client: &Client| client.conn == self.planner && !client.is_blocked();
+        if model.clients.iter().any(can_send)
+            && let Some(op) = self.planned.pop_front()
+        {
+            return op;
         }
+        self.planned.clear();
         self.invent(model)
     }
 
@@ -264,18 +170,10 @@ impl Generator {
             84 => Op::Peek { conn },
             85 if self.random.one_in(2) => Op::MoveJob { id: self.job(model), tube },
             85 => self.move_jobs(conn, tube),
-            86 => Op::List {
-                conn,
-                tube,
-                state: self.random.pick(&[
-                    JobState::Ready,
-                    JobState::Reserved,
-                    JobState::Delayed,
-                    JobState::Buried,
-                    JobState::Held,
-                ]),
-                limit: self.random.pick(&[1, 3, 1000]),
-            },
+            86 => {
+                let (state, limit) = (self.random.pick(&JobState::ALL), self.random.pick(&[1, 3, 1000]));
+                Op::List { conn, tube, state, limit }
+            }
             87..90 if self.profile.flood && model.jobs.len() < 200 => self.plan_flood(conn),
             _ => self.pass(model),
         }
@@ -293,6 +191,7 @@ impl Generator {
 
     /// Watches many tubes, so that the client becomes wide, or ignores them.
     fn plan_watches(&mut self, model: &Model, conn: Conn) -> Op {
+        self.planner = conn;
         let watched = &model.get(conn).watched;
         if watched.len() > 8 {
             self.planned.extend(watched.iter().map(|&tube| Op::Ignore { conn, tube }));
@@ -313,6 +212,7 @@ impl Generator {
 
     /// Some hundred jobs that are all delayed, ready, held by one client, or buried, and an operation that moves all of them.
     fn plan_flood(&mut self, conn: Conn) -> Op {
+        self.planner = conn;
         let kind = self.random.below_u64(6);
         let (pri, ttr) = (self.pri(), Seconds::whole(100 + 100 * self.random.below_u64(3) as u32));
         let delay = Seconds::whole(2 * u32::from(kind == 0 || kind == 4));
@@ -446,28 +346,5 @@ impl Generator {
         };
         let is_late = self.random.one_in(3) && model.is_calm(to);
         if is_late { Op::Jump { to } } else { Op::Pass { to } }
-    }
-}
-
-/// Returns true if the client exists and does not wait.
-fn can_be_sent(model: &Model, op: Op) -> bool {
-    let is_idle = |conn| model.clients.iter().any(|client| client.conn == conn && !client.is_blocked());
-    match op {
-        Op::Use { conn, .. }
-        | Op::Watch { conn, .. }
-        | Op::Weigh { conn, .. }
-        | Op::Mode { conn, .. }
-        | Op::Ignore { conn, .. }
-        | Op::Put { conn, .. }
-        | Op::Reserve { conn, .. }
-        | Op::ReserveBatch { conn, .. }
-        | Op::Kick { conn, .. }
-        | Op::Flush { conn, .. }
-        | Op::FlushKeys { conn, .. }
-        | Op::List { conn, .. }
-        | Op::MoveJobs { conn, .. }
-        | Op::Disconnect { conn }
-        | Op::Peek { conn } => is_idle(conn),
-        _ => true,
     }
 }

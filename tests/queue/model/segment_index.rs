@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use beanring::queue::{Change, Counts, Engine, JobState, Lifecycle};
+use beanring::queue::{Change, Counts, Engine, JobState, Lifecycle, LoggedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::IdpSlot;
 use beanring::values::tube_name::TubeName;
 use beanring::values::tube_rules::{RuleKey, RuleValue};
 
-use beanring_testkit::naive::{Job, Kept, Model, Place};
+use beanring_testkit::naive::{Job, Kept, Model, Place, Tube};
 
 #[derive(Default)]
 pub struct SegmentIndex {
@@ -30,17 +30,8 @@ struct Entry {
     created: Time,
     body: Vec<u8>,
     delay: Seconds,
-    place: Lasting,
+    place: LoggedState,
     counts: Counts,
-}
-
-#[derive(Clone, Copy)]
-enum Lasting {
-    Ready,
-    Delayed(Time),
-    Buried(u64),
-    Held(Time),
-    Reserved(Time),
 }
 
 impl SegmentIndex {
@@ -57,8 +48,8 @@ impl SegmentIndex {
             Change::GroupDone(name) => {
                 let name = String::from_utf8_lossy(&name).into_owned();
                 for entry in self.jobs.values_mut().filter(|entry| entry.after.as_ref() == Some(&name)) {
-                    if let Lasting::Held(until) = entry.place {
-                        entry.place = Lasting::Delayed(until);
+                    if let LoggedState::Held(until) = entry.place {
+                        entry.place = LoggedState::Delayed(until);
                     }
                 }
                 return;
@@ -70,7 +61,7 @@ impl SegmentIndex {
             Change::DeletedKeepingKey(_, slot) => {
                 let kept = engine.kept_key(slot).expect("the key is kept");
                 self.jobs.remove(&kept.id.0).expect("what is deleted was put");
-                let kept = super::kept_keys(engine).into_iter().find(|found| found.id == kept.id.0);
+                let kept = Kept::all_of(engine).into_iter().find(|found| found.id == kept.id.0);
                 self.kept.insert(slot, kept.expect("the key is kept"));
                 return;
             }
@@ -112,13 +103,11 @@ impl SegmentIndex {
         let lifecycle = engine.jobs().lifecycle(key);
         // A job that a worker has reserved since then was ready.
         let (delay, place) = match lifecycle {
-            Some(lifecycle) if job.state == JobState::Delayed => {
-                (lifecycle.delay(), Lasting::Delayed(lifecycle.deadline))
+            Some(cycle) if job.state == JobState::Delayed => {
+                (cycle.delay(), LoggedState::Delayed(cycle.deadline))
             }
-            Some(lifecycle) if job.state == JobState::Held => {
-                (lifecycle.delay(), Lasting::Held(lifecycle.deadline))
-            }
-            _ => (Seconds::ZERO, Lasting::Ready),
+            Some(cycle) if job.state == JobState::Held => (cycle.delay(), LoggedState::Held(cycle.deadline)),
+            _ => (Seconds::ZERO, LoggedState::Ready),
         };
         if let Change::Put(_) = change {
             let entry = Entry {
@@ -145,43 +134,34 @@ impl SegmentIndex {
                 entry.counts.buries += 1;
                 entry.note_attempts(lifecycle);
                 self.burials += 1;
-                (entry.pri, entry.place) = (job.pri, Lasting::Buried(self.burials));
+                (entry.pri, entry.place) = (job.pri, LoggedState::Buried(self.burials));
             }
             Change::Reserved(_) => {
                 // Of a reserved job it is a touch.
-                entry.counts.reserves += u32::from(!matches!(entry.place, Lasting::Reserved(_)));
+                entry.counts.reserves += u32::from(!matches!(entry.place, LoggedState::Reserved(_)));
                 let lifecycle = lifecycle.expect("a reserved job has a lifecycle");
-                entry.place = Lasting::Reserved(lifecycle.deadline);
+                entry.place = LoggedState::Reserved(lifecycle.deadline);
             }
             Change::TimedOut(_) => {
                 entry.counts.timeouts += 1;
-                entry.place = Lasting::Ready;
+                entry.place = LoggedState::Ready;
             }
             Change::Kicked(_) => {
                 entry.counts.kicks += 1;
-                entry.place = Lasting::Ready;
+                entry.place = LoggedState::Ready;
             }
             Change::Reprioritized(_) => entry.pri = job.pri,
             Change::Moved(_) => {
                 entry.pri = job.pri;
                 entry.note_attempts(lifecycle);
                 entry.tube = engine.tube_of(key).as_str().into();
-                if let Lasting::Buried(turn) = &mut entry.place {
+                if let LoggedState::Buried(turn) = &mut entry.place {
                     self.burials += 1;
                     *turn = self.burials;
                 }
             }
-            Change::Returned(_) => entry.place = Lasting::Ready,
-            Change::Put(_)
-            | Change::GroupDone(_)
-            | Change::Deleted(..)
-            | Change::DeletedKeepingKey(..)
-            | Change::KeyForgotten(_)
-            | Change::KeyFlushed(..)
-            | Change::Paused { .. }
-            | Change::RuleSet(..)
-            | Change::PausedGone(_) => unreachable!("seen above"),
-            Change::TakenOut(_) => unreachable!("reservations are kept"),
+            Change::Returned(_) => entry.place = LoggedState::Ready,
+            other => unreachable!("{other:?} was seen above, or reservations are not kept"),
         }
     }
 
@@ -195,12 +175,12 @@ impl SegmentIndex {
             assert_eq!(figures, (job.pri, job.ttr, job.created, job.delay, job.counts), "job {}", job.id);
             assert_eq!(entry.body, body(job.id), "job {}", job.id);
             let agrees = match (entry.place, job.place) {
-                (Lasting::Ready, Place::Ready) => true,
-                (Lasting::Reserved(until), Place::Reserved { until: expected, .. }) => until == expected,
-                (Lasting::Delayed(until), Place::Ready) => until <= model.now,
-                (Lasting::Delayed(until), Place::Delayed { until: expected }) => until == expected,
-                (Lasting::Buried(_), Place::Buried { .. }) => true,
-                (Lasting::Held(until), Place::Held { until: expected, .. }) => until == expected,
+                (LoggedState::Ready, Place::Ready) => true,
+                (LoggedState::Reserved(until), Place::Reserved { until: expected, .. }) => until == expected,
+                (LoggedState::Delayed(until), Place::Ready) => until <= model.now,
+                (LoggedState::Delayed(until), Place::Delayed { until: expected }) => until == expected,
+                (LoggedState::Buried(_), Place::Buried { .. }) => true,
+                (LoggedState::Held(until), Place::Held { until: expected, .. }) => until == expected,
                 _ => false,
             };
             assert!(agrees, "the changes rebuild the state of job {}, {:?}", job.id, job.place);
@@ -209,7 +189,7 @@ impl SegmentIndex {
         kept.sort();
         assert_eq!(kept, model.kept_keys(), "the changes rebuild the kept keys");
         let burials = |job: &Job| match (self.jobs[&job.id].place, job.place) {
-            (Lasting::Buried(turn), Place::Buried { turn: expected }) => Some((expected, turn)),
+            (LoggedState::Buried(turn), Place::Buried { turn: expected }) => Some((expected, turn)),
             _ => None,
         };
         let mut buried: Vec<_> = model.jobs.iter().filter_map(burials).collect();
@@ -218,7 +198,7 @@ impl SegmentIndex {
         // A tube that is removed loses its pause, without a change.
         let exists = |name: &String| model.tubes.iter().any(|tube| tube_name(tube.name) == *name);
         self.pauses.retain(|name, until| *until > model.now && exists(name));
-        let paused = |tube: &beanring_testkit::naive::Tube| Some((tube_name(tube.name), tube.pause?.0));
+        let paused = |tube: &Tube| Some((tube_name(tube.name), tube.pause?.0));
         let expected: BTreeMap<_, _> = model.tubes.iter().filter_map(paused).collect();
         assert_eq!(self.pauses, expected, "the changes rebuild the pauses");
         let mut expected = BTreeMap::new();

@@ -1,11 +1,10 @@
 //! Very many clients that wait for the end of jobs.
 
-use beanring::queue::{JobAwaited, JobEnd, Notice};
+use beanring::queue::{BACKGROUND_STEPS, JobAwaited, JobEnd, Notice};
 use beanring::time::Span;
-use beanring::values::ids::JobId;
-use beanring::values::tube_name::TubeName;
+use beanring::values::ids::{ConnId, JobId};
 
-use super::{BACKGROUND_STEPS, Bench, USUAL, assert_steps};
+use super::bench::{Bench, USUAL, named};
 
 /// Steps of an answer: it is a send.
 const ANSWER: u32 = 5;
@@ -24,8 +23,8 @@ fn answered(bench: &Bench, clients: u32) -> u32 {
 }
 
 /// Takes all notices, which must be this one for one client after another.
-fn assert_notices(bench: &mut Bench, clients: u32, notice: fn(beanring::values::ids::ConnId) -> Notice) {
-    let notices: Vec<Notice> = std::iter::from_fn(|| bench.engine.next_notice()).collect();
+fn assert_notices(bench: &mut Bench, clients: u32, notice: fn(ConnId) -> Notice) {
+    let notices = bench.notices();
     assert!(notices.iter().all(|told| *told == notice(told.conn())), "every notice is the same");
     assert_eq!(notices.len() as u32, clients);
     assert!(notices.is_sorted_by_key(|notice| notice.conn().slot), "the longest wait comes first");
@@ -40,13 +39,11 @@ fn a_hundred_thousand_clients_wait_for_one_job() {
     bench.engine.check();
     bench.engine.take_steps();
     assert!(bench.engine.delete(bench.amid, id, bench.now));
-    assert!(bench.engine.take_steps() <= BACKGROUND_STEPS);
+    bench.take_steps(BACKGROUND_STEPS);
     assert!(answered(&bench, CLIENTS) <= BACKGROUND_STEPS);
     bench.engine.check();
-    let steps = bench.run_all_steps(|bench| answered(bench, CLIENTS));
-    assert_steps(steps, ANSWER * CLIENTS);
+    bench.run_in_steps(ANSWER * CLIENTS, |bench| answered(bench, CLIENTS));
     assert_notices(&mut bench, CLIENTS, |conn| Notice::JobEnded(conn, JobEnd::Deleted));
-    bench.engine.check();
 }
 
 #[test]
@@ -65,16 +62,13 @@ fn a_client_of_a_job_that_has_ended_gets_that_answer_or_leaves() {
     // The job can be waited for again, and the time of the others is over, before all are answered.
     assert!(bench.engine.kick_job(id, bench.now));
     assert_eq!(bench.engine.wait_job(bench.apart, id, Span::from_secs(5), bench.now), JobAwaited::Waiting);
-    bench.now = bench.now + Span::from_secs(1);
+    bench.pass(Span::from_secs(1));
     bench.engine.check();
-    while bench.engine.next_deadline().is_some_and(|at| at <= bench.now) {
-        bench.engine.step(bench.now);
-    }
-    let notices: Vec<Notice> = std::iter::from_fn(|| bench.engine.next_notice()).collect();
+    while bench.step() {}
+    let notices = bench.notices();
     assert!(notices.iter().all(|notice| matches!(notice, Notice::JobEnded(_, JobEnd::Buried))));
     assert_eq!(notices.len() as u32, CLIENTS + 1);
     assert_eq!(bench.engine.job_waits(), 1);
-    bench.engine.check();
 }
 
 #[test]
@@ -83,11 +77,9 @@ fn a_hundred_thousand_waits_time_out_together() {
     let mut bench = Bench::new();
     let id = bench.put(bench.amid, USUAL, 0);
     add_waits(&mut bench, id, CLIENTS, 10);
-    bench.now = bench.now + Span::from_secs(10);
-    let steps = bench.run_all_steps(|bench| answered(bench, CLIENTS));
-    assert_steps(steps, ANSWER * CLIENTS);
+    bench.pass(Span::from_secs(10));
+    bench.run_in_steps(ANSWER * CLIENTS, |bench| answered(bench, CLIENTS));
     assert_notices(&mut bench, CLIENTS, Notice::TimedOut);
-    bench.engine.check();
 }
 
 #[test]
@@ -96,7 +88,7 @@ fn a_flush_of_jobs_with_many_waiting_clients() {
     const EACH: u32 = 20;
     let mut bench = Bench::new();
     let flusher = bench.connect();
-    let name = TubeName::new(b"awaited").expect("a valid name");
+    let name = named("awaited");
     bench.engine.use_tube(flusher, name);
     for _ in 0..JOBS {
         let id = bench.put(flusher, USUAL, 0);
@@ -105,5 +97,4 @@ fn a_flush_of_jobs_with_many_waiting_clients() {
     bench.engine.flush(flusher, name, bench.now);
     let steps = bench.run_all_steps(|bench| answered(bench, JOBS * EACH));
     assert!(steps <= JOBS * (ANSWER * EACH + 2) / (BACKGROUND_STEPS / 2) + 2, "{steps} steps");
-    bench.engine.check();
 }

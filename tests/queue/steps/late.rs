@@ -1,6 +1,6 @@
 //! A call that comes late handles what is due in the order of the deadlines.
 
-use super::{Bench, START, USUAL};
+use super::bench::{Bench, START, USUAL};
 use beanring::queue::{Notice, Reserved};
 use beanring::time::Span;
 
@@ -18,10 +18,9 @@ fn a_touched_job_takes_its_turn_among_the_others_that_time_out() {
     assert_eq!(bench.reserve(waiter), Reserved::Waiting);
 
     bench.now = START + Span::from_secs(200);
-    bench.engine.step(bench.now);
+    bench.step();
     let Some(Notice::Reserved(_, job)) = bench.only_notice() else {
         panic!("the client that waits gets a job")
     };
-    assert_eq!(bench.engine.jobs().get(job).id, other, "its time to run ends first");
-    bench.engine.check();
+    assert_eq!(bench.ids_of(&[job]), [other], "its time to run ends first");
 }

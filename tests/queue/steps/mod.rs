@@ -1,6 +1,7 @@
 //! Large commands, and many events at one instant, are handled in bounded steps, and other clients are served between them.
 //! The tests count steps and read no clock.
 
+mod bench;
 mod closing;
 mod concurrency;
 mod groups;
@@ -15,121 +16,21 @@ mod weights;
 mod wide;
 
 use beanring::queue::{
-    BACKGROUND_STEPS, BatchRoom, Begun, Change, Engine, JobMoved, JobState, LogRoom, MoveBar, Moved, NewJob,
-    Notice, PageQuery, Reserved,
+    BACKGROUND_STEPS, BatchRoom, Begun, Change, JobMoved, JobState, LogRoom, MoveBar, Moved, Notice,
+    PageQuery, Reserved,
 };
-use beanring::time::{Seconds, Span, Time};
-use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::time::Span;
+use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::limits::BATCH_BODY_BYTES_MAX;
 use beanring::values::tube_name::TubeName;
 
-const START: Time = Time::from_nanos(1_000_000_000_000);
-/// Background work and timers share the steps of a call.
-const MOVED_MAX: u32 = 2 * BACKGROUND_STEPS;
-const URGENT: u32 = 0;
-const USUAL: u32 = 5000;
+use beanring_testkit::config::config;
+use beanring_testkit::in_memory::{Cut, InMemoryServer};
+use bench::{Bench, MOVED_MAX, START, URGENT, USUAL, assert_steps, named};
 
-struct Bench {
-    engine: Engine,
-    now: Time,
-    conns: u32,
-    /// A client with a tube of its own.
-    apart: ClientKey,
-    amid: ClientKey,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let mut engine = Engine::new(0);
-        let mut connect = |slot| engine.connect(ConnId { slot, generation: 0 });
-        let (apart, amid) = (connect(0), connect(1));
-        let mut bench = Self { engine, now: START, conns: 2, apart, amid };
-        let own = TubeName::new(b"apart").expect("a valid name");
-        bench.engine.use_tube(apart, own);
-        bench.engine.watch(apart, own);
-        bench.engine.ignore(apart, TubeName::DEFAULT);
-        bench
-    }
-
-    fn connect(&mut self) -> ClientKey {
-        self.conns += 1;
-        self.engine.connect(ConnId { slot: self.conns, generation: 0 })
-    }
-
-    fn put(&mut self, client: ClientKey, pri: u32, delay: u32) -> JobId {
-        self.put_large(client, pri, delay, 0)
-    }
-
-    fn put_large(&mut self, client: ClientKey, pri: u32, delay: u32, body_bytes: u32) -> JobId {
-        let id = self.engine.next_id();
-        let body = self.engine.bodies_mut().allocate(body_bytes + 2).expect("there is memory");
-        self.engine.put(
-            client,
-            NewJob { id, pri, delay: delay.into(), ttr: Seconds::whole(100), body, tags_key: None },
-            self.now,
-        );
-        id
-    }
-
-    fn put_many(&mut self, client: ClientKey, count: u32, delay: u32) {
-        for _ in 0..count {
-            self.put(client, USUAL, delay);
-        }
-    }
-
-    fn reserve(&mut self, client: ClientKey) -> Reserved {
-        self.engine.reserve(client, None, self.now)
-    }
-
-    fn id(&self, reserved: Reserved) -> JobId {
-        let Reserved::Job(job) = reserved else { panic!("there is a job, not {reserved:?}") };
-        self.engine.jobs().get(job).id
-    }
-
-    fn ready(&self) -> u32 {
-        self.engine.totals().in_state(JobState::Ready)
-    }
-
-    fn held(&self) -> u32 {
-        self.engine.totals().in_state(JobState::Reserved)
-    }
-
-    /// Puts, reserves and deletes a job that is more urgent than all others.
-    fn cycle(&mut self, client: ClientKey) {
-        let id = self.put(client, URGENT, 0);
-        let reserved = self.reserve(client);
-        assert_eq!(self.id(reserved), id, "the most urgent job of the tube comes first");
-        assert!(self.engine.delete(client, id, self.now));
-    }
-
-    /// Steps until nothing is due, while two clients work. `progress` counts the jobs moved so far. Returns the number of
-    /// steps.
-    fn run_all_steps(&mut self, progress: impl Fn(&Self) -> u32) -> u32 {
-        let mut steps = 0;
-        while self.engine.next_deadline().is_some_and(|at| at <= self.now) {
-            let before = progress(self);
-            self.engine.step(self.now);
-            let moved = progress(self) - before;
-            assert!(moved <= MOVED_MAX, "step {steps} moved {moved} jobs");
-            self.cycle(self.apart);
-            self.cycle(self.amid);
-            steps += 1;
-        }
-        assert!(!self.engine.step(self.now), "no work is left");
-        steps
-    }
-
-    fn only_notice(&mut self) -> Option<Notice> {
-        let notice = self.engine.next_notice();
-        assert_eq!(self.engine.next_notice(), None);
-        notice
-    }
-}
-
-/// Asserts that the number of steps is within the bounds for this number of jobs.
-fn assert_steps(steps: u32, jobs: u32) {
-    assert!(steps >= jobs / MOVED_MAX, "{steps} steps for {jobs} jobs");
-    assert!(steps <= jobs / (BACKGROUND_STEPS / 2) + 2, "{steps} steps for {jobs} jobs");
+/// A server with very many clients, tubes or jobs.
+fn in_memory() -> InMemoryServer {
+    InMemoryServer::with(config(2 << 20), Cut::Whole).unchecked()
 }
 
 #[test]
@@ -140,11 +41,9 @@ fn a_kick_of_a_million_delayed_jobs() {
     bench.put_many(kicker, JOBS, 1000);
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     assert!(bench.ready() <= MOVED_MAX);
-    let steps = bench.run_all_steps(Bench::ready);
-    assert_steps(steps, JOBS);
+    bench.run_in_steps(JOBS, Bench::ready);
     assert_eq!(bench.ready(), JOBS);
     assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
-    bench.engine.check();
 }
 
 #[test]
@@ -153,13 +52,8 @@ fn a_flush_of_a_million_jobs_in_every_state() {
     let mut bench = Bench::new();
     let (flusher, holder) = (bench.connect(), bench.connect());
     bench.put_many(flusher, JOBS / 2, 0);
-    for at in 0..JOBS / 4 {
-        let reserved = bench.reserve(holder);
-        let id = bench.id(reserved);
-        if at >= 10 {
-            assert!(bench.engine.bury(holder, id, USUAL, bench.now));
-        }
-    }
+    (0..10).for_each(|_| _ = bench.reserve_id(holder));
+    bench.bury_many(holder, JOBS / 4 - 10);
     bench.put_many(flusher, JOBS / 2, 1000);
     let flushed = JOBS - 10;
     let deletes = |bench: &Bench| bench.engine.totals().deletes as u32;
@@ -172,10 +66,9 @@ fn a_flush_of_a_million_jobs_in_every_state() {
     // The two other clients delete a job each between the steps.
     assert_eq!(deletes(&bench), flushed + 2 * steps);
     assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, count)) if count == flushed));
-    assert_eq!(bench.held(), 10);
+    assert_eq!(bench.reserved(), 10);
     assert_eq!(bench.engine.jobs().len(), 10 + late.len());
     assert!(late.into_iter().all(|id| bench.engine.jobs().find(id).is_some()), "later jobs stay");
-    bench.engine.check();
 }
 
 #[test]
@@ -183,13 +76,9 @@ fn a_move_of_a_million_jobs_in_every_state() {
     const JOBS: u32 = 1_000_000;
     let mut bench = Bench::new();
     let (mover, holder) = (bench.connect(), bench.connect());
-    let to = TubeName::new(b"to").expect("a valid name");
+    let to = named("to");
     bench.put_many(mover, JOBS / 2, 0);
-    for _ in 0..JOBS / 4 {
-        let reserved = bench.reserve(holder);
-        let id = bench.id(reserved);
-        assert!(bench.engine.bury(holder, id, USUAL, bench.now));
-    }
+    bench.bury_many(holder, JOBS / 4);
     bench.put_many(mover, JOBS / 2, 1000);
     // A ready or delayed job counts as several.
     for (state, count, each) in
@@ -203,24 +92,21 @@ fn a_move_of_a_million_jobs_in_every_state() {
         let tubes = [TubeName::DEFAULT, to];
         assert_eq!(bench.engine.move_jobs(mover, tubes, state, count, bench.now), Begun::Working);
         assert!(there(&bench) - before <= MOVED_MAX);
-        let steps = bench.run_all_steps(there);
-        assert_steps(steps, count * each);
+        bench.run_in_steps(count * each, there);
         assert_eq!(there(&bench) - before, count);
         assert!(
             matches!(bench.only_notice(), Some(Notice::Moved(_, Moved { count: moved, .. })) if moved == count)
         );
     }
-    bench.engine.check();
 }
 
 #[test]
 fn a_move_ends_where_the_job_log_has_no_room() {
     let mut bench = Bench::new();
     let mover = bench.connect();
-    let [short, long] =
-        [b"to".as_slice(), b"the-longer-name"].map(|name| TubeName::new(name).expect("valid"));
-    let first = bench.put_large(mover, URGENT, 0, 10);
-    let large = bench.put_large(mover, USUAL, 0, 1000);
+    let (short, long) = (named("to"), named("the-longer-name"));
+    let first = bench.put_job(mover, URGENT, 0, 10, "");
+    let large = bench.put_job(mover, USUAL, 0, 1000, "");
     bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: false });
     let tubes = [TubeName::DEFAULT, long];
     let moved = Moved { count: 1, stop: Some((large, MoveBar::NoRoom)) };
@@ -231,7 +117,6 @@ fn a_move_ends_where_the_job_log_has_no_room() {
     assert_eq!(bench.engine.move_job(first, TubeName::DEFAULT, bench.now), JobMoved::Done);
     assert_eq!(bench.engine.move_job(first, long, bench.now), JobMoved::Barred(MoveBar::NoRoom));
     assert!(bench.engine.tubes().find(long).is_none(), "no tube is created");
-    bench.engine.check();
 }
 
 /// Lists all jobs of `default` in a state, page by page. Returns their ids and the number of steps per page.
@@ -252,7 +137,7 @@ fn list_all(bench: &mut Bench, client: ClientKey, state: JobState) -> (Vec<JobId
         if page.jobs.is_empty() {
             return (ids, steps / pages);
         }
-        ids.extend(page.jobs.iter().map(|&job| bench.engine.jobs().get(job).id));
+        ids.extend(bench.ids_of(&page.jobs));
     }
 }
 
@@ -262,27 +147,18 @@ fn a_list_of_a_part_of_a_million_jobs() {
     let mut bench = Bench::new();
     let (lister, holder) = (bench.connect(), bench.connect());
     bench.put_many(lister, JOBS, 0);
-    for at in 0..3000 {
-        let reserved = bench.reserve(holder);
-        let id = bench.id(reserved);
-        if at >= 1500 {
-            assert!(bench.engine.bury(holder, id, USUAL, bench.now));
-        }
-    }
+    (0..1500).for_each(|_| _ = bench.reserve_id(holder));
+    bench.bury_many(holder, 1500);
     for state in [JobState::Reserved, JobState::Buried] {
         let (ids, steps) = list_all(&mut bench, lister, state);
         assert_eq!(ids.len(), 1500);
         assert!(ids.is_sorted_by(|one, other| one < other));
-        assert!(ids.iter().all(|&id| {
-            let job = bench.engine.jobs().find(id).expect("it is listed");
-            bench.engine.jobs().get(job).state == state
-        }));
+        assert!(ids.iter().all(|&id| bench.state_of(id) == state));
         // Sixteen slots take a step, and background work half of those of a call. The last pages have no job to visit.
         let expected = JOBS / 16 / (BACKGROUND_STEPS / 2);
         assert!((expected / 2..=expected + 2).contains(&steps), "{steps} calls per page");
     }
     assert!(bench.engine.take_steps() > 0);
-    bench.engine.check();
 }
 
 #[test]
@@ -293,23 +169,22 @@ fn a_page_is_empty_only_at_the_end() {
     let query = |after| PageQuery { state: JobState::Ready, after: JobId(after), limit: 10 };
     let first = bench.engine.jobs().iter().map(|(_, job)| job.id).min().expect("there are jobs");
     assert_eq!(bench.engine.list_jobs(lister, TubeName::DEFAULT, query(0)), Begun::Working);
-    bench.engine.step(bench.now);
+    bench.step();
     // The jobs that are found first are deleted during the search.
     for id in first.0..first.0 + 3000 {
         assert!(bench.engine.delete(bench.amid, JobId(id), bench.now));
     }
-    while bench.engine.step(bench.now) {}
+    while bench.step() {}
     let Some(Notice::Listed(_, page)) = bench.engine.next_notice() else { panic!("there is a page") };
-    let ids: Vec<u64> = page.jobs.iter().map(|&job| bench.engine.jobs().get(job).id.0).collect();
-    assert!(ids.iter().copied().eq((first.0 + 3000..).take(10)), "{ids:?}");
-    bench.engine.check();
+    let ids = bench.ids_of(&page.jobs);
+    assert!(ids.iter().map(|id| id.0).eq((first.0 + 3000..).take(10)), "{ids:?}");
 }
 
 #[test]
 fn a_list_ends_with_its_client() {
     let mut bench = Bench::new();
     let lister = bench.connect();
-    let name = TubeName::new(b"abandoned").expect("a valid name");
+    let name = named("abandoned");
     bench.engine.use_tube(lister, name);
     bench.put_many(lister, 5000, 0);
     let memory = bench.engine.memory_bytes();
@@ -319,20 +194,17 @@ fn a_list_ends_with_its_client() {
     bench.engine.disconnect(lister, bench.now);
     let other = bench.connect();
     assert!(matches!(bench.engine.flush(other, name, bench.now), Begun::Working));
-    while bench.engine.step(bench.now) {}
+    while bench.step() {}
     assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, 5000))), "no notice has the page");
     assert!(bench.engine.tubes().find(name).is_none());
-    bench.engine.check();
 }
 
 /// Reserves a batch, and returns the ids.
 fn batch(bench: &mut Bench, client: ClientKey, count: usize) -> Vec<JobId> {
-    let Reserved::Job(first) = bench.engine.reserve(client, Some(Span::ZERO), bench.now) else {
-        return Vec::new();
-    };
+    let Reserved::Job(first) = bench.reserve_now(client) else { return Vec::new() };
     let mut jobs = vec![first];
     bench.engine.reserve_more(client, BatchRoom::new(count), true, bench.now, &mut jobs);
-    jobs.into_iter().map(|job| bench.engine.jobs().get(job).id).collect()
+    bench.ids_of(&jobs)
 }
 
 #[test]
@@ -341,10 +213,7 @@ fn a_batch_of_a_thousand_looks_at_each_watched_tube_once() {
     let mut bench = Bench::new();
     let worker = bench.connect();
     for tube in 0..TUBES {
-        let name = format!("tube-{tube}");
-        let name = TubeName::new(name.as_bytes()).expect("a valid name");
-        bench.engine.use_tube(worker, name);
-        bench.engine.watch(worker, name);
+        bench.use_and_watch(worker, &format!("tube-{tube}"));
         for pri in [tube, TUBES - tube, 7] {
             bench.put(worker, pri, 0);
         }
@@ -356,7 +225,6 @@ fn a_batch_of_a_thousand_looks_at_each_watched_tube_once() {
     let steps = bench.engine.take_steps();
     assert!(taken.iter().eq(jobs[..1000].iter().map(|(_, id)| id)), "the most urgent jobs, in order");
     assert!((1000..=1000 + 2 * (TUBES + 2)).contains(&steps), "{steps} steps");
-    bench.engine.check();
 }
 
 #[test]
@@ -364,19 +232,18 @@ fn the_bodies_of_a_batch_have_a_mebibyte_unless_the_first_is_larger() {
     let mut bench = Bench::new();
     let worker = bench.connect();
     let sizes = [BATCH_BODY_BYTES_MAX as u32 + 1, 600_000, BATCH_BODY_BYTES_MAX as u32 - 600_000, 1, 0];
-    let ids = sizes.map(|body_bytes| bench.put_large(worker, USUAL, 0, body_bytes));
+    let ids = sizes.map(|body_bytes| bench.put_job(worker, USUAL, 0, body_bytes, ""));
     assert_eq!(batch(&mut bench, worker, 10), ids[..1]);
     assert_eq!(batch(&mut bench, worker, 10), ids[1..3]);
     assert_eq!(batch(&mut bench, worker, 10), ids[3..]);
     assert_eq!(batch(&mut bench, worker, 10), []);
-    bench.engine.check();
 }
 
 #[test]
 fn a_flush_of_a_disconnected_client_removes_the_tube() {
     let mut bench = Bench::new();
     let flusher = bench.connect();
-    let name = TubeName::new(b"abandoned").expect("a valid name");
+    let name = named("abandoned");
     bench.engine.use_tube(flusher, name);
     bench.put_many(flusher, 10_000, 0);
     assert_eq!(bench.engine.flush(flusher, name, bench.now), Begun::Working);
@@ -384,7 +251,6 @@ fn a_flush_of_a_disconnected_client_removes_the_tube() {
     bench.run_all_steps(|_| 0);
     assert!(bench.engine.tubes().find(name).is_none());
     assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, 10_000))));
-    bench.engine.check();
 }
 
 #[test]
@@ -397,24 +263,19 @@ fn a_flush_leaves_the_changes_of_a_step_to_the_job_log() {
     assert_eq!(bench.engine.flush(flusher, TubeName::DEFAULT, bench.now), Begun::Working);
     let mut changes = Vec::new();
     bench.engine.take_changes(&mut changes);
-    while bench.engine.next_deadline().is_some_and(|at| at <= bench.now) {
-        bench.engine.step(bench.now);
+    while bench.is_due() {
+        bench.step();
         changes.clear();
         bench.engine.take_changes(&mut changes);
         for change in &changes {
             if let Change::Kicked(job) = change {
-                let id = bench.engine.jobs().get(*job).id;
-                assert_eq!(
-                    bench.engine.jobs().find(id),
-                    Some(*job),
-                    "a kicked job is there until it is logged"
-                );
+                let found = bench.engine.jobs().find(bench.engine.jobs().get(*job).id);
+                assert_eq!(found, Some(*job), "a kicked job is there until it is logged");
             }
         }
     }
-    let notices: Vec<Notice> = std::iter::from_fn(|| bench.engine.next_notice()).collect();
+    let notices = bench.notices();
     assert!(matches!(notices[..], [Notice::Kicked(_, 300), Notice::Flushed(_, 1000)]), "{notices:?}");
-    bench.engine.check();
 }
 
 #[test]
@@ -423,11 +284,7 @@ fn a_kick_of_many_buried_jobs_leaves_jobs_that_are_buried_after_the_command() {
     let mut bench = Bench::new();
     let kicker = bench.connect();
     bench.put_many(kicker, JOBS, 0);
-    for _ in 0..JOBS {
-        let reserved = bench.reserve(kicker);
-        let id = bench.id(reserved);
-        assert!(bench.engine.bury(kicker, id, USUAL, bench.now));
-    }
+    bench.bury_many(kicker, JOBS);
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     let id = bench.put(bench.amid, URGENT, 0);
     assert!(bench.engine.reserve_job(bench.amid, id, bench.now).is_some());
@@ -436,7 +293,6 @@ fn a_kick_of_many_buried_jobs_leaves_jobs_that_are_buried_after_the_command() {
     assert!(matches!(bench.only_notice(), Some(Notice::Kicked(_, JOBS))));
     let left = bench.engine.peek_buried(kicker).expect("a job was buried after the command");
     assert_eq!(bench.engine.jobs().get(left).id, id);
-    bench.engine.check();
 }
 
 #[test]
@@ -444,7 +300,7 @@ fn a_kick_of_a_disconnected_client_continues_in_a_tube_without_users() {
     const JOBS: u32 = 10_000;
     let mut bench = Bench::new();
     let kicker = bench.connect();
-    bench.engine.use_tube(kicker, TubeName::new(b"abandoned").expect("a valid name"));
+    bench.engine.use_tube(kicker, named("abandoned"));
     let first = bench.put(kicker, USUAL, 1000);
     bench.put_many(kicker, JOBS - 1, 1000);
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
@@ -454,7 +310,6 @@ fn a_kick_of_a_disconnected_client_continues_in_a_tube_without_users() {
     }
     bench.run_all_steps(|_| 0);
     assert_eq!(bench.engine.tubes().len(), 2, "only default and the separate tube are left");
-    bench.engine.check();
 }
 
 #[test]
@@ -463,18 +318,14 @@ fn a_disconnect_with_a_hundred_thousand_held_jobs() {
     let mut bench = Bench::new();
     let holder = bench.connect();
     bench.put_many(holder, JOBS, 0);
-    for _ in 0..JOBS {
-        bench.reserve(holder);
-    }
+    (0..JOBS).for_each(|_| _ = bench.reserve_id(holder));
     bench.engine.disconnect(holder, bench.now);
     assert!(bench.ready() <= MOVED_MAX);
-    let steps = bench.run_all_steps(Bench::ready);
-    assert_steps(steps, JOBS);
-    assert_eq!((bench.ready(), bench.held()), (JOBS, 0));
+    bench.run_in_steps(JOBS, Bench::ready);
+    assert_eq!((bench.ready(), bench.reserved()), (JOBS, 0));
     assert!(bench.engine.jobs().iter().all(|(key, _)| {
         bench.engine.jobs().lifecycle(key).is_some_and(|lifecycle| lifecycle.counts.timeouts == 0)
     }));
-    bench.engine.check();
 }
 
 #[test]
@@ -483,15 +334,13 @@ fn a_disconnect_with_ten_thousand_watches() {
     let mut bench = Bench::new();
     let watcher = bench.connect();
     for tube in 0..TUBES {
-        bench.engine.watch(watcher, TubeName::new(format!("tube-{tube}").as_bytes()).expect("a valid name"));
+        bench.engine.watch(watcher, named(&format!("tube-{tube}")));
     }
     assert_eq!(bench.engine.tubes().len() as u32, TUBES + 2);
     let gone = |bench: &Bench| TUBES + 2 - bench.engine.tubes().len() as u32;
     bench.engine.disconnect(watcher, bench.now);
-    let steps = bench.run_all_steps(gone);
-    assert_steps(steps, TUBES);
+    bench.run_in_steps(TUBES, gone);
     assert_eq!(gone(&bench), TUBES);
-    bench.engine.check();
 }
 
 #[test]
@@ -500,11 +349,9 @@ fn a_million_delays_that_end_together() {
     let mut bench = Bench::new();
     bench.put_many(bench.amid, JOBS, 10);
     assert_eq!(bench.engine.next_deadline(), Some(START + Span::from_secs(10)));
-    bench.now = START + Span::from_secs(10);
-    let steps = bench.run_all_steps(Bench::ready);
-    assert_steps(steps, JOBS);
+    bench.pass(Span::from_secs(10));
+    bench.run_in_steps(JOBS, Bench::ready);
     assert_eq!(bench.ready(), JOBS);
-    bench.engine.check();
 }
 
 #[test]
@@ -513,100 +360,77 @@ fn a_hundred_thousand_reservations_that_time_out_together() {
     let mut bench = Bench::new();
     let holder = bench.connect();
     bench.put_many(holder, JOBS, 0);
-    for _ in 0..JOBS {
-        bench.reserve(holder);
-    }
-    bench.now = START + Span::from_secs(100);
-    let steps = bench.run_all_steps(Bench::ready);
-    assert_steps(steps, JOBS);
+    (0..JOBS).for_each(|_| _ = bench.reserve_id(holder));
+    bench.pass(Span::from_secs(100));
+    bench.run_in_steps(JOBS, Bench::ready);
     assert_eq!(bench.engine.totals().timeouts, u64::from(JOBS));
-    bench.engine.check();
 }
 
-/// Adds many jobs to a paused tube, and as many workers that wait for them.
-fn many_workers_at_a_paused_tube(jobs: u32) -> (Bench, ClientKey) {
-    let mut bench = Bench::new();
-    let name = TubeName::new(b"paused").expect("a valid name");
+/// Adds many jobs to a paused tube, and as many workers that wait for them. Returns the client that has put the jobs.
+fn crowd_a_paused_tube(bench: &mut Bench, tube: &str, jobs: u32) -> ClientKey {
     let boss = bench.connect();
-    bench.engine.use_tube(boss, name);
-    assert!(bench.engine.pause(name, Span::from_secs(10), bench.now));
+    bench.engine.use_tube(boss, named(tube));
+    assert!(bench.engine.pause(named(tube), Span::from_secs(10), bench.now));
     bench.put_many(boss, jobs, 0);
     for _ in 0..jobs {
-        let worker = bench.connect();
-        bench.engine.watch(worker, name);
-        bench.engine.ignore(worker, TubeName::DEFAULT);
+        let worker = bench.connect_to(tube);
         assert_eq!(bench.reserve(worker), Reserved::Waiting);
     }
-    bench.engine.check();
-    (bench, boss)
+    boss
 }
 
 #[test]
 fn a_pause_that_ends_for_ten_thousand_workers() {
     const JOBS: u32 = 10_000;
-    let (mut bench, _) = many_workers_at_a_paused_tube(JOBS);
-    bench.now = START + Span::from_secs(10);
-    let steps = bench.run_all_steps(Bench::held);
-    assert_steps(steps, JOBS);
-    assert_eq!((bench.ready(), bench.held()), (0, JOBS));
-    let served = std::iter::from_fn(|| bench.engine.next_notice());
-    let slots: Vec<u32> = served
-        .map(|notice| match notice {
-            Notice::Reserved(conn, _) => conn.slot,
-            other => panic!("{other:?}"),
-        })
-        .collect();
+    let mut bench = Bench::new();
+    crowd_a_paused_tube(&mut bench, "paused", JOBS);
+    bench.engine.check();
+    bench.pass(Span::from_secs(10));
+    bench.run_in_steps(JOBS, Bench::reserved);
+    assert_eq!((bench.ready(), bench.reserved()), (0, JOBS));
+    let slots = bench.reserved_by();
     assert_eq!(slots.len() as u32, JOBS);
     assert!(slots.is_sorted(), "the longest wait ends first");
-    bench.engine.check();
 }
 
 #[test]
 fn delays_that_end_with_the_pause_add_no_work_to_a_step() {
     const JOBS: u32 = 20_000;
-    let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
+    let mut bench = Bench::new();
+    let boss = crowd_a_paused_tube(&mut bench, "paused", JOBS);
     bench.put_many(boss, JOBS, 10);
-    bench.now = START + Span::from_secs(10);
-    bench.run_all_steps(Bench::held);
-    assert_eq!((bench.ready(), bench.held()), (JOBS, JOBS));
-    bench.engine.check();
+    bench.pass(Span::from_secs(10));
+    bench.run_all_steps(Bench::reserved);
+    assert_eq!((bench.ready(), bench.reserved()), (JOBS, JOBS));
 }
 
 #[test]
 fn a_put_during_background_assignment_does_none_of_that_work() {
     const JOBS: u32 = 10_000;
-    let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
-    let name = TubeName::new(b"paused").expect("a valid name");
-    assert!(bench.engine.pause(name, Span::ZERO, bench.now));
-    let held = bench.held();
+    let mut bench = Bench::new();
+    let boss = crowd_a_paused_tube(&mut bench, "paused", JOBS);
+    assert!(bench.engine.pause(named("paused"), Span::ZERO, bench.now));
+    let held = bench.reserved();
     assert!(held <= MOVED_MAX);
     bench.put_many(boss, 10, 0);
-    assert!(bench.held() <= held + 10, "ten puts handed out {} jobs", bench.held() - held);
-    bench.run_all_steps(Bench::held);
-    assert_eq!((bench.ready(), bench.held()), (10, JOBS));
-    bench.engine.check();
+    assert!(bench.reserved() <= held + 10, "ten puts handed out {} jobs", bench.reserved() - held);
+    bench.run_all_steps(Bench::reserved);
+    assert_eq!((bench.ready(), bench.reserved()), (10, JOBS));
 }
 
 #[test]
 fn a_client_that_reserves_during_background_assignment_waits_its_turn() {
     const JOBS: u32 = 1000;
-    let (mut bench, boss) = many_workers_at_a_paused_tube(JOBS);
-    let name = TubeName::new(b"paused").expect("a valid name");
+    let mut bench = Bench::new();
+    let boss = crowd_a_paused_tube(&mut bench, "paused", JOBS);
     bench.put_many(boss, 2, 0);
-    let (patient, hasty) = (bench.connect(), bench.connect());
-    for newcomer in [patient, hasty] {
-        bench.engine.watch(newcomer, name);
-        bench.engine.ignore(newcomer, TubeName::DEFAULT);
-    }
-    assert!(bench.engine.pause(name, Span::ZERO, bench.now));
+    let (patient, hasty) = (bench.connect_to("paused"), bench.connect_to("paused"));
+    assert!(bench.engine.pause(named("paused"), Span::ZERO, bench.now));
     assert_eq!(bench.reserve(patient), Reserved::Waiting);
-    let at_once = bench.engine.reserve(hasty, Some(Span::ZERO), bench.now);
+    let at_once = bench.reserve_now(hasty);
     assert!(matches!(at_once, Reserved::Job(_)), "a client that cannot wait gets a job");
-    bench.run_all_steps(Bench::held);
-    let last = std::iter::from_fn(|| bench.engine.next_notice()).last();
-    let conn = bench.engine.clients().get(patient).conn;
-    assert!(matches!(last, Some(Notice::Reserved(to, _)) if to == conn), "not {last:?}");
-    bench.engine.check();
+    bench.run_all_steps(Bench::reserved);
+    assert_eq!(bench.reserved_by().last(), Some(&bench.slot(patient)));
 }
 
 #[test]
@@ -614,22 +438,10 @@ fn the_pauses_of_many_tubes_end_together() {
     const TUBES: u32 = 100;
     const JOBS: u32 = 200;
     let mut bench = Bench::new();
-    let boss = bench.connect();
     for tube in 0..TUBES {
-        let name = format!("tube-{tube}");
-        let name = TubeName::new(name.as_bytes()).expect("a valid name");
-        bench.engine.use_tube(boss, name);
-        assert!(bench.engine.pause(name, Span::from_secs(10), bench.now));
-        bench.put_many(boss, JOBS, 0);
-        for _ in 0..JOBS {
-            let worker = bench.connect();
-            bench.engine.watch(worker, name);
-            bench.engine.ignore(worker, TubeName::DEFAULT);
-            assert_eq!(bench.reserve(worker), Reserved::Waiting);
-        }
+        crowd_a_paused_tube(&mut bench, &format!("tube-{tube}"), JOBS);
     }
-    bench.now = START + Span::from_secs(10);
-    bench.run_all_steps(Bench::held);
-    assert_eq!((bench.ready(), bench.held()), (0, TUBES * JOBS));
-    bench.engine.check();
+    bench.pass(Span::from_secs(10));
+    bench.run_all_steps(Bench::reserved);
+    assert_eq!((bench.ready(), bench.reserved()), (0, TUBES * JOBS));
 }

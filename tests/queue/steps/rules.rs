@@ -5,7 +5,7 @@ use beanring::time::Span;
 use beanring::values::tube_name::TubeName;
 use beanring::values::tube_rules::{Rule, RuleKey, RuleValue};
 
-use super::{Bench, USUAL};
+use super::bench::{Bench, named};
 
 impl Bench {
     fn set_rule(&mut self, tube: TubeName<'_>, key: RuleKey, number: u64) {
@@ -20,18 +20,13 @@ fn buried_jobs_that_expire_together_are_deleted_in_steps() {
     let mut bench = Bench::new();
     let worker = bench.connect();
     bench.put_many(worker, JOBS, 0);
-    for _ in 0..JOBS {
-        let reserved = bench.reserve(worker);
-        let id = bench.id(reserved);
-        assert!(bench.engine.bury(worker, id, USUAL, bench.now));
-    }
+    bench.bury_many(worker, JOBS);
     bench.set_rule(TubeName::DEFAULT, RuleKey::Retention, 5);
-    bench.now = bench.now + Span::from_secs(5);
+    bench.pass(Span::from_secs(5));
     let steps = bench.run_all_steps(|bench| bench.engine.rule_totals().expiries as u32);
     assert!(steps > 10, "{steps} steps");
     assert_eq!(bench.engine.rule_totals().expiries, u64::from(JOBS));
     assert!(bench.engine.jobs().is_empty());
-    bench.engine.check();
 }
 
 #[test]
@@ -41,23 +36,17 @@ fn a_reserve_looks_at_no_tube_that_waits_for_its_rate() {
     let worker = bench.connect();
     for number in 0..TUBES {
         let name = format!("slow-{number}");
-        let name = TubeName::new(name.as_bytes()).expect("a valid name");
-        bench.set_rule(name, RuleKey::Rate, 1);
-        bench.engine.use_tube(worker, name);
-        bench.engine.watch(worker, name);
+        bench.set_rule(named(&name), RuleKey::Rate, 1);
+        bench.use_and_watch(worker, &name);
         bench.put_many(worker, 2, 0);
     }
-    for _ in 0..TUBES {
-        assert!(matches!(bench.reserve(worker), Reserved::Job(_)));
-    }
+    (0..TUBES).for_each(|_| _ = bench.reserve_id(worker));
     bench.engine.take_steps();
-    let none = bench.engine.reserve(worker, Some(Span::ZERO), bench.now);
-    assert_eq!(none, Reserved::TimedOut);
+    assert_eq!(bench.reserve_now(worker), Reserved::TimedOut);
     assert_eq!(bench.engine.take_steps(), 0, "there is no tube to look at");
     // Nothing happens before the first token.
     assert_eq!(bench.engine.next_deadline(), Some(bench.now + Span::from_secs(1)));
-    bench.now = bench.now + Span::from_secs(1);
-    while bench.engine.step(bench.now) {}
-    assert!(matches!(bench.reserve(worker), Reserved::Job(_)));
-    bench.engine.check();
+    bench.pass(Span::from_secs(1));
+    while bench.step() {}
+    bench.reserve_id(worker);
 }

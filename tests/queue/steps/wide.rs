@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use beanring::queue::{BACKGROUND_STEPS, Begun, NARROW_WATCH_MAX, Notice, Released, Reserved};
+use beanring::queue::{BACKGROUND_STEPS, Begun, NARROW_WATCH_MAX, Released, Reserved};
 use beanring::time::Seconds;
 use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::tube_name::TubeName;
 
-use super::{Bench, USUAL, assert_steps};
+use super::bench::{Bench, USUAL, named};
 use beanring_testkit::random::{Random, seeds};
 
 /// Number of tubes that each wide client watches.
@@ -23,7 +23,7 @@ impl Bench {
         let client = self.connect();
         for number in 0..WATCHED {
             let name = if number == 0 { tube.to_owned() } else { format!("{tube}-{number}") };
-            self.engine.watch(client, TubeName::new(name.as_bytes()).expect("a valid name"));
+            self.engine.watch(client, named(&name));
         }
         self.engine.ignore(client, TubeName::DEFAULT);
         client
@@ -39,42 +39,6 @@ impl Bench {
             assert_eq!(self.reserve(waiting), Reserved::Waiting);
         }
     }
-
-    fn connect_to(&mut self, tube: &str) -> ClientKey {
-        let client = self.connect();
-        let name = TubeName::new(tube.as_bytes()).expect("a valid name");
-        self.engine.use_tube(client, name);
-        self.engine.watch(client, name);
-        self.engine.ignore(client, TubeName::DEFAULT);
-        client
-    }
-
-    /// Takes the number of steps since the last call.
-    fn take_steps(&mut self, most: u32) -> u32 {
-        let steps = self.engine.take_steps();
-        assert!(steps <= most, "a call took {steps} steps, more than {most}");
-        steps
-    }
-
-    /// Steps until nothing is due. Returns the number of elementary steps.
-    fn finish(&mut self) -> u32 {
-        let mut steps = 0;
-        while self.engine.next_deadline().is_some_and(|at| at <= self.now) {
-            self.engine.step(self.now);
-            steps += self.take_steps(CALL_STEPS_MAX);
-        }
-        steps
-    }
-
-    fn reserved_by(&mut self) -> Vec<u32> {
-        let notices = std::iter::from_fn(|| self.engine.next_notice());
-        notices
-            .map(|notice| match notice {
-                Notice::Reserved(conn, _) => conn.slot,
-                other => panic!("{other:?}"),
-            })
-            .collect()
-    }
 }
 
 #[test]
@@ -87,10 +51,9 @@ fn a_kick_in_a_tube_of_many_wide_watchers() {
     bench.engine.take_steps();
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     let begun = bench.take_steps(CALL_STEPS_MAX);
-    let steps = begun + bench.finish();
+    let steps = begun + bench.finish(CALL_STEPS_MAX).1;
     assert_eq!(bench.ready(), JOBS);
     assert!(steps <= JOBS + WIDE + 2, "each client is checked once, not {steps} steps for {JOBS} jobs");
-    bench.engine.check();
 }
 
 #[test]
@@ -105,14 +68,9 @@ fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
         bench.put(worker, USUAL, 0);
         steps += bench.take_steps(CALL_STEPS_MAX);
     }
-    steps += bench.finish();
+    steps += bench.finish(CALL_STEPS_MAX).1;
     assert!(steps <= 2 * WIDE, "each client is checked once, not {steps} steps for {JOBS} puts");
-    let held: Vec<JobId> = (0..JOBS)
-        .map(|_| {
-            let reserved = bench.reserve(worker);
-            bench.id(reserved)
-        })
-        .collect();
+    let held: Vec<JobId> = (0..JOBS).map(|_| bench.reserve_id(worker)).collect();
     bench.engine.take_steps();
     let mut steps = 0;
     for id in held {
@@ -121,7 +79,6 @@ fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
     }
     assert!(steps <= 2, "no client has begun to wait, but {JOBS} releases took {steps} steps");
     assert_eq!(bench.ready(), JOBS);
-    bench.engine.check();
 }
 
 #[test]
@@ -140,15 +97,13 @@ fn a_search_for_a_wide_client_resumes_where_it_stopped() {
         bench.put(producer, USUAL, 0);
         bench.take_steps(CALL_STEPS_MAX);
     }
-    assert_eq!(bench.held(), 0, "the search takes more steps than the puts may");
+    assert_eq!(bench.reserved(), 0, "the search takes more steps than the puts may");
     bench.engine.check();
     assert_eq!(bench.reserve(wide[2]), Reserved::Waiting, "a new client waits behind the others");
-    let steps = bench.finish();
+    let steps = bench.finish(CALL_STEPS_MAX).1;
     assert!(steps <= WIDE + 16, "each client is checked once, not {steps} steps");
-    let slots =
-        [line[0], line[1], line[2], wide[2]].map(|client| bench.engine.clients().get(client).conn.slot);
+    let slots = [line[0], line[1], line[2], wide[2]].map(|client| bench.slot(client));
     assert_eq!(bench.reserved_by(), slots, "the longest wait ends first");
-    bench.engine.check();
 }
 
 /// Clients whose list of watches is looked at in one go: as many as one piece of background work has steps.
@@ -158,30 +113,17 @@ fn a_search_that_takes_all_steps_of_a_piece_serves_the_client_that_it_finds() {
     const PUTS: usize = 20;
     let mut bench = Bench::new();
     let producer = bench.connect();
-    bench.engine.use_tube(producer, TubeName::new(b"busy").expect("a valid name"));
+    bench.engine.use_tube(producer, named("busy"));
     let names = (0..2 * WATCHING).map(|at| if at < WATCHING { "busy" } else { "elsewhere" });
     let wide: Vec<ClientKey> = names.map(|tube| bench.connect_wide(tube)).collect();
     for &client in &wide {
         assert_eq!(bench.reserve(client), Reserved::Waiting);
     }
-    for _ in 0..PUTS {
-        bench.put(producer, USUAL, 0);
-    }
-    for _ in 0..PUTS {
-        bench.engine.step(bench.now);
-    }
-    assert!(!bench.engine.step(bench.now), "the work comes to an end");
-    let slots: Vec<u32> =
-        wide[..PUTS].iter().map(|&client| bench.engine.clients().get(client).conn.slot).collect();
+    bench.put_many(producer, PUTS as u32, 0);
+    (0..PUTS).for_each(|_| _ = bench.step());
+    assert!(!bench.step(), "the work comes to an end");
+    let slots: Vec<u32> = wide[..PUTS].iter().map(|&client| bench.slot(client)).collect();
     assert_eq!(bench.reserved_by(), slots, "the longest wait ends first");
-    bench.engine.check();
-}
-
-/// A wide client of the naive model.
-struct Naive {
-    client: ClientKey,
-    watched: Vec<usize>,
-    is_waiting: bool,
 }
 
 /// Wide clients wait, stop waiting, disconnect and get jobs at random. Every job goes to the client that has waited longest.
@@ -195,7 +137,8 @@ fn wide_waiters_match_a_naive_list() {
         let mut bench = Bench::new();
         let name = |tube: usize| format!("tube-{tube}");
         let producers: Vec<ClientKey> = (0..TUBES).map(|tube| bench.connect_to(&name(tube))).collect();
-        let mut clients: HashMap<u32, Naive> = HashMap::new();
+        // The wide clients by connection, each with the tubes that it watches.
+        let mut clients: HashMap<u32, (ClientKey, Vec<usize>)> = HashMap::new();
         // By connection, the longest wait first.
         let mut line: Vec<u32> = Vec::new();
         for round in 0..6000 {
@@ -204,30 +147,28 @@ fn wide_waiters_match_a_naive_list() {
                 let first = random.below(TUBES);
                 let watched: Vec<usize> = (0..WATCHED + 1).map(|step| (first + 5 * step) % TUBES).collect();
                 for &tube in &watched {
-                    bench.engine.watch(client, TubeName::new(name(tube).as_bytes()).expect("a valid name"));
+                    bench.engine.watch(client, named(&name(tube)));
                 }
                 bench.engine.ignore(client, TubeName::DEFAULT);
-                clients.insert(bench.conns, Naive { client, watched, is_waiting: false });
+                clients.insert(bench.conns, (client, watched));
             }
             // In random order, because slots are assigned in order.
             let mut slots: Vec<u32> = clients.keys().copied().collect();
             slots.sort_unstable();
             let slot = slots[random.below(slots.len())];
-            let naive = clients.get_mut(&slot).expect("the client exists");
-            match (random.below(16), naive.is_waiting) {
-                (0, _) => {
-                    bench.engine.disconnect(naive.client, bench.now);
-                    line.retain(|&waiting| waiting != slot);
+            let client = clients[&slot].0;
+            match (random.below(16), line.iter().position(|&waiting| waiting == slot)) {
+                (0, place) => {
+                    bench.engine.disconnect(client, bench.now);
+                    place.map(|place| line.remove(place));
                     clients.remove(&slot);
                 }
-                (1..3, true) => {
-                    bench.engine.end_wait(naive.client);
-                    naive.is_waiting = false;
-                    line.retain(|&waiting| waiting != slot);
+                (1..3, Some(place)) => {
+                    bench.engine.end_wait(client);
+                    line.remove(place);
                 }
-                (1..13, false) => {
-                    assert_eq!(bench.reserve(naive.client), Reserved::Waiting, "no job is left over");
-                    naive.is_waiting = true;
+                (1..13, None) => {
+                    assert_eq!(bench.reserve(client), Reserved::Waiting, "no job is left over");
                     line.push(slot);
                 }
                 _ => {
@@ -235,33 +176,23 @@ fn wide_waiters_match_a_naive_list() {
                     bench.engine.take_steps();
                     let id = bench.put(producers[tube], USUAL, 0);
                     bench.take_steps(CALL_STEPS_MAX);
-                    bench.finish();
-                    let longest = line.iter().position(|slot| clients[slot].watched.contains(&tube));
+                    bench.finish(CALL_STEPS_MAX);
+                    let longest = line.iter().position(|slot| clients[slot].1.contains(&tube));
                     let expected: Vec<u32> = longest.map(|at| line.remove(at)).into_iter().collect();
                     assert_eq!(bench.reserved_by(), expected, "round {round}");
-                    let holder =
-                        expected.first().map(|slot| clients.get_mut(slot).expect("the client exists"));
-                    let holder = holder.map_or(bench.amid, |naive| {
-                        naive.is_waiting = false;
-                        naive.client
-                    });
+                    let holder = expected.first().map_or(bench.amid, |slot| clients[slot].0);
                     assert!(bench.engine.delete(holder, id, bench.now));
                 }
             }
             bench.take_steps(CALL_STEPS_MAX);
-            bench.finish();
-            let key = bench.engine.tubes().find(TubeName::new(b"tube-7").expect("a valid name"));
-            let waiting = line.iter().filter(|slot| clients[slot].watched.contains(&7)).count();
-            assert_eq!(
-                bench.engine.tube_waiting(key.expect("a client uses the tube")),
-                waiting,
-                "round {round}"
-            );
+            bench.finish(CALL_STEPS_MAX);
+            let key = bench.engine.tubes().find(named("tube-7")).expect("a client uses the tube");
+            let waiting = line.iter().filter(|slot| clients[slot].1.contains(&7)).count();
+            assert_eq!(bench.engine.tube_waiting(key), waiting, "round {round}");
             if round % 200 == 0 {
                 bench.engine.check();
             }
         }
-        bench.engine.check();
     }
 }
 
@@ -284,11 +215,10 @@ fn many_holders_disconnect_at_once() {
     bench.take_steps(CALL_STEPS_MAX);
     assert!(bench.ready() <= BACKGROUND_STEPS + 1, "{} jobs went back at once", bench.ready());
     bench.engine.check();
-    let steps = bench.finish();
+    let steps = bench.finish(CALL_STEPS_MAX).1;
     let most = HOLDERS * (HELD + 1) + WIDE;
     assert!(steps <= most, "each client is checked once, not {steps} steps");
-    assert_eq!((bench.ready(), bench.held()), (HOLDERS * HELD, 0));
-    bench.engine.check();
+    assert_eq!((bench.ready(), bench.reserved()), (HOLDERS * HELD, 0));
 }
 
 #[test]
@@ -307,8 +237,6 @@ fn many_idle_clients_disconnect_at_once() {
     let gone = before - watches(&bench);
     assert!(gone <= BACKGROUND_STEPS, "{gone} watches were removed at once");
     bench.engine.check();
-    let steps = bench.run_all_steps(|bench| before - watches(bench));
-    assert_steps(steps, CLIENTS * WATCHED as u32);
+    bench.run_in_steps(CLIENTS * WATCHED as u32, |bench| before - watches(bench));
     assert_eq!(bench.engine.tubes().len(), 2, "only default and the separate tube are left");
-    bench.engine.check();
 }

@@ -68,7 +68,16 @@ impl Generator {
         let tls = cfg!(feature = "tls") && seed % TLS_ONE_IN == TLS_ONE_IN - 1;
         let keep_reservations = durability.is_some() && seed / TLS_ONE_IN % 2 == 1;
         let network = durability == Some(Durability::Always) && seed.is_multiple_of(NETWORK_ONE_IN);
-        let setting = Setting { durability, network, space, memory, sub_second, tls, keep_reservations };
+        let setting = Setting {
+            durability,
+            network,
+            space,
+            memory,
+            sub_second,
+            tls,
+            keep_reservations,
+            ..Setting::WITHOUT_LOG
+        };
         let mut pick = |choices: &[usize]| choices[random.below(choices.len())];
         let profile = Profile {
             clients_max: pick(&[2, 4, 8, 16]),

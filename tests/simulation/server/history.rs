@@ -5,15 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use beanring::queue::{Counts, Engine, JobState, LoggedState};
 use beanring::time::{Seconds, Span, Time};
-use beanring::values::tube_name::TubeName;
 use beanring::values::tube_rules::RuleKey;
 
-use super::checker::kept_keys;
-use super::names::number_of;
-use beanring_testkit::naive::{Job, Kept, Model, Name, Place, RECOVERED, Tags, Value};
+use beanring_testkit::naive::{Job, Kept, Model, Name, Place, RECOVERED, Tags, Tube, Value, number_of_tube};
 
 /// The durable part of a job.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DurableJob {
     pub tube: Name,
     pub tags: Tags,
@@ -26,26 +23,34 @@ pub struct DurableJob {
     pub state: LoggedState,
 }
 
-/// All jobs, all paused tubes with the end and the length of the pause, all keys of deleted jobs, and all rules.
-#[derive(Clone, Default, Debug)]
-pub struct DurableState {
-    pub jobs: BTreeMap<u64, DurableJob>,
-    pub pauses: BTreeMap<Name, (Time, Span)>,
-    pub kept: BTreeMap<(Name, u8), Kept>,
-    pub rules: BTreeMap<(Name, RuleKey), Value>,
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Key {
+    Job(u64),
+    Pause(Name),
+    Kept(Name, u8),
+    Rule(Name, RuleKey),
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fact {
+    Job(DurableJob),
+    /// The end of a pause and its length.
+    Pause(Time, Span),
+    /// The key of a deleted job.
+    Kept(Kept),
+    Rule(Value),
+}
+
+pub type DurableState = BTreeMap<Key, Fact>;
+
+/// New values by key. `None` removes the key.
+type Changes = Vec<(Key, Option<Fact>)>;
 
 /// The durable changes of one command, or of the passing of time.
 struct Step {
     at: Time,
-    jobs: Changes<u64, DurableJob>,
-    pauses: Changes<Name, (Time, Span)>,
-    kept: Changes<(Name, u8), Kept>,
-    rules: Changes<(Name, RuleKey), Value>,
+    changes: Changes,
 }
-
-/// New values by key. `None` removes the key.
-type Changes<K, V> = Vec<(K, Option<V>)>;
 
 #[derive(Default)]
 pub struct History {
@@ -54,8 +59,8 @@ pub struct History {
     base_id: u64,
     steps: Vec<Step>,
     latest: DurableState,
-    /// Number of steps that replies have revealed.
-    revealed: usize,
+    /// Numbers of steps that replies have revealed, each with the time of the first such reply.
+    revealed: Vec<(Time, usize)>,
 }
 
 /// The steps that must survive the end of a server.
@@ -63,6 +68,8 @@ pub struct History {
 pub enum Promise {
     /// All steps that a reply has revealed.
     Replied,
+    /// All steps that a reply has revealed by this time.
+    RepliedBy(Time),
     /// All steps up to this time.
     Until(Time),
     /// All steps.
@@ -78,28 +85,32 @@ impl History {
 
     /// Appends a step for the changes of the model. Returns the number of steps.
     pub fn add_step(&mut self, model: &Model) -> usize {
-        let state = DurableState::of(model);
-        let jobs = differences(&self.latest.jobs, &state.jobs);
-        let pauses = differences(&self.latest.pauses, &state.pauses);
-        let kept = differences(&self.latest.kept, &state.kept);
-        let rules = differences(&self.latest.rules, &state.rules);
-        if !jobs.is_empty() || !pauses.is_empty() || !kept.is_empty() || !rules.is_empty() {
-            self.steps.push(Step { at: model.now, jobs, pauses, kept, rules });
+        let facts = facts_of(model);
+        if !self.latest.iter().eq(facts.iter().map(|(key, fact)| (key, fact))) {
+            let state = facts.into_iter().collect();
+            self.steps.push(Step { at: model.now, changes: differences(&self.latest, &state) });
             self.latest = state;
         }
         self.steps.len()
     }
 
-    pub fn reveal(&mut self, steps: usize) {
-        self.revealed = self.revealed.max(steps);
+    pub fn reveal(&mut self, steps: usize, now: Time) {
+        if self.revealed_by(now) < steps {
+            self.revealed.push((now, steps));
+        }
+    }
+
+    fn revealed_by(&self, time: Time) -> usize {
+        self.revealed.iter().rfind(|&&(at, _)| at <= time).map_or(0, |&(_, steps)| steps)
     }
 
     /// Returns the recovered state, which must be one of the permitted ones.
     pub fn find(&self, engine: &Engine, promise: Promise, now: Time) -> DurableState {
-        let found = DurableState::found_in(engine);
+        let found = found_in(engine);
         let count = self.steps.len();
         let kept = match promise {
-            Promise::Replied => self.revealed,
+            Promise::Replied => self.revealed_by(now),
+            Promise::RepliedBy(time) => self.revealed_by(time),
             Promise::Until(time) => self.steps.iter().take_while(|step| step.at <= time).count(),
             Promise::All => count,
             Promise::None => 0,
@@ -107,140 +118,141 @@ impl History {
         let mut state = self.base.clone();
         let mut last_id = self.base_id;
         for step in &self.steps[..kept] {
-            step.apply(&mut state);
-            last_id = state.jobs.keys().next_back().copied().unwrap_or(0).max(last_id);
+            apply(&mut state, &step.changes);
+            last_id = jobs_of(&state).map(|(id, _)| id).max().unwrap_or(0).max(last_id);
         }
         assert!(engine.upcoming_id().0 > last_id, "job id {} was used before", engine.upcoming_id());
-        let canonical = found.canonical(now);
+        let expected = canonical(&found, now);
         let mut next = self.steps[kept..].iter();
-        while !state.may_be(next.as_slice().first(), &canonical, now) {
+        while !may_be(&state, next.as_slice().first(), &expected, now) {
             let Some(step) = next.next() else {
-                let wrong = differences(&state.canonical(now).jobs, &canonical.jobs);
-                let pauses = (state.canonical(now).pauses, canonical.pauses);
-                let keys = (state.canonical(now).kept, canonical.kept);
-                let rules = (state.rules, canonical.rules);
+                let wrong = differences(&canonical(&state, now), &expected);
                 panic!(
-                    "the recovered state matches none between steps {kept} and {count}; differences from the last one: {wrong:?}, {pauses:?}, {keys:?}, {rules:?}"
+                    "the recovered state matches none between steps {kept} and {count}; differences from the last one: {wrong:?}"
                 );
             };
-            step.apply(&mut state);
+            apply(&mut state, &step.changes);
         }
         found
     }
 }
 
-impl Step {
-    fn apply(&self, state: &mut DurableState) {
-        apply(&mut state.jobs, &self.jobs);
-        apply(&mut state.pauses, &self.pauses);
-        apply(&mut state.kept, &self.kept);
-        apply(&mut state.rules, &self.rules);
-    }
+fn jobs_of(state: &DurableState) -> impl Iterator<Item = (u64, &DurableJob)> {
+    state.iter().filter_map(|entry| match entry {
+        (&Key::Job(id), Fact::Job(job)) => Some((id, job)),
+        _ => None,
+    })
 }
 
-impl DurableState {
-    fn of(model: &Model) -> Self {
-        let jobs = model.jobs.iter().map(|job| (job.id, durable(job, model.keeps_reservations)));
-        let pauses = model.tubes.iter().filter_map(|tube| Some((tube.name, tube.pause?)));
-        let rules = model
-            .rules
-            .iter()
-            .flat_map(|(&tube, ruled)| ruled.values.iter().map(move |(&key, &value)| ((tube, key), value)));
-        let kept = by_key(model.kept_keys());
-        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept, rules: rules.collect() }
-    }
+/// Returns the durable state of the model, sorted.
+fn facts_of(model: &Model) -> Vec<(Key, Fact)> {
+    let job = |job: &Job| (Key::Job(job.id), Fact::Job(durable(job, model.keeps_reservations)));
+    let pause =
+        |tube: &Tube| tube.pause.map(|(until, length)| (Key::Pause(tube.name), Fact::Pause(until, length)));
+    let rules = model.rules.iter().flat_map(|(&tube, ruled)| {
+        ruled.values.iter().map(move |(&key, &value)| (Key::Rule(tube, key), Fact::Rule(value)))
+    });
+    let kept = model.kept_keys().into_iter().map(fact_of_kept);
+    let jobs = model.jobs.iter().map(job);
+    let mut facts: Vec<_> =
+        jobs.chain(model.tubes.iter().filter_map(pause)).chain(kept).chain(rules).collect();
+    facts.sort_by_key(|&(key, _)| key);
+    facts
+}
 
-    fn found_in(engine: &Engine) -> Self {
-        let jobs = engine.jobs().iter().map(|(key, job)| {
-            let kept = engine.persisted_state(key);
-            let state = match (job.state, engine.jobs().lifecycle(key)) {
-                // The new server need not keep the reservations that it finds.
-                (JobState::Reserved, Some(lifecycle)) => LoggedState::Reserved(lifecycle.deadline),
-                _ => kept.state,
-            };
-            let durable = DurableJob {
-                tube: number_of(engine.tube_of(key).as_bytes()),
-                tags: Tags::of(engine.tags(key)),
-                pri: kept.pri,
-                delay: kept.delay,
-                ttr: engine.jobs().ttr(key),
-                created: job.created,
-                counts: kept.counts,
-                state,
-            };
-            (job.id.0, durable)
-        });
-        let pauses = engine.tubes().iter().filter_map(|(_, tube)| {
-            let pause = tube.pause?;
-            Some((number_of(tube.name().as_bytes()), (pause.until, pause.length)))
-        });
-        let number = |name: TubeName<'_>| number_of(name.as_bytes());
-        let rules = engine.ruled_tubes().flat_map(|(tube, rules)| {
-            let value = move |(key, value)| Some(((number(tube), key), Value::of(value, number)?));
-            rules.iter().filter_map(value)
-        });
-        let kept = by_key(kept_keys(engine));
-        Self { jobs: jobs.collect(), pauses: pauses.collect(), kept, rules: rules.collect() }
-    }
+fn found_in(engine: &Engine) -> DurableState {
+    let jobs = engine.jobs().iter().map(|(key, job)| {
+        let kept = engine.persisted_state(key);
+        let state = match (job.state, engine.jobs().lifecycle(key)) {
+            // The new server need not keep the reservations that it finds.
+            (JobState::Reserved, Some(lifecycle)) => LoggedState::Reserved(lifecycle.deadline),
+            _ => kept.state,
+        };
+        let durable = DurableJob {
+            tube: number_of_tube(engine.tube_of(key)),
+            tags: Tags::of(engine.tags(key)),
+            pri: kept.pri,
+            delay: kept.delay,
+            ttr: engine.jobs().ttr(key),
+            created: job.created,
+            counts: kept.counts,
+            state,
+        };
+        (Key::Job(job.id.0), Fact::Job(durable))
+    });
+    let pauses = engine.tubes().iter().filter_map(|(_, tube)| {
+        tube.pause
+            .map(|pause| (Key::Pause(number_of_tube(tube.name())), Fact::Pause(pause.until, pause.length)))
+    });
+    let rules = engine.ruled_tubes().flat_map(|(tube, rules)| {
+        let rule = move |(key, value)| {
+            Some((Key::Rule(number_of_tube(tube), key), Fact::Rule(Value::of(value, number_of_tube)?)))
+        };
+        rules.iter().filter_map(rule)
+    });
+    let kept = Kept::all_of(engine).into_iter().map(fact_of_kept);
+    jobs.chain(pauses).chain(kept).chain(rules).collect()
+}
 
-    /// Removes everything that no client can observe after recovery: delays, pauses and kept keys that are over, pauses of tubes without
-    /// jobs, the numbers of burials except for their order, and the number of reserves of a job whose reservation is not kept.
-    fn canonical(&self, now: Time) -> Self {
-        let groups: BTreeSet<u8> = self.jobs.values().filter_map(|job| job.tags.grp).collect();
-        self.canonical_with(now, |group| groups.contains(&group))
-    }
+fn fact_of_kept(kept: Kept) -> (Key, Fact) {
+    (Key::Kept(kept.tube, kept.key), Fact::Kept(kept))
+}
 
-    /// The same, with groups that have members or not. The jobs of a group without members are released again after recovery.
-    fn canonical_with(&self, now: Time, has_members: impl Fn(u8) -> bool) -> Self {
-        let mut state = self.clone();
-        let mut burials: Vec<u64> = state.jobs.values().filter_map(burial).collect();
-        burials.sort_unstable();
-        for job in state.jobs.values_mut() {
-            if !matches!(job.state, LoggedState::Reserved(_)) {
-                job.counts.reserves = 0;
-            }
-            let is_held = job.tags.aft.is_some_and(&has_members);
-            job.state = match job.state {
-                LoggedState::Held(until) if is_held => LoggedState::Held(until.max(now)),
-                LoggedState::Held(until) if until > now => LoggedState::Delayed(until),
-                LoggedState::Held(_) => LoggedState::Ready,
-                LoggedState::Delayed(until) if until <= now => LoggedState::Ready,
-                LoggedState::Buried(number) => {
-                    LoggedState::Buried(burials.partition_point(|&other| other < number) as u64)
-                }
-                state => state,
-            };
+/// Removes everything that no client can observe after recovery: delays, pauses and kept keys that are over, pauses of tubes without
+/// jobs, the numbers of burials except for their order, and the number of reserves of a job whose reservation is not kept.
+fn canonical(state: &DurableState, now: Time) -> DurableState {
+    let groups: BTreeSet<u8> = jobs_of(state).filter_map(|(_, job)| job.tags.grp).collect();
+    let tubes: BTreeSet<Name> = jobs_of(state).map(|(_, job)| job.tube).chain([0]).collect();
+    let mut burials: Vec<u64> = jobs_of(state).filter_map(|(_, job)| burial(job)).collect();
+    burials.sort_unstable();
+    let place = |number| burials.partition_point(|&other| other < number) as u64;
+    let mut state = state.clone();
+    state.retain(|&key, fact| match (key, fact) {
+        (_, Fact::Job(job)) => {
+            *job = canonical_job(job, now, |group| groups.contains(&group), place);
+            true
         }
-        let tubes: BTreeSet<Name> = state.jobs.values().map(|job| job.tube).chain([0]).collect();
-        state.pauses.retain(|tube, (until, _)| *until > now && tubes.contains(tube));
-        state.kept.retain(|_, kept| kept.until > now);
-        state
-    }
+        (Key::Pause(tube), Fact::Pause(until, _)) => *until > now && tubes.contains(&tube),
+        (_, Fact::Kept(kept)) => kept.until > now,
+        _ => true,
+    });
+    state
+}
 
-    /// Whether `found` is this state, with any subset of the changes of the next step: each change has a record of its own.
-    fn may_be(&self, next: Option<&Step>, found: &Self, now: Time) -> bool {
-        let mut mixed = self.clone();
-        if let Some(step) = next {
-            let is_done = |(id, after): &&(u64, Option<DurableJob>)| match (after, found.jobs.get(id)) {
-                (Some(after), Some(job)) => is_like(after, job, now),
-                (after, job) => after.is_none() == job.is_none(),
-            };
-            let jobs: Vec<_> = step.jobs.iter().filter(is_done).cloned().collect();
-            apply(&mut mixed.jobs, &jobs);
-            let is_done = |(tube, after): &&(Name, _)| found.pauses.get(tube) == Option::as_ref(after);
-            let pauses: Vec<_> = step.pauses.iter().filter(is_done).copied().collect();
-            apply(&mut mixed.pauses, &pauses);
-            let is_done = |(key, after): &&(_, Option<Kept>)| found.kept.get(key) == Option::as_ref(after);
-            let kept: Vec<_> = step.kept.iter().filter(is_done).copied().collect();
-            apply(&mut mixed.kept, &kept);
-            let is_done = |(key, after): &&(_, Option<Value>)| found.rules.get(key) == Option::as_ref(after);
-            let rules: Vec<_> = step.rules.iter().filter(is_done).copied().collect();
-            apply(&mut mixed.rules, &rules);
-        }
-        let mixed = mixed.canonical(now);
-        let has_rest = mixed.pauses == found.pauses && mixed.kept == found.kept && mixed.rules == found.rules;
-        mixed.jobs == found.jobs && has_rest
+/// The same for a job. The jobs of a group without members are released again after recovery.
+fn canonical_job(
+    job: &DurableJob,
+    now: Time,
+    has_members: impl Fn(u8) -> bool,
+    place: impl Fn(u64) -> u64,
+) -> DurableJob {
+    let is_held = job.tags.aft.is_some_and(has_members);
+    let state = match job.state {
+        LoggedState::Held(until) if is_held => LoggedState::Held(until.max(now)),
+        LoggedState::Held(until) if until > now => LoggedState::Delayed(until),
+        LoggedState::Held(_) => LoggedState::Ready,
+        LoggedState::Delayed(until) if until <= now => LoggedState::Ready,
+        LoggedState::Buried(number) => LoggedState::Buried(place(number)),
+        state => state,
+    };
+    let is_reserved = matches!(state, LoggedState::Reserved(_));
+    let reserves = if is_reserved { job.counts.reserves } else { 0 };
+    DurableJob { state, counts: Counts { reserves, ..job.counts }, ..*job }
+}
+
+/// Whether `found` is this state, with any subset of the changes of the next step: each change has a record of its own.
+fn may_be(state: &DurableState, next: Option<&Step>, found: &DurableState, now: Time) -> bool {
+    let mut mixed = state.clone();
+    if let Some(step) = next {
+        let alone = |job: &DurableJob| canonical_job(job, now, |_| true, |_| 0);
+        let is_done = |(key, after): &&(Key, Option<Fact>)| match (after, found.get(key)) {
+            (Some(Fact::Job(after)), Some(Fact::Job(job))) => alone(after) == alone(job),
+            (after, there) => after.as_ref() == there,
+        };
+        let done: Changes = step.changes.iter().filter(is_done).copied().collect();
+        apply(&mut mixed, &done);
     }
+    canonical(&mixed, now) == *found
 }
 
 fn durable(job: &Job, keeps_reservations: bool) -> DurableJob {
@@ -258,10 +270,6 @@ fn durable(job: &Job, keeps_reservations: bool) -> DurableJob {
     DurableJob { tube, tags, pri, delay, ttr, created, counts, state }
 }
 
-fn by_key(kept: Vec<Kept>) -> BTreeMap<(Name, u8), Kept> {
-    kept.into_iter().map(|kept| ((kept.tube, kept.key), kept)).collect()
-}
-
 fn burial(job: &DurableJob) -> Option<u64> {
     match job.state {
         LoggedState::Buried(number) => Some(number),
@@ -269,29 +277,17 @@ fn burial(job: &DurableJob) -> Option<u64> {
     }
 }
 
-/// Whether two jobs are equal except for what [`DurableState::canonical`] removes.
-fn is_like(one: &DurableJob, other: &DurableJob, now: Time) -> bool {
-    let alone = |job: &DurableJob| {
-        let state = DurableState { jobs: [(0, job.clone())].into(), ..DurableState::default() };
-        state.canonical_with(now, |_| true).jobs
-    };
-    alone(one) == alone(other)
-}
-
-fn apply<K: Ord + Copy, V: Clone>(state: &mut BTreeMap<K, V>, changes: &Changes<K, V>) {
-    for (key, value) in changes {
-        match value {
-            Some(value) => _ = state.insert(*key, value.clone()),
-            None => _ = state.remove(key),
+fn apply(state: &mut DurableState, changes: &Changes) {
+    for &(key, fact) in changes {
+        match fact {
+            Some(fact) => _ = state.insert(key, fact),
+            None => _ = state.remove(&key),
         }
     }
 }
 
-fn differences<K: Ord + Copy, V: Clone + PartialEq>(
-    before: &BTreeMap<K, V>,
-    after: &BTreeMap<K, V>,
-) -> Changes<K, V> {
-    let changed = after.iter().filter(|&(key, value)| before.get(key) != Some(value));
+fn differences(before: &DurableState, after: &DurableState) -> Changes {
+    let changed = after.iter().filter(|&(key, fact)| before.get(key) != Some(fact));
     let gone = before.keys().filter(|key| !after.contains_key(key));
-    changed.map(|(&key, value)| (key, Some(value.clone()))).chain(gone.map(|&key| (key, None))).collect()
+    changed.map(|(&key, &fact)| (key, Some(fact))).chain(gone.map(|&key| (key, None))).collect()
 }

@@ -2,10 +2,10 @@
 //! same way.
 
 use std::fmt::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use beanring::wal::Durability;
 
+use super::super::seeds::caught;
 use super::action::Action;
 use super::world::{INTERVAL, Setting, World};
 
@@ -24,13 +24,11 @@ impl Script {
             Some(Durability::Never) => "never",
         };
         let memory = self.setting.memory.map_or("any".to_owned(), |bytes| bytes.to_string());
-        let decimals = if self.setting.sub_second { ", decimals" } else { "" };
-        let tls = if self.setting.tls { ", tls" } else { "" };
-        let reservations = if self.setting.keep_reservations { ", reservations" } else { "" };
-        let mut text = format!(
-            "log {mode}, segments {}, memory {memory}{decimals}{tls}{reservations}\n",
-            self.setting.space
-        );
+        let Setting { space, sub_second, tls, keep_reservations, .. } = self.setting;
+        let flags = [("decimals", sub_second), ("tls", tls), ("reservations", keep_reservations)];
+        let flags = flags.into_iter().filter(|&(_, is_set)| is_set).map(|(word, _)| format!(", {word}"));
+        let mut text =
+            format!("log {mode}, segments {space}, memory {memory}{}\n", flags.collect::<String>());
         for action in &self.actions {
             writeln!(text, "{action}").expect("writing to a String cannot fail");
         }
@@ -46,9 +44,6 @@ impl Script {
         };
         let is_known = |word| ["decimals", "tls", "reservations"].contains(word);
         assert!(rest.iter().all(is_known), "{words:?} is not a setting");
-        let keep_reservations = rest.contains(&"reservations");
-        let (sub_second, tls) = (rest.contains(&"decimals"), rest.contains(&"tls"));
-        let memory = (memory != "any").then(|| memory.parse().expect("a number of bytes"));
         let durability = match mode {
             "none" => None,
             "always" | "network" => Some(Durability::Always),
@@ -56,15 +51,15 @@ impl Script {
             "never" => Some(Durability::Never),
             other => panic!("{other} is not a mode"),
         };
-        let space = room.parse().expect("a number of segments");
         let setting = Setting {
             durability,
             network: mode == "network",
-            space,
-            memory,
-            sub_second,
-            tls,
-            keep_reservations,
+            space: room.parse().expect("a number of segments"),
+            memory: (memory != "any").then(|| memory.parse().expect("a number of bytes")),
+            sub_second: rest.contains(&"decimals"),
+            tls: rest.contains(&"tls"),
+            keep_reservations: rest.contains(&"reservations"),
+            ..Setting::WITHOUT_LOG
         };
         Self { setting, actions: lines.map(Action::parse).collect() }
     }
@@ -81,8 +76,7 @@ impl Script {
 
     /// Returns the kind of its failure, without numbers.
     pub fn failure(&self) -> Option<String> {
-        let panic = catch_unwind(AssertUnwindSafe(|| self.play())).err()?;
-        Some(kind_of(&message(&*panic)))
+        caught(|| self.play()).err().as_deref().map(kind_of)
     }
 
     /// Removes the actions that the failure does not need.
@@ -118,12 +112,6 @@ impl Script {
             }
         }
     }
-}
-
-/// Returns the message of a panic.
-pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
 /// Returns the first line of a message without digits.

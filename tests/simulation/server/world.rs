@@ -1,13 +1,11 @@
 //! A server with simulated clients, network, disk and clock, which performs one action at a time.
 
-use std::path::{Path, PathBuf};
-
-use beanring::io::wal_files::recover;
+use beanring::io::wal_files::{RecoveryError, Storage, recover};
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Protocol, Server};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
-use beanring::wal::{self, Durability};
+use beanring::wal::{Durability, WalConfig, is_full};
 
 use super::action::Action;
 use super::checker::Checker;
@@ -55,9 +53,25 @@ pub struct Setting {
     pub tls: bool,
     /// Reservations survive a restart.
     pub keep_reservations: bool,
+    /// Each write takes new space on the disk.
+    pub copies_on_write: bool,
+    /// A start finds copies of the files that lack zeros at their ends.
+    pub lacks_zeros: bool,
 }
 
 impl Setting {
+    pub const WITHOUT_LOG: Self = Self {
+        durability: None,
+        network: false,
+        space: 100,
+        memory: None,
+        sub_second: false,
+        tls: false,
+        keep_reservations: false,
+        copies_on_write: false,
+        lacks_zeros: false,
+    };
+
     fn config(&self) -> Config {
         Config { max_memory_bytes: self.memory, sub_second: self.sub_second, ..config(MAX_JOB_BYTES) }
     }
@@ -82,12 +96,13 @@ impl World {
     pub fn new(setting: Setting) -> Self {
         let now = Time::from_nanos(1_000_000_000_000);
         let new_disk = if setting.network { Disk::network } else { Disk::new };
-        let mut disk = new_disk(setting.space, false);
+        let mut disk = new_disk(setting.space, setting.copies_on_write);
         let steps = Steps::default();
         let server = start(setting, &mut disk, &steps, now);
         let record_bytes_max = setting.durability.map(|_| (SEGMENT_BYTES - HEADER_BYTES) as usize);
         let mut checker = Checker::new(MAX_JOB_BYTES, setting.memory.is_some(), record_bytes_max);
         checker.totals.sub_second = setting.sub_second;
+        checker.may_stall = setting.copies_on_write;
         checker.model.now = now;
         checker.model.keeps_reservations = setting.keep_reservations;
         let links = Vec::new();
@@ -414,7 +429,11 @@ impl World {
             (Some(Durability::Always), _) => Promise::Replied,
             // A failed sync may lose what was written before it.
             (_, Crash::Killed) if !self.checker.has_failed => Promise::Replied,
-            (Some(Durability::Within(span)), _) => Promise::Until(self.now.back(span).back(SYNC_SPAN)),
+            (Some(Durability::Within(span)), _) => {
+                let time = self.now.back(span).back(SYNC_SPAN);
+                // A change whose write waits for space has no reply.
+                if self.setting.copies_on_write { Promise::RepliedBy(time) } else { Promise::Until(time) }
+            }
             (Some(Durability::Never), _) => Promise::None,
         };
         self.checker.ends();
@@ -426,11 +445,14 @@ impl World {
             return;
         }
         self.disk.crash(crash, random);
-        self.disk.was_full.set(false);
+        if self.setting.lacks_zeros {
+            self.disk.lose_zeros(random);
+        }
         // An operator may add or remove a flag.
         self.setting.sub_second ^= random.below(4) == 0;
         self.setting.keep_reservations ^= random.below(8) == 0;
         self.server = start(self.setting, &mut self.disk, &self.steps, self.now);
+        self.disk.was_full.set(false);
         self.disk_due = self.now;
         self.links.clear();
         (self.has_failed, self.ample_space_since) = (false, None);
@@ -438,11 +460,12 @@ impl World {
         let keeps_reservations = self.setting.keep_reservations;
         self.checker.restarted(self.server.server().engine(), promise, keeps_reservations, self.now);
         self.checker.totals.sub_second = self.setting.sub_second;
+        self.server.server().check();
         self.process_outputs();
     }
 }
 
-/// Starts a server from what is on the disk. Recovery finds all the space that it needs.
+/// Starts a server from what is on the disk.
 fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Box<dyn UnderTest> {
     let mut server = match setting.durability {
         Some(durability) => recovered(setting, durability, disk, now),
@@ -456,22 +479,26 @@ fn start(setting: Setting, disk: &mut Disk, steps: &Steps, now: Time) -> Box<dyn
     Box::new(server)
 }
 
+/// Recovers from what is on the disk. If there is no space for that, another process frees some.
 fn recovered(setting: Setting, durability: Durability, disk: &mut Disk, now: Time) -> Server {
-    let room = std::mem::replace(&mut disk.room, usize::MAX);
-    let mut engine = Engine::new(0);
     let keep_reservations = setting.keep_reservations;
-    let log_config = wal::WalConfig {
-        durability,
-        segment_bytes: SEGMENT_BYTES,
-        destination: disk.destination(),
-        keep_reservations,
+    let destination = disk.destination();
+    let wal = WalConfig { durability, segment_bytes: SEGMENT_BYTES, destination, keep_reservations };
+    let attempt = |disk: &Disk| {
+        let mut engine = Engine::new(0);
+        recover(disk, wal, &mut engine, now).map(|log| (engine, log))
     };
-    let log = recover(disk, log_config, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
-    disk.room = room;
+    let (engine, log) = attempt(disk).unwrap_or_else(|error| {
+        let is_full = match &error {
+            RecoveryError::Io(_, error) => is_full(error),
+            error => matches!(error, RecoveryError::NoSpace { .. }),
+        };
+        assert!(is_full, "{error}");
+        let segments = disk.list().expect("the disk can be read").len();
+        let room = std::mem::replace(&mut disk.room, segments + 1);
+        let recovered = attempt(disk).unwrap_or_else(|error| panic!("{error}"));
+        disk.room = room;
+        recovered
+    });
     Server::with_wal(setting.config(), engine, Some(log))
-}
-
-/// Returns the directory of scripts that once failed.
-pub fn kept_scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/server/scripts")
 }

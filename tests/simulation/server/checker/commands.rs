@@ -4,10 +4,9 @@ use beanring::protocol::command::Command;
 use beanring::protocol::reply::Reply;
 use beanring::queue::{JobAwaited, JobMoved, MoveBar, Released};
 use beanring::time::Seconds;
-use beanring::values::tube_name::TubeName;
-use beanring_testkit::naive::{Conn, Name, Tags, Value};
+use beanring_testkit::naive::{Conn, Name, Tags, Value, number_of_key, number_of_tube};
 
-use super::super::names::{name_of, number_of};
+use super::super::names::name_of;
 use super::super::report;
 use super::{Checker, Expected};
 
@@ -16,7 +15,6 @@ impl Checker {
         let conn = client as Conn;
         let model = &mut self.model;
         let done = |is_done: bool, reply: Reply<'static>| if is_done { reply } else { Reply::NotFound };
-        let number = |tube: TubeName<'_>| number_of(tube.as_bytes());
         let reply = match command {
             Command::Put { args, tags } => return self.put(client, args, tags.map(Tags::of)),
             Command::PutBatch { count } => return self.begin_batch(client, count),
@@ -58,17 +56,17 @@ impl Checker {
                 Released::NotFound => Reply::NotFound,
             },
             Command::TubeConfig { tube, rule: Some(rule) } => {
-                let value = Value::of(rule.value(), |name| number_of(name.as_bytes()));
-                model.set_rule(number(tube), rule.key(), value);
+                let value = Value::of(rule.value(), number_of_tube);
+                model.set_rule(number_of_tube(tube), rule.key(), value);
                 Reply::Configured
             }
             Command::Bury { id, pri } => done(model.bury(conn, id.0, pri), Reply::Buried),
             Command::Touch(id) => done(model.touch(conn, id.0), Reply::Touched),
             Command::Kick { bound } => Reply::Kicked(model.kick(conn, bound).into()),
-            Command::FlushTube(tube) => {
-                model.flush(number(tube)).map_or(Reply::NotFound, |count| Reply::Flushed(count.into()))
-            }
-            Command::FlushKeys(tube) => Reply::Flushed(model.flush_keys(number(tube)).into()),
+            Command::FlushTube(tube) => model
+                .flush(number_of_tube(tube))
+                .map_or(Reply::NotFound, |count| Reply::Flushed(count.into())),
+            Command::FlushKeys(tube) => Reply::Flushed(model.flush_keys(number_of_tube(tube)).into()),
             Command::DeleteBatch(ids) => {
                 let ids: Vec<u64> = ids.iter().map(|id| id.0).collect();
                 let (deleted, not_found) = model.delete_batch(conn, &ids);
@@ -86,29 +84,29 @@ impl Checker {
                 model.set_mode(conn, mode);
                 Reply::UsingMode(mode)
             }
-            Command::MoveJob { id, tube } => match model.move_job(id.0, number(tube)) {
+            Command::MoveJob { id, tube } => match model.move_job(id.0, number_of_tube(tube)) {
                 JobMoved::Done => Reply::Moved,
                 JobMoved::NotFound => Reply::NotFound,
                 JobMoved::Barred(MoveBar::KeyExists) => Reply::NotMoved,
                 JobMoved::Barred(_) => Reply::OutOfMemory,
             },
             Command::MoveJobs { from, state, to, bound } => {
-                return self.begin_move(client, [from, to].map(number), state, bound);
+                return self.begin_move(client, [from, to].map(number_of_tube), state, bound);
             }
             Command::KickJob(id) => done(model.kick_job(id.0), Reply::KickedJob),
             Command::PauseTube { tube: None, .. } => Reply::BadFormat,
             Command::PauseTube { tube: Some(tube), seconds } => {
-                done(model.pause(number(tube), seconds.span()), Reply::Paused)
+                done(model.pause(number_of_tube(tube), seconds.span()), Reply::Paused)
             }
             Command::Use(tube) => {
-                model.use_tube(conn, number(tube));
+                model.use_tube(conn, number_of_tube(tube));
                 Reply::Using(tube)
             }
             Command::Watch(tube) | Command::WatchWeighted { tube, .. } => {
-                Reply::Watching(model.watch(conn, number(tube)))
+                Reply::Watching(model.watch(conn, number_of_tube(tube)))
             }
             Command::Ignore(tube) => {
-                model.ignore(conn, number(tube)).map_or(Reply::NotIgnored, Reply::Watching)
+                model.ignore(conn, number_of_tube(tube)).map_or(Reply::NotIgnored, Reply::Watching)
             }
             Command::Drain => {
                 self.totals.draining = true;
@@ -141,20 +139,18 @@ impl Checker {
                 None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
             },
             Command::StatsTube(name) => {
-                let number = number_of(name.as_bytes());
+                let number = number_of_tube(name);
                 match model.tubes.iter().find(|tube| tube.name == number) {
                     Some(tube) => Expected::Data(report::tube(model, &self.totals, tube)),
                     None => Expected::Line(b"NOT_FOUND\r\n".to_vec()),
                 }
             }
             Command::StatsGroup(name) => {
-                let number = name.as_str()[1..].parse().expect("a name is a letter and a number");
+                let number = number_of_key(name);
                 let not_found = || Expected::Line(b"NOT_FOUND\r\n".to_vec());
                 report::group(model, number).map_or_else(not_found, Expected::Data)
             }
-            Command::TubeConfig { tube, .. } => {
-                Expected::Line(report::rules(model, number_of(tube.as_bytes())))
-            }
+            Command::TubeConfig { tube, .. } => Expected::Line(report::rules(model, number_of_tube(tube))),
             Command::ListTubeUsed => {
                 Expected::Line(format!("USING {}\r\n", name_of(record.used)).into_bytes())
             }
@@ -168,7 +164,7 @@ impl Checker {
                 match report::page(
                     model,
                     &self.totals,
-                    number_of(tube.as_bytes()),
+                    number_of_tube(tube),
                     state,
                     (after.0, limit),
                     size_of,

@@ -44,13 +44,13 @@ impl Checker {
                 self.advance(&mut work, moved);
                 self.end_move(client, work);
             }
-            if self.model.moves < moved {
+            if self.model.totals.moves < moved {
                 let (client, mut work) = self.moves.unfinished.pop_front().expect("a move is unfinished");
                 self.advance(&mut work, moved);
                 self.moves.unfinished.push_back((client, work));
             }
         }
-        assert_eq!(self.model.moves, moved, "jobs moved");
+        assert_eq!(self.model.totals.moves, moved, "jobs moved");
         assert_eq!(self.moves.unfinished.len(), unfinished, "moves that are not finished");
         was_moving
     }
@@ -61,7 +61,7 @@ impl Checker {
     }
 
     fn advance(&mut self, work: &mut Move, moved: u64) {
-        while self.model.moves < moved && self.model.move_next(work) {}
+        while self.model.totals.moves < moved && self.model.move_next(work) {}
         self.take_notices();
     }
 
