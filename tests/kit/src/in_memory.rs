@@ -98,12 +98,6 @@ impl<S: UnderTest> InMemoryServer<S> {
         }
     }
 
-    /// Sends a text, and returns what the client receives.
-    pub fn ask(&mut self, conn: usize, text: &str) -> String {
-        self.send(conn, text.as_bytes());
-        self.take(conn)
-    }
-
     /// Takes what the client has received since it was last taken.
     pub fn take(&mut self, conn: usize) -> String {
         String::from_utf8(std::mem::take(&mut self.ends[conn].received)).expect("the replies are text")
