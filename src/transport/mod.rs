@@ -282,6 +282,7 @@ impl<S: Service> Transport<S> {
         let Self { server, sessions, iovecs, plaintext, now, .. } = self;
         sessions.lend(conn);
         let session = sessions.get(conn);
+        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
         while session.outgoing.len() < AHEAD_BYTES {
             let bytes =
                 iovecs.with_outgoing(server, conn, |slices| encrypt_slices(session, slices, plaintext))?;
@@ -365,6 +366,7 @@ fn encrypt_slices(
 ) -> Result<usize, Error> {
     let Some(first) = slices.first() else { return Ok(0) };
     if slices.len() == 1 || first.len() >= RECORD_BYTES_MAX {
+        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
         let room = AHEAD_BYTES - session.outgoing.len();
         let part = &first[..first.len().min(room)];
         return session.encrypt(part).map(|()| part.len());
