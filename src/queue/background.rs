@@ -303,6 +303,7 @@ impl Engine {
             self.answer_job_wait(client);
         }
         while let Some(lifecycle) = self.clients[client].reserved.min() {
+            // mutant reservation-ends-early: now => now + SAFETY_MARGIN
             if self.jobs.lifecycles[lifecycle].deadline > now || self.is_reached(limit) {
                 break;
             }

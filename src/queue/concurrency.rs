@@ -288,6 +288,7 @@ impl Engine {
             return self.place_head(lane);
         };
         let Lane { head, head_key, is_open, .. } = self.cons.lanes[lane];
+        // mutant con-urgent-job-behind-an-open-lane: (pri, id) < head_key => (pri, id) < head_key && !is_open
         let (is_head, may_open) = ((pri, id) < head_key, !is_open && self.cons.may_open(con));
         if is_head || may_open {
             self.lift_head(lane);
@@ -437,6 +438,8 @@ impl Engine {
     pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: StepLimit, now: Time) {
         let Some(con) = con else { return };
         self.with_share(Share::Lanes, |engine, share| {
+            // mutant lanes-with-fresh-steps-each: StepLimit(share.0.min(limit.0)) =>
+            //     engine.step_limit(crate::queue::BACKGROUND_STEPS)
             engine.continue_reopen(con, StepLimit(share.0.min(limit.0)), now);
         });
     }

@@ -96,6 +96,7 @@ impl Lots {
 /// The rate of a tube, by which its weight is multiplied, unless it is unknown.
 fn rate(mode: ReserveMode, head: &Head) -> Option<f64> {
     match mode {
+        // mutant weighted-fair-without-the-time: head.rate() => Some(1.0)
         ReserveMode::WeightedFair => head.rate(),
         ReserveMode::Default | ReserveMode::Fifo | ReserveMode::Weighted => Some(1.0),
     }
@@ -103,12 +104,14 @@ fn rate(mode: ReserveMode, head: &Head) -> Option<f64> {
 
 impl Chances {
     fn of(self, weight: NonZeroU32, head: &Head) -> f64 {
+        // mutant weights-ignored: f64::from(weight.get()) => 1.0
         f64::from(weight.get()) * rate(self.mode, head).unwrap_or(self.unknown_rate)
     }
 }
 
 impl Parts {
     fn add(&mut self, mode: ReserveMode, weight: NonZeroU32, head: &Head) {
+        // mutant weights-ignored: f64::from(weight.get()) => 1.0
         let weight = f64::from(weight.get());
         match rate(mode, head) {
             Some(rate) => {
@@ -218,6 +221,7 @@ impl Engine {
         let blocks = 0..places.count().div_ceil(BLOCK);
         let parts: Vec<Parts> =
             blocks.map(|block| self.parts(client, mode, &places, Block(block), may_overtake)).collect();
+        // mutant weighted-fair-starves-a-new-tube: part.most => part.most / 1000.0
         let most = parts.iter().map(|part| part.most).fold(0.0, f64::max);
         let chances = Chances { mode, unknown_rate: if most > 0.0 { most } else { 1.0 } };
         let sums = Sums::new(parts.iter().map(|part| part.sum(chances)));
@@ -262,6 +266,7 @@ impl Engine {
     ) {
         self.steps += (BLOCK / HEADS_PER_STEP) as u32;
         let part = self.parts(client, urn.chances.mode, &urn.places, block, may_overtake);
+        // mutant blocks-of-a-draw-not-renewed: removed
         urn.sums.set(block, part.sum(urn.chances));
     }
 

@@ -151,6 +151,8 @@ impl Groups {
 
 impl Group {
     fn is_done(&self) -> bool {
+        // mutant grp-buried-members-do-not-count: self.members == [0; JobState::COUNT] =>
+        //     self.members.iter().sum::<u32>() == self.members[JobState::Buried as usize]
         self.members == [0; JobState::COUNT]
     }
 
@@ -181,6 +183,7 @@ impl Engine {
         let group = self.jobs.tags[tags_key.0].group.take()?;
         let record = &mut self.groups.table[group.0];
         record.members[self.jobs.get(job).state as usize] -= 1;
+        // mutant grp-done-one-deletion-early: record.is_done() => record.members.iter().sum::<u32>() <= 1
         record.is_done().then_some(group)
     }
 
@@ -190,6 +193,7 @@ impl Engine {
         self.groups.table.hide(group.0);
         let record = &self.groups.table[group.0];
         if !record.waiting.is_empty() {
+            // mutant grp-end-not-logged: removed
             self.changes.push(Change::GroupDone(record.name(&self.bodies).as_bytes().into()));
         }
         self.with_share(Share::Releases, |engine, limit| {
@@ -215,6 +219,7 @@ impl Engine {
     fn release_held(&mut self, job: JobKey, limit: StepLimit, now: Time) {
         self.steps += 1;
         let until = self.jobs.lifecycle_mut(job).deadline;
+        // mutant grp-released-before-its-delay: until > now => false
         let to = if until > now { To::At(until) } else { To::Ready };
         self.transfer(job, to, None, None, limit, now);
     }
@@ -280,6 +285,7 @@ impl Engine {
     /// whose group is done.
     // Bounded by recovery: no client is connected.
     pub(super) fn settle_held(&mut self, mut jobs: Vec<(JobId, JobKey)>) {
+        // mutant grp-order-of-slots-after-a-restart: removed
         jobs.sort_unstable();
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
         for (_, job) in jobs {

@@ -281,6 +281,7 @@ impl Engine {
             key.name.free(&mut self.bodies);
             return None;
         }
+        // mutant idp-time-from-the-put: now => self.jobs.get(job).created
         let deleted = Deleted { id: self.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
         self.idps.keep(key.0, deleted, &mut self.timers);
         Some(key)

@@ -74,6 +74,7 @@ impl KeyShare {
     /// Whether there is room for a promised key, or for the growth of one. Those that would be kept for long leave the second
     /// half to the others.
     const fn has_room(&self, bytes: usize, ttl: u32) -> bool {
+        // mutant idp-long-keys-take-the-whole-share: self.bytes_max / 2 => self.bytes_max
         let max = if ttl <= KEY_TTL_SHORT_SECONDS { self.bytes_max } else { self.bytes_max / 2 };
         self.kept_bytes.saturating_add(self.promised_bytes).saturating_add(bytes) <= max
     }

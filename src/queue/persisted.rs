@@ -61,6 +61,7 @@ impl Engine {
         let state = match (record.state, lifecycle) {
             (JobState::Delayed, Some(lifecycle)) => LoggedState::Delayed(lifecycle.deadline),
             (JobState::Buried, Some(lifecycle)) => LoggedState::Buried(lifecycle.burial()),
+            // mutant grp-released-job-logged-as-held: self.is_released(job) => false
             (JobState::Held, Some(lifecycle)) if self.is_released(job) => {
                 LoggedState::Delayed(lifecycle.deadline)
             }

@@ -55,6 +55,7 @@ impl Engine {
         if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
             return Reserved::DeadlineSoon;
         }
+        // mutant search-answers-too-early: !self.is_search_unfinished(client) => true
         if timeout == Some(Span::ZERO) && !self.is_search_unfinished(client) {
             return Reserved::TimedOut;
         }

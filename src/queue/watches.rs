@@ -92,6 +92,7 @@ impl Engine {
                 self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
             }
             let tube = &self.tubes[key];
+            // mutant timer-of-a-tube-that-is-gone: removed
             self.timers.remove(tube.timer);
             self.tubes.remove(key);
         }

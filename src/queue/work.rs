@@ -122,6 +122,7 @@ impl WorkQueue {
     pub(super) fn pop(&mut self) -> Option<Work> {
         let in_turn = (self.next..KINDS).chain(0..self.next);
         let kind = in_turn.into_iter().find(|&kind| !self.by_kind[kind].is_empty())?;
+        // mutant work-of-one-kind-first: (kind + 1) % KINDS => kind
         self.next = (kind + 1) % KINDS;
         self.len -= 1;
         let queue = &mut self.by_kind[kind];

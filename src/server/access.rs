@@ -176,6 +176,7 @@ impl Core {
         let conn = self.engine.clients().get(protocol.client).conn;
         self.effects.push_back(Effect::LogClient(conn, ClientAct::WrongToken));
         protocol.state = SessionState::Refused;
+        // mutant auth-wrong-token-refused-at-once: now + REFUSAL_DELAY => now
         self.access.refused.push_back((now + REFUSAL_DELAY, conn));
     }
 
@@ -342,6 +343,7 @@ impl Core {
         let protocol = &mut session.protocol;
         let watches = self.engine.clients().get(protocol.client).watch_count();
         if let Some(access) = &mut protocol.access {
+            // mutant auth-rights-of-before-a-reload: removed
             access.used = access.user.grants.on(self.engine.used(protocol.client).name());
             access.unchecked = Some(watches);
         }

@@ -88,6 +88,7 @@ impl Core {
 
     /// The last ticket whose replies may leave.
     fn committed(&self) -> Ticket {
+        // mutant reply-before-sync: Wal::released => |wal: &Wal| wal.released() + 1
         self.wal.as_ref().map_or(Ticket::MAX, Wal::released)
     }
 

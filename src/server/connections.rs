@@ -80,6 +80,7 @@ impl Connections {
     #[inline]
     pub fn find(&mut self, conn: ConnId) -> Option<&mut Session> {
         match self.slab.get_mut(conn.slot as usize) {
+            // mutant generation-not-looked-at: session.conn == conn => true
             Some(Connection::Client(session)) if session.conn == conn => Some(session),
             _ => None,
         }

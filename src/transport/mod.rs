@@ -283,6 +283,7 @@ impl<S: Service> Transport<S> {
         let Self { server, sessions, iovecs, plaintext, now, .. } = self;
         sessions.lend(conn);
         let session = sessions.get(conn);
+        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
         // Bounded by AHEAD_BYTES: the ciphertext of one connection.
         while session.outgoing.len() < AHEAD_BYTES {
             let bytes =
@@ -368,6 +369,7 @@ fn encrypt_slices(
 ) -> Result<usize, Error> {
     let Some(first) = slices.first() else { return Ok(0) };
     if slices.len() == 1 || first.len() >= RECORD_BYTES_MAX {
+        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
         let room = AHEAD_BYTES - session.outgoing.len();
         let part = &first[..first.len().min(room)];
         return session.encrypt(part).map(|()| part.len());

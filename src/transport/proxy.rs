@@ -183,6 +183,7 @@ impl<S: Service> Transport<S> {
         };
         match preamble(&unfinished.received, bytes_max) {
             Preamble::Incomplete => {}
+            // mutant proxy-plaintext-before-its-header: self.refuse_header(conn) => self.finish_header(conn, 0, None)
             Preamble::Wrong => self.refuse_header(conn),
             Preamble::Complete { bytes, client } => self.finish_header(conn, bytes, client),
         }
