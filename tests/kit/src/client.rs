@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use beanring::io::driver::Driver;
 
@@ -118,6 +119,24 @@ impl Client {
     /// What is received and not used.
     fn shown(&self) -> String {
         show(&self.received[self.used..])
+    }
+
+    /// Waits for bytes of a reply for up to this time. Returns whether there are any.
+    ///
+    /// # Panics
+    /// If the server has closed the connection.
+    pub fn has_reply(&mut self, patience: Duration) -> bool {
+        if self.used == self.received.len() {
+            // The shortest wait of the kernel is some milliseconds.
+            let received =
+                if patience.is_zero() { self.stream.receive_now() } else { self.stream.receive(patience) };
+            match received {
+                Received::Bytes(bytes) => self.received.extend_from_slice(&bytes),
+                Received::Silence => return false,
+                Received::Closed => panic!("the server closes a connection"),
+            }
+        }
+        true
     }
 
     /// Returns the reply to one command, and its data.
