@@ -6,53 +6,33 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use beanring::flags::{FLAGS, Kind, Sources, VARIABLE_PREFIX, variable};
 use beanring_testkit::logged::LoggedServer;
 use beanring_testkit::process::{Address, Transport, program};
 use beanring_testkit::scratch::Scratch;
 
-/// The place where each command runs: an empty directory `wal`, one with another file, and a file of settings.
-struct Place {
-    dir: PathBuf,
+/// Makes an empty directory `wal`, and one with another file.
+fn place(name: &str) -> Scratch {
+    let scratch = Scratch::new(name);
+    scratch.dir("wal");
+    fs::write(scratch.dir("photos").join("photo.jpg"), "precious").expect("a file is written");
+    scratch
 }
 
-impl Place {
-    fn new(scratch: &Scratch) -> Self {
-        let dir = scratch.0.clone();
-        fs::create_dir(dir.join("wal")).expect("a directory is created");
-        fs::create_dir(dir.join("photos")).expect("a directory is created");
-        fs::write(dir.join("photos/photo.jpg"), "precious").expect("a file is written");
-        Self { dir }
-    }
-
-    fn run(&self, words: &str, variables: &str) -> Output {
-        let mut command = beanring();
-        let words = words.split_whitespace().map(|word| if word == "''" { "" } else { word });
-        command.current_dir(&self.dir).args(words);
-        command.envs(variables.split_whitespace().filter_map(|pair| pair.split_once('=')));
-        command.output().expect("the program starts")
-    }
-
-    /// Every file and directory with its contents.
-    fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let mut found = Vec::new();
-        visit(&self.dir, &mut found);
-        found.sort();
-        found
-    }
-}
-
-fn visit(dir: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
+/// Every file and directory below, with its contents.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            visit(&path, found);
+            found.extend(contents(&path));
         }
-        let contents = fs::read(&path).unwrap_or_default();
-        found.push((path, contents));
+        found.push((path.clone(), fs::read(&path).unwrap_or_default()));
     }
+    found.sort();
+    found
 }
 
 /// The program without variables of this test run.
@@ -105,22 +85,24 @@ fn each_typical_mistake_is_one_line_and_starts_nothing() {
     // An address of this test alone.
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { unreachable!("it is a TCP address") };
     let (host, port, long) = (address.ip().to_string(), address.port().to_string(), "x".repeat(108));
-    let scratch = Scratch::new("mistakes");
-    let place = Place::new(&scratch);
+    let place = place("mistakes");
     for mistake in mistakes() {
-        fs::write(place.dir.join("beanring.toml"), mistake.file.join("\n").replace("\\0", "\0"))
+        fs::write(place.join("beanring.toml"), mistake.file.join("\n").replace("\\0", "\0"))
             .expect("a file is written");
-        let before = place.contents();
+        let before = contents(&place.0);
         for check in ["", "--check-config"] {
             let words = [mistake.before, check, mistake.flags].join(" ");
             let words = words.replace("HOST", &host).replace("PORT", &port).replace("LONG", &long);
-            let output = place.run(&words, mistake.variables);
+            let words = words.split_whitespace().map(|word| if word == "''" { "" } else { word });
+            let variables = mistake.variables.split_whitespace().filter_map(|pair| pair.split_once('='));
+            let output = beanring().current_dir(&place.0).args(words).envs(variables).output();
+            let output = output.expect("the program starts");
             let expected = format!("beanring: {}\n", mistake.message.join(" "));
             assert_eq!(String::from_utf8_lossy(&output.stderr), expected, "{check} {mistake:?}");
             assert_eq!(output.status.code(), Some(2), "{check} {mistake:?}");
             assert!(output.stdout.is_empty(), "{check} {mistake:?}");
         }
-        assert_eq!(place.contents(), before, "{mistake:?}");
+        assert_eq!(contents(&place.0), before, "{mistake:?}");
         assert!(TcpStream::connect(address).is_err(), "nothing listens: {mistake:?}");
     }
 }
@@ -179,15 +161,12 @@ fn a_file_of_another_user_names_the_user() {
         println!("skipped: a file of another user, because only root can become one");
         return;
     }
-    let scratch = Scratch::new("mistakes-rights");
-    let place = Place::new(&scratch);
+    let place = place("mistakes-rights");
     // Another user may not reach the directory of the program.
-    let copied = place.dir.join("server");
+    let copied = place.join("server");
     assert!(Command::new("cp").arg(program()).arg(&copied).status().expect("cp starts").success());
-    let private = place.dir.join("private");
-    fs::create_dir(&private).expect("a directory is created");
-    for path in [&private, &place.dir.join("wal")] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("root may do so");
+    for path in [place.dir("private"), place.join("wal")] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("root may do so");
     }
     let nobody = nix::unistd::User::from_name("nobody").expect("the users are known").expect("nobody exists");
     for (as_nobody, arguments, message) in [
@@ -220,7 +199,7 @@ fn a_file_of_another_user_names_the_user() {
         ),
     ] {
         let mut command = without_variables(Command::new(&copied));
-        command.current_dir(&place.dir).args(["-l", "127.0.0.1", "-p", "0"]).args(arguments.split(' '));
+        command.current_dir(&place.0).args(["-l", "127.0.0.1", "-p", "0"]).args(arguments.split(' '));
         if as_nobody {
             command.uid(nobody.uid.as_raw()).gid(nobody.gid.as_raw());
         }
@@ -236,17 +215,22 @@ fn a_file_of_another_user_names_the_user() {
 
 #[test]
 fn help_and_version_as_commands() {
-    for (words, part) in [
+    let flags = "--max-memory|--max-connections|--listen|--port|--wal-dir|--sync-interval|--no-sync|--wal-segment-size";
+    for (words, parts) in [
         ("help", "Job log:\n"),
         ("help wal", "salvage"),
         ("help wal check", "Directory of the job log"),
-        ("version", "beanring 0."),
-        ("-v", "beanring 0."),
+        ("-h", flags),
+        ("--help", flags),
+        ("version", "beanring 0.1.0\n"),
+        ("--version", "beanring 0.1.0\n"),
+        ("-v", "beanring 0.1.0\n"),
     ] {
         let output = beanring().args(words.split(' ')).output().expect("the program starts");
         let said = String::from_utf8(output.stdout).expect("UTF-8");
         assert!(output.status.success() && output.stderr.is_empty(), "{words}");
-        assert!(said.contains(part) && !said.contains('\x1b'), "{words}: {said}");
+        assert!(parts.split('|').all(|part| said.contains(part)), "{words}: {said}");
+        assert!(!said.contains('\x1b'), "{words}: {said}");
     }
 }
 

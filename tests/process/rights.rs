@@ -84,8 +84,9 @@ fn another_user_has_nothing_of_root() {
     let (server, mut client) = launch(command, &["-u", "nobody", "-b", &log]);
     for when in ["at the start", "after a restart"] {
         assert_rights(&server, NONE, when);
-        let id = nobody.uid.to_string();
-        assert_eq!(server.status("Uid"), [&*id; 4].join("\t"), "{when}");
+        for (name, id) in [("Uid", nobody.uid.as_raw()), ("Gid", nobody.gid.as_raw())] {
+            assert_eq!(server.status(name), [id.to_string().as_str(); 4].join("\t"), "{name} {when}");
+        }
         assert_eq!(server.status("Groups"), groups_of(&nobody), "{when}");
         client.put("stays");
         client = server.restart();

@@ -42,23 +42,6 @@ fn socket(scratch: &Scratch) -> String {
     format!("unix:{}", scratch.join("socket").display())
 }
 
-#[test]
-fn version_and_help_are_printed() {
-    for flag in ["-v", "--version"] {
-        let output = output(&[flag]);
-        assert!(output.status.success());
-        assert_eq!(output.stdout, b"beanring 0.1.0\n");
-    }
-    for flag in ["-h", "--help"] {
-        let output = output(&[flag]);
-        assert!(output.status.success());
-        let help = String::from_utf8(output.stdout).unwrap();
-        let names = "--max-memory --max-connections --listen --port --wal-dir --sync-interval --no-sync \
-                     --wal-segment-size";
-        names.split(' ').for_each(|name| assert!(help.contains(name), "{name}"));
-    }
-}
-
 #[cfg(not(feature = "tokio-uring"))]
 #[test]
 fn a_driver_that_is_not_built_is_an_error() {
@@ -198,17 +181,6 @@ fn sigpipe_is_ignored() {
 }
 
 #[test]
-fn sigusr1_starts_draining() {
-    let server = start(&[]);
-    let mut client = server.client();
-    client.expect(&put(0, 0, "a"), "INSERTED 1");
-    server.signal(Signal::SIGUSR1);
-    wait::until("the server drains", || client.stats().contains("\ndraining: true\n"));
-    client.expect(&put(0, 0, "a"), "DRAINING");
-    server.client().expect(&put(0, 0, "a"), "DRAINING");
-}
-
-#[test]
 fn the_server_listens_on_a_unix_socket() {
     let scratch = Scratch::new("unix");
     let path = socket(&scratch);
@@ -266,20 +238,6 @@ fn socket_activation_refuses_anything_but_a_listener() {
 fn sockets_passed_to_another_process_are_ignored() {
     let server = start_by("LISTEN_PID=1 LISTEN_FDS=1 exec \"$0\" -V -l 127.0.0.1 -p 0");
     server.client().expect(USED, USING);
-}
-
-#[test]
-fn privileges_are_dropped_to_another_user() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: only root can become another user");
-        return;
-    }
-    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
-    let server = start(&["-u", "nobody"]);
-    server.client().expect(USED, USING);
-    for (name, id) in [("Uid", nobody.uid.as_raw()), ("Gid", nobody.gid.as_raw())] {
-        assert_eq!(server.status(name), format!("{id}\t{id}\t{id}\t{id}"));
-    }
 }
 
 #[test]
@@ -374,16 +332,6 @@ fn large_bodies_before_a_half_close_are_queued_and_answered() {
 }
 
 #[test]
-fn a_half_close_ends_the_wait_of_a_client() {
-    let server = start(&[]);
-    let mut client = server.client();
-    client.send("reserve-with-timeout 1000\r\n");
-    client.stream.half_close();
-    client.expect_reply("TIMED_OUT");
-    client.expect_end();
-}
-
-#[test]
 fn a_half_close_behind_unread_input_ends_the_wait_of_a_client() {
     const COMMANDS: usize = 6_000;
     let server = start(&[]);
@@ -396,26 +344,4 @@ fn a_half_close_behind_unread_input_ends_the_wait_of_a_client() {
     client.expect_reply("TIMED_OUT");
     client.expect_bytes("USING default\r\n".repeat(COMMANDS));
     client.expect_end();
-}
-
-#[test]
-fn verbose_logs_show_connections() {
-    let server = start(&[]);
-    let client = server.client();
-    server.logged(&client.stream.local_addr().to_string());
-    drop(client);
-    server.logged("connection closed");
-}
-
-#[test]
-fn closing_a_request_of_another_protocol_is_logged() {
-    let server = start(&[]);
-    let mut browser = server.client();
-    browser.send("POST / HTTP/1.1\r\nHost: a\r\n\r\nput 0 0 60 1\r\nx\r\n");
-    browser.expect_end();
-    let line = server.logged("WARN");
-    assert!(line.contains("began with an HTTP request"), "{line}");
-    server.client().expect("peek-ready\r\n", "NOT_FOUND");
-    let server = start(&["--allow-foreign-protocols"]);
-    server.client().expect("GET / HTTP/1.1\r\n", "UNKNOWN_COMMAND");
 }

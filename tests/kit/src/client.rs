@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use beanring::io::driver::Driver;
 
@@ -39,14 +40,13 @@ pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) 
 
 /// Starts a server by a command that becomes the server with the arguments that follow.
 pub fn launch(command: Command, dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
-    let mut all = driver::flags(io);
-    all.extend(["-b", dir.to_str().expect("a name in UTF-8")].map(str::to_owned));
-    all.extend(flags.iter().map(|&flag| flag.to_owned()));
-    let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
-    (server, Client::new(stream))
+    let own = driver::flags(io);
+    let own = own.iter().map(String::as_str).chain(["-b", dir.to_str().expect("a name in UTF-8")]);
+    let all: Vec<&str> = own.chain(flags.iter().copied()).collect();
+    serve_by(command, Address::fresh(Transport::Tcp), &all)
 }
 
-/// A client that reads line by line.
+/// A client that reads line by line. Methods that assert something, or wait, panic if it is not so.
 pub struct Client {
     pub stream: Stream,
     received: Vec<u8>,
@@ -120,6 +120,21 @@ impl Client {
         show(&self.received[self.used..])
     }
 
+    /// Waits for bytes of a reply for up to this time. Returns whether there are any.
+    pub fn has_reply(&mut self, patience: Duration) -> bool {
+        if self.used == self.received.len() {
+            // The shortest wait of the kernel is some milliseconds.
+            let received =
+                if patience.is_zero() { self.stream.receive_now() } else { self.stream.receive(patience) };
+            match received {
+                Received::Bytes(bytes) => self.received.extend_from_slice(&bytes),
+                Received::Silence => return false,
+                Received::Closed => panic!("the server closes a connection"),
+            }
+        }
+        true
+    }
+
     /// Returns the reply to one command, and its data.
     pub fn reply(&mut self) -> Option<(String, String)> {
         let line = self.line()?;
@@ -146,9 +161,6 @@ impl Client {
     }
 
     /// Puts a job with a TTR of 60 s, and returns its id.
-    ///
-    /// # Panics
-    /// If the server refuses it.
     pub fn put(&mut self, body: &str) -> u64 {
         let (line, _) = self.ask(&put(0, 0, body));
         let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
@@ -166,9 +178,6 @@ impl Client {
     }
 
     /// Waits until a number of `stats` is as it should be.
-    ///
-    /// # Panics
-    /// If it never is.
     pub fn await_stat(&mut self, key: &str, is_met: impl Fn(u64) -> bool) {
         wait::until_ok(|| match self.stat(key) {
             found if is_met(found) => Ok(()),

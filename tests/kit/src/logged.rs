@@ -13,7 +13,7 @@ use super::scratch::Scratch;
 /// The file with the log lines, in the directory of the server.
 const SAID: &str = "said";
 
-/// A server whose log lines go to a file.
+/// A server whose log lines go to a file. Methods panic if the server does not do what they wait for.
 pub struct LoggedServer {
     process: ServerProcess,
     /// Lines that [`Self::logged`] has passed.
@@ -24,17 +24,11 @@ pub struct LoggedServer {
 
 impl LoggedServer {
     /// Starts a server on a port that the system chooses. `DIR` among the flags stands for a new directory.
-    ///
-    /// # Panics
-    /// If the server does not get to listen.
     pub fn start(flags: &[&str]) -> Self {
         Self::start_with(flags, |_| {})
     }
 
     /// [`Self::start`] by a command that the test changes.
-    ///
-    /// # Panics
-    /// If the server does not get to listen.
     pub fn start_with(flags: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
         let scratch = Scratch::new("logged");
         let has_dir = flags.contains(&"DIR");
@@ -46,9 +40,6 @@ impl LoggedServer {
     }
 
     /// Starts a command that runs a server, which may be refused. Its log lines go to the file `said` of the directory.
-    ///
-    /// # Panics
-    /// If the command does not start.
     pub fn spawn(mut command: Command, scratch: Scratch) -> Self {
         // If the file is there, it keeps its inode.
         command.stderr(File::create(scratch.join(SAID)).expect("the file is created"));
@@ -59,9 +50,6 @@ impl LoggedServer {
     }
 
     /// Waits until the server listens, and takes its address from the log lines.
-    ///
-    /// # Panics
-    /// If the server does not get to listen.
     pub fn listening(mut self) -> Self {
         let line = self.logged("listening on ");
         self.seen.set(0);
@@ -87,9 +75,6 @@ impl LoggedServer {
     }
 
     /// Waits for the next line with this part after the last one that was returned, and returns it.
-    ///
-    /// # Panics
-    /// If there is none.
     pub fn logged(&self, part: &str) -> String {
         let started = Instant::now();
         loop {
@@ -106,9 +91,6 @@ impl LoggedServer {
     }
 
     /// Stops the server by SIGTERM, and returns all lines.
-    ///
-    /// # Panics
-    /// If that is not a clean stop.
     pub fn stopped(mut self) -> Vec<String> {
         self.stop();
         self.lines()

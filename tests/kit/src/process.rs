@@ -365,32 +365,21 @@ impl ServerProcess {
 
     /// Returns whether no thread of the server runs in the next moment: the server has nothing left to do.
     pub fn is_at_rest(&self) -> bool {
-        let before = self.switches();
+        // They count how often the thread has left the CPU.
+        let before = self.of_threads("status");
         thread::sleep(REST);
-        before.is_some() && before == self.switches()
-    }
-
-    /// Returns how often all threads have left the CPU, if they all sleep.
-    fn switches(&self) -> Option<u64> {
-        let mut sum = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is ours") {
-            // A thread may end now.
-            let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
-            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-            if !field("State:")?.starts_with('S') {
-                return None;
-            }
-            sum += field("voluntary_ctxt_switches:")?.parse::<u64>().ok()?;
-            sum += field("nonvoluntary_ctxt_switches:")?.parse::<u64>().ok()?;
-        }
-        Some(sum)
+        self.thread_states().iter().all(|&state| state == 'S') && self.of_threads("status") == before
     }
 
     /// Returns the states of all threads.
     fn thread_states(&self) -> Vec<char> {
+        self.of_threads("stat").iter().map(|stat| state_in(stat)).collect()
+    }
+
+    /// Returns a file of each thread.
+    fn of_threads(&self, name: &str) -> Vec<String> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is ours");
-        let stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        stats.map(|stat| state_in(&stat)).collect()
+        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join(name)).ok()).collect()
     }
 
     /// Returns whether the process has ended, even if the test has not waited for that.
