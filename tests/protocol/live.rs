@@ -15,56 +15,34 @@ use beanring_testkit::suite::{flags, in_real_time, run_all, with_beanstalkd};
 /// Maximum number of attempts at a conversation in which beanstalkd is unsteady. About one attempt in three fails.
 const TRIES_MAX: usize = 20;
 
-#[test]
-fn epoll_over_tcp() {
-    run_under(Driver::Epoll, Transport::Tcp);
+/// A test for each driver and transport.
+macro_rules! tests {
+    ($($(#[$needs:meta])? $name:ident: $io:ident, $transport:ident;)*) => {$(
+        $(#[$needs])?
+        #[test]
+        fn $name() {
+            run_under(Driver::$io, Transport::$transport);
+        }
+    )*};
 }
 
-#[test]
-fn epoll_over_a_unix_socket() {
-    run_under(Driver::Epoll, Transport::Unix);
-}
-
-#[cfg(feature = "uring")]
-#[test]
-fn uring_over_tcp() {
-    run_under(Driver::Uring, Transport::Tcp);
-}
-
-#[cfg(feature = "uring")]
-#[test]
-fn uring_over_a_unix_socket() {
-    run_under(Driver::Uring, Transport::Unix);
-}
-
-#[cfg(feature = "tokio-uring")]
-#[test]
-fn tokio_uring_over_tcp() {
-    run_under(Driver::TokioUring, Transport::Tcp);
-}
-
-#[cfg(feature = "tokio-uring")]
-#[test]
-fn tokio_uring_over_a_unix_socket() {
-    run_under(Driver::TokioUring, Transport::Unix);
-}
-
-#[cfg(feature = "tls")]
-#[test]
-fn epoll_over_tls() {
-    run_under(Driver::Epoll, Transport::Tls);
-}
-
-#[cfg(all(feature = "tls", feature = "uring"))]
-#[test]
-fn uring_over_tls() {
-    run_under(Driver::Uring, Transport::Tls);
-}
-
-#[cfg(all(feature = "tls", feature = "tokio-uring"))]
-#[test]
-fn tokio_uring_over_tls() {
-    run_under(Driver::TokioUring, Transport::Tls);
+tests! {
+    epoll_over_tcp: Epoll, Tcp;
+    epoll_over_a_unix_socket: Epoll, Unix;
+    #[cfg(feature = "uring")]
+    uring_over_tcp: Uring, Tcp;
+    #[cfg(feature = "uring")]
+    uring_over_a_unix_socket: Uring, Unix;
+    #[cfg(feature = "tokio-uring")]
+    tokio_uring_over_tcp: TokioUring, Tcp;
+    #[cfg(feature = "tokio-uring")]
+    tokio_uring_over_a_unix_socket: TokioUring, Unix;
+    #[cfg(feature = "tls")]
+    epoll_over_tls: Epoll, Tls;
+    #[cfg(all(feature = "tls", feature = "uring"))]
+    uring_over_tls: Uring, Tls;
+    #[cfg(all(feature = "tls", feature = "tokio-uring"))]
+    tokio_uring_over_tls: TokioUring, Tls;
 }
 
 #[test]
@@ -92,26 +70,17 @@ fn debians_beanstalkd_over_tcp() {
 
 #[test]
 fn each_version_of_beanstalkd_has_its_own_conversations() {
-    let held = |version| -> Vec<String> {
-        let name =
-            |each: &Conversation| each.path.file_name().expect("a name").to_string_lossy().into_owned();
-        with_beanstalkd(version).iter().map(name).collect()
-    };
+    let name = |each: &Conversation| each.path.file_name().expect("a name").to_string_lossy().into_owned();
+    let held = |version| with_beanstalkd(version).iter().map(name).collect::<Vec<String>>();
     let (old, new) = (held(Version(1, 12)), held(Version(1, 13)));
     let only = |these: &[String], those: &[String]| -> Vec<String> {
         these.iter().filter(|name| !those.contains(name)).cloned().collect()
     };
-    assert_eq!(
-        only(&old, &new),
-        ["beanstalkd-1.12-reserve-with-timeout.txt", "beanstalkd-1.12-strings-are-bare.txt"]
-    );
-    assert_eq!(
-        only(&new, &old),
-        ["integers-reserve-with-timeout-is-strict.txt", "stats-strings-are-quoted.txt"]
-    );
-    let ours: Vec<Conversation> = in_real_time().collect();
-    assert!(only(&new, &old).iter().all(|name| ours.iter().any(|each| each.path.ends_with(name))));
-    assert!(!ours.iter().any(|each| each.path.ends_with(&only(&old, &new)[0])));
+    let (old, new) = (only(&old, &new), only(&new, &old));
+    assert_eq!(old, ["beanstalkd-1.12-reserve-with-timeout.txt", "beanstalkd-1.12-strings-are-bare.txt"]);
+    assert_eq!(new, ["integers-reserve-with-timeout-is-strict.txt", "stats-strings-are-quoted.txt"]);
+    let ours: Vec<String> = in_real_time().map(|each| name(&each)).collect();
+    assert!(new.iter().all(|name| ours.contains(name)) && !ours.contains(&old[0]), "{ours:?}");
 }
 
 fn run_under(io: Driver, transport: Transport) {

@@ -39,6 +39,7 @@ pub mod peer;
 pub mod postgres;
 pub mod process;
 pub mod random;
+pub mod reply;
 pub mod runner;
 pub mod scratch;
 #[cfg(target_arch = "x86_64")]

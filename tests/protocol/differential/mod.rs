@@ -10,17 +10,18 @@ mod pair;
 mod reply;
 mod run;
 
+use std::fs;
 use std::path::Path;
-use std::{env, fs};
 
 use beanring_testkit::beanstalkd::{installed, version};
 use beanring_testkit::process::program;
+use beanring_testkit::random::number;
 use beanring_testkit::scratch::{Scratch, script};
 use effort::compare;
 use run::{Trouble, is_timed, run};
 
 const SEEDS_DEFAULT: u64 = 60;
-const STEPS_DEFAULT: usize = 300;
+const STEPS_DEFAULT: u64 = 300;
 
 /// Minimum percentage of the steps with deadlines that must be compared. An idle machine compares all of them. On a
 /// busy one some runs end early.
@@ -28,14 +29,14 @@ const TIMED_PERCENT_MIN: usize = 20;
 
 #[test]
 fn beanring_replies_as_beanstalkd() {
-    compare_with_beanstalkd(Path::new(program()), setting("BEANRING_TEST_SEEDS", SEEDS_DEFAULT));
+    compare_with_beanstalkd(Path::new(program()), seeds_asked_for());
 }
 
 /// The protocol does not determine what differs here, so it must not be generated.
 #[test]
 fn beanstalkd_replies_as_itself() {
     if let Some(program) = installed() {
-        compare_with_beanstalkd(&program, setting("BEANRING_TEST_SEEDS", SEEDS_DEFAULT).div_ceil(6));
+        compare_with_beanstalkd(&program, seeds_asked_for().div_ceil(6));
     }
 }
 
@@ -67,11 +68,8 @@ fn a_divergence_in_half_of_all_runs_is_found() {
 fn compare_with_beanstalkd(program: &Path, seeds: u64) {
     let Some(reference) = installed() else { return skip() };
     println!("compared with beanstalkd {}", version(&reference));
-    let steps = setting("BEANRING_TEST_STEPS", STEPS_DEFAULT as u64) as usize;
-    let seeds: Vec<u64> = match env::var("BEANRING_TEST_SEED") {
-        Ok(_) => vec![setting("BEANRING_TEST_SEED", 0)],
-        Err(_) => (0..seeds).collect(),
-    };
+    let steps = number("BEANRING_TEST_STEPS").unwrap_or(STEPS_DEFAULT) as usize;
+    let seeds: Vec<u64> = number("BEANRING_TEST_SEED").map_or((0..seeds).collect(), |seed| vec![seed]);
     let report = compare(&seeds, steps, |seed| run(&reference, program, seed, steps));
     for (seed, trouble) in &report.differences {
         println!("\nBEANRING_TEST_SEED={seed} BEANRING_TEST_STEPS={steps}\n{trouble}");
@@ -79,22 +77,16 @@ fn compare_with_beanstalkd(program: &Path, seeds: u64) {
     println!("{report}");
     assert!(report.differences.is_empty(), "{} of {} seeds differ", report.differences.len(), seeds.len());
     let timed = seeds.iter().filter(|&&seed| is_timed(seed)).count();
-    assert_eq!(
-        report.untimed_steps,
-        (seeds.len() - timed) * steps,
-        "each seed in which no time passes is compared"
-    );
+    let untimed = (seeds.len() - timed) * steps;
+    assert_eq!(report.untimed_steps, untimed, "each seed in which no time passes is compared");
     let timed_min = timed * steps * TIMED_PERCENT_MIN / 100;
     assert!(report.timed_steps >= timed_min, "{} of at least {timed_min} steps", report.timed_steps);
 }
 
-fn skip() {
-    println!("skipped: differential test, because beanstalkd is not installed");
+fn seeds_asked_for() -> u64 {
+    number("BEANRING_TEST_SEEDS").unwrap_or(SEEDS_DEFAULT)
 }
 
-fn setting(name: &str, default: u64) -> u64 {
-    match env::var(name) {
-        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")),
-        Err(_) => default,
-    }
+fn skip() {
+    println!("skipped: differential test, because beanstalkd is not installed");
 }

@@ -1,8 +1,9 @@
 //! Replies, and which of their parts are compared.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use beanring_testkit::{pattern, statistics};
+use beanring_testkit::{pattern, reply, statistics};
 
 /// A complete reply: its line, and the data that some replies have.
 #[derive(Clone, Debug)]
@@ -36,47 +37,27 @@ pub enum Quotes {
 }
 
 /// Keys that are specific to a server, or depend on when or how often the test requests them.
-const VOLATILE: [&str; 11] = [
-    "cmd-stats",
-    "pid",
-    "version",
-    "rusage-utime",
-    "rusage-stime",
-    "uptime",
-    "id",
-    "hostname",
-    "os",
-    "platform",
-    "age",
-];
+const VOLATILE: &str = "cmd-stats pid version rusage-utime rusage-stime uptime id hostname os platform age";
 
 impl Reply {
     /// Takes a reply off the front of `input`, if it is complete.
     pub fn take(input: &mut Vec<u8>) -> Option<Self> {
-        let end = input.windows(2).position(|pair| pair == b"\r\n")?;
-        let line = String::from_utf8_lossy(&input[..end]).into_owned();
-        let words: Vec<&str> = line.split(' ').collect();
-        let data_length: Option<usize> = match words.as_slice() {
-            ["OK", length] | ["FOUND" | "RESERVED", _, length] => length.parse().ok(),
-            _ => None,
-        };
-        let Some(length) = data_length else {
-            input.drain(..end + 2);
-            return Some(Self { line, data: None });
-        };
-        if input.len() < end + 2 + length + 2 {
-            return None;
-        }
+        let reply = reply::first(input)?;
+        let line = reply.line.to_owned();
         // The bytes at the place of the CR LF are compared too.
-        let data = input[end + 2..end + 2 + length + 2].to_vec();
-        input.drain(..end + 2 + length + 2);
-        Some(Self { line, data: Some(data) })
+        let data = reply.data.map(|data| input[reply.bytes - 2 - data.len()..reply.bytes].to_vec());
+        let bytes = reply.bytes;
+        input.drain(..bytes);
+        Some(Self { line, data })
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.data.as_deref().unwrap_or_default())
     }
 
     /// Returns the value of a key of a dictionary.
     pub fn value(&self, key: &str) -> Option<u64> {
-        let text = String::from_utf8_lossy(self.data.as_deref()?);
-        statistics::value(&text, key)?.parse().ok()
+        statistics::value(&self.text(), key)?.parse().ok()
     }
 
     /// Returns the id of the new job.
@@ -86,9 +67,7 @@ impl Reply {
 
     /// Returns whether the statistics show that the server drains.
     pub fn says_draining(&self) -> bool {
-        self.data
-            .as_deref()
-            .is_some_and(|data| statistics::value(&String::from_utf8_lossy(data), "draining") == Some("true"))
+        statistics::value(&self.text(), "draining") == Some("true")
     }
 
     /// Returns the parts that are compared.
@@ -105,10 +84,9 @@ impl Reply {
     }
 
     fn comparable_data(&self, ids: &Ids, quotes: Quotes) -> Comparable {
-        let text = String::from_utf8_lossy(self.data.as_deref().unwrap_or_default());
         let text = match quotes {
-            Quotes::Compared => text.into_owned(),
-            Quotes::Ignored => text.replace('"', ""),
+            Quotes::Compared => self.text().into_owned(),
+            Quotes::Ignored => self.text().replace('"', ""),
         };
         // A dictionary may have further keys, but must end in the same way.
         let (text, end) = text.split_at(text.len() - 2);
@@ -119,7 +97,11 @@ impl Reply {
             .chain(text.lines())
             .map(|line| match statistics::pair(line) {
                 Some(("id", id)) if is_job => format!("id: {}", ids.show(id)),
-                Some((key, _)) if VOLATILE.contains(&key) || key.starts_with("binlog-") => key.to_owned(),
+                Some((key, _))
+                    if VOLATILE.split(' ').any(|volatile| volatile == key) || key.starts_with("binlog-") =>
+                {
+                    key.to_owned()
+                }
                 _ => line.to_owned(),
             })
             .collect();

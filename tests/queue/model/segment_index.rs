@@ -155,9 +155,14 @@ impl SegmentIndex {
                 entry.pri = job.pri;
                 entry.note_attempts(lifecycle);
                 entry.tube = engine.tube_of(key).as_str().into();
-                if let LoggedState::Buried(turn) = &mut entry.place {
-                    self.burials += 1;
-                    *turn = self.burials;
+                match &mut entry.place {
+                    LoggedState::Buried(turn) => {
+                        self.burials += 1;
+                        *turn = self.burials;
+                    }
+                    // Its last attempt has ended.
+                    place @ LoggedState::Reserved(_) => *place = LoggedState::Ready,
+                    _ => {}
                 }
             }
             Change::Returned(_) => entry.place = LoggedState::Ready,

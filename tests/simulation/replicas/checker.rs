@@ -108,6 +108,21 @@ impl Kind {
         if let Self::Touch { id } = self { Some(id) } else { None }
     }
 
+    const fn replies(self) -> &'static [&'static str] {
+        match self {
+            Self::Put { .. } => &["INSERTED", "OUT_OF_MEMORY"],
+            Self::Reserve { .. } => &["RESERVED", "TIMED_OUT", "DEADLINE_SOON"],
+            Self::Delete { .. } => &["DELETED", "NOT_FOUND"],
+            Self::Release { .. } => &["RELEASED", "NOT_FOUND"],
+            Self::Bury { .. } => &["BURIED", "NOT_FOUND"],
+            Self::Touch { .. } => &["TOUCHED", "NOT_FOUND"],
+            Self::KickJob { .. } => &["KICKED", "NOT_FOUND"],
+            Self::Kick => &["KICKED"],
+            Self::Peek { .. } => &["FOUND", "NOT_FOUND"],
+            Self::Pause => &["PAUSED", "NOT_FOUND"],
+        }
+    }
+
     fn changed_job(self) -> Option<u64> {
         match self {
             Self::KickJob { id } => Some(id),
@@ -189,6 +204,7 @@ impl Checker {
     pub fn replied(&mut self, replied: &Replied<'_>) {
         let &Replied { command, line, body, is_current, now, .. } = replied;
         let word = line.split(' ').next().expect("a line has a word");
+        assert!(command.kind.replies().contains(&word), "{line} is no reply to {:?}", command.kind);
         let mut is_last = true;
         if let Some(id) = command.kind.changed_job() {
             let job = self.jobs.entry(id).or_default();
@@ -209,7 +225,6 @@ impl Checker {
                 (job.is_inserted, job.inserted_at) = (true, now);
                 self.inserted += 1;
             }
-            (Kind::Put { .. }, "OUT_OF_MEMORY") => {}
             (Kind::Reserve { .. }, "RESERVED") | (Kind::Peek { .. }, "FOUND") => {
                 let id: u64 = line.split(' ').nth(1).expect("an id").parse().expect("an id");
                 self.note_body(id, body);
@@ -220,7 +235,6 @@ impl Checker {
                     job.reserved(id, ttr, replied);
                 }
             }
-            (Kind::Reserve { .. }, "TIMED_OUT" | "DEADLINE_SOON") => {}
             (Kind::Peek { id }, "NOT_FOUND") => {
                 let is_lost = self.jobs.get(&id).is_some_and(|job| {
                     job.is_inserted && job.inserted_at <= command.sent_at && !job.may_be_deleted
@@ -241,20 +255,7 @@ impl Checker {
                 self.kicks_unanswered -= 1;
                 self.kicked_at = now;
             }
-            (Kind::Bury { .. }, "BURIED")
-            | (Kind::Release { .. }, "RELEASED")
-            | (Kind::KickJob { .. }, "KICKED")
-            | (Kind::Touch { .. }, "TOUCHED")
-            | (Kind::Pause, "PAUSED" | "NOT_FOUND")
-            | (
-                Kind::Delete { .. }
-                | Kind::Release { .. }
-                | Kind::Bury { .. }
-                | Kind::Touch { .. }
-                | Kind::KickJob { .. },
-                "NOT_FOUND",
-            ) => {}
-            (kind, _) => panic!("{line} is no reply to {kind:?}"),
+            _ => {}
         }
     }
 

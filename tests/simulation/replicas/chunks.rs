@@ -5,8 +5,8 @@ use beanring::server::{Effect, Event, Protocol, Server, ServerRole, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::{ConnId, JobId};
 use beanring::wal::replica::{
-    ChunkHeader, Damage, Epoch, Failure, Fault, Follower, Kind, Member, PAYLOAD_BYTES_MAX, Page, Position,
-    Progress, ReplicaConfig, Reply, Request, Standby, Term,
+    ChunkHeader, Claim, Damage, Epoch, Failure, Fault, Follower, Kind, Member, PAYLOAD_BYTES_MAX, Page,
+    Position, Progress, ReplicaConfig, Reply, Request, Standby, Term,
 };
 use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
 use beanring_testkit::config::config;
@@ -120,6 +120,11 @@ fn header(chunk: &(Position, Bytes)) -> ChunkHeader {
     ChunkHeader::decode(&chunk.1).expect("it is a chunk").0
 }
 
+/// The index of the first part of a batch that has three.
+fn first_of_three(page: &Page) -> usize {
+    page.chunks.iter().position(|chunk| header(chunk).parts == 3).expect("a batch has three parts")
+}
+
 fn follow(page: &Page) -> (Result<bool, Fault>, Follower, Engine) {
     let mut engine = Engine::new(0);
     let mut follower = Follower::new(page, None);
@@ -131,8 +136,7 @@ fn a_batch_counts_with_its_last_part() {
     let mut rig = Rig::new(8 * 1024 * 1024);
     rig.put(2 * PAYLOAD_BYTES_MAX + 1);
     let page = rig.page();
-    let first =
-        page.chunks.iter().position(|chunk| header(chunk).parts == 3).expect("a batch has three parts");
+    let first = first_of_three(&page);
     for last in first..first + 3 {
         let part = Page { chunks: page.chunks[..=last].to_vec(), ..page.clone() };
         let (applied, follower, mut engine) = follow(&part);
@@ -149,8 +153,7 @@ fn parts_before_an_epoch_are_void() {
     rig.put(1);
     rig.put(2 * PAYLOAD_BYTES_MAX + 1);
     let mut page = rig.page();
-    let first =
-        page.chunks.iter().position(|chunk| header(chunk).parts == 3).expect("a batch has three parts");
+    let first = first_of_three(&page);
     let begun = header(&page.chunks[first]);
     page.chunks.truncate(first + 2);
     let position = page.chunks[first + 1].0.next();
@@ -308,9 +311,16 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(node: Node) -> Self {
+    /// A standby of a leader that is silent after its first job.
+    fn new() -> Self {
+        Self::of(Rig::new(64 * 1024))
+    }
+
+    fn of(mut rig: Rig) -> Self {
+        rig.put(10);
         let now = Time::from_nanos(5_000_000_000_000);
-        Self { standby: Standby::new(replica_config(64 * 1024, 2), now), engine: Engine::new(0), node, now }
+        let standby = Standby::new(replica_config(64 * 1024, 2), now);
+        Self { standby, engine: Engine::new(0), node: rig.node, now }
     }
 
     /// Lets time pass until it asks for something else than a page or a lock.
@@ -320,7 +330,7 @@ impl Watcher {
             match self.standby.next_request(self.now) {
                 Some(request @ Request::Read { .. }) => {
                     let reply = self.node.execute((1, 0), &request).reply;
-                    assert_eq!(self.standby.complete(reply, &mut self.engine, self.now), Progress::Following);
+                    assert_eq!(self.complete(reply), Progress::Following);
                 }
                 Some(Request::Watch(_)) => {}
                 Some(other) => return Some(other),
@@ -330,26 +340,49 @@ impl Watcher {
         }
     }
 
-    fn complete(&mut self, request: &Request, result: Result<(), Failure>) -> Progress {
-        self.standby.complete(reply_to(request, result), &mut self.engine, self.now)
+    /// Lets time pass until it claims.
+    fn claim(&mut self, within: Span) -> Claim {
+        match self.next_request(within) {
+            Some(Request::Claim(claim)) => claim,
+            other => panic!("{other:?} instead of a claim"),
+        }
+    }
+
+    /// Asserts that it follows after this result of its claim.
+    fn follow_after(&mut self, result: Result<(), Failure>) {
+        assert_eq!(self.complete(Reply::Claimed(result)), Progress::Following);
+    }
+
+    /// Asserts that it proves a claim by a renewal, and what becomes of it after this result.
+    fn prove(&mut self, result: Result<(), Failure>, progress: Progress) {
+        let renewal = self.next_request(LEASE).expect("it proves the claim");
+        assert_eq!(renewal, Request::Renew(Term { epoch: Epoch(2), token: 2 }));
+        assert_eq!(self.complete(reply_to(&renewal, result)), progress);
+    }
+
+    fn complete(&mut self, reply: Reply) -> Progress {
+        self.standby.complete(reply, &mut self.engine, self.now)
+    }
+
+    /// The database receives a claim of a process.
+    fn receive(&mut self, host: usize, claim: &Claim) -> Reply {
+        self.node.execute((host, 0), &Request::Claim(claim.clone())).reply
+    }
+
+    /// The last chunk of the log.
+    fn last(&self) -> (u64, Bytes) {
+        let (&position, chunk) = self.node.visible.chunks.last_key_value().expect("it has chunks");
+        (position, chunk.clone())
     }
 }
 
-fn silent_log() -> Node {
-    log_of(Rig::new(64 * 1024))
-}
-
-fn log_of(mut rig: Rig) -> Node {
-    rig.put(10);
-    rig.node
-}
+const LONG: Span = Span::from_secs(9);
 
 #[test]
 fn a_standby_claims_after_one_and_a_quarter_leases() {
-    let mut watcher = Watcher::new(silent_log());
+    let mut watcher = Watcher::new();
     let begun = watcher.now;
-    let claim = watcher.next_request(Span::from_secs(9));
-    assert!(matches!(claim, Some(Request::Claim(_))), "{claim:?}");
+    watcher.claim(LONG);
     let waited = watcher.now.since(begun);
     assert!((Span::from_millis(3750)..Span::from_millis(3850)).contains(&waited), "{waited:?}");
 }
@@ -357,70 +390,61 @@ fn a_standby_claims_after_one_and_a_quarter_leases() {
 #[test]
 fn a_standby_waits_for_the_lease_of_the_leader_if_its_own_is_shorter() {
     let lease = Span::from_secs(20);
-    let mut watcher = Watcher::new(log_of(Rig::with_lease(64 * 1024, lease)));
+    let mut watcher = Watcher::of(Rig::with_lease(64 * 1024, lease));
     assert_eq!(watcher.next_request(lease), None);
     assert!(!watcher.standby.is_leader_gone(watcher.now));
-    assert!(matches!(watcher.next_request(Span::from_secs(6)), Some(Request::Claim(_))));
+    watcher.claim(Span::from_secs(6));
 }
 
 #[test]
 fn a_claim_is_refused_if_a_chunk_before_it_is_not_the_one_that_was_read() {
-    let mut watcher = Watcher::new(silent_log());
-    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    let Request::Claim(claimed) = &claim else { panic!("{claim:?}") };
-    let last = claimed.position.previous();
+    let mut watcher = Watcher::new();
+    let claim = watcher.claim(LONG);
+    let last = claim.position.previous();
     let other = watcher.node.visible.chunks[&last.0].clone();
     watcher.node.damage(last.previous().0, Some(&other));
-    let refused = watcher.node.execute((1, 0), &claim).reply;
-    assert_eq!(refused, Reply::Claimed(Err(Failure::Taken)));
+    assert_eq!(watcher.receive(1, &claim), Reply::Claimed(Err(Failure::Taken)));
 }
 
 #[test]
 fn a_claim_that_is_visible_must_be_proven() {
-    let mut watcher = Watcher::new(silent_log());
-    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    watcher.node.execute((1, 0), &claim);
-    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
-    let renewal = watcher.next_request(LEASE).expect("it proves the claim");
-    assert_eq!(renewal, Request::Renew(Term { epoch: Epoch(2), token: 2 }));
-    assert_eq!(watcher.complete(&renewal, Err(Failure::Unknown)), Progress::Following);
-    let renewal = watcher.next_request(LEASE).expect("it tries again");
-    assert_eq!(watcher.complete(&renewal, Ok(())), Progress::Leads);
+    let mut watcher = Watcher::new();
+    let claim = watcher.claim(LONG);
+    watcher.receive(1, &claim);
+    watcher.follow_after(Err(Failure::Unknown));
+    watcher.prove(Err(Failure::Unknown), Progress::Following);
+    watcher.prove(Ok(()), Progress::Leads);
 }
 
 #[test]
 fn a_claim_of_which_nothing_is_seen_is_begun_again() {
-    let mut watcher = Watcher::new(silent_log());
-    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
+    let mut watcher = Watcher::new();
+    let claim = watcher.claim(LONG);
+    watcher.follow_after(Err(Failure::Unknown));
     assert_eq!(watcher.next_request(Span::from_secs(2)), None, "the claim may still be carried out");
-    let Some(Request::Claim(again)) = watcher.next_request(Span::from_secs(2)) else { panic!("it claims") };
-    let Request::Claim(claim) = claim else { panic!("{claim:?}") };
+    let again = watcher.claim(Span::from_secs(2));
     assert_eq!((again.seen, again.position), (claim.seen, claim.position));
     assert_ne!(again.leader.token, claim.leader.token, "each has a token of its own");
 }
 
 #[test]
 fn a_claim_that_is_carried_out_late_is_led_by_its_process() {
-    let mut watcher = Watcher::new(silent_log());
-    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
-    let again = watcher.next_request(Span::from_secs(9)).expect("it claims again");
-    watcher.node.execute((1, 0), &claim);
-    assert_eq!(watcher.complete(&again, Err(Failure::Fenced)), Progress::Following);
-    let renewal = watcher.next_request(LEASE).expect("it proves the claim");
-    assert!(matches!(renewal, Request::Renew(Term { epoch: Epoch(2), .. })));
-    assert_eq!(watcher.complete(&renewal, Ok(())), Progress::Leads);
+    let mut watcher = Watcher::new();
+    let claim = watcher.claim(LONG);
+    watcher.follow_after(Err(Failure::Unknown));
+    watcher.claim(LONG);
+    watcher.receive(1, &claim);
+    watcher.follow_after(Err(Failure::Fenced));
+    watcher.prove(Ok(()), Progress::Leads);
 }
 
 #[test]
 fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
-    let mut watcher = Watcher::new(silent_log());
-    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    assert_eq!(watcher.complete(&claim, Err(Failure::Unknown)), Progress::Following);
-    let Request::Claim(mut other) = claim else { panic!("{claim:?}") };
+    let mut watcher = Watcher::new();
+    let mut other = watcher.claim(LONG);
+    watcher.follow_after(Err(Failure::Unknown));
     other.leader.token = 1003;
-    watcher.node.execute((2, 0), &Request::Claim(other));
+    watcher.receive(2, &other);
     assert_eq!(watcher.next_request(Span::from_secs(3)), None);
     assert_eq!(watcher.standby.leader().map(|leader| leader.token), Some(1003));
     let fenced = watcher.node.execute((1, 0), &Request::Renew(Term { epoch: Epoch(2), token: 2 })).reply;
@@ -429,53 +453,44 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
 
 #[test]
 fn a_claim_does_not_ask_for_trimmed_chunks() {
-    let mut watcher = Watcher::new(silent_log());
+    let mut watcher = Watcher::new();
     assert_eq!(watcher.next_request(Span::from_secs(1)), None);
-    let last = *watcher.node.visible.chunks.last_key_value().expect("it has chunks").0;
-    watcher
-        .node
-        .execute((0, 0), &Request::Trim { term: Term { epoch: Epoch(1), token: 1 }, before: Position(last) });
+    let before = Position(watcher.last().0);
+    watcher.node.execute((0, 0), &Request::Trim { term: Term { epoch: Epoch(1), token: 1 }, before });
     watcher.node.show_all();
-    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    let reply = watcher.node.execute((1, 0), &claim).reply;
-    assert_eq!(reply, Reply::Claimed(Ok(())));
+    let claim = watcher.claim(LONG);
+    assert_eq!(watcher.receive(1, &claim), Reply::Claimed(Ok(())));
 }
 
 #[test]
 fn a_chunk_that_comes_before_one_that_was_read_is_news() {
-    let mut watcher = Watcher::new(silent_log());
-    let next = watcher.node.visible.chunks.last_key_value().expect("it has chunks").0 + 1;
-    let (_, last) = watcher.node.visible.chunks.last_key_value().expect("it has chunks");
-    let last = ChunkHeader::decode(last).expect("it is whole").0;
+    let mut watcher = Watcher::new();
+    let (last, chunk) = watcher.last();
+    let (next, last) = (last + 1, ChunkHeader::decode(&chunk).expect("it is whole").0);
     let append = |watcher: &mut Watcher, position: u64| {
-        let position = Position(position);
+        let (position, term) = (Position(position), Term { epoch: Epoch(1), token: 1 });
         let chunk = ChunkHeader { position, part: 0, parts: 1, ..last }.encode(b"x");
-        let append =
-            Request::Append { term: Term { epoch: Epoch(1), token: 1 }, position, chunk, is_repeated: false };
-        watcher.node.execute((0, 0), &append);
+        watcher.node.execute((0, 0), &Request::Append { term, position, chunk, is_repeated: false });
         watcher.node.show_all();
     };
     append(&mut watcher, next + 3);
     assert_eq!(watcher.next_request(Span::from_secs(3)), None);
     append(&mut watcher, next + 1);
     assert_eq!(watcher.next_request(Span::from_secs(3)), None, "the leader was there");
-    let claim = watcher.next_request(Span::from_secs(1)).expect("it claims");
+    let claim = watcher.claim(Span::from_secs(1));
     // The leader fills the gap further, and no read shows it.
-    let Request::Claim(claim) = claim else { panic!("{claim:?}") };
     assert_eq!((claim.position, claim.behind), (Position(next), 2));
     append(&mut watcher, next + 2);
-    let refused = watcher.node.execute((1, 0), &Request::Claim(claim)).reply;
-    assert_eq!(refused, Reply::Claimed(Err(Failure::Taken)));
+    assert_eq!(watcher.receive(1, &claim), Reply::Claimed(Err(Failure::Taken)));
 }
 
 /// After a fail-over of the database, the same process may lead an epoch of the same number once more.
 #[test]
 fn a_process_that_claims_again_is_another_leader() {
-    let mut watcher = Watcher::new(silent_log());
-    let first = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    assert_eq!(watcher.complete(&first, Err(Failure::Fenced)), Progress::Following);
-    let second = watcher.next_request(Span::from_secs(9)).expect("it claims again");
-    let (Request::Claim(first), Request::Claim(second)) = (first, second) else { panic!("they are claims") };
+    let mut watcher = Watcher::new();
+    let first = watcher.claim(LONG);
+    watcher.follow_after(Err(Failure::Fenced));
+    let second = watcher.claim(LONG);
     assert_eq!(first.seen, second.seen);
     assert_ne!(first.leader.token, second.leader.token);
     assert_ne!(first.chunk, second.chunk);
@@ -484,21 +499,20 @@ fn a_process_that_claims_again_is_another_leader() {
 /// After a fail-over of the database, another process may lead the epoch whose leader was watched.
 #[test]
 fn the_lock_of_another_leader_of_the_same_epoch_does_not_count() {
-    let mut watcher = Watcher::new(silent_log());
-    let claim = watcher.next_request(Span::from_secs(9)).expect("it claims");
-    assert_eq!(watcher.complete(&claim, Err(Failure::Fenced)), Progress::Following);
-    let Request::Claim(mut other) = claim else { panic!("{claim:?}") };
+    let mut watcher = Watcher::new();
+    let mut other = watcher.claim(LONG);
+    watcher.follow_after(Err(Failure::Fenced));
     let before = watcher.node.clone();
     for token in [1003, 1004] {
         watcher.node = before.clone();
         other.leader.token = token;
-        watcher.node.execute((2, 0), &Request::Claim(other.clone()));
+        watcher.receive(2, &other);
         assert_eq!(watcher.next_request(Span::from_millis(100)), None);
     }
     let ended = Reply::Watched { term: Term { epoch: Epoch(2), token: 1003 }, result: Ok(()) };
-    assert_eq!(watcher.standby.complete(ended, &mut watcher.engine, watcher.now), Progress::Following);
+    assert_eq!(watcher.complete(ended), Progress::Following);
     assert_eq!(watcher.next_request(Span::from_secs(3)), None, "the second one may still answer");
-    assert!(matches!(watcher.next_request(Span::from_secs(1)), Some(Request::Claim(_))));
+    watcher.claim(Span::from_secs(1));
 }
 
 #[test]

@@ -175,12 +175,13 @@ impl Node {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: Change) -> Result<(), Failure> {
         self.visible.apply(&change);
         if !self.hides {
             self.shown.apply(&change);
         }
         self.suffix.push_back((change, !self.hides));
+        Ok(())
     }
 
     fn is_current(&self, term: Term) -> bool {
@@ -190,32 +191,16 @@ impl Node {
     /// Carries out a request of a process. A watch is not one: see [`is_unlocked`](Self::is_unlocked).
     pub fn execute(&mut self, process: Process, request: &Request) -> Answer {
         let result = match request {
-            Request::Append { term, position, chunk, .. } => {
-                if !self.is_current(*term) {
-                    Err(Failure::Fenced)
-                } else {
-                    match self.visible.chunks.get(&position.0) {
-                        Some(there) if there == chunk => {
-                            self.change(Change::Renew);
-                            Ok(())
-                        }
-                        Some(_) => Err(Failure::Taken),
-                        None if self.is_full => Err(Failure::Full),
-                        None => {
-                            self.change(Change::Insert(position.0, chunk.clone()));
-                            Ok(())
-                        }
-                    }
-                }
-            }
-            Request::Renew(term) => {
-                if self.is_current(*term) {
-                    self.change(Change::Renew);
-                    Ok(())
-                } else {
-                    Err(Failure::Fenced)
-                }
-            }
+            Request::Append { term, position, chunk, .. } => match self.visible.chunks.get(&position.0) {
+                _ if !self.is_current(*term) => Err(Failure::Fenced),
+                Some(there) if there == chunk => self.change(Change::Renew),
+                Some(_) => Err(Failure::Taken),
+                None if self.is_full => Err(Failure::Full),
+                None => self.change(Change::Insert(position.0, chunk.clone())),
+            },
+            Request::Renew(term) if self.is_current(*term) => self.change(Change::Renew),
+            Request::Trim { term, before } if self.is_current(*term) => self.change(Change::Trim(before.0)),
+            Request::Renew(_) | Request::Trim { .. } => Err(Failure::Fenced),
             Request::Claim(claim) => {
                 if claim.seen != self.visible.epoch {
                     Err(Failure::Fenced)
@@ -230,17 +215,8 @@ impl Node {
                 } else {
                     let epoch = claim.seen.next();
                     let (leader, chunk) = (claim.leader.clone(), claim.chunk.clone());
-                    self.change(Change::Claim(epoch, leader, claim.position.0, chunk));
                     self.locks.insert(epoch.0, process);
-                    Ok(())
-                }
-            }
-            Request::Trim { term, before } => {
-                if self.is_current(*term) {
-                    self.change(Change::Trim(before.0));
-                    Ok(())
-                } else {
-                    Err(Failure::Fenced)
+                    self.change(Change::Claim(epoch, leader, claim.position.0, chunk))
                 }
             }
             Request::Read { from } => {

@@ -86,6 +86,7 @@ struct InFlight {
 }
 
 /// What one server, its process and its driver are.
+#[derive(Default)]
 struct Host {
     server: Option<Server>,
     life: u64,
@@ -175,29 +176,10 @@ impl World {
         let mut random = Random::new(setting.seed ^ 0x7265_706c);
         let hosts = (0..setting.servers)
             .map(|_| Host {
-                server: None,
-                life: 0,
-                token: 0,
                 lease_ms: setting.lease_ms * if setting.leases_differ { random.pick(&[1, 2, 4]) } else { 1 },
                 offset: random.below_u64(setting.clocks_apart_ms * MS),
                 rate_ppm: random.below_u64(100_001) as i64 - 50_000,
-                paused_at: None,
-                backlog: Vec::new(),
-                iteration: (Time::ZERO, 0),
-                has_effects: false,
-                connections: Vec::new(),
-                node: None,
-                link: 0,
-                is_cut: false,
-                queued: Vec::new(),
-                held: None,
-                bound: 0,
-                bound_max: 0,
-                is_stopping: false,
-                was_serving: false,
-                spins: 0,
-                wake_at: None,
-                read_upto: 0,
+                ..Host::default()
             })
             .collect();
         let mut world = Self {
@@ -243,6 +225,12 @@ impl World {
         self.plan(self.now + span, happening);
     }
 
+    /// Plans something at a random time before this one.
+    fn within(&mut self, most: u64, happening: Happening) {
+        let span = self.random.below_u64(most);
+        self.after(span, happening);
+    }
+
     /// A time that is mostly short.
     fn delay(&mut self) -> u64 {
         match self.random.below(20) {
@@ -259,6 +247,12 @@ impl World {
     /// Whether a fault of this kind happens to one of `bound` requests.
     fn strikes(&mut self, fault: Fault, bound: u64) -> bool {
         self.allows(fault) && self.random.one_in(bound)
+    }
+
+    /// The servers that lead, as far as they know.
+    fn leaders(&self) -> Vec<usize> {
+        let leads = |server: &Server| server.role() == ServerRole::Serving;
+        (0..self.hosts.len()).filter(|&host| self.hosts[host].server.as_ref().is_some_and(leads)).collect()
     }
 
     fn primary(&self) -> usize {
@@ -380,8 +374,7 @@ impl World {
                 let (host, _) = process;
                 if self.is_alive(process) && self.hosts[host].node.is_some_and(|node| node != primary) {
                     self.drop_session(host, 0);
-                    let span = self.random.below_u64(100 * MS);
-                    self.after(span, Happening::Reconnect(process));
+                    self.within(100 * MS, Happening::Reconnect(process));
                 }
             }
             Happening::Kill(process) => {
@@ -392,15 +385,13 @@ impl World {
             }
             Happening::Commands => {
                 let every_ms = self.setting.command_every_ms * if self.is_calm { CALM } else { 1 };
-                let span = self.random.below_u64(2 * every_ms * MS);
-                self.after(span, Happening::Commands);
+                self.within(2 * every_ms * MS, Happening::Commands);
                 if !self.is_quiet {
                     self.commands();
                 }
             }
             Happening::Fault => {
-                let span = self.random.below_u64(2 * self.setting.fault_every_ms * MS);
-                self.after(span, Happening::Fault);
+                self.within(2 * self.setting.fault_every_ms * MS, Happening::Fault);
                 if !self.is_healed {
                     self.fault();
                 }
@@ -542,8 +533,7 @@ impl World {
                 self.hosts[host].connections[index].0.apply(&effect);
                 let process = self.process(host);
                 if self.random.one_in(10) {
-                    let span = self.random.below_u64(50 * MS);
-                    self.after(span, Happening::Transmit(process, index));
+                    self.within(50 * MS, Happening::Transmit(process, index));
                 } else {
                     self.transmit(host, index);
                 }

@@ -1,8 +1,9 @@
 //! Clients: what they send, and which replies leave the servers.
 
-use beanring::server::{Event, Protocol, ServerRole, Service};
+use beanring::server::{Event, Protocol, Service};
 use beanring::time::{Span, Time};
 use beanring_testkit::connection::{Connection, ConnectionState};
+use beanring_testkit::reply;
 
 use super::super::checker::{Command, Kind, Replied};
 use super::super::holds::Peer;
@@ -20,15 +21,8 @@ const LONG_DELAY: u64 = 100_000;
 impl World {
     /// A client does something.
     pub(super) fn commands(&mut self) {
-        let serving: Vec<usize> = (0..self.hosts.len())
-            .filter(|&host| {
-                self.hosts[host].paused_at.is_none()
-                    && self.hosts[host]
-                        .server
-                        .as_ref()
-                        .is_some_and(|server| server.role() == ServerRole::Serving)
-            })
-            .collect();
+        let mut serving = self.leaders();
+        serving.retain(|&host| self.hosts[host].paused_at.is_none());
         if serving.is_empty() {
             return;
         }
@@ -52,8 +46,7 @@ impl World {
             }
         }
         let process = self.process(host);
-        let span = self.random.below_u64(3 * MS);
-        self.after(span, Happening::Deliver(process, index));
+        self.within(3 * MS, Happening::Deliver(process, index));
     }
 
     fn connect(&mut self, host: usize) {
@@ -182,8 +175,7 @@ impl World {
             server.handle(now, Event::Sent { conn, bytes: sent.len() });
             if self.random.one_in(10) {
                 let process = self.process(host);
-                let span = self.random.below_u64(100 * MS);
-                return self.after(span, Happening::Transmit(process, index));
+                return self.within(100 * MS, Happening::Transmit(process, index));
             }
         }
         let process = self.process(host);
@@ -199,7 +191,9 @@ impl World {
         let (process, is_current) = (self.process(host), self.is_current(host));
         loop {
             let (_, client) = &mut self.hosts[host].connections[index];
-            let Some((line, body, length)) = first_reply(&client.received) else { return };
+            let Some(reply) = reply::first(&client.received) else { return };
+            let (line, body) = (reply.line.to_owned(), reply.data.unwrap_or_default().to_vec());
+            let length = reply.bytes;
             client.received.drain(..length);
             let command = client.commands.pop_front().expect("a reply follows a command");
             let mut about = command.kind.touched_job();
@@ -228,18 +222,4 @@ impl World {
 
 fn is_about(kind: Kind, id: u64) -> bool {
     matches!(kind, Kind::Delete { id: about } | Kind::Release { id: about, .. } | Kind::Bury { id: about } if about == id)
-}
-
-/// The first whole reply: its line, its data, and its length.
-fn first_reply(bytes: &[u8]) -> Option<(String, Vec<u8>, usize)> {
-    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
-    let line = String::from_utf8(bytes[..end].to_vec()).expect("a line is text");
-    let has_data = line.starts_with("RESERVED") || line.starts_with("FOUND");
-    if !has_data {
-        return Some((line, Vec::new(), end + 2));
-    }
-    let size: usize = line.rsplit(' ').next()?.parse().expect("a size");
-    let data = bytes.get(end + 2..end + 2 + size)?.to_vec();
-    bytes.get(end + 2 + size + 1)?;
-    Some((line, data, end + 2 + size + 2))
 }

@@ -1,6 +1,6 @@
 //! What goes wrong, and what must be true when nothing goes wrong any more.
 
-use beanring::server::{Event, ServerRole, Service};
+use beanring::server::{Event, Service};
 use bytes::Bytes;
 
 use super::{Broken, Happening, MS, World};
@@ -97,8 +97,7 @@ impl World {
             }
             Fault::Stop if self.hosts[host].server.is_some() && !self.hosts[host].is_stopping => {
                 self.stop(host);
-                let patience = self.random.below_u64(8000 * MS);
-                self.after(patience, Happening::Kill(process));
+                self.within(8000 * MS, Happening::Kill(process));
             }
             Fault::Cut if !self.hosts[host].is_cut => {
                 self.log(|| format!("server {host} is cut off for {} ms", span / MS));
@@ -144,8 +143,7 @@ impl World {
             if self.hosts[host].node == Some(node) {
                 self.drop_session(host, 0);
                 let process = self.process(host);
-                let span = self.random.below_u64(100 * MS);
-                self.after(span, Happening::Reconnect(process));
+                self.within(100 * MS, Happening::Reconnect(process));
             }
         }
     }
@@ -174,12 +172,10 @@ impl World {
                 && self.random.one_in(4);
             let process = self.process(host);
             if stays {
-                let span = self.random.below_u64(3000 * MS);
-                self.after(span, Happening::LeaveOldPrimary(process));
+                self.within(3000 * MS, Happening::LeaveOldPrimary(process));
             } else if self.hosts[host].node.is_some() {
                 self.drop_session(host, 0);
-                let span = self.random.below_u64(300 * MS);
-                self.after(span, Happening::Reconnect(process));
+                self.within(300 * MS, Happening::Reconnect(process));
             }
         }
         self.begin_replicating(primary + 1);
@@ -263,23 +259,12 @@ impl World {
         self.is_calm = false;
     }
 
-    fn leader(&self) -> Option<usize> {
-        (0..self.hosts.len()).find(|&host| {
-            self.hosts[host].server.as_ref().is_some_and(|server| server.role() == ServerRole::Serving)
-        })
-    }
-
     /// A leader that is killed is replaced in time, and one that stops sooner.
     fn hand_over(&mut self) {
         let leads = self.leads;
         let lease = self.lease_ns();
-        let Some(leader) = self.leader() else { panic!("no server leads") };
-        let serving = (0..self.hosts.len())
-            .filter(|&host| {
-                self.hosts[host].server.as_ref().is_some_and(|server| server.role() == ServerRole::Serving)
-            })
-            .count();
-        assert_eq!(serving, 1, "one server leads");
+        let serving = self.leaders();
+        let [leader] = serving[..] else { panic!("one server leads, not {serving:?}") };
         self.end_process(leader, 100 * lease);
         let begun = self.now;
         while self.leads == leads {
@@ -293,7 +278,7 @@ impl World {
         self.after(0, Happening::Start(leader));
         self.run_until(self.now + 600 * MS);
         let leads = self.leads;
-        let leader = self.leader().expect("a server leads");
+        let leader = self.leaders()[0];
         let process = self.process(leader);
         self.is_quiet = true;
         self.stop(leader);
@@ -322,14 +307,14 @@ impl World {
     }
 
     fn is_appending(&self) -> bool {
-        let leader = self.leader().map(|host| self.process(host));
+        let leader = self.leaders().first().map(|&host| self.process(host));
         let mut own = self.requests.values().filter(|in_flight| Some(in_flight.process) == leader);
         own.any(|in_flight| matches!(in_flight.request, beanring::wal::replica::Request::Append { .. }))
     }
 
     /// The chunks alone lead to the jobs of the leader.
     fn compare_log(&mut self) {
-        let leader = self.leader().expect("a server leads");
+        let leader = self.leaders()[0];
         let server = self.hosts[leader].server.as_ref().expect("it leads");
         let log = &self.nodes[self.primary()].replicated;
         // An append that was repeated late may be there, before the first chunk. Nobody reads it.

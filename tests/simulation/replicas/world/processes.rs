@@ -79,8 +79,7 @@ impl World {
             .map(|(&epoch, _)| epoch)
             .collect();
         for epoch in epochs {
-            let span = self.random.below_u64(unlocked_within + 1);
-            self.after(span, Happening::Unlock(node, epoch, process));
+            self.within(unlocked_within + 1, Happening::Unlock(node, epoch, process));
         }
         let open: Vec<u64> = self
             .requests
@@ -89,9 +88,8 @@ impl World {
             .map(|(&id, _)| id)
             .collect();
         for id in open {
-            let span = self.random.below_u64(20 * MS);
-            let reply = reply_to(&self.requests[&id].request, Err(Failure::Unknown));
-            self.after(span, Happening::Answer(id, reply));
+            let request = self.requests[&id].request.clone();
+            self.fail(id, &request, 20 * MS);
         }
     }
 
@@ -104,8 +102,7 @@ impl World {
         // The primary before may still be reachable.
         if node > 0 && self.strikes(Fault::OldPrimary, 3) {
             node -= 1;
-            let span = self.random.below_u64(3000 * MS);
-            self.after(span, Happening::LeaveOldPrimary(process));
+            self.within(3000 * MS, Happening::LeaveOldPrimary(process));
         }
         self.hosts[host].node = Some(node);
         self.hosts[host].link += 1;

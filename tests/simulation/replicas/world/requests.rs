@@ -47,13 +47,11 @@ impl World {
         (in_flight.node, in_flight.link) = (node, self.hosts[host].link);
         let (process, request) = (in_flight.process, in_flight.request.clone());
         if self.strikes(Fault::LostRequest, 60) {
-            let span = self.random.below_u64(300 * MS);
-            return self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
+            return self.fail(id, &request, 300 * MS);
         }
         let is_write = !matches!(request, Request::Watch(_) | Request::Read { .. });
         if is_write && self.strikes(Fault::Repeated, 40) {
-            let span = self.random.below_u64(600 * MS);
-            self.after(span, Happening::ArriveAgain(process, node, request));
+            self.within(600 * MS, Happening::ArriveAgain(process, node, request));
         }
         let span = self.delay();
         self.after(span, Happening::Arrive(id));
@@ -131,14 +129,12 @@ impl World {
             return;
         }
         if self.strikes(Fault::LostReply, 60) {
-            let span = self.random.below_u64(300 * MS);
-            return self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
+            return self.fail(id, &request, 300 * MS);
         }
         match answer.waits_for {
             Some(changes) if self.strikes(Fault::Canceled, 60) => {
                 self.nodes[node].show(changes);
-                let span = self.random.below_u64(20 * MS);
-                self.after(span, Happening::Answer(id, reply_to(&request, Err(Failure::Unknown))));
+                self.fail(id, &request, 20 * MS);
             }
             Some(changes) if changes > self.nodes[node].replicated_changes => {
                 let in_flight = self.requests.get_mut(&id).expect("it is in flight");
@@ -146,6 +142,11 @@ impl World {
             }
             _ => self.reply_later(id, answer.reply),
         }
+    }
+
+    /// Tells the server within this time that the result of its request is unknown.
+    pub(super) fn fail(&mut self, id: u64, request: &Request, within: u64) {
+        self.within(within, Happening::Answer(id, reply_to(request, Err(Failure::Unknown))));
     }
 
     pub(super) fn reply_later(&mut self, id: u64, reply: Reply) {
@@ -159,8 +160,7 @@ impl World {
     pub(super) fn begin_replicating(&mut self, node: usize) {
         if node == self.primary() && !self.is_replicating[node] && self.nodes[node].unreplicated() > 0 {
             self.is_replicating[node] = true;
-            let span = self.random.below_u64(2 * MS);
-            self.after(span, Happening::Replicate(node));
+            self.within(2 * MS, Happening::Replicate(node));
         }
     }
 
