@@ -1,24 +1,27 @@
 //! `beanring top` as users see it: on a terminal, driven by keys.
 
-mod liar;
 mod picture;
 mod tmux;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, fs, thread};
 
-use beanring::io::driver::Driver;
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::{Client, put};
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, Transport, is_over_tls, program};
+use beanring_testkit::process::{ServerProcess, Transport, is_over_tls, program};
 use beanring_testkit::scratch::Scratch;
-use beanring_testkit::{beanstalkd, driver, repository, tls_front};
+use beanring_testkit::statistics::number;
+use beanring_testkit::{beanstalkd, driver, repository, tls_front, unused_address, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tmux::Terminal;
+
+use crate::fake::{data, replies};
+use crate::liar::fill;
 
 /// The picture in the documents.
 const PICTURE: &str = "docs/images/top.svg";
@@ -55,9 +58,18 @@ impl Place {
     }
 
     fn tube(&mut self, tube: &str, key: &str) -> u64 {
-        let (_, data) = self.client.ask(&format!("stats-tube {tube}\r\n"));
-        let value = data.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
-        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key}: {data}"))
+        number(&self.client.ask(&format!("stats-tube {tube}\r\n")).1, key)
+    }
+
+    /// Waits until `top` has asked the server so often.
+    fn await_polls(&mut self, count: u64) {
+        let mut before = self.client.stat("cmd-stats");
+        wait::until("top polls", || {
+            thread::sleep(Duration::from_millis(50));
+            // This asks too.
+            before += 1;
+            self.client.stat("cmd-stats") >= before + count
+        });
     }
 
     fn top(&self, width: u16, height: u16, arguments: &str) -> Terminal {
@@ -93,9 +105,7 @@ fn outline(screen: &[String]) -> String {
 
 #[test]
 fn the_screen_is_that_of_the_documents() {
-    if !tmux::is_there("the screen of beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("the screen of beanring top") else { return };
     let mut place = Place::new(Path::new(program()), &["--max-memory".to_owned(), "512m".to_owned()]);
     place.put("emails", 1240, 0, "to: someone");
     place.put("exports", 12, 0, "export");
@@ -156,12 +166,10 @@ fn work(server: &ServerProcess, is_over: &AtomicBool) {
 
 #[test]
 fn keys_sort_filter_pause_kick_and_peek() {
-    if !tmux::is_there("the keys of beanring top") {
-        return;
-    }
-    for io in Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "the keys of beanring top")) {
+    let Some(()) = tmux::found("the keys of beanring top") else { return };
+    driver::under_each("the keys of beanring top", |io| {
         steer(&mut Place::new(Path::new(program()), &driver::flags(io)));
-    }
+    });
     if is_over_tls() {
         // beanstalkd has no TLS.
         return;
@@ -239,9 +247,7 @@ fn steer(place: &mut Place) {
 
 #[test]
 fn a_server_may_start_again() {
-    if !tmux::is_there("a new start of the server of beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("a new start of the server of beanring top") else { return };
     let mut place = Place::beanring();
     place.put("before", 3, 0, "x");
     let terminal = place.top(120, 20, "");
@@ -263,48 +269,39 @@ fn a_server_may_start_again() {
 
 #[test]
 fn an_unchanged_screen_writes_nothing() {
-    if !tmux::is_there("the silence of beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("the silence of beanring top") else { return };
     let mut place = Place::beanring();
     place.put("buried", 1, 3600, "x");
     let terminal = place.top(100, 20, "--sort ready");
     // Rates are known after the second poll.
     terminal.wait_for("put 0/s");
-    thread::sleep(Duration::from_secs(3));
+    place.await_polls(2);
     let file = terminal.record();
     let recorded = || fs::read(&file).expect("it is there").len();
-    let polls = place.client.stat("cmd-stats");
     // The memory of an idle server can still change, for example when it takes a page of its program for the first time.
     let is_silent = (0..6).any(|_| {
         let screen = terminal.screen();
         // tmux shows what it has received before it records it.
         thread::sleep(Duration::from_millis(500));
         let before = recorded();
-        thread::sleep(Duration::from_secs(5));
+        place.await_polls(4);
         let is_unchanged = terminal.screen() == screen;
         assert!(!is_unchanged || recorded() == before, "{screen:?}");
         is_unchanged
     });
     assert!(is_silent, "the screen changes all the time: {:?}", terminal.screen());
-    // It has asked the server all the time, and shows what has changed.
-    assert!(place.client.stat("cmd-stats") >= polls + 4);
+    // It shows what has changed.
     let silence = recorded();
     place.put("buried", 1, 3600, "x");
     terminal.wait("new count", |screen| has_row(screen, &["buried", "0", "0", "2"]));
-    let written = || recorded() - silence;
-    let started = Instant::now();
-    while written() == 0 && started.elapsed() < REPLY_PATIENCE {
-        thread::sleep(Duration::from_millis(10));
-    }
-    assert!((1..400).contains(&written()), "{} bytes", written());
+    wait::until("the change is recorded", || recorded() > silence);
+    let written = recorded() - silence;
+    assert!(written < 400, "{written} bytes");
 }
 
 #[test]
 fn the_terminal_is_given_back() {
-    if !tmux::is_there("the end of beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("the end of beanring top") else { return };
     let place = Place::beanring();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let terminal = place.top(100, 20, "");
@@ -316,9 +313,7 @@ fn the_terminal_is_given_back() {
 
 #[test]
 fn the_shell_may_suspend_it() {
-    if !tmux::is_there("suspending beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("suspending beanring top") else { return };
     let place = Place::beanring();
     let terminal = Terminal::shell(100, 20, &["env", "PS1=prompt>", "bash", "--norc", "-i"]);
     terminal.wait_for("prompt>");
@@ -339,27 +334,19 @@ fn the_shell_may_suspend_it() {
 
 #[test]
 fn it_ends_with_its_terminal() {
-    if !tmux::is_there("the end of the terminal of beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("the end of the terminal of beanring top") else { return };
     let place = Place::beanring();
     let terminal = place.top(100, 20, "");
     terminal.wait_for("TUBE");
     let process = Path::new("/proc").join(terminal.pid().to_string());
     assert!(process.exists());
     drop(terminal);
-    let started = Instant::now();
-    while process.exists() {
-        assert!(started.elapsed() < REPLY_PATIENCE, "it still runs");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait::until("the program ends", || !process.exists());
 }
 
 #[test]
 fn a_pasted_text_does_not_act() {
-    if !tmux::is_there("a text pasted into beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("a text pasted into beanring top") else { return };
     let mut place = Place::beanring();
     place.put("default", 3, 3600, "x");
     let terminal = place.top(100, 20, "");
@@ -373,9 +360,7 @@ fn a_pasted_text_does_not_act() {
 
 #[test]
 fn it_fits_every_terminal() {
-    if !tmux::is_there("the sizes of beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("the sizes of beanring top") else { return };
     let mut place = Place::beanring();
     place.put("tube", 3, 0, "x");
     place.client.expect("pause-tube tube 500\r\n", "PAUSED");
@@ -400,9 +385,7 @@ fn it_fits_every_terminal() {
 
 #[test]
 fn colors_are_for_who_wants_them() {
-    if !tmux::is_there("the colors of beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("the colors of beanring top") else { return };
     let mut place = Place::beanring();
     place.client.expect("pause-tube default 500\r\n", "PAUSED");
     for (variables, expected) in [("", true), ("NO_COLOR=1", false), ("NO_COLOR=", true)] {
@@ -419,17 +402,32 @@ fn colors_are_for_who_wants_them() {
     }
 }
 
+/// Starts a server that replies with tube names and bodies that no server should have. Returns its address.
+fn liar() -> SocketAddr {
+    let address = replies(|| {
+        |line| match line.split(' ').next().unwrap_or_default() {
+            "stats" => data("OK", &fill("---\nversion: @\nid: @\nio-driver: @\n")),
+            "list-tubes" => data("OK", &fill("---\n- @\n- zgood\n")),
+            "stats-tube" => data("OK", &fill("---\nname: @\n@: @\ncurrent-jobs-ready: 7\n")),
+            "stats-job" => data("OK", &fill("---\nid: 1\nstate: @\n")),
+            "use" => (line.replace("use", "USING") + "\r\n").into_bytes(),
+            "kick" => fill("NO_@\r\n"),
+            // Bodies may have every byte.
+            _ => data("FOUND 1", &fill("@\n@")),
+        }
+    });
+    address.parse().expect("an address")
+}
+
 #[test]
 fn no_byte_of_others_steers_the_terminal() {
-    if !tmux::is_there("bytes of others in beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("bytes of others in beanring top") else { return };
     let scratch = Scratch::new("top-liar");
-    let mut flags = format!("-a {}", liar::start());
+    let mut flags = format!("-a {}", liar());
     if is_over_tls() {
         let certificates = Certificates::new(&scratch.0);
         let front = tls_front::config(&certificates.server, None);
-        flags = certificates.client_flags(tls_front::start(liar::start(), front));
+        flags = certificates.client_flags(tls_front::start(liar(), front));
     }
     let terminal = Terminal::top(100, 30, &flags);
     terminal.wait("counts", |screen| has_row(screen, &["zgood", "7"]));
@@ -443,7 +441,9 @@ fn no_byte_of_others_steers_the_terminal() {
     terminal.wait_for("Next ready job");
     terminal.keys(&["x"]);
     terminal.keys(&["End"]);
-    terminal.wait_for("  00220  f1 f2 f3");
+    let body = fill("@\n@");
+    let row = (body.len() - 2) / 16 * 16;
+    terminal.wait_for(&format!("  {row:05x}  {:02x} {:02x}", body[row], body[row + 1]));
     terminal.keys(&["k", "Enter"]);
     terminal.wait_for("NO_\\x1b]0;pwned");
     let written = fs::read(&file).expect("it is there");
@@ -459,9 +459,7 @@ fn no_byte_of_others_steers_the_terminal() {
 
 #[test]
 fn ten_thousand_tubes_are_cheap() {
-    if !tmux::is_there("many tubes in beanring top") {
-        return;
-    }
+    let Some(()) = tmux::found("many tubes in beanring top") else { return };
     let mut place = Place::beanring();
     for at in 0..10_000 {
         place.client.send(&format!("use t{at:04}\r\n{}", put(1, 0, "x")));
@@ -472,13 +470,14 @@ fn ten_thousand_tubes_are_cheap() {
     place.client.expect("use default\r\n", "USING default");
     let terminal = place.top(100, 30, "");
     terminal.wait("counts", |screen| has_row(screen, &["t0000", "1"]));
-    thread::sleep(Duration::from_secs(1));
-    let before = (place.client.stat("cmd-stats-tube"), place.client.stat("cmd-list-tubes"));
-    thread::sleep(Duration::from_secs(4));
-    let after = (place.client.stat("cmd-stats-tube"), place.client.stat("cmd-list-tubes"));
+    place.await_polls(1);
+    let asked = |place: &mut Place| ["cmd-stats-tube", "cmd-list-tubes"].map(|key| place.client.stat(key));
+    let before = asked(&mut place);
+    place.await_polls(4);
+    let after = asked(&mut place);
     // At most 25 rows are on the screen.
-    assert!((25..=6 * 25).contains(&(after.0 - before.0)), "{before:?} {after:?}");
-    assert!(after.1 - before.1 <= 1, "{before:?} {after:?}");
+    assert!((25..=6 * 25).contains(&(after[0] - before[0])), "{before:?} {after:?}");
+    assert!(after[1] - before[1] <= 1, "{before:?} {after:?}");
     place.put("t7777", 3, 0, "x");
     terminal.keys(&["s"]);
     terminal.wait("order", |screen| {
@@ -503,8 +502,8 @@ fn errors_have_exit_codes() {
         assert_eq!(code, Some(2), "{wrong:?}: {error}");
         assert!(error.contains(wrong[0]), "{wrong:?}: {error}");
     }
-    if tmux::is_there("a server that is gone before beanring top") {
-        let (_held, port) = beanring_testkit::unused_address::port();
+    if tmux::found("a server that is gone before beanring top").is_some() {
+        let (_held, port) = unused_address::port();
         let terminal = Terminal::top(140, 20, &format!("-a 127.0.0.1:{port}"));
         terminal.wait_for("onnection refused; start the server, or name it with --addr");
         terminal.wait_for_end(3);

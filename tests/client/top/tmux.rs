@@ -13,13 +13,13 @@ pub struct Terminal {
     scratch: Scratch,
 }
 
-/// Whether there is a tmux. Without it the test is reported as skipped.
-pub fn is_there(what: &str) -> bool {
+/// Looks for tmux. Without it the test is reported as skipped.
+pub fn found(what: &str) -> Option<()> {
     let is_there = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
     if !is_there {
         println!("skipped: {what} on a terminal, because tmux is not installed");
     }
-    is_there
+    is_there.then_some(())
 }
 
 impl Terminal {

@@ -127,79 +127,17 @@ fn only_the_own_host_is_served() {
 }
 
 #[test]
-fn what_the_api_does_not_understand_is_refused() {
+fn bodies_that_the_api_does_not_understand_are_refused() {
     let mut bench = HttpInMemory::writable();
-    let big = "x".repeat(4097);
-    let long = vec![b'x'; 65_536];
     for (request, status, word) in [
-        (get("nothing"), 404, "not-found"),
-        (get(""), 404, "not-found"),
-        (get("tubes/a%2"), 400, "bad-request"),
-        (get("tubes/%C3%A4"), 400, "bad-request"),
-        (get("tubes/none"), 404, "not-found"),
-        (get("tubes/none/next/ready"), 404, "not-found"),
-        (get("tubes/default/next/ready"), 404, "not-found"),
-        (get("jobs/1"), 404, "not-found"),
-        (get("jobs/18446744073709551615/body"), 404, "not-found"),
-        (get("jobs/x"), 400, "bad-request"),
-        (get("tubes?limit=501"), 400, "bad-request"),
-        (get("tubes?color=red"), 400, "bad-request"),
-        (delete("tubes/default"), 405, "method-not-allowed"),
-        (api("OPTIONS", "server", "", None), 405, "method-not-allowed"),
-        (api("PUT", "jobs/1", "", Some((JSON, b"{}"))), 405, "method-not-allowed"),
-        (api("POST", "drain", "", None), 415, "unsupported-media-type"),
         (api("POST", "drain", "", Some(("text/plain", b"{}"))), 415, "unsupported-media-type"),
-        (api("POST", "drain", "", Some((OCTETS, b"{}"))), 415, "unsupported-media-type"),
-        (api("POST", "tubes/a/jobs", "", Some((JSON, b"{}"))), 415, "unsupported-media-type"),
         (api("POST", "tubes/a/jobs", &format!("Content-Type: {OCTETS}\r\n"), None), 411, "bad-request"),
-        (api("DELETE", "jobs/1", "", Some((JSON, b"{}"))), 400, "bad-request"),
-        (api("GET", "server", "", Some((JSON, b"{}"))), 400, "bad-request"),
-        (api("GET", "drain", "", Some((JSON, b"{}"))), 405, "method-not-allowed"),
         (post("drain", ""), 400, "bad-request"),
-        (post("drain", "[]"), 400, "bad-request"),
-        (post("drain", "null"), 400, "bad-request"),
-        (post("drain", "{} {}"), 400, "bad-request"),
-        (post("drain", "{\"now\":true}"), 400, "bad-request"),
-        (post("drain", "{"), 400, "bad-request"),
-        (post("drain", &big), 413, "too-large"),
-        (post("tubes/default/pause", "{}"), 400, "bad-request"),
-        (post("tubes/default/pause", "[1]"), 400, "bad-request"),
-        (post("tubes/default/pause", "{\"seconds\":-1}"), 400, "bad-request"),
-        (post("tubes/default/pause", "{\"seconds\":1.5}"), 400, "bad-request"),
-        (post("tubes/default/pause", "{\"seconds\":\"1\"}"), 400, "bad-request"),
-        (post("tubes/default/pause", "{\"seconds\":4294967296}"), 400, "bad-request"),
-        (post("tubes/default/pause", "{\"seconds\":1,\"seconds\":1}"), 400, "bad-request"),
-        (post("tubes/default/pause", "{\"seconds\":1,\"x\":1}"), 400, "bad-request"),
-        (post("tubes/none/pause", "{\"seconds\":1}"), 404, "not-found"),
-        (post("tubes/none/config", "{\"key\":\"rate\"}"), 400, "bad-request"),
-        (post("tubes/none/config", "{\"key\":\"rate\",\"value\":1000001}"), 400, "bad-request"),
-        (post("tubes/none/config", "{\"key\":\"dead-letter\",\"value\":\"none\"}"), 409, "conflict"),
-        (post("tubes/none/kick", "{\"count\":1}"), 404, "not-found"),
-        (post("tubes/none/flush", "{}"), 404, "not-found"),
-        (post("tubes/default/flush", "{\"count\":1}"), 400, "bad-request"),
-        (post("jobs/1/kick", "{}"), 404, "not-found"),
-        (post("jobs/1/bury", "{\"priority\":1}"), 404, "not-found"),
-        (post("jobs/1/release", "{\"priority\":1}"), 400, "bad-request"),
-        (post("jobs/1/release", "{\"priority\":1,\"delay\":1}"), 404, "not-found"),
-        (delete("jobs/1"), 404, "not-found"),
+        (post("drain", &"x".repeat(4097)), 413, "too-large"),
         (put("tubes/-a/jobs", b""), 400, "bad-request"),
-        (put("tubes/a/jobs?ttr=x", b"x"), 400, "bad-request"),
-        (put("tubes/a/jobs?priority=4294967296", b"x"), 400, "bad-request"),
-        (put("tubes/a/jobs", &long), 413, "too-large"),
     ] {
-        let shown = String::from_utf8_lossy(&request[..request.len().min(200)]).into_owned();
-        let answer = bench.ask(&request);
-        assert_eq!(answer.error(), (status, word.to_owned()), "{shown}");
-        if status == 405 {
-            assert!(answer.field("Allow").is_some(), "{shown}");
-        }
-        for guard in [
-            "Cache-Control: no-store\r\n",
-            "X-Content-Type-Options: nosniff\r\n",
-            "Content-Security-Policy: default-src 'none'",
-        ] {
-            assert!(answer.head.contains(guard), "{guard}: {shown}");
-        }
+        let shown = request.escape_ascii().to_string();
+        assert_eq!(bench.ask(&request).error(), (status, word.to_owned()), "{shown}");
         // The refused body is discarded, and the next request is answered.
         assert_eq!(bench.ask(&get("server")).json()["jobs"]["ready"], 0, "{shown}");
     }
@@ -228,12 +166,6 @@ fn every_error_of_the_api_is_an_object() {
         assert!(bench.is_closed(), "{request}");
         bench.reconnect(PeerKind::Loopback);
     }
-    for target in ["/api", "/api/", "/api/v1/", "/api/v2/server", "/api?x=1"] {
-        for method in ["GET", "POST", "DELETE"] {
-            let answer = bench.ask(&request(method, target, "", None));
-            assert_eq!(answer.error(), (404, "not-found".to_owned()), "{method} {target}");
-        }
-    }
     // Errors of other paths are plain text.
     for (target, fields, status) in [("/apis", "", 404), ("/healthz", "Content-Length: 1\r\n", 400)] {
         let answer = bench.ask(&request("GET", target, fields, None));
@@ -241,30 +173,4 @@ fn every_error_of_the_api_is_an_object() {
         assert_ne!(answer.field("Content-Type"), Some(JSON), "{target}");
     }
     assert!(bench.is_closed());
-}
-
-#[test]
-fn messages_name_the_argument_and_its_range() {
-    let mut bench = HttpInMemory::writable();
-    let count = "count must be a whole number from 1 to 4294967295";
-    let limit = "limit must be a whole number from 1 to 500";
-    for (request, message) in [
-        (post("tubes/default/kick", "{\"count\":\"1\"}"), count),
-        (post("tubes/default/kick", "{\"count\":0}"), count),
-        (post("tubes/default/kick", "{\"count\":-1}"), count),
-        (post("tubes/default/kick", "{}"), &format!("the body lacks count: {count}")),
-        (post("tubes/default/kick", "7"), "the body must be a JSON object, such as {}"),
-        (
-            post("tubes/default/kick", "{\"count\":1,\"tube\":1}"),
-            "the body has a member that this action does not take: it takes count",
-        ),
-        (post("drain", "{\"a\":"), "the body is not valid JSON: look at line 1, column 5"),
-        (get("tubes?limit=0"), limit),
-        (get("tubes?limit=501"), limit),
-        (get("tubes?limit=x"), limit),
-        (put("tubes/a/jobs?ttr=x", b""), "ttr must be a whole number from 0 to 4294967295"),
-    ] {
-        let answer = bench.ask(&request);
-        assert_eq!((answer.status, &*answer.message()), (400, message));
-    }
 }
