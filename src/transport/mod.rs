@@ -4,6 +4,7 @@
 //! turns input into plaintext, and encrypts output ahead of what is sent, up to 64 KiB. No driver knows TLS, and the
 //! server knows only what [`TlsCounts`] shows.
 
+mod chain;
 pub mod forwarded;
 mod handshakes;
 mod identity;

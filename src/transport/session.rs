@@ -8,6 +8,7 @@ use rustls::unbuffered::{
 };
 use rustls::{CertificateError, Error, HandshakeKind};
 
+use super::chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
 use super::names::names_of;
 use super::outgoing::Outgoing;
 use crate::server::HandshakeFailure;
@@ -296,6 +297,9 @@ pub(super) fn text_of(error: &Error) -> String {
         }
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "the certificate of the client is not from an authority of --tls-client-ca".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+            format!("the client sends more than {CHAIN_MAX} certificates, or {CHAIN_BYTES_MAX} bytes of them")
         }
         Error::InvalidMessage(_) => "the client does not speak TLS".to_owned(),
         Error::PeerIncompatible(_) => "the client does not offer TLS 1.3".to_owned(),

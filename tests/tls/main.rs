@@ -1,6 +1,7 @@
 //! TLS of a running server: handshakes that must fail and how they are counted, certificates that change while clients work,
 //! restarts, clients that misuse TLS, and other implementations of it.
 
+mod chains;
 mod failures;
 mod harm;
 mod https;
