@@ -2,7 +2,9 @@
 //! restarts, clients that misuse TLS, and other implementations of it.
 
 mod chains;
+mod endless;
 mod failures;
+mod forge;
 mod harm;
 mod https;
 mod idle;
@@ -10,6 +12,7 @@ mod others;
 mod place;
 mod proxy;
 mod raw;
+mod records;
 mod restarts;
 mod rotation;
 mod stuck;
