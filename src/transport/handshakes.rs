@@ -32,14 +32,14 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         (session.is_waiting, session.is_paused) = (false, false);
         let mut input = std::mem::take(&mut session.incoming);
-        let progress = session.process(&mut input, &mut self.plaintext);
+        let mut progress = session.process(&mut input, &mut self.plaintext);
         if !progress.is_last() && progress.used < input.len() {
             // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
             input.drain(..progress.used);
             session.incoming = input;
         }
         let has_ended = progress.has_ended || session.end_is_waiting;
-        match (session.finished(), &progress.error) {
+        match (progress.finished.take(), &progress.error) {
             (Some(finished), _) => self.open(conn, finished),
             (None, Some(error)) => {
                 // Nothing of this client may reach the next one.

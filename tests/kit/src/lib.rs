@@ -18,6 +18,7 @@
 pub mod beanstalkd;
 pub mod bench;
 pub mod certificates;
+pub mod chains;
 pub mod client;
 pub mod config;
 pub mod connection;
