@@ -105,12 +105,13 @@ def failed_part(lines):
 
 def program(build, name):
     """Returns the path of a test program from what cargo has printed."""
+    kind = plans.UNITS.get(name, "--test").split()[0].removeprefix("--")
     for line in build.splitlines():
         if line.startswith("{"):
             message = json.loads(line)
-            if message.get("executable") and message["profile"]["test"] and message["target"]["name"] == name:
-                if (name in plans.UNITS) == (message["target"]["kind"] != ["test"]):
-                    return message["executable"]
+            target = message.get("target", {})
+            if message.get("executable") and message["profile"]["test"] and (target["name"], target["kind"]) == (name, [kind]):
+                return message["executable"]
     raise LookupError(f"cargo has built no test program {name}")
 
 

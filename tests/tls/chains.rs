@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use beanring_testkit::chains::{Authority, bare, forged};
-use beanring_testkit::process::{REPLY_PATIENCE, program};
+use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::tls_stream::{TlsStream, certificate};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
@@ -23,7 +22,7 @@ const ROOT: &str = "root";
 const MORE: Duration = Duration::from_millis(2);
 
 fn place(root: &Authority) -> Place {
-    Place::with(Command::new(program()), &[], |certificates| {
+    Place::with(&[], |certificates| {
         let path = certificates.ca.with_file_name("clients.pem");
         fs::write(&path, root.pem()).expect("there is space");
         vec!["--tls-client-ca".to_owned(), path.display().to_string()]

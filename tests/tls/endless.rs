@@ -92,7 +92,7 @@ fn attack(whens: [When; 4]) {
     });
     assert!(most <= limit, "{whens:?}: {most} bytes");
     place.expect_service();
-    place.wait_for("the end", |place| place.control.stat("current-tls-connections") == 0);
+    place.await_stat("current-tls-connections", 0);
 }
 
 #[test]

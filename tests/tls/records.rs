@@ -213,7 +213,7 @@ fn outlive(place: &mut Place, io: Driver) {
         place.expect_service();
     }
     drop(kept);
-    place.wait_for("the end of all", |place| place.control.stat("current-tls-connections") == 0);
+    place.await_stat("current-tls-connections", 0);
 }
 
 /// Two records in one write: what closes the connection, and an error.
@@ -243,7 +243,7 @@ fn the_server_outlives_an_error_after_an_end() {
             place.server.settle();
             place.expect_service();
         }
-        place.wait_for("the end of all", |place| place.control.stat("current-tls-connections") == 0);
+        place.await_stat("current-tls-connections", 0);
     }
 }
 
