@@ -46,6 +46,15 @@ impl Load {
     }
 }
 
+/// Stops the clients, even if the test fails: their threads are awaited.
+struct Stop<'a>(&'a Load);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sends a command and returns the first line of the reply. `None` if the connection is closed.
 fn ask(client: &mut Client, command: &str) -> Option<String> {
     client.send(command);
@@ -116,12 +125,13 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
             scope.spawn(move || work(name, server, load))
         };
         let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+        let stop = Stop(&load);
         for _ in 0..restarts {
             load.wait_for(JOBS_BETWEEN);
             server.restart();
         }
         load.wait_for(JOBS_BETWEEN);
-        load.stop.store(true, Ordering::Relaxed);
+        drop(stop);
         clients.into_iter().map(|client| client.join().expect("the client does not panic")).collect()
     });
 
