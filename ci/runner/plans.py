@@ -53,7 +53,7 @@ def base():
     """What every plan begins with."""
     return [
         Step("tools", ("ci/tools",), "install", cores=0),
-        Step("build", (*BUILD, "--lib", "--bins", "--examples", "--tests"), "build", cores=2),
+        Step("build", BUILD, "build", cores=2),
         Step("allowed", ("target/debug/examples/allowed",), "check", ("build",), cores=0),
     ]
 

@@ -111,15 +111,14 @@ class Schedule:
         began = time.monotonic()
         if step.condition and not succeeds(step.condition, self.environment):
             return self.end(Outcome(step, "skipped", step.why_not, began - self.begin))
-        try:
-            command = self.resolve(step)
-        except LookupError as error:
-            return self.end(Outcome(step, "failed", str(error), began - self.begin))
         environment = {**self.environment, "CARGO_BUILD_JOBS": str(max(step.cores, 1)), **step.environment}
-        with open(self.results / f"{step.name}.log", "wb") as log:
-            process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        try:
+            with open(self.results / f"{step.name}.log", "wb") as log:
+                process = subprocess.Popen(
+                    self.resolve(step), env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+        except (LookupError, OSError) as error:
+            return self.end(Outcome(step, "failed", str(error), began - self.begin))
         self.running[step.name] = (step, process)
         threading.Thread(target=self.await_end, args=(step, process, began), daemon=True).start()
 
