@@ -13,6 +13,7 @@ Logs are in target/results.
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,14 @@ def with_needs(steps, names):
     return [step for step in steps if step.name in chosen]
 
 
+def raise_locked_memory():
+    """The limit counts the rings of all servers of a user. Suites that run side by side start more of them than it allows."""
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (OSError, ValueError):
+        pass
+
+
 def main():
     parser = argparse.ArgumentParser(prog="ci/" + sys.argv[1], usage=__doc__.split("usage: ")[1].split("\n\nPrints")[0])
     parser.add_argument("--list", action="store_true")
@@ -144,6 +153,7 @@ def main():
             print(f"{step.name:24} {step.kind:12} {step.repeated_by()}")
         return True
     steps = with_needs(steps, arguments.steps or deep.parts_left(plan, steps))
+    raise_locked_memory()
     target = Path(os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
     run = Run(plan, steps, target)
     outcomes = Schedule(steps, run.results, run.environment, run.resolve, run.told).run()

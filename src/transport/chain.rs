@@ -1,4 +1,6 @@
-//! The certificates that a client may show. Bounded by CHAIN_MAX: they are counted before anything else.
+//! The certificates that a client may show.
+//!
+//! Bounded by CHAIN_MAX: the certificates of a client are counted before anything else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

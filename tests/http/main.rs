@@ -235,12 +235,14 @@ fn metrics_are_as_documented_and_have_the_values_of_stats() {
         let scratch = Scratch::new("http-metrics");
         // With -f 0, and once all segments are prepared, the job log does nothing between two replies.
         let log = scratch.dir("log").display().to_string();
-        let mut flags = ["--metrics-prefix", "queue", "-b", &log, "-f", "0"].map(str::to_owned).to_vec();
+        let flags = ["--metrics-prefix", "queue", "-b", &log, "-f", "0"].map(str::to_owned).to_vec();
         // A listener with TLS has metrics of its own.
         #[cfg(feature = "tls")]
-        flags.extend(Certificates::new(&scratch.0).server.flags());
-        #[cfg(feature = "tls")]
-        flags.push("--tls-listen=127.0.0.1:0".to_owned());
+        let flags = {
+            let certificate = Certificates::new(&scratch.0).server.flags();
+            let listener = "--tls-listen=127.0.0.1:0".to_owned();
+            flags.into_iter().chain(certificate).chain([listener]).collect::<Vec<_>>()
+        };
         let mut live = Live::start(io, &flags.iter().map(String::as_str).collect::<Vec<_>>());
         let started = Instant::now();
         let mut asked = 1.0;
