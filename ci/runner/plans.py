@@ -82,7 +82,7 @@ def run():
         Step("lints-epoll", (*CLIPPY, "--all-targets", "--no-default-features", *LINTS), "check", ("lints",)),
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
         Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), needs=("doc",)),
-        script("mutants", "ci/mutants", "--run", needs=("build",)),
+        Step("mutants", ("ci/mutants", "--run"), needs=("build",), cores=2),
         *epoll_alone(),
         *variants(),
         *scripts(),
@@ -170,7 +170,7 @@ def deep():
     return [
         *base(),
         Step("build-release", (*release, "--lib", "--test", "simulation", "--test", "queue", "--test", "protocol", "--test", "cost"), "build", ("build",), cores=2),
-        script("mutants", "ci/mutants", needs=("build",), **hours),
+        Step("mutants", ("ci/mutants",), needs=("build",), cores=2, **hours),
         *long_runs(hours),
         script("kernels", "ci/kernels", needs=("build", "tools"), cores=0, **hours),
         script("docker", "ci/docker", needs=("build", "tools"), cores=0, **hours),
