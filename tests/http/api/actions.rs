@@ -53,6 +53,8 @@ fn the_memory_limit_refuses_new_jobs_until_some_are_deleted() {
     assert!(refusal.message().contains("--max-memory"), "{refusal:?}");
     assert!(jobs > 100, "{jobs} jobs");
     assert!(bench.server.memory_bytes() <= 16 << 20);
+    let used = bench.ask(&get("server")).json()["memory"]["used_bytes"].as_u64().expect("a number");
+    assert!(used.abs_diff(bench.server.memory_bytes()) < 10_000, "{used} bytes");
     let warnings = bench.ask(&get("server")).json()["warnings"].clone();
     assert_eq!(warnings[0]["kind"], "memory-above-90-percent");
     for id in 1..=2 {
