@@ -144,9 +144,10 @@ def scripts():
         script("prometheus", "ci/prometheus", debug, **waits),
         script("first-steps", "ci/first-steps", **waits),
         script("sslyze", "ci/tls", debug, **waits),
-        script("page-commands", "ci/doc-commands", **waits),
         Step("backups", ("ci/backups", debug, "3"), needs=("build",), cores=0),
         script("clients", "ci/clients", debug, needs=("doc", "tools"), cores=0),
+        # With the library for Python that the check of clients installs.
+        script("page-commands", "ci/doc-commands", needs=("clients",), cores=0),
         script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools"), cores=0),
         script("instructions", "ci/instructions", needs=("build-static", "doc", "tools")),
     ]

@@ -52,7 +52,8 @@ class Violations(unittest.TestCase):
         self.refused("live is not listed", suites="suite protocol core\ndriver uring | true\n")
 
     def test_an_ignored_test(self):
-        self.refused("1 tests are ignored", log=LOG.replace("0 ignored", "1 ignored"))
+        ignored = LOG.replace("test core::deletes ... ok", "test core::deletes ... ignored, it is slow\ntest core::puts ... ok")
+        self.refused("does not permit: the test core::deletes, because it is slow", log=ignored)
 
     def test_a_selection_of_nothing(self):
         step = Step("epoll-live", reads="tests", program="protocol", selected=("lives::",))
