@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from schedule import Step
 
 # Test programs that wait more than they compute, with the number of their tests that run at a time.
-WAITING = {"replication": 6, "log": 6, "client": 6, "process": 6}
+WAITING = {"replication": 4, "log": 4, "client": 4, "process": 4}
+SYNCING = ("replication", "log")
 COMPUTING = ("protocol", "queue", "simulation", "network", "limits", "http", "tls", "auth", "bench", "sources")
 # The unit tests, and how cargo names them.
 UNITS = {"beanring": "--lib", "beanring-bench": "--bin beanring-bench"}
@@ -26,6 +27,7 @@ def tests(name, program, *selected, build="build", threads=None, environment=Non
         name,
         needs=(build, *fields.pop("needs", ())),
         cores=fields.pop("cores", 0 if program in WAITING else 1),
+        syncs=program in SYNCING,
         environment={"RUST_TEST_THREADS": str(threads), **(environment or {})},
         reads="tests",
         program=program,

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 # So many steps that wait more than they compute run beside the others.
-WAITING_MAX = 3
+WAITING_MAX = 2
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Step:
     needs: tuple = ()
     # The cores that it keeps busy; 0 if it mostly waits.
     cores: int = 1
+    # It syncs so often that it and another such step would be late beside each other.
+    syncs: bool = False
     # Nothing else runs beside it.
     alone: bool = False
     environment: dict = field(default_factory=dict, hash=False)
@@ -102,6 +104,8 @@ class Schedule:
         others = [other for other, _ in self.running.values()]
         if step.alone:
             return not others and all(each.alone for each in self.pending)
+        if step.syncs and any(other.syncs for other in others):
+            return False
         if step.cores == 0:
             return sum(other.cores == 0 for other in others) < WAITING_MAX
         used = sum(other.cores for other in others)
