@@ -26,6 +26,11 @@ pub fn is_allowed(driver: Driver, what: &str) -> bool {
     }
 }
 
+/// Returns the drivers that [are allowed](is_allowed).
+pub fn allowed(what: &str) -> impl Iterator<Item = Driver> {
+    Driver::ALL.iter().copied().filter(move |&driver| is_allowed(driver, what))
+}
+
 /// Returns the flags that select the driver. `BEANRING_TEST_IO_THREADS` gives I/O threads to the one that can have some.
 pub fn flags(driver: Driver) -> Vec<String> {
     let mut flags = vec!["--io".to_owned(), driver.name().to_owned()];

@@ -28,6 +28,18 @@ use super::tls_stream::{TlsStream, client_config};
 /// How long a test waits for an event that must occur. It only limits how long a failure takes.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Waits until something is so.
+///
+/// # Panics
+/// If it does not become so in time.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < REPLY_PATIENCE, "not in time: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// The time that sent bytes may take to reach a server.
 const ARRIVAL: Duration = Duration::from_millis(5);
 
@@ -221,6 +233,24 @@ impl ServerProcess {
             assert!(started.elapsed() < REPLY_PATIENCE, "the server does not end");
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Stops the server by SIGTERM.
+    ///
+    /// # Panics
+    /// If it does not end, or not with exit code 0.
+    pub fn stop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        assert_eq!(self.wait(), Some(0), "the server stops");
+    }
+
+    /// Kills the server, and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end, or has ended before.
+    pub fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        assert_eq!(self.wait(), None, "the server ran");
     }
 
     /// Returns the CPU time of the process.
