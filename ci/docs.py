@@ -3,7 +3,7 @@
 docs/internals/ARCHITECTURE.md, docs/internals/A-PUT.md and CONTRIBUTING.md name exists. Each row of the map in docs/internals/ARCHITECTURE.md, and each
 step of docs/internals/A-PUT.md, names something that its files define.
 
-usage: python3 ci/docs.py
+usage: python3 ci/docs.py [--fix]; --fix corrects the files of the map after functions have moved
 """
 
 import pathlib
@@ -80,6 +80,33 @@ def wrong_rows(described, least):
         yield f"there are {count} rows"
 
 
+def defining(name):
+    """The files below src/ that define a name, `function` or `Type::function`."""
+    owner, _, function = name.rpartition("::")
+    for path in sorted((ROOT / "src").rglob("*.rs")):
+        text = path.read_text(encoding="utf-8")
+        if re.search(DEFINITION.format(function), text) and (not owner or re.search(rf"\b{owner}\b", text)):
+            yield path.relative_to(ROOT / "src").as_posix()
+
+
+def fix_map():
+    """Gives each row of the map the files that define its names. A name that several files define keeps its files."""
+    path = ROOT / MAP
+    text = path.read_text(encoding="utf-8")
+    for line in text.partition("\n## Map\n")[2].partition("\n## ")[0].splitlines():
+        cells = line.split(" | ")
+        if len(cells) != 3 or not any(wrong_rows(rows(f"\n## Map\n{line}\n"), 1)):
+            continue
+        files = []
+        for name in re.findall(r"`([\w:]+)`", cells[2]):
+            found = list(defining(name))
+            files += found if len(found) == 1 else [file for file in found if f"`{file}`" in cells[1]]
+        if files:
+            cells[1] = ", ".join(f"`{file}`" for file in dict.fromkeys(files))
+            text = text.replace(line, " | ".join(cells))
+    path.write_text(text, encoding="utf-8")
+
+
 def missing_files(path):
     """Files are named from the top of the tree or from src/ on."""
     for name in sorted(set(re.findall(r"`((?:[a-z0-9_-]+/)+[a-z0-9_-]+\.[a-z]+)`", prose(path)))):
@@ -88,6 +115,8 @@ def missing_files(path):
 
 
 def main():
+    if sys.argv[1:] == ["--fix"]:
+        fix_map()
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in broken_links(path)]
     problems += [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in unmerged(path)]
     problems += [f"{name}: {problem}" for name in (MAP, STEPS, "CONTRIBUTING.md") for problem in missing_files(ROOT / name)]

@@ -559,6 +559,7 @@ fn segment_bytes_for(job_bytes: u32) -> u64 {
     (HEADER_BYTES + record as u64).next_multiple_of(BLOCK_BYTES as u64)
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -311,6 +311,7 @@ fn cannot<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> SystemE
     move |error| SystemError { action, error: error.into() }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for SystemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the system does not let the server {}: {}", self.action, text_of(&self.error))?;
@@ -325,6 +326,7 @@ impl fmt::Display for SystemError {
 
 impl Error for SystemError {}
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for TooFewDescriptors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -208,6 +208,7 @@ fn check_addresses(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -181,6 +181,7 @@ impl Driver {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--io {}: {}; --io epoll works on any kernel", self.name, self.cause)
@@ -189,6 +190,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -49,6 +49,7 @@ impl TokenFile {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -192,6 +192,7 @@ pub enum DriverError {
     Server(String),
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -172,6 +172,7 @@ fn restrict_bounding_set(kept: &CapsHashSet) -> Result<(), CapsError> {
     before.difference(kept).try_for_each(|&capability| caps::drop(None, CapSet::Bounding, capability))
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for PrivilegesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -18,6 +18,7 @@ pub struct RingError {
 }
 
 impl RingError {
+    // docs/RUNBOOK.md lists these messages.
     fn explain(&self, running: &str) -> String {
         let Self { driver, oldest, errno } = self;
         let answer = errno.desc();
@@ -38,6 +39,7 @@ impl RingError {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.explain(&kernel_release()))

@@ -548,6 +548,7 @@ impl fmt::Display for Address {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

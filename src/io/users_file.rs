@@ -236,6 +236,7 @@ fn texts<'a>(value: &'a Table<'_>) -> Option<Vec<(Range<usize>, &'a str)>> {
     list.iter().map(|item| Some((item.span(), item.get_ref().as_str()?))).collect()
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for UsersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

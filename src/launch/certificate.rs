@@ -38,6 +38,7 @@ mod with_tls {
     }
 
     /// What an operator may not have meant.
+    // docs/RUNBOOK.md lists these messages.
     pub fn certificate_warnings(
         config: &ServerConfig,
         certificate: Option<&Certificate>,

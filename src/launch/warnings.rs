@@ -21,6 +21,7 @@ pub struct Found<'a> {
 
 impl Found<'_> {
     /// The warnings of a start with this configuration, beside those of the configuration itself.
+    // docs/RUNBOOK.md lists these messages.
     pub fn start_warnings(&self, config: &ServerConfig) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(path) = config.http_token.as_ref().filter(|_| self.token.is_some_and(|file| file.is_open))
@@ -37,6 +38,7 @@ impl Found<'_> {
         warnings
     }
 
+    // docs/RUNBOOK.md lists these messages.
     fn users_warning(&self, config: &ServerConfig) -> Option<String> {
         let (path, users) = (config.auth.as_ref()?, &self.users?.users);
         if users.are_without_rights() {
@@ -55,6 +57,7 @@ impl Found<'_> {
 }
 
 /// Returns the warning that other machines reach the clients' listener of this name without a proof of who they are.
+// docs/RUNBOOK.md lists these messages.
 pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option<String> {
     let knows_clients = has_tls && config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
     (!knows_clients && config.auth.is_none()).then(|| {
@@ -65,6 +68,7 @@ pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option
     })
 }
 
+// docs/RUNBOOK.md lists these messages.
 fn few_descriptors(connections_max: Option<u32>, descriptors_max: u64) -> Option<String> {
     let possible = descriptors::connections_within(descriptors_max);
     let max = connections_max.filter(|&max| u64::from(max) > possible)?;
@@ -75,6 +79,7 @@ fn few_descriptors(connections_max: Option<u32>, descriptors_max: u64) -> Option
 }
 
 /// Beyond the limit of its cgroup, the kernel kills a server that could have refused jobs.
+// docs/RUNBOOK.md lists these messages.
 fn cgroup_limit(max: Option<u64>, cgroup: Option<u64>) -> Option<String> {
     let limit = cgroup.filter(|&limit| max.is_none_or(|max| max >= limit)).map(Bytes)?;
     Some(match max.map(Bytes) {

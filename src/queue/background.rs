@@ -148,6 +148,7 @@ impl Engine {
     }
 
     pub(super) fn has_unread_page(&self) -> bool {
+        // Bounded by BACKGROUND_STEPS: the notices of one piece of work.
         self.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 
@@ -302,6 +303,7 @@ impl Engine {
             self.answer_job_wait(client);
         }
         while let Some(lifecycle) = self.clients[client].reserved.min() {
+            // mutant reservation-ends-early: now => now + SAFETY_MARGIN
             if self.jobs.lifecycles[lifecycle].deadline > now || self.is_reached(limit) {
                 break;
             }

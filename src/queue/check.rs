@@ -1,4 +1,6 @@
 //! Recomputes every counter, link and index of the queue from the jobs and clients. For tests.
+//!
+//! Bounded by its caller: a test.
 
 use std::collections::HashMap;
 

@@ -177,6 +177,7 @@ impl Clients {
 
     /// All clients, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (ClientKey, &Client)> {
+        // Bounded by its caller: an iterator.
         self.slab.iter().map(|(slot, client)| {
             (ClientKey { slot: ClientSlot(slot), generation: client.generation }, client)
         })
@@ -184,6 +185,7 @@ impl Clients {
 
     /// The tubes that the client watches, in the order of `list-tubes-watched`.
     pub fn watched(&self, client: ClientKey) -> impl ExactSizeIterator<Item = TubeSlot> {
+        // Bounded by its caller: an iterator.
         self.get(client).watches.iter().map(|watched| watched.tube)
     }
 
@@ -278,6 +280,7 @@ impl Clients {
             record.bits.set(tube);
         } else if record.watches.len() >= BITS_FROM {
             record.bits.turn_on();
+            // Bounded by BITS_FROM: the watches of a client that gets its bits.
             record.watches.iter().for_each(|watched| record.bits.set(watched.tube));
         }
         self.list_bytes += record.list_bytes() - before;
@@ -305,6 +308,7 @@ impl Clients {
         self.list_bytes -= before - client.list_bytes();
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check(&self) {
         self.slab.check();
         self.watches.check(0);

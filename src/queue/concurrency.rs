@@ -288,6 +288,7 @@ impl Engine {
             return self.place_head(lane);
         };
         let Lane { head, head_key, is_open, .. } = self.cons.lanes[lane];
+        // mutant con-urgent-job-behind-an-open-lane: (pri, id) < head_key => (pri, id) < head_key && !is_open
         let (is_head, may_open) = ((pri, id) < head_key, !is_open && self.cons.may_open(con));
         if is_head || may_open {
             self.lift_head(lane);
@@ -391,6 +392,7 @@ impl Engine {
         if self.clients[client].is_wide() {
             return self.shut_loose_lanes(limit);
         }
+        // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
         for watched in self.clients[client].watches.clone() {
             if self.tubes[watched.tube].in_reservable {
                 self.shut_full_lanes_of(watched.tube, limit);
@@ -436,6 +438,8 @@ impl Engine {
     pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: StepLimit, now: Time) {
         let Some(con) = con else { return };
         self.with_share(Share::Lanes, |engine, share| {
+            // mutant lanes-with-fresh-steps-each: StepLimit(share.0.min(limit.0)) =>
+            //     engine.step_limit(crate::queue::BACKGROUND_STEPS)
             engine.continue_reopen(con, StepLimit(share.0.min(limit.0)), now);
         });
     }
@@ -475,6 +479,7 @@ impl Engine {
         self.continue_reopen(con, limit, now);
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check_lanes(&self) {
         let ConKeys { table, lanes, .. } = &self.cons;
         table.check(0);
@@ -532,6 +537,7 @@ impl Engine {
 
     /// The number of ready jobs of a tube that are not in its ready heap.
     pub(super) fn count_parked(&self, tube: TubeSlot) -> usize {
+        // Bounded by its caller: a test.
         let lanes = self.cons.lanes.iter().filter(|(_, lane)| lane.tube == tube);
         lanes.map(|(_, lane)| lane.parked.len() + usize::from(!lane.is_open)).sum()
     }

@@ -96,6 +96,7 @@ impl Lots {
 /// The rate of a tube, by which its weight is multiplied, unless it is unknown.
 fn rate(mode: ReserveMode, head: &Head) -> Option<f64> {
     match mode {
+        // mutant weighted-fair-without-the-time: head.rate() => Some(1.0)
         ReserveMode::WeightedFair => head.rate(),
         ReserveMode::Default | ReserveMode::Fifo | ReserveMode::Weighted => Some(1.0),
     }
@@ -103,12 +104,14 @@ fn rate(mode: ReserveMode, head: &Head) -> Option<f64> {
 
 impl Chances {
     fn of(self, weight: NonZeroU32, head: &Head) -> f64 {
+        // mutant weights-ignored: f64::from(weight.get()) => 1.0
         f64::from(weight.get()) * rate(self.mode, head).unwrap_or(self.unknown_rate)
     }
 }
 
 impl Parts {
     fn add(&mut self, mode: ReserveMode, weight: NonZeroU32, head: &Head) {
+        // mutant weights-ignored: f64::from(weight.get()) => 1.0
         let weight = f64::from(weight.get());
         match rate(mode, head) {
             Some(rate) => {
@@ -125,6 +128,7 @@ impl Parts {
 }
 
 impl Sums {
+    // Bounded by count_look: the blocks of a look that was counted.
     fn new(blocks: impl ExactSizeIterator<Item = f64>) -> Self {
         let half = blocks.len().next_power_of_two();
         let mut sums = vec![0.0; 2 * half];
@@ -138,6 +142,7 @@ impl Sums {
         let half = self.sums.len() / 2;
         let mut left = lot * self.sums[1];
         let mut at = 1;
+        // Bounded by the height of the tree of sums.
         while at < half {
             let [first, second] = [self.sums[2 * at], self.sums[2 * at + 1]];
             // By rounding, the rest may equal the sum.
@@ -151,6 +156,7 @@ impl Sums {
     fn set(&mut self, Block(block): Block, sum: f64) {
         let mut at = self.sums.len() / 2 + block;
         self.sums[at] = sum;
+        // Bounded by the height of the tree of sums.
         while at > 1 {
             at /= 2;
             self.sums[at] = self.sums[2 * at] + self.sums[2 * at + 1];
@@ -202,6 +208,7 @@ impl Engine {
     }
 
     /// Adds up the chances of the tubes from which the client may get a job.
+    // Bounded by count_look: it counts the steps of the whole look.
     pub(super) fn fill_urn(&mut self, client: ClientSlot, may_overtake: bool) -> Urn {
         self.count_look(client);
         let record = &self.clients[client];
@@ -214,6 +221,7 @@ impl Engine {
         let blocks = 0..places.count().div_ceil(BLOCK);
         let parts: Vec<Parts> =
             blocks.map(|block| self.parts(client, mode, &places, Block(block), may_overtake)).collect();
+        // mutant weighted-fair-starves-a-new-tube: part.most => part.most / 1000.0
         let most = parts.iter().map(|part| part.most).fold(0.0, f64::max);
         let chances = Chances { mode, unknown_rate: if most > 0.0 { most } else { 1.0 } };
         let sums = Sums::new(parts.iter().map(|part| part.sum(chances)));
@@ -227,10 +235,12 @@ impl Engine {
         urn: &mut Urn,
         may_overtake: bool,
     ) -> Option<(TubeSlot, Block)> {
+        // Bounded by the number of blocks: one without a tube is found once, and each counts its steps.
         loop {
             let (block, mut left) = urn.sums.find(self.lots.draw())?;
             self.steps += (BLOCK / HEADS_PER_STEP) as u32;
             let mut drawn = None;
+            // Bounded by BLOCK: the places of one block.
             for (watched, head) in self.in_block(client, &urn.places, block, may_overtake) {
                 drawn = Some((watched.tube, block));
                 left -= urn.chances.of(watched.weight, head);
@@ -256,6 +266,7 @@ impl Engine {
     ) {
         self.steps += (BLOCK / HEADS_PER_STEP) as u32;
         let part = self.parts(client, urn.chances.mode, &urn.places, block, may_overtake);
+        // mutant blocks-of-a-draw-not-renewed: removed
         urn.sums.set(block, part.sum(urn.chances));
     }
 
@@ -269,6 +280,7 @@ impl Engine {
         may_overtake: bool,
     ) -> Parts {
         let mut part = Parts::default();
+        // Bounded by BLOCK: the places of one block.
         for (watched, head) in self.in_block(client, places, block, may_overtake) {
             part.add(mode, watched.weight, head);
         }
@@ -284,6 +296,7 @@ impl Engine {
         may_overtake: bool,
     ) -> impl Iterator<Item = (&Watched, &Head)> {
         let watches = &self.clients[client].watches;
+        // Bounded by its caller: an iterator.
         let tubes = places.of_block(block).map(move |place| {
             let watched = &watches[place];
             (watched, self.tubes.heads.get(watched.tube))

@@ -207,6 +207,7 @@ impl Engine {
         let record = self.clients.get_mut(client);
         record.is_disconnecting = true;
         self.totals.producers -= u32::from(record.is_producer);
+        // mutant count-not-taken-back: record.is_worker => record.is_worker && !record.is_producer
         self.totals.workers -= u32::from(record.is_worker);
         self.with_share(Share::Disconnects, |engine, limit| {
             if !engine.continue_disconnect(client, now, limit) {
@@ -272,6 +273,7 @@ impl Engine {
         if tags_key.is_some()
             && let Some(con) = self.con_of(job)
         {
+            // mutant con-raised-limit-opens-no-lane: removed
             self.reopen_raised(con, now);
         }
         job
@@ -310,6 +312,7 @@ impl Engine {
         now: Time,
     ) -> (u32, u32) {
         let (mut deleted, mut not_found) = (0, 0);
+        // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
         for id in ids {
             self.steps += 1;
             if self.delete(client, id, now) {
@@ -358,6 +361,7 @@ impl Engine {
         self.jobs.remove(job, &mut self.bodies);
         let record = &mut self.tubes[tube];
         record.counts.deletes += 1;
+        // mutant rule-max-bytes-counts-deleted-bodies: removed
         record.body_bytes -= body_bytes;
         self.totals.deletes += 1;
         self.changes.push(match kept {
@@ -375,6 +379,8 @@ impl Engine {
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: Seconds, now: Time) -> Released {
         let client = self.clients.slot(client);
         let Some(job) = self.reservation(client, id) else { return Released::NotFound };
+        // mutant order-after-release: self.jobs.get_mut(job).pri = pri =>
+        //     let job = self.jobs.get_mut(job); job.pri = job.pri.min(pri)
         self.jobs.get_mut(job).pri = pri;
         self.jobs.lifecycle_mut(job).counts.releases += 1;
         self.totals.releases += 1;
@@ -400,6 +406,7 @@ impl Engine {
     /// Restarts the time to run of a reserved job. Returns false if the client has not reserved it.
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
         let client = self.clients.slot(client);
+        // mutant touch-of-another: self.reservation(client, id) => self.jobs.find(id).filter(|&job| self.holder(job).is_some())
         let Some(job) = self.reservation(client, id) else { return false };
         let ttr = self.jobs.get(job).ttr;
         let lifecycle = self.jobs.lifecycle_key(job);
@@ -409,6 +416,7 @@ impl Engine {
         record.deadline = now + record.ttr(ttr);
         reserved.insert(&mut self.jobs.lifecycles, lifecycle);
         self.arm_client_timer(client);
+        // mutant reservation-without-its-touch: removed
         self.changes.push_reservation(job);
         true
     }

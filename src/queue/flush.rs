@@ -79,6 +79,7 @@ impl Engine {
     pub(super) fn continue_flush(&mut self, flush: &mut Flush, now: Time, limit: StepLimit) -> bool {
         while let Some(job) = self.next_to_flush(flush) {
             if self.is_reached(limit) {
+                // mutant flush-ends-with-its-first-step: return false => break
                 return false;
             }
             self.steps += 1;

@@ -151,6 +151,8 @@ impl Groups {
 
 impl Group {
     fn is_done(&self) -> bool {
+        // mutant grp-buried-members-do-not-count: self.members == [0; JobState::COUNT] =>
+        //     self.members.iter().sum::<u32>() == self.members[JobState::Buried as usize]
         self.members == [0; JobState::COUNT]
     }
 
@@ -181,6 +183,7 @@ impl Engine {
         let group = self.jobs.tags[tags_key.0].group.take()?;
         let record = &mut self.groups.table[group.0];
         record.members[self.jobs.get(job).state as usize] -= 1;
+        // mutant grp-done-one-deletion-early: record.is_done() => record.members.iter().sum::<u32>() <= 1
         record.is_done().then_some(group)
     }
 
@@ -190,6 +193,7 @@ impl Engine {
         self.groups.table.hide(group.0);
         let record = &self.groups.table[group.0];
         if !record.waiting.is_empty() {
+            // mutant grp-end-not-logged: removed
             self.changes.push(Change::GroupDone(record.name(&self.bodies).as_bytes().into()));
         }
         self.with_share(Share::Releases, |engine, limit| {
@@ -215,6 +219,7 @@ impl Engine {
     fn release_held(&mut self, job: JobKey, limit: StepLimit, now: Time) {
         self.steps += 1;
         let until = self.jobs.lifecycle_mut(job).deadline;
+        // mutant grp-released-before-its-delay: until > now => false
         let to = if until > now { To::At(until) } else { To::Ready };
         self.transfer(job, to, None, None, limit, now);
     }
@@ -263,11 +268,13 @@ impl Engine {
         let Groups { table, holds, .. } = &self.groups;
         let HoldSlot(hold) = self.jobs.tags_of(job)?.hold?;
         let group = &table[holds[hold].group.0];
+        // Bounded by JobState::COUNT: the states of a job.
         Some((group.name(&self.bodies), group.members.iter().sum()))
     }
 
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
+        // Bounded by its caller: an iterator, for recovery.
         self.work.iter().filter_map(|work| match work {
             Work::Release { group } => Some(self.groups.table[group.0].name(&self.bodies)),
             _ => None,
@@ -276,7 +283,9 @@ impl Engine {
 
     /// Puts restored jobs that were held back into that state, in the order of their ids. Background work releases those
     /// whose group is done.
+    // Bounded by recovery: no client is connected.
     pub(super) fn settle_held(&mut self, mut jobs: Vec<(JobId, JobKey)>) {
+        // mutant grp-order-of-slots-after-a-restart: removed
         jobs.sort_unstable();
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
         for (_, job) in jobs {
@@ -304,11 +313,13 @@ impl Engine {
     pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
         let Groups { table, dependencies, .. } = &self.groups;
         let group = self.groups.find(name, &self.bodies).map(|group| &table[group.0]);
+        // Bounded by its caller: an iterator, of which `stats-group` takes GROUPS_SHOWN_MAX.
         let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
         links.map(|key| table[dependencies[key].to.0].name(&self.bodies))
     }
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
+    // Bounded by its caller: a test.
     pub(super) fn check_groups(&self) {
         let Groups { table, holds, dependencies } = &self.groups;
         table.check(table.iter().filter(|(_, group)| group.is_done()).count());

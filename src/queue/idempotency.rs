@@ -163,11 +163,13 @@ impl IdpKeys {
     /// All kept keys. The one that is forgotten first comes first.
     pub(super) fn kept_by_time(&self) -> Vec<IdpSlot> {
         let mut kept = Vec::with_capacity(self.kept.len());
+        // Bounded by recovery: no client is connected.
         self.kept.for_each(&self.table, |slot| kept.push(slot));
         kept.sort_unstable_by_key(|&slot| Ranked::key(&self.table[slot]));
         kept.into_iter().map(IdpSlot).collect()
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check(&self, timers: &Timers) {
         self.table.check(0);
         self.kept.check(&self.table);
@@ -279,6 +281,7 @@ impl Engine {
             key.name.free(&mut self.bodies);
             return None;
         }
+        // mutant idp-time-from-the-put: now => self.jobs.get(job).created
         let deleted = Deleted { id: self.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
         self.idps.keep(key.0, deleted, &mut self.timers);
         Some(key)
@@ -335,6 +338,7 @@ impl Engine {
 
     /// All keys of deleted jobs, in no order.
     pub fn kept_keys(&self) -> impl Iterator<Item = KeptKey<'_>> {
+        // Bounded by its caller: an iterator, for tools that read a job log.
         self.idps.table.iter().filter_map(|(slot, _)| self.kept_key(IdpSlot(slot)))
     }
 
@@ -355,6 +359,7 @@ impl Engine {
 
     /// Forgets kept keys whose time is over or that pass the share, and keeps none for longer than its time to live from now
     /// on.
+    // Bounded by recovery: no client is connected.
     pub(super) fn settle_keys(&mut self, now: Time) {
         let slots: Vec<u32> = self.idps.table.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
@@ -388,6 +393,7 @@ impl Engine {
         self.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check_keys(&self) {
         self.jobs.tags.check();
         self.idps.check(&self.timers);

@@ -161,6 +161,7 @@ impl Jobs {
 
     /// All jobs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (JobKey, &Job)> {
+        // Bounded by its caller: an iterator.
         self.slab.iter().map(|(key, job)| (JobKey(key), job))
     }
 
@@ -260,6 +261,7 @@ impl Jobs {
         &mut self.lifecycles[key]
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check(&self) {
         self.slab.check();
         self.lifecycles.check();

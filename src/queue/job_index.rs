@@ -80,6 +80,7 @@ impl JobIndex {
     }
 
     /// Asserts that the hash finds every block, that no block is useless, and that there are `len` jobs.
+    // Bounded by its caller: a test.
     pub(super) fn check(&self, len: usize) {
         self.blocks.check(0);
         let mut count = 0;

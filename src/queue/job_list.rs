@@ -84,6 +84,7 @@ impl Engine {
     }
 
     /// The page of the jobs in the list of a state.
+    // Bounded by VISITED_AT_ONCE_MAX: the list is short, and list_jobs has counted it.
     fn visit_list(&self, slot: TubeSlot, query: PageQuery) -> JobPage {
         let (tube, jobs) = (&self.tubes[slot], &self.jobs);
         let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
@@ -132,6 +133,7 @@ impl Engine {
     /// Visits the slots of one step.
     fn visit_slots(&self, search: &mut JobSearch) {
         let JobSearch { tube, query, at, found, .. } = search;
+        // Bounded by SLOTS_PER_STEP: the slots of one step.
         for slot in *at..*at + SLOTS_PER_STEP {
             let Some(job) = self.jobs.slab.get(slot).filter(|job| is_match(job, *tube, query.state)) else {
                 continue;

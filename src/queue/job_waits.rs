@@ -125,6 +125,7 @@ impl JobWaits {
     }
 
     /// Asserts that every record and every link is right. `answering` are the records that background work names.
+    // Bounded by its caller: a test.
     pub(super) fn check(&self, clients: &Clients, answering: &[AwaitedKey]) {
         self.awaited.check(answering.len());
         self.waits.check();

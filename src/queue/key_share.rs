@@ -74,6 +74,7 @@ impl KeyShare {
     /// Whether there is room for a promised key, or for the growth of one. Those that would be kept for long leave the second
     /// half to the others.
     const fn has_room(&self, bytes: usize, ttl: u32) -> bool {
+        // mutant idp-long-keys-take-the-whole-share: self.bytes_max / 2 => self.bytes_max
         let max = if ttl <= KEY_TTL_SHORT_SECONDS { self.bytes_max } else { self.bytes_max / 2 };
         self.kept_bytes.saturating_add(self.promised_bytes).saturating_add(bytes) <= max
     }
@@ -88,6 +89,7 @@ impl KeyShare {
 
     pub fn check<'a>(&self, keys: impl Iterator<Item = &'a IdpKey>) {
         let mut counted = Self::UNLIMITED;
+        // Bounded by its caller: a test.
         keys.for_each(|key| counted.add(key));
         assert_eq!(self.kept_bytes, counted.kept_bytes, "the memory of kept keys is counted");
         assert_eq!(self.promised_bytes, counted.promised_bytes, "the memory of promised keys is counted");
@@ -138,6 +140,7 @@ impl Engine {
         now: Time,
     ) -> bool {
         let (mut bytes, mut ttl_max) = (0, 0);
+        // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         for tags_key in tags_keys {
             let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp().filter(|idp| idp.ttl > 0)
             else {
@@ -185,6 +188,7 @@ impl Engine {
             return;
         }
         let mut kept_bytes = 0;
+        // Bounded by recovery: no client is connected.
         for slot in self.idps.kept_by_time() {
             kept_bytes += bytes_of_name(self.idps.get(slot).name_length());
             if kept_bytes > bytes_max {

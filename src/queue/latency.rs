@@ -169,6 +169,7 @@ impl TubeLatency {
     }
 
     /// Computes the percentiles of one kind for the current window and the one before it. Looks at every bin.
+    // Bounded by BINS: the bins of one histogram.
     pub fn percentiles(&self, kind: LatencyKind, now: Time) -> Percentiles {
         // The windows that are not over for longer than one.
         let windows = match now {
@@ -211,6 +212,7 @@ impl TubeLatency {
     fn begin_window(&mut self, now: Time) {
         let next_end = self.window_end + WINDOW;
         let follows = now < next_end;
+        // Bounded by BINS: the bins of two histograms.
         for [current, before] in &mut self.blocks {
             *before = if follows { *current } else { [0; BLOCK_BINS] };
             *current = [0; BLOCK_BINS];

@@ -167,6 +167,7 @@ impl Engine {
 
     /// The number of jobs moved so far, and of moves that are not finished.
     pub fn moves(&self) -> (u64, usize) {
+        // Bounded by its caller: the observer of a test.
         let unfinished = self.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
         (self.totals.moves, unfinished)
     }
@@ -222,6 +223,10 @@ impl Engine {
 
     /// Moves a held job. It keeps its turn among the jobs that wait for its group.
     fn move_held(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        // mutant grp-moved-job-loses-its-turn: adds
+        //     let group = self.group_ahead(self.jobs.get(job).tags_key().expect("tags")).expect("a group");
+        //     self.stop_waiting_for_group(job);
+        //     self.wait_for_group(job, group);
         let from = self.jobs.get(job).tube;
         self.tubes[from].held.remove(&mut self.jobs.slab, job.0);
         self.set_tube(job, to, now);

@@ -1,4 +1,6 @@
 //! The persistent state of the queue: reading it for the job log, and restoring it during recovery.
+//!
+//! Bounded by recovery: no client is connected.
 
 use super::engine::Engine;
 use super::job::{Counts, Job, JobState, Lifecycle, NewJob};
@@ -59,6 +61,7 @@ impl Engine {
         let state = match (record.state, lifecycle) {
             (JobState::Delayed, Some(lifecycle)) => LoggedState::Delayed(lifecycle.deadline),
             (JobState::Buried, Some(lifecycle)) => LoggedState::Buried(lifecycle.burial()),
+            // mutant grp-released-job-logged-as-held: self.is_released(job) => false
             (JobState::Held, Some(lifecycle)) if self.is_released(job) => {
                 LoggedState::Delayed(lifecycle.deadline)
             }

@@ -26,6 +26,7 @@ impl Bucket {
 
     /// Takes a token.
     fn take(&mut self, rate: u64, now: Time) {
+        // mutant rule-rate-saves-up-idle-time: now => now.back(Span::from_secs(1))
         self.full_at = self.full_at.max(now) + interval(rate);
     }
 

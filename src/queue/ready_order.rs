@@ -75,6 +75,7 @@ impl ReadyOrder {
             at = jobs.slab[key].lifecycle_or_after;
             Some(JobKey(key))
         });
+        // Bounded by its caller: an iterator.
         fresh.chain(self.active.iter(&jobs.lifecycles).map(|key| jobs.lifecycles[key].job))
     }
 
@@ -85,6 +86,7 @@ impl ReadyOrder {
     }
 
     /// Asserts that there are `len` jobs, all ready and of this tube, and that both lists are sorted.
+    // Bounded by its caller: a test.
     pub(super) fn check(&self, jobs: &Jobs, tube: TubeSlot, len: usize) {
         let is_ready = |job: &Job| (job.state, job.tube) == (JobState::Ready, tube);
         let (mut before, mut at, mut count, mut time) = (NIL, self.first, 0, Time::ZERO);

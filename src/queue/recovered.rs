@@ -21,6 +21,7 @@ impl Engine {
         let Some(ClientKey { slot, .. }) = self.recovered.filter(|_| self.keeps_reservations()) else {
             return false;
         };
+        // mutant replica-reservation-of-a-lost-client-for-no-other: self.jobs.holder(self.jobs.get(job)) == Some(slot) => false
         self.jobs.holder(self.jobs.get(job)) == Some(slot)
     }
 
@@ -69,11 +70,14 @@ impl Engine {
             .into_iter()
             .map(|(until, id, job)| {
                 let ttr = self.jobs.ttr(job).span();
+                // mutant reservation-over-gets-its-time-again: until.min(now + ttr) =>
+                //     if until < now { now + ttr } else { until }
                 let until = until.min(now + ttr);
                 (until.back(ttr), id, job, until)
             })
             .collect();
         reserved.sort_unstable();
+        // Bounded by recovery: no client is connected.
         for (since, _, job, until) in reserved {
             let record = self.enter(job, JobState::Reserved);
             let (tube, tags_key) = (record.tube, record.tags_key());

@@ -55,6 +55,7 @@ impl Engine {
         if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
             return Reserved::DeadlineSoon;
         }
+        // mutant search-answers-too-early: !self.is_search_unfinished(client) => true
         if timeout == Some(Span::ZERO) && !self.is_search_unfinished(client) {
             return Reserved::TimedOut;
         }
@@ -78,6 +79,7 @@ impl Engine {
         if record.is_wide() {
             return wide_waiters.remove(wait.seq);
         }
+        // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
         for &Watched { tube, watch, .. } in &record.watches {
             self.tubes[tube].narrow_waiters.remove(watches, watch.0);
         }
@@ -163,6 +165,7 @@ impl Engine {
         if record.is_wide() {
             wide_waiters.push(self.waits_begun, client);
         } else {
+            // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
             for &Watched { tube, watch, .. } in &record.watches {
                 self.tubes[tube].narrow_waiters.push_back(watches, watch.0);
             }
@@ -204,6 +207,7 @@ impl Engine {
             && watchers < clients.wide_waiters.count_after(record.searched_through)
         {
             *steps += watchers as u32;
+            // Bounded by WATCHES_CHECKED_MAX: the watches of the tube.
             let watching =
                 record.wide_watches.iter(&clients.watches).map(|watch| clients.watches[watch].client);
             let waiting = watching.filter_map(|client| Some((clients[client].wait?.seq, client)));

@@ -79,16 +79,19 @@ impl Engine {
         if most == 0 || !self.shut_full_lanes_for(client, limit) {
             return;
         }
+        // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         let mut bytes: u64 = jobs.iter().map(|&job| self.body_bytes(job)).sum();
         let mut turns = self.turns(client, most, may_overtake);
         while jobs.len() < room.jobs {
             let Some(turn) = self.next_turn(client, &mut turns, may_overtake) else { break };
             // A job of this batch may have taken the last place of the key of the next one.
+            // mutant con-batch-beyond-the-limit: removed
             self.shut_full_lanes(turn.tube, limit);
             let head = self.head(turn.tube, may_overtake);
             let is_next =
                 |&(key, _): &((u32, JobId), JobKey)| !matches!(turn.at, Place::Urgent(at) if at != key);
             let next = head.filter(is_next);
+            // mutant batch-without-the-tubes-left-out: turns.is_cut() => turns.is_cut() && jobs.is_empty()
             if next.is_none() && turns.is_cut() {
                 // A tube that was left out may have a more urgent job than the next one of this tube.
                 if self.is_reached(limit) {

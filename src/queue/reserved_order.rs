@@ -72,6 +72,7 @@ impl ReservedOrder {
     }
 
     /// Asserts that the links agree in both directions, and that all jobs are reserved and of this tube.
+    // Bounded by its caller: a test.
     pub fn check(&self, jobs: &Jobs, tube: TubeSlot) {
         let (mut before, mut at, mut count) = (NIL, self.first, 0);
         while at != NIL {

@@ -88,6 +88,7 @@ impl Rules {
     }
 
     fn count_refusal(&mut self, rules: RulesSlot) {
+        // mutant rule-refusal-not-counted: removed
         self.totals.refusals += 1;
         self.table[rules.0].counts.refusals += 1;
     }
@@ -143,6 +144,7 @@ impl Engine {
 
     /// All tubes with rules, in no order.
     pub fn ruled_tubes(&self) -> impl Iterator<Item = (TubeName<'_>, &TubeRules)> {
+        // Bounded by RULED_TUBES_MAX: the tubes that have rules.
         self.rules.table.iter().map(|(_, ruled)| (ruled.name(), &ruled.rules))
     }
 
@@ -170,6 +172,7 @@ impl Engine {
     }
 
     /// Does the same without a change for the job log.
+    // Bounded by the one tube that may have this name.
     pub fn restore_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
         let rules = match self.rules.find(name) {
             None if rule.value() == RuleValue::None => return,
@@ -215,6 +218,7 @@ impl Engine {
     /// The time to run of a job that the client puts with this one.
     #[inline]
     pub fn ttr_of_put(&self, client: ClientKey, ttr: Seconds) -> Seconds {
+        // mutant rule-default-ttr-for-one-second: ttr != Seconds::ZERO => ttr > Seconds::ONE
         if ttr != Seconds::ZERO { ttr } else { self.default_ttr(self.clients.get(client).used) }
     }
 
@@ -294,6 +298,7 @@ impl Engine {
     fn has_had_attempts(&self, job: JobKey, rules: RulesSlot) -> bool {
         let Counts { timeouts, releases, .. } = self.jobs.lifecycle(job).expect("it was reserved").counts;
         let max = self.rules.table[rules.0].rules.number(RuleKey::MaxAttempts);
+        // mutant rule-attempts-without-releases: u64::from(releases) => 0
         max.is_some_and(|max| u64::from(timeouts) + u64::from(releases) >= max)
     }
 
@@ -325,9 +330,11 @@ impl Engine {
     pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         // It has the time at which the job became ready in this tube.
         self.jobs.lifecycle_mut(job);
+        // mutant rule-dead-letter-counts-in-its-old-tube: self.body_bytes(job) => 0
         let (from, bytes) = (self.jobs.get(job).tube, self.body_bytes(job));
         self.tubes[from].body_bytes -= bytes;
         self.tubes[to].body_bytes += bytes;
+        // mutant idp-key-stays-in-the-old-tube: self.move_key(job, to, now) => self.jobs.get_mut(job).tube = to
         self.move_key(job, to, now);
     }
 
@@ -340,6 +347,7 @@ impl Engine {
         let seconds = rules.number_u32(RuleKey::Retention)?;
         let first = JobKey(record.buried.front()?);
         let lifecycle = self.jobs.lifecycle(first).expect("a buried job has a lifecycle");
+        // mutant rule-retention-from-the-put: lifecycle.deadline => self.jobs.get(first).created
         Some(lifecycle.deadline + Span::from_secs(seconds))
     }
 
@@ -360,6 +368,7 @@ impl Engine {
         }
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check_rules(&self) {
         let Rules { table, name_bytes, .. } = &self.rules;
         table.check(0);

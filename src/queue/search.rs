@@ -52,6 +52,7 @@ impl Engine {
             return record.is_searching;
         }
         self.steps += record.watch_count().div_ceil(HEADS_PER_STEP) as u32;
+        // Bounded by the steps counted above.
         record.watches.iter().any(|watched| self.tubes.heads.get(watched.tube).is_shutting())
     }
 
@@ -66,6 +67,7 @@ impl Engine {
         let Self { clients, tubes, .. } = &*self;
         let (mut key, mut best) = ((u32::MAX, JobId(u64::MAX)), None);
         if self.searches_watches(&clients[client]) {
+            // Bounded by count_look: it counts the steps of the whole look.
             for watched in &clients[client].watches {
                 let head = tubes.heads.get(watched.tube);
                 if head.key() < key
@@ -75,6 +77,7 @@ impl Engine {
                 }
             }
         } else {
+            // Bounded by count_look: it counts the steps of the whole look.
             for tube in tubes.reservable.iter(&tubes.slab).map(TubeSlot) {
                 let head = tubes.heads.get(tube);
                 // Whether the client watches the tube takes longer to find out.
@@ -100,6 +103,7 @@ impl Engine {
         let by_watch = self.searches_watches(record);
         let places = by_watch.then_some(0..record.watches.len());
         let found = (!by_watch).then(|| {
+            // Bounded by count_look, which each caller calls first: 32 watches in a step, at most 65,536.
             let watches = tubes.reservable.iter(&tubes.slab).filter_map(move |tube| {
                 let is_watched = clients.is_watching(client, TubeSlot(tube));
                 is_watched.then(|| clients.find_watch(client, TubeSlot(tube))).flatten()
@@ -122,6 +126,7 @@ impl Engine {
         self.count_look(client);
         let (mut heads, mut is_cut) = (Vec::with_capacity(2 * most), false);
         let mut bound = (u32::MAX, JobId(u64::MAX));
+        // Bounded by count_look: it counts the steps of the whole look.
         for (place, head) in self.candidates(client, may_overtake) {
             let (pri, id) = head.key();
             if (pri, id) > bound {

@@ -141,6 +141,7 @@ impl Engine {
     }
 
     /// Counts the clients that watch a tube and wait. Checks the wide ones that watch the tube or those that wait, whichever are fewer.
+    // Bounded by tube_waiting_cost: each caller counts that many steps. It is at most the number of connections.
     pub fn tube_waiting(&self, key: TubeKey) -> usize {
         let (tube, clients) = (self.tubes.get(key), &self.clients);
         let wide = if clients.wide_waiters.count_after(tube.searched_through) < tube.wide_watches.len() {

@@ -40,6 +40,9 @@ impl Engine {
         limit: StepLimit,
         now: Time,
     ) {
+        // mutant con-stays-full-at-a-burial: self.con_of(job) => self.con_of(job).filter(|_| !matches!(to, To::Buried))
+        // mutant con-stays-full-at-a-timeout: self.con_of(job) =>
+        //     self.con_of(job).filter(|_| !matches!(change, Some(Change::TimedOut(_))))
         let con = self.con_of(job).filter(|_| self.jobs.get(job).state == JobState::Reserved);
         self.leave(job, now);
         if let Some(tube) = tube {
@@ -49,11 +52,17 @@ impl Engine {
             To::Ready => self.enter_ready(job, now),
             To::After(delay) => self.enter_ready_or_delayed(job, delay, now),
             To::At(until) => self.enter_delayed(job, until),
+            // mutant move-keeps-the-number-of-the-burial: self.enter_buried(job, now) =>
+            //     let burial = self.jobs.lifecycle_mut(job).burial();
+            //     self.enter_buried(job, now);
+            //     if tube.is_some() { self.jobs.lifecycle_mut(job).set_burial(burial) }
             To::Buried => self.enter_buried(job, now),
         }
         if let Some(change) = change {
+            // mutant waiter-lost-on-hang-up: adds if let Change::Returned(_) = change { return self.changes.push(change); }
             self.changes.push(change);
         }
+        // mutant move-serves-no-client: adds if tube.is_some() { return self.reopen(con, limit, now); }
         self.assign_jobs(self.jobs.get(job).tube, limit, now);
         self.reopen(con, limit, now);
     }
@@ -193,6 +202,7 @@ impl Engine {
         if tube.rules().is_some() {
             self.arm_tube_timer(slot);
         }
+        // mutant wait-job-not-told-of-a-burial: removed
         self.end_job_waits(job, JobEnd::Buried);
     }
 
@@ -217,6 +227,7 @@ impl Engine {
             (record.ttr, record.tube, record.lifecycle(), record.tags_key());
         let key = lifecycle.unwrap_or_else(|| self.jobs.lifecycle_key(job));
         let lifecycle = &mut self.jobs.lifecycles[key];
+        // mutant ttr-from-the-put: now + lifecycle.ttr(ttr) => now.max(self.jobs.slab[job.0].created + lifecycle.ttr(ttr))
         lifecycle.deadline = now + lifecycle.ttr(ttr);
         lifecycle.since = now;
         lifecycle.counts.reserves += 1;

@@ -463,6 +463,7 @@ impl Tubes {
         hash_names(self.slab.seed(), &[name.as_bytes()])
     }
 
+    // Bounded by its caller: a test.
     pub(super) fn check(&self) {
         self.slab.check(0);
         self.reservable.check(&self.slab);

@@ -106,6 +106,7 @@ pub enum Listed<'a> {
 impl TubeOrder {
     /// Gives a new tube a place. Returns the place and the version before it.
     pub fn add(&mut self, tube: TubeSlot) -> (u32, u64) {
+        // Bounded by earlier calls: a position that is no longer vacant is taken off once.
         let position = loop {
             match self.vacant.pop() {
                 Some(position) if !self.is_vacant(position) => {}
@@ -135,6 +136,7 @@ impl TubeOrder {
 
     /// All tubes, in order.
     pub fn tubes(&self) -> impl Iterator<Item = TubeSlot> {
+        // Bounded by its caller: an iterator.
         self.places.iter().filter_map(|place| match place {
             Place::Tube(tube) => Some(*tube),
             _ => None,
@@ -187,6 +189,7 @@ impl TubeOrder {
     /// Removes names that no list shows any more, and closes gaps. Each takes a step of `steps_left`. Returns true if it ran
     /// out of steps.
     pub fn purge(&mut self, slab: &mut Pages<Tube>, steps_left: &mut u32) -> bool {
+        // Bounded by the steps that the caller has left.
         while *steps_left > 0 && self.needs_purge() {
             *steps_left -= 1;
             if let Some(names) = self.unclaimed.front_mut() {
@@ -224,6 +227,7 @@ impl TubeOrder {
     }
 
     /// Asserts that each tube has its place, and that a name stays exactly as long as a list shows it.
+    // Bounded by its caller: a test.
     pub fn check(&self, slab: &Pages<Tube>) {
         self.removed.check();
         let vacant: HashSet<u32> = self.vacant.iter().copied().collect();
@@ -281,6 +285,7 @@ impl TubeOrder {
     /// Closes a gap with the last tube, unless a list shows that tube.
     fn vacate(&mut self, slab: &mut Pages<Tube>, position: u32) {
         self.places[position as usize] = Place::Vacant;
+        // Bounded by earlier calls: each place is taken off once.
         while self.places.last() == Some(&Place::Vacant) {
             self.places.pop();
         }

@@ -62,6 +62,7 @@ impl WatchedBits {
 
     /// The number of watches that the bits show.
     pub(super) fn shown(&self) -> usize {
+        // Bounded by its caller: a test.
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 

@@ -64,6 +64,7 @@ impl Engine {
         let client = self.clients.slot(client);
         let begin = end.saturating_sub(count);
         // The last watch takes the place of one that is removed, and is to be kept.
+        // Bounded by WATCHES_PER_TURN: `count` is no larger.
         for place in (begin..end).rev() {
             let watched = self.clients[client].watches[place];
             if !keep(self.tubes[watched.tube].name()) {
@@ -91,6 +92,7 @@ impl Engine {
                 self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
             }
             let tube = &self.tubes[key];
+            // mutant timer-of-a-tube-that-is-gone: removed
             self.timers.remove(tube.timer);
             self.tubes.remove(key);
         }
@@ -108,6 +110,7 @@ impl Engine {
             self.add_wide_watch(added);
         } else if record.is_wide() {
             // One more than a narrow client may watch.
+            // Bounded by NARROW_WATCH_MAX: a client that has just become wide has one watch more.
             for watched in record.watches.clone() {
                 self.add_wide_watch(watched.watch);
             }
@@ -125,6 +128,7 @@ impl Engine {
         self.clients.remove_watch(watch);
         let record = &self.clients[client];
         if was_wide && !record.is_wide() {
+            // Bounded by NARROW_WATCH_MAX: the watches of a client that has just become narrow.
             for watched in record.watches.clone() {
                 self.remove_wide_watch(watched.watch);
             }

@@ -39,6 +39,7 @@ impl WideWaiters {
     }
 
     /// Removes the client whose wait has this sequence number.
+    // Bounded by earlier calls: each place is passed once, after as many removals as there are places.
     pub(super) fn remove(&mut self, seq: u64) {
         let at = self.first_after(seq - 1);
         let place = self.places.get_mut(at).filter(|place| place.seq == seq);
@@ -68,6 +69,7 @@ impl WideWaiters {
 
     /// The places behind this sequence number, gaps included.
     pub(super) fn after(&self, seq: u64) -> impl Iterator<Item = Place> {
+        // Bounded by its caller: an iterator.
         self.places.range(self.first_after(seq)..).copied()
     }
 
@@ -80,6 +82,7 @@ impl WideWaiters {
     }
 
     /// Asserts that the places are sorted, and that every client in them is wide and waits.
+    // Bounded by its caller: a test.
     pub(super) fn check(&self, clients: &Clients) {
         assert!(
             self.places.iter().is_sorted_by_key(|place| place.seq),

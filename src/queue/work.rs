@@ -122,6 +122,7 @@ impl WorkQueue {
     pub(super) fn pop(&mut self) -> Option<Work> {
         let in_turn = (self.next..KINDS).chain(0..self.next);
         let kind = in_turn.into_iter().find(|&kind| !self.by_kind[kind].is_empty())?;
+        // mutant work-of-one-kind-first: (kind + 1) % KINDS => kind
         self.next = (kind + 1) % KINDS;
         self.len -= 1;
         let queue = &mut self.by_kind[kind];
@@ -133,10 +134,12 @@ impl WorkQueue {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Work> {
+        // Bounded by its caller: an iterator.
         self.by_kind.iter().flatten()
     }
 
     pub(super) fn bytes(&self) -> usize {
+        // Bounded by KINDS: the kinds of work.
         self.by_kind.iter().map(|queue| queue.capacity() * size_of::<Work>()).sum()
     }
 }

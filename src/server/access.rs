@@ -176,6 +176,7 @@ impl Core {
         let conn = self.engine.clients().get(protocol.client).conn;
         self.effects.push_back(Effect::LogClient(conn, ClientAct::WrongToken));
         protocol.state = SessionState::Refused;
+        // mutant auth-wrong-token-refused-at-once: now + REFUSAL_DELAY => now
         self.access.refused.push_back((now + REFUSAL_DELAY, conn));
     }
 
@@ -250,9 +251,11 @@ impl Core {
             Need::Nothing => true,
             Need::Used(rights) => user.may(rights, self.engine.used(client).name()),
             Need::Tube(tube, rights) => user.may(rights, tube),
+            // Bounded by the two tubes of a move.
             Need::Tubes(tubes) => tubes.iter().all(|&(tube, rights)| user.may(rights, tube)),
             Need::Job(id, rights) => self.may_on_job(user, id, rights),
             Need::Jobs(ids, rights) => {
+                // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
                 user.grants.everywhere().has_any(rights)
                     || ids.iter().all(|id| self.may_on_job(user, id, rights))
             }
@@ -272,6 +275,7 @@ impl Core {
         let is_pending = |id: JobId| self.wal.as_ref().is_some_and(|wal| wal.is_pending(id));
         let may_reveal = match need {
             Need::Job(id, _) | Need::JobTo(id, ..) => is_pending(id),
+            // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
             Need::Jobs(ids, _) => ids.iter().any(is_pending),
             _ => false,
         };
@@ -339,6 +343,7 @@ impl Core {
         let protocol = &mut session.protocol;
         let watches = self.engine.clients().get(protocol.client).watch_count();
         if let Some(access) = &mut protocol.access {
+            // mutant auth-rights-of-before-a-reload: removed
             access.used = access.user.grants.on(self.engine.used(protocol.client).name());
             access.unchecked = Some(watches);
         }
@@ -389,6 +394,7 @@ impl Server {
 
     /// Does a bounded piece of what the users have set off: replies to wrong tokens, and sessions of users that have changed.
     pub(super) fn step_access(&mut self, now: Time) {
+        // Bounded by REFUSALS_MAX: the refused connections that wait for their reply.
         while let Some(&(due, conn)) = self.core.access.refused.front()
             && (due <= now || self.core.access.refused.len() > REFUSALS_MAX)
         {
@@ -401,6 +407,7 @@ impl Server {
         let Some(from) = self.core.access.sweep else { return };
         self.deliver_notices(now);
         let end = from + SWEEP_SLOTS;
+        // Bounded by SWEEP_SLOTS: the slots of one piece.
         for slot in from..end {
             if let Some(session) = self.connections.client_at(slot).filter(|session| session.is_open()) {
                 self.core.renew_user(session, now);

@@ -79,6 +79,7 @@ impl Server {
     /// Closes connections whose clients do not read their last replies.
     #[inline(never)]
     pub(super) fn end_stuck(&mut self, now: Time) {
+        // Bounded by SLOTS: the connections of one event-loop iteration.
         for slot in self.core.closing.next_slots(self.connections.capacity(), now) {
             if let Some(session) = self.connections.client_at(slot)
                 && session.is_stuck()

@@ -49,6 +49,7 @@ impl CommitGate {
 
     /// The number of connections whose next reply waits.
     pub fn clients(&self) -> usize {
+        // Bounded by the end of the server: no client is served any more.
         let clients: HashSet<ConnId> = self.waiting.iter().map(|&(_, conn)| conn).collect();
         clients.len()
     }
@@ -87,6 +88,7 @@ impl Core {
 
     /// The last ticket whose replies may leave.
     fn committed(&self) -> Ticket {
+        // mutant reply-before-sync: Wal::released => |wal: &Wal| wal.released() + 1
         self.wal.as_ref().map_or(Ticket::MAX, Wal::released)
     }
 
@@ -176,6 +178,7 @@ impl Server {
     pub(super) fn release_committed(&mut self, now: Time) {
         let Self { core, connections } = self;
         let committed = core.committed();
+        // Bounded by RELEASED_MAX: the connections of one call.
         for _ in 0..RELEASED_MAX {
             let next = core.gate.waiting.pop_front_if(|(ticket, _)| *ticket <= committed);
             let Some((_, conn)) = next else { return };
@@ -190,6 +193,7 @@ impl Server {
 
     /// The job log cannot be written: every client whose replies wait for a commit gets an error, and the driver stops.
     // The queue of the gate does not suffice: a connection that is sending joins it only after the send.
+    // Bounded by the end of the server: no client is served any more.
     fn fail(&mut self, now: Time) {
         let Self { core, connections } = self;
         core.gate.waiting.clear();

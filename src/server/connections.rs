@@ -80,6 +80,7 @@ impl Connections {
     #[inline]
     pub fn find(&mut self, conn: ConnId) -> Option<&mut Session> {
         match self.slab.get_mut(conn.slot as usize) {
+            // mutant generation-not-looked-at: session.conn == conn => true
             Some(Connection::Client(session)) if session.conn == conn => Some(session),
             _ => None,
         }
@@ -140,6 +141,7 @@ impl Connections {
     pub fn remove_http(&mut self, conn: ConnId) {
         match self.slab.remove(conn.slot as usize) {
             Connection::Http(connection) if connection.conn == conn => {
+                // Bounded by CONNECTIONS_MAX: the HTTP connections.
                 self.http.retain(|&slot| slot != conn.slot);
             }
             _ => panic!("a driver closes a connection once"),
@@ -147,6 +149,7 @@ impl Connections {
     }
 
     pub fn clients(&self) -> impl Iterator<Item = &Session> {
+        // Bounded by its caller: an iterator, for tests.
         self.slab.iter().filter_map(|(_, connection)| match connection {
             Connection::Client(session) => Some(&**session),
             Connection::Http(_) => None,
@@ -154,6 +157,7 @@ impl Connections {
     }
 
     pub fn clients_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        // Bounded by its caller: an iterator, for the end of the server.
         self.slab.iter_mut().filter_map(|(_, connection)| match connection {
             Connection::Client(session) => Some(&mut **session),
             Connection::Http(_) => None,
@@ -162,6 +166,7 @@ impl Connections {
 
     /// Looks at all connections.
     pub fn all_http_mut(&mut self) -> impl Iterator<Item = &mut HttpConnection> {
+        // Bounded by its caller: an iterator, for the end of the server.
         self.slab.iter_mut().filter_map(|(_, connection)| match connection {
             Connection::Client(_) => None,
             Connection::Http(connection) => Some(&mut **connection),
@@ -169,6 +174,7 @@ impl Connections {
     }
 
     pub fn all_http(&self) -> impl Iterator<Item = &HttpConnection> {
+        // Bounded by CONNECTIONS_MAX: the HTTP connections.
         self.http.iter().map(|&slot| match &self.slab[slot as usize] {
             Connection::Http(connection) => &**connection,
             Connection::Client(_) => panic!("the list of HTTP slots is exact"),

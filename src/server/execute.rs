@@ -70,6 +70,7 @@ impl Core {
                 protocol.begun(engine.list_jobs(client, tube, query), Outcome::Jobs)
             }
             Command::DeleteBatch(ids) => {
+                // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
                 let (deleted, not_found) = engine.delete_batch(client, ids.iter(), now);
                 Outcome::Done(Reply::DeletedBatch { deleted, not_found })
             }
@@ -324,6 +325,7 @@ impl Core {
     /// Reports a choice to the observer, which cannot tell it otherwise.
     fn report_drawn(&mut self, client: ClientKey, jobs: &[JobKey]) {
         if self.observer.is_some() {
+            // Bounded by its caller: the observer of a test.
             let ids: Vec<JobId> = jobs.iter().map(|&job| self.engine.jobs().get(job).id).collect();
             self.observe(client, Observation::Drawn(&ids));
         }

@@ -24,6 +24,7 @@ impl Server {
             self.answer_queued_http(now);
         }
         let mut is_first = true;
+        // Bounded by RUN_STEPS: the steps of one event-loop iteration.
         while self.core.iteration_steps < RUN_STEPS && !self.core.is_behind() {
             let Some(&conn) = self.core.ready_sessions.front() else { break };
             if self.connections.is_storing(conn) {
@@ -73,6 +74,7 @@ impl Server {
     #[inline(always)]
     pub(super) fn deliver_notices(&mut self, now: Time) {
         self.core.record_changes(now);
+        // Bounded by the steps of one command or piece of work, which caused the notices.
         while let Some(notice) = self.core.engine.next_notice() {
             self.deliver(notice, now);
         }

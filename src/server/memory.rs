@@ -84,6 +84,7 @@ impl Server {
         let queued =
             core.ready_sessions.capacity() + core.ready_pages.capacity() + core.ready_requests.capacity();
         core.memory.headroom_bytes = 0;
+        // Bounded by CONNECTIONS_MAX: the HTTP connections.
         core.memory.table_bytes = connections.len() * SESSION_BYTES
             + connections.capacity() * Connections::ENTRY_BYTES
             + queued * size_of::<ConnId>()
@@ -98,6 +99,7 @@ impl Server {
     ///
     /// # Panics
     /// If a count is wrong: a defect of the server.
+    // Bounded by its caller: a test.
     pub fn check(&self) {
         let Self { core, connections } = self;
         core.engine.check();
@@ -184,6 +186,7 @@ impl Core {
     pub(super) fn has_memory_for_jobs(&mut self, client: ClientKey, jobs: &List) -> bool {
         let Some(max) = self.config.max_memory_bytes else { return true };
         let (mut growth, mut first) = (self.engine.job_growth(jobs.len()), 0);
+        // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         for tags_key in tags_keys_of(jobs, &self.arrived) {
             let one = self.engine.stored_tags_growth(client, Some(tags_key));
             let tags_bytes = self.engine.stored_tags(Some(tags_key)).as_bytes().len();

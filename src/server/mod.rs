@@ -244,6 +244,7 @@ impl Service for Server {
         let Self { core, connections } = self;
         match event {
             Event::Drain => core.draining = true,
+            // Bounded by the one job log.
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
             Event::Disk(outcome) => self.disk_completed(outcome, now),
             Event::DriverMemory(bytes) => {
@@ -322,6 +323,7 @@ impl Service for Server {
         self.core.has_left().unwrap_or_else(is_written) && !self.core.has_released()
     }
 
+    // docs/RUNBOOK.md lists these messages.
     fn failure(&self) -> Option<String> {
         if let Some(end) = self.core.end_without_database() {
             return Some(end);
@@ -425,6 +427,7 @@ impl Core {
     }
 
     /// Sets the rules of tubes of the configuration. A job log does not record them.
+    // Bounded by RULED_TUBES_MAX: the rules of the configuration, before the first command.
     fn set_rules(&mut self, now: Time) {
         for (name, rules) in &self.config.tube_rules {
             let tube = TubeName::new(name.as_bytes()).expect("the name was checked");

@@ -2,6 +2,8 @@
 //!
 //! Its lines and bodies are received like those of a `put`. A refused job refuses the batch, and the rest of it is discarded. If a
 //! line has no length of a body, the end of the batch is unknown, and the connection is closed.
+//!
+//! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
 use super::Core;
 use super::Rights;
@@ -64,6 +66,7 @@ impl PutBatch {
         tags: Result<Tags<'a>, NotTags>,
         max_job_bytes: u32,
     ) -> Result<Tags<'a>, Refusal> {
+        // mutant batch-limit-for-each-body: adds self.body_bytes = 0;
         self.body_bytes += args.bytes as usize;
         let is_batch_too_big = self.count > 1 && self.body_bytes > BATCH_BODY_BYTES_MAX;
         match self.refusal {
@@ -203,6 +206,8 @@ impl Core {
         let refusal = match refusal {
             Some(refusal) => Some(refusal),
             None if self.draining => Some(Refusal::Draining),
+            // mutant batch-of-the-jobs-that-have-space: self.admit_jobs(client, &jobs, body_bytes, record_bytes, now).err() =>
+            //     None
             None => self.admit_jobs(client, &jobs, body_bytes, record_bytes, now).err(),
         };
         if let Some(refusal) = refusal {
@@ -270,6 +275,7 @@ impl Core {
     pub(super) fn drop_batch(&mut self, protocol: &mut ProtocolState) {
         if let Some(mut batch) = protocol.put_batch.take() {
             self.put_batches -= 1;
+            // mutant batch-cut-off-keeps-its-bodies: removed
             self.free_jobs(&mut batch.jobs);
         }
     }

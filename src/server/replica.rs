@@ -226,6 +226,7 @@ impl Core {
     /// Records changes of the queue in this job log from now on.
     pub(super) fn begin_log(&mut self, wal: Wal) {
         self.engine.record_changes(true);
+        // mutant replica-reservation-lost: removed
         self.engine.keep_reservations(wal.keeps_reservations());
         self.engine.settle_reservations();
         self.engine.set_log_room(wal.room());

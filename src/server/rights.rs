@@ -61,6 +61,7 @@ impl<'a> Need<'a> {
         match *self {
             Self::Tube(..) | Self::Job(..) => 1,
             Self::Tubes(_) | Self::JobTo(..) => 2,
+            // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
             Self::Jobs(ids, _) => ids.iter().count(),
             Self::Nothing | Self::Used(_) | Self::Watch | Self::Somewhere(_) | Self::Everywhere(_) => 0,
         }

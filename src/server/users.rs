@@ -49,6 +49,7 @@ impl Rights {
 
 /// The words of the rights, one of which is enough.
 impl fmt::Display for Rights {
+    // Bounded by Rights::ALL: the four rights.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = Self::ALL.iter().filter(|(right, _)| self.has_any(*right));
         for (at, (_, word)) in words.enumerate() {
@@ -117,6 +118,7 @@ impl Grants {
     /// The rights on a tube, which need not exist.
     pub fn on(&self, tube: TubeName<'_>) -> Rights {
         let name = tube.as_bytes();
+        // Bounded by LIST_MAX: the patterns of one user, 64 for each right.
         let matching = self.patterns.iter().filter(|(_, pattern)| pattern.matches(name));
         matching.fold(self.everywhere, |rights, (right, _)| rights | *right)
     }
@@ -129,6 +131,7 @@ impl Grants {
     /// Whether one of these rights is one on a tube. Looks only at their patterns, and not beyond the first that matches.
     fn has_any_on(&self, tube: TubeName<'_>, rights: Rights) -> bool {
         let name = tube.as_bytes();
+        // Bounded by LIST_MAX: the patterns of one user, 64 for each right.
         self.patterns.iter().any(|(right, pattern)| right.has_any(rights) && pattern.matches(name))
     }
 
@@ -144,6 +147,7 @@ impl Grants {
     }
 
     fn memory_bytes(&self) -> usize {
+        // Bounded by LIST_MAX: the patterns of one user, once for each file.
         let texts = self.patterns.iter().map(|(_, pattern)| pattern.text.len() + ALLOCATION_BYTES);
         self.patterns.capacity() * size_of::<(Rights, Pattern)>() + texts.sum::<usize>()
     }
@@ -175,6 +179,7 @@ impl User {
     }
 
     fn memory_bytes(&self) -> usize {
+        // Bounded by LIST_MAX: the names of one user, once for each file.
         let names = self.certificate.iter().map(|name| name.len() + size_of::<Box<str>>() + ALLOCATION_BYTES);
         let own = size_of::<Self>() + size_of::<Arc<Self>>() + 4 * ALLOCATION_BYTES;
         own + names.sum::<usize>()
@@ -221,11 +226,13 @@ impl Users {
 
     /// Whether nobody has a right, so that every client is refused.
     pub fn are_without_rights(&self) -> bool {
+        // Bounded by Users::MAX: at the start and once for each file.
         self.users.iter().chain([&self.anonymous]).all(|user| user.grants.somewhere() == Rights::NONE)
     }
 
     /// The first user who can authenticate only by a certificate.
     pub fn first_without_token(&self) -> Option<&User> {
+        // Bounded by Users::MAX: at the start.
         self.users.iter().find(|user| user.token.is_none()).map(|user| &**user)
     }
 
@@ -237,6 +244,7 @@ impl Users {
     /// The user of this token. Takes the same time whichever user it is, and whether or not there is one.
     pub(super) fn by_token(&self, token: &[u8]) -> Option<&Arc<User>> {
         let mut found = 0u32;
+        // Bounded by Users::MAX: the users of a file.
         for (number, user) in (1u32..).zip(&self.users) {
             let is_same = user.token.as_ref().map_or(Choice::from(0), |own| own.as_bytes().ct_eq(token));
             found.conditional_assign(&number, is_same);
@@ -245,6 +253,7 @@ impl Users {
     }
 
     /// The first user that has one of these names of a certificate.
+    // Bounded by Users::MAX: the users of a file, with LIST_MAX names each.
     pub(super) fn by_certificate(&self, names: &[String]) -> Option<&Arc<User>> {
         let is_given = |own: &str| names.iter().any(|name| name.eq_ignore_ascii_case(own));
         self.users.iter().find(|user| user.certificate.iter().any(|own| is_given(own)))
@@ -254,12 +263,14 @@ impl Users {
     pub(super) fn again(&self, user: &User) -> Option<&Arc<User>> {
         match &user.name {
             None => Some(&self.anonymous),
+            // Bounded by Users::MAX: the users of a file.
             name => self.users.iter().find(|user| user.name == *name),
         }
     }
 
     /// The memory that they take, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
+        // Bounded by Users::MAX: once for each file.
         self.users.iter().chain([&self.anonymous]).map(|user| user.memory_bytes()).sum()
     }
 }

@@ -32,13 +32,14 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         (session.is_waiting, session.is_paused) = (false, false);
         let mut input = std::mem::take(&mut session.incoming);
-        let progress = session.process(&mut input, &mut self.plaintext);
+        let mut progress = session.process(&mut input, &mut self.plaintext);
         if !progress.is_last() && progress.used < input.len() {
+            // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
             input.drain(..progress.used);
             session.incoming = input;
         }
         let has_ended = progress.has_ended || session.end_is_waiting;
-        match (session.finished(), &progress.error) {
+        match (progress.finished.take(), &progress.error) {
             (Some(finished), _) => self.open(conn, finished),
             (None, Some(error)) => {
                 // Nothing of this client may reach the next one.
@@ -75,6 +76,7 @@ impl<S: Service> Transport<S> {
     /// Continues one of the handshakes that wait.
     pub(super) fn continue_handshake(&mut self) {
         // With entries of connections that have gone since.
+        // Bounded by earlier input, which added each entry. At most one handshake continues.
         while let Some(conn) = self.waiting.pop_front() {
             if self.sessions.is_waiting(conn) {
                 self.has_shaken_hands = true;
@@ -87,6 +89,7 @@ impl<S: Service> Transport<S> {
 
     /// Ends the handshakes that take too long.
     pub(super) fn end_late_handshakes(&mut self) {
+        // Bounded by HANDSHAKES_MAX: the unfinished handshakes.
         while let Some(conn) = self.sessions.next_late(self.now) {
             self.fail(conn, HandshakeFailure::Timeout);
         }

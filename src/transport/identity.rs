@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, ServerConfig, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{InconsistentKeys, RootCertStore};
 
+use super::chain::OnePath;
 use super::names::validity_of;
 use crate::server::CertificatePem;
 
@@ -65,10 +66,9 @@ impl Identity {
             Some(authorities) => {
                 let roots = roots(authorities)?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
-                builder.with_client_cert_verifier(
-                    verifier
-                        .map_err(|error: VerifierBuilderError| IdentityError::Authority(error.to_string()))?,
-                )
+                let verifier = verifier
+                    .map_err(|error: VerifierBuilderError| IdentityError::Authority(error.to_string()))?;
+                builder.with_client_cert_verifier(Arc::new(OnePath(verifier)))
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
@@ -115,6 +115,7 @@ fn certificates(pem: &[u8], file: &'static str) -> Result<Vec<CertificateDer<'st
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
+    // Bounded by the configuration: the certificates of a file, read at the start or after a change.
     for certificate in certificates(pem, "--tls-client-ca")? {
         roots.add(certificate).map_err(|error| IdentityError::Authority(error.to_string()))?;
     }

@@ -4,6 +4,7 @@
 //! turns input into plaintext, and encrypts output ahead of what is sent, up to 64 KiB. No driver knows TLS, and the
 //! server knows only what [`TlsCounts`] shows.
 
+mod chain;
 pub mod forwarded;
 mod handshakes;
 mod identity;
@@ -36,7 +37,7 @@ use crate::wal::Operation;
 /// Ciphertext of a connection that is not sent yet. The server keeps what does not fit.
 const AHEAD_BYTES: usize = 64 * 1024;
 
-/// The time that a handshake may take.
+/// The time that a handshake may take, and a handshake message after it.
 pub const HANDSHAKE_TIME: Span = Span::from_secs(5);
 
 /// The maximum number of unfinished handshakes. Another one ends the oldest.
@@ -44,6 +45,9 @@ pub const HANDSHAKES_MAX: usize = 256;
 
 /// Input of a handshake that waits for its turn is read up to this size.
 const WAITING_BYTES_MAX: usize = 16 * 1024;
+
+/// The maximum number of late handshake messages that end their connections in one event-loop iteration.
+const LATE_MESSAGES_MAX: usize = 64;
 
 /// The memory of all connections is reported in this unit, since it changes with every reply.
 const MEMORY_UNIT: usize = 64 * 1024;
@@ -120,8 +124,8 @@ impl<S: Service> Transport<S> {
         match *event {
             Event::Received { bytes, .. } => match session.phase {
                 Phase::Handshake => self.handshake_input(conn, bytes),
-                Phase::Open if !session.input_has_ended => self.input(conn, bytes),
-                // After close_notify nothing counts (RFC 8446, 6.1).
+                Phase::Open if !session.has_last_input() => self.input(conn, bytes),
+                // After close_notify nothing counts (RFC 8446, 6.1), nor after an error.
                 Phase::Open | Phase::Failed | Phase::Closing => {}
             },
             Event::Sent { bytes, .. } => {
@@ -174,6 +178,7 @@ impl<S: Service> Transport<S> {
         if progress.is_last() || rest.is_empty() {
             input.clear();
         } else if is_own {
+            // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
             input.drain(..progress.used);
             session.incoming = std::mem::take(&mut input);
         } else {
@@ -199,6 +204,11 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         session.is_failing = progress.error.is_some();
         session.end_is_waiting |= progress.has_ended;
+        if session.phase == Phase::Open && progress.has_partial_message {
+            self.sessions.begin_message(conn, self.now + HANDSHAKE_TIME);
+        } else {
+            self.sessions.end_message(conn);
+        }
         self.continue_later(conn);
     }
 
@@ -239,6 +249,19 @@ impl<S: Service> Transport<S> {
         self.server.handle(self.now, Event::HungUp { conn });
     }
 
+    /// Ends open connections with a handshake message that takes too long.
+    fn end_late_messages(&mut self) {
+        // Bounded by LATE_MESSAGES_MAX: the connections that end in an event-loop iteration.
+        for _ in 0..LATE_MESSAGES_MAX {
+            let Some(conn) = self.sessions.next_late_message(self.now) else { return };
+            self.sessions.end_message(conn);
+            if self.sessions.get(conn).phase == Phase::Open {
+                debug!(conn = self.server.number(conn), "TLS ends: a handshake message takes too long");
+                self.break_off(conn);
+            }
+        }
+    }
+
     /// Tells the driver to pause or resume the input, if that is news to it.
     fn steer_input(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
@@ -259,8 +282,7 @@ impl<S: Service> Transport<S> {
     /// Encrypts what the server shows, as far as there is room, and has the driver send it.
     fn send(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        let can_encrypt = session.phase == Phase::Open && !session.is_broken;
-        if session.has_output && can_encrypt && self.encrypt(conn).is_err() {
+        if session.has_output && session.can_encrypt() && self.encrypt(conn).is_err() {
             self.break_off(conn);
         }
         let session = self.sessions.get(conn);
@@ -282,6 +304,8 @@ impl<S: Service> Transport<S> {
         let Self { server, sessions, iovecs, plaintext, now, .. } = self;
         sessions.lend(conn);
         let session = sessions.get(conn);
+        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
+        // Bounded by AHEAD_BYTES: the ciphertext of one connection.
         while session.outgoing.len() < AHEAD_BYTES {
             let bytes =
                 iovecs.with_outgoing(server, conn, |slices| encrypt_slices(session, slices, plaintext))?;
@@ -300,7 +324,7 @@ impl<S: Service> Transport<S> {
             self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
         }
         let session = self.sessions.get(conn);
-        if session.phase == Phase::Open && !session.is_broken && session.close_notify().is_err() {
+        if session.can_encrypt() && session.close_notify().is_err() {
             debug!(conn = self.server.number(conn), "TLS ends without close_notify, after an error");
         }
         session.phase = Phase::Closing;
@@ -337,6 +361,7 @@ impl<S: Service> Transport<S> {
 
     /// Closes connections whose clients do not take the rest.
     fn end_stuck(&mut self) {
+        // Bounded by SLOTS: the connections of one event-loop iteration.
         for slot in self.closing.next_slots(self.sessions.slots(), self.now) {
             if let Some(conn) = self.sessions.stuck_at(slot) {
                 self.tell_close(conn);
@@ -365,11 +390,13 @@ fn encrypt_slices(
 ) -> Result<usize, Error> {
     let Some(first) = slices.first() else { return Ok(0) };
     if slices.len() == 1 || first.len() >= RECORD_BYTES_MAX {
+        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
         let room = AHEAD_BYTES - session.outgoing.len();
         let part = &first[..first.len().min(room)];
         return session.encrypt(part).map(|()| part.len());
     }
     gathered.clear();
+    // Bounded by SEND_SLICES_MAX: the slices of one send.
     for slice in slices {
         let room = RECORD_BYTES_MAX - gathered.len();
         gathered.extend_from_slice(&slice[..slice.len().min(room)]);
@@ -471,6 +498,7 @@ impl<S: Service> Service for Transport<S> {
         self.has_shaken_hands = false;
         self.end_late_headers();
         self.end_late_handshakes();
+        self.end_late_messages();
         self.end_stuck();
         self.continue_handshake();
         if !self.sessions.is_empty() {
@@ -480,6 +508,7 @@ impl<S: Service> Service for Transport<S> {
     }
 
     fn next_effect(&mut self) -> Option<Effect> {
+        // Bounded by the effects of one event.
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);

@@ -118,6 +118,7 @@ impl Proxied {
         if is_hop { &mut self.forwarded } else { &mut self.balanced }.push_back((until, conn));
     }
 
+    // Bounded by earlier calls: the headers since the last removal pay for it.
     fn finish(&mut self, conn: ConnId) -> Option<Unfinished> {
         let Self { unfinished, balanced, forwarded, hops, .. } = self;
         let finished = unfinished.remove(&conn)?;
@@ -182,6 +183,7 @@ impl<S: Service> Transport<S> {
         };
         match preamble(&unfinished.received, bytes_max) {
             Preamble::Incomplete => {}
+            // mutant proxy-plaintext-before-its-header: self.refuse_header(conn) => self.finish_header(conn, 0, None)
             Preamble::Wrong => self.refuse_header(conn),
             Preamble::Complete { bytes, client } => self.finish_header(conn, bytes, client),
         }
@@ -239,6 +241,7 @@ impl<S: Service> Transport<S> {
 
     /// Ends connections whose header takes too long.
     pub(super) fn end_late_headers(&mut self) {
+        // Bounded by HANDSHAKES_MAX and HOPS_MAX: the unfinished headers.
         while let Some(conn) = self.proxied.next_late(self.now) {
             self.refuse_header(conn);
         }

@@ -6,11 +6,13 @@ use rustls::server::{ServerConfig, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
 };
-use rustls::{CertificateError, Error, HandshakeKind};
+use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage};
 
+use super::chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
 use super::names::names_of;
 use super::outgoing::Outgoing;
 use crate::server::HandshakeFailure;
+use crate::time::Time;
 use crate::values::ids::ConnId;
 
 /// What a record adds to its plaintext: 5 bytes of header, the content type and the tag of the cipher (RFC 8446, 5.2).
@@ -18,6 +20,18 @@ const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 
 /// The longest plaintext of a record (RFC 8446, 5.1).
 pub(super) const RECORD_BYTES_MAX: usize = 1 << 14;
+
+/// The longest record, encrypted (RFC 8446, 5.2).
+const ENCRYPTED_RECORD_BYTES_MAX: usize = 5 + RECORD_BYTES_MAX + 256;
+
+/// The longest handshake message that rustls puts together, with its header.
+const HANDSHAKE_MESSAGE_BYTES_MAX: usize = 4 + 0xffff;
+
+/// Input that waits for more: an incomplete record, and the records of one handshake message of the largest size. rustls needs all
+/// of them in place. Clients that pad their messages, or cut them into pieces of less than 1 KiB, may need more: they fail.
+pub(super) const INCOMING_BYTES_MAX: usize = ENCRYPTED_RECORD_BYTES_MAX
+    + HANDSHAKE_MESSAGE_BYTES_MAX
+    + HANDSHAKE_MESSAGE_BYTES_MAX.div_ceil(1024) * RECORD_OVERHEAD;
 
 /// Room for the messages that the protocol itself may put before plaintext, such as a key update.
 const MESSAGE_BYTES: usize = 128;
@@ -46,10 +60,13 @@ pub(super) enum Phase {
 /// A connection over TLS.
 pub(super) struct Session {
     pub conn: ConnId,
-    tls: UnbufferedServerConnection,
+    /// None after an error: rustls remembers places in input that is gone then, and must not be called.
+    tls: Option<UnbufferedServerConnection>,
     pub phase: Phase,
-    /// An incomplete record, or all input of a handshake that waits for its turn.
+    /// Input that waits for more, up to [`INCOMING_BYTES_MAX`], or all input of a handshake that waits for its turn.
     pub incoming: Vec<u8>,
+    /// When the handshake message that has begun must have ended.
+    pub message_until: Option<Time>,
     pub outgoing: Outgoing,
     /// The driver was asked to send, and has not sent everything since.
     pub is_sending: bool,
@@ -89,6 +106,10 @@ pub(super) struct Progress {
     pub has_ended: bool,
     /// What ends the connection, after the plaintext before it.
     pub error: Option<Error>,
+    /// What the handshake was, if this input has finished it.
+    pub finished: Option<Finished>,
+    /// A handshake message waits for its next record.
+    pub has_partial_message: bool,
 }
 
 impl Progress {
@@ -110,9 +131,10 @@ impl Session {
     pub fn new(conn: ConnId, config: Arc<ServerConfig>) -> Result<Self, Error> {
         Ok(Self {
             conn,
-            tls: UnbufferedServerConnection::new(config)?,
+            tls: Some(UnbufferedServerConnection::new(config)?),
             phase: Phase::Handshake,
             incoming: Vec::new(),
+            message_until: None,
             outgoing: Outgoing::default(),
             is_sending: false,
             has_output: false,
@@ -136,71 +158,47 @@ impl Session {
         SESSION_BYTES + self.incoming.capacity() + self.outgoing.capacity()
     }
 
+    /// Whether no more input counts: the client has ended it, or an error has.
+    pub const fn has_last_input(&self) -> bool {
+        self.input_has_ended || self.end_is_waiting || self.tls.is_none()
+    }
+
+    /// Whether plaintext can be encrypted.
+    pub const fn can_encrypt(&self) -> bool {
+        matches!(self.phase, Phase::Open) && self.tls.is_some() && !self.is_broken
+    }
+
     /// Processes input, and appends its plaintext. Input that is not used up must come again, with more after it, unless the progress
-    /// is the last. After an error the output ends with an alert.
+    /// is the last. After an error the output ends with an alert, and nothing can be processed or encrypted.
     pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
         let mut progress = Progress::default();
-        loop {
-            match self.step(input, plaintext, &mut progress) {
+        let tls = self.tls.as_mut().expect("no input is processed after an error");
+        let outgoing = self.outgoing.gathered();
+        // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
+        let result = loop {
+            match step(tls, outgoing, input, plaintext, &mut progress) {
                 Ok(true) => {}
-                Ok(false) => return progress,
-                Err(error) => {
-                    // One step encodes the alert. Another would process the same input, and rustls panics if an error repeats.
-                    let _ = self.step(input, plaintext, &mut progress);
-                    progress.error = Some(error);
-                    return progress;
-                }
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
             }
-        }
-    }
-
-    /// Returns whether there may be more to process. rustls must always see the input that it has not discarded, even to write:
-    /// it remembers places in it.
-    fn step(
-        &mut self,
-        input: &mut [u8],
-        plaintext: &mut Vec<u8>,
-        progress: &mut Progress,
-    ) -> Result<bool, Error> {
-        let Self { tls, outgoing, .. } = self;
-        let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
-        let result = match state {
-            Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
-                match traffic.next_record() {
-                    Some(Ok(record)) => plaintext.extend_from_slice(record.payload),
-                    Some(Err(error)) => break Err(error),
-                    None => break Ok(true),
-                }
-            },
-            Ok(ConnectionState::PeerClosed) => {
-                progress.has_ended = true;
-                Ok(false)
-            }
-            Ok(state) => Self::advance(state, outgoing.gathered()).map(|is_over| !is_over),
-            Err(error) => Err(error),
         };
-        progress.used += discard;
-        result
-    }
-
-    /// Carries out a state that has no input. Returns whether none is left but to wait for input.
-    fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Vec<u8>) -> Result<bool, Error> {
-        match state {
-            ConnectionState::EncodeTlsData(mut message) => {
-                let encode = |buffer: &mut [u8]| match message.encode(buffer) {
-                    Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
-                    Err(EncodeError::AlreadyEncoded) => Err(None),
-                    Ok(bytes) => Ok(bytes),
-                };
-                append(outgoing, MESSAGE_BYTES, encode)?;
-                Ok(false)
-            }
-            ConnectionState::TransmitTlsData(transmit) => {
-                transmit.done();
-                Ok(false)
-            }
-            _ => Ok(true),
+        // An error may follow the end of the handshake.
+        if self.phase == Phase::Handshake {
+            progress.finished = finished(tls);
         }
+        let rest = &mut input[progress.used..];
+        if let Err(error) = result {
+            write_alert(tls, outgoing, rest);
+            progress.error = Some(error);
+        } else if !progress.has_ended {
+            progress.has_partial_message = has_whole_record(rest);
+            progress.error = (rest.len() > INCOMING_BYTES_MAX)
+                .then_some(Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge));
+        }
+        if progress.error.is_some() {
+            self.tls = None;
+        }
+        progress
     }
 
     /// Encrypts plaintext behind the output. The handshake has finished.
@@ -219,36 +217,116 @@ impl Session {
         room: usize,
         mut write: impl FnMut(&mut WriteTraffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), Error> {
-        let Self { tls, outgoing, incoming, .. } = self;
-        loop {
-            let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming);
-            debug_assert_eq!(discard, 0, "all input is processed when it comes");
-            match state? {
-                ConnectionState::WriteTraffic(mut traffic) => {
-                    return append(outgoing.gathered(), room, |buffer| match write(&mut traffic, buffer) {
-                        Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
-                        Err(EncryptError::EncryptExhausted) => Err(None),
-                        Ok(bytes) => Ok(bytes),
-                    });
-                }
-                state => {
-                    if Self::advance(state, outgoing.gathered())? {
-                        return Err(Error::HandshakeNotComplete);
-                    }
+        let tls = self.tls.as_mut().ok_or(Error::EncryptError)?;
+        let outgoing = self.outgoing.gathered();
+        let result = write_traffic(tls, outgoing, &mut self.incoming, |traffic, outgoing| {
+            append(outgoing, room, |buffer| match write(traffic, buffer) {
+                Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
+                Err(EncryptError::EncryptExhausted) => Err(None),
+                Ok(bytes) => Ok(bytes),
+            })
+        });
+        if result.is_err() {
+            self.tls = None;
+        }
+        result
+    }
+}
+
+/// Calls `write` once rustls has nothing else to write.
+fn write_traffic(
+    tls: &mut UnbufferedServerConnection,
+    outgoing: &mut Vec<u8>,
+    incoming: &mut [u8],
+    write: impl FnOnce(&mut WriteTraffic<'_>, &mut Vec<u8>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // Bounded by the messages that one key update asks for.
+    loop {
+        let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming);
+        debug_assert_eq!(discard, 0, "all input is processed when it comes");
+        match state? {
+            ConnectionState::WriteTraffic(mut traffic) => return write(&mut traffic, outgoing),
+            state => {
+                if advance(state, outgoing)? {
+                    return Err(Error::HandshakeNotComplete);
                 }
             }
         }
     }
+}
 
-    /// What the handshake was, once it has finished.
-    pub fn finished(&self) -> Option<Finished> {
-        if self.tls.is_handshaking() {
-            return None;
+/// Processes input until rustls has something else to do. Returns whether there may be more to process. rustls must always see the
+/// input that it has not discarded, even to write: it remembers places in it.
+fn step(
+    tls: &mut UnbufferedServerConnection,
+    outgoing: &mut Vec<u8>,
+    input: &mut [u8],
+    plaintext: &mut Vec<u8>,
+    progress: &mut Progress,
+) -> Result<bool, Error> {
+    let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
+    let result = match state {
+        // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
+        Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+            match traffic.next_record() {
+                Some(Ok(record)) => plaintext.extend_from_slice(record.payload),
+                Some(Err(error)) => break Err(error),
+                None => break Ok(true),
+            }
+        },
+        Ok(ConnectionState::PeerClosed) => {
+            progress.has_ended = true;
+            Ok(false)
         }
-        let is_resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
-        let names = self.tls.peer_certificates().and_then(<[_]>::first).map(names_of).unwrap_or_default();
-        Some(Finished { is_resumed, names })
+        Ok(state) => advance(state, outgoing).map(|is_over| !is_over),
+        Err(error) => Err(error),
+    };
+    progress.used += discard;
+    result
+}
+
+/// Appends the alert that rustls may have for an error. It must not be called for more: it would process the same input again.
+fn write_alert(tls: &mut UnbufferedServerConnection, outgoing: &mut Vec<u8>, input: &mut [u8]) {
+    if let Ok(state @ ConnectionState::EncodeTlsData(_)) = tls.process_tls_records(input).state {
+        // It fails only if rustls encodes a message twice.
+        let _ = advance(state, outgoing);
     }
+}
+
+/// Whether more waits than an incomplete record: rustls has processed records, and keeps them as parts of a message.
+fn has_whole_record(input: &[u8]) -> bool {
+    let [_, _, _, high, low, rest @ ..] = input else { return false };
+    rest.len() >= usize::from(u16::from_be_bytes([*high, *low])) || input.len() > ENCRYPTED_RECORD_BYTES_MAX
+}
+
+/// Carries out a state that has no input. Returns whether none is left but to wait for input.
+fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Vec<u8>) -> Result<bool, Error> {
+    match state {
+        ConnectionState::EncodeTlsData(mut message) => {
+            let encode = |buffer: &mut [u8]| match message.encode(buffer) {
+                Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
+                Err(EncodeError::AlreadyEncoded) => Err(None),
+                Ok(bytes) => Ok(bytes),
+            };
+            append(outgoing, MESSAGE_BYTES, encode)?;
+            Ok(false)
+        }
+        ConnectionState::TransmitTlsData(transmit) => {
+            transmit.done();
+            Ok(false)
+        }
+        _ => Ok(true),
+    }
+}
+
+/// What the handshake was, once it has finished.
+fn finished(tls: &UnbufferedServerConnection) -> Option<Finished> {
+    if tls.is_handshaking() {
+        return None;
+    }
+    let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
+    let names = tls.peer_certificates().and_then(<[_]>::first).map(names_of).unwrap_or_default();
+    Some(Finished { is_resumed, names })
 }
 
 type WriteTraffic<'a> = rustls::unbuffered::WriteTraffic<'a, rustls::server::ServerConnectionData>;
@@ -260,6 +338,7 @@ fn append(
     mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<InsufficientSizeError>>,
 ) -> Result<(), Error> {
     let start = outgoing.len();
+    // Bounded by the size that is demanded: it grows once.
     loop {
         outgoing.resize(start + room, 0);
         match write(&mut outgoing[start..]) {
@@ -296,6 +375,12 @@ pub(super) fn text_of(error: &Error) -> String {
         }
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "the certificate of the client is not from an authority of --tls-client-ca".to_owned()
+        }
+        Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => {
+            "the client sends a handshake message that is too long".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+            format!("the client sends more than {CHAIN_MAX} certificates, or {CHAIN_BYTES_MAX} bytes of them")
         }
         Error::InvalidMessage(_) => "the client does not speak TLS".to_owned(),
         Error::PeerIncompatible(_) => "the client does not offer TLS 1.3".to_owned(),

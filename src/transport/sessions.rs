@@ -1,6 +1,6 @@
 //! All connections over TLS, by the slots of the server.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::session::{Phase, Session};
 use crate::server::TlsCounts;
@@ -21,6 +21,8 @@ pub(super) struct Sessions {
     /// Handshakes by their time limit, with some that have ended. The first has not.
     handshakes: VecDeque<(Time, ConnId)>,
     unfinished: usize,
+    /// The slots of open connections with an unfinished handshake message, by the time when it must have ended.
+    messages: BTreeSet<(Time, u32)>,
     /// Buffers for ciphertext, all empty.
     spares: Vec<Vec<u8>>,
     spare_bytes: usize,
@@ -78,6 +80,7 @@ impl Sessions {
 
     /// Removes a connection that the driver has closed.
     pub fn remove(&mut self, conn: ConnId, counts: &TlsCounts) {
+        self.end_message(conn);
         let session = self.by_slot[conn.slot as usize].take().expect("the connection is one over TLS");
         self.bytes -= session.counted_bytes;
         self.open -= 1;
@@ -85,6 +88,7 @@ impl Sessions {
     }
 
     /// Ends a handshake, successfully or not.
+    // Bounded by earlier calls: the handshakes since the last removal pay for it.
     pub fn end_handshake(&mut self, conn: ConnId, phase: Phase, counts: &TlsCounts) {
         let session = self.get(conn);
         assert_eq!(session.phase, Phase::Handshake, "a handshake ends once");
@@ -121,9 +125,30 @@ impl Sessions {
         self.handshakes.front().filter(|&&(until, _)| until <= now).map(|&(_, conn)| conn)
     }
 
-    /// When the next handshake takes too long.
+    /// Notes that a handshake message of an open connection has begun, and ends at `until` at the latest, unless one has before.
+    pub fn begin_message(&mut self, conn: ConnId, until: Time) {
+        let until = *self.get(conn).message_until.get_or_insert(until);
+        self.messages.insert((until, conn.slot));
+    }
+
+    /// Notes that a connection has no unfinished handshake message.
+    pub fn end_message(&mut self, conn: ConnId) {
+        if let Some(until) = self.get(conn).message_until.take() {
+            self.messages.remove(&(until, conn.slot));
+        }
+    }
+
+    /// A connection with a handshake message that takes too long.
+    pub fn next_late_message(&self, now: Time) -> Option<ConnId> {
+        let &(_, slot) = self.messages.first().filter(|&&(until, _)| until <= now)?;
+        self.by_slot[slot as usize].as_ref().map(|session| session.conn)
+    }
+
+    /// When the next handshake, or message after it, takes too long.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.handshakes.front().map(|&(until, _)| until)
+        let handshake = self.handshakes.front().map(|&(until, _)| until);
+        let message = self.messages.first().map(|&(until, _)| until);
+        [handshake, message].into_iter().flatten().min()
     }
 
     /// The number of slots.
@@ -151,6 +176,7 @@ impl Sessions {
 
     /// Takes the buffers of a connection that has sent everything.
     pub fn take_buffers(&mut self, conn: ConnId) {
+        // Bounded by the two buffers of a connection.
         for buffer in self.get(conn).outgoing.take_buffers() {
             let is_of_use = (1..=SPARE_BYTES_MAX).contains(&buffer.capacity());
             if is_of_use && self.spares.len() < SPARES_MAX {

@@ -243,6 +243,7 @@ impl Appender {
 
     /// Whether one more write may be in flight.
     pub const fn can_start_write(&self) -> bool {
+        // mutant wal-write-overtakes-one-without-space: self.returned == 0 => true
         self.in_flight < self.writes_max && self.returned == 0
     }
 

@@ -28,6 +28,7 @@ impl Wal {
     }
 
     fn record_one(&mut self, change: Change, engine: &Engine, now: Time) {
+        // mutant reservation-lost-by-a-restart: adds if let Change::Reserved(_) = change { return; }
         match change {
             Change::Put(job) => {
                 self.append_job(job, engine);
@@ -68,6 +69,8 @@ impl Wal {
                 self.kept_keys.remove(&key, &mut self.index).expect("the key is logged");
                 let (tube, name) = flushed.names();
                 // Recovery replaces the kept key by one that is over.
+                // mutant idp-flushed-key-back-after-a-restart: Time::ZERO => now + Span::from_secs(100)
+                // mutant idp-flushed-key-back-after-a-restart: 0 => 100
                 let record =
                     Record::KeptKey(KeptKey { id: flushed.id, tube, key: name, until: Time::ZERO, ttl: 0 });
                 self.append_change(&record, engine);
@@ -114,6 +117,11 @@ impl Wal {
 
     /// Logs a job with its body, which is in the active segment from now on. Returns the size of the record in bytes.
     pub(super) fn append_job(&mut self, job: JobKey, engine: &Engine) -> usize {
+        // mutant reservation-compacted-as-ready: JobRecord::of(job, engine) =>
+        //     use crate::queue::LoggedState::{Ready, Reserved};
+        //     let mut record = JobRecord::of(job, engine);
+        //     if let Reserved(_) = record.state.state { record.state.state = Ready }
+        //     record
         let record = Record::Job(JobRecord::of(job, engine));
         let bytes = record.bytes();
         self.append(&record, engine);
@@ -166,6 +174,7 @@ impl Wal {
         let number = self.segments.take_next();
         let &Header { log_id, number: previous, .. } = self.appender.active();
         let oldest = self.oldest();
+        // mutant ids-again-after-a-restart: engine.upcoming_id() => crate::values::ids::JobId(1)
         let next_id = engine.upcoming_id();
         let first = self.commits.end();
         let format = self.config.format();

@@ -205,6 +205,7 @@ impl Wal {
         }
         wal.end_pauses_without_tube(engine);
         // A crash came between the last deletion and this record. Later jobs of the group must not hold its jobs again.
+        // mutant grp-end-not-logged-after-a-crash: removed
         engine.done_groups().for_each(|group| wal.append_change(&Record::GroupDone(group), engine));
         wal
     }
@@ -297,6 +298,7 @@ impl Wal {
     /// The last ticket whose replies may leave: none while they are [held](Self::hold), and 0 is before every ticket.
     #[inline]
     pub const fn released(&self) -> u64 {
+        // mutant replica-lease-not-looked-at: self.is_held => false
         if self.is_held { 0 } else { self.commits.committed() }
     }
 

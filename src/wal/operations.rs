@@ -82,6 +82,7 @@ impl Wal {
         if self.space.is_stalled() && self.has_spare() && !self.retirement.is_active() {
             return self.segments.last_prepared().map(Arrangement::Remove);
         }
+        // mutant segment-goes-too-early: self.retirement.is_durable(self.commits.durable()) => self.retirement.is_active()
         if self.retirement.is_durable(self.commits.durable()) {
             return Some(self.retired_arrangement(is_wanted));
         }
@@ -154,6 +155,8 @@ impl Wal {
 
     fn batch_returned(&mut self, batch: Batch, now: Time) {
         // Which jobs wait is known once all batches are back.
+        // mutant wal-stall-before-its-jobs-are-known: self.appender.return_write(batch) =>
+        //     self.appender.return_write(batch) || true
         if self.appender.return_write(batch) {
             self.space.write_failed(self.appender.unwritten_jobs(), now);
         }

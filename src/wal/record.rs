@@ -515,6 +515,7 @@ fn state_word(state: &PersistedState) -> u32 {
         LoggedState::Held(_) => 3,
         LoggedState::Reserved(_) => 4,
     };
+    // mutant fraction-lost-by-a-restart: u32::from(state.delay.millis()) << 4 | kind => kind
     u32::from(state.delay.millis()) << 4 | kind
 }
 

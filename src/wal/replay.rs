@@ -140,6 +140,7 @@ impl Replay {
             }
             Record::KeptKey(kept) => {
                 self.delete(kept.id, engine);
+                // mutant idp-kept-key-lost-at-a-restart: removed
                 self.kept_keys.insert(engine.restore_key(kept), (), (self.segment, bytes), &mut self.index);
             }
             Record::Oldest(_) | Record::Padding(_) | Record::Closed => self.index.add_garbage(bytes as u64),

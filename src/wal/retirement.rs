@@ -70,6 +70,7 @@ impl Retirement {
 
     /// Whether the file may go now.
     pub fn is_durable(&self, durable: Lsn) -> bool {
+        // mutant replica-segment-goes-too-early: at <= durable => durable > Lsn(0)
         self.retiring.is_some_and(|at| at <= durable)
     }
 

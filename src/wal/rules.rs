@@ -88,6 +88,7 @@ impl Wal {
     /// Logs a rule again, as it was logged: since a start it may have another value in the queue, from the configuration.
     pub(super) fn compact_rule(&mut self, id: &RuleId, engine: &Engine) {
         let logged = self.rules.placed.get(id).expect("the rule is logged").clone();
+        // mutant rule-lost-by-compaction: logged.value() => RuleValue::None
         let bytes = self.append_rule_record(&record_of(&id.0, id.1, logged.value()), engine);
         self.appender.note_compacted(bytes);
     }

@@ -180,6 +180,7 @@ impl<S: Source> Scanner<S> {
     /// have to follow it than count.
     fn read(&mut self, needed: usize) -> Result<bool, S::Error> {
         let offset = self.offset();
+        // mutant wal-missing-zeros-tear-a-record: self.bytes.next_multiple_of(BLOCK_BYTES as u64) + ZEROS_BYTES => self.bytes
         let zeros_end = self.bytes.next_multiple_of(BLOCK_BYTES as u64) + ZEROS_BYTES;
         if offset >= self.bytes || offset + needed as u64 > zeros_end {
             return Ok(false);

@@ -7,13 +7,11 @@ mod meetings;
 mod reload;
 mod tokens;
 
-use std::time::Duration;
-
 use beanring::io::users_file;
 use beanring::server::{Config, Users};
 use beanring_testkit::config::config;
 use beanring_testkit::in_memory::{Cut, InMemoryServer};
-use beanring_testkit::peer::{Patience, Peer, Received};
+use beanring_testkit::peer::Peer;
 
 /// A user that may do everything.
 const ROOT: &str = r#"
@@ -29,56 +27,38 @@ fn users(text: &str) -> Users {
     users_file::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A server in memory with the users of a text, beside root.
-struct Bench {
-    server: InMemoryServer,
+/// The user `one` with these rights.
+fn one(rights: &str) -> String {
+    format!("[users.one]\ntoken = \"one-one-one-one-one\"\n{rights}\n")
 }
 
-impl Bench {
-    fn new(text: &str) -> Self {
-        Self::with(text, Cut::Whole)
-    }
+/// A configuration with the users of a text, beside root.
+fn with_users(text: &str) -> Config {
+    Config { users: Some(users(&format!("{ROOT}{text}"))), ..config(65_535) }
+}
 
-    fn with(text: &str, cut: Cut) -> Self {
-        let users = Some(users(&format!("{ROOT}{text}")));
-        Self { server: InMemoryServer::with(Config { users, ..config(65_535) }, cut) }
-    }
+/// A server in memory with the users of a text, beside root.
+fn server(text: &str) -> InMemoryServer {
+    InMemoryServer::with(with_users(text), Cut::Whole)
+}
 
-    /// Opens a connection.
-    fn open(&mut self) -> usize {
-        self.server.open()
-    }
+/// Connections that authenticate.
+trait Authenticate {
+    fn user(&mut self, token: &str) -> usize;
 
-    /// Opens a connection and authenticates.
-    fn user(&mut self, token: &str) -> usize {
-        let conn = self.open();
-        assert_eq!(self.ask(conn, &format!("auth {token}\r\n")), "AUTHENTICATED\r\n");
-        conn
+    fn one(&mut self) -> usize {
+        self.user("one-one-one-one-one")
     }
 
     fn root(&mut self) -> usize {
         self.user("root-root-root-root")
     }
+}
 
-    /// Sends a text. Returns what comes at once: nothing if the client waits, `closed` if the connection is closed.
-    fn ask(&mut self, conn: usize, text: &str) -> String {
-        self.server.send(conn, text.as_bytes());
-        self.reply(conn)
-    }
-
-    fn reply(&mut self, conn: usize) -> String {
-        match self.server.receive(conn, Patience::Quiet) {
-            Received::Bytes(bytes) => String::from_utf8(bytes).expect("replies are text"),
-            Received::Silence => String::new(),
-            Received::Closed => "closed".to_owned(),
-        }
-    }
-
-    fn expect(&mut self, conn: usize, text: &str, expected: &str) {
-        assert_eq!(self.ask(conn, text), expected, "{text}");
-    }
-
-    fn advance(&mut self, millis: u64) {
-        self.server.advance(Duration::from_millis(millis));
+impl Authenticate for InMemoryServer {
+    fn user(&mut self, token: &str) -> usize {
+        let conn = self.open();
+        self.expect(conn, &format!("auth {token}\r\n"), "AUTHENTICATED\r\n");
+        conn
     }
 }

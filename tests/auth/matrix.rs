@@ -2,8 +2,10 @@
 
 use beanring::protocol::command::CommandKind;
 use beanring::server::Rights;
+use beanring_testkit::in_memory::InMemoryServer;
+use beanring_testkit::peer::Peer;
 
-use super::Bench;
+use super::{Authenticate, one, server};
 
 const PRODUCE: Rights = Rights::PRODUCE;
 const CONSUME: Rights = Rights::CONSUME;
@@ -37,10 +39,7 @@ fn rows(kind: CommandKind) -> Vec<(&'static str, Rights, On)> {
         Kind::ReserveBatch => ("reserve-batch 2\r\n", CONSUME, On::Tube),
         Kind::ReserveJob => ("reserve-job 2\r\n", CONSUME, On::Tube),
         Kind::Delete => {
-            return vec![
-                ("delete 1\r\n", CONSUME | ADMIN, On::Tube),
-                ("delete 2\r\n", CONSUME | ADMIN, On::Tube),
-            ];
+            return ["delete 1\r\n", "delete 2\r\n"].map(|line| (line, CONSUME | ADMIN, On::Tube)).into();
         }
         Kind::DeleteBatch => ("delete-batch 99 1 2\r\n", CONSUME | ADMIN, On::Tube),
         Kind::Release => ("release 4 0 0\r\n", CONSUME, On::Tube),
@@ -94,32 +93,18 @@ fn rows(kind: CommandKind) -> Vec<(&'static str, Rights, On)> {
 }
 
 /// What a reader of everything sees of the server, without the counts of commands.
-fn state(bench: &mut Bench, root: usize) -> String {
-    let mut seen = String::new();
-    for command in [
-        "stats-tube a",
-        "stats-job 1",
-        "stats-job 2",
-        "stats-job 3",
-        "stats-job 4",
-        "list-tubes",
-        "tube-config a",
-    ] {
-        seen += &bench.ask(root, &format!("{command}\r\n"));
-    }
-    seen
+fn state(bench: &mut InMemoryServer, root: usize) -> String {
+    let jobs = "stats-job 1\r\nstats-job 2\r\nstats-job 3\r\nstats-job 4\r\n";
+    bench.ask(root, &format!("stats-tube a\r\n{jobs}list-tubes\r\ntube-config a\r\n"))
 }
 
 fn check(command: &str, rights: &[(Rights, &str)], tube: &str, may: bool) {
     let lists: String = rights.iter().map(|(_, word)| format!("{word} = [{tube}]\n")).collect();
-    let mut bench = Bench::new(&format!("[users.one]\ntoken = \"one-one-one-one-one\"\n{lists}"));
+    let mut bench = server(&one(&lists));
     let root = bench.root();
-    bench.ask(
-        root,
-        "use a\r\nput 0 0 99 1\r\n1\r\nput 0 0 99 1\r\n2\r\nput 0 99 99 1\r\n3\r\nput 0 0 99 1\r\n4\r\n",
-    );
-    bench.ask(root, "reserve-job 2\r\nbury 2 0\r\nuse ab\r\n");
-    let one = bench.user("one-one-one-one-one");
+    let puts = "put 0 0 99 1\r\n1\r\nput 0 0 99 1\r\n2\r\nput 0 99 99 1\r\n3\r\nput 0 0 99 1\r\n4\r\n";
+    bench.ask(root, &format!("use a\r\n{puts}reserve-job 2\r\nbury 2 0\r\nuse ab\r\n"));
+    let one = bench.one();
     for line in ["use a", "watch a"] {
         if !command.starts_with(line) {
             bench.ask(one, &format!("{line}\r\n"));
@@ -145,11 +130,8 @@ fn check(command: &str, rights: &[(Rights, &str)], tube: &str, may: bool) {
 fn every_command_needs_its_right() {
     for kind in CommandKind::ALL {
         for (command, needed, on) in rows(kind) {
-            assert_eq!(
-                command.split(['\r', ' ']).next(),
-                Some(kind.word()),
-                "the row of a kind has its command"
-            );
+            let word = command.split(['\r', ' ']).next();
+            assert_eq!(word, Some(kind.word()), "the row of a kind has its command");
             check(command, &[], "\"a\", \"ab\"", on == On::Nothing);
             for right in Rights::ALL {
                 let has = on == On::Nothing || right.0.has_any(needed);
@@ -164,10 +146,10 @@ fn every_command_needs_its_right() {
 
 #[test]
 fn lists_show_what_may_be_seen() {
-    let mut bench = Bench::new("[users.one]\ntoken = \"one-one-one-one-one\"\ninspect = [\"a*\", \"c\"]\n");
+    let mut bench = server(&one("inspect = [\"a*\", \"c\"]"));
     let root = bench.root();
     bench.ask(root, "watch a\r\nwatch ab\r\nwatch b\r\nwatch c\r\nwatch cd\r\n");
-    let one = bench.user("one-one-one-one-one");
+    let one = bench.one();
     bench.expect(one, "list-tubes\r\n", "OK 17\r\n---\n- a\n- ab\n- c\n\r\n");
     assert!(bench.ask(root, "list-tubes\r\n").contains("- cd\n"));
     bench.expect(one, "list-tubes-watched\r\n", "OK 4\r\n---\n\r\n");
@@ -175,13 +157,11 @@ fn lists_show_what_may_be_seen() {
 
 #[test]
 fn a_long_list_is_counted_and_rendered_in_pieces() {
-    let mut bench = Bench::new("[users.one]\ntoken = \"one-one-one-one-one\"\ninspect = [\"x*\"]\n");
+    let mut bench = server(&one("inspect = [\"x*\"]"));
     let root = bench.root();
-    let watches: String = (0..6000)
-        .map(|number| format!("watch {}{number}\r\n", if number % 2 == 0 { "x" } else { "y" }))
-        .collect();
-    bench.ask(root, &watches);
-    let one = bench.user("one-one-one-one-one");
+    let watches: String = (0..3000).map(|number| format!("watch x{number}\r\nwatch y{number}\r\n")).collect();
+    bench.load(root, &watches);
+    let one = bench.one();
     let mut reply = bench.ask(one, "list-tubes\r\nlist-tube-used\r\n");
     while !reply.ends_with("USING default\r\n") {
         let more = bench.reply(one);
@@ -197,11 +177,11 @@ fn a_long_list_is_counted_and_rendered_in_pieces() {
 
 #[test]
 fn the_default_tube_is_watched_only_by_its_consumers() {
-    let mut bench = Bench::new("[users.one]\ntoken = \"one-one-one-one-one\"\nconsume = [\"a\"]\n");
+    let mut bench = server(&one("consume = [\"a\"]"));
     let root = bench.root();
     bench.ask(root, "put 0 0 9 1\r\nx\r\n");
     bench.expect(root, "list-tubes-watched\r\n", "OK 14\r\n---\n- default\n\r\n");
-    let one = bench.user("one-one-one-one-one");
+    let one = bench.one();
     bench.expect(one, "list-tubes-watched\r\n", "OK 4\r\n---\n\r\n");
     for command in ["reserve\r\n", "reserve-with-timeout 0\r\n", "reserve-batch 3\r\n", "watch default\r\n"] {
         bench.expect(one, command, "FORBIDDEN\r\n");
@@ -216,7 +196,7 @@ fn the_default_tube_is_watched_only_by_its_consumers() {
 
 #[test]
 fn a_refused_body_is_skipped() {
-    let mut bench = Bench::new("");
+    let mut bench = server("");
     let one = bench.open();
     bench.expect(one, "put 0 0 9 6\r\nquit\r\n\r\nlist-tube-used\r\n", "FORBIDDEN\r\nUSING default\r\n");
     bench.expect(one, "put 0 0 9 6\r\nqu", "");

@@ -1,20 +1,19 @@
 //! Where rights meet batches, keys, groups, rules, drain mode and the memory limit.
 
 use beanring::server::Config;
-use beanring_testkit::config::config;
 use beanring_testkit::in_memory::{Cut, InMemoryServer};
 
-use super::{Bench, ROOT, users};
+use super::{Authenticate, ROOT, server, with_users};
 
 const ONE: &str =
     "[users.one]\ntoken = \"one-one-one-one-one\"\nproduce = [\"a\"]\nconsume = [\"a\"]\nadmin = [\"a\"]\n";
 
 #[test]
 fn a_batch_is_deleted_or_moved_as_a_whole() {
-    let mut bench = Bench::new(ONE);
+    let mut bench = server(ONE);
     let root = bench.root();
     bench.ask(root, "use a\r\nput 0 0 9 1\r\n1\r\nuse b\r\nput 0 0 9 1\r\n2\r\n");
-    let one = bench.user("one-one-one-one-one");
+    let one = bench.one();
     bench.expect(one, "delete-batch 1 2\r\n", "FORBIDDEN\r\n");
     bench.expect(one, "delete-batch 1 99\r\n", "DELETED_BATCH 1 1\r\n");
     bench.expect(one, "move-jobs b ready a 9\r\nmove-jobs a ready b 9\r\n", &"FORBIDDEN\r\n".repeat(2));
@@ -24,9 +23,9 @@ fn a_batch_is_deleted_or_moved_as_a_whole() {
 
 #[test]
 fn a_forbidden_put_takes_no_key_and_joins_no_group() {
-    let mut bench = Bench::new(ONE);
+    let mut bench = server(ONE);
     let root = bench.root();
-    let one = bench.user("one-one-one-one-one");
+    let one = bench.one();
     bench.expect(one, "put 0 0 9 1 idp:k grp:g\r\nx\r\n", "FORBIDDEN\r\n");
     bench.expect(root, "stats-group g\r\n", "NOT_FOUND\r\n");
     bench.expect(root, "put 0 0 9 1 idp:k\r\nx\r\n", "INSERTED 1\r\n");
@@ -36,9 +35,9 @@ fn a_forbidden_put_takes_no_key_and_joins_no_group() {
 
 #[test]
 fn rules_and_drain_mode_are_for_their_administrators() {
-    let mut bench = Bench::new(ONE);
+    let mut bench = server(ONE);
     let root = bench.root();
-    let one = bench.user("one-one-one-one-one");
+    let one = bench.one();
     bench.expect(
         one,
         "tube-config a max-jobs 1\r\ntube-config b max-jobs 1\r\n",
@@ -58,25 +57,24 @@ fn rules_and_drain_mode_are_for_their_administrators() {
 
 #[test]
 fn forbidden_tubes_are_not_created() {
-    let users = Some(users(&format!("{ROOT}{ONE}")));
-    let config = Config { users, max_tubes: Some(2), max_memory_bytes: Some(1 << 24), ..config(65_535) };
-    let mut bench = Bench { server: InMemoryServer::with(config, Cut::Whole) };
-    let one = bench.user("one-one-one-one-one");
+    let config = Config { max_tubes: Some(2), max_memory_bytes: Some(1 << 24), ..with_users(ONE) };
+    let mut bench = InMemoryServer::with(config, Cut::Whole);
+    let one = bench.one();
     bench.expect(one, "use b\r\nwatch b\r\nmove-job 1 b\r\n", &"FORBIDDEN\r\n".repeat(3));
     bench.expect(one, "use a\r\nwatch a\r\n", "USING a\r\nWATCHING 1\r\n");
     let root = bench.root();
     bench.expect(root, "list-tubes\r\n", "OK 18\r\n---\n- default\n- a\n\r\n");
     // Users count for the memory limit.
-    let with = bench.server.memory_bytes();
-    bench.server.replace_users(super::users(ROOT));
-    assert!(bench.server.memory_bytes() < with);
+    let with = bench.memory_bytes();
+    bench.replace_users(super::users(ROOT));
+    assert!(bench.memory_bytes() < with);
 }
 
 #[test]
 fn a_wait_for_a_job_needs_its_tube_only_at_its_beginning() {
-    let mut bench = Bench::new(ONE);
+    let mut bench = server(ONE);
     let root = bench.root();
-    let one = bench.user("one-one-one-one-one");
+    let one = bench.one();
     bench.ask(root, "use a\r\nput 0 0 9 1\r\n1\r\nuse b\r\nput 0 0 9 1\r\n2\r\n");
     bench.expect(one, "wait-job 2 9\r\n", "FORBIDDEN\r\n");
     bench.expect(one, "wait-job 1 9\r\n", "");

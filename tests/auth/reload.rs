@@ -1,24 +1,21 @@
 //! Changes of the users while clients are connected.
 
+use beanring_testkit::in_memory::InMemoryServer;
 use beanring_testkit::peer::Peer;
 
-use super::{Bench, ROOT, users};
+use super::{Authenticate, ROOT, one, server, users};
 
-fn one(rights: &str) -> String {
-    format!("[users.one]\ntoken = \"one-one-one-one-one\"\n{rights}\n")
-}
-
-fn replace(bench: &mut Bench, text: &str) {
-    bench.server.replace_users(users(&format!("{ROOT}{text}")));
+fn replace(bench: &mut InMemoryServer, text: &str) {
+    bench.replace_users(users(&format!("{ROOT}{text}")));
 }
 
 #[test]
 fn users_come_change_and_go() {
-    let mut bench = Bench::new("");
+    let mut bench = server("");
     let early = bench.open();
     bench.expect(early, "use a\r\n", "FORBIDDEN\r\n");
     replace(&mut bench, &one("produce = [\"a\"]"));
-    let conn = bench.user("one-one-one-one-one");
+    let conn = bench.one();
     bench.expect(conn, "use a\r\nput 0 0 9 1\r\nx\r\n", "USING a\r\nINSERTED 1\r\n");
     // The right on the used tube ends, too.
     replace(&mut bench, &one("produce = [\"b\"]"));
@@ -36,9 +33,9 @@ fn users_come_change_and_go() {
 
 #[test]
 fn a_wait_ends_when_its_user_changes_or_goes() {
-    let mut bench = Bench::new(&one("consume = [\"a\", \"b\"]"));
+    let mut bench = server(&one("consume = [\"a\", \"b\"]"));
     let root = bench.root();
-    let waiting = bench.user("one-one-one-one-one");
+    let waiting = bench.one();
     bench.expect(waiting, "watch a\r\nwatch b\r\nreserve\r\n", "WATCHING 1\r\nWATCHING 2\r\n");
     // The same rights, another token: nothing happens to it.
     replace(&mut bench, &one("consume = [\"a\", \"b\"]").replace("one-one-one", "two-two-two"));
@@ -55,10 +52,10 @@ fn a_wait_ends_when_its_user_changes_or_goes() {
 
 #[test]
 fn jobs_of_a_removed_user_are_released_to_others() {
-    let mut bench = Bench::new(&one("consume = [\"default\"]"));
+    let mut bench = server(&one("consume = [\"default\"]"));
     let root = bench.root();
     bench.ask(root, "put 0 0 99 1\r\nx\r\n");
-    let conn = bench.user("one-one-one-one-one");
+    let conn = bench.one();
     bench.expect(conn, "reserve\r\n", "RESERVED 1 1\r\nx\r\n");
     bench.expect(root, "reserve\r\n", "");
     replace(&mut bench, "");
@@ -68,10 +65,10 @@ fn jobs_of_a_removed_user_are_released_to_others() {
 
 #[test]
 fn a_put_that_is_arriving_ends_with_its_user() {
-    let mut bench = Bench::new(&one("produce = [\"default\"]"));
-    let puts = bench.user("one-one-one-one-one");
+    let mut bench = server(&one("produce = [\"default\"]"));
+    let puts = bench.one();
     bench.expect(puts, "put 0 0 9 5\r\nab", "");
-    let batch = bench.user("one-one-one-one-one");
+    let batch = bench.one();
     bench.expect(batch, "put-batch 2\r\nput 0 0 9 1\r\nx\r\n", "");
     replace(&mut bench, "");
     assert_eq!([bench.reply(puts), bench.reply(batch)], ["closed", "closed"]);
@@ -81,30 +78,31 @@ fn a_put_that_is_arriving_ends_with_its_user() {
 
 #[test]
 fn many_waiting_connections_follow() {
-    let mut bench = Bench::new(&one("consume = [\"default\"]"));
-    let conns: Vec<usize> = (0..2_000).map(|_| bench.user("one-one-one-one-one")).collect();
+    let mut bench = server(&one("consume = [\"default\"]"));
+    let conns: Vec<usize> = (0..2_000).map(|_| bench.open()).collect();
     for &conn in &conns {
-        bench.expect(conn, "reserve\r\n", "");
+        bench.expect(conn, "auth one-one-one-one-one\r\nreserve\r\n", "AUTHENTICATED\r\n");
     }
     replace(&mut bench, "");
     assert!(conns.iter().all(|&conn| bench.reply(conn) == "closed"));
     let root = bench.root();
     assert!(bench.ask(root, "stats\r\n").contains("\ncurrent-waiting: 0\n"));
-    bench.server.close(root);
+    bench.close(root);
 }
 
 /// Watches the tubes tube-0 to tube-4999, and a.
-fn watch_many(bench: &mut Bench, conn: usize) {
+fn watch_many(bench: &mut InMemoryServer, conn: usize) {
     let mut lines = String::from("watch a\r\n");
     lines.extend((0..5_000).map(|number| format!("watch tube-{number}\r\n")));
-    assert!(bench.ask(conn, &lines).contains("\r\nWATCHING 5001\r\n"));
+    bench.load(conn, &lines);
+    assert!(bench.ask(conn, "watch a\r\n").contains("WATCHING 5002\r\n"));
 }
 
 const WATCHED_A: &str = "OK 8\r\n---\n- a\n\r\n";
 
 #[test]
 fn many_watches_end_in_pieces_before_the_next_command() {
-    let mut bench = Bench::new(&one("consume = [\"a\"]"));
+    let mut bench = server(&one("consume = [\"a\"]"));
     let conn = bench.root();
     watch_many(&mut bench, conn);
     bench.expect(
@@ -118,7 +116,7 @@ fn many_watches_end_in_pieces_before_the_next_command() {
     // A change of the users does the same, while a client waits, and while it does not.
     replace(&mut bench, &one("consume = [\"*\"]"));
     let [idle, waiting] = [(); 2].map(|()| {
-        let conn = bench.user("one-one-one-one-one");
+        let conn = bench.one();
         watch_many(&mut bench, conn);
         conn
     });
@@ -127,7 +125,7 @@ fn many_watches_end_in_pieces_before_the_next_command() {
     bench.expect(root, "list-tubes\r\n", "OK 18\r\n---\n- default\n- a\n\r\n");
     bench.expect(waiting, "list-tubes-watched\r\n", &format!("TIMED_OUT\r\n{WATCHED_A}"));
     bench.expect(idle, "list-tubes-watched\r\n", WATCHED_A);
-    bench.server.close(waiting);
+    bench.close(waiting);
     // Pipelined commands wait too.
     let other = bench.root();
     watch_many(&mut bench, other);

@@ -32,19 +32,19 @@ fn bash_completes_tubes_and_rules() {
             command.args(["--norc", "-c", COMPLETE, "bash", program(), "beanring"]).args(words);
             command.env("BEANRING_ADDR", &place.address).envs(place.variables());
             let output = command.env("PATH", path).output().expect("bash runs");
-            String::from_utf8(output.stdout)
-                .expect("text")
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
+            String::from_utf8(output.stdout).expect("text")
         };
-        assert_eq!(completed(&["put", "-t", "mail"]), ["mail", "mail.send"]);
-        assert_eq!(completed(&["tube", "o"]), ["other"]);
-        assert_eq!(completed(&["move", "mail", "o"]), ["other"]);
-        // The name is quoted, and nothing in it runs.
-        assert_eq!(completed(&["peek", "--tube", "r"]), ["run\\$\\(id\\)\\;id"]);
-        assert_eq!(completed(&["tube-config", "mail", "re"]), ["retention"]);
-        assert_eq!(completed(&["stat"]), ["stats"]);
-        assert_eq!(completed(&["tube", "--js"]), ["--json"]);
+        for (words, expected) in [
+            (&["put", "-t", "mail"][..], "mail\nmail.send\n"),
+            (&["tube", "o"], "other\n"),
+            (&["move", "mail", "o"], "other\n"),
+            // The name is quoted, and nothing in it runs.
+            (&["peek", "--tube", "r"], "run\\$\\(id\\)\\;id\n"),
+            (&["tube-config", "mail", "re"], "retention\n"),
+            (&["stat"], "stats\n"),
+            (&["tube", "--js"], "--json\n"),
+        ] {
+            assert_eq!(completed(words), expected, "{words:?}");
+        }
     });
 }

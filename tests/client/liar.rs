@@ -1,12 +1,11 @@
 //! A server that lies: bytes of terminal commands in every field of every reply, and replies that are too long.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use super::fake::{data, replies, serve};
 use super::output::assert_harmless;
-use super::place::{Ran, client, on_terminal, ran};
+use super::place::{on_terminal, run_at};
 
 /// What the replies are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,21 +71,18 @@ fn evil() -> Vec<u8> {
     bytes
 }
 
-/// The data of statistics: each part is a field, and `@` is evil.
-fn statistics(parts: &str) -> Vec<u8> {
-    let text = format!("---\n@: @\ntext: \"@\"\nlist: [@, @]\n{parts}");
+/// Returns a text in which evil stands for each `@`.
+pub fn fill(text: &str) -> Vec<u8> {
     text.bytes().flat_map(|byte| if byte == b'@' { evil() } else { vec![byte] }).collect()
 }
 
-/// A reply with data.
-fn reply(word: &str, data: &[u8]) -> Vec<u8> {
-    [format!("{word} {}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat()
+/// The data of statistics.
+fn statistics(parts: &str) -> Vec<u8> {
+    fill(&format!("---\n@: @\ntext: \"@\"\nlist: [@, @]\n{parts}"))
 }
 
-/// A line.
 fn line(text: &str) -> Vec<u8> {
-    let bytes = text.bytes().flat_map(|byte| if byte == b'@' { evil() } else { vec![byte] });
-    bytes.chain(*b"\r\n").collect()
+    fill(&format!("{text}\r\n"))
 }
 
 impl Lie {
@@ -102,33 +98,31 @@ impl Lie {
             Self::Held | Self::Free | Self::Reserved | Self::Numbers => {}
         }
         let number = if self == Self::Numbers { "@" } else { "1" };
-        let body = [evil(), b"\n".to_vec(), evil()].concat();
+        let body = fill("@\n@");
         match command {
             "stats" => {
                 let keys = "version: @\nid: @\nhostname: @\nio-driver: @\ncmd-stats-group: 1\n";
-                reply("OK", &statistics(&format!("{keys}current-jobs-ready: {number}\n")))
+                data("OK", &statistics(&format!("{keys}current-jobs-ready: {number}\n")))
             }
             "stats-tube" => {
                 let keys = "name: @\ndead-letter: @\ncurrent-jobs-buried: 3\npause-time-left: 9\n";
-                reply("OK", &statistics(&format!("{keys}current-jobs-ready: {number}\n")))
+                data("OK", &statistics(&format!("{keys}current-jobs-ready: {number}\n")))
             }
-            "stats-group" => reply("OK", &statistics("name: @\nwaits-for: [\"@\", \"@\"]\n")),
+            "stats-group" => data("OK", &statistics("name: @\nwaits-for: [\"@\", \"@\"]\n")),
             "stats-job" => {
                 let state = match self {
                     Self::Reserved => "state: reserved\n",
                     Self::Held => "state: @\nwaits-for: @\nwaits-for-jobs: @\n",
                     _ => "state: @\n",
                 };
-                reply("OK", &statistics(&format!("id: {number}\ntube: @\ntags: \"@\"\nttr: @\n{state}")))
+                data("OK", &statistics(&format!("id: {number}\ntube: @\ntags: \"@\"\nttr: @\n{state}")))
             }
-            "tube-config" => reply("OK", &statistics("max-jobs: 7\ndead-letter: @\n")),
-            "list-tubes" => reply("OK", &[b"---\n- ", &*evil(), b"\n- \"", &evil(), b"\"\n"].concat()),
-            "list-jobs" => {
-                reply("OK", &[b"---\n- {id: 1, ", &*evil(), b": ", &evil(), b", pri: 1}\n"].concat())
-            }
+            "tube-config" => data("OK", &statistics("max-jobs: 7\ndead-letter: @\n")),
+            "list-tubes" => data("OK", &fill("---\n- @\n- \"@\"\n")),
+            "list-jobs" => data("OK", &fill("---\n- {id: 1, @: @, pri: 1}\n")),
             "reserve-with-timeout" if !has_job => line("TIMED_OUT @"),
-            "reserve-job" | "reserve-with-timeout" => reply(&format!("RESERVED {}", word(number)), &body),
-            _ if command.starts_with("peek") => reply(&format!("FOUND {}", word(number)), &body),
+            "reserve-job" | "reserve-with-timeout" => data(&format!("RESERVED {}", word(number)), &body),
+            _ if command.starts_with("peek") => data(&format!("FOUND {}", word(number)), &body),
             "put" => line(&format!("INSERTED {number} @ @")),
             "use" => line("USING @"),
             "watch" | "ignore" => line(&format!("WATCHING {number} @")),
@@ -147,23 +141,18 @@ impl Lie {
         }
     }
 
-    /// Starts the server, and returns its address. It ends with the test.
+    /// Starts the server, and returns its address.
     fn serve(self) -> String {
-        serve(move |stream| {
-            let has_job = AtomicBool::new(true);
-            let lines = BufReader::new(stream.try_clone().expect("a descriptor")).split(b'\n');
-            for command in lines.map_while(Result::ok) {
-                let text = String::from_utf8_lossy(&command);
-                let first = text.trim_end().split(' ').next().unwrap_or_default().to_owned();
-                if first == "a" || first == "b" {
+        replies(move || {
+            let mut has_job = true;
+            move |line| {
+                let command = line.split(' ').next().unwrap_or_default();
+                if command == "a" || command == "b" {
                     // The body of a put.
-                    continue;
+                    return Vec::new();
                 }
-                let is_reserve = first == "reserve-with-timeout";
-                let reply = self.reply(&first, is_reserve && has_job.swap(false, Ordering::Relaxed));
-                if (&stream).write_all(&reply).is_err() {
-                    return;
-                }
+                let is_reserve = command == "reserve-with-timeout";
+                self.reply(command, is_reserve && std::mem::take(&mut has_job))
             }
         })
     }
@@ -172,23 +161,6 @@ impl Lie {
 /// What stands for a number in a line with the length of data: it must not have spaces.
 fn word(number: &str) -> &str {
     if number == "1" { "1" } else { "\x1b]0;pwned\x07\u{202e}" }
-}
-
-/// Runs `each` for each connection. Returns the address.
-fn serve(each: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = listener.local_addr().expect("it is bound").to_string();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let each = each.clone();
-            thread::spawn(move || each(stream));
-        }
-    });
-    address
-}
-
-fn run(address: &str, arguments: &[&str]) -> Ran {
-    ran(client().args(arguments).env("BEANRING_ADDR", address), b"")
 }
 
 /// Bodies have every byte in a pipe, and in a file.
@@ -200,36 +172,38 @@ fn prints_body(arguments: &[&str]) -> bool {
 fn no_field_of_a_reply_reaches_the_terminal_as_it_is() {
     thread::scope(|scope| {
         for lie in Lie::ALL {
-            scope.spawn(move || {
-                let address = lie.serve();
-                for arguments in VERBS {
-                    let json = [arguments, &["--json"]].concat();
-                    let json: Vec<&str> = match arguments.iter().position(|&word| word == "--") {
-                        Some(at) => [&arguments[..at], &["--json"], &arguments[at..]].concat(),
-                        None => json,
-                    };
-                    for arguments in [arguments, &json] {
-                        let shown = if prints_body(arguments) && !arguments.contains(&"--json") {
-                            on_terminal(&address, arguments, &[])
-                        } else {
-                            let result = run(&address, arguments);
-                            assert!(result.code.is_some(), "{lie:?} {arguments:?}: {result:?}");
-                            format!("{}{}", result.text(), result.stderr)
-                        };
-                        println!("{lie:?} {arguments:?}: {shown:?}");
-                        assert_harmless(&shown);
-                    }
-                }
-            });
+            let address = lie.serve();
+            // Some verbs take seconds.
+            for verbs in VERBS.chunks(4) {
+                let address = address.clone();
+                scope.spawn(move || verbs.iter().for_each(|verb| show(lie, &address, verb)));
+            }
         }
     });
+}
+
+/// Checks what a verb shows, as text and as JSON.
+fn show(lie: Lie, address: &str, verb: &[&str]) {
+    let command = verb.iter().position(|&word| word == "--").unwrap_or(verb.len());
+    let json = [&verb[..command], &["--json"], &verb[command..]].concat();
+    for arguments in [verb, &json] {
+        let shown = if prints_body(arguments) && !arguments.contains(&"--json") {
+            on_terminal(address, arguments, &[])
+        } else {
+            let result = run_at(address, arguments);
+            assert!(result.code.is_some(), "{lie:?} {arguments:?}: {result:?}");
+            format!("{}{}", result.text(), result.stderr)
+        };
+        println!("{lie:?} {arguments:?}: {shown:?}");
+        assert_harmless(&shown);
+    }
 }
 
 #[test]
 fn the_group_that_a_job_waits_for_is_escaped() {
     let address = Lie::Held.serve();
     for verb in ["bury", "release", "touch"] {
-        let result = run(&address, &[verb, "1"]);
+        let result = run_at(&address, &[verb, "1"]);
         let said = "job 1: it waits for group \\x1b]0;pwned\\x07\\x1b[2J\\x9b2J\\u{9b}2J\\u{202e}\\u{2066}";
         assert!(result.code == Some(1) && result.stderr.contains(said), "{result:?}");
     }
@@ -265,14 +239,14 @@ fn a_reply_has_a_bound() {
         let said = format!(
             "{address} announced a reply of {bytes} bytes, and the client reads at most {bytes_max} here; is it a beanstalk server?"
         );
-        run(&address, arguments).fails(3, &said);
+        run_at(&address, arguments).fails(3, &said);
     }
     let foreign = "A".repeat(80);
     let address = endless("");
     let said = format!(
         "{address} replied \"{foreign}\", which is no reply of the beanstalk protocol; correct --addr"
     );
-    run(&address, &["stats"]).fails(3, &said);
+    run_at(&address, &["stats"]).fails(3, &said);
     // Data that the command does not ask for is not read.
     for (first, arguments) in [
         ("FOUND 1 1000000000", &["stats"][..]),
@@ -281,7 +255,7 @@ fn a_reply_has_a_bound() {
         ("OK 1000", &["peek", "1"]),
     ] {
         let address = endless(&format!("{first}\r\n"));
-        let result = run(&address, arguments);
+        let result = run_at(&address, arguments);
         let said = format!(
             "the server replied with \"{first}\", which is not what the command asks for; is it a beanstalk server?"
         );

@@ -1,6 +1,7 @@
-//! The client: every verb against beanring under each driver, and against beanstalkd.
+//! The client: every verb against beanring under each driver, and against beanstalkd; and `beanring top`.
 
 mod completions;
+mod fake;
 mod jobs;
 mod liar;
 mod movement;
@@ -8,8 +9,10 @@ mod output;
 mod place;
 mod put;
 mod server;
+mod session;
 mod times;
 mod tls;
+mod top;
 mod traps;
 mod vocabulary;
 mod work;

@@ -1,6 +1,11 @@
 //! What reaches a terminal, a pipe or a program that reads JSON: bytes of others are never commands of the terminal.
 
-use super::place::{Place, everywhere, with_both};
+use std::process::{Command, Stdio};
+
+use beanring_testkit::process::program;
+
+use super::fake::{data, replies};
+use super::place::{Place, everywhere, ran, run_at, with_both};
 
 /// Each byte once, and sequences that clear the screen, set the title and change colors.
 fn junk() -> Vec<u8> {
@@ -72,12 +77,10 @@ fn json_on_a_terminal_has_no_hidden_characters() {
     });
     let address = hostile();
     for arguments in [&["stats"][..], &["tubes"], &["tube", "x"], &["job", "1"], &["watch", "-n", "1"]] {
-        let mut command = super::place::client();
-        command.args(arguments).args(["--json", "--addr", &address]);
-        let result = super::place::ran(&mut command, b"");
+        let result = run_at(&address, &[arguments, &["--json"]].concat());
         assert_harmless(&result.text());
         if arguments[0] != "watch" {
-            let value: serde_json::Value = serde_json::from_str(&result.text()).expect("an object");
+            let value = result.json();
             assert!(value.to_string().contains(&hidden()), "{value}");
         }
     }
@@ -86,51 +89,33 @@ fn json_on_a_terminal_has_no_hidden_characters() {
 #[test]
 fn names_and_replies_of_a_hostile_server_are_escaped() {
     let address = hostile();
-    let at = |arguments: &[&str]| {
-        let mut command = super::place::client();
-        command.args(arguments).args(["--addr", &address]);
-        super::place::ran(&mut command, b"")
-    };
-    let result = at(&["tubes"]);
-    assert_harmless(&result.text());
-    assert!(result.text().contains("\\x1b[2Jevil"), "{result:?}");
-    let result = at(&["tube", "x"]);
-    assert_harmless(&result.text());
-    assert!(result.text().contains("\\x1b[2Jevil"), "{result:?}");
-    let result = at(&["bury", "1"]);
-    assert_harmless(&result.stderr);
-    assert!(result.stderr.contains("NOT_FOUND \\x1b[2Jevil"), "{result:?}");
+    for (arguments, shown) in [
+        (&["tubes"][..], "\\x1b[2Jevil"),
+        (&["tube", "x"], "\\x1b[2Jevil"),
+        (&["bury", "1"], "NOT_FOUND \\x1b[2Jevil"),
+    ] {
+        let result = run_at(&address, arguments);
+        let all = result.text() + &result.stderr;
+        assert_harmless(&all);
+        assert!(all.contains(shown), "{all:?}");
+    }
 }
 
 /// A server with escape sequences in every reply.
 fn hostile() -> String {
-    use std::io::{BufRead, BufReader, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = listener.local_addr().expect("it is bound").to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.expect("a connection is accepted");
-            let lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
-            for line in lines.map_while(Result::ok) {
-                let evil = format!("\x1b[2Jevil{}", hidden());
-                let data = match line.split(' ').next() {
-                    Some("list-tubes") => format!("---\n- {evil}\n"),
-                    Some("stats-tube") => format!("---\nname: {evil}\n{evil}: 1\ncurrent-jobs-ready: 1\n"),
-                    Some("stats" | "stats-job") => {
-                        format!("---\nversion: {evil}\nstate: {evil}\n{evil}: 1\n")
-                    }
-                    _ => String::new(),
-                };
-                let reply = match &*data {
-                    "" => "NOT_FOUND \x1b[2Jevil\r\n".to_owned(),
-                    data => format!("OK {}\r\n{data}\r\n", data.len()),
-                };
-                // The client may have closed the connection.
-                let _ = stream.write_all(reply.as_bytes());
+    replies(|| {
+        let evil = format!("\x1b[2Jevil{}", hidden());
+        move |line| match line.split(' ').next() {
+            Some("list-tubes") => data("OK", format!("---\n- {evil}\n").as_bytes()),
+            Some("stats-tube") => {
+                data("OK", format!("---\nname: {evil}\n{evil}: 1\ncurrent-jobs-ready: 1\n").as_bytes())
             }
+            Some("stats" | "stats-job") => {
+                data("OK", format!("---\nversion: {evil}\nstate: {evil}\n{evil}: 1\n").as_bytes())
+            }
+            _ => b"NOT_FOUND \x1b[2Jevil\r\n".to_vec(),
         }
-    });
-    address
+    })
 }
 
 #[test]
@@ -147,9 +132,7 @@ fn colors_are_for_terminals() {
 #[test]
 fn what_needs_a_look_is_colored() {
     let place = Place::default();
-    place.ok(&["put", "-q", "-t", "mail", "x"]);
-    place.ok(&["bury", "1"]);
-    place.ok(&["pause", "mail", "1h"]);
+    place.session("put -q -t mail x\nbury 1\npause mail 1h");
     let colored = place.on_terminal(&["tubes", "mail"], &[]);
     assert!(colored.contains(" \x1b[31m1\x1b[0m "), "{colored:?}");
     assert!(colored.contains("\x1b[33m"), "{colored:?}");
@@ -162,10 +145,10 @@ fn long_names_are_shortened_on_a_terminal_only() {
     let place = Place::default();
     let name = "long-name-".repeat(20);
     place.ok(&["put", "-q", "-t", &name, "x"]);
-    let mut command = std::process::Command::new("script");
-    let line = format!("stty cols 80; '{}' tubes -a {}", beanring_testkit::process::program(), place.address);
+    let mut command = Command::new("script");
+    let line = format!("stty cols 80; '{}' tubes -a {}", program(), place.address);
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).envs(place.variables());
-    let shown = super::place::ran(&mut command, b"").text();
+    let shown = ran(&mut command, b"").text();
     let row = shown.lines().find(|line| line.starts_with("long-")).expect("a row").trim_end();
     assert!(row.len() <= 80 && row.contains("...") && shown.lines().count() == 3, "{shown:?}");
     assert!(place.ok(&["tubes"]).contains(&name));
@@ -175,11 +158,11 @@ fn long_names_are_shortened_on_a_terminal_only() {
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     with_both("output to a reader that ends", |place| {
-        let mut command = std::process::Command::new("bash");
+        let mut command = Command::new("bash");
         let line = "set -o pipefail; \"$0\" stats --addr \"$1\" | head -c 1; echo \" ${PIPESTATUS[0]}\"";
-        command.args(["-c", line, beanring_testkit::process::program(), &place.address]);
+        command.args(["-c", line, program(), &place.address]);
         command.env_remove("BEANRING_ADDR").envs(place.variables());
-        let result = super::place::ran(&mut command, b"");
+        let result = ran(&mut command, b"");
         assert!(result.text().ends_with(" 0\n") && result.stderr.is_empty(), "{result:?}");
     });
 }
@@ -189,7 +172,7 @@ fn unread(place: &Place, arguments: &[&str]) -> Option<i32> {
     let mut command = place.command(arguments);
     let (reader, writer) = std::io::pipe().expect("descriptors are left");
     drop(reader);
-    command.stdin(std::process::Stdio::null()).stdout(writer).status().expect("the program starts").code()
+    command.stdin(Stdio::null()).stdout(writer).status().expect("the program starts").code()
 }
 
 #[test]

@@ -4,16 +4,19 @@ use std::env;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use beanring::config::address;
 use beanring::io::driver::Driver;
-use beanring_testkit::certificates::{Certificates, Pair};
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, is_over_tls, program};
+use beanring_testkit::certificates::Certificates;
+use beanring_testkit::client::Client;
+use beanring_testkit::process::{Address, ServerProcess, Transport, is_over_tls, program};
 use beanring_testkit::scratch::Scratch;
-use beanring_testkit::{beanstalkd, driver, tls_front};
+use beanring_testkit::{beanstalkd, driver, statistics, tls_front, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
 
 /// A running server.
 pub struct Place {
@@ -104,10 +107,8 @@ impl Place {
         let mut flags = flags.to_vec();
         let tls = if is_beanring {
             let tls = SocketAddr::new(plain.ip(), address::TLS_PORT_DEFAULT);
-            let Pair { certificate, key } = &certificates.server;
-            let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
-            flags.extend(["--tls-listen".to_owned(), tls.to_string(), "--tls-cert".to_owned(), certificate]);
-            flags.extend(["--tls-key".to_owned(), key]);
+            flags.extend(["--tls-listen".to_owned(), tls.to_string()]);
+            flags.extend(certificates.server.flags());
             tls
         } else {
             tls_front::start(plain, tls_front::config(&certificates.server, None))
@@ -159,31 +160,70 @@ impl Place {
     }
 
     /// Returns the object that a verb prints with `--json`.
-    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+    pub fn json(&self, arguments: &[&str]) -> Value {
         let text = self.ok(&[arguments, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"))
     }
 
     /// Returns the objects that a verb prints with `--json`.
-    pub fn json_lines(&self, arguments: &[&str]) -> Vec<serde_json::Value> {
+    pub fn json_lines(&self, arguments: &[&str]) -> Vec<Value> {
         let text = self.ok(&[arguments, &["--json"]].concat());
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
+    /// Begins to run the client, without input.
+    pub fn begin(&self, arguments: &[&str]) -> Running {
+        Running::spawn(self.command(arguments).stdin(Stdio::null()))
+    }
+
+    /// Begins to run the client, whose input comes later.
+    pub fn begin_fed(&self, arguments: &[&str]) -> (Running, ChildStdin) {
+        let mut running = Running::spawn(self.command(arguments).stdin(Stdio::piped()));
+        let stdin = running.0.stdin.take().expect("a pipe");
+        (running, stdin)
+    }
+
+    /// A client without TLS that is not the program under test.
+    pub fn control(&self) -> Client {
+        Client::new(self.server.connect())
+    }
+
     /// Returns the numbers of ready, reserved, delayed and buried jobs.
     pub fn jobs(&self) -> [u64; 4] {
-        let stats = self.json(&["stats"]);
+        let (_, stats) = self.control().ask("stats\r\n");
         ["ready", "reserved", "delayed", "buried"]
-            .map(|state| stats["jobs"][state].as_u64().expect("a number"))
+            .map(|state| statistics::number(&stats, &format!("current-jobs-{state}")))
     }
 
     /// Waits until the server has these numbers of jobs.
-    pub fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        wait_until(|| is_so(self), || what.to_owned());
+    pub fn wait_for_jobs(&self, expected: [u64; 4]) {
+        wait::until(&format!("the server has {expected:?} jobs"), || self.jobs() == expected);
     }
 
-    pub fn wait_for_jobs(&self, expected: [u64; 4]) {
-        wait_until(|| self.jobs() == expected, || format!("{:?} instead of {expected:?}", self.jobs()));
+    /// Waits until `stats` of the server has this number.
+    pub fn await_stat(&self, key: &str, number: u64) {
+        wait::until(&format!("{key} is {number}"), || self.control().stat(key) == number);
+    }
+}
+
+/// A client that runs.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Starts a command whose output is read at its end.
+    pub fn spawn(command: &mut Command) -> Self {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().expect("the program starts"))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id() as i32), signal).expect("it runs");
+    }
+
+    /// Waits for its end.
+    pub fn end(self) -> Ran {
+        let Output { status, stdout, stderr } = self.0.wait_with_output().expect("it is ours");
+        Ran { code: status.code(), stdout, stderr: String::from_utf8(stderr).expect("text") }
     }
 }
 
@@ -202,6 +242,11 @@ impl Ran {
 
     pub fn text(&self) -> String {
         String::from_utf8(self.stdout.clone()).expect("text")
+    }
+
+    /// Returns the object on standard output.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
@@ -232,26 +277,16 @@ pub fn on_terminal(address: &str, arguments: &[&str], variables: &[(&str, &str)]
 
 /// Runs a command with this input.
 pub fn ran(command: &mut Command, input: &[u8]) -> Ran {
-    let mut child = spawn(command.stdin(Stdio::piped()));
-    let mut stdin = child.stdin.take().expect("a pipe");
-    let Output { status, stdout, stderr } = thread::scope(|scope| {
+    let mut running = Running::spawn(command.stdin(Stdio::piped()));
+    let mut stdin = running.0.stdin.take().expect("a pipe");
+    thread::scope(|scope| {
         // The command may end before it has read everything.
         scope.spawn(move || drop(stdin.write_all(input)));
-        child.wait_with_output().expect("it is ours")
-    });
-    Ran { code: status.code(), stdout, stderr: String::from_utf8(stderr).expect("text") }
+        running.end()
+    })
 }
 
-/// Starts a command whose output is read later.
-pub fn spawn(command: &mut Command) -> Child {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
-}
-
-/// Waits until something has happened.
-pub fn wait_until(has_happened: impl Fn() -> bool, what: impl Fn() -> String) {
-    let started = Instant::now();
-    while !has_happened() {
-        assert!(started.elapsed() < REPLY_PATIENCE, "{}", what());
-        thread::sleep(Duration::from_millis(10));
-    }
+/// Runs the client with this address of a server.
+pub fn run_at(address: &str, arguments: &[&str]) -> Ran {
+    ran(client().args(arguments).env("BEANRING_ADDR", address), b"")
 }

@@ -2,15 +2,25 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring::io::driver::Driver;
+use beanring_testkit::process::Transport;
 use beanring_testkit::scratch::Scratch;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
+use serde_json::json;
 
-use super::place::{Place, everywhere, spawn, wait_until, with_both};
+use super::place::{Place, everywhere, with_both};
+use super::session::sessions;
+
+sessions! {
+    with_both ids_are_printed_unless_there_are_many "ids by the client" r#"
+        put -t default a b => 1\n2
+        put a --quiet =|
+        put a b --json -t mail => {"id":4,"tube":"mail"}\n{"id":5,"tube":"mail"}
+    "#
+}
 
 /// Deletes the ready jobs of a tube, and returns their bodies in order.
 fn bodies(place: &Place, tube: &str) -> Vec<Vec<u8>> {
@@ -45,99 +55,82 @@ fn bodies_from_arguments_files_and_input() {
 #[test]
 fn priority_delay_and_ttr() {
     everywhere("put with a delay by the client", |place| {
-        assert_eq!(place.ok(&["put", "x", "-p", "4294967295", "-d", "1h", "-r", "90"]), "1\n");
-        let job = place.json(&["job", "1"]);
-        assert_eq!(
-            (&job["priority"], &job["ttr_seconds"], &job["state"]),
-            (&u32::MAX.into(), &90.into(), &"delayed".into())
+        place.session(
+            r#"
+            put x -p 4294967295 -d 1h -r 90 => 1
+            job 1 =~ {"priority": 4294967295, "ttr_seconds": 90, "state": "delayed"}
+            "#,
         );
-        assert!(job["time_left_seconds"].as_u64().is_some_and(|seconds| seconds > 3590), "{job}");
+        assert!(place.number(&["job", "1"], "time_left_seconds") > 3590);
     });
 }
 
 #[test]
 fn tags_of_a_job() {
     everywhere("tags by the client", |place| {
-        let put = ["put", "x", "--idp", "order-7:60", "--con", "user-7:2"];
         if !place.is_beanring {
-            for tag in [["--idp", "a"], ["--con", "a"], ["--grp", "a"], ["--aft", "a"]] {
+            for tag in ["--idp", "--con", "--grp", "--aft"] {
                 let unknown = "the server does not know tags; leave out --idp, --con, --grp and --aft";
-                place.run(&[&["put", "x"], &tag[..]].concat()).fails(1, unknown);
+                place.run(&["put", "x", tag, "a"]).fails(1, unknown);
             }
-            return assert_eq!(place.json(&["stats"])["totals"]["puts"], 0, "the body is not sent");
+            // The body is not sent.
+            return place.session(r#"stats =~ {"totals": {"puts": 0}}"#);
         }
-        assert_eq!(place.ok(&put), "1\n");
-        repeats_of_a_key(place, &put);
-        let tags = serde_json::json!({"idp": "order-7:60", "con": "user-7:2"});
-        assert_eq!(place.json(&["job", "1"])["tags"], tags);
+        let put = "put x --idp order-7:60 --con user-7:2";
+        place.session(&format!(
+            r#"
+            {put} => 1
+            {put} =0> no job is added: job 1 has this key and is ready
+            {put} =0| 1
+            {put} --pri 7 =0> no job is added: job 1 has this key and is ready; its priority is 7 now
+            {put} --quiet =|
+            {put} --json => {{"id":1,"tube":"default","state":"ready"}}
+            {put} --pri 5 --json => {{"id":1,"tube":"default","state":"ready","priority":5}}
+            bury 1
+            {put} =0> no job is added: job 1 has this key and is buried
+            kick 1
+            [1 0 0 0]
+            job 1 =~ {{"tags": {{"idp": "order-7:60", "con": "user-7:2"}}}}
+            put -t default x y --idp key =2> --idp and several bodies: a tube has one job of a key; put them one by one, each with a key
+            put x --grp a --aft a =2> --grp and --aft: a job cannot wait for its own group; name two groups
+            "#
+        ));
         for wrong in
             [["--idp", "a b"], ["--idp", "a con:b"], ["--idp", "a:b"], ["--con", "a:0"], ["--con", ""]]
         {
             let ran = place.run(&[&["put", "x"], &wrong[..]].concat());
             assert!(ran.code == Some(2) && ran.stderr.contains("must be a key"), "{ran:?}");
         }
-        let problem =
-            "--idp and several bodies: a tube has one job of a key; put them one by one, each with a key";
-        place.run(&["put", "-t", "default", "x", "y", "--idp", "key"]).fails(2, problem);
-        let own = ["put", "x", "--grp", "a", "--aft", "a"];
-        place.run(&own).fails(2, "--grp and --aft: a job cannot wait for its own group; name two groups");
     });
-}
-
-/// Repeats the put of job 1.
-fn repeats_of_a_key(place: &Place, put: &[&str]) {
-    let again = |more: &[&str]| place.run(&[put, more].concat());
-    let said = |more: &[&str]| {
-        let ran = again(more);
-        assert_eq!((ran.code, ran.text().as_str()), (Some(0), "1\n"), "{ran:?}");
-        ran.stderr
-    };
-    assert_eq!(said(&[]), "beanring: no job is added: job 1 has this key and is ready\n");
-    let raised = "beanring: no job is added: job 1 has this key and is ready; its priority is 7 now\n";
-    assert_eq!(said(&["--pri", "7"]), raised);
-    assert_eq!(again(&["--quiet"]).ok(), "");
-    let json = |more: &[&str]| again(&[more, &["--json"]].concat()).ok();
-    assert_eq!(json(&[]), "{\"id\":1,\"tube\":\"default\",\"state\":\"ready\"}\n");
-    let raised = "{\"id\":1,\"tube\":\"default\",\"state\":\"ready\",\"priority\":5}\n";
-    assert_eq!(json(&["--pri", "5"]), raised);
-    place.ok(&["bury", "1"]);
-    assert_eq!(said(&[]), "beanring: no job is added: job 1 has this key and is buried\n");
-    place.ok(&["kick", "1"]);
-    assert_eq!(place.jobs(), [1, 0, 0, 0]);
 }
 
 #[test]
 fn jobs_wait_for_a_group() {
     everywhere("groups by the client", |place| {
-        let member = ["put", "part", "-t", "parts", "--grp", "parts"];
         if !place.is_beanring {
-            assert!(place.run(&member).stderr.contains("the server does not know tags"));
-            return place
-                .run(&["group", "parts"])
-                .fails(1, "group parts: BAD_FORMAT: the server does not know groups");
+            let unknown = "the server does not know tags; leave out --idp, --con, --grp and --aft";
+            place.run(&["put", "part", "-t", "parts", "--grp", "parts"]).fails(1, unknown);
+            return place.session("group parts =1> group parts: BAD_FORMAT: the server does not know groups");
         }
-        place.ok(&member);
+        place.session("put part -t parts --grp parts");
         let header = || place.ok(&["tubes"]).lines().next().expect("a header").to_owned();
         assert!(!header().contains("HELD"));
-        place.ok(&["put", "join", "-t", "whole", "--grp", "wholes", "--aft", "parts"]);
+        place.session("put join -t whole --grp wholes --aft parts");
         assert!(header().contains("  BURIED  HELD  WAITING  "), "{}", header());
         let busiest = place.ok(&["tubes", "--sort", "held"]);
         assert!(busiest.lines().nth(1).expect("a tube").starts_with("whole "), "{busiest}");
         assert!(place.ok(&["tubes", "--busy"]).contains("whole"));
-        assert_eq!(place.number(&["tube", "whole"], "held"), 1);
-        assert_eq!(place.json_lines(&["jobs", "whole", "-s", "held"])[0]["id"], 2);
-        assert_eq!(
-            place.json(&["group", "wholes"]),
-            serde_json::json!({
-                "name": "wholes", "ready": 0, "reserved": 0, "delayed": 0, "buried": 0, "held": 1,
-                "waiting_jobs": 0, "waits_for": ["parts"],
-            })
+        place.session(
+            r#"
+            tube whole =~ {"held": 1}
+            jobs whole -s held =~ {"id": 2}
+            group wholes --json => {"name":"wholes","ready":0,"reserved":0,"delayed":0,"buried":0,"held":1,"waiting_jobs":0,"waits_for":["parts"]}
+            "#,
         );
         let rows = |arguments: &[&str]| {
             let text = place.ok(arguments);
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
         };
-        let group = rows(&["group", "parts"]);
         let expected = [
             "name parts",
             "ready 1",
@@ -148,17 +141,18 @@ fn jobs_wait_for_a_group() {
             "waiting-jobs 1",
             "waits-for -",
         ];
-        assert_eq!(group, expected);
-        assert_eq!(
-            rows(&["job", "2"])[14..],
-            ["tags grp:wholes aft:parts", "waits-for parts", "waits-for-jobs 1"]
+        assert_eq!(rows(&["group", "parts"]), expected);
+        let expected = ["tags grp:wholes aft:parts", "waits-for parts", "waits-for-jobs 1"];
+        assert_eq!(rows(&["job", "2"])[14..], expected);
+        place.session(
+            r#"
+            bury 2 =1> job 2: it waits for group parts; beanring kick 2 makes it ready
+            delete 1
+            job 2 =~ {"state": "ready"}
+            group parts =1> group parts: NOT_FOUND: there is no such group; it exists while it has a job
+            "#,
         );
-        place.run(&["bury", "2"]).fails(1, "job 2: it waits for group parts; beanring kick 2 makes it ready");
-        place.ok(&["delete", "1"]);
-        assert_eq!(place.json(&["job", "2"])["state"], "ready");
         assert!(!rows(&["job", "2"]).contains(&"waits-for parts".to_owned()));
-        let reason = "group parts: NOT_FOUND: there is no such group; it exists while it has a job";
-        place.run(&["group", "parts"]).fails(1, reason);
     });
 }
 
@@ -176,33 +170,16 @@ fn refused_jobs_are_counted_and_the_first_is_named() {
             result.stderr,
             format!("beanring: 2 of 5 jobs were refused; the first: line 2: {meaning}\n")
         );
-        let refused = place.feed(&["put", "--json"], long.as_bytes()).text();
-        let refused: serde_json::Value = serde_json::from_str(&refused).expect("JSON");
+        let error = |input: &str| format!("{input}: {meaning}");
+        let refused = place.feed(&["put", "--json"], long.as_bytes()).json();
         assert_eq!(
             refused,
-            serde_json::json!({
-                "input": "body 1",
-                "reply": "JOB_TOO_BIG",
-                "error": "too-large",
-                "message": format!("body 1: {meaning}"),
-            })
+            json!({"input": "body 1", "reply": "JOB_TOO_BIG", "error": "too-large", "message": error("body 1")})
         );
-        let result = place.feed(&["put", "--lines", "--json"], input.as_bytes());
-        let summary: serde_json::Value = serde_json::from_str(&result.text()).expect("JSON");
+        let summary = place.feed(&["put", "--lines", "--json"], input.as_bytes()).json();
         assert_eq!((&summary["put"], &summary["refused"]), (&3.into(), &2.into()), "{summary}");
-        let first = serde_json::json!({"error": "too-large", "message": format!("line 2: {meaning}")});
-        assert_eq!(summary["first_refusal"], first);
+        assert_eq!(summary["first_refusal"], json!({"error": "too-large", "message": error("line 2")}));
         assert_eq!(place.jobs(), [6, 0, 0, 0]);
-    });
-}
-
-#[test]
-fn ids_are_printed_unless_there_are_many() {
-    with_both("ids by the client", |place| {
-        assert_eq!(place.ok(&["put", "-t", "default", "a", "b"]), "1\n2\n");
-        assert_eq!(place.ok(&["put", "a", "--quiet"]), "");
-        let json = place.ok(&["put", "a", "b", "--json", "-t", "mail"]);
-        assert_eq!(json, "{\"id\":4,\"tube\":\"mail\"}\n{\"id\":5,\"tube\":\"mail\"}\n");
     });
 }
 
@@ -210,22 +187,19 @@ fn ids_are_printed_unless_there_are_many() {
 fn a_million_lines_in_bounded_memory() {
     with_both("a million lines by the client", |place| {
         let lines: String = (0..1_000_000).map(|line| format!("{line}\n")).collect();
-        let mut command = place.command(&["put", "--lines"]);
-        let mut child = spawn(command.stdin(Stdio::piped()));
-        let mut stdin = child.stdin.take().expect("a pipe");
+        let (mut running, mut stdin) = place.begin_fed(&["put", "--lines"]);
         let started = Instant::now();
         let peak_kb = thread::scope(|scope| {
             scope.spawn(move || stdin.write_all(lines.as_bytes()).expect("it reads"));
             let mut peak_kb = 0;
-            while child.try_wait().expect("it is ours").is_none() {
-                peak_kb = peak_kb.max(peak_rss_kb(child.id()));
+            while running.0.try_wait().expect("it is ours").is_none() {
+                peak_kb = peak_kb.max(peak_rss_kb(running.0.id()));
                 thread::sleep(Duration::from_millis(2));
             }
             peak_kb
         });
         println!("{:.2} s, {peak_kb} kB", started.elapsed().as_secs_f64());
-        let output = child.wait_with_output().expect("it is ours");
-        let printed = String::from_utf8(output.stdout).expect("text");
+        let printed = running.end().text();
         assert!(printed.starts_with("put 1000000 jobs into default in "), "{printed}");
         assert!((1..20_000).contains(&peak_kb), "{peak_kb} kB");
         assert!(started.elapsed() < Duration::from_secs(60));
@@ -243,15 +217,13 @@ fn peak_rss_kb(pid: u32) -> u64 {
 #[test]
 fn a_line_is_put_before_the_next_one_comes() {
     with_both("slow lines by the client", |place| {
-        let mut command = place.command(&["put", "--lines"]);
-        let mut child = spawn(command.stdin(Stdio::piped()));
-        let mut stdin = child.stdin.take().expect("a pipe");
+        let (running, mut stdin) = place.begin_fed(&["put", "--lines"]);
         for count in 1..4 {
             stdin.write_all(b"line\n").expect("it reads");
             place.wait_for_jobs([count, 0, 0, 0]);
         }
         drop(stdin);
-        assert!(child.wait().expect("it is ours").success());
+        assert_eq!(running.end().code, Some(0));
     });
 }
 
@@ -262,41 +234,33 @@ fn a_signal_ends_put_with_a_count() {
             (Signal::SIGINT, "SIGINT", 130, &["put", "--lines"][..]),
             (Signal::SIGTERM, "SIGTERM", 143, &["put", "--lines", "--quiet"]),
         ] {
-            let mut command = place.command(flags);
-            let mut child = spawn(command.stdin(Stdio::piped()));
-            let mut stdin = child.stdin.take().expect("a pipe");
+            let (running, mut stdin) = place.begin_fed(flags);
             // A line without its end is no job.
             stdin.write_all(b"one\ntwo\npart").expect("it reads");
             place.wait_for_jobs([2, 0, 0, 0]);
-            kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
-            let output = child.wait_with_output().expect("it is ours");
-            drop(stdin);
-            let said = String::from_utf8(output.stderr).expect("text");
-            assert_eq!(said, format!("beanring: put 2 jobs; stopped by {name}\n"));
-            assert!(output.stdout.is_empty(), "{:?}", output.stdout);
-            assert_eq!(output.status.code(), Some(code));
+            running.signal(signal);
+            let ran = running.end();
+            assert!(ran.stdout.is_empty(), "{ran:?}");
+            ran.fails(code, &format!("put 2 jobs; stopped by {name}"));
             assert_eq!(bodies(place, "default"), [&b"one"[..], b"two"]);
         }
         // Without lines the whole input is the body, and it has not ended.
-        let mut command = place.command(&["put"]);
-        let child = spawn(command.stdin(Stdio::piped()));
-        wait_until(|| place.number(&["stats"], "connections.clients") > 1, || "no client".to_owned());
-        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
-        let output = child.wait_with_output().expect("it is ours");
-        assert_eq!(output.stderr, b"beanring: put 0 jobs; stopped by SIGINT\n");
-        assert_eq!((output.status.code(), place.jobs()), (Some(130), [0; 4]));
+        let (running, _stdin) = place.begin_fed(&["put"]);
+        // The other one is the connection that looks.
+        place.await_stat("current-connections", 2);
+        running.signal(Signal::SIGINT);
+        running.end().fails(130, "put 0 jobs; stopped by SIGINT");
+        assert_eq!(place.jobs(), [0; 4]);
     });
 }
 
 #[test]
 fn a_server_that_goes_away_is_an_error_with_a_count() {
     let mut place = Place::default();
-    let mut command = place.command(&["put", "--lines"]);
-    let mut child = spawn(command.stdin(Stdio::piped()));
-    let mut stdin = child.stdin.take().expect("a pipe");
+    let (running, mut stdin) = place.begin_fed(&["put", "--lines"]);
     stdin.write_all(b"1\n2\n").expect("it reads");
     place.wait_for_jobs([2, 0, 0, 0]);
-    place.server.signal(nix::sys::signal::Signal::SIGKILL);
+    place.server.signal(Signal::SIGKILL);
     place.server.wait();
     // The first line after the end may still be sent without an error.
     for _ in 0..100 {
@@ -306,19 +270,14 @@ fn a_server_that_goes_away_is_an_error_with_a_count() {
         thread::sleep(Duration::from_millis(10));
     }
     drop(stdin);
-    let output = child.wait_with_output().expect("it is ours");
-    let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.starts_with("beanring: put 2 jobs before the error"), "{said}");
+    let ran = running.end();
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.starts_with("beanring: put 2 jobs before the error"), "{ran:?}");
 }
 
 #[test]
 fn large_bodies() {
-    let place = Place::beanring(
-        beanring::io::driver::Driver::Epoll,
-        beanring_testkit::process::Transport::Unix,
-        &["-z", "64m"],
-    );
+    let place = Place::beanring(Driver::Epoll, Transport::Unix, &["-z", "64m"]);
     let body: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
     assert_eq!(place.feed(&["put"], &body).ok(), "1\n");
     let printed = place.run(&["peek", "1", "--body"]);

@@ -1,19 +1,19 @@
 //! TLS and tokens: what the client accepts, what it refuses, and what it says.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
 use std::process::Command;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::certificates::{CLIENT_NAME, Certificates, Pair};
-use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::process::{Address, ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::tls_front;
 
-use super::place::{Ran, client, ran};
+use super::fake::{scripted, serve};
+use super::place::{Ran, client, ran, run_at};
 
 /// A server with TLS.
 struct Secure {
@@ -29,13 +29,10 @@ impl Secure {
     fn start(pair: impl Fn(&Certificates) -> &Pair, wants_certificate: bool) -> Self {
         let scratch = Scratch::new("tls");
         let certificates = Certificates::new(&scratch.0);
-        let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+        let plain = Address::fresh_tcp();
         let address = SocketAddr::new(plain.ip(), 11_400).to_string();
-        let Pair { certificate, key } = pair(&certificates);
-        let mut flags = vec!["--tls-listen".to_owned(), address.clone()];
-        for (flag, file) in [("--tls-cert", certificate), ("--tls-key", key)] {
-            flags.extend([flag.to_owned(), file.display().to_string()]);
-        }
+        let mut flags = pair(&certificates).flags().to_vec();
+        flags.extend(["--tls-listen".to_owned(), address.clone()]);
         if wants_certificate {
             flags.extend(["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]);
         }
@@ -49,8 +46,19 @@ impl Secure {
     }
 
     fn run(&self, flags: &[&str]) -> Ran {
-        let address = format!("beanstalks://{}", self.address);
-        ran(client().args(["stats", "-a", &address]).args(flags), b"")
+        run_at(&self.url(), &[&["stats"], flags].concat())
+    }
+
+    fn url(&self) -> String {
+        format!("beanstalks://{}", self.address)
+    }
+
+    /// A client that trusts the server.
+    fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = client();
+        command.args(arguments).env("BEANRING_ADDR", self.url());
+        command.env("BEANRING_TLS_CA", self.ca()).env("BEANRING_TLS_NAME", "localhost");
+        command
     }
 
     fn ca(&self) -> &str {
@@ -58,7 +66,7 @@ impl Secure {
     }
 
     fn fails(&self, flags: &[&str], problem: &str) {
-        self.run(flags).fails(3, &format!("cannot connect to beanstalks://{}: {problem}", self.address));
+        self.run(flags).fails(3, &format!("cannot connect to {}: {problem}", self.url()));
     }
 }
 
@@ -106,7 +114,7 @@ fn flags_of_tls_need_an_address_with_tls() {
 fn an_expired_certificate() {
     let scratch = Scratch::new("tls");
     let all = Certificates::new(&scratch.0);
-    let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
+    let plain = Address::fresh_tcp();
     let (_server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(plain), &[]);
     let address = format!("beanstalks://{}", tls_front::start(plain, tls_front::config(&all.expired, None)));
     let mut command = client();
@@ -114,24 +122,16 @@ fn an_expired_certificate() {
     let said = "the server's certificate has expired; renew it, or set the clock right";
     ran(&mut command, b"").fails(3, &format!("cannot connect to {address}: {said}"));
     let result = ran(command.arg("--json"), b"");
-    let object: serde_json::Value = serde_json::from_slice(&result.stdout).expect("an object");
-    assert_eq!(object["error"], "no-connection");
+    assert_eq!(result.json()["error"], "no-connection");
 }
 
 #[test]
 fn a_server_that_wants_a_certificate() {
     let server = Secure::start(|all| &all.server, true);
     let Certificates { client: own, other_client, .. } = &server.certificates;
-    let flags = |pair: &Pair| {
-        let (certificate, key) = (pair.certificate.display().to_string(), pair.key.display().to_string());
-        ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
-    };
-    let with = |pair: &Pair| {
-        let flags = flags(pair);
-        server.stats(&flags.each_ref().map(String::as_str))
-    };
+    let with = |pair: &Pair| server.stats(&pair.flags().each_ref().map(String::as_str));
     with(own).ok();
-    let begin = format!("cannot connect to beanstalks://{}: the server", server.address);
+    let begin = format!("cannot connect to {}: the server", server.url());
     server
         .stats(&[])
         .fails(3, &format!("{begin} wants a client certificate; name one with --tls-cert and --tls-key"));
@@ -141,20 +141,15 @@ fn a_server_that_wants_a_certificate() {
         "{result:?}"
     );
     // The error is the same while the other half of the connection still sends.
-    let mut command = client();
-    command.args(["put", "-t", "x", "--lines", "--tls-name", "localhost", "--tls-ca", server.ca()]);
-    let result =
-        ran(command.args(["-a", &format!("beanstalks://{}", server.address)]), &b"line\n".repeat(200_000));
+    let mut put = server.client(&["put", "-t", "x", "--lines"]);
+    let result = ran(&mut put, &b"line\n".repeat(200_000));
     assert!(result.code == Some(3) && result.stderr.contains("wants a client certificate"), "{result:?}");
     // One file may have both.
     let both = server.certificates.ca.with_file_name("both.pem");
     let content = [&own.certificate, &own.key].map(|file| fs::read_to_string(file).expect("a file")).concat();
     fs::write(&both, content).expect("there is space");
-    let variables =
-        [("BEANRING_TLS_CLIENT_CERT", both.to_str().expect("UTF-8")), ("BEANRING_TLS_CA", server.ca())];
-    let mut command = client();
-    command.args(["stats", "--json"]).envs(variables).env("BEANRING_TLS_NAME", "localhost");
-    command.env("BEANRING_ADDR", format!("beanstalks://{}", server.address));
+    let mut command = server.client(&["stats", "--json"]);
+    command.env("BEANRING_TLS_CLIENT_CERT", both);
     assert!(ran(&mut command, b"").ok().contains("\"version\""), "{CLIENT_NAME}");
 }
 
@@ -207,11 +202,7 @@ fn the_wrong_scheme_is_named() {
 #[test]
 fn jobs_move_and_large_bodies_pass() {
     let server = Secure::start(|all| &all.server, false);
-    let run = |arguments: &[&str], input: &[u8]| {
-        let mut command = client();
-        command.args(arguments).env("BEANRING_ADDR", format!("beanstalks://{}", server.address));
-        ran(command.env("BEANRING_TLS_CA", server.ca()).env("BEANRING_TLS_NAME", "localhost"), input)
-    };
+    let run = |arguments: &[&str], input: &[u8]| ran(&mut server.client(arguments), input);
     let lines: Vec<u8> = (0..300_000).flat_map(|at| format!("{at}\n").into_bytes()).collect();
     run(&["put", "-t", "a", "--lines", "--quiet"], &lines).ok();
     assert_eq!(run(&["move", "a", "b"], b"").ok(), "moved 300000 jobs from a to b\n");
@@ -219,20 +210,6 @@ fn jobs_move_and_large_bodies_pass() {
     assert_eq!(run(&["put", "-t", "c", "-f", "-"], &body).ok(), "300001\n");
     let found = run(&["peek", "300001", "--body"], b"");
     assert!(found.code == Some(0) && found.stdout == body, "{} bytes", found.stdout.len());
-}
-
-/// A server that does this with each connection.
-fn liar(each: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = listener.local_addr().expect("it is bound");
-    let each = Arc::new(each);
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let each = Arc::clone(&each);
-            thread::spawn(move || each(stream));
-        }
-    });
-    format!("beanstalks://{address}")
 }
 
 fn stats_of(address: &str) -> Ran {
@@ -244,24 +221,20 @@ fn stats_of(address: &str) -> Ran {
 #[test]
 fn servers_that_lie_in_the_handshake() {
     let answer = |bytes: &'static [u8]| {
-        liar(move |mut stream| {
+        let address = serve(move |mut stream| {
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(bytes);
             // Unread input would reset the connection.
-            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.shutdown(Shutdown::Write);
             let _ = stream.read_to_end(&mut Vec::new());
-        })
+        });
+        format!("beanstalks://{address}")
     };
+    let closed = "the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS";
     for (bytes, said) in [
-        (
-            &b""[..],
-            "the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS",
-        ),
+        (&b""[..], closed),
         // Within a record.
-        (
-            b"\x16\x03\x03\x40\x00",
-            "the server closed the connection in the TLS handshake; name its TLS port, or write beanstalk:// for one without TLS",
-        ),
+        (b"\x16\x03\x03\x40\x00", closed),
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             "the server does not speak TLS at this address; name its TLS port, or write beanstalk://",
@@ -280,30 +253,16 @@ fn servers_that_lie_in_the_handshake() {
 fn a_server_that_stalls_in_the_handshake_is_given_up() {
     let started = Instant::now();
     // A byte of a long record now and then gains nothing.
-    let address = liar(|mut stream| {
+    let address = serve(|mut stream| {
         let _ = stream.write_all(b"\x16\x03\x03\x40\x00");
         while stream.write_all(b"\x00").is_ok() {
             thread::sleep(Duration::from_millis(300));
         }
     });
+    let address = format!("beanstalks://{address}");
     let said = "no TLS handshake within 10 s; is it the TLS port, and is the server overloaded?";
     stats_of(&address).fails(3, &format!("cannot connect to {address}: {said}"));
     assert!(started.elapsed() < Duration::from_secs(20));
-}
-
-/// A server without TLS that answers the lines of a client in turn.
-fn scripted(replies: &'static [&'static str]) -> String {
-    let address = liar(move |stream| {
-        let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
-        for reply in replies {
-            if lines.next().is_none_or(|line| line.is_err()) || (&stream).write_all(reply.as_bytes()).is_err()
-            {
-                return;
-            }
-        }
-        let _ = lines.next();
-    });
-    address.replace("beanstalks://", "")
 }
 
 #[test]
@@ -323,8 +282,7 @@ fn a_token_is_sent_first_and_never_shown() {
     );
     with("s3cret\n", &refused, &["stats"]).fails(7, &said);
     let result = with("s3cret\n", &refused, &["stats", "--json"]);
-    let object: serde_json::Value = serde_json::from_slice(&result.stdout).expect("an object");
-    assert_eq!((&object["error"], result.code), (&"unauthorized".into(), Some(7)));
+    assert_eq!((&result.json()["error"], result.code), (&"unauthorized".into(), Some(7)));
     let unknown = scripted(&["UNKNOWN_COMMAND\r\n"]);
     with("s3cret", &unknown, &["stats"]).fails(
         1,

@@ -1,16 +1,15 @@
 //! `--json` has the names, units and types of the HTTP API, and its form of errors.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
 
 use beanring::io::driver::Driver;
-use beanring_testkit::process::Transport;
+use beanring_testkit::http_client::{HttpClient, get};
+use beanring_testkit::process::{Address, Transport};
 use beanring_testkit::scratch::Scratch;
 use serde_json::{Value, json};
 
-use crate::place::{Place, client, ran};
+use super::fake::scripted;
+use super::place::{Place, run_at};
 
 /// What the API knows and the protocol does not report.
 const OF_API_ALONE: [&str; 16] = [
@@ -57,27 +56,22 @@ fn types_of(value: &Value) -> BTreeMap<String, &'static str> {
     found
 }
 
-/// Asks the API.
-fn get(address: &str, path: &str) -> Value {
-    let mut stream = TcpStream::connect(address).expect("the server listens");
-    write!(stream, "GET /api/v1/{path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {answer}"))
-}
-
 #[test]
 fn the_client_has_the_names_units_and_types_of_the_api() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
-    let (http, log) = (free.to_string(), Scratch::new("vocabulary"));
-    let flags = ["--http", &http, "-b", log.0.to_str().expect("text"), "--max-memory", "1g"];
+    let (http, log) = (Address::fresh_tcp(), Scratch::new("vocabulary"));
+    let (at, log) = (http.to_string(), log.0.display().to_string());
+    let flags = ["--http", &at, "-b", &log, "--max-memory", "1g"];
     let place = Place::beanring(Driver::Epoll, Transport::Tcp, &flags);
-    place.ok(&["put", "-q", "-t", "mail", "one", "--con", "k:1", "--grp", "g", "--idp", "a:60"]);
-    place.ok(&["put", "-q", "-t", "mail", "two", "--aft", "g"]);
-    place.ok(&["put", "-q", "-t", "mail", "three", "--delay", "1h"]);
-    place.ok(&["tube-config", "mail", "max-jobs", "7"]);
-    place.ok(&["tube-config", "mail", "dead-letter", "rest"]);
+    let api = |path: &str| HttpClient::tcp(http).ask(&get(path)).json();
+    place.session(
+        "
+        put -q -t mail one --con k:1 --grp g --idp a:60
+        put -q -t mail two --aft g
+        put -q -t mail three --delay 1h
+        tube-config mail max-jobs 7
+        tube-config mail dead-letter rest
+        ",
+    );
     for (arguments, path) in [
         (&["stats"][..], "server"),
         (&["tube", "mail"], "tubes/mail"),
@@ -88,7 +82,7 @@ fn the_client_has_the_names_units_and_types_of_the_api() {
         (&["group", "g"], "groups/g"),
         (&["jobs", "mail", "-s", "delayed"], "jobs/3"),
     ] {
-        let (own, api) = (types_of(&place.json(arguments)), types_of(&get(&http, path)));
+        let (own, api) = (types_of(&place.json(arguments)), types_of(&api(path)));
         for (name, kind) in &own {
             assert_eq!(Some(kind), api.get(name), "{arguments:?}: {name}: {own:?} {api:?}");
         }
@@ -103,12 +97,12 @@ fn the_client_has_the_names_units_and_types_of_the_api() {
             .collect();
         assert!(missing.is_empty(), "{arguments:?}: the client lacks {missing:?}");
     }
-    let (own, api) = (place.json(&["job", "3"]), get(&http, "jobs/3"));
+    let (own, job) = (place.json(&["job", "3"]), api("jobs/3"));
     let same = ["id", "tube", "state", "priority", "delay_seconds", "ttr_seconds", "reserves"];
     for name in same {
-        assert_eq!(own[name], api[name], "{name}");
+        assert_eq!(own[name], job[name], "{name}");
     }
-    assert_eq!(place.json(&["tube", "mail"])["rules"], get(&http, "tubes/mail")["rules"]);
+    assert_eq!(place.json(&["tube", "mail"])["rules"], api("tubes/mail")["rules"]);
 }
 
 /// Runs the client with `--json`. Its last line on standard output is an error of the API's form with this word.
@@ -126,8 +120,7 @@ fn fails(place: &Place, arguments: &[&str], code: i32, word: &str) -> String {
 
 #[test]
 fn every_failure_is_an_error_of_the_apis_form() {
-    let place = Place::beanring(Driver::Epoll, Transport::Tcp, &["-z", "100"]);
-    let place = &place;
+    let place = &Place::beanring(Driver::Epoll, Transport::Tcp, &["-z", "100"]);
     let long = "x".repeat(101);
     place.ok(&["put", "-q", "x"]);
     for (arguments, code, word) in [
@@ -172,21 +165,15 @@ fn every_failure_is_an_error_of_the_apis_form() {
 
 #[test]
 fn a_wrong_variable_and_a_server_that_is_none() {
-    let result = ran(client().args(["stats", "--json"]).env("BEANRING_ADDR", "no address:0"), b"");
-    let error: Value = serde_json::from_str(&result.text()).expect("an object");
-    assert_eq!((result.code, &error["error"]), (Some(2), &"bad-request".into()));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("it is bound").to_string();
-    let liar = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a client");
-        stream.write_all(b"hello there\r\n").expect("it reads");
-    });
-    let result = ran(client().args(["stats", "--json", "-a", &address]), b"");
-    liar.join().expect("it ends");
-    let error: Value = serde_json::from_str(&result.text()).expect("an object");
-    assert_eq!(result.code, Some(3));
+    let result = run_at("no address:0", &["stats", "--json"]);
+    assert_eq!((result.code, &result.json()["error"]), (Some(2), &"bad-request".into()));
+    let address = scripted(&["hello there\r\n"]);
+    let result = run_at(&address, &["stats", "--json"]);
     let message = format!(
         "{address} replied \"hello there\", which is no reply of the beanstalk protocol; correct --addr"
     );
-    assert_eq!(error, json!({"error": "no-connection", "message": message}));
+    assert_eq!(
+        (result.code, result.json()),
+        (Some(3), json!({"error": "no-connection", "message": message}))
+    );
 }

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::process::{Address, ServerProcess, program};
 use beanring_testkit::scratch::{Scratch, script};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use beanring_testkit::wait;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
-use super::place::{Place, Ran, everywhere, spawn, wait_until, with_both};
+use super::place::{Place, Ran, Running, everywhere, with_both};
+use super::session::sessions;
 
 /// A worker that does what the body says, and leaves a file per run: `ID.RUN`. It waits no longer than its directory exists,
 /// because a worker of a test that fails, or of a program that is killed, has no other end.
@@ -48,20 +50,15 @@ impl Bench {
         Self { scratch }
     }
 
-    fn out(&self) -> std::path::PathBuf {
+    fn out(&self) -> PathBuf {
         self.scratch.join("out")
     }
 
-    fn command(&self, place: &Place, flags: &[&str]) -> Command {
+    fn begin(&self, place: &Place, flags: &[&str]) -> Running {
         let worker = self.scratch.join("worker");
         let mut command =
             place.command(&[&["work"], flags, &["--", worker.to_str().expect("UTF-8")]].concat());
-        command.env("OUT", self.out()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, place: &Place, flags: &[&str]) -> Ran {
-        super::place::ran(&mut self.command(place, flags), b"")
+        Running::spawn(command.env("OUT", self.out()).stdin(Stdio::null()))
     }
 
     /// The number of runs of each job.
@@ -77,7 +74,7 @@ impl Bench {
     }
 
     fn wait_for_runs(&self, count: usize) {
-        wait_until(|| self.runs().values().sum::<usize>() >= count, || format!("{:?}", self.runs()));
+        wait::until(&format!("there are {count} runs"), || self.runs().values().sum::<usize>() >= count);
     }
 
     fn go(&self) {
@@ -85,38 +82,47 @@ impl Bench {
     }
 }
 
-fn signal(child: &Child, signal: Signal) {
-    kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
+/// Stops a program by a signal. Asserts success and the last line on stderr, and returns all of it.
+fn stop(running: Running, last: &str) -> String {
+    running.signal(Signal::SIGTERM);
+    ended(running, last)
 }
 
-/// Waits for the end. Returns the exit code and what was printed on stderr.
-fn finish(child: Child) -> (Option<i32>, String) {
-    let output = child.wait_with_output().expect("it is ours");
-    (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+/// Waits for the end of a program. Asserts success and the last line on stderr, and returns all of it.
+fn ended(running: Running, last: &str) -> String {
+    let ran = running.end();
+    assert_eq!((ran.code, last_line(&ran)), (Some(0), format!("beanring: {last}").as_str()), "{ran:?}");
+    ran.stderr
 }
 
-fn last_line(said: &str) -> &str {
-    said.lines().last().unwrap_or_default()
+fn last_line(ran: &Ran) -> &str {
+    ran.stderr.lines().last().unwrap_or_default()
+}
+
+/// Takes what a program says on stderr, to be read line by line.
+fn said(running: &mut Running) -> impl Iterator<Item = String> + use<> {
+    let stderr: ChildStderr = running.0.stderr.take().expect("a pipe");
+    BufReader::new(stderr).lines().map(|line| line.expect("text"))
 }
 
 #[test]
 fn eight_workers_that_fail_hang_and_die() {
     everywhere("beanring work", |place| {
         let bench = Bench::new();
-        let kinds = ["ok", "fail", "hang", "deaf", "suicide", "slow"];
-        let bodies: String = (0..24).map(|at| format!("{}\n", kinds[at % kinds.len()])).collect();
+        // Those that take long come first.
+        let kinds = ["deaf", "hang", "slow", "ok", "fail", "suicide"];
+        let bodies: String = kinds.map(|kind| format!("{kind}\n").repeat(4)).concat();
         place.feed(&["put", "--lines", "-t", "mail", "-r", "1"], bodies.as_bytes()).ok();
-        let result = bench.run(place, &["-j", "8", "-t", "mail", "--timeout", "3", "--until-empty"]);
-        assert_eq!(result.code, Some(0), "{result:?}");
-        assert_eq!(last_line(&result.stderr), "beanring: 24 runs: 8 deleted, 16 buried, 0 released, 0 lost");
-        let reasons = |text: &str| result.stderr.lines().filter(|line| line.contains(text)).count();
+        let flags = ["-j", "8", "-t", "mail", "--timeout", "3", "--until-empty"];
+        let said = ended(bench.begin(place, &flags), "24 runs: 8 deleted, 16 buried, 0 released, 0 lost");
+        let reasons = |text: &str| said.lines().filter(|line| line.contains(text)).count();
         assert_eq!(reasons(": exit code 3 after "), 4);
         assert_eq!(reasons(": killed by SIGKILL after "), 4);
         assert_eq!(reasons(": not done within 3 s and killed after "), 8);
         assert_eq!(place.jobs(), [0, 0, 0, 16]);
         assert_eq!(bench.runs(), (1..=24).map(|id| (id, 1)).collect());
-        assert_eq!(place.number(&["stats"], "totals.timeouts"), 0);
-        assert_no_process(bench.out().as_path());
+        assert_eq!(place.control().stat("job-timeouts"), 0);
+        assert_no_process(&bench.out());
     });
 }
 
@@ -134,7 +140,7 @@ fn assert_no_process(out: &Path) {
             .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && has_it(name))
             .collect::<Vec<_>>()
     };
-    wait_until(|| pids().is_empty(), || format!("processes {:?} are left", pids()));
+    wait::until("no process of a worker is left", || pids().is_empty());
 }
 
 #[test]
@@ -167,8 +173,8 @@ fn the_command_gets_body_and_variables() {
 fn a_large_body_that_is_not_read() {
     with_both("a body that no command reads", |place| {
         place.feed(&["put", "-q"], &vec![b'x'; 65_000]).ok();
-        let result = place.run(&["work", "--until-empty", "--", "true"]);
-        assert_eq!(last_line(&result.stderr), "beanring: 1 run: 1 deleted, 0 buried, 0 released, 0 lost");
+        let running = place.begin(&["work", "--until-empty", "--", "true"]);
+        ended(running, "1 run: 1 deleted, 0 buried, 0 released, 0 lost");
     });
 }
 
@@ -176,17 +182,12 @@ fn a_large_body_that_is_not_read() {
 fn failures_are_released_with_back_off() {
     everywhere("the back-off of beanring work", |place| {
         let bench = Bench::new();
-        place.feed(&["put", "--lines"], b"fail-twice\nfail\n").ok();
+        place.session(r"put --lines << fail-twice\nfail\n");
         let flags =
             ["--on-failure", "release", "--delay", "1", "--tries", "4", "--max-delay", "1", "-j", "2"];
-        let child = spawn(&mut bench.command(place, &flags));
+        let running = bench.begin(place, &flags);
         place.wait_for_jobs([0, 0, 0, 1]);
-        signal(&child, Signal::SIGTERM);
-        let (code, said) = finish(child);
-        assert_eq!(
-            (code, last_line(&said)),
-            (Some(0), "beanring: 7 runs: 1 deleted, 1 buried, 5 released, 0 lost")
-        );
+        stop(running, "7 runs: 1 deleted, 1 buried, 5 released, 0 lost");
         assert_eq!(bench.runs(), [(1, 3), (2, 4)].into());
         assert_eq!(place.number(&["job", "2"], "releases"), 3);
     });
@@ -196,20 +197,18 @@ fn failures_are_released_with_back_off() {
 fn the_first_signal_waits_for_running_commands() {
     everywhere("a signal to beanring work", |place| {
         let bench = Bench::new();
-        place.feed(&["put", "--lines"], b"wait\nwait\nok\n").ok();
-        let child = spawn(&mut bench.command(place, &["-j", "2"]));
+        place.session(r"put --lines << wait\nwait\nok\n");
+        let mut running = bench.begin(place, &["-j", "2"]);
+        let mut said = said(&mut running);
         bench.wait_for_runs(2);
-        signal(&child, Signal::SIGINT);
-        thread::sleep(Duration::from_millis(200));
+        running.signal(Signal::SIGINT);
+        let stopping = "beanring: stopping after 2 running commands; a second signal kills them";
+        assert_eq!(said.next().as_deref(), Some(stopping));
         assert_eq!(place.jobs(), [1, 2, 0, 0]);
         bench.go();
-        let (code, said) = finish(child);
-        assert_eq!(code, Some(0), "{said}");
-        assert!(
-            said.starts_with("beanring: stopping after 2 running commands; a second signal kills them\n"),
-            "{said}"
-        );
-        assert_eq!(last_line(&said), "beanring: 2 runs: 2 deleted, 0 buried, 0 released, 0 lost");
+        assert_eq!(running.end().code, Some(0));
+        let last = "beanring: 2 runs: 2 deleted, 0 buried, 0 released, 0 lost";
+        assert_eq!(said.last().as_deref(), Some(last));
         place.wait_for_jobs([1, 0, 0, 0]);
     });
 }
@@ -218,12 +217,11 @@ fn the_first_signal_waits_for_running_commands() {
 fn idle_slots_stop_at_once() {
     with_both("a signal to idle beanring work", |place| {
         let bench = Bench::new();
-        let child = spawn(&mut bench.command(place, &["-j", "8"]));
-        wait_until(|| place.number(&["stats"], "connections.waiting") == 8, || "8 must wait".to_owned());
+        let running = bench.begin(place, &["-j", "8"]);
+        place.await_stat("current-waiting", 8);
         let asked = Instant::now();
-        signal(&child, Signal::SIGTERM);
-        let (code, said) = finish(child);
-        assert_eq!((code, &*said), (Some(0), "beanring: 0 runs: 0 deleted, 0 buried, 0 released, 0 lost\n"));
+        let last = "0 runs: 0 deleted, 0 buried, 0 released, 0 lost";
+        assert_eq!(stop(running, last), format!("beanring: {last}\n"));
         assert!(asked.elapsed() < Duration::from_secs(5));
     });
 }
@@ -232,19 +230,18 @@ fn idle_slots_stop_at_once() {
 fn the_second_signal_kills_and_releases() {
     everywhere("two signals to beanring work", |place| {
         let bench = Bench::new();
-        place.feed(&["put", "--lines"], b"hang\ndeaf\n").ok();
-        let child = spawn(&mut bench.command(place, &["-j", "2"]));
+        place.session(r"put --lines << hang\ndeaf\n");
+        let mut running = bench.begin(place, &["-j", "2"]);
+        let mut said = said(&mut running);
         bench.wait_for_runs(2);
-        signal(&child, Signal::SIGTERM);
-        thread::sleep(Duration::from_millis(200));
-        signal(&child, Signal::SIGTERM);
-        let (code, said) = finish(child);
-        assert_eq!(
-            (code, last_line(&said)),
-            (Some(0), "beanring: 2 runs: 0 deleted, 0 buried, 2 released, 0 lost")
-        );
+        running.signal(Signal::SIGTERM);
+        assert!(said.next().is_some_and(|line| line.starts_with("beanring: stopping after 2 ")));
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.end().code, Some(0));
+        let last = "beanring: 2 runs: 0 deleted, 0 buried, 2 released, 0 lost";
+        assert_eq!(said.last().as_deref(), Some(last));
         place.wait_for_jobs([2, 0, 0, 0]);
-        assert_no_process(bench.out().as_path());
+        assert_no_process(&bench.out());
     });
 }
 
@@ -252,22 +249,16 @@ fn the_second_signal_kills_and_releases() {
 fn without_touch_a_slow_job_times_out_and_is_not_deleted_twice() {
     everywhere("beanring work without touch", |place| {
         let bench = Bench::new();
-        place.ok(&["put", "slow-once", "-r", "1", "-q"]);
-        let child = spawn(&mut bench.command(place, &["-j", "2", "--no-touch"]));
+        place.session("put slow-once -r 1 -q");
+        let running = bench.begin(place, &["-j", "2", "--no-touch"]);
         place.wait_for_jobs([0; 4]);
-        // The first command ends only now, and finds that its job is gone.
-        thread::sleep(Duration::from_secs(2));
-        signal(&child, Signal::SIGTERM);
-        let (code, said) = finish(child);
+        // The first command ends later, and finds that its job is gone.
         if !place.is_beanring && bench.runs() == [(1, 1)].into() {
             // beanstalkd 1.12 has missed the timeout. Then the job was this worker's until the end.
-            assert_eq!(last_line(&said), "beanring: 1 run: 1 deleted, 0 buried, 0 released, 0 lost");
+            stop(running, "1 run: 1 deleted, 0 buried, 0 released, 0 lost");
             return;
         }
-        assert_eq!(
-            (code, last_line(&said)),
-            (Some(0), "beanring: 2 runs: 1 deleted, 0 buried, 0 released, 1 lost")
-        );
+        let said = stop(running, "2 runs: 1 deleted, 0 buried, 0 released, 1 lost");
         assert!(said.contains(": the reservation had timed out after "), "{said}");
         assert_eq!(bench.runs(), [(1, 2)].into());
     });
@@ -277,11 +268,11 @@ fn without_touch_a_slow_job_times_out_and_is_not_deleted_twice() {
 fn a_program_that_is_killed_gives_its_jobs_back() {
     with_both("beanring work killed", |place| {
         let bench = Bench::new();
-        place.feed(&["put", "--lines"], b"wait\nwait\n").ok();
-        let mut child = spawn(&mut bench.command(place, &["-j", "2"]));
+        place.session(r"put --lines << wait\nwait\n");
+        let mut running = bench.begin(place, &["-j", "2"]);
         bench.wait_for_runs(2);
-        child.kill().expect("it is ours");
-        child.wait().expect("it is ours");
+        running.0.kill().expect("it is ours");
+        running.0.wait().expect("it is ours");
         place.wait_for_jobs([2, 0, 0, 0]);
         // The end of the directory is the end of its workers.
         let out = bench.out();
@@ -290,76 +281,73 @@ fn a_program_that_is_killed_gives_its_jobs_back() {
     });
 }
 
+/// A server with a job log that can be started again at its address.
+fn with_log(bench: &Bench, flags: &[&str]) -> (Place, SocketAddr) {
+    let at = Address::fresh_tcp();
+    let mut all = vec!["-b".to_owned(), bench.scratch.dir("wal").display().to_string()];
+    all.extend(flags.iter().map(|&flag| flag.to_owned()));
+    (Place::launch(Path::new(program()), Address::Tcp(at), &all, true), at)
+}
+
+fn kill(place: &mut Place) {
+    place.server.signal(Signal::SIGKILL);
+    place.server.wait();
+}
+
+fn start_again(place: &mut Place, at: SocketAddr) {
+    place.server = ServerProcess::launch(Command::new(program()), Address::Tcp(at), &place.flags).0;
+}
+
 #[test]
 fn a_lost_connection_discards_the_result() {
     let bench = Bench::new();
-    let wal = bench.scratch.dir("wal");
-    let flags = ["-b".to_owned(), wal.to_str().expect("UTF-8").to_owned(), "-f".to_owned(), "0".to_owned()];
-    let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-    let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
-    place.ok(&["put", "wait", "-r", "1", "-q"]);
-    let child = spawn(&mut bench.command(&place, &["-j", "1"]));
+    let (mut place, at) = with_log(&bench, &["-f", "0"]);
+    place.session("put wait -r 1 -q");
+    let running = bench.begin(&place, &["-j", "1"]);
     bench.wait_for_runs(1);
-    place.server.signal(Signal::SIGKILL);
-    place.server.wait();
+    kill(&mut place);
+    // A touch fails, which nothing shows before the command has ended.
     thread::sleep(Duration::from_secs(1));
-    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &place.flags);
-    place.server = server;
+    start_again(&mut place, at);
     // The command has not ended, and its job is ready again.
     assert_eq!(place.jobs(), [1, 0, 0, 0]);
     bench.go();
     place.wait_for_jobs([0; 4]);
-    signal(&child, Signal::SIGTERM);
-    let (code, said) = finish(child);
-    assert_eq!(
-        (code, last_line(&said)),
-        (Some(0), "beanring: 2 runs: 1 deleted, 0 buried, 0 released, 1 lost")
-    );
-    assert!(
-        said.contains("connecting again until it succeeds\n") && said.contains(": connected again\n"),
-        "{said}"
-    );
+    let said = stop(running, "2 runs: 1 deleted, 0 buried, 0 released, 1 lost");
+    assert!(said.contains("connecting again until it succeeds\n"), "{said}");
+    assert!(said.contains(": connected again\n"), "{said}");
     assert_eq!(bench.runs(), [(1, 2)].into());
 }
 
 #[test]
 fn an_outage_is_told_once() {
     let bench = Bench::new();
-    let wal = bench.scratch.dir("wal");
-    let flags = ["-b".to_owned(), wal.to_str().expect("UTF-8").to_owned()];
-    let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-    let mut place = Place::launch(Path::new(program()), Address::Tcp(address), &flags, true);
-    let child = spawn(&mut bench.command(&place, &["-j", "4"]));
-    wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
-    place.server.signal(Signal::SIGKILL);
-    place.server.wait();
+    let (mut place, at) = with_log(&bench, &[]);
+    let running = bench.begin(&place, &["-j", "4"]);
+    place.await_stat("current-waiting", 4);
+    kill(&mut place);
     // io_uring closes the listener some time after the end of its process.
-    wait_until(|| TcpStream::connect(address).is_err(), || "the listener stays".to_owned());
-    let (server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(address), &place.flags);
-    place.server = server;
-    wait_until(|| place.number(&["stats"], "connections.waiting") == 4, || "slots are missing".to_owned());
-    signal(&child, Signal::SIGTERM);
-    let (code, said) = finish(child);
+    wait::until("the listener is closed", || TcpStream::connect(at).is_err());
+    start_again(&mut place, at);
+    place.await_stat("current-waiting", 4);
+    let said = stop(running, "0 runs: 0 deleted, 0 buried, 0 released, 0 lost");
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!((code, lines.len(), lines[1]), (Some(0), 3, "beanring: connected again"), "{said}");
+    assert_eq!((lines.len(), lines[1]), (3, "beanring: connected again"), "{said}");
     let name = &place.address;
     let begin = [format!("beanring: {name} closed"), format!("beanring: the connection to {name} broke")];
     assert!(begin.iter().any(|begin| lines[0].starts_with(begin)), "{said}");
     assert!(lines[0].ends_with("; connecting again until it succeeds") && !said.contains('?'), "{said}");
 }
 
-#[test]
-fn a_command_that_cannot_run_leaves_the_jobs_alone() {
-    with_both("beanring work without a program", |place| {
-        place.ok(&["put", "x", "-q"]);
-        for (program, reason) in [("/no/such", "No such file or directory"), ("/", "Permission denied")] {
-            let result = place.run(&["work", "-j", "3", "--", program]);
-            assert_eq!(result.code, Some(2), "{result:?}");
-            assert_eq!(last_line(&result.stderr), format!("beanring: cannot run {program}: {reason}"));
-            place.wait_for_jobs([1, 0, 0, 0]);
-            assert_eq!(place.number(&["job", "1"], "releases"), 0);
-        }
-    });
+sessions! {
+    with_both a_command_that_cannot_run_leaves_the_jobs_alone "beanring work without a program" r#"
+        put x -q
+        work -j 3 -- /no/such =2> cannot run /no/such: No such file or directory
+        until [1 0 0 0]
+        work -j 3 -- / =2> cannot run /: Permission denied
+        until [1 0 0 0]
+        job 1 =~ {"releases": 0}
+    "#
 }
 
 #[test]
@@ -370,14 +358,14 @@ fn an_output_without_a_reader_stops_it() {
             [(&["-j", "2"][..], "cat; echo"), (&["--on-failure", "release"], "(cat; echo); true")]
         {
             let arguments = [&["work", "--until-empty"], flags, &["--", "sh", "-c", command]].concat();
-            let mut child = spawn(&mut place.command(&arguments));
-            let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+            let mut running = place.begin(&arguments);
+            let mut lines = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();
             assert!(lines.next().expect("a line").expect("text").starts_with("line"));
             drop(lines);
-            let (code, said) = finish(child);
-            assert_eq!(code, Some(1), "{said}");
-            assert_eq!(last_line(&said), "beanring: standard output is closed; no further job is reserved");
-            wait_until(|| place.jobs()[1] == 0, || "a job stays reserved".to_owned());
+            let ran = running.end();
+            let closed = "beanring: standard output is closed; no further job is reserved";
+            assert_eq!((ran.code, last_line(&ran)), (Some(1), closed), "{ran:?}");
+            wait::until("no job is reserved", || place.jobs()[1] == 0);
             let [ready, _, delayed, buried] = place.jobs();
             assert!(ready > 0 && delayed == 0 && buried == 0, "{ready} {delayed} {buried}");
         }
@@ -387,14 +375,14 @@ fn an_output_without_a_reader_stops_it() {
 #[test]
 fn lines_of_json() {
     let place = Place::default();
-    place.feed(&["put", "--lines"], b"1\n0\n").ok();
+    place.session(r"put --lines << 1\n0\n");
     let result =
         place.run(&["work", "--until-empty", "--json", "--", "sh", "-c", "read -r code; exit $code"]);
-    let lines: Vec<serde_json::Value> =
+    let lines: Vec<Value> =
         result.stderr.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((&lines[0]["id"], &lines[0]["fate"]), (&1.into(), &"buried".into()));
     assert!(lines[0]["elapsed_seconds"].is_f64(), "{}", lines[0]);
-    assert_eq!((&lines[0]["reason"], &lines[1]["reason"]), (&"exit code 1".into(), &serde_json::Value::Null));
+    assert_eq!((&lines[0]["reason"], &lines[1]["reason"]), (&"exit code 1".into(), &Value::Null));
     assert_eq!((&lines[1]["id"], &lines[1]["fate"]), (&2.into(), &"deleted".into()));
-    assert_eq!(lines[2], serde_json::json!({ "deleted": 1, "buried": 1, "released": 0, "lost": 0 }));
+    assert_eq!(lines[2], json!({ "deleted": 1, "buried": 1, "released": 0, "lost": 0 }));
 }

@@ -66,9 +66,7 @@ pub const LOADS: &[Load] = &[
     load("ready jobs", [10_000, 125_000], |world, n| world.jobs = world.put_many(n, 0)),
     load("delayed jobs", [10_000, 125_000], |world, n| world.jobs = world.put_many(n, 100_000)),
     load("buried jobs", [10_000, 50_000], |world, n| {
-        let jobs = reserved(world, n);
-        world.actor.expect_all(jobs.iter().map(|id| format!("bury {id} 0\r\n")), "BURIED");
-        world.jobs = jobs;
+        bury(world, n);
     }),
     load("jobs that the actor has reserved", [10_000, 50_000], |world, n| world.jobs = reserved(world, n)),
     load("jobs of one concurrency key", [10_000, 50_000], |world, n| {
@@ -107,11 +105,7 @@ pub const LOADS: &[Load] = &[
         world.put_tagged(n, 0, |at| format!(" grp:g{at}"));
     }),
     load("kept idempotency keys", [10_000, 50_000], |world, n| {
-        for from in (0..n).step_by(BATCH) {
-            let puts = (from..from + BATCH).map(|at| put(100_000, &format!(" idp:kept{at}:{LONG}")));
-            let ids = world.helper.expect(&put_batch(puts), "INSERTED_BATCH");
-            world.helper.expect_all(ids.iter().map(|id| format!("delete {id}\r\n")), "DELETED");
-        }
+        keep_keys(world, n, LONG);
     }),
     load("tubes with a job", [2000, 24_500], |world, n| in_tubes(world, n, "tube", |_| put(0, ""))),
     load("paused tubes", [2000, 24_500], |world, n| {
@@ -146,14 +140,7 @@ pub const BOMBS: &[Load] = &[
             world.helper.expect(&put_batch(puts), "INSERTED_BATCH");
         }
     }),
-    load("reservations of one client time out", [10_000, 50_000], |world, n| {
-        let end = end_in(world, 2.0, n);
-        for _ in (0..n).step_by(BATCH) {
-            let puts = (0..BATCH).map(|_| format!("put 0 0 {} 1\r\nx\r\n", left(end)));
-            world.helper.expect(&put_batch(puts), "INSERTED_BATCH");
-            world.actor.expect("reserve-batch 1000\r\n", "RESERVED_BATCH 1000");
-        }
-    }),
+    load("reservations of one client time out", [10_000, 50_000], reserve_until_the_end),
     load("delayed jobs of as many tubes become ready", [2000, 24_500], |world, n| {
         let end = end_in(world, 1.0, 2 * n);
         in_tubes(world, n, "tube", |_| format!("put 0 {} 60 1\r\nx\r\n", left(end)));
@@ -186,27 +173,17 @@ pub const BOMBS: &[Load] = &[
     }),
     load("kept idempotency keys end", [10_000, 50_000], |world, n| {
         world.ends_at = Some(Instant::now() + Duration::from_secs(2));
-        for from in (0..n).step_by(BATCH) {
-            let puts = (from..from + BATCH).map(|at| put(100_000, &format!(" idp:kept{at}:1")));
-            let ids = world.helper.expect(&put_batch(puts), "INSERTED_BATCH");
-            world.helper.expect_all(ids.iter().map(|id| format!("delete {id}\r\n")), "DELETED");
-        }
+        keep_keys(world, n, 1);
     }),
     load("retention of buried jobs ends", [10_000, 50_000], |world, n| {
-        let jobs = reserved(world, n);
-        world.actor.expect_all(jobs.iter().map(|id| format!("bury {id} 0\r\n")), "BURIED");
+        bury(world, n);
         world.ends_at = Some(Instant::now() + Duration::from_millis(1200));
         world.helper.expect(&format!("tube-config {TUBE} retention 1\r\n"), "CONFIGURED");
     }),
     load("reservations end as dead letters", [10_000, 50_000], |world, n| {
         world.helper.expect(&format!("tube-config {TUBE} max-attempts 1\r\n"), "CONFIGURED");
         world.helper.expect(&format!("tube-config {TUBE} dead-letter dead\r\n"), "CONFIGURED");
-        let end = end_in(world, 2.0, n);
-        for _ in (0..n).step_by(BATCH) {
-            let puts = (0..BATCH).map(|_| format!("put 0 0 {} 1\r\nx\r\n", left(end)));
-            world.helper.expect(&put_batch(puts), "INSERTED_BATCH");
-            world.actor.expect("reserve-batch 1000\r\n", "RESERVED_BATCH 1000");
-        }
+        reserve_until_the_end(world, n);
     }),
     load("rates of tubes bring tokens", [60, 250], |world, n| {
         in_tubes(world, n, "tube", |_| put(0, "").repeat(5));
@@ -233,6 +210,31 @@ fn end_in(world: &mut World, seconds: f64, n: usize) -> Instant {
 fn left(end: Instant) -> String {
     let left = end.saturating_duration_since(Instant::now());
     format!("{:.3}", left.as_secs_f64().max(0.01))
+}
+
+/// Has the actor reserve jobs, all of which time out at the end.
+fn reserve_until_the_end(world: &mut World, count: usize) {
+    let end = end_in(world, 2.0, count);
+    for _ in (0..count).step_by(BATCH) {
+        let puts = (0..BATCH).map(|_| format!("put 0 0 {} 1\r\nx\r\n", left(end)));
+        world.helper.expect(&put_batch(puts), "INSERTED_BATCH");
+        world.actor.expect("reserve-batch 1000\r\n", "RESERVED_BATCH 1000");
+    }
+}
+
+/// Puts and deletes jobs whose idempotency keys are kept for some seconds.
+fn keep_keys(world: &mut World, count: usize, seconds: u32) {
+    for from in (0..count).step_by(BATCH) {
+        let puts = (from..from + BATCH).map(|at| put(100_000, &format!(" idp:kept{at}:{seconds}")));
+        let ids = world.helper.expect(&put_batch(puts), "INSERTED_BATCH");
+        world.helper.expect_all(ids.iter().map(|id| format!("delete {id}\r\n")), "DELETED");
+    }
+}
+
+/// Puts jobs, and has the actor bury them.
+fn bury(world: &mut World, count: usize) {
+    world.jobs = reserved(world, count);
+    world.actor.expect_all(world.jobs.iter().map(|id| format!("bury {id} 0\r\n")), "BURIED");
 }
 
 fn watch_many(client: &mut Talk, count: usize) {

@@ -1,48 +1,42 @@
 //! Clients that send many commands and read all replies.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use beanring_testkit::client::Client;
 use beanring_testkit::process::REPLY_PATIENCE;
-use nix::sys::socket::{MsgFlags, recv};
+use beanring_testkit::stream::Stream;
 
 /// Bytes of commands that are sent before their replies are read. The replies fit into the buffers of the sockets.
 const AHEAD_BYTES: usize = 24 * 1024;
 
 /// A client of the queue.
-pub struct Talk {
-    stream: BufReader<TcpStream>,
-}
+pub struct Talk(Client);
 
 impl Talk {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server accepts");
         stream.set_nodelay(true).expect("a TCP socket");
-        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a TCP socket");
-        Self { stream: BufReader::new(stream) }
+        Self(Client::new(Stream::Tcp(stream)))
     }
 
     pub fn send(&mut self, commands: &str) {
-        self.stream.get_mut().write_all(commands.as_bytes()).expect("the server runs");
+        self.0.send(commands);
     }
 
     /// Reads the reply to one command. Returns its first line, and the ids of the jobs that it names.
     pub fn reply(&mut self) -> (String, Vec<u64>) {
-        let line = self.line();
-        let mut ids: Vec<u64> = id_of(&line).into_iter().collect();
-        let count = |word: &str| line.strip_prefix(word).and_then(|rest| rest.parse::<usize>().ok());
-        if let Some(replies) = count("INSERTED_BATCH ").or(count("RESERVED_BATCH ")) {
-            for _ in 0..replies {
-                let (_, more) = self.reply();
-                ids.extend(more);
+        let (line, _) = self.0.reply().expect("the server runs");
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |text: &str| text.parse().expect("a number");
+        let ids = match words[..] {
+            ["INSERTED", id] | ["RESERVED", id, _] => vec![number(id)],
+            ["INSERTED_BATCH" | "RESERVED_BATCH", count] => {
+                (0..number(count)).flat_map(|_| self.reply().1).collect()
             }
-        } else if ["RESERVED ", "FOUND ", "OK "].iter().any(|word| line.starts_with(word)) {
-            let bytes: usize = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a length");
-            let data = &mut (&mut self.stream).take(bytes as u64 + 2);
-            std::io::copy(data, &mut std::io::sink()).expect("the server runs");
-        }
+            _ => Vec::new(),
+        };
         (line, ids)
     }
 
@@ -70,8 +64,7 @@ impl Talk {
             if text.len() < AHEAD_BYTES && commands.peek().is_some() {
                 continue;
             }
-            self.send(&text);
-            text.clear();
+            self.send(&std::mem::take(&mut text));
             for _ in 0..std::mem::take(&mut count) {
                 let (line, more) = self.reply();
                 assert!(line.starts_with(expected), "{line}");
@@ -84,7 +77,7 @@ impl Talk {
     /// Reads the replies that have arrived. Returns whether there were any.
     pub fn drain(&mut self) -> bool {
         let mut has_any = false;
-        while !self.stream.buffer().is_empty() || self.has_arrived() {
+        while self.await_reply(Duration::ZERO) {
             self.reply();
             has_any = true;
         }
@@ -92,31 +85,9 @@ impl Talk {
     }
 
     /// Waits for a reply for up to this time. Returns whether there is one.
-    pub fn await_reply(&self, patience: Duration) -> bool {
-        let stream = self.stream.get_ref();
-        stream.set_read_timeout(Some(patience)).expect("a TCP socket");
-        let result = stream.peek(&mut [0]);
-        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a TCP socket");
-        result.is_ok()
+    pub fn await_reply(&mut self, patience: Duration) -> bool {
+        self.0.has_reply(patience)
     }
-
-    fn has_arrived(&self) -> bool {
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        recv(self.stream.get_ref().as_raw_fd(), &mut [0], flags).is_ok_and(|bytes| bytes > 0)
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).expect("the server replies");
-        assert!(line.ends_with("\r\n"), "the server closed the connection: {line:?}");
-        line.truncate(line.len() - 2);
-        line
-    }
-}
-
-fn id_of(line: &str) -> Option<u64> {
-    let rest = line.strip_prefix("INSERTED ").or_else(|| line.strip_prefix("RESERVED "))?;
-    rest.split(' ').next()?.parse().ok()
 }
 
 /// Asks over HTTP, and reads the response. Returns its status.

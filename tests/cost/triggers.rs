@@ -40,19 +40,16 @@ pub const TRIGGERS: &[Trigger] = &[
     trigger("put-batch 1000, idp", |world| batch(world, |at| format!(" idp:t{at}"))),
     trigger("delete", |world| {
         let ids = world.put_many(1, 100_000);
-        world.measure(|world| drop(world.actor.expect(&format!("delete {}\r\n", ids[0]), "DELETED")))
+        expect(world, &format!("delete {}\r\n", ids[0]), "DELETED")
     }),
     trigger("delete-batch 250", |world| {
         let ids = world.put_many(IDS, 100_000);
-        world.measure(|world| drop(world.actor.expect(&delete_batch(&ids), "DELETED_BATCH")))
+        expect(world, &delete_batch(&ids), "DELETED_BATCH")
     }),
-    trigger("the longest delete-batch of the load", |world| {
-        let line = longest_delete_batch(&mut world.jobs);
-        world.measure(|world| drop(world.actor.ask(&line)))
-    }),
+    LONGEST_DELETE_BATCH,
     trigger("kick 1000", |world| {
         let ids = world.put_many(BATCH, 100_000);
-        let cost = world.measure(|world| drop(world.actor.expect("kick 1000\r\n", "KICKED")));
+        let cost = expect(world, "kick 1000\r\n", "KICKED");
         delete(world, &ids);
         cost
     }),
@@ -89,27 +86,18 @@ pub const TRIGGERS: &[Trigger] = &[
         cost
     }),
     trigger("move-jobs 1000 to the tube", |world| {
-        world.helper.expect("use aside\r\n", "USING");
-        let ids = world.put_many(BATCH, 0);
-        world.helper.expect(&format!("use {TUBE}\r\n"), "USING");
-        let command = format!("move-jobs aside ready {TUBE} 1000\r\n");
-        let cost = world.measure(|world| drop(world.actor.expect(&command, "MOVED")));
+        let ids = put_aside(world);
+        let cost = expect(world, &format!("move-jobs aside ready {TUBE} 1000\r\n"), "MOVED");
         delete(world, &ids);
         cost
     }),
     trigger("move-jobs 1000 away and back", |world| {
-        world.measure(|world| {
-            let names = [(TUBE, "aside"), ("aside", TUBE)];
-            for (from, to) in names {
-                world.actor.ask(&format!("move-jobs {from} ready {to} 1000\r\n"));
-            }
-        })
+        let names = [(TUBE, "aside"), ("aside", TUBE)];
+        ask_all(world, names.map(|(from, to)| format!("move-jobs {from} ready {to} 1000\r\n")))
     }),
     trigger("flush-tube of 1000 jobs", |world| {
-        world.helper.expect("use aside\r\n", "USING");
-        world.put_many(BATCH, 0);
-        world.helper.expect(&format!("use {TUBE}\r\n"), "USING");
-        world.measure(|world| drop(world.actor.expect("flush-tube aside\r\n", "FLUSHED")))
+        put_aside(world);
+        expect(world, "flush-tube aside\r\n", "FLUSHED")
     }),
     trigger("list-jobs ready", |world| ask(world, &format!("list-jobs {TUBE} ready 0 1000\r\n"))),
     trigger("list-jobs delayed", |world| ask(world, &format!("list-jobs {TUBE} delayed 0 1000\r\n"))),
@@ -129,23 +117,13 @@ pub const TRIGGERS: &[Trigger] = &[
     trigger("peek-buried, 200 times", |world| pipeline(world, |_| "peek-buried\r\n".to_owned())),
     trigger("peek-reserved, 200 times", |world| pipeline(world, |_| "peek-reserved\r\n".to_owned())),
     trigger("pause-tube and its end", |world| {
-        world.measure(|world| {
-            for seconds in [100, 0] {
-                world.actor.ask(&format!("pause-tube {TUBE} {seconds}\r\n"));
-            }
-        })
+        ask_all(world, [100, 0].map(|seconds| format!("pause-tube {TUBE} {seconds}\r\n")))
     }),
     trigger("tube-config", |world| {
-        world.measure(|world| {
-            for key in ["max-attempts", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"] {
-                for value in [1_000_000, 0] {
-                    world.actor.ask(&format!("tube-config {TUBE} {key} {value}\r\n"));
-                }
-            }
-            for value in ["dead", "0"] {
-                world.actor.ask(&format!("tube-config {TUBE} dead-letter {value}\r\n"));
-            }
-        })
+        let keys = ["max-attempts", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"];
+        let rules = keys.map(|key| (key, "1000000")).into_iter().chain([("dead-letter", "dead")]);
+        let both = rules.flat_map(|(key, value)| [(key, value), (key, "0")]);
+        ask_all(world, both.map(|(key, value)| format!("tube-config {TUBE} {key} {value}\r\n")))
     }),
     trigger("watch and ignore, 200 times", |world| {
         pipeline(world, |at| format!("{} another\r\n", if at % 2 == 0 { "watch" } else { "ignore" }))
@@ -214,10 +192,7 @@ pub const TRIGGERS: &[Trigger] = &[
 /// What ends the load. One server has only one of them.
 pub const ENDS: &[Trigger] = &[
     trigger("put-batch 1000 that raises limits", |world| batch(world, |at| format!(" con:k{at}:1000"))),
-    trigger("the longest delete-batch of the load", |world| {
-        let line = longest_delete_batch(&mut world.jobs);
-        world.measure(|world| drop(world.actor.ask(&line)))
-    }),
+    LONGEST_DELETE_BATCH,
     trigger("flush-tube of the load", |world| ask(world, &format!("flush-tube {TUBE}\r\n"))),
     trigger("kick of the load", |world| ask(world, &format!("kick {}\r\n", u32::MAX))),
     trigger("move-jobs of the load", |world| {
@@ -238,11 +213,32 @@ pub const ENDS: &[Trigger] = &[
     }),
 ];
 
+const LONGEST_DELETE_BATCH: Trigger = trigger("the longest delete-batch of the load", |world| {
+    let line = longest_delete_batch(&mut world.jobs);
+    ask(world, &line)
+});
+
 /// What ends by itself.
 pub const TIME: Trigger = trigger("time passes", |world| world.measure(|world| world.await_end()));
 
 fn ask(world: &mut World, command: &str) -> Iterations {
-    world.measure(|world| drop(world.actor.ask(command)))
+    expect(world, command, "")
+}
+
+fn ask_all(world: &mut World, commands: impl IntoIterator<Item = String>) -> Iterations {
+    world.measure(|world| commands.into_iter().for_each(|command| drop(world.actor.ask(&command))))
+}
+
+fn expect(world: &mut World, command: &str, reply: &str) -> Iterations {
+    world.measure(|world| drop(world.actor.expect(command, reply)))
+}
+
+/// Puts jobs into another tube.
+fn put_aside(world: &mut World) -> Vec<u64> {
+    world.helper.expect("use aside\r\n", "USING");
+    let ids = world.put_many(BATCH, 0);
+    world.helper.expect(&format!("use {TUBE}\r\n"), "USING");
+    ids
 }
 
 fn get(world: &mut World, method: &str, path: &str) -> Iterations {

@@ -12,8 +12,8 @@ use std::thread;
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put, start};
-use beanring_testkit::process::wait_until;
 use beanring_testkit::scratch::{Scratch, contents};
+use beanring_testkit::wait;
 
 use super::common::{FIRST, MODES, body, change, in_parallel, tool};
 
@@ -73,7 +73,7 @@ fn a_backup_under_load_has_every_acknowledged_job() {
         thread::scope(|scope| {
             scope.spawn(|| load(client, &known, &stops));
             let stopper = Stopper(&stops);
-            wait_until("the server recycles its first segment", || !log.join(FIRST).exists());
+            wait::until("the server recycles its first segment", || !log.join(FIRST).exists());
             for round in 0..6 {
                 check_copy(&log, &scratch.join(&format!("copy-{round}")), &known);
             }

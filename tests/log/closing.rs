@@ -6,10 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::{Client, put, start};
-use beanring_testkit::process::wait_until;
+use beanring_testkit::client::{put, start};
 use beanring_testkit::scratch::Scratch;
-use nix::sys::signal::Signal;
+use beanring_testkit::wait;
 use serde_json::Value;
 
 use super::common::{FIRST, MODES, bytes_read, cases, change, in_parallel, refusal, tool};
@@ -95,7 +94,7 @@ fn after_a_while() {
             kinds(&scratch.copy(&log, &copies.to_string())) == ["job", "closed"]
         };
         thread::sleep(Duration::from_secs(1));
-        wait_until("the log is closed", &mut is_closed);
+        wait::until("the log is closed", &mut is_closed);
         // One record per idle time.
         thread::sleep(Duration::from_millis(2500));
         assert!(is_closed());
@@ -171,9 +170,7 @@ fn an_in_place_restart_continues_behind_it() {
         let scratch = Scratch::in_memory("an-in-place-restart");
         let (mut server, mut client) = case.start(&scratch.0, &FLAGS);
         client.expect(&put(0, 0, "first"), "INSERTED 1");
-        server.signal(Signal::SIGUSR2);
-        while client.line().is_some() {}
-        let mut client = Client::new(server.connect());
+        let mut client = server.restart();
         client.expect(&put(0, 0, BODY), "INSERTED 2");
         server.stop();
         assert_eq!(kinds(&scratch.0), ["job", "closed", "job", "closed"]);

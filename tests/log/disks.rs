@@ -13,9 +13,10 @@ use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, launch, put, start};
 use beanring_testkit::driver;
 use beanring_testkit::peer::Received;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program, wait_until};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
 use beanring_testkit::random::Random;
 use beanring_testkit::scratch::{Scratch, lines_of};
+use beanring_testkit::wait;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::common::{Case, MODES, cases, in_parallel, segments};
@@ -220,7 +221,7 @@ fn a_full_btrfs_deletes_every_job() {
 }
 
 fn insert_when_possible(client: &mut Client, body: &str) {
-    wait_until("there is space again", || match &*client.ask(&put(0, 0, body)).0 {
+    wait::until("there is space again", || match &*client.ask(&put(0, 0, body)).0 {
         "OUT_OF_MEMORY" => false,
         line => line.starts_with("INSERTED ") || panic!("{line}"),
     });
@@ -314,15 +315,15 @@ fn wait_for_space(stage: &Stage, server: &ServerProcess, client: &mut Client) {
         }
     }
     assert!(is_waiting, "a write is stalled");
-    let mut other = Client::new(server.connect());
+    let mut other = server.client();
     assert_eq!(other.stat("current-jobs-ready"), 2);
     assert_eq!(other.ask("peek 1\r\n").1, "first\r\n");
     other.expect(&put(0, 0, "third"), "OUT_OF_MEMORY");
     let refused = other.stat("put-refusals-disk");
     assert!(refused >= 1);
     // Refused at its line: it counts, although its client leaves within the body.
-    Client::new(server.connect()).send("put 0 0 60 100\r\nabc");
-    wait_until("it is refused", || other.stat("put-refusals-disk") > refused);
+    server.client().send("put 0 0 60 100\r\nabc");
+    wait::until("it is refused", || other.stat("put-refusals-disk") > refused);
     assert_eq!(other.stat("put-refusals-disk"), refused + 1);
     assert_eq!(stage.lines("a write waits for space"), 1);
     fillers.iter().for_each(|filler| _ = fs::remove_file(filler));
@@ -424,7 +425,7 @@ fn recovery_does_not_trust_the_page_cache_after_a_failed_sync() {
 /// Waits until a sync has begun and ended after this.
 fn await_sync(client: &mut Client) {
     let before = client.stat("wal-syncs");
-    wait_until("it syncs", || {
+    wait::until("it syncs", || {
         // Something to sync.
         client.expect("pause-tube default 0\r\n", "PAUSED");
         client.stat("wal-syncs") >= before + 2
@@ -492,7 +493,7 @@ fn kill_during_a_write(io: Driver, throttle: &Throttle, disk: &mut LoopDisk) {
     throttle.add(&server);
     client.expect(&put(0, 0, "first"), "INSERTED 1");
     // A thread that prepares a segment would delay the end of the process.
-    wait_until("the next segments are prepared", || client.stat("wal-disk-bytes") == 3 << 20);
+    wait::until("the next segments are prepared", || client.stat("wal-disk-bytes") == 3 << 20);
     throttle.limit(1);
     for _ in 0..6 {
         client.send(&put(0, 0, &body("o")));

@@ -10,9 +10,9 @@ use std::thread;
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{put, start};
-use beanring_testkit::process::wait_until;
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::signals::mask_has;
+use beanring_testkit::wait;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -249,7 +249,7 @@ fn a_hole_of_a_binlog_is_not_read() {
 
 /// Sends a signal once the process handles it in its own way.
 fn signal(run: &Run, signal: Signal) {
-    wait_until("the signal is blocked", || mask_has(run.pid(), "SigBlk:", signal));
+    wait::until("the signal is blocked", || mask_has(run.pid(), "SigBlk:", signal));
     run.signal(signal);
 }
 
@@ -264,7 +264,7 @@ fn a_signal_ends_a_start_that_reads_a_large_file() {
         file.set_len(1 << 40).expect("a hole takes no space");
         let run = place.start();
         if late {
-            wait_until("it reads the file", || bytes_read(run.pid()) > 16 << 20);
+            wait::until("it reads the file", || bytes_read(run.pid()) > 16 << 20);
         }
         signal(&run, number);
         let ended = run.end();

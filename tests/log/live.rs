@@ -10,10 +10,11 @@ use std::{env, fs, thread};
 use beanring::io::driver::Driver;
 use beanring::wal::segment::FORMAT;
 use beanring_testkit::client::{Client, put, start};
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, wait_until};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::scratch::{Scratch, contents};
 use beanring_testkit::statistics::{field, number};
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
 use super::common::{Case, MODES, cases, change, change_header, in_parallel, refusal};
@@ -365,7 +366,7 @@ fn space_on(dir: &Path) -> String {
 
 /// Waits until the server uses no CPU: an idle server does nothing once its log is closed.
 fn await_idle(server: &ServerProcess) {
-    wait_until("the server uses little CPU", || {
+    wait::until("the server uses little CPU", || {
         let before = server.cpu_time();
         thread::sleep(Duration::from_millis(300));
         server.cpu_time() - before <= Duration::from_millis(60)
@@ -446,7 +447,7 @@ fn a_log_shrinks_with_its_jobs() {
         client.expect_all((1..=JOBS).filter(|id| id % 100 != 0).map(delete), "DELETED");
         let live = client.stat("wal-live-bytes");
         let limit = (2 * live + 2 * SEGMENT_BYTES).max(4 * SEGMENT_BYTES);
-        wait_until("the log is small", || disk_use(&scratch.0).0 <= limit);
+        wait::until("the log is small", || disk_use(&scratch.0).0 <= limit);
         println!("{case:?}: {full} bytes, then {limit}");
         await_idle(&server);
         drop((client, server));
@@ -500,7 +501,7 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     });
     // It prepares files and closes the log without a command.
     server.signal(Signal::SIGSTOP);
-    wait_until("the server is stopped", || server.state() == 'T');
+    wait::until("the server is stopped", || server.state() == 'T');
     refuses(&good, &[], 1, "another server uses this job log");
     drop((client, server));
     let segments = contents(&good).into_keys().filter(|name| name.starts_with("log.")).collect::<Vec<_>>();

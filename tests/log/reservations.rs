@@ -1,9 +1,5 @@
 //! `--keep-reservations`: a reserved job stays reserved after a restart, and any client may finish it.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,9 +7,11 @@ use std::time::{Duration, Instant};
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, start};
 use beanring_testkit::driver;
-use beanring_testkit::process::{ServerProcess, wait_until};
-use beanring_testkit::scratch::{Scratch, contents};
+use beanring_testkit::http_client::{HttpClient, delete, post};
+use beanring_testkit::process::ServerProcess;
+use beanring_testkit::scratch::{Scratch, contents, secret};
 use beanring_testkit::statistics::{field, number};
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
 use super::common::{in_parallel, tool};
@@ -26,10 +24,6 @@ fn newest_format(dir: &Path) -> u8 {
         .into_iter()
         .filter(|(name, bytes)| name.starts_with("log.") && bytes.starts_with(b"beanring log"));
     headers.next_back().expect("a segment").1[16]
-}
-
-fn client(server: &ServerProcess) -> Client {
-    Client::new(server.connect())
 }
 
 fn job(client: &mut Client, id: u64) -> String {
@@ -56,23 +50,13 @@ fn again(
     io: Driver,
     flags: &[&str],
 ) -> (ServerProcess, Client) {
-    if signal != Signal::SIGUSR2 {
-        server.signal(signal);
-        server.wait();
-        return start(dir, io, flags);
+    if signal == Signal::SIGUSR2 {
+        let client = server.restart();
+        return (server, client);
     }
-    let before = field(&client(&server).ask("stats\r\n").1, "id").to_owned();
     server.signal(signal);
-    let mut next = None;
-    wait_until("the new program runs", || {
-        let mut client = client(&server);
-        client.send("stats\r\n");
-        // A restart closes a connection that was made before it.
-        let is_new = client.reply().is_some_and(|(_, stats)| field(&stats, "id") != before);
-        next = is_new.then_some(client);
-        is_new
-    });
-    (server, next.expect("it has replied"))
+    server.wait();
+    start(dir, io, flags)
 }
 
 #[test]
@@ -110,12 +94,12 @@ fn finish_jobs((io, signal): (Driver, Signal)) {
         one.expect(&format!("{command}\r\n"), reply);
     }
     // Now it is that client's, and as if it had reserved it.
-    let mut other = client(&server);
+    let mut other = server.client();
     other.expect("delete 4\r\n", "NOT_FOUND");
     other.expect("touch 4\r\n", "NOT_FOUND");
     other.expect("touch 5\r\n", "TOUCHED");
     drop(one);
-    wait_until("a disconnect returns the job", || state(&mut other, 4) != "reserved");
+    wait::until("a disconnect returns the job", || state(&mut other, 4) != "reserved");
     other.expect("reserve\r\n", "RESERVED 4 1");
     other.expect("reserve\r\n", "RESERVED 2 1");
     // A second restart finds what the first clients have made of it.
@@ -133,7 +117,7 @@ fn a_reservation_ends_at_its_time_also_while_no_server_runs() {
     reserved(&mut worker, &[1, 3, 60]);
     worker.expect("tube-config default max-attempts 1\r\n", "CONFIGURED");
     // Its worker loses the first job, which is buried after its only attempt.
-    wait_until("the reservation ends", || state(&mut worker, 1) == "buried");
+    wait::until("the reservation ends", || state(&mut worker, 1) == "buried");
     worker.expect("touch 2\r\n", "TOUCHED");
     worker.expect("put 0 0 1 1\r\nx\r\n", "INSERTED 4");
     worker.expect("reserve\r\n", "RESERVED 4 1");
@@ -193,14 +177,14 @@ fn other_commands_leave_a_recovered_reservation_alone() {
     one.expect("move-job 1 other\r\n", "NOT_FOUND");
     one.expect("pause-tube default 9\r\n", "PAUSED");
     one.expect("drain\r\n", "DRAINING");
-    let mut taker = client(&server);
+    let mut taker = server.client();
     taker.send("reserve\r\n");
     one.expect("touch 1\r\n", "TOUCHED");
     one.expect("release 1 0 0\r\n", "RELEASED");
     one.expect("pause-tube default 0\r\n", "PAUSED");
     assert_eq!(taker.reply().expect("a job").0, "RESERVED 1 1");
     let (server, mut two) = again(server, Signal::SIGKILL, &scratch.0, Driver::Epoll, &KEEP);
-    let mut waiting = client(&server);
+    let mut waiting = server.client();
     waiting.send("wait-job 1 60\r\n");
     two.expect("flush-tube default\r\n", "FLUSHED 2");
     assert_eq!(state(&mut two, 1), "reserved");
@@ -214,13 +198,11 @@ fn with_users_only_those_who_may_consume_finish_a_job() {
     let scratch = Scratch::in_memory("reservations-auth");
     let log = scratch.dir("log");
     let file = scratch.0.join("users.toml");
-    fs::write(
+    secret(
         &file,
         "[users.worker]\ntoken = \"worker-worker-worker\"\nproduce = [\"*\"]\nconsume = [\"*\"]\n\
          [users.producer]\ntoken = \"producer-producer-1\"\nproduce = [\"*\"]\ninspect = [\"*\"]\n",
-    )
-    .expect("the file is written");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the mode can be set");
+    );
     let flags = [&KEEP[..], &["--auth", file.to_str().expect("a name in UTF-8")]].concat();
     let (server, mut worker) = start(&log, Driver::Epoll, &flags);
     worker.expect("auth worker-worker-worker\r\n", "AUTHENTICATED");
@@ -231,7 +213,7 @@ fn with_users_only_those_who_may_consume_finish_a_job() {
     {
         other.expect(command, "FORBIDDEN");
     }
-    let mut worker = client(&server);
+    let mut worker = server.client();
     worker.expect("auth worker-worker-worker\r\n", "AUTHENTICATED");
     worker.expect("delete 1\r\n", "DELETED");
 }
@@ -245,23 +227,15 @@ fn the_api_finishes_a_job_too() {
     let (server, mut worker) = start(&log, Driver::Epoll, &flags);
     reserved(&mut worker, &[60; 3]);
     let (_server, mut client) = again(server, Signal::SIGKILL, &log, Driver::Epoll, &flags);
-    let request = |head: &str, body: &str| {
-        let mut stream = UnixStream::connect(&socket).expect("it listens");
-        let length = body.len();
-        write!(
-            stream,
-            "{head} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
-             Connection: close\r\n\r\n{body}"
-        )
-        .expect("it is sent");
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).expect("a response");
-        reply.lines().next().expect("a status line").to_owned()
-    };
-    assert_eq!(request("POST /api/v1/jobs/1/kick", "{}"), "HTTP/1.1 409 Conflict");
-    assert_eq!(request("POST /api/v1/jobs/1/bury", "{\"priority\":1}"), "HTTP/1.1 200 OK");
-    assert_eq!(request("POST /api/v1/jobs/2/release", "{\"priority\":1,\"delay\":0}"), "HTTP/1.1 200 OK");
-    assert_eq!(request("DELETE /api/v1/jobs/3", ""), "HTTP/1.1 200 OK");
+    for (request, status) in [
+        (post("jobs/1/kick", "{}"), 409),
+        (post("jobs/1/bury", "{\"priority\":1}"), 200),
+        (post("jobs/2/release", "{\"priority\":1,\"delay\":0}"), 200),
+        (delete("jobs/3"), 200),
+    ] {
+        let response = HttpClient::unix(&socket).ask(&request);
+        assert_eq!(response.status, status, "{response:?}");
+    }
     assert_eq!([1, 2].map(|id| state(&mut client, id)), ["buried", "ready"]);
     let reserves = [1, 2].map(|id| number(&job(&mut client, id), "reserves"));
     assert_eq!(reserves, [1, 1], "no client has reserved it again");

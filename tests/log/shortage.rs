@@ -3,9 +3,10 @@
 use std::process::Command;
 
 use beanring_testkit::client::{launch, put};
-use beanring_testkit::process::{program, wait_until};
+use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::stream::Stream;
+use beanring_testkit::wait;
 
 use super::common::{Case, MODES, cases, in_parallel};
 
@@ -29,7 +30,7 @@ fn fill_segments_without_descriptors(case: &Case) {
     client.expect("use first\r\n", "USING first");
     // Clients connect and disconnect all the time, so that a connection takes each descriptor that becomes free.
     let mut crowd: Vec<Stream> = (0..DESCRIPTORS).map(|_| server.connect()).collect();
-    wait_until("all descriptors are in use", || server.descriptors() >= DESCRIPTORS);
+    wait::until("all descriptors are in use", || server.descriptors() >= DESCRIPTORS);
     let command = put(0, 0, &"z".repeat(4000));
     for round in 0..ROUNDS {
         let puts = client.ask_all(vec![command.clone(); JOBS]);

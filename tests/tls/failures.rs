@@ -1,36 +1,20 @@
 //! Handshakes that must fail: each is counted by its reason, and is one line in the log.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring_testkit::certificates::Pair;
-use beanring_testkit::process::{REPLY_PATIENCE, program};
+use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::tls_stream::{TlsStream, client, client_config};
 
-use super::place::Place;
+use super::place::{Place, expect_reply, read_to_end};
 
 /// The maximum number of unfinished handshakes of the server.
 const HANDSHAKES_MAX: usize = 256;
-
-/// Sends bytes to a server, which must end the connection.
-fn say(place: &Place, bytes: &[u8]) {
-    let mut tcp = place.tcp();
-    tcp.write_all(bytes).expect("the server receives");
-    read_to_end(&mut tcp);
-}
-
-/// Reads until the server ends the connection, in whatever way.
-fn read_to_end(tcp: &mut TcpStream) -> Vec<u8> {
-    let mut received = Vec::new();
-    if let Err(error) = tcp.read_to_end(&mut received) {
-        assert!(error.kind() != std::io::ErrorKind::WouldBlock, "the server keeps the connection");
-    }
-    received
-}
 
 /// Returns the first bytes of a client.
 fn hello(place: &Place) -> Vec<u8> {
@@ -41,17 +25,14 @@ fn hello(place: &Place) -> Vec<u8> {
 
 #[test]
 fn plaintext_is_refused() {
-    let mut place = Place::new(&[]);
-    say(&place, b"put 0 0 60 5\r\nhello\r\n");
-    place.expect_failure("protocol");
-    assert_eq!(place.control.stat("total-jobs"), 0);
-}
-
-#[test]
-fn http_is_refused() {
-    let mut place = Place::new(&[]);
-    say(&place, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    place.expect_failure("protocol");
+    for text in ["put 0 0 60 5\r\nhello\r\n", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+        let mut place = Place::new(&[]);
+        let mut tcp = place.tcp();
+        tcp.write_all(text.as_bytes()).expect("the server receives");
+        read_to_end(&tcp);
+        place.expect_failure("protocol");
+        assert_eq!(place.control.stat("total-jobs"), 0);
+    }
 }
 
 #[test]
@@ -95,7 +76,7 @@ fn a_client_that_ends_its_input_is_counted() {
     let mut tcp = place.tcp();
     tcp.write_all(&hello(&place)).expect("the server receives");
     tcp.shutdown(Shutdown::Write).expect("the connection is open");
-    read_to_end(&mut tcp);
+    read_to_end(&tcp);
     place.expect_failure("disconnected");
 }
 
@@ -105,7 +86,7 @@ fn a_handshake_has_five_seconds() {
     let started = Instant::now();
     let mut tcp = place.tcp();
     tcp.write_all(&hello(&place)[..50]).expect("the server receives");
-    read_to_end(&mut tcp);
+    read_to_end(&tcp);
     let took = started.elapsed();
     assert!(took > Duration::from_millis(4900), "ended after {took:?}");
     assert!(took < Duration::from_secs(20), "ended after {took:?}");
@@ -115,16 +96,16 @@ fn a_handshake_has_five_seconds() {
 #[test]
 fn the_oldest_of_too_many_handshakes_ends() {
     let mut place = Place::new(&[]);
-    let mut oldest = place.tcp();
-    place.wait_for("a handshake", |place| place.control.stat("current-tls-handshakes") == 1);
+    let oldest = place.tcp();
+    place.await_stat("current-tls-handshakes", 1);
     let mut others: Vec<TcpStream> = (0..HANDSHAKES_MAX).map(|_| place.tcp()).collect();
-    read_to_end(&mut oldest);
+    read_to_end(&oldest);
     place.expect_failure("surplus");
     assert_eq!(place.control.stat("current-tls-handshakes"), HANDSHAKES_MAX as u64);
     // Every other one can finish, in any order.
     others.truncate(16);
     for tcp in others.into_iter().rev() {
-        TlsStream::over(tcp, &place.trusting).expect("the handshake is not too late");
+        place.over(tcp);
     }
 }
 
@@ -139,7 +120,7 @@ fn clients_without_the_right_certificate_are_refused() {
     ];
     for (what, own) in cases {
         println!("a certificate: {what}");
-        let mut place = Place::with(Command::new(program()), &[], |certificates| {
+        let mut place = Place::with(&[], |certificates| {
             vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
         });
         let config = client_config(&place.certificates.ca, own(&place).as_ref());
@@ -156,9 +137,7 @@ fn clients_without_the_right_certificate_are_refused() {
         let config = client_config(&place.certificates.ca, Some(&place.certificates.client));
         for _ in 0..3 {
             let mut served = TlsStream::over(place.tcp(), &config).expect("the client is accepted");
-            served.send(b"list-tube-used\r\n").expect("the connection is open");
-            let received = served.receive(REPLY_PATIENCE).expect("the connection is open");
-            assert!(format!("{received:?}").contains("Bytes"), "{received:?}");
+            expect_reply(&mut served, b"list-tube-used\r\n", "USING default\r\n");
         }
         assert_eq!(place.control.stat("tls-handshakes-resumed"), 0);
         assert_eq!(place.control.stat("tls-handshakes-full"), 3);
@@ -190,9 +169,7 @@ fn handshakes_in_pieces_succeed() {
             }
         }
         let mut stream = TlsStream { tcp, tls: tls.into() };
-        stream.send(b"list-tube-used\r\n").expect("the connection is open");
-        let received = stream.receive(REPLY_PATIENCE).expect("the connection is open");
-        assert!(format!("{received:?}").contains("Bytes"), "{received:?}");
+        expect_reply(&mut stream, b"list-tube-used\r\n", "USING default\r\n");
     }
     assert_eq!(place.failures(), [0; 6]);
 }

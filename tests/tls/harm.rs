@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::thread;
+use std::time::Duration;
 
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::peer::Received;
@@ -10,12 +11,16 @@ use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, client};
 
-use super::place::Place;
+use super::place::{Place, expect_reply};
 
 const MIB: usize = 1024 * 1024;
 
-fn stream(place: &Place) -> TlsStream {
-    TlsStream::over(place.tcp(), &place.trusting).expect("the server is trusted")
+/// Encrypts a command. Returns the record.
+fn record(client: &mut TlsStream, command: &str) -> Vec<u8> {
+    let mut record = Vec::new();
+    client.tls.writer().write_all(command.as_bytes()).expect("the buffer has no limit");
+    client.tls.write_tls(&mut record).expect("a vector grows");
+    record
 }
 
 /// Asserts that the server ends a connection.
@@ -37,7 +42,7 @@ fn a_client_that_never_reads_takes_little_memory() {
     place.control.expect(&put(0, 0, &"b".repeat(60_000)), "INSERTED 1");
     drop(place.connect());
     let before = place.server.anonymous_bytes();
-    let mut greedy: Vec<TlsStream> = (0..CLIENTS).map(|_| stream(&place)).collect();
+    let mut greedy: Vec<TlsStream> = (0..CLIENTS).map(|_| place.stream()).collect();
     for stream in &mut greedy {
         stream.tcp.set_nonblocking(true).expect("a socket option");
         let mut unsent = 0;
@@ -58,19 +63,17 @@ fn a_client_that_never_reads_takes_little_memory() {
     // 64 KiB of ciphertext and a record, the input and the replies of a client without TLS, and buffers of the driver.
     assert!(grown < CLIENTS * 512 * 1024 + 8 * MIB, "{CLIENTS} clients took {grown} bytes");
     drop(greedy);
-    place.wait_for("the end", |place| place.control.stat("current-tls-connections") == 0);
+    place.await_stat("current-tls-connections", 0);
 }
 
 #[test]
 fn key_updates_take_no_memory() {
     let mut place = Place::new(&[]);
-    let mut client = stream(&place);
+    let mut client = place.stream();
     let mut before = 0;
     for round in 0..1100 {
         client.tls.refresh_traffic_keys().expect("the handshake has finished");
-        client.send(b"list-tube-used\r\n").expect("the connection is open");
-        let received = client.receive(REPLY_PATIENCE).expect("the connection is open");
-        assert_eq!(received, Received::Bytes(b"USING default\r\n".to_vec()), "after {round} updates");
+        expect_reply(&mut client, b"list-tube-used\r\n", "USING default\r\n");
         if round == 100 {
             before = place.server.anonymous_bytes();
         }
@@ -84,7 +87,7 @@ fn key_updates_take_no_memory() {
 #[test]
 fn key_updates_alone_harm_nobody() {
     let mut place = Place::new(&[]);
-    let mut client = stream(&place);
+    let mut client = place.stream();
     for _ in 0..2000 {
         client.tls.refresh_traffic_keys().expect("the handshake has finished");
         if client.flush().is_err() {
@@ -93,16 +96,14 @@ fn key_updates_alone_harm_nobody() {
     }
     place.expect_service();
     drop(client);
-    place.wait_for("the end", |place| place.control.stat("current-tls-connections") == 0);
+    place.await_stat("current-tls-connections", 0);
 }
 
 #[test]
 fn a_client_that_stops_within_a_record_waits() {
     let mut place = Place::new(&[]);
-    let mut client = stream(&place);
-    let mut record = Vec::new();
-    client.tls.writer().write_all(put(0, 0, "hello").as_bytes()).expect("the buffer has no limit");
-    client.tls.write_tls(&mut record).expect("a vector grows");
+    let mut client = place.stream();
+    let record = record(&mut client, &put(0, 0, "hello"));
     let (first, rest) = record.split_at(record.len() - 1);
     client.tcp.write_all(first).expect("the server receives");
     place.server.settle();
@@ -113,7 +114,7 @@ fn a_client_that_stops_within_a_record_waits() {
     assert_eq!(received, Received::Bytes(b"INSERTED 1\r\n".to_vec()));
     client.tcp.write_all(first).expect("the server receives");
     client.tcp.shutdown(Shutdown::Both).expect("the connection is open");
-    place.wait_for("the end", |place| place.control.stat("current-tls-connections") == 0);
+    place.await_stat("current-tls-connections", 0);
     assert_eq!(place.control.stat("total-jobs"), 1);
 }
 
@@ -121,17 +122,15 @@ fn a_client_that_stops_within_a_record_waits() {
 fn a_changed_record_ends_the_connection() {
     for at in [0, 3, 5, 20, 40] {
         let mut place = Place::new(&[]);
-        let mut client = stream(&place);
+        let mut client = place.stream();
         client.send(b"list-tube-used\r\n").expect("the connection is open");
-        let mut record = Vec::new();
-        client.tls.writer().write_all(put(0, 0, "hello").as_bytes()).expect("the buffer has no limit");
-        client.tls.write_tls(&mut record).expect("a vector grows");
+        let mut record = record(&mut client, &put(0, 0, "hello"));
         record[at] ^= 0x40;
         // A longer record than was sent is waited for.
         client.tcp.write_all(&record).expect("the server receives");
         client.tcp.write_all(&[0; 40_000]).unwrap_or_default();
         expect_end(client);
-        place.wait_for("the end", |place| place.control.stat("current-tls-connections") == 0);
+        place.await_stat("current-tls-connections", 0);
         assert_eq!(place.control.stat("total-jobs"), 0, "byte {at}");
         place.expect_service();
     }
@@ -144,25 +143,25 @@ fn records_that_are_too_long_or_empty_end_the_connection() {
     let too_long = [&[23, 3, 3, 0x41, 0x01][..], &[0; 0x4101]].concat();
     // A record without protection, and an alert without it.
     for bytes in [&too_long[..], &[23, 3, 3, 0, 0].repeat(10_000), &[21, 3, 3, 0, 2, 2, 40]] {
-        let mut client = stream(&place);
+        let mut client = place.stream();
         client.send(b"list-tube-used\r\n").expect("the connection is open");
         let _ = client.tcp.write_all(bytes);
         expect_end(client);
         place.expect_service();
     }
-    place.wait_for("the end", |place| place.control.stat("current-tls-connections") == 0);
+    place.await_stat("current-tls-connections", 0);
 }
 
 #[test]
 fn input_after_close_notify_takes_no_memory() {
     let mut place = Place::new(&[]);
-    let mut client = stream(&place);
+    let mut client = place.stream();
     client.send(b"watch nothing\r\nignore default\r\nreserve\r\n").expect("the connection is open");
     client.tls.send_close_notify();
     client.flush().expect("the connection is open");
     let before = place.server.anonymous_bytes();
     // The server may end the connection.
-    let _ = client.tcp.set_write_timeout(Some(std::time::Duration::from_secs(1)));
+    let _ = client.tcp.set_write_timeout(Some(Duration::from_secs(1)));
     for _ in 0..64 {
         if client.tcp.write_all(&vec![23; MIB]).is_err() {
             break;
@@ -212,7 +211,7 @@ fn send_and_go(place: &Place) {
 #[test]
 fn an_end_without_close_notify_is_an_end() {
     let mut place = Place::new(&[]);
-    let mut client = stream(&place);
+    let mut client = place.stream();
     client.send(put(0, 0, "hello").as_bytes()).expect("the connection is open");
     client.tcp.shutdown(Shutdown::Write).expect("the connection is open");
     let mut client = Client::new(Stream::Tls(client));

@@ -1,7 +1,10 @@
 //! TLS of a running server: handshakes that must fail and how they are counted, certificates that change while clients work,
 //! restarts, clients that misuse TLS, and other implementations of it.
 
+mod chains;
+mod endless;
 mod failures;
+mod forge;
 mod harm;
 mod https;
 mod idle;
@@ -9,6 +12,7 @@ mod others;
 mod place;
 mod proxy;
 mod raw;
+mod records;
 mod restarts;
 mod rotation;
 mod stuck;

@@ -1,11 +1,12 @@
 //! Other implementations of TLS, and the other listeners that have it.
 
+use std::fs::{self, File};
 use std::io::Write;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use beanring_testkit::process::program;
-use beanring_testkit::scratch::Scratch;
+use beanring_testkit::scratch::{Scratch, await_text};
+use beanring_testkit::unused_address::ReservedPort;
 
 use super::place::Place;
 
@@ -61,8 +62,11 @@ fn python_uses_and_resumes_sessions() {
     assert_eq!(place.failures(), [0; 6]);
 }
 
-/// Runs `openssl s_client` with lines of input. Returns what it prints.
-fn s_client(place: &Place, flags: &[&str], input: &[&str]) -> String {
+/// Runs `openssl s_client` with lines of input, each of which it must answer with a text, as often as that is among them. Returns what it
+/// prints.
+fn s_client(place: &Place, flags: &[&str], input: &[(&str, &str)]) -> String {
+    let printed = place.dir.join("printed");
+    let file = File::create(&printed).expect("there is space");
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &place.at.to_string(), "-verify_return_error", "-crlf"])
         .args(["-verify_hostname", "localhost"])
@@ -70,19 +74,22 @@ fn s_client(place: &Place, flags: &[&str], input: &[&str]) -> String {
         .arg(&place.certificates.ca)
         .args(flags)
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(file.try_clone().expect("a descriptor is free"))
+        .stderr(file)
         .spawn()
         .expect("openssl runs");
     let mut stdin = child.stdin.take().expect("it is a pipe");
-    for line in input {
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        // It may have ended.
-        let _ = writeln!(stdin, "{line}");
+    await_text(&printed, "Verify return code: ", 1);
+    for (at, (line, answer)) in input.iter().enumerate() {
+        // A key is a command only if it is the first byte of what openssl reads at once.
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("openssl reads");
+        let count = input[..=at].iter().filter(|(_, other)| other == answer).count();
+        await_text(&printed, answer, count);
     }
-    let output = child.wait_with_output().expect("openssl ends");
-    drop(stdin);
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    // It may have ended.
+    let _ = stdin.write_all(b"quit\n");
+    child.wait().expect("openssl ends");
+    fs::read_to_string(printed).expect("it is text")
 }
 
 #[test]
@@ -91,14 +98,16 @@ fn openssl_is_served_and_updates_keys() {
         return;
     }
     let mut place = Place::new(&[]);
-    let input = ["put 0 0 60 5", "hello", "K", "k", "peek 1", "quit"];
+    let input = [
+        ("put 0 0 60 5\nhello", "INSERTED 1"),
+        ("K", "KEYUPDATE"),
+        ("k", "KEYUPDATE"),
+        ("peek 1", "FOUND 1 5"),
+    ];
     let output = s_client(&place, &[], &input);
-    for expected in ["Verify return code: 0 (ok)", "TLSv1.3", "INSERTED 1", "FOUND 1 5", "KEYUPDATE"] {
-        assert!(output.contains(expected), "{expected} is missing in {output}");
-    }
+    assert!(output.contains("Verify return code: 0 (ok)") && output.contains("TLSv1.3"), "{output}");
     // TLS 1.3 has no renegotiation, so the client does not even ask.
-    let output = s_client(&place, &[], &["R", "list-tube-used", "quit"]);
-    println!("{output}");
+    s_client(&place, &[], &[("R", "RENEGOTIATING")]);
     place.expect_service();
     assert_eq!(place.failures(), [0; 6]);
 }
@@ -112,10 +121,11 @@ fn openssl_cannot_send_early_data() {
     let dir = Scratch::new("early");
     let (session, data) = (dir.join("session"), dir.join("data"));
     let session = session.to_str().expect("UTF-8");
-    std::fs::write(&data, "put 0 0 60 5\r\nearly\r\n").expect("there is space");
-    s_client(&place, &["-sess_out", session], &["list-tube-used", "quit"]);
+    fs::write(&data, "put 0 0 60 5\r\nearly\r\n").expect("there is space");
+    let input = [("list-tube-used", "USING default")];
+    s_client(&place, &["-sess_out", session], &input);
     let flags = ["-sess_in", session, "-early_data", data.to_str().expect("UTF-8")];
-    let output = s_client(&place, &flags, &["list-tube-used", "quit"]);
+    let output = s_client(&place, &flags, &input);
     assert!(!output.contains("Early data was accepted"), "{output}");
     assert_eq!(place.control.stat("total-jobs"), 0);
     place.expect_service();
@@ -126,8 +136,8 @@ fn http_has_tls_too() {
     if !has("curl", "HTTPS") {
         return;
     }
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-    let http = format!("127.0.0.1:{port}");
+    let port = ReservedPort::take();
+    let http = format!("127.0.0.1:{}", port.get());
     let place = Place::new(&["--http", &http, "--http-tls"]);
     let fetch = |url: String| {
         let output = Command::new("curl")

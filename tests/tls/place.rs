@@ -1,20 +1,22 @@
 //! A server with a listener for TLS, and one without, which the test asks for its counts.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use beanring_testkit::certificates::{Certificates, Pair};
 use beanring_testkit::client::Client;
+use beanring_testkit::peer::Received;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::number;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, client_config};
+use beanring_testkit::wait;
 use rustls::ClientConfig;
 
 /// All reasons for which a handshake fails.
@@ -34,29 +36,26 @@ pub struct Place {
 
 impl Place {
     pub fn new(flags: &[&str]) -> Self {
-        Self::with(Command::new(program()), flags, |_| Vec::new())
+        Self::with(flags, |_| Vec::new())
     }
 
     /// Starts a server with flags that depend on the certificates.
-    pub fn with(command: Command, flags: &[&str], more: impl FnOnce(&Certificates) -> Vec<String>) -> Self {
-        Self::start(command, flags, |at, certificates| {
+    pub fn with(flags: &[&str], more: impl FnOnce(&Certificates) -> Vec<String>) -> Self {
+        Self::start(flags, |at, certificates| {
             let mut all = vec!["--tls-listen".to_owned(), at.to_string()];
-            all.extend(files(&certificates.server));
+            all.extend(certificates.server.flags());
             all.extend(more(certificates));
             all
         })
     }
 
-    fn start(
-        mut command: Command,
-        flags: &[&str],
-        of_tls: impl FnOnce(SocketAddr, &Certificates) -> Vec<String>,
-    ) -> Self {
+    fn start(flags: &[&str], of_tls: impl FnOnce(SocketAddr, &Certificates) -> Vec<String>) -> Self {
         let dir = Scratch::new("tls");
         let certificates = Certificates::new(&dir.0);
-        let Address::Tcp(at) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
+        let at = Address::fresh_tcp();
         let mut all = of_tls(at, &certificates);
         all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let mut command = Command::new(program());
         command.stderr(File::create(dir.join("stderr")).expect("there is space"));
         let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
         let trusting = client_config(&certificates.ca, None);
@@ -65,7 +64,7 @@ impl Place {
 
     /// Starts a server whose settings of TLS are in a file.
     pub fn from_file(flags: &[&str], file: &Path) -> Self {
-        Self::start(Command::new(program()), flags, |at, certificates| {
+        Self::start(flags, |at, certificates| {
             let Pair { certificate, key } = &certificates.server;
             let settings = format!("tls-listen = \"{at}\"\ntls-cert = {certificate:?}\ntls-key = {key:?}\n");
             fs::write(file, settings).expect("there is space");
@@ -80,9 +79,17 @@ impl Place {
         tcp
     }
 
+    /// Shakes hands over a connection.
+    pub fn over(&self, tcp: TcpStream) -> TlsStream {
+        TlsStream::over(tcp, &self.trusting).expect("the server is trusted")
+    }
+
+    pub fn stream(&self) -> TlsStream {
+        self.over(self.tcp())
+    }
+
     pub fn connect(&self) -> Client {
-        let stream = TlsStream::over(self.tcp(), &self.trusting).expect("the server is trusted");
-        Client::new(Stream::Tls(stream))
+        Client::new(Stream::Tls(self.stream()))
     }
 
     /// Returns the number of handshakes that have failed, by reason.
@@ -93,7 +100,7 @@ impl Place {
 
     /// Waits for the first failure, and asserts its reason and its line in the log.
     pub fn expect_failure(&mut self, reason: &str) {
-        self.wait_for("a failed handshake", |place| place.failures().iter().sum::<u64>() > 0);
+        wait::until("a handshake fails", || self.failures().iter().sum::<u64>() > 0);
         let expected = REASONS.map(|each| u64::from(each == reason));
         assert_eq!(self.failures(), expected, "{REASONS:?}, for {reason}");
         let log = self.log();
@@ -105,27 +112,17 @@ impl Place {
 
     /// Asserts that other clients are served.
     pub fn expect_service(&mut self) {
-        self.control.expect("list-tube-used\r\n", "USING default");
+        expect_service(&mut self.control);
+    }
+
+    /// Waits until a number of `stats` is this.
+    pub fn await_stat(&mut self, key: &str, number: u64) {
+        wait::until(&format!("{key} is {number}"), || self.control.stat(key) == number);
     }
 
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("stderr")).expect("the log is readable")
     }
-
-    /// Waits until something is so.
-    pub fn wait_for(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
-        let started = Instant::now();
-        while !is_so(self) {
-            assert!(started.elapsed() < REPLY_PATIENCE, "{what} does not come: {}", self.log());
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-/// Returns the flags that name a certificate.
-pub fn files(pair: &Pair) -> [String; 4] {
-    let (certificate, key) = (pair.certificate.display().to_string(), pair.key.display().to_string());
-    ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
 }
 
 impl Drop for Place {
@@ -134,4 +131,25 @@ impl Drop for Place {
             eprintln!("{}", self.log());
         }
     }
+}
+
+/// Asserts that a client is served.
+pub fn expect_service(client: &mut Client) {
+    client.expect("list-tube-used\r\n", "USING default");
+}
+
+/// Asserts that the server replies to a command with these bytes.
+pub fn expect_reply(stream: &mut TlsStream, command: &[u8], reply: &str) {
+    stream.send(command).expect("the connection is open");
+    let received = stream.receive(REPLY_PATIENCE).expect("the connection is open");
+    assert_eq!(received, Received::Bytes(reply.as_bytes().to_vec()));
+}
+
+/// Reads until the server ends the connection, in whatever way.
+pub fn read_to_end(mut tcp: &TcpStream) -> Vec<u8> {
+    let mut received = Vec::new();
+    if let Err(error) = tcp.read_to_end(&mut received) {
+        assert!(error.kind() != std::io::ErrorKind::WouldBlock, "the server keeps the connection");
+    }
+    received
 }

@@ -8,7 +8,7 @@ use beanring_testkit::tls_stream::{TlsStream, client_config};
 use rustls::crypto::cipher::{MessageEncrypter, OutboundChunks, OutboundPlainMessage};
 use rustls::{ConnectionTrafficSecrets, ContentType, ExtractedSecrets, ProtocolVersion};
 
-use super::place::Place;
+use super::place::{Place, read_to_end};
 
 /// The type of a handshake message (RFC 8446, 4).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
@@ -65,17 +65,10 @@ impl Raw {
 
     /// Asserts that the server ends the connection.
     fn expect_end(self, place: &mut Place) {
-        drain(&self.stream);
-        place.wait_for("the end", |place| place.control.stat("current-tls-connections") == 0);
+        read_to_end(&self.stream.tcp);
+        place.await_stat("current-tls-connections", 0);
         place.expect_service();
     }
-}
-
-/// Reads ciphertext until the server ends the connection.
-fn drain(stream: &TlsStream) {
-    use std::io::Read;
-    let mut buffer = [0; 4096];
-    while let Ok(1..) = (&stream.tcp).read(&mut buffer) {}
 }
 
 #[test]
@@ -95,16 +88,6 @@ fn a_message_in_two_records_waits_while_replies_leave() {
 }
 
 #[test]
-fn data_within_a_message_ends_the_connection() {
-    let mut place = Place::new(&[]);
-    let mut raw = Raw::new(&place, b"list-tube-used\r\n");
-    raw.send(ContentType::Handshake, &KEY_UPDATE[..3]);
-    raw.send(ContentType::ApplicationData, put(0, 0, "hello").as_bytes());
-    raw.expect_end(&mut place);
-    assert_eq!(place.control.stat("total-jobs"), 0);
-}
-
-#[test]
 fn commands_before_an_error_are_executed_and_none_after() {
     let mut place = Place::new(&[]);
     let mut raw = Raw::new(&place, b"list-tube-used\r\n");
@@ -119,43 +102,39 @@ fn commands_before_an_error_are_executed_and_none_after() {
     place.control.expect("peek 1\r\n", "FOUND 1 6");
 }
 
-/// A ClientHello within a connection is an attempt at renegotiation.
 #[test]
 fn messages_at_the_wrong_time_end_the_connection() {
-    let hello = [&[1, 0, 0, 40, 3, 3][..], &[7; 38]].concat();
-    let finished = [&[20, 0, 0, 48][..], &[7; 48]].concat();
-    let long = [&[24, 0xff, 0xff, 0xff][..], &[7; 1000]].concat();
-    for message in [&hello[..], &finished, &long, &[24, 0, 0, 1, 9]] {
+    let (handshake, data, alert) = (ContentType::Handshake, ContentType::ApplicationData, ContentType::Alert);
+    let message = |kind: u8, length: [u8; 3], rest: &[u8]| [&[kind], &length[..], rest].concat();
+    let put = put(0, 0, "hello");
+    for (what, kind, payload, is_put_next) in [
+        // An attempt at renegotiation.
+        ("ClientHello", handshake, message(1, [0, 0, 40], &[&[3, 3][..], &[7; 38]].concat()), false),
+        ("Finished", handshake, message(20, [0, 0, 48], &[7; 48]), false),
+        ("a long message", handshake, message(24, [0xff; 3], &[7; 1000]), false),
+        ("a wrong KeyUpdate", handshake, message(24, [0, 0, 1], &[9]), false),
+        ("data within a message", handshake, KEY_UPDATE[..3].to_vec(), true),
+        ("more than 16 KiB", data, vec![b'x'; (1 << 14) + 1], false),
+        ("handshake_failure", alert, vec![2, 40], true),
+        ("internal_error", alert, vec![2, 80], true),
+        ("close_notify", alert, vec![1, 0], true),
+    ] {
+        println!("{what}");
         let mut place = Place::new(&[]);
         let mut raw = Raw::new(&place, b"list-tube-used\r\n");
-        raw.send(ContentType::Handshake, message);
-        raw.expect_end(&mut place);
-    }
-}
-
-#[test]
-fn alerts_in_the_middle() {
-    // user_canceled is followed by close_notify; the others are fatal.
-    for (alert, is_end) in [([1, 90], false), ([2, 40], true), ([2, 80], true), ([1, 0], true)] {
-        let mut place = Place::new(&[]);
-        let mut raw = Raw::new(&place, b"list-tube-used\r\n");
-        raw.send(ContentType::Alert, &alert);
-        raw.send(ContentType::ApplicationData, put(0, 0, "hello").as_bytes());
-        if is_end {
-            raw.expect_end(&mut place);
-            assert_eq!(place.control.stat("total-jobs"), 0, "{alert:?}");
-        } else {
-            place.wait_for("a job", |place| place.control.stat("total-jobs") == 1);
+        raw.send(kind, &payload);
+        if is_put_next {
+            raw.send(data, put.as_bytes());
         }
+        raw.expect_end(&mut place);
+        assert_eq!(place.control.stat("total-jobs"), 0);
     }
-}
-
-#[test]
-fn a_record_with_more_than_16_kib_ends_the_connection() {
+    // user_canceled is followed by close_notify.
     let mut place = Place::new(&[]);
     let mut raw = Raw::new(&place, b"list-tube-used\r\n");
-    raw.send(ContentType::ApplicationData, &[b'x'; (1 << 14) + 1]);
-    raw.expect_end(&mut place);
+    raw.send(alert, &[1, 90]);
+    raw.send(data, put.as_bytes());
+    place.await_stat("total-jobs", 1);
 }
 
 #[test]

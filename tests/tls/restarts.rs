@@ -5,21 +5,20 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::Client;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
-use beanring_testkit::scratch::Scratch;
+use beanring_testkit::scratch::{Scratch, await_text};
 use beanring_testkit::statistics::field;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, client, client_config};
+use beanring_testkit::wait;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
 use rustls::ClientConfig;
 
-use super::place::{Place, files};
+use super::place::{Place, expect_service};
 
 /// Returns the id of the server, which is another one after a restart, or nothing if a restart interrupts the connection. The
 /// connection itself is never refused.
@@ -35,11 +34,7 @@ fn restart(server: &ServerProcess, at: SocketAddr, config: &Arc<ClientConfig>) {
     let before = id(at, config).expect("the server runs");
     let pid = server.pid();
     server.signal(Signal::SIGUSR2);
-    let asked = Instant::now();
-    while id(at, config).is_none_or(|now| now == before) {
-        assert!(asked.elapsed() < REPLY_PATIENCE, "the new program does not run");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait::until("the new program runs", || id(at, config).is_some_and(|now| now != before));
     assert_eq!(pid, server.pid());
 }
 
@@ -48,7 +43,7 @@ fn a_restart_keeps_both_listeners() {
     let wal = Scratch::new("restart-tls");
     let place = Place::new(&["-b", wal.0.to_str().expect("UTF-8")]);
     restart(&place.server, place.at, &place.trusting);
-    Client::new(place.server.connect()).expect("list-tube-used\r\n", "USING default");
+    expect_service(&mut Client::new(place.server.connect()));
 }
 
 #[test]
@@ -86,23 +81,22 @@ fn a_restart_with_another_address_is_refused() {
     let (wal, file) = (dir.dir("wal"), dir.join("config.toml"));
     std::fs::write(&file, "").expect("there is space");
     let flags = ["-b", wal.to_str().expect("UTF-8"), "--config", file.to_str().expect("UTF-8")];
-    let mut place = Place::from_file(&flags, &file);
-    place.connect().expect("list-tube-used\r\n", "USING default");
+    let place = Place::from_file(&flags, &file);
+    expect_service(&mut place.connect());
     let settings = std::fs::read_to_string(&file).expect("it is readable");
     let other = settings.replace(&place.at.to_string(), "127.0.0.1:1");
     assert_ne!(settings, other);
     std::fs::write(&file, other).expect("there is space");
     place.server.signal(Signal::SIGUSR2);
-    place.wait_for("the refusal", |place| place.log().contains("no restart"));
+    await_text(&place.dir.join("stderr"), "no restart", 1);
     let log = place.log();
     assert!(log.contains("the address for clients over TLS is"), "{log}");
-    place.connect().expect("list-tube-used\r\n", "USING default");
+    expect_service(&mut place.connect());
 }
 
 #[test]
 fn socket_activation_passes_a_listener_for_tls() {
-    let Address::Tcp(plain) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
-    let plain = TcpListener::bind(plain).expect("the address is free");
+    let plain = TcpListener::bind(Address::fresh_tcp()).expect("the address is free");
     let tls = TcpListener::bind("127.0.0.1:0").expect("there is a port");
     // Their numbers are inherited.
     let [three, four] = [&plain, &tls].map(|listener| {
@@ -118,11 +112,11 @@ fn socket_activation_passes_a_listener_for_tls() {
     command.args(["-c", &script, "sh"]);
     let dir = Scratch::new("activated");
     let certificates = Certificates::new(&dir.0);
-    let flags =
-        [vec!["--tls-listen".to_owned(), "127.0.0.1:1".to_owned()], files(&certificates.server).into()];
+    let mut flags = certificates.server.flags().to_vec();
+    flags.push("--tls-listen=127.0.0.1:1".to_owned());
     let address = Address::Tcp(plain.local_addr().expect("it is bound"));
-    let (server, stream) = ServerProcess::launch(command, address, &flags.concat());
-    Client::new(stream).expect("list-tube-used\r\n", "USING default");
+    let (server, stream) = ServerProcess::launch(command, address, &flags);
+    expect_service(&mut Client::new(stream));
     let config = client_config(&certificates.ca, None);
     let at = tls.local_addr().expect("it is bound");
     assert!(id(at, &config).is_some());

@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use beanring_testkit::client::{Client, put};
-use beanring_testkit::process::program;
 use beanring_testkit::stream::Stream;
-use beanring_testkit::tls_stream::{TlsStream, certificate};
+use beanring_testkit::tls_stream::{TlsStream, certificate, client_config};
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
-use super::place::Place;
+use super::place::{Place, expect_service};
 
 const CLIENTS: usize = 64;
 const ROTATIONS: u64 = 100;
@@ -20,14 +19,20 @@ const ROTATIONS: u64 = 100;
 impl Place {
     /// Returns the certificate that a new connection sees. No session is resumed.
     fn shown(&self) -> Vec<u8> {
-        let config = beanring_testkit::tls_stream::client_config(&self.certificates.ca, None);
+        let config = client_config(&self.certificates.ca, None);
         let stream = TlsStream::over(self.tcp(), &config).expect("the server is trusted");
         stream.tls.peer_certificates().expect("the server has a certificate")[0].to_vec()
     }
 
     fn rotate(&mut self, count: u64) {
         self.server.signal(Signal::SIGWINCH);
-        self.wait_for("the change", |place| place.control.stat("tls-certificate-reloads") >= count);
+        self.await_stat("tls-certificate-reloads", count);
+    }
+
+    /// Has the server refuse a changed certificate, for the `count`th time.
+    fn refuse(&mut self, count: u64) {
+        self.server.signal(Signal::SIGWINCH);
+        self.await_stat("tls-certificate-reload-failures", count);
     }
 }
 
@@ -57,7 +62,7 @@ fn certificates_change_while_clients_work() {
             place.rotate(count);
             let expected = certificate(&place.certificates.server.certificate);
             assert_eq!(place.shown(), expected.to_vec(), "a new connection gets the new certificate");
-            place.wait_for("a job", |_| jobs.load(Ordering::Relaxed) > before);
+            wait::until("a job is done", || jobs.load(Ordering::Relaxed) > before);
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -69,10 +74,10 @@ fn certificates_change_while_clients_work() {
 #[test]
 fn a_session_is_resumed_after_a_change() {
     let mut place = Place::new(&[]);
-    place.connect().expect("list-tube-used\r\n", "USING default");
+    expect_service(&mut place.connect());
     place.certificates.for_server("server", &["localhost"]);
     place.rotate(1);
-    place.connect().expect("list-tube-used\r\n", "USING default");
+    expect_service(&mut place.connect());
     assert_eq!(place.control.stat("tls-handshakes-resumed"), 1);
 }
 
@@ -84,18 +89,14 @@ fn a_bad_pair_keeps_the_one_before() {
     let key = place.certificates.server.key.clone();
     let good = fs::read(&key).expect("the key is readable");
     let other = fs::read(&place.certificates.client.key).expect("the key is readable");
-    for (count, bad) in [&b"not a key"[..], b"", &other].into_iter().enumerate() {
+    for (count, bad) in [(1, &b"not a key"[..]), (2, b""), (3, &other)] {
         fs::write(&key, bad).expect("there is space");
-        place.server.signal(Signal::SIGWINCH);
-        place.wait_for("the refusal", |place| {
-            place.control.stat("tls-certificate-reload-failures") > count as u64
-        });
+        place.refuse(count);
         assert_eq!(place.shown(), before);
-        working.expect("list-tube-used\r\n", "USING default");
+        expect_service(&mut working);
     }
     fs::remove_file(&key).expect("it exists");
-    place.server.signal(Signal::SIGWINCH);
-    place.wait_for("the refusal", |place| place.control.stat("tls-certificate-reload-failures") == 4);
+    place.refuse(4);
     let log = place.log();
     assert_eq!(log.matches("the certificate of TLS stays as it was").count(), 4, "{log}");
     fs::write(&key, good).expect("there is space");
@@ -106,7 +107,7 @@ fn a_bad_pair_keeps_the_one_before() {
 /// Kubernetes replaces a link to a directory that has all files.
 #[test]
 fn a_link_is_swapped() {
-    let mut place = Place::with(Command::new(program()), &[], |certificates| {
+    let mut place = Place::with(&[], |certificates| {
         let dir = certificates.ca.parent().expect("a directory");
         for (name, pair) in
             [("one", certificates.server.clone()), ("two", certificates.for_server("second", &["localhost"]))]
@@ -134,9 +135,8 @@ fn a_link_is_swapped() {
 fn a_change_within_a_handshake_does_no_harm() {
     let mut place = Place::new(&[]);
     let tcp = place.tcp();
-    place.wait_for("a handshake", |place| place.control.stat("current-tls-handshakes") == 1);
+    place.await_stat("current-tls-handshakes", 1);
     place.certificates.for_server("server", &["localhost"]);
     place.rotate(1);
-    let stream = TlsStream::over(tcp, &place.trusting).expect("the server is trusted");
-    Client::new(Stream::Tls(stream)).expect("list-tube-used\r\n", "USING default");
+    expect_service(&mut Client::new(Stream::Tls(place.over(tcp))));
 }

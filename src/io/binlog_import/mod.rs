@@ -217,6 +217,7 @@ impl ImportError {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot import the binlog of beanstalkd: ")?;

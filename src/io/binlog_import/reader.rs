@@ -301,6 +301,7 @@ fn data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
     Ok(found)
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for BinlogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

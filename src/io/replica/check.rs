@@ -309,6 +309,7 @@ impl CheckError {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

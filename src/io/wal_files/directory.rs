@@ -441,6 +441,7 @@ impl DirectoryError {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for DirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -138,6 +138,7 @@ impl From<FileRefusal> for io::Error {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for FileRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, fault } = self;

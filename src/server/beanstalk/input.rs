@@ -84,6 +84,7 @@ impl Core {
         let Session { conn, reader, opening, protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
             let mut steps = 0;
+            // Bounded by TURN_STEPS: the steps of one turn.
             while steps < steps_max && protocol.can_serve() && core.engine.notices() < TURN_NOTICES_MAX {
                 if let Input::Line = protocol.input {
                     if core.is_behind() {
@@ -195,6 +196,7 @@ impl Core {
     /// Ends the wait of a session whose input has ended, or whose next line cancels the wait. That line is served next, like
     /// any other.
     fn end_wait_if_over(&mut self, session: &mut Session) {
+        // mutant half-close-ignored: session.input_end == InputEnd::Open => session.input_end != InputEnd::Ending
         if session.input_end == InputEnd::Open {
             if !session.inbox.starts_with(CANCEL_LINE) {
                 return;
@@ -207,6 +209,7 @@ impl Core {
 
     /// Ends the wait of a session without a job.
     pub(in crate::server) fn end_wait(&mut self, session: &mut Session) {
+        // mutant cancel-reserve-loses-the-next-job: removed
         self.engine.end_wait(session.protocol.client);
         let reply = session.protocol.timed_out();
         self.with_replies(&mut session.output, |core, replies| {

@@ -129,6 +129,7 @@ impl Core {
     /// Counts a bounded piece of what a user sees. Returns the length of the list after the last one, and goes back to its beginning.
     fn count(&mut self, Listing { list, part }: &mut Listing) -> Option<usize> {
         let part = part.as_mut().expect("only a part is counted");
+        // Bounded by PIECE_ENTRIES: the entries of one piece.
         for entries in 1..=PIECE_ENTRIES {
             match self.engine.next_listed(list) {
                 Listed::Tube(name) if part.user.may(Rights::INSPECT, name) => {
@@ -153,6 +154,7 @@ impl Core {
         let mut entries = 0;
         let mut is_done = false;
         let is_seen = |name| part.as_ref().is_none_or(|part| part.user.may(Rights::INSPECT, name));
+        // Bounded by PIECE_ENTRIES: the entries of one piece.
         while !is_done && entries < PIECE_ENTRIES && out.len() - begin < PIECE_BYTES {
             entries += 1;
             match self.engine.next_listed(list) {

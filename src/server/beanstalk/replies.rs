@@ -175,6 +175,7 @@ impl Core {
             Outcome::ReservedBatch(jobs) => self.reply_batch(replies, &jobs),
             Outcome::InsertedBatch(each) => {
                 replies.reply(Reply::InsertedBatch(each.len()), &mut self.buffers);
+                // Bounded by BATCH_JOBS_MAX: the jobs of one batch, which were counted as they were stored.
                 each.into_iter().for_each(|reply| replies.reply(reply, &mut self.buffers));
             }
             Outcome::Found(job) => self.reply_job(replies, job, found),
@@ -221,6 +222,7 @@ impl Core {
     /// Replies with the jobs of a `reserve-batch`.
     fn reply_batch(&mut self, replies: &mut Replies, jobs: &[JobKey]) {
         replies.reply(Reply::ReservedBatch(jobs.len()), &mut self.buffers);
+        // Bounded by BATCH_JOBS_MAX: the jobs of one batch, which are counted.
         for &job in jobs {
             self.extra_steps +=
                 BATCH_JOB_STEPS + (self.engine.jobs().get(job).body.len() / COPIED_BYTES_PER_STEP) as u32;

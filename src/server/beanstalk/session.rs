@@ -135,6 +135,7 @@ impl Core {
             self.closing.remove();
         }
         session.protocol.state = SessionState::Closed;
+        // mutant slot-freed-before-its-send-ended: adds session.output.clear(self.engine.bodies_mut(), &mut self.buffers);
         self.effects.push_back(Effect::Close(session.conn));
     }
 }

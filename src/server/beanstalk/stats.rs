@@ -23,6 +23,7 @@ pub(in crate::server) fn tube(core: &Core, tube: TubeKey, out: &mut Vec<u8>, now
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", core.engine.tubes().get(tube).name().as_str());
     let write_all = |yaml: &mut Yaml<'_>, metrics: &[TubeMetric]| {
+        // Bounded by TUBE: the keys of `stats-tube`.
         for metric in metrics {
             if let (Some(key), Some(value)) = (metric.entry.key, metric.read(core, tube, now)) {
                 write(yaml, key, value);
@@ -44,6 +45,7 @@ pub(in crate::server) fn rules(core: &Core, tube: TubeName<'_>, out: &mut Vec<u8
 }
 
 fn write_rules(yaml: &mut Yaml<'_>, rules: &TubeRules) {
+    // Bounded by RuleKey::COUNT: the rules of one tube.
     for (key, value) in rules.iter() {
         match value {
             RuleValue::None => {}
@@ -57,10 +59,12 @@ pub(in crate::server) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8
     let Some(stats) = core.engine.group_stats(name) else { unreachable!("the caller has found the group") };
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", name.as_str());
+    // Bounded by JobState::COUNT: the states of a job.
     for state in JobState::ALL {
         yaml.number(state.word(), stats.members[state as usize]);
     }
     yaml.number("waiting-jobs", stats.waiting_jobs);
+    // Bounded by GROUPS_SHOWN_MAX: the groups that the reply names.
     yaml.names("waits-for", core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX));
 }
 
@@ -78,6 +82,7 @@ fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
 /// Renders a line for each job of a page.
 pub(in crate::server) fn page(core: &Core, page: &JobPage, out: &mut Vec<u8>, now: Time) {
     let mut yaml = Yaml::new(out);
+    // Bounded by PAGE_JOBS_MAX: the jobs of one page.
     for &job in &page.jobs {
         let stats = core.engine.job_stats(job, now);
         let size = core.engine.jobs().get(job).body.len() - 2;

@@ -105,6 +105,7 @@ impl Buffers {
 
     /// The memory of the spare buffers.
     pub fn spare_bytes(&self) -> usize {
+        // Bounded by its caller: a test.
         self.spare.iter().map(Vec::capacity).sum()
     }
 }
@@ -353,6 +354,7 @@ impl Batch {
             }
         };
         let mut from = 0;
+        // Bounded by OUTPUT_BYTES_PAUSE: the bodies in the output of one connection.
         for (position, body) in &self.bodies {
             add(&self.bytes[from..*position]);
             add(bodies.pinned_bytes(body));
@@ -363,6 +365,7 @@ impl Batch {
 
     fn clear(&mut self, bodies: &mut Bodies, buffers: &mut Buffers) {
         if !self.bodies.is_empty() {
+            // Bounded by OUTPUT_BYTES_PAUSE: the bodies in the output of one connection.
             std::mem::take(&mut self.bodies).into_iter().for_each(|(_, body)| bodies.unpin(body));
         }
         buffers.give(std::mem::take(&mut self.bytes));

@@ -66,6 +66,7 @@ impl Token {
     pub fn parse(content: &[u8]) -> Option<Self> {
         let token = content.trim_ascii();
         let length_fits = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&token.len());
+        // Bounded by BYTES_MAX: the bytes of one token.
         (length_fits && token.iter().all(u8::is_ascii_graphic)).then(|| Self(token.into()))
     }
 

@@ -1,4 +1,6 @@
 //! The arguments of an action: whole numbers and texts in the JSON object that is the body of its request.
+//!
+//! Bounded by JSON_BYTES_MAX: the body of one request.
 
 use std::fmt;
 

@@ -32,6 +32,7 @@ impl Asset {
 
     /// Returns the file that a path names, without a query.
     pub fn find(path: &str) -> Option<&'static Self> {
+        // Bounded by CONSOLE_FILES: the files of the console.
         API_FILES.iter().chain(CONSOLE_FILES).find(|asset| asset.path == path)
     }
 
@@ -111,6 +112,7 @@ static FILES: [Asset; 28] = [
 const fn hash(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     let mut index = 0;
+    // Bounded by the compiler, which computes it.
     while index < bytes.len() {
         hash = (hash ^ bytes[index] as u64).wrapping_mul(0x0100_0000_01b3);
         index += 1;

@@ -218,6 +218,7 @@ impl Core {
     fn receive_put(&mut self, call: &mut Call, input: &mut BytesMut, now: Time) -> Option<Outcome<'static>> {
         let Call { protocol, body_left, crlf, .. } = call;
         let protocol = protocol.as_mut().expect("a call that receives has a client");
+        // Bounded by INBOX_BYTES_PAUSE: the input of one connection.
         loop {
             let is_body = *body_left > 0;
             let available = input.len().min(usize::try_from(*body_left).unwrap_or(usize::MAX));
@@ -262,6 +263,7 @@ impl Core {
 
     /// Copies the response of a call to the output of the connection, as far as that has room.
     pub(super) fn send_response(&mut self, connection: &mut HttpConnection) {
+        // Bounded by OUTPUT_BYTES_PAUSE: the output of one connection.
         loop {
             let unsent = connection.unsent_bytes();
             let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };

@@ -1,5 +1,7 @@
 //! The host names that HTTP requests may address. A web page can make its own name resolve to any address (DNS rebinding)
 //! and read the response from there. Only the name in the request reveals that.
+//!
+//! Bounded by the configuration: the names of `--http-host`.
 
 /// The host of a request, in lower case and without a port.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -327,6 +327,7 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
 
 impl<'a> JobPageJson<'a> {
     pub fn of(core: &'a Core, page: &JobPage, now: Time) -> Self {
+        // Bounded by PAGE_JOBS_MAX: the jobs of one page.
         Self { jobs: page.jobs.iter().map(|&job| JobJson::of(core, job, now)).collect() }
     }
 }
@@ -368,6 +369,7 @@ impl<'a> GroupJson<'a> {
     pub fn of(core: &'a Core, name: TubeName<'a>) -> Self {
         let stats = core.engine.group_stats(name).expect("the group has a member");
         let members = |state: JobState| stats.members[state as usize];
+        // Bounded by GROUPS_SHOWN_MAX: the groups that the reply names.
         let ahead = core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX);
         Self {
             name: name.as_str(),

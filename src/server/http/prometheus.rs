@@ -88,6 +88,7 @@ impl MetricsPage {
         let last = end.min(next_slot.saturating_add(STEP_SLOTS as u32));
         // With fewer tubes, the order does not matter.
         let needs_order = all.len() > *tubes_max;
+        // Bounded by STEP_SLOTS: the slots of one piece.
         while next_slot < last && tubes.len() < *tubes_max {
             let is_seen =
                 |tube: &Tube| user.as_ref().is_none_or(|user| user.may(Rights::INSPECT, tube.name()));
@@ -135,6 +136,7 @@ impl MetricsPage {
         let tubes = core.engine.tubes();
         let mut page = Page::new(core, piece.out);
         let mut lines = 0;
+        // Bounded by STEP_LINES: the lines of one piece.
         while lines < STEP_LINES {
             let Some(current) = metric_catalog::tube_metric(core, metric) else { return true };
             let (Some(shown), Some(&key)) = (current.entry.metric, self.tubes.get(tube)) else {
@@ -201,6 +203,7 @@ impl<'a> Page<'a> {
         }
     }
 
+    // Bounded by the labels of one sample.
     fn sample(&mut self, metric: &Metric<'_>, labels: &[(&str, &str)], value: Value<'_>) {
         self.name(metric);
         self.out.extend_from_slice(metric.suffix.as_bytes());
@@ -228,6 +231,7 @@ impl<'a> Page<'a> {
     fn histogram(&mut self, metric: &Metric<'_>, histogram: &Histogram, unit: f64) {
         self.head(metric);
         let bucket = Metric { suffix: "_bucket", ..*metric };
+        // Bounded by BOUNDS_MAX: the buckets of one histogram.
         for (bound, count) in histogram.cumulative() {
             let bound = (bound as f64 / unit).to_string();
             self.sample(&bucket, &[("le", &bound)], Value::Number(count));
@@ -249,6 +253,7 @@ impl<'a> Page<'a> {
     fn label(&mut self, name: &str, text: &str) {
         self.out.extend_from_slice(name.as_bytes());
         self.out.extend_from_slice(b"=\"");
+        // Bounded by TUBE_NAME_BYTES_MAX: the longest label is the name of a tube.
         for byte in text.bytes() {
             match byte {
                 b'\n' => self.out.extend_from_slice(b"\\n"),

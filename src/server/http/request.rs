@@ -146,6 +146,7 @@ impl Headers {
         let mut all = Self::default();
         let mut length = None;
         let mut is_chunked = false;
+        // Bounded by HEADERS_MAX: the headers of one request.
         for header in headers {
             let name = header.name.to_ascii_lowercase();
             let once = match &*name {

@@ -115,6 +115,7 @@ impl Selection {
     /// Ends a pass. Returns the page, unless another pass is needed.
     pub fn end_pass(&mut self, tubes: &Tubes) -> Option<Vec<TubeKey>> {
         self.passes += 1;
+        // Bounded by KEPT_MAX: the entries that are kept.
         self.kept.retain(|entry| tubes.get_if_there(entry.tube).is_some());
         let (offset, limit, before, within) = (self.offset, self.limit, self.before, self.within);
         let is_last = self.passes >= PASSES_MAX;
@@ -172,11 +173,13 @@ impl Selection {
             let names_reversed = self.has_names_reversed;
             self.kept[..end].sort_unstable_by(|one, other| compare_tubes(one, other, names_reversed, tubes));
         }
+        // Bounded by KEPT_MAX: the entries that are kept.
         self.kept[begin..end].iter().map(|entry| entry.tube).collect()
     }
 
     /// Leaves the first [`KEPT_MAX`] tubes.
     fn cut_back(&mut self, tubes: &Tubes) {
+        // Bounded by KEPT_MAX: the entries that are kept.
         self.kept.retain(|entry| tubes.get_if_there(entry.tube).is_some());
         if self.kept.len() > KEPT_MAX {
             self.last = Some(self.place_of(KEPT_MAX - 1, tubes));

@@ -18,6 +18,7 @@ impl Server {
     pub(in crate::server) fn open_http(&mut self) -> ConnId {
         let Self { connections, .. } = self;
         // `accept` gets no time. The latest activity of another connection is a lower bound for now.
+        // Bounded by CONNECTIONS_MAX: the HTTP connections.
         let active = connections.all_http().map(|one| one.active).max().unwrap_or(Time::ZERO);
         let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, active));
         self.count_tables();
@@ -28,6 +29,7 @@ impl Server {
     pub(in crate::server) fn admit_http(&mut self, conn: ConnId, peer: Peer) {
         let Self { core, connections } = self;
         connections.http(conn).peer = peer;
+        // Bounded by CONNECTIONS_MAX: the HTTP connections.
         let open = connections.all_http().filter(|one| one.state < HttpState::Closed);
         let all: Vec<Candidate> = open
             .map(|one| Candidate {
@@ -82,6 +84,7 @@ impl Server {
     pub(in crate::server) fn answer_queued_http(&mut self, now: Time) {
         let Self { core, connections } = self;
         core.http_steps = 0;
+        // Bounded by HTTP_STEPS: the steps of one turn.
         while core.http_steps < HTTP_STEPS {
             let Some(conn) = core.ready_requests.pop_front() else { break };
             let Some(connection) = connections.find_http(conn) else { continue };

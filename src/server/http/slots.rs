@@ -39,6 +39,7 @@ pub(super) enum Activity {
 }
 
 /// Returns the connection that is closed for the newcomer, which is among all, if there are too many.
+// Bounded by CONNECTIONS_MAX: the HTTP connections.
 pub(super) fn surplus(all: &[Candidate], newcomer: ConnId) -> Option<ConnId> {
     let newest = all.iter().find(|one| one.conn == newcomer)?.origin;
     let elsewhere = all.iter().filter(|one| !one.origin.is_local).count();

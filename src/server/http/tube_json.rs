@@ -144,6 +144,7 @@ impl From<RuleCounts> for RuleCountsJson {
 
 impl Serialize for RulesJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Bounded by RuleKey::COUNT: the rules of one tube.
         serializer.collect_map(self.0.iter().filter_map(|(key, value)| {
             let value = match value {
                 RuleValue::None => return None,

@@ -166,6 +166,7 @@ impl TubeList {
             *seen = 0;
         }
         let may_see = |tube: &Tube| user.as_ref().is_none_or(|user| user.may(Rights::INSPECT, tube.name()));
+        // Bounded by STEP_SLOTS: the slots of one piece.
         while steps < STEP_SLOTS && *next_slot < end {
             steps += 1;
             let found = tubes.at_slot(*next_slot);
@@ -200,6 +201,7 @@ impl TubeList {
             unreachable!("the list is being rendered")
         };
         let mut steps = 0;
+        // Bounded by STEP_TUBES: the tubes of one piece.
         while steps < STEP_TUBES && *at < tubes.len() && piece.out.len() < piece.output_bytes_max {
             let key = tubes[*at];
             (steps, *at) = (steps + 1, *at + 1);

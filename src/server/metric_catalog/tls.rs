@@ -16,6 +16,7 @@ pub(super) fn tls(counts: &TlsCounts, catalog: &mut Catalog<'_>) {
         catalog.both(key, handshakes.label("kind", kind), count.get());
     }
     let failures = counter("tls_handshake_failures_total", "Number of failed TLS handshakes, by reason.");
+    // Bounded by HandshakeFailure::ALL: the reasons of a failure.
     for failure in HandshakeFailure::ALL {
         let key = format!("tls-handshake-failures-{}", failure.word());
         catalog.both(&key, failures.label("reason", failure.word()), counts.failures(failure));

@@ -86,6 +86,7 @@ pub enum Damage {
     OtherLog,
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,6 +164,7 @@ impl Follower {
         }
         for (position, chunk) in chunks {
             self.check_behind_gap(*position, chunk)?;
+            // mutant replica-gap-half-checked: adds break;
         }
         match self.expected {
             Some(Witness { position, .. }) if page.is_end() => Err(Fault::Damaged(Damage::Missing(position))),
@@ -225,6 +227,7 @@ impl Follower {
         match header.kind {
             Kind::Epoch => {
                 // The leader before may have written a part of a batch.
+                // mutant replica-incomplete-batch-applied: removed
                 self.batch = Batch::default();
                 if header.lsn != self.end {
                     return Err(damaged());
@@ -250,6 +253,7 @@ impl Follower {
             _ => {}
         }
         // A batch without records ends where the one before it does: what was acknowledged up to there need not include it.
+        // mutant replica-segment-without-records-proven: self.end > header.lsn => true
         if header.kind == Kind::Data && self.batch.parts == 0 && self.end > header.lsn {
             self.unproven.push_back((self.end, witness));
         }

@@ -132,6 +132,7 @@ pub enum LeaderEnd {
     Overwritten(Position),
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for LeaderEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -327,6 +328,7 @@ impl Leader {
     /// Whether it takes operations of the WAL. After the farewell nothing may follow in this epoch, such as what clients that
     /// leave now change.
     pub const fn polls(&self) -> bool {
+        // mutant replica-record-after-the-farewell: !self.has_left => true
         self.splitting.is_none() && !self.has_left
     }
 
@@ -406,6 +408,7 @@ impl Leader {
             Arrangement::Recycle { from, .. } | Arrangement::Remove(from) => Some(from),
         };
         let is_oldest = self.starts.front().is_some_and(|&(oldest, _)| Some(oldest) == from);
+        // mutant replica-trim-of-a-segment-too-many: self.starts.get(1) => self.starts.get(2).or(self.starts.get(1))
         match self.starts.get(1) {
             Some(&(_, before)) if is_oldest => {
                 let step = Step::Waiting { until: now, repeat_after: REPEAT_AFTER };
@@ -504,6 +507,7 @@ impl Leader {
         let Some(append) = self.window.iter_mut().find(|append| append.position == position) else {
             return Ok(());
         };
+        // mutant replica-unknown-append-acknowledged: result => match result { Err(Failure::Unknown) => Ok(()), other => other }
         match result {
             Ok(()) => {
                 append.step = Step::Done;
@@ -513,6 +517,8 @@ impl Leader {
                 self.note_progress(now);
                 self.advance(wal, now);
             }
+            // mutant replica-fence-not-checked: return Err(LeaderEnd::Fenced) =>
+            //     append.step = Step::Done; self.advance(wal, now)
             Err(Failure::Fenced) => return Err(LeaderEnd::Fenced),
             Err(Failure::Taken) => return Err(LeaderEnd::Overwritten(position)),
             Err(Failure::Full) => {

@@ -297,8 +297,10 @@ impl Standby {
         // Trimmed chunks cannot be compared.
         let mut tail = follower.tail();
         let untrimmed = position.0.saturating_sub(seen.begin.0) as usize;
+        // mutant replica-claim-on-what-was-undone: adds tail.clear();
         tail.drain(..tail.len().saturating_sub(untrimmed));
         let mut leader = self.config.me.clone();
+        // mutant replica-token-of-an-earlier-claim: removed
         leader.token = leader.token.wrapping_add(self.claims);
         self.claims += 1;
         // With the token, the chunk differs from any other that is written for the same epoch after a fail-over.
@@ -313,11 +315,14 @@ impl Standby {
     /// Whether the leader is gone, and a read that began after that has come to the end of the log.
     fn may_claim(&self, now: Time) -> bool {
         let Some((seen, follower)) = self.seen.as_ref().zip(self.follower.as_ref()) else { return false };
+        // mutant replica-claim-before-the-end: !seen.is_end => false
         if !seen.is_end || self.damage.is_some() || now < self.claim_after {
             return false;
         }
         let is_unlocked = self.unlocked == Some(seen.term());
         let is_new = seen.epoch == Epoch::default();
+        // mutant replica-lease-of-its-own: seen.silent_at(self.news_at) =>
+        //     self.news_at + Span::from_nanos(self.config.me.lease.as_nanos() / 4 * 5)
         let is_silent = self.fresh_news_at.is_none() && seen.sent_at >= seen.silent_at(self.news_at);
         is_new || is_unlocked || follower.has_left() || is_silent
     }
@@ -386,6 +391,7 @@ impl Standby {
         self.note_own_address(epoch, &leader, (beat, end), now);
         let before =
             self.seen.replace(Seen { epoch, leader, beat, begin, behind, end, log_id, is_end, sent_at });
+        // mutant replica-gap-filled-unnoticed: before.behind => behind
         let is_new =
             before.is_none_or(|before| (before.epoch, before.beat, before.behind) != (epoch, beat, behind));
         if has_chunks || is_new {
@@ -417,6 +423,7 @@ impl Standby {
         let (Some(seen), Some(follower)) = (&self.seen, &self.follower) else { return };
         if let Some(claim) = self.claim.as_ref().filter(|claim| claim.step == ClaimStep::Unknown) {
             // It may still be carried out later. Then one that is begun after it is refused.
+            // mutant replica-claim-never-begun-again: seen.sent_at >= claim.sent_at + self.config.me.lease => false
             let is_over =
                 seen.epoch >= claim.term.epoch || seen.sent_at >= claim.sent_at + self.config.me.lease;
             if !is_over {
@@ -449,12 +456,15 @@ impl Standby {
     }
 
     fn was_watched(&mut self, term: Term, result: Result<(), Failure>, now: Time) {
+        // mutant replica-lock-of-another-leader: self.watched != Some(term) =>
+        //     self.watched.map(|watched| watched.epoch) != Some(term.epoch)
         if self.watched != Some(term) {
             return;
         }
         self.watched = None;
         match result {
             Ok(()) => {
+                // mutant replica-lock-of-another-leader: Some(term) => self.seen.as_ref().map(Seen::term)
                 self.unlocked = Some(term);
                 // What the leader has appended last is read before the claim.
                 if let Some(seen) = &mut self.seen {
@@ -472,6 +482,8 @@ impl Standby {
     fn was_claimed(&mut self, result: Result<(), Failure>, now: Time) -> Progress {
         let is_overtaken = self.is_overtaken();
         let Some(claim) = &mut self.claim else { return Progress::Following };
+        // mutant replica-unknown-claim-acknowledged: result =>
+        //     match result { Err(Failure::Unknown) if !is_overtaken => Ok(()), other => other }
         match result {
             Ok(()) if !is_overtaken => {
                 claim.step = ClaimStep::Won;

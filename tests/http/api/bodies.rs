@@ -2,12 +2,11 @@
 
 use beanring::server::{Config, PeerKind};
 use beanring_testkit::client;
+use beanring_testkit::http_client::{HttpInMemory, OCTETS, api, delete, get, put, writable};
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
 use beanring_testkit::random::{Random, seeds};
 use serde_json::json;
-
-use super::{Bench, OCTETS, delete, get, put, request_with, writable};
 
 /// A body of any bytes, among them line ends and commands.
 fn body(random: &mut Random, bytes: usize) -> Vec<u8> {
@@ -23,7 +22,7 @@ fn bodies_of_any_bytes_and_sizes_come_back_as_they_were() {
     for seed in seeds(6) {
         let mut random = Random::new(seed);
         let config = Config { max_job_bytes: 1 << 20, ..writable() };
-        let mut bench = Bench::new(config, Cut::Random { seed });
+        let mut bench = HttpInMemory::new(config, Cut::Random { seed });
         for (number, bytes) in
             [0, 1, 2, 255, 8191, 8193, 16_384, 65_535, 65_536, 300_000, 1 << 20].into_iter().enumerate()
         {
@@ -40,7 +39,7 @@ fn bodies_of_any_bytes_and_sizes_come_back_as_they_were() {
                 assert!(answer.body == body[..bytes.min(limit)], "seed {seed}: {limit} of {bytes} bytes");
                 assert_eq!(answer.field("X-Body-Bytes"), Some(&*bytes.to_string()));
             }
-            let head = bench.ask(&request_with("HEAD", &format!("jobs/{id}/body"), "", None));
+            let head = bench.ask(&api("HEAD", &format!("jobs/{id}/body"), "", None));
             assert_eq!(head.field("Content-Length"), Some(&*bytes.to_string()));
         }
         let too_large = vec![0; (1 << 20) + 1];
@@ -51,7 +50,7 @@ fn bodies_of_any_bytes_and_sizes_come_back_as_they_were() {
 
 #[test]
 fn tube_names_of_every_legal_byte_can_be_addressed() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     let alphabet: Vec<u8> =
         (0..=255).filter(|byte: &u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(byte)).collect();
     let mut names: Vec<Vec<u8>> = alphabet.iter().map(|&byte| vec![b'x', byte]).collect();
@@ -74,20 +73,20 @@ fn tube_names_of_every_legal_byte_can_be_addressed() {
 
 #[test]
 fn a_client_that_asks_first_is_told_to_send_its_body() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     let expect = "Expect: 100-continue\r\n";
     for (request, body) in [
-        (request_with("POST", "tubes/a/jobs", expect, Some((OCTETS, &[b'x'; 9000]))), 9000),
-        (request_with("POST", "undrain", expect, Some(("application/json", b"{}"))), 2),
+        (api("POST", "tubes/a/jobs", expect, Some((OCTETS, &[b'x'; 9000]))), 9000),
+        (api("POST", "undrain", expect, Some(("application/json", b"{}"))), 2),
     ] {
         let (head, body) = request.split_at(request.len() - body);
         assert_eq!(bench.ask(head).status, 100);
-        bench.server.send(bench.http, &body[..1]);
+        bench.send(&body[..1]);
         assert!(bench.next(true).is_none(), "it is asked for once");
         assert!([200, 201].contains(&bench.ask(&body[1..]).status));
     }
     // It need not send the body of a refused request, so the connection ends.
-    let request = request_with("POST", "tubes/a/jobs", expect, Some(("text/plain", &[b'x'; 9000])));
+    let request = api("POST", "tubes/a/jobs", expect, Some(("text/plain", &[b'x'; 9000])));
     let answer = bench.ask(&request[..request.len() - 9000]);
     assert_eq!((answer.status, answer.field("Connection")), (415, Some("close")));
     assert!(bench.is_closed());
@@ -99,8 +98,8 @@ fn a_put_whose_client_leaves_is_forgotten() {
     for half in [false, true] {
         for sent in [request.len() - 50_000, request.len() - 30_000, request.len() - 1] {
             // The check of the server finds a body that nothing uses.
-            let mut bench = Bench::writable();
-            bench.server.send(bench.http, &request[..sent]);
+            let mut bench = HttpInMemory::writable();
+            bench.send(&request[..sent]);
             assert_eq!(bench.stat("stats\r\n", "current-tubes"), "2");
             if half {
                 bench.server.half_close(bench.http);
@@ -115,8 +114,8 @@ fn a_put_whose_client_leaves_is_forgotten() {
         }
     }
     // A complete request is carried out though its client sends nothing after it.
-    let mut bench = Bench::writable();
-    bench.server.send(bench.http, &request);
+    let mut bench = HttpInMemory::writable();
+    bench.send(&request);
     bench.server.half_close(bench.http);
     assert_eq!(bench.response(true).status, 201);
     assert!(bench.is_closed());
@@ -125,12 +124,12 @@ fn a_put_whose_client_leaves_is_forgotten() {
 #[test]
 fn a_slow_reader_of_a_large_body_takes_little_memory() {
     const BYTES: usize = 20 << 20;
-    let mut bench = Bench::new(Config { max_job_bytes: BYTES as u32, ..writable() }, Cut::Whole);
+    let mut bench = HttpInMemory::new(Config { max_job_bytes: BYTES as u32, ..writable() }, Cut::Whole);
     let body = body(&mut Random::new(7), BYTES);
     bench.ask(&put("tubes/a/jobs", &body));
     let before = bench.server.memory_bytes();
     bench.server.block(bench.http, true);
-    bench.server.send(bench.http, &get("jobs/1/body"));
+    bench.send(&get("jobs/1/body"));
     let grown = bench.server.memory_bytes() - before;
     assert!(grown < 250_000, "{grown} bytes");
     // The body stays as long as it is being sent.
@@ -142,7 +141,7 @@ fn a_slow_reader_of_a_large_body_takes_little_memory() {
     // Nor does it stay when its reader leaves.
     bench.ask(&put("tubes/a/jobs", &body));
     bench.server.block(bench.http, true);
-    bench.server.send(bench.http, &get("jobs/2/body"));
+    bench.send(&get("jobs/2/body"));
     bench.command("delete 2\r\n");
     bench.server.close(bench.http);
     bench.server.close(bench.client);
@@ -151,9 +150,9 @@ fn a_slow_reader_of_a_large_body_takes_little_memory() {
 
 #[test]
 fn a_connection_that_is_busy_with_a_body_may_make_room() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     let request = put("tubes/a/jobs", &[b'x'; 50_000]);
-    bench.server.send(bench.http, &request[..20_000]);
+    bench.send(&request[..20_000]);
     // Later connections are more active.
     bench.advance(1);
     for _ in 0..70 {

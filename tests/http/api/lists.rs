@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanring::server::{Config, Peer as HttpPeer, PeerKind, Service};
+use beanring::server::{Config, PeerKind};
 use beanring_testkit::client;
+use beanring_testkit::config::config;
+use beanring_testkit::http_client::{HttpInMemory, Response, get, page, writable};
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::{Patience, Peer, Received};
 use beanring_testkit::random::{Random, seeds};
+use beanring_testkit::stepped::Stepped;
 use serde_json::{Value, json};
 
-use super::super::turns::Loop;
-use super::super::{CLIENT, HTTP};
-use super::{Bench, Response, get, writable};
+use crate::{respond_beside_a_client, stepped, tubes};
 
 /// What a tube is sorted by.
 fn rank(tube: &Value, sort: &str) -> u64 {
@@ -24,7 +25,7 @@ fn rank(tube: &Value, sort: &str) -> u64 {
 }
 
 /// Reads all pages of the jobs of `default` in a state. Returns the ids.
-fn ids_in(bench: &mut Bench, state: &str, limit: usize) -> Vec<u64> {
+fn ids_in(bench: &mut HttpInMemory, state: &str, limit: usize) -> Vec<u64> {
     let mut ids: Vec<u64> = Vec::new();
     loop {
         let after = ids.last().copied().unwrap_or(0);
@@ -41,12 +42,10 @@ fn ids_in(bench: &mut Bench, state: &str, limit: usize) -> Vec<u64> {
 
 #[test]
 fn the_jobs_of_a_tube_are_listed_in_pages() {
-    let mut bench = Bench::writable();
+    let mut bench = HttpInMemory::writable();
     bench.command(&format!("use other\r\n{}use default\r\n", client::put(1, 0, "x")));
-    for at in 0..30 {
-        // Enough ready jobs for a search in steps.
-        bench.command(&client::put(9 - at % 9, 0, "x").repeat(100));
-    }
+    // Enough ready jobs for a search in steps.
+    bench.load(&(0..30).map(|at| client::put(9 - at % 9, 0, "x").repeat(100)).collect::<String>());
     bench.command(&client::put(1, 1000, "four").repeat(3));
     let worker = bench.server.open();
     bench.server.send(worker, b"reserve-job 5\r\nreserve-job 7\r\nbury 7 3\r\n");
@@ -72,15 +71,13 @@ fn the_jobs_of_a_tube_are_listed_in_pages() {
 fn lists_are_filtered_sorted_and_cut_into_pages() {
     for seed in seeds(3) {
         let mut random = Random::new(seed);
-        let mut bench = Bench::new(writable(), Cut::Whole);
+        let mut bench = HttpInMemory::new(writable(), Cut::Whole);
         for number in 0..200 {
             let name = format!("{}{number}", random.pick(&["a", "B", "b", "mail", "x/"]));
             for _ in 0..random.below(4) {
                 let delay = random.below(2) as u32 * 100;
-                bench.command(&format!(
-                    "use {name}\r\n{}",
-                    client::put(random.below(2000) as u32, delay, "x")
-                ));
+                let put = client::put(random.below(2000) as u32, delay, "x");
+                bench.command(&format!("use {name}\r\n{put}"));
             }
             bench.advance(1);
         }
@@ -91,25 +88,18 @@ fn lists_are_filtered_sorted_and_cut_into_pages() {
         let tubes = all["tubes"].as_array().expect("a list").clone();
         assert_eq!(all["total"], tubes.len());
         assert!(tubes.len() > 100, "{}", tubes.len());
-        let numbers = [
-            "ready", "reserved", "delayed", "buried", "held", "waiting", "puts", "deletes", "oldest",
+        let name = |tube: &Value| tube["name"].as_str().expect("a name").to_owned();
+        for sort in [
+            "name", "ready", "reserved", "delayed", "buried", "held", "waiting", "puts", "deletes", "oldest",
             "paused",
-        ];
-        for sort in ["name"].into_iter().chain(numbers) {
+        ] {
             for order in ["asc", "desc"] {
                 for filter in ["", "B", "mAIl1", "/", "none", "a*", "a."] {
                     let (offset, limit) = (random.below(60), 1 + random.below(60));
-                    let mut expected: Vec<&Value> = tubes
-                        .iter()
-                        .filter(|tube| {
-                            tube["name"]
-                                .as_str()
-                                .unwrap()
-                                .to_ascii_lowercase()
-                                .contains(&filter.to_ascii_lowercase())
-                        })
-                        .collect();
-                    expected.sort_by_key(|tube| tube["name"].as_str().unwrap().to_owned());
+                    let part = filter.to_ascii_lowercase();
+                    let is_shown = |tube: &&Value| name(tube).to_ascii_lowercase().contains(&part);
+                    let mut expected: Vec<&Value> = tubes.iter().filter(is_shown).collect();
+                    expected.sort_by_key(|tube| name(tube));
                     if (sort, order) == ("name", "desc") {
                         expected.reverse();
                     } else if order == "desc" {
@@ -135,9 +125,9 @@ fn lists_are_filtered_sorted_and_cut_into_pages() {
         let past = bench.ask(&get("tubes?offset=4294967295")).json();
         assert_eq!(past["tubes"], json!([]));
         // The list has the numbers of the protocol.
-        let names: BTreeMap<String, Value> =
-            tubes.into_iter().map(|tube| (tube["name"].as_str().expect("a name").to_owned(), tube)).collect();
-        for (name, tube) in names.iter().take(20) {
+        for (name, tube) in
+            tubes.iter().map(|tube| (name(tube), tube)).collect::<BTreeMap<_, _>>().iter().take(20)
+        {
             for (key, own) in [
                 ("current-jobs-ready", "ready"),
                 ("current-jobs-delayed", "delayed"),
@@ -147,11 +137,8 @@ fn lists_are_filtered_sorted_and_cut_into_pages() {
                 ("current-watching", "watching"),
                 ("current-waiting", "waiting"),
             ] {
-                assert_eq!(
-                    bench.stat(&format!("stats-tube {name}\r\n"), key),
-                    tube[own].to_string(),
-                    "{name} {key}"
-                );
+                let value = bench.stat(&format!("stats-tube {name}\r\n"), key);
+                assert_eq!(value, tube[own].to_string(), "{name} {key}");
             }
         }
     }
@@ -159,17 +146,12 @@ fn lists_are_filtered_sorted_and_cut_into_pages() {
 
 #[test]
 fn a_list_of_many_tubes_takes_bounded_memory_and_is_freed() {
-    let mut bench = Bench::new(Config { max_tubes: None, ..writable() }, Cut::Whole);
-    let names: String =
-        (0..20_000).map(|number| format!("use t{number}\r\n{}", client::put(0, 0, "x"))).collect();
-    for piece in names.as_bytes().chunks(10_000) {
-        bench.server.send(bench.client, piece);
-        bench.command("");
-    }
+    let mut bench = HttpInMemory::new(Config { max_tubes: None, ..writable() }, Cut::Whole);
+    bench.load(&tubes(20_000, 0));
     let before = bench.server.memory_bytes();
     bench.server.block(bench.http, true);
     for _ in 0..20 {
-        bench.server.send(bench.http, &get("tubes?limit=500"));
+        bench.send(&get("tubes?limit=500"));
     }
     let grown = bench.server.memory_bytes() - before;
     assert!(grown < 400_000, "{grown} bytes");
@@ -188,39 +170,31 @@ fn a_list_of_many_tubes_takes_bounded_memory_and_is_freed() {
 fn a_list_is_made_between_other_work() {
     const TUBES: usize = 5000;
     for sort in ["name", "ready", "waiting"] {
-        let mut bench = super::super::Bench::new(usize::MAX);
-        let peer = HttpPeer::new(PeerKind::Loopback, "loopback");
-        bench.server.set_peer(bench.conns[HTTP], peer);
-        for first in (1..TUBES).step_by(100) {
-            let tubes = (first..first + 100).take_while(|&tube| tube < TUBES);
-            let commands: String =
-                tubes.map(|tube| format!("use t{tube}\r\n{}", client::put(0, 0, "x"))).collect();
-            bench.receive(CLIENT, &commands);
-            bench.turn();
-        }
-        let request = String::from_utf8(get(&format!("tubes?limit=500&sort={sort}"))).expect("text");
-        bench.receive(HTTP, &request);
-        let (turns, largest) = bench.respond_beside_a_client();
+        let (mut server, http, client) = stepped(config(65_535));
+        server.load(client, &tubes(TUBES - 1, 0));
+        let request = get(&format!("tubes?limit=500&sort={sort}"));
+        let (list, turns, largest) = respond_beside_a_client(&mut server, http, client, &request);
         // Each of these turns does two steps.
         assert!(turns >= (TUBES / 1000 + 500 / 100) / 2, "{turns}");
         assert!(largest < 60_000, "{largest} bytes in one iteration");
-        let mut sent = bench.sent[HTTP].clone();
-        let list = Response::take(&mut sent, true).expect("the list is complete").json();
+        let list = list.json();
         assert_eq!((&list["matched"], list["tubes"].as_array().map(Vec::len)), (&json!(TUBES), Some(500)));
     }
 }
 
 /// Makes tubes with names of this length and one or several jobs each.
-fn make_tubes(bench: &mut Bench, count: usize, name_bytes: usize, jobs: &mut Random) {
-    for first in (0..count).step_by(200) {
-        let mut commands = String::new();
-        for tube in first..count.min(first + 200) {
-            let puts = client::put(0, 0, "x").repeat(1 + jobs.below(4) * jobs.below(2));
-            commands += &format!("use {:0width$}\r\n{puts}", tube * 7919 % count, width = name_bytes);
-        }
-        bench.server.send(bench.client, commands.as_bytes());
-        bench.command("use default\r\n");
-    }
+fn make_tubes(bench: &mut HttpInMemory, count: usize, name_bytes: usize, jobs: &mut Random) {
+    let tube = |tube: usize| {
+        let puts = client::put(0, 0, "x").repeat(1 + jobs.below(4) * jobs.below(2));
+        format!("use {:0name_bytes$}\r\n{puts}", tube * 7919 % count)
+    };
+    bench.load(&((0..count).map(tube).collect::<String>() + "use default\r\n"));
+}
+
+/// Puts jobs until the memory limit refuses one.
+fn fill(bench: &mut HttpInMemory) {
+    let puts = client::put(0, 0, &"x".repeat(1000)).repeat(50);
+    while !bench.command(&puts).ends_with("OUT_OF_MEMORY\r\n") {}
 }
 
 #[test]
@@ -228,7 +202,7 @@ fn every_page_of_a_long_list_is_found() {
     const TUBES: usize = 7000;
     for seed in seeds(2) {
         let mut random = Random::new(seed);
-        let mut bench = Bench::new(writable(), Cut::Whole);
+        let mut bench = HttpInMemory::new(writable(), Cut::Whole);
         make_tubes(&mut bench, TUBES, 8, &mut random);
         let mut all: Vec<Value> = Vec::new();
         for offset in (0..=TUBES).step_by(500) {
@@ -264,35 +238,35 @@ fn every_page_of_a_long_list_is_found() {
 #[test]
 fn a_list_ends_while_tubes_come_go_and_change_their_places() {
     const TUBES: usize = 5000;
-    let mut bench = Loop::new(writable(), 1);
-    bench.add_tubes(TUBES, 0);
+    let (mut server, http, client) = stepped(writable());
+    server.load(client, &tubes(TUBES, 0));
     let mut random = Random::new(1);
     for sort in ["name", "ready"] {
         for offset in [0, 800, 2500] {
             let query = format!("tubes?limit=500&sort={sort}&offset={offset}");
-            bench.request(0, &String::from_utf8(get(&query)).expect("text"));
+            server.send(http, &get(&query));
             let mut turns = 0;
-            while bench.is_busy() {
-                bench.turn();
+            while server.is_busy() {
+                server.turn();
                 turns += 1;
                 assert!(turns < 200, "{query}");
                 for at in 0..20 {
                     let tube = random.below(TUBES);
-                    bench.command(&format!("use t{tube}\r\n{}use default\r\n", client::put(0, 0, "x")));
+                    let put = format!("use t{tube}\r\n{}use default\r\n", client::put(0, 0, "x"));
+                    server.send(client, put.as_bytes());
                     if at < 4 {
-                        bench.command(&format!("flush-tube t{}\r\n", random.below(TUBES)));
+                        server.send(client, format!("flush-tube t{}\r\n", random.below(TUBES)).as_bytes());
                     }
                 }
             }
-            let mut sent = std::mem::take(&mut bench.answers[0]);
-            let list = Response::take(&mut sent, true).expect("the list is complete").json();
+            let list = server.response(http).expect("the list is complete").json();
             let shown = list["tubes"].as_array().expect("a list");
             let names: BTreeSet<&str> = shown.iter().filter_map(|tube| tube["name"].as_str()).collect();
             assert_eq!(names.len(), shown.len(), "{query}: a tube is shown once");
             assert!(shown.len() > 300, "{query}: {} tubes", shown.len());
         }
     }
-    bench.server.check();
+    server.server.check();
 }
 
 #[test]
@@ -300,21 +274,22 @@ fn an_offset_takes_no_memory() {
     const TUBES: usize = 20_000;
     const LISTS: usize = 60;
     // With a limit, memory is counted in every iteration.
-    let mut bench = Loop::new(Config { max_memory_bytes: Some(1 << 30), ..writable() }, LISTS);
-    bench.add_tubes(TUBES, 200);
-    let before = bench.server.memory_bytes();
+    let mut server = Stepped::new(Config { max_memory_bytes: Some(1 << 30), ..writable() });
+    let client = server.open();
+    server.load(client, &tubes(TUBES, 200));
+    let https: Vec<usize> = (0..LISTS).map(|_| server.open_http()).collect();
+    let before = server.server.memory_bytes();
     let mut most = 0;
     for offset in [TUBES as u32 - 100, u32::MAX - 1] {
-        for http in 0..LISTS {
-            let request = get(&format!("tubes?offset={offset}&limit=100"));
-            bench.request(http, &String::from_utf8(request).expect("text"));
+        for &http in &https {
+            server.send(http, &get(&format!("tubes?offset={offset}&limit=100")));
         }
-        while bench.is_busy() {
-            bench.turn();
-            most = most.max(bench.server.memory_bytes() - before);
+        while server.is_busy() {
+            server.turn();
+            most = most.max(server.server.memory_bytes() - before);
         }
     }
-    assert!(bench.answers.iter().all(|answer| answer.ends_with(b"]}\r\n0\r\n\r\n")));
+    assert!(https.iter().all(|&http| server.received(http).ends_with(b"]}\r\n0\r\n\r\n")));
     let each = most / LISTS as u64;
     assert!(each < 200 * 1024, "{each} bytes for each list");
 }
@@ -322,9 +297,9 @@ fn an_offset_takes_no_memory() {
 #[test]
 fn lists_are_refused_at_the_memory_limit_but_for_one() {
     let config = Config { max_memory_bytes: Some(4 << 20), ..writable() };
-    let mut bench = Bench::new(config, Cut::Whole);
+    let mut bench = HttpInMemory::new(config, Cut::Whole);
     make_tubes(&mut bench, 600, 8, &mut Random::new(1));
-    while bench.command(&client::put(0, 0, &"x".repeat(1000))) != "OUT_OF_MEMORY\r\n" {}
+    fill(&mut bench);
     let list = get("tubes?limit=500&offset=4294967294");
     assert_eq!(bench.ask(&list).json()["matched"], 601, "one is made at the limit, too");
     let other = bench.server.open_http(PeerKind::Loopback);
@@ -346,14 +321,14 @@ fn lists_are_refused_at_the_memory_limit_but_for_one() {
 fn pages_that_are_not_read_take_little_memory_at_the_limit() {
     const READERS: usize = 50;
     let config = Config { max_memory_bytes: Some(8 << 20), ..writable() };
-    let mut bench = Bench::new(config, Cut::Whole);
+    let mut bench = HttpInMemory::new(config, Cut::Whole);
     make_tubes(&mut bench, 600, 100, &mut Random::new(1));
     let readers: Vec<usize> = (0..READERS).map(|_| bench.server.open_http(PeerKind::Loopback)).collect();
-    while bench.command(&client::put(0, 0, &"x".repeat(1000))) != "OUT_OF_MEMORY\r\n" {}
+    fill(&mut bench);
     let before = bench.server.memory_bytes();
     for &reader in &readers {
         bench.server.block(reader, true);
-        bench.server.send(reader, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        bench.server.send(reader, &page("/metrics"));
     }
     let each = (bench.server.memory_bytes() - before) / READERS as u64;
     assert!(each < 48 * 1024, "{each} bytes each");
@@ -363,6 +338,6 @@ fn pages_that_are_not_read_take_little_memory_at_the_limit() {
             panic!("there is a page")
         };
         let page = Response::take(&mut bytes, true).expect("the page is complete");
-        assert!(String::from_utf8_lossy(&page.body).contains("\nbeanring_tubes_not_shown 0\n"));
+        assert!(page.text().contains("\nbeanring_tubes_not_shown 0\n"));
     }
 }

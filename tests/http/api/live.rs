@@ -1,101 +1,21 @@
 //! The API of live servers, under each driver.
 
-use std::fs::{self, File, Permissions};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::fs::{self, Permissions};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::{self, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanring::io::driver::Driver;
-use beanring_testkit::client::Client;
-use beanring_testkit::driver;
-use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
+use beanring_testkit::http_client::{HttpClient, delete, get, page, post, put, signed, with_fields};
+use beanring_testkit::process::{Address, REPLY_PATIENCE};
 use beanring_testkit::random::Random;
-use beanring_testkit::scratch::{Scratch, lines_of};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::stream::Stream;
+use beanring_testkit::unused_address::ReservedPort;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::super::drivers;
-use super::{JSON, OCTETS, Response, delete, get, post, put, request_with};
-
-const SECRET: &str = "a-secret-of-this-test";
-
-/// A stream to the HTTP listener.
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
-
-/// A server with the API on a TCP port, and its log in a file.
-struct Live {
-    server: ServerProcess,
-    client: Client,
-    http: SocketAddr,
-    scratch: Scratch,
-}
-
-impl Live {
-    fn start(name: &str, io: Driver, flags: &[&str]) -> Self {
-        let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-        Self::listen(name, io, (address.ip(), address.port() + 1).into(), address, flags)
-    }
-
-    fn listen(name: &str, io: Driver, http: SocketAddr, address: SocketAddr, flags: &[&str]) -> Self {
-        let scratch = Scratch::new(&format!("api-{name}"));
-        scratch.dir("secret");
-        fs::write(scratch.join("secret/token"), format!("{SECRET}\n")).expect("the file is written");
-        fs::set_permissions(scratch.join("secret/token"), Permissions::from_mode(0o600)).expect("it is ours");
-        let mut command = Command::new(program());
-        command.stderr(File::create(scratch.join("said")).expect("the file is created"));
-        let token = scratch.join("secret/token").display().to_string();
-        let flags = flags.iter().map(|&flag| if flag == "TOKEN" { token.clone() } else { flag.to_owned() });
-        let http_text = http.to_string();
-        let own = ["--http", &http_text, "--http-host", "a", "--log-level", "info"].map(str::to_owned);
-        let all: Vec<String> = driver::flags(io).into_iter().chain(own).chain(flags).collect();
-        let (server, stream) = ServerProcess::launch(command, Address::Tcp(address), &all);
-        Self { server, client: Client::new(stream), http, scratch }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.http).expect("the server listens");
-        stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("the timeout is valid");
-        stream
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(self.scratch.join("said")).expect("the log is there")
-    }
-}
-
-/// Reads the next response.
-fn response(stream: &mut impl Stream) -> Response {
-    let mut bytes = Vec::new();
-    loop {
-        if let Some(response) = Response::take(&mut bytes, true) {
-            assert!(bytes.is_empty(), "one response to one request");
-            return response;
-        }
-        let mut piece = vec![0; 64 * 1024];
-        let count = stream.read(&mut piece).expect("there is a response");
-        assert!(count > 0, "the connection ended: {:?}", String::from_utf8_lossy(&bytes));
-        bytes.extend_from_slice(&piece[..count]);
-    }
-}
-
-fn ask(stream: &mut impl Stream, request: &[u8]) -> Response {
-    stream.write_all(request).expect("the connection is open");
-    response(stream)
-}
-
-/// Adds the token to a request.
-fn signed(request: &[u8], secret: &str) -> Vec<u8> {
-    let line = request.windows(2).position(|two| two == b"\r\n").expect("a request has a line") + 2;
-    let field = format!("Authorization: Bearer {secret}\r\n");
-    [&request[..line], field.as_bytes(), &request[line..]].concat()
-}
+use crate::live::{Live, SECRET, drivers};
 
 fn random_body(bytes: usize) -> Vec<u8> {
     let mut random = Random::new(bytes as u64);
@@ -108,15 +28,15 @@ fn the_owner_of_the_token_reads_and_writes() {
         let wal = Scratch::new("api-token-wal");
         let wal = wal.0.display().to_string();
         let flags = ["-z", "9m", "-b", &wal, "-f", "0", "--http-token", "TOKEN"];
-        let mut live = Live::start("token", io, &flags);
-        let mut stream = live.connect();
-        assert_eq!(ask(&mut stream, &get("server")).error(), (401, "unauthorized".to_owned()));
-        let wrong = signed(&get("server"), "another-secret-of-this-test");
-        assert_eq!(ask(&mut stream, &wrong).error(), (401, "unauthorized".to_owned()));
+        let mut live = Live::at(Address::fresh_tcp(), io, &flags);
+        let mut client = live.connect();
         let body = random_body(8 << 20);
-        assert_eq!(ask(&mut stream, &put("tubes/big/jobs", &body)).error(), (401, "unauthorized".to_owned()));
+        let wrong = signed(&get("server"), "another-secret-of-this-test");
+        for request in [get("server"), wrong, put("tubes/big/jobs", &body)] {
+            assert_eq!(client.ask(&request).error(), (401, "unauthorized".to_owned()));
+        }
 
-        let mut ask_signed = |request: &[u8]| ask(&mut stream, &signed(request, SECRET));
+        let mut ask_signed = |request: &[u8]| client.ask(&signed(request, SECRET));
         let server = ask_signed(&get("server")).json();
         assert_eq!((&server["driver"], &server["may_write"]), (&json!(io.name()), &json!(true)));
         assert_eq!(server["job_log"]["directory"], wal);
@@ -157,21 +77,16 @@ fn the_owner_of_the_token_reads_and_writes() {
         live.server.signal(Signal::SIGTERM);
         assert_eq!(live.server.wait(), Some(0));
 
-        let said = live.said();
-        let actions = [
+        let said = live.log();
+        for action in [
             "put of 8388608 bytes, tube big, job 1",
             "put of 1 byte with idp:k, tube keys: no job was added, job 2 has this key",
             "bury with priority 3, job 1",
             "kick-job, job 1",
-        ];
-        for action in actions {
-            let line = format!(": {action}\n");
-            assert!(
-                said.lines()
-                    .any(|found| found.contains("HTTP action from 127.")
-                        && format!("{found}\n").ends_with(&line)),
-                "{action}: {said}"
-            );
+        ] {
+            let is_line =
+                |line: &str| line.contains("HTTP action from 127.") && line.ends_with(&format!(": {action}"));
+            assert!(said.lines().any(is_line), "{action}: {said}");
         }
         for line in [
             "INFO drain from 127.0.0.1:N: put is refused with DRAINING until a client sends undrain",
@@ -192,29 +107,16 @@ fn the_owner_of_the_token_reads_and_writes() {
 fn without_a_token_peers_on_this_machine_read_and_may_be_let_write() {
     for io in drivers() {
         for (flags, status) in [(&[][..], 403), (&["--http-allow-writes"][..], 200)] {
-            let live = Live::start("local", io, flags);
-            let mut stream = live.connect();
-            assert_eq!(ask(&mut stream, &get("server")).json()["may_write"], status == 200);
-            assert_eq!(ask(&mut stream, &post("drain", "{}")).status, status);
-            let foreign =
-                request_with("POST", "undrain", "Sec-Fetch-Site: cross-site\r\n", Some((JSON, b"{}")));
-            assert_eq!(ask(&mut stream, &foreign).status, 403);
-            let evil =
-                String::from_utf8(get("server")).expect("text").replace("Host: a:1", "Host: evil.example");
-            assert_eq!(ask(&mut stream, evil.as_bytes()).status, 421);
-
-            let scratch = Scratch::new("api-unix");
-            let path = scratch.join("http");
-            let unix = format!("unix:{}", path.display());
-            let all: Vec<String> = driver::flags(io)
-                .into_iter()
-                .chain(["--http", &unix].into_iter().chain(flags.iter().copied()).map(str::to_owned))
-                .collect();
-            let (_server, _client) =
-                ServerProcess::launch(Command::new(program()), Address::fresh(Transport::Tcp), &all);
-            let mut stream = UnixStream::connect(path).expect("the server listens");
-            assert_eq!(ask(&mut stream, &get("server")).json()["may_write"], status == 200);
-            assert_eq!(ask(&mut stream, &post("drain", "{}")).status, status);
+            for live in [Live::at(Address::fresh_tcp(), io, flags), Live::start(io, flags)] {
+                let mut client = live.connect();
+                assert_eq!(client.ask(&get("server")).json()["may_write"], status == 200);
+                assert_eq!(client.ask(&post("drain", "{}")).status, status);
+                let foreign = with_fields(&post("undrain", "{}"), "Sec-Fetch-Site: cross-site\r\n");
+                assert_eq!(client.ask(&foreign).status, 403);
+                // A browser cannot connect to a UNIX socket.
+                let evil = b"GET /api/v1/server HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+                assert_eq!(client.ask(evil).status, if live.is_on_tcp() { 421 } else { 200 });
+            }
         }
     }
 }
@@ -227,14 +129,6 @@ fn own_address() -> Option<Ipv4Addr> {
         SocketAddr::V4(address) if !address.ip().is_loopback() => Some(*address.ip()),
         _ => None,
     }
-}
-
-/// A port of this test's own. The system does not give it to connections of this machine, which would keep it for a minute
-/// after their end.
-fn fresh_port() -> u16 {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let own = process::id().wrapping_mul(31).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
-    22_000 + (own % 10_000) as u16
 }
 
 #[test]
@@ -250,20 +144,15 @@ fn peers_elsewhere_need_a_token() {
             (&["--http-token", "TOKEN"][..], "", 401),
             (&["--http-token", "TOKEN"][..], SECRET, 200),
         ] {
-            let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { panic!("it is TCP") };
-            let live = Live::listen("elsewhere", io, (own, fresh_port()).into(), address, flags);
-            let mut stream = live.connect();
-            let kinds = [get("server"), get("tubes"), post("undrain", "{}"), put("tubes/a/jobs", b"x")];
-            for request in kinds {
-                let answer = ask(&mut stream, &signed(&request, secret));
-                assert!(
-                    answer.status == status || status == 200 && answer.status == 201,
-                    "{}: {answer:?}",
-                    io.name()
-                );
+            let port = ReservedPort::take();
+            let live = Live::at((own, port.get()).into(), io, flags);
+            let mut client = live.connect();
+            for request in [get("server"), get("tubes"), post("undrain", "{}"), put("tubes/a/jobs", b"x")] {
+                let answer = client.ask(&signed(&request, secret));
+                let is_right = answer.status == status || status == 200 && answer.status == 201;
+                assert!(is_right, "{}: {answer:?}", io.name());
             }
-            let health = ask(&mut stream, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
-            assert_eq!(health.status, 200);
+            assert_eq!(client.ask(&page("/healthz")).status, 200);
         }
     }
 }
@@ -272,27 +161,26 @@ fn peers_elsewhere_need_a_token() {
 fn slow_clients_and_clients_that_leave_disturb_nobody() {
     const BYTES: usize = 12 << 20;
     for io in drivers() {
-        let mut live = Live::start("slow", io, &["-z", "16m", "--http-allow-writes"]);
+        let mut live = Live::at(Address::fresh_tcp(), io, &["-z", "16m", "--http-allow-writes"]);
         let body = random_body(BYTES);
-        let mut stream = live.connect();
+        let mut client = live.connect();
         // Slowly, in pieces.
         let request = put("tubes/a/jobs", &body[..300_000]);
         for piece in request.chunks(20_000) {
-            stream.write_all(piece).expect("the connection is open");
+            client.stream.send(piece);
             thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(response(&mut stream).json(), json!({"id": 1}));
-        assert_eq!(ask(&mut stream, &put("tubes/a/jobs", &body)).json(), json!({"id": 2}));
+        assert_eq!(client.response(true).json(), json!({"id": 1}));
+        assert_eq!(client.ask(&put("tubes/a/jobs", &body)).json(), json!({"id": 2}));
         // A reader that does not read, and then does.
-        stream.write_all(&get("jobs/2/body")).expect("the connection is open");
+        client.stream.send(&get("jobs/2/body"));
         // A put that is cut off, by both ways to end a connection.
         let cut = put("tubes/b/jobs", &body);
-        let mut half = live.connect();
-        half.write_all(&cut[..BYTES / 2]).expect("the connection is open");
-        half.shutdown(std::net::Shutdown::Write).expect("the connection is open");
-        assert_eq!(half.read(&mut [0; 100]).expect("the server closes the connection"), 0);
-        let mut gone = live.connect();
-        gone.write_all(&cut[..BYTES / 2]).expect("the connection is open");
+        let [mut half, mut gone] = [(); 2].map(|()| live.connect());
+        half.stream.send(&cut[..BYTES / 2]);
+        half.stream.half_close();
+        assert_eq!(half.rest(), "");
+        gone.stream.send(&cut[..BYTES / 2]);
         drop(gone);
         let began = Instant::now();
         while live.client.ask("list-tubes\r\n").1.contains("- b\n") {
@@ -300,28 +188,16 @@ fn slow_clients_and_clients_that_leave_disturb_nobody() {
         }
         live.client.expect("peek 2\r\n", &format!("FOUND 2 {BYTES}"));
         live.client.expect("delete 2\r\n", "DELETED");
-        assert!(response(&mut stream).body == body, "{}", io.name());
-        assert_eq!(ask(&mut stream, &get("server")).json()["jobs"]["ready"], 1);
+        assert!(client.response(true).body == body, "{}", io.name());
+        assert_eq!(client.ask(&get("server")).json()["jobs"]["ready"], 1);
         // Much input behind a request that is being answered stays in the kernel.
-        let mut many = get("jobs/1/body");
-        for _ in 0..50 {
-            many.extend(request_with("POST", "tubes/c/jobs", "", Some((OCTETS, &body[..50_000]))));
-        }
-        let mut sender = stream.try_clone().expect("the connection is open");
-        let sending = thread::spawn(move || sender.write_all(&many));
-        let mut received = Vec::new();
-        let mut next = || loop {
-            if let Some(response) = Response::take(&mut received, true) {
-                return response.status;
-            }
-            let mut piece = [0; 4096];
-            let count = stream.read(&mut piece).expect("there is a response");
-            assert!(count > 0, "the connection ended");
-            received.extend_from_slice(&piece[..count]);
-        };
-        assert_eq!(next(), 200);
-        assert!((0..50).all(|_| next() == 201), "{}", io.name());
-        sending.join().expect("the thread ends").expect("the connection is open");
+        let puts = put("tubes/c/jobs", &body[..50_000]).repeat(50);
+        let Stream::Tcp(tcp) = &client.stream else { panic!("it is TCP") };
+        let mut sender = HttpClient::new(Stream::Tcp(tcp.try_clone().expect("a descriptor is free")));
+        let sending = thread::spawn(move || sender.stream.send(&[get("jobs/1/body"), puts].concat()));
+        assert_eq!(client.response(true).status, 200);
+        assert!((0..50).all(|_| client.response(true).status == 201), "{}", io.name());
+        sending.join().expect("the thread ends");
     }
 }
 
@@ -330,37 +206,25 @@ fn the_file_of_the_token_is_checked_and_read_again() {
     for io in drivers() {
         let wal = Scratch::new("api-again-wal");
         let wal = wal.0.display().to_string();
-        let live = Live::start("again", io, &["-b", &wal, "--http-token", "TOKEN"]);
-        let read = |secret: &str| ask(&mut live.connect(), &signed(&get("server"), secret)).status;
+        let live = Live::at(Address::fresh_tcp(), io, &["-b", &wal, "--http-token", "TOKEN"]);
+        let read = |secret: &str| live.connect().ask(&signed(&get("server"), secret)).status;
         assert_eq!((read(SECRET), read("the-next-secret-of-this-test")), (200, 401));
-        let file = live.scratch.join("secret/token");
-        let said = live.scratch.join("said");
-        let before = lines_of(&said, 1).len();
+        let file = live.token_file();
         // A file without a token keeps the server as it is.
         fs::write(&file, "short").expect("the file is written");
         live.server.signal(Signal::SIGUSR2);
-        await_line(&said, "no restart: ");
+        live.await_line("no restart: ");
         assert_eq!(read(SECRET), 200);
         fs::write(&file, "the-next-secret-of-this-test").expect("the file is written");
         fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("it is ours");
         live.server.signal(Signal::SIGUSR2);
-        await_line(&said, "every user of this machine can read the token");
-        await_line(&said, "ready after");
+        live.await_line("every user of this machine can read the token");
+        live.await_line("ready after");
         let began = Instant::now();
         while read(SECRET) != 401 {
-            assert!(began.elapsed() < REPLY_PATIENCE, "the old token is valid: {}", live.said());
+            assert!(began.elapsed() < REPLY_PATIENCE, "the old token is valid: {}", live.log());
             thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(read("the-next-secret-of-this-test"), 200);
-        assert!(lines_of(&said, 1).len() > before);
-    }
-}
-
-/// Waits for a line of the log.
-fn await_line(said: &Path, text: &str) {
-    let began = Instant::now();
-    while !fs::read_to_string(said).expect("the log is there").contains(text) {
-        assert!(began.elapsed() < REPLY_PATIENCE, "no line has {text:?}");
-        thread::sleep(Duration::from_millis(5));
     }
 }

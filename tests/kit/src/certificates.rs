@@ -29,6 +29,14 @@ pub struct Pair {
     pub key: PathBuf,
 }
 
+impl Pair {
+    /// Returns the flags of a server with this certificate.
+    pub fn flags(&self) -> [String; 4] {
+        let (certificate, key) = (self.certificate.display().to_string(), self.key.display().to_string());
+        ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key]
+    }
+}
+
 /// A directory with certificates, all in PEM files. Leaves are valid from 1975 to 4096, except for [`Self::expired`].
 pub struct Certificates {
     dir: PathBuf,

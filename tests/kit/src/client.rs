@@ -3,14 +3,36 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use beanring::io::driver::Driver;
 
 use super::driver;
+use super::pattern::show;
 use super::peer::Received;
 use super::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use super::statistics;
 use super::stream::Stream;
+use super::wait;
+
+/// Starts a server without a job log under the driver that it chooses. Returns it with its first connection.
+pub fn serve(transport: Transport, flags: &[&str]) -> (ServerProcess, Client) {
+    serve_by(Command::new(program()), Address::fresh(transport), flags)
+}
+
+/// [`serve`] under a driver.
+pub fn serve_under(io: Driver, transport: Transport, flags: &[&str]) -> (ServerProcess, Client) {
+    let own = driver::flags(io);
+    let all: Vec<&str> = own.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+    serve(transport, &all)
+}
+
+/// [`serve`] by a command that becomes the server with the arguments that follow.
+pub fn serve_by(command: Command, address: Address, flags: &[&str]) -> (ServerProcess, Client) {
+    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    let (server, stream) = ServerProcess::launch(command, address, &flags);
+    (server, Client::new(stream))
+}
 
 /// Starts a server with a job log in `dir`. Returns it with its first connection.
 pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
@@ -19,14 +41,13 @@ pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) 
 
 /// Starts a server by a command that becomes the server with the arguments that follow.
 pub fn launch(command: Command, dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
-    let mut all = driver::flags(io);
-    all.extend(["-b", dir.to_str().expect("a name in UTF-8")].map(str::to_owned));
-    all.extend(flags.iter().map(|&flag| flag.to_owned()));
-    let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
-    (server, Client::new(stream))
+    let own = driver::flags(io);
+    let own = own.iter().map(String::as_str).chain(["-b", dir.to_str().expect("a name in UTF-8")]);
+    let all: Vec<&str> = own.chain(flags.iter().copied()).collect();
+    serve_by(command, Address::fresh(Transport::Tcp), &all)
 }
 
-/// A client that reads line by line.
+/// A client that reads line by line. Methods that assert something, or wait, panic if it is not so.
 pub struct Client {
     pub stream: Stream,
     received: Vec<u8>,
@@ -45,12 +66,31 @@ impl Client {
 
     /// Returns the next `bytes` bytes, or none if the server closes the connection before.
     pub fn take(&mut self, bytes: usize) -> Option<String> {
+        self.take_bytes(bytes).map(|taken| String::from_utf8_lossy(&taken).into_owned())
+    }
+
+    /// [`Self::take`] for data that is no text.
+    pub fn take_bytes(&mut self, bytes: usize) -> Option<Vec<u8>> {
         while self.received.len() - self.used < bytes {
             self.receive()?;
         }
-        let taken = String::from_utf8_lossy(&self.received[self.used..self.used + bytes]).into_owned();
+        let taken = self.received[self.used..self.used + bytes].to_vec();
         self.used += bytes;
         Some(taken)
+    }
+
+    /// Asserts what the server sends next.
+    pub fn expect_bytes(&mut self, expected: impl AsRef<[u8]>) {
+        let expected = expected.as_ref();
+        let found = self.take_bytes(expected.len());
+        let found = found.unwrap_or_else(|| panic!("closed before {}: {}", show(expected), self.shown()));
+        assert!(found == expected, "{} is not {}", show(&found), show(expected));
+    }
+
+    /// Asserts that the server closes the connection, and sends nothing before.
+    pub fn expect_end(&mut self) {
+        while self.receive().is_some() {}
+        assert!(self.received.is_empty(), "the server sends {}", self.shown());
     }
 
     /// Returns the next line without its CR LF, or none if the server closes the connection before.
@@ -71,9 +111,29 @@ impl Client {
         match self.stream.receive(REPLY_PATIENCE) {
             Received::Bytes(bytes) => self.received.extend_from_slice(&bytes),
             Received::Closed => return None,
-            Received::Silence => panic!("no reply"),
+            Received::Silence => panic!("no reply after {:?}", self.shown()),
         }
         Some(())
+    }
+
+    /// What is received and not used.
+    fn shown(&self) -> String {
+        show(&self.received[self.used..])
+    }
+
+    /// Waits for bytes of a reply for up to this time. Returns whether there are any.
+    pub fn has_reply(&mut self, patience: Duration) -> bool {
+        if self.used == self.received.len() {
+            // The shortest wait of the kernel is some milliseconds.
+            let received =
+                if patience.is_zero() { self.stream.receive_now() } else { self.stream.receive(patience) };
+            match received {
+                Received::Bytes(bytes) => self.received.extend_from_slice(&bytes),
+                Received::Silence => return false,
+                Received::Closed => panic!("the server closes a connection"),
+            }
+        }
+        true
     }
 
     /// Returns the reply to one command, and its data.
@@ -118,10 +178,34 @@ impl Client {
         }
     }
 
+    /// Waits for the reply to a command that was sent before, and asserts it.
+    pub fn expect_reply(&mut self, expected: &str) {
+        assert_eq!(self.reply().expect("the server runs").0, expected);
+    }
+
+    /// Puts a job with a TTR of 60 s, and returns its id.
+    pub fn put(&mut self, body: &str) -> u64 {
+        let (line, _) = self.ask(&put(0, 0, body));
+        let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
+        id.unwrap_or_else(|| panic!("{line} for a put"))
+    }
+
+    /// Returns the data of `stats`.
+    pub fn stats(&mut self) -> String {
+        self.ask("stats\r\n").1
+    }
+
     /// Returns a number of `stats`.
     pub fn stat(&mut self, key: &str) -> u64 {
-        let (_, stats) = self.ask("stats\r\n");
-        statistics::number(&stats, key)
+        statistics::number(&self.stats(), key)
+    }
+
+    /// Waits until a number of `stats` is as it should be.
+    pub fn await_stat(&mut self, key: &str, is_met: impl Fn(u64) -> bool) {
+        wait::until_ok(|| match self.stat(key) {
+            found if is_met(found) => Ok(()),
+            found => Err(format!("{key} stays at {found}")),
+        });
     }
 }
 

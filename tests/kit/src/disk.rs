@@ -36,7 +36,7 @@ pub struct Disk {
     pub room: usize,
     /// Whether a write takes new space: it needs space for one more segment.
     pub copies_on_write: bool,
-    /// Whether a new segment has ever found no space.
+    /// Whether a new segment or a write has ever found no space.
     pub was_full: Cell<bool>,
     /// The number of writes that have found no space.
     pub refused_writes: usize,
@@ -125,6 +125,7 @@ impl Disk {
             Operation::Write { segment, batch, .. } if self.refuses_write() => {
                 assert!(self.files.borrow().contains_key(&segment), "the segment is prepared");
                 self.refused_writes += 1;
+                self.was_full.set(true);
                 Outcome::Written(batch, Err(ErrorKind::StorageFull.into()))
             }
             Operation::Write { segment, offset, batch, sync, .. } => {
@@ -149,6 +150,7 @@ impl Disk {
                 if self.copies_on_write && !self.has_room() =>
             {
                 // As btrfs does, if data and metadata share the space.
+                self.was_full.set(true);
                 Outcome::Arranged(arrangement, Err(ErrorKind::StorageFull.into()))
             }
             Operation::Arrange(arrangement) => {

@@ -8,6 +8,7 @@ use beanring::time::{Span, Time};
 use super::connection::{Connection, ConnectionState, outgoing};
 use super::peer::{Patience, Peer, Received};
 use super::random::Random;
+use super::statistics;
 use super::under_test::UnderTest;
 
 /// How input and output are cut.
@@ -28,6 +29,9 @@ pub enum Cut {
 /// The largest random piece in bytes, so that a large body needs several.
 const PIECE_BYTES_MAX: usize = 20_000;
 
+/// What [`InMemoryServer::load`] sends at once.
+pub const LOAD_PIECE_BYTES: usize = 16 * 1024;
+
 /// A server and its driver in virtual time.
 pub struct InMemoryServer<S = Server> {
     server: S,
@@ -35,6 +39,7 @@ pub struct InMemoryServer<S = Server> {
     ends: Vec<End>,
     random: Option<Random>,
     piece_bytes_max: usize,
+    is_checked: bool,
 }
 
 struct End {
@@ -63,7 +68,17 @@ impl<S: UnderTest> InMemoryServer<S> {
                 _ => None,
             },
             piece_bytes_max: if matches!(cut, Cut::EveryByte) { 1 } else { usize::MAX },
+            is_checked: true,
         }
+    }
+
+    /// Leaves out the check after each command: it takes long with very many tubes or jobs.
+    pub fn unchecked(self) -> Self {
+        Self { is_checked: false, ..self }
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.server()
     }
 
     /// Asserts that the server is consistent, and that no body is left when all connections and jobs are gone.
@@ -76,6 +91,67 @@ impl<S: UnderTest> InMemoryServer<S> {
             assert_eq!(engine.body_count(), 0, "every body is freed");
         }
     }
+
+    fn check_often(&self) {
+        if self.is_checked {
+            self.check();
+        }
+    }
+
+    /// Takes what the client has received since it was last taken.
+    pub fn take(&mut self, conn: usize) -> String {
+        String::from_utf8(std::mem::take(&mut self.ends[conn].received)).expect("the replies are text")
+    }
+
+    /// Counts how often a text occurs in what clients have received since it was last taken.
+    pub fn received(&self, text: &str) -> usize {
+        self.ends.iter().map(|end| String::from_utf8_lossy(&end.received).matches(text).count()).sum()
+    }
+
+    /// Returns a number of `stats`.
+    pub fn stat(&mut self, conn: usize, key: &str) -> u64 {
+        statistics::number(&self.ask(conn, "stats\r\n"), key)
+    }
+
+    // Single steps.
+
+    /// Has the server receive a text at once, and carries out the effects, without an event-loop iteration.
+    pub fn receive_at_once(&mut self, conn: usize, text: &str) {
+        let conn = self.ends[conn].connection.conn;
+        self.handle(Event::Received { conn, bytes: text.as_bytes() });
+    }
+
+    /// Has the server receive the end of the input, without an event-loop iteration.
+    pub fn end_input_at_once(&mut self, conn: usize) {
+        let conn = self.ends[conn].connection.conn;
+        self.handle(Event::InputEnded { conn });
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        self.server.handle(self.now, event);
+        self.exchange();
+    }
+
+    /// Runs one event-loop iteration.
+    pub fn turn(&mut self) {
+        self.server.turn(self.now);
+        self.exchange();
+    }
+
+    /// Carries out all effects, and sends everything.
+    fn exchange(&mut self) {
+        self.carry_out();
+        while self.send_to_all() {
+            self.carry_out();
+        }
+    }
+
+    /// Whether the server has something to do now.
+    pub fn is_busy(&self) -> bool {
+        self.server.next_deadline().is_some_and(|deadline| deadline <= self.now)
+    }
+
+    // Other clients.
 
     /// Opens a connection to the HTTP listener, from such a peer.
     pub fn open_http(&mut self, kind: PeerKind) -> usize {
@@ -94,6 +170,36 @@ impl<S: UnderTest> InMemoryServer<S> {
         self.ends.push(End { connection, received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1
+    }
+
+    /// Sends a text. Returns what comes at once, as [`Self::reply`] does.
+    pub fn ask(&mut self, conn: usize, text: &str) -> String {
+        self.send(conn, text.as_bytes());
+        self.reply(conn)
+    }
+
+    /// Returns what has come: nothing if the client waits, `closed` if the server has closed the connection.
+    pub fn reply(&mut self, conn: usize) -> String {
+        match self.receive(conn, Patience::Quiet) {
+            Received::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Received::Silence => String::new(),
+            Received::Closed => "closed".to_owned(),
+        }
+    }
+
+    /// Sends a text, and asserts what comes at once.
+    pub fn expect(&mut self, conn: usize, text: &str, expected: &str) {
+        assert_eq!(self.ask(conn, text), expected, "{text}");
+    }
+
+    /// Sends much, drops the replies, and checks the server once. [`Peer::send`] checks it each time.
+    pub fn load(&mut self, conn: usize, text: &str) {
+        for piece in text.as_bytes().chunks(LOAD_PIECE_BYTES) {
+            self.ends[conn].connection.unreceived.extend_from_slice(piece);
+            self.feed(conn);
+            self.ends[conn].received.clear();
+        }
+        self.check();
     }
 
     /// Gives the server other users, and lets it work until their connections have followed.
@@ -163,15 +269,16 @@ impl<S: UnderTest> InMemoryServer<S> {
         loop {
             self.carry_out();
             self.server.turn(self.now);
-            let mut sent = false;
-            for number in 0..self.ends.len() {
-                sent |= self.send_some(number);
-            }
-            let is_due = self.server.next_deadline().is_some_and(|deadline| deadline <= self.now);
+            let sent = self.send_to_all();
+            let is_due = self.is_busy();
             if !self.carry_out() && !sent && !is_due {
                 return;
             }
         }
+    }
+
+    fn send_to_all(&mut self) -> bool {
+        (0..self.ends.len()).fold(false, |sent, number| self.send_some(number) | sent)
     }
 
     /// Carries out all effects. Returns whether there was one.
@@ -226,7 +333,7 @@ impl<S: UnderTest> Peer for InMemoryServer<S> {
     fn send(&mut self, conn: usize, bytes: &[u8]) {
         self.ends[conn].connection.unreceived.extend_from_slice(bytes);
         self.feed(conn);
-        self.check();
+        self.check_often();
     }
 
     fn receive(&mut self, conn: usize, _: Patience) -> Received {
@@ -246,13 +353,13 @@ impl<S: UnderTest> Peer for InMemoryServer<S> {
         }
         self.now = target;
         self.settle();
-        self.check();
+        self.check_often();
     }
 
     fn half_close(&mut self, conn: usize) {
         self.ends[conn].connection.is_half_closed = true;
         self.feed(conn);
-        self.check();
+        self.check_often();
     }
 
     fn close(&mut self, conn: usize) {
@@ -261,7 +368,7 @@ impl<S: UnderTest> Peer for InMemoryServer<S> {
             self.server.handle(self.now, Event::HungUp { conn: connection.conn });
             self.settle();
         }
-        self.check();
+        self.check_often();
     }
 
     fn drain(&mut self) {

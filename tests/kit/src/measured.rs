@@ -79,6 +79,31 @@ pub struct MeasuredServer {
     waker: TcpStream,
 }
 
+/// Runs a service on this thread under a driver.
+///
+/// # Panics
+/// If the kernel does not allow it.
+pub fn run(io: Driver, listeners: Vec<Listener>, service: impl Service + 'static) {
+    // On this thread, so that no other one has the signals blocked.
+    let signals = Signals::block().expect("signals can be read");
+    let resources = Resources {
+        listeners,
+        signals,
+        clock: Clock::start(),
+        disk: None,
+        connections_max: None,
+        registered_bytes_max: 0,
+        process: ProcessFiles::default(),
+        watched_files: WatchedFiles::default(),
+        database: None,
+        forwarding: None,
+    };
+    let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
+    let chosen = PreparedDriver::choose(choice, &IoThreads::default());
+    let (driver, _) = chosen.unwrap_or_else(|error| panic!("{error}"));
+    driver.run(service, resources).unwrap_or_else(|error| panic!("{error}"));
+}
+
 impl MeasuredServer {
     /// Starts a server under this driver, with listeners on loopback for clients and for HTTP.
     ///
@@ -94,25 +119,8 @@ impl MeasuredServer {
         let shared = Arc::new(Shared::default());
         let service_shared = Arc::clone(&shared);
         let run = move || {
-            // On this thread, so that no other one has the signals blocked.
-            let signals = Signals::block().expect("signals can be read");
-            let resources = Resources {
-                listeners: vec![clients, http],
-                signals,
-                clock: Clock::start(),
-                disk: None,
-                connections_max: None,
-                registered_bytes_max: 0,
-                process: ProcessFiles::default(),
-                watched_files: WatchedFiles::default(),
-                database: None,
-                forwarding: None,
-            };
-            let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
-            let chosen = PreparedDriver::choose(choice, &IoThreads::default());
-            let (driver, _) = chosen.unwrap_or_else(|error| panic!("{error}"));
             let service = Measured::new(Server::new(config), service_shared);
-            driver.run(service, resources).unwrap_or_else(|error| panic!("{error}"));
+            run(io, vec![clients, http], service);
         };
         let thread = thread::Builder::new().name("server".to_owned()).spawn(run);
         let thread = Some(thread.expect("a thread can be started"));

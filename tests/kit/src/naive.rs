@@ -2,6 +2,7 @@
 //! leaves open.
 
 mod bulk;
+mod compare;
 mod concurrency;
 mod draws;
 mod groups;
@@ -13,14 +14,14 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use beanring::queue::{Counts, JobEnd, JobState, Released, Repeated, RuleCounts};
+use beanring::queue::{Counts, JobEnd, JobState, JobTotals, Released, Repeated, RuleCounts};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::values::reserve_mode::ReserveMode;
 
 pub use bulk::Move;
 pub use rules::{Ruled, Value};
-pub use tags::{Kept, Tags};
+pub use tags::{Kept, Tags, number_of_key, number_of_tube};
 
 /// A tube; 0 is `default`.
 pub type Name = u16;
@@ -50,14 +51,8 @@ pub struct Model {
     pub clients: Vec<Client>,
     /// Notices to clients.
     pub told: Vec<(Conn, Told)>,
-    pub total_jobs: u64,
-    pub timeouts: u64,
-    pub deletes: u64,
-    pub releases: u64,
-    pub buries: u64,
-    pub kicks: u64,
-    pub moves: u64,
-    pub repeats: u64,
+    /// What is counted of the whole queue. [`Model::job_totals`] has the rest.
+    pub totals: JobTotals,
     /// Keys of deleted jobs, some of them longer than they are kept.
     pub kept: Vec<Kept>,
     pub key_share: Option<KeyShare>,
@@ -152,23 +147,11 @@ pub struct Job {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     Ready,
-    Reserved {
-        by: Conn,
-        until: Time,
-        turn: u64,
-    },
-    Delayed {
-        until: Time,
-    },
-    Buried {
-        turn: u64,
-    },
-    /// The group is done if `is_free`: the job is released soon after a restart.
-    Held {
-        until: Time,
-        turn: u64,
-        is_free: bool,
-    },
+    Reserved { by: Conn, until: Time, turn: u64 },
+    Delayed { until: Time },
+    Buried { turn: u64 },
+    // The group is done if `is_free`: the job is released soon after a restart.
+    Held { until: Time, turn: u64, is_free: bool },
 }
 
 #[derive(Debug)]
@@ -376,7 +359,7 @@ impl Model {
     ) {
         let tube = self.get(conn).used;
         let ttr = self.ttr_of_put(tube, ttr);
-        self.total_jobs += 1;
+        self.totals.total_jobs += 1;
         self.tube(tube).total_jobs += 1;
         let place = self.first_place(delay, tags);
         let at = self.jobs.partition_point(|job| job.id < id);
@@ -432,11 +415,11 @@ impl Model {
         let job = &mut self.jobs[at];
         job.pri = pri;
         job.counts.releases += 1;
-        self.releases += 1;
+        self.totals.releases += 1;
         if self.is_exhausted(at) {
-            let buries = self.buries;
             self.retire(at);
-            return if self.buries > buries { Released::Buried } else { Released::Done };
+            let is_buried = self.find(id, |job| job.state() == JobState::Buried).is_some();
+            return if is_buried { Released::Buried } else { Released::Done };
         }
         self.note_lapse(at);
         let turn = self.next_turn();
@@ -479,7 +462,7 @@ impl Model {
             let next = if buried { self.oldest_buried(tube) } else { self.soonest_delayed(tube) };
             let Some(at) = next else { break };
             self.jobs[at].counts.kicks += 1;
-            self.kicks += 1;
+            self.totals.kicks += 1;
             self.make_ready(at);
             kicked += 1;
         }
@@ -490,7 +473,7 @@ impl Model {
         let may = |job: &Job| !matches!(job.state(), JobState::Ready | JobState::Reserved);
         let Some(at) = self.find(id, may) else { return false };
         self.jobs[at].counts.kicks += 1;
-        self.kicks += 1;
+        self.totals.kicks += 1;
         self.make_ready(at);
         true
     }
@@ -514,11 +497,11 @@ impl Model {
 
     pub fn peek_reserved(&self, conn: Conn) -> Option<u64> {
         let used = self.get(conn).used;
-        let turn = |job: &Job| match job.place {
+        let first = self.first_by(|job| match job.place {
             Place::Reserved { turn, .. } if job.tube == used => Some((turn, job.id)),
             _ => None,
-        };
-        self.jobs.iter().filter_map(turn).min().map(|(_, id)| id)
+        });
+        first.map(|at| self.jobs[at].id)
     }
 
     /// The first ids above `after`, or none if there is no such tube.
@@ -553,17 +536,28 @@ impl Model {
         self.find(id, |job| job.is_finished_by(conn, self.keeps_reservations))
     }
 
+    /// The clients for which this is something, the smallest first.
+    fn in_order(&self, turn: impl Fn(&Client) -> Option<u64>) -> Vec<Conn> {
+        let mut order: Vec<_> =
+            self.clients.iter().filter_map(|client| Some((turn(client)?, client.conn))).collect();
+        order.sort();
+        order.into_iter().map(|(_, conn)| conn).collect()
+    }
+
     /// Assigns jobs to waiting clients: the client that has waited longest gets its most urgent job first.
     fn serve(&mut self) {
-        let mut waiting: Vec<_> =
-            self.clients.iter().filter_map(|client| Some((client.wait?.turn, client.conn))).collect();
-        waiting.sort();
-        for (_, conn) in waiting {
-            if let Some(at) = self.best_ready(conn) {
-                let id = self.hand_out(at, conn);
-                self.client(conn).wait = None;
-                self.told.push((conn, Told::Reserved(id)));
-            }
+        for conn in self.in_order(|client| client.wait.map(|wait| wait.turn)) {
+            let best = self.best_ready(conn);
+            self.end_wait_with(conn, best);
+        }
+    }
+
+    /// Gives a job, if there is one, to a client that waits.
+    fn end_wait_with(&mut self, conn: Conn, at: Option<usize>) {
+        if let Some(at) = at {
+            let id = self.hand_out(at, conn);
+            self.client(conn).wait = None;
+            self.told.push((conn, Told::Reserved(id)));
         }
     }
 
@@ -573,10 +567,14 @@ impl Model {
 
     /// The most urgent job that a reserve from these tubes gets.
     fn best_ready_in(&self, tubes: &[Name]) -> Option<usize> {
-        let is_there = |job: &Job| job.state() == JobState::Ready && !self.is_at_limit(job);
-        let there = self.jobs.iter().enumerate().filter(|(_, job)| is_there(job));
-        let mine = there.filter(|(_, job)| tubes.contains(&job.tube) && !self.is_closed(job.tube));
-        mine.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
+        self.first_by(|job| {
+            self.urgency(job).filter(|_| tubes.contains(&job.tube) && !self.is_closed(job.tube))
+        })
+    }
+
+    /// The rank of a job that a reserve may get.
+    fn urgency(&self, job: &Job) -> Option<(u32, u64)> {
+        (job.state() == JobState::Ready && !self.is_at_limit(job)).then_some((job.pri, job.id))
     }
 
     fn hold(&mut self, at: usize, conn: Conn) -> u64 {
@@ -616,18 +614,20 @@ impl Model {
         if delay == Seconds::ZERO { Place::Ready } else { Place::Delayed { until: self.now + delay.span() } }
     }
 
+    /// The job with the smallest rank, of those that have one.
+    fn first_by<R: Ord>(&self, rank: impl Fn(&Job) -> Option<R>) -> Option<usize> {
+        self.jobs.iter().enumerate().filter_map(|(at, job)| Some((rank(job)?, at))).min().map(|(_, at)| at)
+    }
+
     fn held_longest(&self, conn: Conn) -> Option<usize> {
-        let turn = |job: &Job| match job.place {
+        self.first_by(|job| match job.place {
             Place::Reserved { by, turn, .. } if by == conn => Some(turn),
             _ => None,
-        };
-        let held = self.jobs.iter().enumerate().filter_map(|(at, job)| Some((turn(job)?, at)));
-        held.min().map(|(_, at)| at)
+        })
     }
 
     fn soonest(&self, is_it: impl Fn(&Job) -> bool) -> Option<usize> {
-        let jobs = self.jobs.iter().enumerate().filter(|(_, job)| is_it(job));
-        jobs.min_by_key(|(_, job)| (job.deadline(), job.id)).map(|(at, _)| at)
+        self.first_by(|job| is_it(job).then_some((job.deadline(), job.id)))
     }
 
     fn soonest_delayed(&self, tube: Name) -> Option<usize> {
@@ -636,18 +636,14 @@ impl Model {
 
     /// The job that a reserve from the tube gets, if that is not paused.
     fn most_urgent(&self, tube: Name) -> Option<usize> {
-        let is_it = |job: &Job| job.tube == tube && job.state() == JobState::Ready && !self.is_at_limit(job);
-        let ready = self.jobs.iter().enumerate().filter(|(_, job)| is_it(job));
-        ready.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
+        self.first_by(|job| self.urgency(job).filter(|_| job.tube == tube))
     }
 
     fn oldest_buried(&self, tube: Name) -> Option<usize> {
-        let turn = |job: &Job| match job.place {
+        self.first_by(|job| match job.place {
             Place::Buried { turn } if job.tube == tube => Some(turn),
             _ => None,
-        };
-        let buried = self.jobs.iter().enumerate().filter_map(|(at, job)| Some((turn(job)?, at)));
-        buried.min().map(|(_, at)| at)
+        })
     }
 
     fn make_tube(&mut self, name: Name) {

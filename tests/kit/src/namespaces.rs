@@ -11,34 +11,52 @@ use nix::unistd::geteuid;
 
 /// No other process has an address in these namespaces.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 11300);
-/// The address of the client's side.
-pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
-/// A network of two machines, as far as the kernel can tell. It is gone with this value.
-pub struct Network {
-    server: String,
-    client: String,
-}
+/// Namespaces without a connection to any other. They are deleted with the value.
+struct Namespaces(Vec<String>);
 
-impl Network {
-    /// Lays it, or says why that cannot be.
-    pub fn lay() -> Result<Self, String> {
+/// A network of two machines, as far as the kernel can tell.
+pub struct Network(Namespaces);
+
+/// Machines with a router between them, which can drop what one sends to another.
+pub struct Machines(Namespaces);
+
+impl Namespaces {
+    /// Makes them, or says why that cannot be.
+    fn make(count: usize) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !geteuid().is_root() {
             return Err("only root can make network namespaces".to_owned());
         }
         let own = format!("beanring-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        // This removes what was created before an error too.
-        let network = Self { server: format!("{own}-server"), client: format!("{own}-client") };
-        let (server, client) = (network.server.as_str(), network.client.as_str());
-        ip(&["netns", "add", server])?;
-        ip(&["netns", "add", client])?;
-        ip(&["-n", server, "link", "add", "cable", "type", "veth", "peer", "cable", "netns", client])?;
-        for (namespace, address) in [(server, *SERVER.ip()), (client, CLIENT)] {
-            ip(&["-n", namespace, "address", "add", &format!("{address}/30"), "dev", "cable"])?;
-            ip(&["-n", namespace, "link", "set", "cable", "up"])?;
-            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+        // This deletes those that were made before an error too.
+        let namespaces = Self((0..count).map(|number| format!("{own}-{number}")).collect());
+        for name in &namespaces.0 {
+            ip(&format!("netns add {name}"))?;
+            ip(&format!("-n {name} link set lo up"))?;
         }
+        Ok(namespaces)
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            // Fails only for one that was not made.
+            let _ = ip(&format!("netns delete {name}"));
+        }
+    }
+}
+
+impl Network {
+    /// Lays it, or says why that cannot be.
+    pub fn lay() -> Result<Self, String> {
+        let network = Self(Namespaces::make(2)?);
+        let [server, client] = [0, 1].map(|at| &*network.0.0[at]);
+        ip(&format!("-n {server} link add cable type veth peer cable netns {client}"))?;
+        set_up(server, "cable", &format!("{}/30", SERVER.ip()))?;
+        set_up(client, "cable", &format!("{CLIENT}/30"))?;
         Ok(network)
     }
 
@@ -49,96 +67,54 @@ impl Network {
 
     /// A command for the server's side.
     pub fn on_server(&self, words: &[&str]) -> Command {
-        command(&[&["ip", "netns", "exec", &self.server], words].concat())
+        command(&[&["ip", "netns", "exec", &self.0.0[0]], words].concat())
     }
 
     /// Does `what` on the client's side.
     pub fn on_client(&self, what: impl FnOnce() + Send) {
-        inside(&self.client, what);
+        inside(&self.0.0[1], what);
     }
-
-    /// Does `what` on the server's side.
-    pub fn at_server(&self, what: impl FnOnce() + Send) {
-        inside(&self.server, what);
-    }
-
-    /// Pulls the cable out of the client's machine, or plugs it in.
-    ///
-    /// # Panics
-    /// If the system does not do it.
-    pub fn plug(&self, is_in: bool) {
-        let state = if is_in { "up" } else { "down" };
-        ip(&["-n", &self.client, "link", "set", "cable", state]).unwrap_or_else(|error| panic!("{error}"));
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for namespace in [&self.server, &self.client] {
-            // Fails only for one that was not made.
-            let _ = ip(&["netns", "delete", namespace]);
-        }
-    }
-}
-
-/// Machines with a router between them, which can drop what one sends to another.
-pub struct Machines {
-    own: String,
-    count: usize,
 }
 
 impl Machines {
     /// Lays the network, or says why that cannot be.
     pub fn lay(count: usize) -> Result<Self, String> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if !geteuid().is_root() {
-            return Err("only root can make network namespaces".to_owned());
-        }
-        let own = format!("beanring-m{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        // This removes what was created before an error too.
-        let machines = Self { own, count };
+        let machines = Self(Namespaces::make(count + 1)?);
         let router = machines.router();
-        ip(&["netns", "add", &router])?;
         let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
-        try_run(&mut command(&["ip", "netns", "exec", &router, "sh", "-c", forward]))?;
+        try_run(&mut command(&["ip", "netns", "exec", router, "sh", "-c", forward]))?;
         for machine in 0..count {
             let (name, port) = (machines.name(machine), format!("port{machine}"));
-            let (name, port) = (name.as_str(), port.as_str());
-            let gateway = Ipv4Addr::new(10, 78, machine as u8, 1).to_string();
-            ip(&["netns", "add", name])?;
-            ip(&[
-                "-n", &router, "link", "add", port, "type", "veth", "peer", "name", "cable", "netns", name,
-            ])?;
-            ip(&["-n", &router, "address", "add", &format!("{gateway}/24"), "dev", port])?;
-            ip(&["-n", &router, "link", "set", port, "up"])?;
-            let address = format!("{}/24", machines.address(machine));
-            ip(&["-n", name, "address", "add", &address, "dev", "cable"])?;
-            ip(&["-n", name, "link", "set", "cable", "up"])?;
-            ip(&["-n", name, "link", "set", "lo", "up"])?;
-            ip(&["-n", name, "route", "add", "default", "via", &gateway])?;
+            let gateway = Ipv4Addr::new(10, 78, machine as u8, 1);
+            ip(&format!("-n {router} link add {port} type veth peer name cable netns {name}"))?;
+            set_up(router, &port, &format!("{gateway}/24"))?;
+            set_up(&name, "cable", &format!("{}/24", machines.address(machine)))?;
+            ip(&format!("-n {name} route add default via {gateway}"))?;
         }
         Ok(machines)
     }
 
     /// The namespace of a machine.
     pub fn name(&self, machine: usize) -> String {
-        format!("{}-{machine}", self.own)
+        self.0.0[machine].clone()
     }
 
-    fn router(&self) -> String {
-        format!("{}-router", self.own)
+    fn router(&self) -> &str {
+        self.0.0.last().expect("it was made")
+    }
+
+    /// Does `what` on a machine.
+    pub fn on<T: Send>(&self, machine: usize, what: impl FnOnce() -> T + Send) -> T {
+        inside(&self.0.0[machine], what)
     }
 
     /// The address of a machine.
     pub fn address(&self, machine: usize) -> Ipv4Addr {
-        assert!(machine < self.count, "there is no such machine");
+        assert!(machine + 1 < self.0.0.len(), "there is no such machine");
         Ipv4Addr::new(10, 78, machine as u8, 2)
     }
 
     /// Drops what the machines of each pair send to each other from now on, or passes it on again.
-    ///
-    /// # Panics
-    /// If the system does not do it.
     pub fn cut(&self, pairs: &[(usize, usize)], is_cut: bool) {
         let action = if is_cut { "add" } else { "delete" };
         let both = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
@@ -148,41 +124,34 @@ impl Machines {
         let rules: String = both.map(rule).collect();
         // One process, so that all happens at once.
         let batch = r#"printf %s "$2" | ip -n "$1" -batch -"#;
-        try_run(&mut command(&["sh", "-c", batch, "sh", &self.router(), &rules]))
+        try_run(&mut command(&["sh", "-c", batch, "sh", self.router(), &rules]))
             .unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-impl Drop for Machines {
-    fn drop(&mut self) {
-        for namespace in (0..self.count).map(|machine| self.name(machine)).chain([self.router()]) {
-            // Fails only for one that was not made.
-            let _ = ip(&["netns", "delete", &namespace]);
-        }
-    }
-}
-
 /// Moves this thread to a namespace.
-///
-/// # Panics
-/// If there is no such namespace.
 pub fn enter(namespace: &str) {
     let namespace = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
     setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
 }
 
 /// Does `what` on a thread in a namespace.
-fn inside(namespace: &str, what: impl FnOnce() + Send) {
+pub fn inside<T: Send>(namespace: &str, what: impl FnOnce() -> T + Send) -> T {
     let enter = || {
         enter(namespace);
-        what();
+        what()
     };
     let result = thread::scope(|scope| scope.spawn(enter).join());
-    result.unwrap_or_else(|payload| panic::resume_unwind(payload));
+    result.unwrap_or_else(|payload| panic::resume_unwind(payload))
 }
 
-fn ip(words: &[&str]) -> Result<(), String> {
-    try_run(&mut command(&[&["ip"], words].concat()))
+fn set_up(namespace: &str, device: &str, address: &str) -> Result<(), String> {
+    ip(&format!("-n {namespace} address add {address} dev {device}"))?;
+    ip(&format!("-n {namespace} link set {device} up"))
+}
+
+fn ip(line: &str) -> Result<(), String> {
+    try_run(Command::new("ip").args(line.split(' ')))
 }
 
 pub fn command(words: &[&str]) -> Command {

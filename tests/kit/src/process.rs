@@ -10,38 +10,32 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, fs, process, thread};
+use std::{env, fmt, fs, iter, process, thread};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 #[cfg(feature = "tls")]
 use super::certificates::Certificates;
+use super::client::Client;
 use super::diagnosis;
 #[cfg(feature = "tls")]
 use super::scratch::Scratch;
 use super::signals::mask_has;
+use super::statistics::field;
 use super::stream::Stream;
 #[cfg(feature = "tls")]
 use super::tls_stream::{TlsStream, client_config};
+use super::wait;
 
 /// How long a test waits for an event that must occur. It only limits how long a failure takes.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something is so.
-///
-/// # Panics
-/// If it does not become so in time.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < REPLY_PATIENCE, "not in time: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// The time that sent bytes may take to reach a server.
 const ARRIVAL: Duration = Duration::from_millis(5);
+
+/// How long a server at rest sleeps: longer than the pause between two steps of its work.
+const REST: Duration = Duration::from_millis(20);
 
 const PORT: u16 = 21_300;
 
@@ -93,6 +87,16 @@ pub fn program() -> &'static str {
     &PROGRAM
 }
 
+/// Returns a command that runs the server. It has no settings of this test run, except for the driver.
+pub fn beanring(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in env::vars().filter(|(name, _)| name.starts_with("BEANRING_") && name != "BEANRING_IO") {
+        command.env_remove(name);
+    }
+    command
+}
+
 /// Tests and benchmarks are in `target/PROFILE/deps`, programs in `target/PROFILE`.
 fn beside_this_test(name: &str) -> String {
     let test = env::current_exe().expect("the path of this program is known");
@@ -126,8 +130,8 @@ pub struct TlsAddress {
 }
 
 #[cfg(feature = "tls")]
-impl std::fmt::Debug for TlsAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for TlsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over TLS", self.at)
     }
 }
@@ -156,6 +160,21 @@ impl ServerProcess {
         let mut server = Self { child, address };
         let stream = server.await_connection(&command);
         (server, stream)
+    }
+
+    /// Wraps a child that listens on this address, or will.
+    pub const fn of(child: Child, address: Address) -> Self {
+        Self { child, address }
+    }
+
+    /// Returns the address that clients connect to.
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Sets that address.
+    pub fn set_address(&mut self, address: Address) {
+        self.address = address;
     }
 
     /// Starts a server on the address of this one, which has ended. Returns its first connection.
@@ -190,6 +209,59 @@ impl ServerProcess {
         self.try_connect().unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
     }
 
+    /// Opens a connection for a client that reads line by line.
+    pub fn client(&self) -> Client {
+        Client::new(self.connect())
+    }
+
+    /// Restarts the process in place. Returns a connection to the new program.
+    ///
+    /// # Panics
+    /// If the old program goes on.
+    pub fn restart(&self) -> Client {
+        let before = self.id();
+        self.signal(Signal::SIGUSR2);
+        self.await_other_than(&before)
+    }
+
+    /// Waits for a program with another [`Self::id`]. Returns a connection to it.
+    ///
+    /// # Panics
+    /// If the program stays the same.
+    pub fn await_other_than(&self, id: &str) -> Client {
+        let mut client = self.client();
+        wait::until("the new program runs", || {
+            client = self.client();
+            id_of(&mut client).is_some_and(|found| found != id)
+        });
+        client
+    }
+
+    /// Returns what `stats` shows as the `id` of the running program.
+    pub fn id(&self) -> String {
+        // A restart closes a connection that was made before it.
+        iter::repeat_with(|| id_of(&mut self.client())).flatten().next().expect("there is no end")
+    }
+
+    /// Stops the server by SIGTERM.
+    ///
+    /// # Panics
+    /// If that is not a clean stop.
+    pub fn stop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        assert_eq!(self.wait(), Some(0), "a clean stop");
+    }
+
+    /// Returns a field of /proc/PID/status.
+    ///
+    /// # Panics
+    /// If there is none of this name.
+    pub fn status(&self, name: &str) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let field = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        field.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+    }
+
     /// Returns the flags of a client for this server.
     pub fn client_flags(&self) -> String {
         self.address.client_flags()
@@ -211,12 +283,9 @@ impl ServerProcess {
     /// # Panics
     /// If the server never handles the signal.
     pub fn drain(&self) {
-        let started = Instant::now();
-        while !["SigCgt:", "SigBlk:"].into_iter().any(|mask| mask_has(self.child.id(), mask, Signal::SIGUSR1))
-        {
-            assert!(started.elapsed() < REPLY_PATIENCE, "the server does not handle SIGUSR1");
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait::until("the server handles SIGUSR1", || {
+            ["SigCgt:", "SigBlk:"].into_iter().any(|mask| mask_has(self.child.id(), mask, Signal::SIGUSR1))
+        });
         self.signal(Signal::SIGUSR1);
     }
 
@@ -233,15 +302,6 @@ impl ServerProcess {
             assert!(started.elapsed() < REPLY_PATIENCE, "the server does not end");
             thread::sleep(Duration::from_millis(2));
         }
-    }
-
-    /// Stops the server by SIGTERM.
-    ///
-    /// # Panics
-    /// If it does not end, or not with exit code 0.
-    pub fn stop(&mut self) {
-        self.signal(Signal::SIGTERM);
-        assert_eq!(self.wait(), Some(0), "the server stops");
     }
 
     /// Kills the server, and waits for its end.
@@ -312,11 +372,29 @@ impl ServerProcess {
         }
     }
 
+    /// Returns whether no thread of the server runs in the next moment: the server has nothing left to do.
+    pub fn is_at_rest(&self) -> bool {
+        // They count how often the thread has left the CPU.
+        let before = self.of_threads("status");
+        thread::sleep(REST);
+        self.thread_states().iter().all(|&state| state == 'S') && self.of_threads("status") == before
+    }
+
     /// Returns the states of all threads.
     fn thread_states(&self) -> Vec<char> {
+        self.of_threads("stat").iter().map(|stat| state_in(stat)).collect()
+    }
+
+    /// Returns a file of each thread.
+    fn of_threads(&self, name: &str) -> Vec<String> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is ours");
-        let stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        stats.map(|stat| state_in(&stat)).collect()
+        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join(name)).ok()).collect()
+    }
+
+    /// Returns whether the process has ended, even if the test has not waited for that.
+    pub fn has_ended(&self) -> bool {
+        fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
+            .map_or(true, |stat| state_in(&stat) == 'Z')
     }
 
     /// Returns the state of the process, as in proc(5).
@@ -346,6 +424,11 @@ impl ServerProcess {
     }
 }
 
+fn id_of(client: &mut Client) -> Option<String> {
+    client.send("stats\r\n");
+    client.reply().map(|(_, stats)| field(&stats, "id").to_owned())
+}
+
 fn spawn(command: &mut Command, address: &Address, flags: &[String]) -> Child {
     command.args(address.flags()).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
     // The output of the tests stays readable. A flag in `flags` wins.
@@ -373,6 +456,18 @@ impl Drop for ServerProcess {
     }
 }
 
+/// As in the flags of the server.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(at) => at.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            #[cfg(feature = "tls")]
+            Self::Tls(tls) => tls.at.fmt(f),
+        }
+    }
+}
+
 impl Address {
     /// Returns an address of this server's own. Loopback has 2^24 addresses, so there is no need to search for a free
     /// port that another process could take first.
@@ -387,6 +482,17 @@ impl Address {
                 Self::Unix(env::temp_dir().join(format!("beanring-test-{}-{count}.sock", process::id())))
             }
             transport => Self::at(at, transport),
+        }
+    }
+
+    /// Returns a socket address of this server's own, as [`Self::fresh`] does.
+    ///
+    /// # Panics
+    /// Never: TCP has socket addresses.
+    pub fn fresh_tcp() -> SocketAddr {
+        match Self::fresh(Transport::Tcp) {
+            Self::Tcp(at) => at,
+            other => panic!("{other:?} is not for TCP"),
         }
     }
 
@@ -410,8 +516,7 @@ impl Address {
 
     fn client_flags(&self) -> String {
         match self {
-            Self::Tcp(at) => format!("-a {at}"),
-            Self::Unix(path) => format!("-a unix:{}", path.display()),
+            Self::Tcp(_) | Self::Unix(_) => format!("-a {self}"),
             #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.certificates.client_flags(tls.at),
         }
@@ -431,15 +536,11 @@ impl Address {
             Self::Tcp(address) => {
                 vec!["-l".into(), address.ip().to_string(), "-p".into(), address.port().to_string()]
             }
-            Self::Unix(path) => vec!["-l".into(), format!("unix:{}", path.display())],
+            Self::Unix(_) => vec!["-l".into(), self.to_string()],
             #[cfg(feature = "tls")]
             Self::Tls(tls) => {
-                let pair = &tls.certificates.server;
-                let (at, certificate) = (tls.at.to_string(), pair.certificate.display().to_string());
-                let key = pair.key.display().to_string();
-                ["-l", "none", "--tls-listen", &at, "--tls-cert", &certificate, "--tls-key", &key]
-                    .map(str::to_owned)
-                    .into()
+                let listen = ["-l", "none", "--tls-listen", &tls.at.to_string()].map(str::to_owned);
+                listen.into_iter().chain(tls.certificates.server.flags()).collect()
             }
         }
     }

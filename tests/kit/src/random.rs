@@ -43,10 +43,14 @@ impl Random {
     }
 }
 
+/// Returns the number in a variable of the environment.
+pub fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}
+
 /// Returns the seeds of a random test: the one in `BEANRING_TEST_SEED`, or as many as in `BEANRING_TEST_SEEDS`, or `default` of
 /// them.
 pub fn seeds(default: u64) -> Range<u64> {
-    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a seed is a number"));
     match number("BEANRING_TEST_SEED") {
         Some(seed) => seed..seed + 1,
         None => {

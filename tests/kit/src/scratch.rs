@@ -1,13 +1,20 @@
 //! Scratch directories, and the files that tests make and read.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
+use nix::sys::statvfs::statvfs;
+
 use super::process::REPLY_PATIENCE;
+
+/// Free memory that the directories of some tests may need.
+const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
 /// A directory of one test's own. It is removed when the value is dropped.
 pub struct Scratch(pub PathBuf);
@@ -28,8 +35,10 @@ impl Scratch {
     /// If the directory cannot be created.
     pub fn in_memory(name: &str) -> Self {
         let memory = Path::new("/dev/shm");
-        let is_there = memory.is_dir() && env::var_os("BEANRING_TEST_PROGRAM").is_none();
-        if is_there { Self::below(memory, name) } else { Self::new(name) }
+        // That of a container may be small.
+        let free = statvfs(memory).map_or(0, |system| system.blocks_available() * system.fragment_size());
+        let is_seen = env::var_os("BEANRING_TEST_PROGRAM").is_none();
+        if is_seen && free >= MEMORY_BYTES_MIN { Self::below(memory, name) } else { Self::new(name) }
     }
 
     fn below(parent: &Path, name: &str) -> Self {
@@ -89,6 +98,32 @@ pub fn lines_of(file: &Path, count: usize) -> Vec<String> {
         assert!(started.elapsed() < REPLY_PATIENCE, "expected {count} lines: {text:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Waits until a file contains a text `count` times: a log, for example.
+///
+/// # Panics
+/// If it does not in time.
+pub fn await_text(file: &Path, text: &str, count: usize) {
+    let started = Instant::now();
+    loop {
+        let content = fs::read_to_string(file).expect("the file exists");
+        if content.matches(text).count() >= count {
+            return;
+        }
+        assert!(started.elapsed() < REPLY_PATIENCE, "{text:?} is not there {count} times: {content}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Writes a file that only its owner can read.
+///
+/// # Panics
+/// If there is no space.
+pub fn secret(file: &Path, text: &str) {
+    let mut created = fs::File::create(file).expect("the file is created");
+    created.set_permissions(fs::Permissions::from_mode(0o600)).expect("it is ours");
+    created.write_all(text.as_bytes()).expect("there is space");
 }
 
 /// Writes a shell script and makes it executable. Another process writes the file: a program that some process has open

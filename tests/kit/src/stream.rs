@@ -1,12 +1,13 @@
 //! A client's connection to a server process.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use nix::sys::socket::{self, MsgFlags, recv};
+use nix::libc::linger;
+use nix::sys::socket::{self, MsgFlags, recv, setsockopt, sockopt};
 
 use super::peer::Received;
 #[cfg(feature = "tls")]
@@ -87,6 +88,28 @@ impl Stream {
         let result =
             recv(self.as_fd().as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT).map_err(io::Error::from);
         Self::received(result, buffer)
+    }
+
+    /// Returns the client's address of a TCP connection.
+    ///
+    /// # Panics
+    /// If it is over a UNIX socket.
+    pub fn local_addr(&self) -> SocketAddr {
+        let tcp = match self {
+            Self::Tcp(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => &stream.tcp,
+            Self::Unix(_) => panic!("a UNIX socket has a path"),
+        };
+        tcp.local_addr().expect("the connection has an address")
+    }
+
+    /// Has the kernel close the connection with a RST, so that its port is free at once.
+    pub fn reset(self) {
+        if !matches!(self, Self::Unix(_)) {
+            let at_once = linger { l_onoff: 1, l_linger: 0 };
+            setsockopt(&self, sockopt::Linger, &at_once).expect("the socket option is set");
+        }
     }
 
     /// Shuts down the sending side.

@@ -217,6 +217,7 @@ impl Plan {
         let failed = |error| Failure::of_source(&from.join(last.to_string()), error);
         let file = from.open(last).map_err(failed)?;
         if let Some(records_end) = records_end(&file, end.bytes, *active).map_err(failed)? {
+            // mutant backup-without-its-active-segment: records_end => records_end.min(HEADER_BYTES)
             end.copied = records_end;
         }
         unchanged(from, &segments)?;

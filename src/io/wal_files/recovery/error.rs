@@ -72,6 +72,7 @@ impl RecoveryError {
     }
 }
 
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

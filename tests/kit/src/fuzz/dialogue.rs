@@ -10,6 +10,7 @@ use beanring::values::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
 use beanring::values::tags::NotTags;
 use beanring::values::tube_rules::RuleKey;
 
+use super::super::reply;
 use super::framing::bytes_max;
 use super::made_log::Jobs;
 
@@ -66,7 +67,7 @@ impl Pending {
 }
 
 /// The part of a `put-batch` that has arrived.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Batch {
     count: u32,
     arrived: u32,
@@ -76,16 +77,19 @@ struct Batch {
 }
 
 /// What the next byte of a client belongs to.
+#[derive(Default)]
 enum Expects {
+    #[default]
     Line,
     Body {
         bytes: usize,
         has_key: bool,
     },
-    /// This many bytes are ignored, because the job is refused with this reply.
+    // This many bytes are ignored, because the job is refused with this reply.
     Skip(u64, &'static str),
 }
 
+#[derive(Default)]
 pub struct Dialogue {
     input: Vec<u8>,
     expects: Expects,
@@ -109,19 +113,9 @@ struct Reply<'a> {
 
 /// Returns whether the server closes a connection that begins with these bytes.
 fn begins_as_another_protocol(input: &[u8]) -> bool {
-    const METHODS: [&[u8]; 10] = [
-        b"GET ",
-        b"HEAD ",
-        b"POST ",
-        b"PUT ",
-        b"DELETE ",
-        b"CONNECT ",
-        b"OPTIONS ",
-        b"TRACE ",
-        b"PATCH ",
-        b"PRI ",
-    ];
-    if input.starts_with(b"\x16\x03") || METHODS.iter().any(|method| input.starts_with(method)) {
+    let mut methods = "GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH PRI".split(' ');
+    let begins = |method: &str| input.starts_with(format!("{method} ").as_bytes());
+    if input.starts_with(b"\x16\x03") || methods.any(begins) {
         return true;
     }
     let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else { return false };
@@ -136,22 +130,6 @@ fn begins_as_another_protocol(input: &[u8]) -> bool {
     !method.is_empty() && is_method && is_request
 }
 
-impl Default for Dialogue {
-    fn default() -> Self {
-        Self {
-            input: Vec::new(),
-            expects: Expects::Line,
-            batch: None,
-            has_begun: false,
-            has_quit: false,
-            pending: VecDeque::new(),
-            replies: Vec::new(),
-            used: b"default".to_vec(),
-            watched: BTreeSet::from([b"default".to_vec()]),
-        }
-    }
-}
-
 /// Parses a line as the server of the fuzzer does, which accepts decimals.
 fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     match parse::parse(line) {
@@ -161,6 +139,11 @@ fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
 }
 
 impl Dialogue {
+    pub fn new() -> Self {
+        let default = b"default".to_vec();
+        Self { used: default.clone(), watched: BTreeSet::from([default]), ..Self::default() }
+    }
+
     /// Records bytes that the server has received.
     pub fn server_received(&mut self, bytes: &[u8], book: &mut Book) {
         self.input.extend_from_slice(bytes);
@@ -305,8 +288,7 @@ impl Dialogue {
                 return;
             }
             Ok(Command::PutBatch { count: Some(count) }) => {
-                let (arrived, jobs, body_bytes, refusal) = (0, Vec::new(), 0, None);
-                self.batch = Some(Batch { count, arrived, jobs, body_bytes, refusal });
+                self.batch = Some(Batch { count, ..Batch::default() });
                 return;
             }
             Ok(Command::PutBatch { count: None }) => {
@@ -436,10 +418,8 @@ impl Book {
             ["INSERTED", id, state, rest @ ..] => {
                 let is_known = self.inserted.contains(&number(id)) || self.unanswered > 0;
                 let is_state = ["READY", "RESERVED", "DELAYED", "BURIED", "HELD", "DELETED"].contains(state);
-                put.has_key
-                    && is_known
-                    && is_state
-                    && (rest.is_empty() || rest.len() == 1 && *state != "DELETED")
+                let has_end = rest.is_empty() || rest.len() == 1 && *state != "DELETED";
+                put.has_key && is_known && is_state && has_end
             }
             _ => false,
         }
@@ -489,11 +469,11 @@ impl Book {
             Command::PeekReady | Command::PeekDelayed | Command::PeekBuried | Command::PeekReserved => {
                 words[0] == "FOUND" || words == ["NOT_FOUND"]
             }
-            Command::Delete(_) => words == ["DELETED"] || words == ["NOT_FOUND"],
+            Command::Delete(_) => matches!(words, ["DELETED" | "NOT_FOUND"]),
             Command::Release { .. } => matches!(words, ["RELEASED" | "BURIED" | "NOT_FOUND"]),
-            Command::Bury { .. } => words == ["BURIED"] || words == ["NOT_FOUND"],
-            Command::Touch(_) => words == ["TOUCHED"] || words == ["NOT_FOUND"],
-            Command::KickJob(_) => words == ["KICKED"] || words == ["NOT_FOUND"],
+            Command::Bury { .. } => matches!(words, ["BURIED" | "NOT_FOUND"]),
+            Command::Touch(_) => matches!(words, ["TOUCHED" | "NOT_FOUND"]),
+            Command::KickJob(_) => matches!(words, ["KICKED" | "NOT_FOUND"]),
             Command::Kick { bound } => {
                 matches!(words, ["KICKED", count] if number(count) <= u64::from(bound))
             }
@@ -517,13 +497,11 @@ impl Book {
                 words,
                 ["DELETED_BATCH", deleted, not_found] if number(deleted) + number(not_found) == ids.iter().count() as u64
             ),
-            Command::FlushTube(_) => {
+            Command::FlushTube(_) | Command::FlushKeys(_) => {
                 let jobs_max = (self.inserted.len() + self.unanswered) as u64;
-                matches!(words, ["FLUSHED", count] if number(count) <= jobs_max) || words == ["NOT_FOUND"]
-            }
-            Command::FlushKeys(_) => {
-                let jobs_max = (self.inserted.len() + self.unanswered) as u64;
+                let may_be_missing = matches!(command, Command::FlushTube(_));
                 matches!(words, ["FLUSHED", count] if number(count) <= jobs_max)
+                    || may_be_missing && words == ["NOT_FOUND"]
             }
             Command::StatsGroup(name) => {
                 reply.has("name", &format!("{:?}", name.as_str())) || words == ["NOT_FOUND"]
@@ -535,7 +513,7 @@ impl Book {
             Command::ReserveMode(mode) => words == ["USING", mode.word()],
             Command::Drain => words == ["DRAINING"],
             Command::Undrain => words == ["NOT_DRAINING"],
-            Command::PauseTube { .. } => words == ["PAUSED"] || words == ["NOT_FOUND"],
+            Command::PauseTube { .. } => matches!(words, ["PAUSED" | "NOT_FOUND"]),
             _ => false,
         }
     }
@@ -546,20 +524,13 @@ impl<'a> Reply<'a> {
     fn take(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let end = bytes.windows(2).position(|pair| pair == b"\r\n");
         assert!(end.unwrap_or(bytes.len()) <= LINE_BYTES_MAX, "the line of a reply is short");
-        let line = str::from_utf8(&bytes[..end?]).expect("the line of a reply is ASCII");
-        let words: Vec<&str> = line.split(' ').collect();
-        let after = &bytes[end? + 2..];
-        let length = match words[..] {
-            ["RESERVED" | "FOUND", _, length] | ["OK", length] => number(length) as usize,
-            ["RESERVED_BATCH" | "INSERTED_BATCH", count] => {
-                return Self::take_batch(words.clone(), number(count), bytes, end? + 2);
-            }
-            _ => return Some((Self { words, data: None, jobs: Vec::new() }, end? + 2)),
-        };
-        let data = after.get(..length)?;
-        let end_of_data = after.get(length..length + 2)?;
-        assert_eq!(end_of_data, b"\r\n", "data ends with CR LF");
-        Some((Self { words, data: Some(data), jobs: Vec::new() }, end? + 2 + length + 2))
+        let reply = reply::first(bytes)?;
+        let words: Vec<&str> = reply.line.split(' ').collect();
+        if let ["RESERVED_BATCH" | "INSERTED_BATCH", count] = words[..] {
+            return Self::take_batch(words.clone(), number(count), bytes, reply.bytes);
+        }
+        assert!(reply.data.is_none() || bytes[..reply.bytes].ends_with(b"\r\n"), "data ends with CR LF");
+        Some((Self { words, data: reply.data, jobs: Vec::new() }, reply.bytes))
     }
 
     fn take_batch(words: Vec<&'a str>, count: u64, bytes: &'a [u8], line: usize) -> Option<(Self, usize)> {

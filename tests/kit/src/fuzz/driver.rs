@@ -85,7 +85,7 @@ impl Driver {
         assert!(before.is_none(), "the name of a connection is new");
         self.ends.push(End {
             connection: Connection::new(conn),
-            dialogue: Dialogue::default(),
+            dialogue: Dialogue::new(),
             reads: true,
             is_broken: false,
         });

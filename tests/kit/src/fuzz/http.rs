@@ -9,7 +9,7 @@ use beanring::values::ids::ConnId;
 use beanring::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 use super::super::config::config;
-use super::super::connection::{outgoing, send_all};
+use super::super::connection::{Connection, ConnectionState, send_all};
 use super::input::Input;
 
 const METHODS: [&str; 5] = ["GET", "GET", "GET", "HEAD", "PUT"];
@@ -55,20 +55,14 @@ struct Watched {
 }
 
 struct Monitor {
-    conn: ConnId,
+    connection: Connection,
     expected: Vec<Expected>,
     /// The client has sent something that is no request.
     is_wild: bool,
-    /// Bytes that the client has sent and the server has not received.
-    on_its_way: Vec<u8>,
     /// Number of sent bytes that may not be answered yet.
     unanswered_bytes: usize,
-    has_ended: bool,
-    wants_send: bool,
     received: Vec<u8>,
     is_broken: bool,
-    is_closing: bool,
-    is_closed: bool,
 }
 
 /// An expected response.
@@ -103,7 +97,7 @@ impl Watched {
             2 => self.receive(at, usize::from(input.half())),
             3 | 4 => _ = self.send(at, usize::from(input.half())),
             5 => self.turn(),
-            6 => self.monitors[at].has_ended = true,
+            6 => self.monitors[at].connection.is_half_closed = true,
             7 => self.hang_up(at),
             8 => {
                 let length = input.below(256);
@@ -128,17 +122,12 @@ impl Watched {
         let conn = self.server.accept(Protocol::Http);
         self.server.set_peer(conn, Peer::new(PeerKind::Loopback, "loopback"));
         self.monitors.push(Monitor {
-            conn,
+            connection: Connection::new(conn),
             expected: Vec::new(),
             is_wild: false,
-            on_its_way: Vec::new(),
             unanswered_bytes: 0,
-            has_ended: false,
-            wants_send: false,
             received: Vec::new(),
             is_broken: false,
-            is_closing: false,
-            is_closed: false,
         });
         self.carry_out();
     }
@@ -162,36 +151,33 @@ impl Watched {
         if monitor.is_gone() {
             return;
         }
-        let count = count.min(monitor.on_its_way.len());
-        let piece: Vec<u8> = monitor.on_its_way.drain(..count).collect();
-        let conn = monitor.conn;
-        assert!(self.server.direct(conn).is_none(), "there are no bodies");
-        if !piece.is_empty() {
-            self.server.handle(self.now, Event::Received { conn, bytes: &piece });
+        assert!(self.server.direct(monitor.connection.conn).is_none(), "there are no bodies");
+        if count > 0 && !monitor.connection.unreceived.is_empty() {
+            monitor.connection.receive(count, false, &mut self.server, self.now);
+            self.carry_out();
         }
-        self.carry_out();
         let monitor = &mut self.monitors[at];
-        if monitor.has_ended && monitor.on_its_way.is_empty() && !monitor.is_gone() {
-            self.server.handle(self.now, Event::InputEnded { conn });
+        if !monitor.is_gone()
+            && let Some(event) = monitor.connection.end_of_input()
+        {
+            self.server.handle(self.now, event);
             self.carry_out();
         }
     }
 
     /// Sends up to `count` bytes.
     fn send(&mut self, at: usize, count: usize) -> bool {
-        let monitor = &mut self.monitors[at];
-        if !monitor.wants_send || monitor.is_gone() {
+        let Monitor { connection, received, is_broken, .. } = &mut self.monitors[at];
+        if !connection.wants_send || !connection.is_open() || *is_broken {
             return false;
         }
-        let conn = monitor.conn;
-        let bytes = outgoing(&mut self.server, conn);
-        if bytes.is_empty() {
-            monitor.wants_send = false;
+        connection.begin_send(&mut self.server);
+        if !connection.is_sending() {
             return false;
         }
-        let count = count.clamp(1, bytes.len());
-        monitor.received.extend_from_slice(&bytes[..count]);
-        self.server.handle(self.now, Event::Sent { conn, bytes: count });
+        let sent = connection.end_send(count, &mut self.server);
+        received.extend_from_slice(&sent);
+        self.server.handle(self.now, Event::Sent { conn: connection.conn, bytes: sent.len() });
         self.carry_out();
         true
     }
@@ -200,7 +186,7 @@ impl Watched {
         let monitor = &mut self.monitors[at];
         if !monitor.is_gone() {
             monitor.is_broken = true;
-            let conn = monitor.conn;
+            let conn = monitor.connection.conn;
             self.server.handle(self.now, Event::HungUp { conn });
             self.carry_out();
         }
@@ -222,7 +208,8 @@ impl Watched {
             }
             self.turn();
             is_busy |= self.server.next_deadline().is_some_and(|due| due <= self.now);
-            is_busy |= self.monitors.iter().any(|monitor| monitor.wants_send && !monitor.is_gone());
+            is_busy |=
+                self.monitors.iter().any(|monitor| monitor.connection.wants_send && !monitor.is_gone());
             if !is_busy {
                 break;
             }
@@ -237,13 +224,12 @@ impl Watched {
                 Effect::Send(conn) if conn == self.client => {
                     send_all(&mut self.server, conn, self.now);
                 }
-                Effect::Send(conn) => self.monitor(conn).wants_send = true,
-                Effect::Close(conn) => {
-                    let monitor = self.monitor(conn);
-                    assert!(!monitor.is_closing, "it is closed once");
-                    monitor.is_closing = true;
-                    self.server.handle(self.now, Event::Closed { conn });
-                    self.monitor(conn).is_closed = true;
+                Effect::Send(conn) | Effect::Close(conn) => {
+                    let monitors = &mut self.monitors;
+                    let monitor = monitors.iter_mut().find(|monitor| monitor.connection.conn == conn);
+                    let Monitor { connection, .. } = monitor.expect("it is one of those");
+                    connection.apply(&effect);
+                    connection.close(&mut self.server, self.now);
                 }
                 Effect::Pause(conn) | Effect::Resume(conn) => assert_eq!(conn, self.client),
                 Effect::LogClient(conn, _) => assert_eq!(conn, self.client),
@@ -252,33 +238,34 @@ impl Watched {
         }
     }
 
-    fn monitor(&mut self, conn: ConnId) -> &mut Monitor {
-        self.monitors.iter_mut().find(|monitor| monitor.conn == conn).expect("it is one of those")
-    }
-
     /// Disconnects all clients after their last response.
     fn end(mut self) {
         self.settle();
         for monitor in self.monitors.iter().filter(|monitor| !monitor.is_broken) {
             monitor.check(self.is_draining);
         }
-        self.monitors.iter_mut().for_each(|monitor| monitor.has_ended = true);
+        self.monitors.iter_mut().for_each(|monitor| monitor.connection.is_half_closed = true);
         self.settle();
-        assert!(self.monitors.iter().all(|monitor| monitor.is_closed), "a connection without input ends");
+        assert!(self.monitors.iter().all(Monitor::is_closed), "a connection without input ends");
     }
 }
 
 impl Monitor {
     fn is_gone(&self) -> bool {
-        self.is_broken || self.is_closing
+        self.is_broken || !self.connection.is_open()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.connection.state == ConnectionState::Closed
     }
 
     /// The server would not receive all requests of a client that sends more than this before it is answered.
     fn send(&mut self, bytes: &[u8]) -> bool {
-        let is_heard = !self.has_ended && self.unanswered_bytes + bytes.len() <= HTTP_REQUEST_BYTES_MAX;
+        let is_heard =
+            !self.connection.is_half_closed && self.unanswered_bytes + bytes.len() <= HTTP_REQUEST_BYTES_MAX;
         if is_heard {
             self.unanswered_bytes += bytes.len();
-            self.on_its_way.extend_from_slice(bytes);
+            self.connection.unreceived.extend_from_slice(bytes);
         }
         is_heard
     }
@@ -342,13 +329,17 @@ impl Monitor {
             assert!(expected.statuses.contains(&&*status), "{status}");
             assert!(is_draining || status != "503", "it is ready");
             if !expected.keeps_alive {
-                assert!(self.is_closed && rest.is_empty(), "nothing comes after the end");
+                assert!(self.is_closed() && rest.is_empty(), "nothing comes after the end");
                 return;
             }
         }
         if !self.is_wild {
             assert!(rest.is_empty(), "every response has a request");
-            assert_eq!(self.is_closed, self.has_ended, "it is closed after the last request");
+            assert_eq!(
+                self.is_closed(),
+                self.connection.is_half_closed,
+                "it is closed after the last request"
+            );
         }
     }
 }

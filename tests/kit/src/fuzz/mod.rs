@@ -1,4 +1,4 @@
-//! What each fuzz target does with an input. A target fails by a panic, under libFuzzer and in `tests/fuzz_corpus.rs`.
+//! What each fuzz target does with an input. A target fails by a panic, under libFuzzer and in `tests/protocol/fuzz_corpus.rs`.
 
 pub mod binlog_import;
 #[cfg(feature = "client")]

@@ -2,7 +2,7 @@
 
 use beanring::queue::{JobMoved, JobState, MoveBar};
 
-use super::{Conn, Job, Model, Name, Place};
+use super::{Conn, Model, Name, Place};
 
 /// A `move-jobs`.
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +30,17 @@ impl Model {
     /// Held jobs come first, then delayed, buried and ready ones, and within a state those that came there first. Ready jobs
     /// that are fresh come before the others.
     fn next_to_flush(&self, name: Name) -> Option<usize> {
-        let rank = |job: &Job| match job.place {
-            Place::Held { .. } => Some(0),
-            Place::Delayed { .. } => Some(1),
-            Place::Buried { .. } => Some(2),
-            Place::Ready => Some(4 - u8::from(job.is_fresh)),
-            Place::Reserved { .. } => None,
-        };
-        let there = self.jobs.iter().enumerate().filter(|(_, job)| job.tube == name);
-        let ranked = there.filter_map(|(at, job)| Some((rank(job)?, job.entered, at)));
-        ranked.min().map(|(.., at)| at)
+        self.first_by(|job| {
+            let rank = match job.place {
+                _ if job.tube != name => None,
+                Place::Held { .. } => Some(0),
+                Place::Delayed { .. } => Some(1),
+                Place::Buried { .. } => Some(2),
+                Place::Ready => Some(4 - u8::from(job.is_fresh)),
+                Place::Reserved { .. } => None,
+            };
+            Some((rank?, job.entered))
+        })
     }
 
     /// Moves a job that no client holds to a tube.
@@ -88,9 +89,8 @@ impl Model {
         };
         let can_move = |&at: &usize| {
             let job = &self.jobs[at];
-            let has_room =
-                self.has_key_room_in(work.to, job) && self.full_by(work.to, 1, job.bytes).is_none();
-            has_room && self.is_key_free_in(work.to, job)
+            let is_full = self.full_by(work.to, 1, job.bytes).is_some();
+            !is_full && self.has_key_room_in(work.to, job) && self.is_key_free_in(work.to, job)
         };
         let Some(at) = next.filter(can_move) else { return false };
         self.change_tube(at, work.to);
@@ -120,7 +120,7 @@ impl Model {
     /// A ready job is ready in its new tube since now, and a buried one is the last.
     fn change_tube(&mut self, at: usize, to: Name) {
         let entered = self.next_turn();
-        self.moves += 1;
+        self.totals.moves += 1;
         let job = &mut self.jobs[at];
         (job.tube, job.since, job.entered, job.is_fresh) = (to, self.now, entered, false);
         if let Place::Buried { turn } = &mut job.place {

@@ -2,7 +2,7 @@
 
 use beanring::queue::JobState;
 
-use super::{Job, Model, Name, Told};
+use super::{Client, Job, Model, Name};
 
 impl Model {
     /// Whether as many jobs of the job's key are reserved as the newest job of the key allows.
@@ -19,15 +19,11 @@ impl Model {
 
     /// Assigns jobs of a tube to the clients that wait for it, the longest wait first.
     pub(super) fn serve_tube(&mut self, tube: Name) {
-        let waits = self.clients.iter().filter(|client| client.watched.contains(&tube));
-        let mut waiting: Vec<_> = waits.filter_map(|client| Some((client.wait?.turn, client.conn))).collect();
-        waiting.sort();
-        for (_, conn) in waiting {
-            if let Some(at) = self.best_ready_in(&[tube]) {
-                let id = self.hand_out(at, conn);
-                self.client(conn).wait = None;
-                self.told.push((conn, Told::Reserved(id)));
-            }
+        let turn =
+            |client: &Client| client.wait.filter(|_| client.watched.contains(&tube)).map(|wait| wait.turn);
+        for conn in self.in_order(turn) {
+            let best = self.best_ready_in(&[tube]);
+            self.end_wait_with(conn, best);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Reserves in which chance decides. The model accepts any tube: the weights are tested by their effect on many reserves.
 
-use beanring::queue::JobState;
 use beanring::values::reserve_mode::ReserveMode;
 
 use super::{Conn, Model};
@@ -31,13 +30,6 @@ impl Model {
     /// The most urgent ready job of each watched tube that is neither paused nor throttled.
     fn drawable(&self, conn: Conn) -> Vec<usize> {
         let open = self.get(conn).watched.iter().filter(|&&name| !self.is_closed(name));
-        let first = |&name| {
-            let there = self.jobs.iter().enumerate();
-            let ready = there.filter(|(_, job)| {
-                job.tube == name && job.state() == JobState::Ready && !self.is_at_limit(job)
-            });
-            ready.min_by_key(|(_, job)| (job.pri, job.id)).map(|(at, _)| at)
-        };
-        open.filter_map(first).collect()
+        open.filter_map(|&name| self.most_urgent(name)).collect()
     }
 }

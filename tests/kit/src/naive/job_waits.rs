@@ -28,11 +28,8 @@ impl Model {
 
     /// Tells the clients that wait for the job, the longest wait first.
     pub(super) fn end_job(&mut self, id: u64, end: JobEnd) {
-        let wait = |client: &Client| client.job_wait.filter(|wait| wait.id == id);
-        let mut waiting: Vec<(u64, Conn)> =
-            self.clients.iter().filter_map(|client| Some((wait(client)?.turn, client.conn))).collect();
-        waiting.sort();
-        for (_, conn) in waiting {
+        let turn = |client: &Client| client.job_wait.filter(|wait| wait.id == id).map(|wait| wait.turn);
+        for conn in self.in_order(turn) {
             self.client(conn).job_wait = None;
             self.told.push((conn, Told::JobEnded(end)));
         }

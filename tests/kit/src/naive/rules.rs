@@ -141,14 +141,12 @@ impl Model {
         let Job { id, tube: from, tags, .. } = self.jobs[at];
         self.count(from, |counts| counts.dead_letters += 1);
         let to = match self.rule(from, RuleKey::DeadLetter) {
-            Some(Value::Tube(to))
-                if self.is_key_free_in(to, &self.jobs[at]) && self.has_key_room_in(to, &self.jobs[at]) =>
-            {
-                Some(to)
-            }
+            Some(Value::Tube(to)) => Some(to),
             _ => None,
         };
-        match to {
+        let has_room =
+            |&to: &Name| self.is_key_free_in(to, &self.jobs[at]) && self.has_key_room_in(to, &self.jobs[at]);
+        match to.filter(has_room) {
             None => {
                 self.bury_at(at);
                 self.end_job(id, JobEnd::Buried);
@@ -232,7 +230,7 @@ impl Model {
     /// Buries a job that no client holds any more.
     pub(super) fn bury_at(&mut self, at: usize) {
         let turn = self.next_turn();
-        self.buries += 1;
+        self.totals.buries += 1;
         let job = &mut self.jobs[at];
         (job.place, job.since, job.entered) = (Place::Buried { turn }, self.now, turn);
         job.counts.buries += 1;
@@ -248,7 +246,7 @@ impl Model {
         let job = self.jobs.remove(at);
         self.keep_key(&job);
         self.tube(job.tube).deletes += 1;
-        self.deletes += 1;
+        self.totals.deletes += 1;
         self.end_job(job.id, JobEnd::Deleted);
         self.serve_key(job.tags.con);
         self.release_held();

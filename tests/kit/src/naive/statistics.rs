@@ -11,21 +11,14 @@ impl Model {
     pub fn job_totals(&self) -> JobTotals {
         let clients =
             |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count() as u32;
+        let jobs = |is: &dyn Fn(&Job) -> bool| self.jobs.iter().filter(|job| is(job)).count() as u32;
         JobTotals {
-            jobs: JobState::ALL
-                .map(|state| self.jobs.iter().filter(|job| job.state() == state).count() as u32),
-            urgent: self.jobs.iter().filter(|job| is_urgent(job)).count() as u32,
+            jobs: JobState::ALL.map(|state| jobs(&|job| job.state() == state)),
+            urgent: jobs(&is_urgent),
             waiting: clients(|client| client.wait.is_some()),
             producers: clients(|client| client.producer),
             workers: clients(|client| client.worker),
-            total_jobs: self.total_jobs,
-            timeouts: self.timeouts,
-            deletes: self.deletes,
-            releases: self.releases,
-            buries: self.buries,
-            kicks: self.kicks,
-            moves: self.moves,
-            repeats: self.repeats,
+            ..self.totals
         }
     }
 

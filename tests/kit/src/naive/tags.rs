@@ -1,6 +1,6 @@
 //! Tags of jobs, and the idempotency keys of deleted jobs.
 
-use beanring::queue::{Repeated, kept_key_bytes};
+use beanring::queue::{Engine, Repeated, kept_key_bytes};
 use beanring::time::{Span, Time};
 use beanring::values::ids::JobId;
 use beanring::values::tube_name::TubeName;
@@ -29,16 +29,42 @@ pub struct Kept {
     pub until: Time,
 }
 
+/// Returns the number in a key, or in the name of a group.
+pub fn number_of_key(name: TubeName<'_>) -> u8 {
+    name.as_str()[1..].parse().expect("a key is a letter and a number")
+}
+
+/// Returns the number in the name of a tube. That of `default` is 0.
+pub fn number_of_tube(name: TubeName<'_>) -> Name {
+    match name.as_str() {
+        "default" => 0,
+        name => name.strip_prefix("tube-").and_then(|number| number.parse().ok()).expect("a name of a test"),
+    }
+}
+
+impl Kept {
+    /// Returns the keys of deleted jobs that an engine keeps, sorted.
+    pub fn all_of(engine: &Engine) -> Vec<Self> {
+        let kept = engine.kept_keys().map(|kept| Self {
+            tube: number_of_tube(kept.tube),
+            key: number_of_key(kept.key),
+            id: kept.id.0,
+            until: kept.until,
+        });
+        let mut kept: Vec<Self> = kept.collect();
+        kept.sort();
+        kept
+    }
+}
+
 impl Tags {
     /// Reads the text of tags.
     pub fn of(text: beanring::values::tags::Tags<'_>) -> Self {
-        let number = |key: &str| key[1..].parse().expect("a key is a letter and a number");
-        let group = |name: Option<TubeName<'_>>| name.map(|name| number(name.as_str()));
         Self {
-            idp: text.idp().map(|idp| (number(idp.key.as_str()), idp.ttl)),
-            con: text.con().map(|con| (number(con.key.as_str()), con.limit.get())),
-            grp: group(text.grp()),
-            aft: group(text.aft()),
+            idp: text.idp().map(|idp| (number_of_key(idp.key), idp.ttl)),
+            con: text.con().map(|con| (number_of_key(con.key), con.limit.get())),
+            grp: text.grp().map(number_of_key),
+            aft: text.aft().map(number_of_key),
         }
     }
 
@@ -72,7 +98,7 @@ impl Model {
                 Repeated { id: JobId(kept.id), state: None, pri: None }
             }
         };
-        self.repeats += 1;
+        self.totals.repeats += 1;
         Some(repeated)
     }
 

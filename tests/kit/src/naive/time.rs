@@ -99,7 +99,7 @@ impl Model {
         let now = self.now;
         let is_due = |job: &Job| job.is_held_by(conn) && job.deadline().is_some_and(|until| until <= now);
         while let Some(at) = self.soonest(is_due) {
-            self.timeouts += 1;
+            self.totals.timeouts += 1;
             self.jobs[at].counts.timeouts += 1;
             let tube = self.jobs[at].tube;
             self.tube(tube).timeouts += 1;

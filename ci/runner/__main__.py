@@ -1,0 +1,159 @@
+"""Runs a plan: `ci/test`, `ci/quick` and `ci/deep` call this.
+
+usage: ci/PLAN [--list] [--publish] [STEP...]
+
+  STEP...     only these steps, and what they need
+  --list      names the steps
+  --publish   writes the times into docs/internals/TESTING.md
+
+Prints a line per step as it ends, failures last with the command that repeats each, and "N passed, N failed, N skipped".
+Logs are in target/results.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import deep
+import plans
+from results import Log, Machine, Rules, violations
+from schedule import Schedule
+from times import publish, table
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# The end of a log that is shown after a failure.
+LINES_SHOWN = 60
+
+
+class Run:
+    """A run of some steps of a plan."""
+
+    def __init__(self, plan, steps, target):
+        self.plan, self.steps = plan, steps
+        self.results = target / "results"
+        shutil.rmtree(self.results, ignore_errors=True)
+        self.results.mkdir(parents=True)
+        # Variables that are meant for a single suite would leave others with nothing to do.
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("BEANRING_")}
+        self.environment |= {"RESULTS": str(self.results), **plan.environment}
+        self.logs = {}
+        self.begin = time.monotonic()
+
+    def resolve(self, step):
+        """Returns the command of a step. A test program runs from where the build has put it."""
+        if step.reads != "tests":
+            return step.command
+        build = (self.results / f"{step.needs[0]}.log").read_text()
+        return [*step.command, program(build, step.program), "--show-output", *step.selected]
+
+    def told(self, outcome):
+        """Prints the line of a step that has ended. Returns its outcome, which the log may have changed."""
+        step = outcome.step
+        if outcome.state in ("passed", "failed"):
+            log = self.logs[step.name] = Log(step, self.text_of(step), outcome.state == "failed")
+            counts = f"{log.passed} passed" if step.reads != "status" else ""
+        else:
+            counts = outcome.why
+        at = int(time.monotonic() - self.begin)
+        print(
+            f"{at // 60:3}:{at % 60:02} {outcome.state:8} {step.name:24} {outcome.wall:7.1f} s {outcome.cpu:7.1f} s of CPU  {counts}".rstrip(),
+            flush=True,
+        )
+        deep.note(self.plan, outcome)
+        return outcome
+
+    def text_of(self, step):
+        file = self.results / f"{step.name}.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def failures(self, outcomes):
+        for outcome in outcomes.values():
+            if outcome.state == "failed":
+                print(f"\n== {outcome.step.name}: {outcome.why}")
+                print("\n".join(failed_part(self.text_of(outcome.step).splitlines())[-LINES_SHOWN:]))
+                print(f"repeat it with: {outcome.step.repeated_by()}")
+
+    def summary(self, outcomes):
+        """Prints what was skipped, what violates ci/suites, and the counts. Returns whether the run has passed."""
+        skips = [f"{name}, because {each.why}" for name, each in outcomes.items() if each.state == "skipped"]
+        skips += [skip for log in self.logs.values() for skip in log.skips]
+        for skip in dict.fromkeys(skips):
+            print(f"skipped: {skip}")
+        wrong = list(violations(self.logs, outcomes, Rules.read(ROOT / "ci/suites"), Machine(self.environment)))
+        for line in wrong:
+            print(f"wrong: {line}")
+        passed, failed, ignored = (sum(getattr(log, name) for log in self.logs.values()) for name in ("passed", "failed", "ignored"))
+        not_run = sum(outcome.state == "not run" for outcome in outcomes.values())
+        failed = max(failed + not_run, len(wrong) if not failed else failed)
+        print(f"{passed} passed, {failed} failed, {len(dict.fromkeys(skips)) + ignored} skipped")
+        return not failed
+
+
+def failed_part(lines):
+    """Returns what libtest says about the tests that have failed, or else all lines."""
+    if "failures:" not in lines:
+        return lines
+    first = lines.index("failures:")
+    end = next((i for i in range(first, len(lines)) if lines[i].startswith("test result:")), len(lines))
+    return lines[first:end]
+
+
+def program(build, name):
+    """Returns the path of a test program from what cargo has printed."""
+    kind = plans.UNITS.get(name, "--test").split()[0].removeprefix("--")
+    for line in build.splitlines():
+        if line.startswith("{"):
+            message = json.loads(line)
+            target = message.get("target", {})
+            if message.get("executable") and message["profile"]["test"] and (target["name"], target["kind"]) == (name, [kind]):
+                return message["executable"]
+    raise LookupError(f"cargo has built no test program {name}")
+
+
+def with_needs(steps, names):
+    """Returns the named steps and what they need, in the order of the plan."""
+    known = {step.name: step for step in steps}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SystemExit(f"no step {' '.join(unknown)}: --list names them")
+    chosen, open_names = set(), list(names)
+    while open_names:
+        name = open_names.pop()
+        if name not in chosen:
+            chosen.add(name)
+            open_names.extend(known[name].needs)
+    return [step for step in steps if step.name in chosen]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="ci/" + sys.argv[1], usage=__doc__.split("usage: ")[1].split("\n\nPrints")[0])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--publish", action="store_true")
+    parser.add_argument("steps", nargs="*")
+    arguments = parser.parse_args(sys.argv[2:])
+    os.chdir(ROOT)
+    plan = plans.PLANS[sys.argv[1]]
+    steps = plan.steps()
+    if arguments.list:
+        for step in steps:
+            print(f"{step.name:24} {step.kind:12} {step.repeated_by()}")
+        return True
+    steps = with_needs(steps, arguments.steps or deep.parts_left(plan, steps))
+    target = Path(os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
+    run = Run(plan, steps, target)
+    outcomes = Schedule(steps, run.results, run.environment, run.resolve, run.told).run()
+    measured = table(outcomes.values(), time.monotonic() - run.begin)
+    (run.results / "times.md").write_text(measured)
+    if arguments.publish:
+        publish(ROOT / "docs/internals/TESTING.md", plan.name, measured)
+    run.failures(outcomes)
+    return run.summary(outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(not main())

@@ -1,0 +1,44 @@
+"""ci/deep takes hours: ci/deep.tsv notes when each part has last passed, and a run that was ended goes on with what is left."""
+
+import datetime
+import subprocess
+from pathlib import Path
+
+FILE = Path("ci/deep.tsv")
+HEADING = "part\tseconds\tdate\tcommit\n"
+
+
+def passed():
+    """Returns the lines of the file by part."""
+    lines = FILE.read_text().splitlines()[1:] if FILE.exists() else []
+    return {line.split("\t")[0]: line for line in lines}
+
+
+def commit():
+    """Returns the commit, with a plus sign if the tree differs from it."""
+    head = output("git", "rev-parse", "--short=12", "HEAD")
+    return head + ("+" if output("git", "status", "--porcelain", "--", ".", f":!{FILE}") else "")
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def parts_left(plan, steps):
+    """Returns the names of the steps without those that have passed at this commit."""
+    names = [step.name for step in steps if is_part(step)] if plan.is_resumed else [step.name for step in steps]
+    done = {part for part, line in passed().items() if line.endswith("\t" + commit())} if plan.is_resumed else set()
+    return [name for name in names if name not in done]
+
+
+def is_part(step):
+    return step.kind in ("suite", "measurement")
+
+
+def note(plan, outcome):
+    """Notes a part that has passed."""
+    if plan.is_resumed and outcome.state == "passed" and is_part(outcome.step):
+        lines = passed()
+        day = datetime.date.today().isoformat()
+        lines[outcome.step.name] = f"{outcome.step.name}\t{outcome.wall:.0f}\t{day}\t{commit()}"
+        FILE.write_text(HEADING + "".join(f"{lines[part]}\n" for part in sorted(lines)))

@@ -1,0 +1,227 @@
+"""The steps of ci/test, ci/quick and ci/deep."""
+
+import time
+from dataclasses import dataclass, field
+
+from schedule import Step
+
+# Test programs that wait more than they compute, with the number of their tests that run at a time.
+WAITING = {"replication": 6, "log": 6, "client": 6, "process": 6}
+COMPUTING = ("protocol", "queue", "simulation", "network", "limits", "http", "tls", "auth", "bench", "sources")
+# The unit tests, and how cargo names them.
+UNITS = {"beanring": "--lib", "beanring-bench": "--bin beanring-bench"}
+BUILD = ("cargo", "test", "--locked", "--no-run", "--message-format=json-render-diagnostics")
+CLIPPY = ("cargo", "clippy", "--locked", "--quiet")
+LINTS = ("--", "-D", "warnings")
+# What plain `cargo clippy --all-targets` leaves out.
+OTHER_TARGETS = ("--bench", "batch", "--bench", "compare", "--bench", "disk", "--bench", "instructions", "--bench", "stress", "--test", "cost")
+
+
+def tests(name, program, *selected, build="build", threads=None, environment=None, **fields):
+    """A step that runs the tests of a program, or those that the arguments select. A command may run the program."""
+    threads = threads or WAITING.get(program, 2)
+    features = "--no-default-features " if build == "build-epoll" else ""
+    cargo = f"cargo test --locked {features}{UNITS.get(program, f'--test {program}')} -- {' '.join(selected)}".strip()
+    return Step(
+        name,
+        needs=(build, *fields.pop("needs", ())),
+        cores=fields.pop("cores", 0 if program in WAITING else 1),
+        environment={"RUST_TEST_THREADS": str(threads), **(environment or {})},
+        reads="tests",
+        program=program,
+        selected=selected,
+        repeat=cargo,
+        **fields,
+    )
+
+
+def script(name, *command, **fields):
+    """A step that runs a script which prints "- NAME" before each of its checks."""
+    return Step(name, command, reads="checks", **fields)
+
+
+def under(driver):
+    """The fields of a step that runs if the kernel allows a driver."""
+    return {
+        "needs": ("allowed",),
+        "condition": f'grep -q "^{driver}: allowed" "$RESULTS/allowed.log"',
+        "why_not": "the kernel does not allow it",
+    }
+
+
+def base():
+    """What every plan begins with."""
+    return [
+        Step("tools", ("ci/tools",), "install", cores=0),
+        Step("build", (*BUILD, "--lib", "--bins", "--examples", "--tests"), "build", cores=2),
+        Step("allowed", ("target/debug/examples/allowed",), "check", ("build",), cores=0),
+    ]
+
+
+def checks():
+    """Checks of the sources and the documents. Those that call cargo come one after the other, since they share a directory."""
+    return [
+        Step("format", ("cargo", "fmt", "--check", "--all"), "check", cores=0),
+        Step("runner", ("python3", "-m", "unittest", "discover", "-s", "ci/runner"), "check", cores=0),
+        Step("mutants-marked", ("ci/mutants", "--check"), "check", cores=0),
+        Step("pages", ("python3", "ci/docs.py"), "check", cores=0),
+        Step("published", ("ci/lab/results", "--check"), "check", cores=0),
+        Step("features", ("ci/features",), "check", ("build",), cores=0),
+        Step("lints", (*CLIPPY, "--all-targets", *OTHER_TARGETS, *LINTS), "check", ("build",)),
+    ]
+
+
+def run():
+    """What every change must pass."""
+    return [
+        *base(),
+        *(tests(program, program, needs=("tools",)) for program in WAITING),
+        *checks(),
+        Step("build-static", ("deploy/static",), "build", ("build",)),
+        *(tests(program, program, needs=("tools",)) for program in (*COMPUTING, *UNITS)),
+        Step("lints-epoll", (*CLIPPY, "--all-targets", "--no-default-features", *LINTS), "check", ("lints",)),
+        Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
+        Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), needs=("doc",)),
+        script("mutants", "ci/mutants", "--run", needs=("build",)),
+        *epoll_alone(),
+        *variants(),
+        *scripts(),
+    ]
+
+
+def epoll_alone():
+    """The build without features. It has a directory of its own, since its programs have the names of the others."""
+    build = ("ci/shared-build", "epoll", *BUILD, "--no-default-features", "--lib", "--test", "protocol", "--test", "process")
+    return [
+        Step("build-epoll", build, "build", ("build",)),
+        tests("epoll-alone-units", "beanring", build="build-epoll"),
+        tests("epoll-alone-core", "protocol", "core::", build="build-epoll"),
+        tests("epoll-alone-process", "process", "server::", build="build-epoll", needs=("tools",)),
+    ]
+
+
+def variants():
+    """Suites that run again over TLS, under each driver, with I/O threads, and with new seeds."""
+    tls = {"BEANRING_TEST_TLS": "1"}
+    # The suite live has conversations over TLS.
+    no_conversations = ("--skip", "conversations")
+    found = [
+        tests("tls-limits", "limits", "ceilings::", environment=tls),
+        tests("tls-hostile", "network", "hostile::", environment=tls),
+        tests("tls-sockets", "network", "sockets::", *no_conversations, environment=tls),
+        tests("tls-top", "client", "top::", environment=tls, needs=("tools",)),
+    ]
+    for driver in ("epoll", "tokio-uring"):
+        io = {"BEANRING_IO": driver}
+        found += [
+            tests(f"{driver}-hostile", "network", "hostile::", environment=io, **under(driver)),
+            tests(f"{driver}-differential", "protocol", "differential::", environment=io, **under(driver)),
+            tests(f"{driver}-process", "process", "server::", environment=io, **under(driver)),
+            tests(f"{driver}-bench", "bench", "tool::", environment=io, **under(driver)),
+            tests(f"{driver}-tls-hostile", "network", "hostile::", environment=io | tls, **under(driver)),
+        ]
+    three = {"BEANRING_TEST_IO_THREADS": "3"}
+    # It changes a setting of the kernel, which suites that measure memory would notice.
+    found.append(tests("huge-pages", "limits", "ceilings::", command=("ci/huge-pages",), needs=("limits", "tls-limits")))
+    found += [
+        tests("threads-live", "protocol", "live::", "--skip", "epoll", "--skip", "tokio_uring", environment=three, **under("uring")),
+        tests("threads-network", "network", "uring", "--skip", "tokio_uring", environment=three, **under("uring")),
+        tests("threads-log", "log", "live::", environment=three, **under("uring")),
+        tests("threads-hostile", "network", "hostile::", environment={"BEANRING_IO": "uring", "BEANRING_IO_THREADS": "3"}, **under("uring")),
+        # The seeds are from the clock, so that every run has new ones. A failure prints how to replay it.
+        tests("new-seeds", "simulation", "server::seeds_are_clean", environment={"BEANRING_TEST_FROM": str(int(time.time())) + "000000", "BEANRING_TEST_SECONDS": "40"}),
+    ]
+    return found
+
+
+def scripts():
+    """Checks of documents, deployment and other programs' clients. Those that call cargo need the steps that keep its directory locked."""
+    debug = "target/debug/beanring"
+    waits = {"needs": ("build", "tools"), "cores": 0}
+    return [
+        script("console", "ci/console", environment={"PROGRAM": debug}, **waits),
+        script("http-api", "ci/http-api", debug, **waits),
+        script("prometheus", "ci/prometheus", debug, **waits),
+        script("first-steps", "ci/first-steps", **waits),
+        script("sslyze", "ci/tls", debug, **waits),
+        script("page-commands", "ci/doc-commands", **waits),
+        Step("backups", ("ci/backups", debug, "3"), needs=("build",), cores=0),
+        script("clients", "ci/clients", debug, needs=("doc", "tools"), cores=0),
+        script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools"), cores=0),
+        script("instructions", "ci/instructions", needs=("build-static", "doc", "tools")),
+    ]
+
+
+def quick():
+    """What to run before each commit."""
+    return [
+        *base()[1:],
+        *checks(),
+        *(tests(program, program) for program in ("beanring", "sources", "queue")),
+        tests("core", "protocol", "core::"),
+        tests("live", "protocol", "live::"),
+    ]
+
+
+def deep():
+    """What takes longer than a run may. Each part has a short form in ci/test."""
+    hours = {"seconds_max": 3 * 3600, "kind": "suite"}
+    release = (*BUILD, "--release")
+    return [
+        *base(),
+        Step("build-release", (*release, "--lib", "--test", "simulation", "--test", "queue", "--test", "protocol", "--test", "cost"), "build", ("build",), cores=2),
+        script("mutants", "ci/mutants", needs=("build",), **hours),
+        *long_runs(hours),
+        script("kernels", "ci/kernels", needs=("build", "tools"), cores=0, **hours),
+        script("docker", "ci/docker", needs=("build", "tools"), cores=0, **hours),
+        script("package", "ci/deploy", needs=("build", "tools"), cores=0, **hours),
+        script("postgres-versions", "ci/postgres-versions", needs=("build", "tools"), cores=0, **hours),
+        script("confined", "ci/confined", needs=("build", "tools"), **hours),
+        script("fuzz", "ci/fuzz", "600", cores=2, **hours),
+        tests("cost", "cost", build="build-release", alone=True, **hours),
+        Step("bench", ("ci/bench", "--short"), "measurement", ("build",), alone=True, seconds_max=3600),
+        Step("stress", ("ci/stress",), "measurement", ("build",), alone=True, seconds_max=3600),
+        Step("replicated", ("ci/lab/replicated",), "measurement", ("build", "tools"), alone=True, seconds_max=3600),
+    ]
+
+
+def long_runs(hours):
+    """Random suites with many seeds, and faults with many rounds."""
+    seeds = [
+        ("seeds-server", "simulation", "server::seeds_are_clean", {"BEANRING_TEST_SECONDS": "1200"}),
+        ("seeds-replicas", "simulation", "replicas::seeds_are_clean", {"BEANRING_TEST_SEEDS": "100000"}),
+        ("seeds-log", "simulation", "log::power_fails_and_every", {"BEANRING_TEST_SEEDS": "20000"}),
+        ("seeds-operations", "simulation", "log::every_operation", {"BEANRING_TEST_SEEDS": "200"}),
+        ("seeds-model", "queue", "model::", {"BEANRING_TEST_SEEDS": "10000"}),
+        ("seeds-differential", "protocol", "differential::", {"BEANRING_TEST_SEEDS": "200", "BEANRING_TEST_STEPS": "500"}),
+    ]
+    faults = {"KILLS": "60", "STOPS": "20", "ROLLS": "20", "CUTS": "20", "PROMOTES": "6", "ALONE": "6", "CANCELS": "300", "FLIPS": "30"}
+    variables = {f"BEANRING_TEST_{name}": count for name, count in faults.items()}
+    return [
+        *(tests(name, program, test, build="build-release", environment=environment, **hours) for name, program, test, environment in seeds),
+        tests("faults", "replication", "faults::", environment=variables, needs=("tools",), **hours),
+        tests("restarts", "process", "restart::", environment={"BEANRING_TEST_RESTARTS": "50"}, **hours),
+        tests("cycles", "log", "live::acknowledged", environment={"BEANRING_TEST_CYCLES": "200"}, **hours),
+        tests("threads-one", "network", "uring", "--skip", "tokio_uring", environment={"BEANRING_TEST_IO_THREADS": "1"}, **hours),
+        tests("tls-churn", "network", "churn::", environment={"BEANRING_TEST_TLS": "1"}, **hours),
+        Step("loom", ("cargo", "test", "--locked", "--release", "--manifest-path", "tests/loom/Cargo.toml"), environment={"LOOM_MAX_PREEMPTIONS": "3"}, needs=("build-release",), **hours),
+    ]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A command of ci/. If it is resumed, its parts are noted, and those that have passed at this commit do not run again."""
+
+    name: str
+    steps: object
+    is_resumed: bool = False
+    environment: dict = field(default_factory=dict)
+
+
+# A run compiles each crate once: what an incremental build keeps for the next one would only cost time.
+ONCE = {"CARGO_INCREMENTAL": "0"}
+PLANS = {
+    "test": Plan("test", run, environment=ONCE),
+    "quick": Plan("quick", quick),
+    "deep": Plan("deep", deep, is_resumed=True, environment=ONCE),
+}

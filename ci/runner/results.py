@@ -1,0 +1,145 @@
+"""Reads the logs of a run, and checks them against ci/suites."""
+
+import fnmatch
+import re
+from dataclasses import dataclass
+
+from schedule import succeeds
+
+TEST = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)")
+RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+TESTED = re.compile(r"^tested: (.*) under (\S+)$")
+
+
+class Log:
+    """What a log says: how many tests passed, failed and were ignored, in which parts, and what was skipped.
+
+    A part is a module of a test program, or a check of a script.
+    """
+
+    def __init__(self, step, text, has_failed):
+        self.passed = self.failed = self.ignored = 0
+        self.parts = {}
+        self.skips = []
+        self.drivers = set()
+        lines = text.splitlines()
+        for line in lines:
+            if line.startswith("skipped: "):
+                self.skips.append(line.removeprefix("skipped: "))
+            elif found := TESTED.match(line):
+                self.drivers.add(found[2])
+        {"tests": self.read_tests, "checks": self.read_checks, "status": self.read_status}[step.reads](lines, has_failed)
+
+    def read_tests(self, lines, has_failed):
+        for line in lines:
+            if found := TEST.match(line):
+                module, is_below, _ = found[1].partition("::")
+                if found[2] == "ok":
+                    self.parts[module if is_below else "main"] = True
+        # A test may run test programs and show their output: the last result is that of the program.
+        result = next((found for line in reversed(lines) if (found := RESULT.match(line))), None)
+        if result:
+            self.passed, self.failed, self.ignored = map(int, result.groups())
+        # A program without a result has crashed.
+        if has_failed and not self.failed:
+            self.failed = 1
+
+    def read_checks(self, lines, has_failed):
+        """Reads a script that prints "- NAME" before each check, and ends at the first that fails."""
+        name = None
+        for line in lines:
+            if line.startswith("- "):
+                # A part of the name in parentheses may be a version.
+                name = re.sub(r" \([^)]*\)", "", line.removeprefix("- "))
+                self.parts[name] = True
+            elif line.startswith("skipped: ") and name:
+                self.parts[name] = False
+        self.failed = int(has_failed)
+        self.passed = max(sum(self.parts.values()) - self.failed, 0)
+
+    def read_status(self, _, has_failed):
+        self.passed, self.failed = int(not has_failed), int(has_failed)
+
+
+@dataclass
+class Rules:
+    """The rules of ci/suites."""
+
+    suites: dict
+    drivers: list
+    skips: list
+
+    @classmethod
+    def read(cls, file):
+        rules = cls({}, [], [])
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            rule, _, command = (part.strip() for part in line.partition(" | "))
+            kind, _, rest = rule.partition(" ")
+            words = rest.split()
+            if not rule or kind.startswith("#"):
+                continue
+            if kind == "suite" and len(words) > 1:
+                rules.suites.setdefault(words[0], []).append((words[1:], command))
+            elif kind == "driver" and len(words) == 1:
+                rules.drivers.append((rest, command))
+            elif kind == "skip" and rest and command:
+                rules.skips.append((rest, command))
+            else:
+                raise SystemExit(f"{file}:{number}: neither suite nor driver nor skip with a command: {line!r}")
+        return rules
+
+
+class Machine:
+    """Runs each command of a rule once."""
+
+    def __init__(self, environment):
+        self.environment = environment
+        self.answers = {}
+
+    def has(self, command):
+        if command not in self.answers:
+            self.answers[command] = not command or succeeds(command, self.environment)
+        return self.answers[command]
+
+
+def violations(logs, outcomes, rules, machine):
+    """Yields a line for each violation of the rules by a run. `logs` are by step name, like `outcomes`."""
+    for name, outcome in outcomes.items():
+        log = logs.get(name)
+        if outcome.state == "skipped":
+            yield from skip_violations(f"{name}, because {outcome.why}", rules, machine)
+        if outcome.state != "passed":
+            continue
+        if log.ignored:
+            yield f"{name}: {log.ignored} tests are ignored"
+        if not log.passed and not log.skips:
+            yield f"{name}: it has tested nothing"
+        # The unit tests have no list: sources::layers looks for files that no module names.
+        if outcome.step.program in rules.suites and not outcome.step.selected:
+            yield from suite_violations(outcome.step.program, log, rules, machine)
+    for skip in dict.fromkeys(skip for log in logs.values() for skip in log.skips):
+        yield from skip_violations(skip, rules, machine)
+    drivers = set().union(*(log.drivers for log in logs.values()))
+    for driver, command in rules.drivers:
+        if drivers and driver not in drivers and machine.has(command):
+            yield f"no suite ran under {driver}"
+
+
+def suite_violations(program, log, rules, machine):
+    """Compares the modules of a test program that have passed a test with those that ci/suites lists."""
+    listed = set()
+    for modules, command in rules.suites.get(program, []):
+        listed.update(modules)
+        for module in modules:
+            if module not in log.parts and machine.has(command):
+                yield f"{program}: no test of {module} has passed"
+    for module in sorted(set(log.parts) - listed):
+        yield f"{program}: {module} is not listed in ci/suites"
+
+
+def skip_violations(skip, rules, machine):
+    commands = [command for pattern, command in rules.skips if fnmatch.fnmatchcase(skip, pattern)]
+    if not commands:
+        yield f"skipped, which ci/suites does not permit: {skip}"
+    elif all(machine.has(command) for command in commands):
+        yield f"skipped, though this machine has what it takes ({commands[0]}): {skip}"

@@ -1,0 +1,173 @@
+//! What passes through: every byte, unchanged and in order, and the ends.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use beanring::io::forward::{BUFFER_BYTES, Settings};
+use beanring::time::Span;
+use beanring_testkit::random::{Random, seeds};
+
+use super::place::{Standby, end_output, rest, settings};
+
+/// Writes bytes in random pieces, then ends the output.
+fn write_in_pieces(mut stream: TcpStream, bytes: &[u8], mut random: Random) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let piece = if random.chance(70) { random.below(300) } else { random.below(200_000) };
+        let piece = (1 + piece).min(rest.len());
+        stream.write_all(&rest[..piece]).expect("the other side reads");
+        rest = &rest[piece..];
+        if random.one_in(40) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    end_output(&stream);
+}
+
+/// Reads to the end in random pieces.
+fn read_in_pieces(mut stream: TcpStream, mut random: Random) -> Vec<u8> {
+    let (mut all, mut piece) = (Vec::new(), vec![0; 200_000]);
+    loop {
+        let room = 1 + if random.chance(50) { random.below(500) } else { random.below(piece.len() - 1) };
+        match stream.read(&mut piece[..room]).expect("the connection does not break") {
+            0 => return all,
+            count => all.extend_from_slice(&piece[..count]),
+        }
+        if random.one_in(30) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn bytes_pass_unchanged_in_both_directions() {
+    let (standby, leader) = Standby::led(settings());
+    for seed in seeds(4) {
+        println!("seed {seed}: BEANRING_TEST_SEED={seed} replays it");
+        let mut random = Random::new(seed);
+        let mut bytes = || (0..1_000_000 + random.below(1_000_000)).map(|_| random.next() as u8).collect();
+        let (up, down): (Vec<u8>, Vec<u8>) = (bytes(), bytes());
+        let (client, end) = standby.forwarded_to(&leader);
+        thread::scope(|scope| {
+            let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
+            let (to_leader, to_client) = (clone(&client), clone(&end));
+            scope.spawn(|| write_in_pieces(to_leader, &up, Random::new(seed + 1)));
+            scope.spawn(|| write_in_pieces(to_client, &down, Random::new(seed + 2)));
+            let at_leader = scope.spawn(|| read_in_pieces(end, Random::new(seed + 3)));
+            let at_client = read_in_pieces(client, Random::new(seed + 4));
+            assert!(at_client == down, "seed {seed}: {} of {} bytes", at_client.len(), down.len());
+            let at_leader = at_leader.join().expect("it reads to the end");
+            assert!(at_leader == up, "seed {seed}: {} of {} bytes", at_leader.len(), up.len());
+        });
+    }
+    standby.wait_for("all ends", |counts| counts.open.get() == 0);
+}
+
+#[test]
+fn five_hundred_clients_work_at_a_time() {
+    let (standby, leader) = Standby::led(settings());
+    let mut clients: Vec<TcpStream> = (0..500).map(|_| standby.client()).collect();
+    let mut ends: Vec<TcpStream> = clients.iter().map(|client| leader.end_of(client)).collect();
+    let mut buffer = [0; 64];
+    for round in 0..5 {
+        let expect = |index: usize| format!("round {round} of {index}\r\n");
+        for (index, client) in clients.iter_mut().enumerate() {
+            client.write_all(expect(index).as_bytes()).expect("it is open");
+        }
+        for (from, to) in [(&mut ends, true), (&mut clients, false)] {
+            for (index, stream) in from.iter_mut().enumerate() {
+                let expected = expect(index);
+                stream.read_exact(&mut buffer[..expected.len()]).expect("it is passed on");
+                assert_eq!(&buffer[..expected.len()], expected.as_bytes());
+                if to {
+                    stream.write_all(expected.as_bytes()).expect("it is open");
+                }
+            }
+        }
+    }
+    assert_eq!((standby.counts().open.get(), standby.counts().total.get()), (500, 500));
+    drop(clients);
+    for end in &mut ends {
+        assert_eq!(rest(end), b"");
+    }
+    drop(ends);
+    standby.wait_for("all ends", |counts| counts.open.get() == 0);
+    assert_eq!(standby.counts().to_leader.get(), standby.counts().to_clients.get());
+}
+
+/// Writes until the kernel takes no more for 300 ms. Returns the number of bytes.
+fn fill(stream: &mut TcpStream) -> usize {
+    stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket option");
+    let (piece, mut written) = ([7; 50_000], 0);
+    loop {
+        match stream.write(&piece) {
+            Ok(count) => written += count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return written;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_is_slow_pauses_its_writer_and_costs_one_buffer() {
+    let (standby, leader) = Standby::led(settings());
+    let (mut client, mut end) = standby.forwarded_to(&leader);
+    let (down, up) = (fill(&mut end), fill(&mut client));
+    let memory = standby.counts().memory.get();
+    assert!((1..=2 * BUFFER_BYTES as u64).contains(&memory), "{:?}", standby.counts());
+    end_output(&end);
+    end_output(&client);
+    assert_eq!(rest(&mut client).len(), down);
+    assert_eq!(rest(&mut end).len(), up);
+    standby.wait_for("the end", |counts| counts.open.get() == 0);
+}
+
+#[test]
+fn an_end_is_passed_on_and_the_other_direction_stays() {
+    let (standby, leader) = Standby::led(settings());
+    let (mut client, mut end) = standby.forwarded_to(&leader);
+    client.write_all(b"last words").expect("it is open");
+    end_output(&client);
+    assert_eq!(rest(&mut end), b"last words");
+    thread::sleep(Duration::from_millis(50));
+    end.write_all(b"a reply").expect("it is open");
+    drop(end);
+    assert_eq!(rest(&mut client), b"a reply");
+    standby.wait_for("the end", |counts| counts.open.get() == 0);
+
+    // A reset of one side closes the other.
+    let (client, mut end) = standby.forwarded_to(&leader);
+    end.write_all(b"unread").expect("it is open");
+    thread::sleep(Duration::from_millis(50));
+    drop(client);
+    assert_eq!(rest(&mut end), b"");
+    standby.wait_for("the end", |counts| counts.open.get() == 0);
+}
+
+#[test]
+fn a_client_that_does_not_end_after_its_leader_is_closed() {
+    let (standby, leader) = Standby::led(settings());
+    let mut client = standby.client();
+    drop(leader.end_of(&client));
+    assert_eq!(rest(&mut client), b"");
+    assert_eq!(standby.counts().open.get(), 1);
+    standby.wait_for("the end", |counts| counts.open.get() == 0);
+}
+
+/// `TCP_USER_TIMEOUT` on a forwarded connection would close it.
+#[test]
+fn a_leader_that_does_not_read_is_not_taken_for_a_dead_one() {
+    let settings = Settings { gone_after: Span::from_secs(1), ..settings() };
+    let (standby, leader) = Standby::led(settings);
+    let (mut client, mut end) = standby.forwarded_to(&leader);
+    let written = fill(&mut client);
+    // The kernel would close it at a probe of the window, 1.4 s after the first.
+    thread::sleep(Duration::from_millis(2500));
+    end_output(&client);
+    assert_eq!(rest(&mut end).len(), written);
+    assert_eq!(standby.counts().closed_by_silence.get(), 0);
+}

@@ -1,0 +1,42 @@
+//! Databases that lack what a leader was acknowledged: an old primary, and a standby that was promoted too early.
+
+use beanring_testkit::client::put;
+use beanring_testkit::postgres::End;
+
+use crate::site::{own_site, site, start, terminate_sessions};
+
+#[test]
+fn a_leader_keeps_its_jobs_as_long_as_the_database_is_older() {
+    let Some(site) = site("an older database") else { return };
+    let (leader, mut client) = start(&site.url(), &["--no-forward"]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    site.primary.sql("update beanring_epoch set epoch = 0");
+    client.send(&put(0, 0, "two"));
+    leader.wait_for("has epoch 0, and this server leads epoch 1");
+    leader.wait_for_readiness("the lease is over\n");
+    site.primary.sql("update beanring_epoch set epoch = 1");
+    client.expect("peek 1\r\n", "INSERTED 2");
+    assert_eq!(client.line().as_deref(), Some("FOUND 1 3"));
+    leader.wait_for("is the right one again");
+    assert_eq!(leader.log_text().matches("ERROR").count(), 1, "{}", leader.log_text());
+}
+
+#[test]
+fn a_leader_leaves_an_old_primary_that_is_the_first_host_of_the_url() {
+    let Some(mut site) = own_site("an old primary") else { return };
+    // It has the tables, and nothing of the leader.
+    site.primary
+        .wait_for("select count(*) from pg_stat_replication where replay_lsn = pg_current_wal_lsn()", "2");
+    site.standbys[0].stop(End::Fast);
+    let hosts = format!("{},{}", site.standbys[0].host(), site.primary.host());
+    let (leader, mut client) = start(&site.primary.url_with(&hosts), &["--no-forward"]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    // Not a standby, it reads no more from the primary.
+    std::fs::remove_file(site.standbys[0].data().join("standby.signal")).expect("it is there");
+    site.standbys[0].start();
+    terminate_sessions(&site.primary);
+    client.expect(&put(0, 0, "two"), "INSERTED 2");
+    leader.wait_for("has epoch 0, and this server leads epoch 1");
+    leader.wait_for("is the right one again");
+    client.expect("peek 1\r\n", "FOUND 1 3");
+}

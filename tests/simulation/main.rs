@@ -1,0 +1,6 @@
+//! Deterministic simulations with faults, in virtual time.
+
+mod log;
+mod replicas;
+mod seeds;
+mod server;

@@ -1,0 +1,219 @@
+//! Handshake messages that never end: they take little memory, and have a time limit.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::rc::Rc;
+use std::thread;
+
+use beanring::server::{CertificatePem, Effect, Event, Protocol, Server, Service};
+use beanring::time::{Span, Time};
+use beanring::transport::{HANDSHAKE_TIME, Identity, Transport};
+use beanring::values::ids::ConnId;
+use beanring_testkit::certificates::Certificates;
+use beanring_testkit::config::config as server_config;
+use beanring_testkit::connection::outgoing;
+use beanring_testkit::scratch::Scratch;
+use rustls::ContentType::{ApplicationData, Handshake};
+
+use super::forge::{Forger, Sealer, config};
+use super::place::Place;
+
+const MIB: usize = 1024 * 1024;
+
+/// The header of a message of 64 KiB.
+const HEADER: [u8; 4] = [24, 0, 0xff, 0xff];
+
+/// Where the message is, and how it arrives.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum When {
+    InHandshake,
+    AfterIt,
+    InHandshakeByteByByte,
+    AfterItByteByByte,
+}
+
+/// Sends a message in records of one byte until the server ends the connection.
+fn send_endless(place: &Place, when: When) -> TcpStream {
+    const SENT_MAX: usize = 48 * MIB;
+    let mut tcp = place.tcp();
+    tcp.set_nodelay(true).expect("a socket option");
+    let mut forger = Forger::new(&config(&place.certificates.ca));
+    tcp.write_all(&forger.output()).expect("the server receives");
+    let mut flight = forger.flight(&tcp);
+    let sealer = match when {
+        When::InHandshake | When::InHandshakeByteByByte => &mut flight.handshake,
+        When::AfterIt | When::AfterItByteByByte => {
+            let last = flight.handshake.record(Handshake, &flight.finished);
+            tcp.write_all(&last).expect("the server receives");
+            &mut flight.data
+        }
+    };
+    let is_whole = matches!(when, When::InHandshake | When::AfterIt);
+    let bytes_max = if is_whole { SENT_MAX } else { MIB / 4 };
+    let (mut number, mut sent) = (0, 0);
+    while sent < bytes_max {
+        let record = sealer.padded(Handshake, &[*HEADER.get(number).unwrap_or(&0)]);
+        number += 1;
+        sent += record.len();
+        let is_sent = match is_whole {
+            true => tcp.write_all(&record).is_ok(),
+            false => record.iter().all(|&byte| tcp.write_all(&[byte]).is_ok()),
+        };
+        if !is_sent {
+            break;
+        }
+    }
+    println!("{when:?}: {sent} bytes");
+    tcp
+}
+
+/// Returns the memory of the server, at most, while four clients send.
+fn attack(whens: [When; 4]) {
+    let mut place = Place::new(&["--max-memory", "64m"]);
+    let (mut most, limit) = (0, 64 * MIB + 64 * MIB / 10);
+    thread::scope(|scope| {
+        let place = &place;
+        let clients = whens.map(|when| scope.spawn(move || send_endless(place, when)));
+        while !clients.iter().all(|client| client.is_finished()) {
+            most = most.max(place.server.resident_bytes());
+            thread::sleep(std::time::Duration::from_millis(2));
+        }
+        // They keep their connections until here.
+        most = most.max(place.server.resident_bytes());
+        println!("{whens:?}: {} KiB", most / 1024);
+        for client in clients {
+            let mut tcp = client.join().expect("the client does not panic");
+            let end = tcp.read_to_end(&mut Vec::new());
+            let is_kept = end.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+            assert!(!is_kept, "the server keeps the connection");
+        }
+    });
+    assert!(most <= limit, "{whens:?}: {most} bytes");
+    place.expect_service();
+    place.await_stat("current-tls-connections", 0);
+}
+
+#[test]
+fn endless_messages_after_the_handshake_take_little_memory() {
+    attack([When::AfterIt; 4]);
+}
+
+#[test]
+fn endless_messages_in_the_handshake_take_little_memory() {
+    attack([When::InHandshake; 4]);
+}
+
+#[test]
+fn endless_messages_byte_by_byte_take_little_memory() {
+    let [first, second] = [When::InHandshakeByteByByte, When::AfterItByteByByte];
+    attack([first, second, first, second]);
+}
+
+/// A connection in virtual time, whose handshake has finished.
+struct Open {
+    transport: Transport<Server>,
+    now: Time,
+    conn: ConnId,
+    data: Sealer,
+    is_closed: bool,
+}
+
+impl Open {
+    fn new() -> Self {
+        let dir = Scratch::new("tls-endless");
+        let certificates = Certificates::new(&dir.0);
+        let read = |path| fs::read(path).expect("the file exists");
+        let (chain, key) = (read(&certificates.server.certificate), read(&certificates.server.key));
+        let identity = Identity::read(&CertificatePem { chain, key, client_ca: None }).expect("it is good");
+        let mut transport = Transport::new(Server::new(server_config(100)), Some(identity), Rc::default());
+        let (now, conn) = (Time::ZERO + Span::from_secs(1), transport.accept(Protocol::Beanstalk));
+        transport.begin_tls(now, conn);
+        let mut forger = Forger::new(&config(&certificates.ca));
+        transport.handle(now, Event::Received { conn, bytes: &forger.output() });
+        while transport.next_effect().is_some() {}
+        let bytes = VecDeque::from(outgoing(&mut transport, conn));
+        transport.handle(now, Event::Sent { conn, bytes: bytes.len() });
+        let mut flight = forger.flight(bytes);
+        let mut open = Self { transport, now, conn, data: flight.data, is_closed: false };
+        open.pass(Span::ZERO);
+        open.receive(&flight.handshake.record(Handshake, &flight.finished));
+        open
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        self.transport.handle(self.now, Event::Received { conn: self.conn, bytes });
+        self.pass(Span::ZERO);
+    }
+
+    fn receive_message(&mut self, bytes: &[u8]) {
+        let record = self.data.record(Handshake, bytes);
+        self.receive(&record);
+    }
+
+    fn pass(&mut self, span: Span) {
+        self.now = self.now + span;
+        self.transport.turn(self.now);
+        loop {
+            while let Some(effect) = self.transport.next_effect() {
+                self.is_closed |= effect == Effect::Close(self.conn);
+            }
+            match outgoing(&mut self.transport, self.conn).len() {
+                0 => return,
+                bytes => self.transport.handle(self.now, Event::Sent { conn: self.conn, bytes }),
+            }
+        }
+    }
+
+    /// Ends the connection, and asserts that nothing is left.
+    fn close(mut self) {
+        self.transport.handle(self.now, Event::HungUp { conn: self.conn });
+        self.pass(Span::ZERO);
+        assert!(self.is_closed);
+        self.transport.handle(self.now, Event::Closed { conn: self.conn });
+        assert_eq!(self.transport.next_deadline(), None, "nothing is left");
+        self.transport.server().check();
+    }
+}
+
+#[test]
+fn a_message_after_the_handshake_has_five_seconds() {
+    let mut open = Open::new();
+    assert_eq!(open.transport.next_deadline(), None);
+    // One that ends in time, and the next one, have each its own.
+    open.receive_message(&[24, 0, 0]);
+    assert_eq!(open.transport.next_deadline(), Some(open.now + HANDSHAKE_TIME));
+    open.pass(Span::from_secs(4));
+    open.receive_message(&[1, 0]);
+    open.data.renew();
+    assert_eq!(open.transport.next_deadline(), None);
+    open.receive_message(&[24]);
+    open.pass(Span::from_secs(4));
+    // More of it is no more time.
+    open.receive_message(&[0]);
+    assert!(!open.is_closed);
+    open.pass(Span::from_secs(1));
+    assert!(open.is_closed);
+    open.close();
+
+    // A connection that ends before leaves nothing behind.
+    let mut open = Open::new();
+    open.receive_message(&[24]);
+    open.close();
+}
+
+/// Like an incomplete line, which is as small.
+#[test]
+fn an_incomplete_record_waits() {
+    let mut open = Open::new();
+    let record = open.data.record(ApplicationData, b"put 0 0 60 5\r\nhello\r\n");
+    let (first, rest) = record.split_at(record.len() - 1);
+    open.receive(first);
+    assert_eq!(open.transport.next_deadline(), None);
+    open.pass(Span::from_secs(3600));
+    assert!(!open.is_closed);
+    open.receive(rest);
+    assert_eq!(open.transport.server().engine().jobs().len(), 1);
+    open.close();
+}
