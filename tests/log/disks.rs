@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,10 @@ use beanring_testkit::peer::Received;
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
 use beanring_testkit::random::Random;
 use beanring_testkit::scratch::{Scratch, lines_of};
+use beanring_testkit::wait;
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::sys::signal::Signal;
+
+use super::common::{Case, MODES, cases, in_parallel, segments};
 
 const BLOCK_BYTES: u64 = 4096;
 
@@ -29,6 +32,10 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
         true => Ok(text(&output.stdout)),
         false => Err(format!("{program} {}: {}", arguments.join(" "), text(&output.stderr))),
     }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a name in UTF-8")
 }
 
 /// A mount or a loop device, undone when the value is dropped.
@@ -50,41 +57,37 @@ impl Drop for Held {
 }
 
 fn mount(arguments: &[&str], at: &Path) -> Result<Held, String> {
-    let at = at.to_str().expect("a name in UTF-8");
-    run("mount", &[arguments, &[at]].concat())?;
-    Ok(Held("umount", vec![at.to_owned()]))
+    run("mount", &[arguments, &[text(at)]].concat())?;
+    Ok(Held("umount", vec![text(at).to_owned()]))
 }
 
-fn directory(path: PathBuf) -> PathBuf {
-    fs::create_dir(&path).expect("a new directory");
-    path
-}
-
-/// A loop device with a new file system on it.
+/// A loop device with a new file system on it, in a file in memory.
 struct LoopDisk {
     // Fields are dropped in this order.
     mounted: Option<Held>,
     _device_held: Held,
+    _memory: Held,
+    scratch: Scratch,
     device: String,
     kind: &'static str,
-    image: PathBuf,
     at: PathBuf,
 }
 
 impl LoopDisk {
-    fn new(
-        image: PathBuf,
-        bytes: u64,
-        at: PathBuf,
-        kind: &'static str,
-        make: &[&str],
-    ) -> Result<Self, String> {
-        let file = File::create(&image).expect("an image");
-        file.set_len(bytes).expect("an image");
-        let device = run("losetup", &["--find", "--show", image.to_str().expect("a name in UTF-8")])?;
+    /// Memory beside the file.
+    const SPARE_BYTES: u64 = 8 << 20;
+
+    fn new(name: &str, bytes: u64, kind: &'static str, options: &[&str]) -> Result<Self, String> {
+        let scratch = Scratch::new(name);
+        let (memory, at) = (scratch.dir("memory"), scratch.dir("at"));
+        let size = format!("size={}", bytes + Self::SPARE_BYTES);
+        let memory = mount(&["-t", "tmpfs", "-o", &size, "tmpfs"], &memory)?;
+        let image = scratch.join("memory/image");
+        File::create(&image).and_then(|file| file.set_len(bytes)).expect("an image");
+        let device = run("losetup", &["--find", "--show", text(&image)])?;
         let held = Held("losetup", vec!["--detach".to_owned(), device.clone()]);
-        run(make[0], &[&make[1..], &[device.as_str()]].concat())?;
-        let mut disk = Self { mounted: None, _device_held: held, device, kind, image, at };
+        run(&format!("mkfs.{kind}"), &[&["-q"], options, &[&device]].concat())?;
+        let mut disk = Self { mounted: None, _device_held: held, _memory: memory, scratch, device, kind, at };
         disk.mount()?;
         Ok(disk)
     }
@@ -99,9 +102,16 @@ impl LoopDisk {
         self.mounted = None;
         self.mount().expect("it was mounted before");
     }
+
+    /// Creates a directory on it.
+    fn dir(&self, name: &str) -> PathBuf {
+        let path = self.at.join(name);
+        fs::create_dir(&path).expect("a new directory");
+        path
+    }
 }
 
-/// Uses up all free space.
+/// Uses up all free space. Space that is only reserved would leave btrfs less for the writes of others.
 fn fill(path: &Path) {
     let Ok(mut file) = File::create(path) else { return };
     for bytes in [1 << 20, 1 << 16, BLOCK_BYTES as usize] {
@@ -109,35 +119,33 @@ fn fill(path: &Path) {
     }
 }
 
-fn drivers(what: &str) -> impl Iterator<Item = Driver> {
-    Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
-}
-
 // Copy on write.
 
 const BTRFS_BYTES: u64 = 160 << 20;
-const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
 
 /// A server's own btrfs.
 struct Stage {
-    io: Driver,
-    mode: &'static [&'static str],
+    case: Case,
     disk: LoopDisk,
-    // Dropped after the disk is unmounted.
-    scratch: Scratch,
 }
 
 impl Stage {
     /// The file that the server logs to.
     fn stderr(&self) -> PathBuf {
-        self.scratch.0.join("stderr")
+        self.disk.scratch.join("stderr")
+    }
+
+    /// The lines of the server's log with this text.
+    fn lines(&self, part: &str) -> usize {
+        let logged = fs::read_to_string(self.stderr()).unwrap_or_default();
+        logged.lines().filter(|line| line.contains(part)).count()
     }
 
     /// Starts a server on a directory of the disk, and connects to it.
     fn start(&self, dir: &Path) -> (ServerProcess, Client) {
         let mut command = Command::new(program());
         command.stderr(File::options().create(true).append(true).open(self.stderr()).expect("a file"));
-        launch(command, dir, self.io, &[self.mode, &["-s", "1048576"]].concat())
+        launch(command, dir, self.case.io, &[self.case.mode, &["-s", "1048576"]].concat())
     }
 }
 
@@ -145,33 +153,23 @@ impl Drop for Stage {
     fn drop(&mut self) {
         if thread::panicking() {
             let logged = fs::read_to_string(self.stderr());
-            println!("{} {:?} has logged: {}", self.io.name(), self.mode, logged.unwrap_or_default());
+            println!("{:?} has logged: {}", self.case, logged.unwrap_or_default());
         }
     }
 }
 
-/// Runs a test under each driver and in each of these modes, in parallel: each waits for its disk most of the time.
-fn on_btrfs(what: &str, modes: &[&'static [&'static str]], make: &[&str], test: impl Fn(&Stage) + Sync) {
-    let mut stages = Vec::new();
-    for io in drivers(what) {
-        for &mode in modes {
-            let scratch = Scratch::new(&format!("{}-{}", what.replace(' ', "-"), stages.len()));
-            let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
-            match LoopDisk::new(image, BTRFS_BYTES, at, "btrfs", &[&["mkfs.btrfs", "-q"], make].concat()) {
-                Ok(disk) => stages.push(Stage { io, mode, disk, scratch }),
-                Err(error) => return println!("skipped: a log on btrfs, because {error}"),
-            }
-        }
-    }
-    thread::scope(|scope| {
-        for stage in &stages {
-            scope.spawn(|| test(stage));
+/// Runs a test under each driver and in each of these modes.
+fn on_btrfs(what: &str, modes: &[&'static [&'static str]], options: &[&str], test: impl Fn(&Stage) + Sync) {
+    in_parallel(cases(what, modes), |case| {
+        match LoopDisk::new(&what.replace(' ', "-"), BTRFS_BYTES, "btrfs", options) {
+            Ok(disk) => test(&Stage { case, disk }),
+            Err(error) => println!("skipped: a log on btrfs, because {error}"),
         }
     });
 }
 
 fn is_written_in_place(segment: &Path) -> bool {
-    let listing = run("lsattr", &[segment.to_str().expect("UTF-8")]).expect("btrfs has attributes");
+    let listing = run("lsattr", &[text(segment)]).expect("btrfs has attributes");
     listing.split(' ').next().expect("attributes").contains('C')
 }
 
@@ -185,63 +183,57 @@ fn large_body() -> String {
 #[test]
 fn a_full_btrfs_deletes_every_job() {
     on_btrfs("a full btrfs", &MODES, &[], |stage| {
-        let disk = &stage.disk.at;
-        let dir = directory(disk.join("log"));
+        // Other files use most of the disk.
+        let other = File::create(stage.disk.at.join("other")).expect("there is space");
+        fallocate(&other, FallocateFlags::empty(), 0, 54 << 20).expect("there is space");
+        let dir = stage.disk.dir("log");
         let started = Instant::now();
         let (mut server, mut client) = stage.start(&dir);
-        let command = put(0, 0, &large_body()).repeat(20);
+        let commands = vec![put(0, 0, &large_body()); 20];
         let (mut jobs, mut is_full) = (0, false);
         while !is_full {
-            client.send(&command);
-            for _ in 0..20 {
-                match client.line().as_deref() {
-                    Some("OUT_OF_MEMORY") => is_full = true,
-                    line => {
-                        jobs += 1;
-                        assert_eq!(line, Some(&*format!("INSERTED {jobs}")));
-                    }
+            for (line, _) in client.ask_all(commands.clone()) {
+                if line == "OUT_OF_MEMORY" {
+                    is_full = true;
+                } else {
+                    jobs += 1;
+                    assert_eq!(line, format!("INSERTED {jobs}"));
                 }
             }
         }
+        println!("{jobs} jobs");
         assert!(jobs > 1000, "{jobs} jobs fit");
-        let filler = disk.join("filler");
+        let filler = stage.disk.at.join("filler");
         fill(&filler);
         for id in 1..=jobs {
             client.expect(&format!("delete {id}\r\n"), "DELETED");
         }
         fs::remove_file(filler).expect("it is there");
         insert_when_possible(&mut client, "after");
-        server.signal(Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        server.stop();
         assert!(segments(&dir).iter().all(|segment| is_written_in_place(segment)));
-        let logged = fs::read_to_string(stage.stderr()).expect("it was made");
-        let warnings =
-            logged.lines().filter(|line| line.contains("WARN the disk of the job log (-b) is full")).count();
+        let warnings = stage.lines("WARN the disk of the job log (-b) is full");
         let at_most = 1 + started.elapsed().as_secs() as usize / 60;
-        assert!((1..=at_most).contains(&warnings), "{logged}");
+        assert!((1..=at_most).contains(&warnings), "{warnings} warnings");
         let (_server, mut client) = stage.start(&dir);
         assert_eq!(client.stat("current-jobs-ready"), 1);
     });
 }
 
 fn insert_when_possible(client: &mut Client, body: &str) {
-    let started = Instant::now();
-    loop {
-        match &*client.ask(&put(0, 0, body)).0 {
-            "OUT_OF_MEMORY" => assert!(started.elapsed() < REPLY_PATIENCE, "there is space again"),
-            line => break assert!(line.starts_with("INSERTED "), "{line}"),
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait::until("there is space again", || match &*client.ask(&put(0, 0, body)).0 {
+        "OUT_OF_MEMORY" => false,
+        line => line.starts_with("INSERTED ") || panic!("{line}"),
+    });
 }
 
 /// Files of an older version, and all files of some file systems, copy on write.
 #[test]
 fn a_full_copy_on_write_file_system_refuses_puts_alone() {
     on_btrfs("copy on write", &MODES, &["--mixed"], |stage| {
-        let dir = directory(stage.disk.at.join("log"));
+        let dir = stage.disk.dir("log");
         // New files inherit this attribute, which excludes C.
-        run("chattr", &["+m", dir.to_str().expect("UTF-8")]).expect("btrfs has attributes");
+        run("chattr", &["+m", text(&dir)]).expect("btrfs has attributes");
         fill_and_change_jobs(stage, &dir);
     });
 }
@@ -251,35 +243,33 @@ fn fill_and_change_jobs(stage: &Stage, dir: &Path) {
     let (server, mut client) = stage.start(dir);
     assert!(!segments(dir).iter().any(|segment| is_written_in_place(segment)));
     let body = "c".repeat(4000);
+    let command = put(0, 0, &body);
     // Until segments have been recycled.
-    for _ in 0..10 {
-        client.send(&put(0, 0, &body).repeat(200));
-        let ids: Vec<String> =
-            (0..200).map(|_| client.line().expect("it runs").replace("INSERTED ", "")).collect();
-        client.send(&ids.iter().map(|id| format!("delete {id}\r\n")).collect::<String>());
-        (0..200).for_each(|_| assert_eq!(client.line().as_deref(), Some("DELETED")));
+    for round in 0..10 {
+        let ids = round * 200 + 1..=round * 200 + 200;
+        client.insert(ids.clone(), |_| command.clone());
+        client.expect_all(ids.map(|id| format!("delete {id}\r\n")), "DELETED");
     }
-    client.send(&put(0, 0, &body).repeat(300));
-    let lines: Vec<String> = (0..300).map(|_| client.line().expect("it runs")).collect();
-    let ids: Vec<u64> =
-        lines.iter().map(|line| line.replace("INSERTED ", "").parse().expect("an id")).collect();
+    let ids = 2001..=2300;
+    client.insert(ids.clone(), |_| command.clone());
     let filler = disk.join("filler");
     fill(&filler);
-    run("sync", &["-f", disk.to_str().expect("UTF-8")]).expect("it syncs");
+    run("sync", &["-f", text(disk)]).expect("it syncs");
 
     let mut refused = 0;
     for round in 0..60 {
-        client.send(&put(0, 0, &body).repeat(10));
-        refused += (0..10).filter(|_| client.line().expect("the server runs") == "OUT_OF_MEMORY").count();
-        for id in ids.iter().skip(round % 30 * 10).take(10) {
+        let puts = client.ask_all(vec![command.clone(); 10]);
+        refused += puts.iter().filter(|(line, _)| line == "OUT_OF_MEMORY").count();
+        for id in ids.clone().skip(round % 30 * 10).take(10) {
+            // One at a time: a larger write may find no space.
             assert!(client.ask(&format!("reserve-job {id}\r\n")).0.starts_with("RESERVED "), "{id}");
             client.expect(&format!("bury {id} 3\r\n"), "BURIED");
             client.expect(&format!("kick-job {id}\r\n"), "KICKED");
         }
     }
-    println!("{} {:?}: {refused} of 600 puts were refused", stage.io.name(), stage.mode);
+    println!("{:?}: {refused} of 600 puts were refused", stage.case);
     assert!(refused > 0, "the disk was full");
-    for id in &ids[..100] {
+    for id in ids.take(100) {
         client.expect(&format!("delete {id}\r\n"), "DELETED");
     }
     fs::remove_file(filler).expect("it is there");
@@ -295,16 +285,14 @@ fn fill_and_change_jobs(stage: &Stage, dir: &Path) {
 #[test]
 fn a_stalled_write_succeeds_once_there_is_space() {
     on_btrfs("a wait for space", &MODES[..2], &[], |stage| {
-        let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let (dir, snapshot) = (stage.disk.at.join("log"), stage.disk.at.join("snapshot"));
-        run("btrfs", &["subvolume", "create", &text(&dir)]).expect("a subvolume");
+        run("btrfs", &["subvolume", "create", text(&dir)]).expect("a subvolume");
         let (mut server, mut client) = stage.start(&dir);
         client.expect(&put(0, 0, "first"), "INSERTED 1");
         client.expect(&put(0, 0, "second"), "INSERTED 2");
-        run("btrfs", &["subvolume", "snapshot", &text(&dir), &text(&snapshot)]).expect("a snapshot");
+        run("btrfs", &["subvolume", "snapshot", text(&dir), text(&snapshot)]).expect("a snapshot");
         wait_for_space(stage, &server, &mut client);
-        server.signal(Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        server.stop();
         let (_server, mut client) = stage.start(&dir);
         assert_eq!(client.stat("current-jobs-ready"), 3);
     });
@@ -320,30 +308,24 @@ fn wait_for_space(stage: &Stage, server: &ServerProcess, client: &mut Client) {
             fill(fillers.last().expect("a filler was added"));
         }
         client.send("pause-tube default 0\r\n");
+        // A server that finds no space removes prepared files, and may find some then.
         is_waiting = matches!(client.stream.receive(Duration::from_secs(3)), Received::Silence);
         if is_waiting {
             break;
         }
     }
-    assert!(is_waiting, "{} {:?}: a write is stalled", stage.io.name(), stage.mode);
-    let mut other = Client::new(server.connect());
+    assert!(is_waiting, "a write is stalled");
+    let mut other = server.client();
     assert_eq!(other.stat("current-jobs-ready"), 2);
     assert_eq!(other.ask("peek 1\r\n").1, "first\r\n");
     other.expect(&put(0, 0, "third"), "OUT_OF_MEMORY");
     let refused = other.stat("put-refusals-disk");
     assert!(refused >= 1);
     // Refused at its line: it counts, although its client leaves within the body.
-    Client::new(server.connect()).send("put 0 0 60 100\r\nabc");
-    while other.stat("put-refusals-disk") == refused {
-        thread::sleep(Duration::from_millis(10));
-    }
+    server.client().send("put 0 0 60 100\r\nabc");
+    wait::until("it is refused", || other.stat("put-refusals-disk") > refused);
     assert_eq!(other.stat("put-refusals-disk"), refused + 1);
-    let before = server.cpu_time();
-    thread::sleep(Duration::from_secs(1));
-    println!("CPU in one second: {:?}", server.cpu_time() - before);
-    let logged = lines_of(&stage.stderr(), 1);
-    let warnings = logged.iter().filter(|line| line.contains("a write waits for space")).count();
-    assert_eq!(warnings, 1, "{logged:?}");
+    assert_eq!(stage.lines("a write waits for space"), 1);
     fillers.iter().for_each(|filler| _ = fs::remove_file(filler));
     assert_eq!(client.line().as_deref(), Some("PAUSED"));
     insert_when_possible(client, "third");
@@ -352,44 +334,36 @@ fn wait_for_space(stage: &Stage, server: &ServerProcess, client: &mut Client) {
 // Failing writes.
 
 /// An ext4 file system in a file in memory. A write to a block that was punched out of the file fails when memory is full.
-struct FailingDisk {
-    disk: LoopDisk,
-    filler: PathBuf,
-    _memory: Held,
-    _scratch: Scratch,
-}
+struct FailingDisk(LoopDisk);
 
 impl FailingDisk {
-    const BYTES: u64 = 32 << 20;
-
     fn new(name: &str) -> Result<Self, String> {
-        let scratch = Scratch::new(name);
-        let memory = directory(scratch.0.join("memory"));
-        let held = mount(&["-t", "tmpfs", "-o", "size=40m", "tmpfs"], &memory)?;
-        let (image, at) = (memory.join("image"), directory(scratch.0.join("at")));
-        let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
-        let make = ["mkfs.ext4", "-q", "-b", "4096", "-E", options];
-        let disk = LoopDisk::new(image, Self::BYTES, at, "ext4", &make)?;
-        // No other write fails: every block has its memory.
-        let file = File::options().write(true).open(&disk.image).expect("the image");
-        fallocate(&file, FallocateFlags::empty(), 0, Self::BYTES as i64).expect("there is memory");
         run("filefrag", &["-V"])?;
-        Ok(Self { disk, filler: memory.join("filler"), _memory: held, _scratch: scratch })
+        let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
+        let disk = Self(LoopDisk::new(name, EXT4_BYTES, "ext4", &["-b", "4096", "-E", options])?);
+        // No other write fails: every block has its memory.
+        fallocate(disk.image(), FallocateFlags::empty(), 0, EXT4_BYTES as i64).expect("there is memory");
+        Ok(disk)
+    }
+
+    fn image(&self) -> File {
+        File::options().write(true).open(self.0.scratch.join("memory/image")).expect("the image")
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.scratch.join("memory/filler")
     }
 
     /// Makes writes fail to all blocks of these files behind the first `written` bytes.
     fn fail(&self, files: &[PathBuf], written: u64) {
-        let image = File::options().write(true).open(&self.disk.image).expect("the image");
+        let image = self.image();
         for file in files {
-            let name = file.to_str().expect("UTF-8");
-            let listing = run("filefrag", &["-v", "-b4096", name]).expect("it lists the blocks");
+            let listing = run("filefrag", &["-v", "-b4096", text(file)]).expect("it lists the blocks");
             for line in listing.lines() {
                 let fields: Vec<&str> =
                     line.split([':', '.']).map(str::trim).filter(|word| !word.is_empty()).collect();
                 let [_, first, _, begin, _, count, ..] = fields[..] else { continue };
-                let (Ok(first), Ok(begin), Ok(count)) =
-                    (first.parse::<u64>(), begin.parse::<u64>(), count.parse::<u64>())
-                else {
+                let [Ok(first), Ok(begin), Ok(count)] = [first, begin, count].map(str::parse::<u64>) else {
                     continue;
                 };
                 let skipped = written.div_ceil(BLOCK_BYTES).saturating_sub(first).min(count);
@@ -400,38 +374,29 @@ impl FailingDisk {
                 }
             }
         }
-        fill(&self.filler);
+        fill(&self.filler());
     }
 
     fn repair(&self) {
-        fs::remove_file(&self.filler).expect("it is there");
+        fs::remove_file(self.filler()).expect("it is there");
     }
 }
 
-fn segments(dir: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let mut segments: Vec<PathBuf> = paths
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")))
-        .collect();
-    segments.sort();
-    segments
-}
+const EXT4_BYTES: u64 = 32 << 20;
 
 /// The kernel keeps pages that it could not write, and marks them clean.
 #[test]
 fn recovery_does_not_trust_the_page_cache_after_a_failed_sync() {
-    for io in drivers("a failed sync") {
-        let failing = FailingDisk::new("failing");
-        let mut failing = match failing {
+    for io in driver::allowed("a failed sync") {
+        let mut failing = match FailingDisk::new("failing") {
             Ok(failing) => failing,
             Err(error) => return println!("skipped: a disk that fails, because {error}"),
         };
-        let dir = directory(failing.disk.at.join("log"));
+        let dir = failing.0.dir("log");
         let flags = ["-f", "20", "-s", "65536"];
         let (mut server, mut client) = start(&dir, io, &flags);
         client.expect(&put(0, 0, "before"), "INSERTED 1");
-        server.signal(Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        server.stop();
         // The next write begins in a new block, and its first block fails: a loop device reports success for a write that
         // fails behind its first block.
         let (mut server, mut client) = start(&dir, io, &flags);
@@ -443,13 +408,13 @@ fn recovery_does_not_trust_the_page_cache_after_a_failed_sync() {
         drop((client, server));
 
         failing.repair();
-        let (server, mut client) = start(&dir, io, &flags);
+        let (mut server, mut client) = start(&dir, io, &flags);
         let found = client.ask("peek 2\r\n").0;
         println!("{}: after the restart job 2 is {found}", io.name());
         client.expect(&put(0, 0, "after"), "INSERTED 3");
         await_sync(&mut client);
-        stop_by_force(server, client);
-        failing.disk.lose_page_cache();
+        server.kill();
+        failing.0.lose_page_cache();
         let (_server, mut client) = start(&dir, io, &flags);
         assert_eq!(client.ask("peek 1\r\n").1, "before\r\n");
         assert_eq!(client.ask("peek 2\r\n").0, found, "{}: a job that was served is still found", io.name());
@@ -459,35 +424,27 @@ fn recovery_does_not_trust_the_page_cache_after_a_failed_sync() {
 
 /// Waits until a sync has begun and ended after this.
 fn await_sync(client: &mut Client) {
-    let (before, asked) = (client.stat("wal-syncs"), Instant::now());
-    client.expect("pause-tube default 0\r\n", "PAUSED");
-    while client.stat("wal-syncs") < before + 2 {
-        assert!(asked.elapsed() < REPLY_PATIENCE, "it syncs");
+    let before = client.stat("wal-syncs");
+    wait::until("it syncs", || {
         // Something to sync.
         client.expect("pause-tube default 0\r\n", "PAUSED");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn stop_by_force(mut server: ServerProcess, client: Client) {
-    server.signal(Signal::SIGKILL);
-    assert_eq!(server.wait(), None);
-    drop(client);
+        client.stat("wal-syncs") >= before + 2
+    });
 }
 
 // Slow disks.
 
-/// A limit of one write per second for the processes in it, on one device.
+/// A limit of writes per second for the processes in it, on one device.
 struct Throttle {
     group: PathBuf,
     device: String,
 }
 
 impl Throttle {
-    const LIMIT: &str = "blkio.throttle.write_iops_device";
-
     fn new(device: &str) -> Result<Self, String> {
-        let group = PathBuf::from(format!("/sys/fs/cgroup/blkio/beanring-test-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("beanring-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let group = Path::new("/sys/fs/cgroup/blkio").join(name);
         fs::create_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
         let device = run("lsblk", &["--noheadings", "--nodeps", "--output", "MAJ:MIN", device]);
         let throttle = Self { group, device: device.clone().unwrap_or_default() };
@@ -500,7 +457,8 @@ impl Throttle {
 
     /// Limits writes, or with 0 no longer.
     fn limit(&self, writes_per_s: u32) {
-        fs::write(self.group.join(Self::LIMIT), format!("{} {writes_per_s}", self.device)).expect("a limit");
+        let file = self.group.join("blkio.throttle.write_iops_device");
+        fs::write(file, format!("{} {writes_per_s}", self.device)).expect("a limit");
     }
 }
 
@@ -517,58 +475,62 @@ impl Drop for Throttle {
 /// The kernel ends a killed process while the disk still carries out its writes.
 #[test]
 fn a_write_of_a_killed_server_does_not_replace_a_later_one() {
-    for io in drivers("a write in flight") {
-        let scratch = Scratch::new("slow");
-        let (image, at) = (scratch.0.join("image"), directory(scratch.0.join("at")));
-        let made = LoopDisk::new(image, FailingDisk::BYTES, at, "ext4", &["mkfs.ext4", "-q"]);
-        let made = made.and_then(|disk| Throttle::new(&disk.device).map(|throttle| (throttle, disk)));
-        let (throttle, mut disk) = match made {
-            Ok(made) => made,
-            Err(error) => return println!("skipped: a slow disk, because {error}"),
-        };
-        for round in 0..3 {
-            kill_during_a_write(io, &throttle, &mut disk, &format!("log{round}"));
+    let rounds = driver::allowed("a write in flight").flat_map(|io| (0..3).map(move |round| (io, round)));
+    in_parallel(rounds, |(io, _)| {
+        let made = LoopDisk::new("slow", EXT4_BYTES, "ext4", &[]);
+        match made.and_then(|disk| Throttle::new(&disk.device).map(|throttle| (disk, throttle))) {
+            Ok((mut disk, throttle)) => kill_during_a_write(io, &throttle, &mut disk),
+            Err(error) => println!("skipped: a slow disk, because {error}"),
         }
-    }
+    });
 }
 
-fn kill_during_a_write(io: Driver, throttle: &Throttle, disk: &mut LoopDisk, name: &str) {
-    let dir = directory(disk.at.join(name));
+fn kill_during_a_write(io: Driver, throttle: &Throttle, disk: &mut LoopDisk) {
+    let dir = disk.dir("log");
     let flags = ["-f", "0", "-s", "1048576"];
     let body = |letter: &str| letter.repeat(6000);
-    let (server, mut client) = start(&dir, io, &flags);
+    let (mut server, mut client) = start(&dir, io, &flags);
     throttle.add(&server);
     client.expect(&put(0, 0, "first"), "INSERTED 1");
-    // The next segment is prepared by then: a thread that does it would delay the end of the process.
-    thread::sleep(Duration::from_secs(1));
+    // A thread that prepares a segment would delay the end of the process.
+    wait::until("the next segments are prepared", || client.stat("wal-disk-bytes") == 3 << 20);
     throttle.limit(1);
     for _ in 0..6 {
         client.send(&put(0, 0, &body("o")));
         thread::sleep(Duration::from_millis(10));
     }
-    stop_by_force(server, client);
+    server.kill();
 
-    let (server, mut client) = start(&dir, io, &flags);
+    let (mut server, mut client) = start(&dir, io, &flags);
     let inserted: Vec<String> = (0..4).map(|_| client.ask(&put(0, 0, &body("n"))).0).collect();
     throttle.limit(0);
-    stop_by_force(server, client);
+    server.kill();
     // The disk has done everything when it is unmounted.
     disk.lose_page_cache();
-    let (server, mut client) = start(&dir, io, &flags);
+    let (mut server, mut client) = start(&dir, io, &flags);
     for line in &inserted {
         let id = line.strip_prefix("INSERTED ").expect("there is space");
-        assert_eq!(client.ask(&format!("peek {id}\r\n")).1, body("n") + "\r\n", "{}: job {id}", io.name());
+        assert_eq!(client.ask(&format!("peek {id}\r\n")).1, body("n") + "\r\n", "job {id}");
     }
-    stop_by_force(server, client);
+    server.kill();
 }
 
 // Interrupted calls.
 
+/// Whether strace is there. Without it, prints what is skipped.
+fn can_interrupt() -> bool {
+    let version = run("strace", &["-V"]);
+    if let Err(error) = &version {
+        println!("skipped: an interrupted fallocate, because {error}");
+    }
+    version.is_ok()
+}
+
 /// The freezer of `docker pause` interrupts fallocate(2), and some kernels and file systems do not restart it.
 #[test]
 fn an_interrupted_fallocate_is_repeated() {
-    if let Err(error) = run("strace", &["-V"]) {
-        return println!("skipped: an interrupted fallocate, because {error}");
+    if !can_interrupt() {
+        return;
     }
     let scratch = Scratch::new("interrupted");
     let mut traced = Command::new("strace");
@@ -577,27 +539,22 @@ fn an_interrupted_fallocate_is_repeated() {
     traced.args(["-e", "inject=fallocate:error=EINTR:when=1..3", program()]);
     let (_server, mut client) = launch(traced, &scratch.0, Driver::Epoll, &["-s", "65536", "-f", "0"]);
     // The thread that creates further files is interrupted too.
-    client.send(&put(0, 0, &"i".repeat(4000)).repeat(200));
-    for id in 1..=200 {
-        assert_eq!(client.line(), Some(format!("INSERTED {id}")));
-    }
+    client.insert(1..=200, |_| put(0, 0, &"i".repeat(4000)));
 }
 
 /// Interruptions may go on for minutes.
 #[test]
 fn interruptions_do_not_keep_a_core_busy() {
-    if let Err(error) = run("strace", &["-V"]) {
-        return println!("skipped: an interrupted fallocate, because {error}");
+    if !can_interrupt() {
+        return;
     }
     let scratch = Scratch::new("busy");
-    let (dir, calls) = (directory(scratch.0.join("log")), scratch.0.join("calls"));
+    let (dir, calls) = (scratch.dir("log"), scratch.join("calls"));
     File::create(&calls).expect("a file");
     let mut traced = Command::new("strace");
-    traced.args(["-D", "-f", "-qq", "-o"]).arg(&calls).args(["-e", "trace=fallocate"]);
-    traced
-        .args(["-e", "inject=fallocate:error=EINTR", program(), "-l", "127.0.0.1", "-p", "0", "-b"])
-        .arg(&dir);
-    traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    traced.args(["-D", "-f", "-qq", "-o", text(&calls), "-e", "trace=fallocate"]);
+    traced.args(["-e", "inject=fallocate:error=EINTR", program(), "-l", "127.0.0.1", "-p", "0", "-b"]);
+    traced.arg(&dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let _server = Traced(traced.spawn().expect("strace starts"));
     lines_of(&calls, 3);
     thread::sleep(Duration::from_secs(2));

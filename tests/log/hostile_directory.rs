@@ -5,34 +5,29 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{put, start};
-use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::signals::mask_has;
+use beanring_testkit::wait;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use nix::unistd::{Pid, geteuid, mkfifo};
+use nix::unistd::{geteuid, mkfifo};
 
-/// How long a program may take that must end by itself. It only limits how long a failure takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::common::{Ended, FIRST, Run, bytes_read, tool};
 
 /// The content of a file elsewhere that no output may show.
 const SECRET: &str = "root:$6$salt$hash:20000:0:99999:7:::\n";
 /// The first bytes of it as a version of a binlog.
 const SECRET_AS_A_NUMBER: &str = "1953460082";
 
-const SEGMENT: &str = "log.0000000000000001";
-
 /// Names that a start opens.
-const NAMES: [&str; 5] = ["lock", SEGMENT, "binlog.1", "import.begun", "import.done"];
+const NAMES: [&str; 5] = ["lock", FIRST, "binlog.1", "import.begun", "import.done"];
 
 const TOOLS: [&str; 4] = ["check", "dump", "salvage", "export"];
 
@@ -101,130 +96,69 @@ impl Place {
         let (log, secret) = (scratch.dir("log"), scratch.join("secret"));
         fs::write(&secret, SECRET).expect("there is space");
         let place = Self { scratch, log, secret };
-        place.let_others_write();
+        place.empty();
         place
-    }
-
-    fn let_others_write(&self) {
-        fs::set_permissions(&self.log, fs::Permissions::from_mode(0o777)).expect("it belongs to this test");
     }
 
     /// An empty directory again.
     fn empty(&self) {
         fs::remove_dir_all(&self.log)
             .and_then(|()| fs::create_dir(&self.log))
+            .and_then(|()| fs::set_permissions(&self.log, fs::Permissions::from_mode(0o777)))
             .expect("it belongs to this test");
-        self.let_others_write();
     }
 
     /// Fills the directory with a job log, and returns its first segment.
     fn fill(&self) -> PathBuf {
         let (mut server, mut client) = start(&self.log, Driver::Epoll, &FLAGS);
-        (1..=JOBS).for_each(|id| client.expect(&put(0, 0, "kept"), &format!("INSERTED {id}")));
-        server.signal(Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
-        self.log.join(SEGMENT)
+        client.insert(1..=JOBS, |_| put(0, 0, "kept"));
+        server.stop();
+        self.log.join(FIRST)
     }
 
-    /// Starts a server, whose output goes to a file.
     fn start(&self) -> Run {
-        Run::new(self, &["-l", "127.0.0.1", "-p", "0", "-b", self.path()])
-    }
-
-    fn path(&self) -> &str {
-        self.log.to_str().expect("UTF-8")
+        Run::server(&self.log, &[])
     }
 
     /// Runs a tool on the directory.
-    fn tool(&self, name: &str) -> Run {
+    fn tool(&self, name: &str) -> Ended {
         let new = self.scratch.join("new");
         let _ = fs::remove_dir_all(&new);
-        let (log, new) = (self.path(), new.to_str().expect("UTF-8"));
+        let dirs = [&*self.log, &*new];
         let needs_new = matches!(name, "salvage" | "export");
-        let args = ["wal", name, log, new];
-        Run::new(self, if needs_new { &args } else { &args[..3] })
+        tool(name, if needs_new { &dirs } else { &dirs[..1] })
     }
 
-    fn assert_untouched(&self, what: &str) {
+    /// Asserts that no secret is shown, and that it is as it was.
+    #[track_caller]
+    fn assert_untouched(&self, ended: &Ended, what: &str) {
+        for part in [&SECRET[..4], SECRET_AS_A_NUMBER] {
+            assert!(!ended.out.contains(part) && !ended.error.contains(part), "{what}: {ended:?}");
+        }
         assert_eq!(fs::read_to_string(&self.secret).expect("it exists"), SECRET, "{what}");
     }
-}
 
-/// A program that runs, and the file with its output.
-struct Run {
-    child: Child,
-    output: PathBuf,
-}
-
-impl Run {
-    fn new(place: &Place, args: &[&str]) -> Self {
-        let output = place.scratch.join("output");
-        let file = File::create(&output).expect("there is space");
-        let other = file.try_clone().expect("there are descriptors");
-        let mut command = Command::new(program());
-        command.args(args).stdin(Stdio::null()).stdout(file).stderr(other);
-        Self { child: command.spawn().expect("the program starts"), output }
-    }
-
-    fn output(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.output).expect("it exists")).into_owned()
-    }
-
-    /// Sends a signal once the process handles it in its own way.
-    fn signal(&self, signal: Signal) {
-        let begun = Instant::now();
-        while !mask_has(self.child.id(), "SigBlk:", signal) {
-            assert!(begun.elapsed() < PATIENCE, "the signal is not blocked: {}", self.output());
-            thread::sleep(Duration::from_millis(1));
-        }
-        kill(Pid::from_raw(self.child.id() as i32), signal).expect("it runs");
-    }
-
-    /// Waits for the end, and returns the exit code and the output.
-    fn end(mut self, what: &str) -> (Option<i32>, String) {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("the child is ours") {
-                return (status.code(), self.output());
-            }
-            assert!(begun.elapsed() < PATIENCE, "{what}: does not end: {}", self.output());
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn assert_secret(output: &str, what: &str) {
-    for shown in [&SECRET[..4], SECRET_AS_A_NUMBER] {
-        assert!(!output.contains(shown), "{what}: shows the file elsewhere: {output}");
+    /// Asserts the same of a program that fails and says this.
+    #[track_caller]
+    fn assert_refused(&self, ended: &Ended, why: &str, what: &str) {
+        self.assert_untouched(ended, what);
+        assert!(ended.code == Some(1) && ended.error.contains(why), "{what}, {why}: {ended:?}");
     }
 }
 
 #[test]
 fn a_start_refuses_whatever_is_no_file_of_the_directory_and_names_it() {
     let place = Place::new("hostile-start");
-    for name in NAMES {
-        for kind in Kind::ALL {
-            place.empty();
-            if !kind.make(&place.log.join(name), &place.secret) {
-                continue;
-            }
-            let what = format!("{name}, {kind:?}");
-            let (code, output) = place.start().end(&what);
-            assert_secret(&output, &what);
-            let message = format!("{name} {}", kind.shown_as());
-            assert!(code == Some(1) && output.contains(&message), "{what}: {code:?}, {output}");
-            place.assert_untouched(&what);
-            let checked = Run::new(&place, &["--check-config", "-p", "0", "-b", place.path()]);
-            let (code, output) = checked.end(&what);
-            assert!(code == Some(1) && output.contains(&message), "{what}: {code:?}, {output}");
+    for (name, kind) in NAMES.iter().flat_map(|name| Kind::ALL.map(|kind| (name, kind))) {
+        place.empty();
+        if !kind.make(&place.log.join(name), &place.secret) {
+            continue;
         }
+        let (what, why) = (format!("{name}, {kind:?}"), format!("{name} {}", kind.shown_as()));
+        place.assert_refused(&place.start().end(), &why, &what);
+        let checked =
+            Run::new(&["--check-config", "-p", "0", "-b", place.log.to_str().expect("UTF-8")]).end();
+        assert!(checked.code == Some(1) && checked.error.contains(&why), "{what}: {checked:?}");
     }
 }
 
@@ -232,35 +166,32 @@ fn a_start_refuses_whatever_is_no_file_of_the_directory_and_names_it() {
 fn a_lock_that_leads_elsewhere_creates_no_file_there() {
     let place = Place::new("hostile-lock");
     let elsewhere = place.scratch.join("elsewhere");
-    for name in ["lock", "import.begun", "log.0000000000000001"] {
+    for name in ["lock", "import.begun", FIRST] {
         place.empty();
         symlink(&elsewhere, place.log.join(name)).expect("the name is free");
-        let (code, output) = place.start().end(name);
-        assert!(!elsewhere.exists(), "{name}: {output}");
-        assert!(code == Some(1) && output.contains(&format!("{name} is a symbolic link")), "{output}");
+        let ended = place.start().end().fails(1, &format!("{name} is a symbolic link"));
+        assert!(!elsewhere.exists(), "{name}: {ended:?}");
     }
 }
 
 #[test]
 fn tools_refuse_whatever_is_no_file_of_the_directory() {
     let place = Place::new("hostile-tools");
-    for (name, tool) in ["lock", SEGMENT].into_iter().flat_map(|name| TOOLS.map(|tool| (name, tool))) {
-        for kind in Kind::ALL {
-            place.empty();
-            place.fill();
-            let path = place.log.join(name);
-            fs::remove_file(&path).expect("the log has it");
-            if !kind.make(&path, &place.secret) {
-                continue;
+    place.fill();
+    let aside = place.scratch.join("aside");
+    for (name, kind) in ["lock", FIRST].into_iter().flat_map(|name| Kind::ALL.map(|kind| (name, kind))) {
+        let path = place.log.join(name);
+        fs::rename(&path, &aside).expect("the log has it");
+        if kind.make(&path, &place.secret) {
+            for tool in TOOLS {
+                let why = format!("{name} {}", kind.shown_as());
+                place.assert_refused(&place.tool(tool), &why, &format!("{tool}, {name}, {kind:?}"));
             }
-            let what = format!("{tool}, {name}, {kind:?}");
-            let (code, output) = place.tool(tool).end(&what);
-            assert_secret(&output, &what);
-            let message = format!("{name} {}", kind.shown_as());
-            assert!(code == Some(1) && output.contains(&message), "{what}: {code:?}, {output}");
-            place.assert_untouched(&what);
+            fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).expect("it was made");
         }
+        fs::rename(&aside, &path).expect("the name is free");
     }
+    place.tool("check").succeeds("no damage");
 }
 
 #[test]
@@ -268,11 +199,9 @@ fn a_pipe_in_the_place_of_the_directory_is_refused() {
     let place = Place::new("hostile-pipe");
     fs::remove_dir(&place.log).expect("it is empty");
     mkfifo(&place.log, Mode::from_bits_retain(0o666)).expect("the name is free");
-    let (code, output) = place.start().end("a start");
-    assert!(code == Some(2) && output.contains("this is a file; name a directory"), "{code:?}, {output}");
+    place.start().end().fails(2, "this is a file; name a directory");
     for tool in TOOLS {
-        let (code, output) = place.tool(tool).end(tool);
-        assert!(code == Some(2) && output.contains("name a directory"), "{tool}: {code:?}, {output}");
+        place.tool(tool).fails(2, "name a directory");
     }
 }
 
@@ -282,17 +211,14 @@ fn a_list_of_imported_files_renames_nothing_outside_of_the_directory() {
     for line in ["../secret", "lock", "binlog.1/../../secret", ""] {
         place.empty();
         fs::write(place.log.join("import.done"), format!("binlog.1\n{line}\n")).expect("there is space");
-        let (code, output) = place.start().end(line);
-        place.assert_untouched(line);
-        assert!(code == Some(1) && output.contains("import.done is damaged"), "{line}: {code:?}, {output}");
+        place.assert_refused(&place.start().end(), "import.done is damaged", line);
         assert!(place.log.join("lock").exists(), "{line}");
     }
     // Its size costs nothing.
     place.empty();
     let list = File::create(place.log.join("import.done")).expect("there is space");
     list.set_len(20 << 30).expect("a hole takes no space");
-    let (code, output) = place.start().end("a large list");
-    assert!(code == Some(1) && output.contains("import.done is damaged"), "{code:?}, {output}");
+    place.start().end().fails(1, "import.done is damaged");
 }
 
 #[test]
@@ -310,21 +236,21 @@ fn a_hole_of_a_binlog_is_not_read() {
         // As large as a file system allows.
         let bytes = [1 << 60, 1 << 43].into_iter().find(|&bytes| file.set_len(bytes).is_ok());
         bytes.expect("a hole takes no space");
-        let run = place.start();
-        if let Some(refusal) = refusal {
-            let (code, output) = run.end("a start");
-            assert_secret(&output, "a foreign file");
-            assert!(code == Some(1) && output.contains(refusal), "{code:?}, {output}");
-            continue;
+        let ended = place.start().end_or_serve(Signal::SIGTERM);
+        match refusal {
+            Some(refusal) => place.assert_refused(&ended, refusal, "a foreign file"),
+            None => {
+                let said = |part| ended.error.contains(part);
+                assert!(said("listening on") && said("imported the binlog"), "{ended:?}");
+            }
         }
-        let begun = Instant::now();
-        while !run.output().contains("listening on") {
-            assert!(begun.elapsed() < PATIENCE, "the start goes on: {}", run.output());
-            thread::sleep(Duration::from_millis(5));
-        }
-        assert!(run.output().contains("imported the binlog"), "{}", run.output());
-        drop(run);
     }
+}
+
+/// Sends a signal once the process handles it in its own way.
+fn signal(run: &Run, signal: Signal) {
+    wait::until("the signal is blocked", || mask_has(run.pid(), "SigBlk:", signal));
+    run.signal(signal);
 }
 
 /// Reading takes minutes. The signal comes during it, or before it.
@@ -334,16 +260,16 @@ fn a_signal_ends_a_start_that_reads_a_large_file() {
     let segment = place.fill();
     let file = OpenOptions::new().write(true).open(&segment).expect("the log has it");
     let small = file.metadata().expect("it is open").len();
-    for (signal, late) in [(Signal::SIGTERM, true), (Signal::SIGTERM, false), (Signal::SIGINT, true)] {
+    for (number, late) in [(Signal::SIGTERM, true), (Signal::SIGTERM, false), (Signal::SIGINT, true)] {
         file.set_len(1 << 40).expect("a hole takes no space");
         let run = place.start();
         if late {
-            thread::sleep(Duration::from_millis(300));
+            wait::until("it reads the file", || bytes_read(run.pid()) > 16 << 20);
         }
-        run.signal(signal);
-        let (code, output) = run.end(signal.as_str());
-        assert!(code == Some(0) && output.contains("stopped by a signal"), "{signal}: {code:?}, {output}");
-        assert!(!output.contains("recovered 10 jobs"), "{output}");
+        signal(&run, number);
+        let ended = run.end();
+        assert!(ended.code == Some(0) && ended.error.contains("stopped by a signal"), "{number}: {ended:?}");
+        assert!(!ended.error.contains("recovered 10 jobs"), "{ended:?}");
     }
     // No job is lost.
     file.set_len(small).expect("it was that large");
@@ -364,15 +290,11 @@ fn a_signal_ends_a_start_that_waits_for_a_foreign_lock() {
         l_pid: 0,
     };
     fcntl(&segment, FcntlArg::F_OFD_SETLK(&lock)).expect("the server has ended");
-    let run = place.start();
-    let begun = Instant::now();
-    while !run.output().contains("waiting for the disk") {
-        assert!(begun.elapsed() < PATIENCE, "the start waits: {}", run.output());
-        thread::sleep(Duration::from_millis(5));
-    }
-    run.signal(Signal::SIGTERM);
-    let (code, output) = run.end("SIGTERM");
-    assert!(code == Some(0) && output.contains("stopped by a signal"), "{code:?}, {output}");
+    let mut run = place.start();
+    assert!(run.await_line("waiting for the disk"), "the start waits");
+    signal(&run, Signal::SIGTERM);
+    let ended = run.end();
+    assert!(ended.code == Some(0) && ended.error.contains("stopped by a signal"), "{ended:?}");
 }
 
 /// Names that change between files and links at any time.
@@ -410,36 +332,15 @@ fn a_directory_that_changes_during_a_start_leads_nowhere() {
             for number in 0..60 {
                 let run = place.start();
                 if number % 2 == 0 {
-                    run.signal_if_it_runs();
+                    run.signal(Signal::SIGTERM);
                 }
-                let what = format!("start {number}");
-                let output = run.end_or_serve(&what);
-                assert_secret(&output, &what);
-                place.assert_untouched(&what);
-                assert!(!elsewhere.exists(), "{what}: {output}");
+                let ended = run.end_or_serve(Signal::SIGTERM);
+                place.assert_untouched(&ended, &format!("start {number}"));
+                assert!(!elsewhere.exists(), "start {number}: {ended:?}");
             }
         };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(starts));
         stop.store(true, Ordering::Relaxed);
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-}
-
-impl Run {
-    fn signal_if_it_runs(&self) {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
-    }
-
-    /// Waits until a start is refused, or stops the server that it has become. Returns the output.
-    fn end_or_serve(mut self, what: &str) -> String {
-        let begun = Instant::now();
-        while self.child.try_wait().expect("the child is ours").is_none() {
-            if self.output().contains("listening on") {
-                self.signal_if_it_runs();
-            }
-            assert!(begun.elapsed() < PATIENCE, "{what}: does not end: {}", self.output());
-            thread::sleep(Duration::from_millis(1));
-        }
-        self.output()
-    }
 }

@@ -8,20 +8,22 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
+use beanring::wal::segment::FORMAT;
 use beanring_testkit::client::{Client, put, start};
-use beanring_testkit::driver;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
+use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::scratch::{Scratch, contents};
-use beanring_testkit::statistics::field;
+use beanring_testkit::statistics::{field, number};
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
-/// Flags for each durability.
-const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
+use super::common::{Case, MODES, cases, change, change_header, in_parallel, refusal};
 
-/// Drivers that the kernel allows.
-fn drivers(what: &str) -> impl Iterator<Item = Driver> {
-    Driver::ALL.iter().copied().filter(move |&io| driver::is_allowed(io, what))
+/// Small segments.
+const SMALL: [&str; 2] = ["-s", "65536"];
+
+fn delete(id: u64) -> String {
+    format!("delete {id}\r\n")
 }
 
 // Kills and stops.
@@ -29,22 +31,16 @@ fn drivers(what: &str) -> impl Iterator<Item = Driver> {
 #[test]
 fn acknowledged_changes_survive_a_kill_and_a_stop() {
     let cycles = env::var("BEANRING_TEST_CYCLES").map_or(4, |text| text.parse().expect("a number"));
-    for io in drivers("kill") {
-        for mode in MODES {
-            for seed in seeds(1) {
-                let scratch = Scratch::new("kill");
-                let mut crash = Crash::new(&scratch.0, io, mode, seed);
-                (0..cycles).for_each(|_| crash.cycle());
-                println!(
-                    "{} {mode:?}, seed {seed}: {cycles} cycles, {} jobs acknowledged, {} alive",
-                    io.name(),
-                    crash.ids.len(),
-                    crash.jobs.len()
-                );
-                assert!(crash.ids.len() > 100, "the server has served commands");
-            }
+    in_parallel(cases("kill", &MODES), |case| {
+        for seed in seeds(1) {
+            let scratch = Scratch::new("kill");
+            let mut crash = Crash::new(&scratch.0, &case, seed);
+            (0..cycles).for_each(|_| crash.cycle());
+            let (known, alive) = (crash.ids.len(), crash.jobs.len());
+            println!("{case:?}, seed {seed}: {cycles} cycles, {known} jobs acknowledged, {alive} alive");
+            assert!(known > 100, "the server has served commands");
         }
-    }
+    });
 }
 
 /// The state of a job and its priority.
@@ -69,8 +65,7 @@ enum Asked {
 
 struct Crash<'a> {
     dir: &'a Path,
-    io: Driver,
-    mode: &'static [&'static str],
+    case: &'a Case,
     random: Random,
     jobs: BTreeMap<u64, Known>,
     /// Deleted since the last check.
@@ -84,14 +79,13 @@ struct Crash<'a> {
 }
 
 impl<'a> Crash<'a> {
-    fn new(dir: &'a Path, io: Driver, mode: &'static [&'static str], seed: u64) -> Self {
+    fn new(dir: &'a Path, case: &'a Case, seed: u64) -> Self {
         let (random, jobs, ids) = (Random::new(seed), BTreeMap::new(), BTreeSet::new());
-        Self { dir, io, mode, random, jobs, gone: Vec::new(), ids, lost: Vec::new(), loads: 0 }
+        Self { dir, case, random, jobs, gone: Vec::new(), ids, lost: Vec::new(), loads: 0 }
     }
 
     fn cycle(&mut self) {
-        let flags = [self.mode, &["-s", "65536"]].concat();
-        let (mut server, mut client) = start(self.dir, self.io, &flags);
+        let (mut server, mut client) = self.case.start(self.dir, &SMALL);
         self.check(&mut client);
         let stops = self.random.below(4) == 0;
         let span = Duration::from_micros(2_000 + self.random.below(40_000) as u64);
@@ -188,15 +182,12 @@ impl<'a> Crash<'a> {
 
     /// Asserts that every acknowledged change is there, and that no impossible one is.
     fn check(&mut self, client: &mut Client) {
-        for id in self.gone.drain(..) {
-            client.expect(&format!("peek {id}\r\n"), "NOT_FOUND");
-        }
+        client.expect_all(self.gone.drain(..).map(|id| format!("peek {id}\r\n")), "NOT_FOUND");
         let known = std::mem::take(&mut self.jobs);
-        let asked: String = known.keys().map(|id| format!("stats-job {id}\r\npeek {id}\r\n")).collect();
-        client.send(&asked);
+        let asked = known.keys().flat_map(|id| [format!("stats-job {id}\r\n"), format!("peek {id}\r\n")]);
+        let replies = client.ask_all(asked);
         let mut wrong = Vec::new();
-        for (id, job) in known {
-            let (stats, found) = (client.reply().expect("it runs"), client.reply().expect("it runs"));
+        for ((id, job), [stats, found]) in known.into_iter().zip(replies.as_chunks().0) {
             if stats.0 == "NOT_FOUND" {
                 assert_eq!(job.maybe, Some(None), "job {id} is lost");
                 continue;
@@ -243,7 +234,7 @@ impl<'a> Crash<'a> {
 
 fn state_of(stats: &str) -> JobState {
     let state = ["ready", "delayed", "buried"].into_iter().find(|state| *state == field(stats, "state"));
-    (state.expect("the job is not reserved"), field(stats, "pri").parse().expect("a number"))
+    (state.expect("the job is not reserved"), number(stats, "pri") as u32)
 }
 
 /// A body that differs from every other in all its parts.
@@ -279,99 +270,89 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_refuses_puts_alone() {
-    for io in drivers("full disk") {
-        for mode in MODES {
-            let Some(disk) = SmallDisk::new("full") else { return };
-            println!("{} {mode:?}", io.name());
-            fill_and_change_jobs(&disk.0.0, io, &[mode, &["-s", "65536"]].concat());
+    in_parallel(cases("full disk", &MODES), |case| {
+        if let Some(disk) = SmallDisk::new("full") {
+            fill_and_change_jobs(&disk.0.0, &case);
         }
-    }
+    });
 }
 
-fn fill_and_change_jobs(dir: &Path, io: Driver, flags: &[&str]) {
+fn fill_and_change_jobs(dir: &Path, case: &Case) {
     const PUTS: usize = 6000;
     const ROUNDS: usize = 20;
     const AT_ONCE: usize = 100;
-    let (server, mut client) = start(dir, io, flags);
+    let (server, mut client) = case.start(dir, &SMALL);
     let body = "y".repeat(400);
-    client.send(&put(10, 0, &body).repeat(PUTS));
-    let replies: Vec<String> = (0..PUTS).map(|_| client.line().expect("it runs")).collect();
-    let jobs = replies.iter().filter(|line| line.starts_with("INSERTED ")).count();
-    let refused = replies.iter().filter(|line| *line == "OUT_OF_MEMORY").count();
+    let replies = client.ask_all(vec![put(10, 0, &body); PUTS]);
+    let jobs = replies.iter().filter(|(line, _)| line.starts_with("INSERTED ")).count();
+    let refused = replies.iter().filter(|(line, _)| line == "OUT_OF_MEMORY").count();
     assert!(jobs > 2500 && refused > 0 && jobs + refused == PUTS, "{jobs} {refused}");
     await_idle(&server);
 
     for round in 0..ROUNDS {
         let ids = (1..=AT_ONCE).map(|id| id + round * AT_ONCE % jobs.next_multiple_of(AT_ONCE) / 2);
-        let text: String = ids
-            .map(|id| {
-                format!(
-                    "reserve-job {id}\r\nrelease {id} 5 0\r\nreserve-job {id}\r\nbury {id} 6\r\nkick-job {id}\r\n"
-                )
-            })
-            .collect();
-        client.send(&text);
-        for _ in 0..AT_ONCE {
-            let words: Vec<String> = (0..5).map(|_| client.reply().expect("it runs").0).collect();
-            assert!(words[0].starts_with("RESERVED ") && words[2].starts_with("RESERVED "), "{words:?}");
-            assert_eq!((&*words[1], &*words[3], &*words[4]), ("RELEASED", "BURIED", "KICKED"));
+        let commands = ids.flat_map(|id| {
+            let reserve = format!("reserve-job {id}\r\n");
+            let (release, bury) = (format!("release {id} 5 0\r\n"), format!("bury {id} 6\r\n"));
+            [reserve.clone(), release, reserve, bury, format!("kick-job {id}\r\n")]
+        });
+        for replies in client.ask_all(commands).as_chunks::<5>().0 {
+            let words = replies.each_ref().map(|(line, _)| line.split(' ').next().expect("a word"));
+            assert_eq!(words, ["RESERVED", "RELEASED", "RESERVED", "BURIED", "KICKED"]);
         }
     }
     await_idle(&server);
     drop((client, server));
 
     for _ in 0..3 {
-        let (_server, mut client) = start(dir, io, flags);
+        let (_server, mut client) = case.start(dir, &SMALL);
         assert_eq!(client.stat("current-jobs-ready"), jobs as u64);
     }
-    let (server, mut client) = start(dir, io, flags);
-    for id in 1..=jobs / 2 {
-        client.send(&format!("delete {id}\r\n"));
-    }
-    for _ in 1..=jobs / 2 {
-        assert_eq!(client.line().as_deref(), Some("DELETED"));
-    }
+    let (server, mut client) = case.start(dir, &SMALL);
+    client.expect_all((1..=jobs as u64 / 2).map(delete), "DELETED");
+    await_space(&mut client, &put(0, 0, &body), dir);
+    await_idle(&server);
+}
+
+/// Waits until a put is accepted.
+fn await_space(client: &mut Client, put: &str, dir: &Path) {
     let started = Instant::now();
-    while client.ask(&put(0, 0, &body)).0 == "OUT_OF_MEMORY" {
-        assert!(started.elapsed() < REPLY_PATIENCE, "there is space again");
+    while client.ask(put).0 == "OUT_OF_MEMORY" {
+        assert!(started.elapsed() < REPLY_PATIENCE, "there is space\n{}", space_on(dir));
         thread::sleep(Duration::from_millis(20));
     }
-    await_idle(&server);
 }
 
 #[test]
 fn a_full_disk_refuses_large_puts_at_once() {
+    in_parallel(cases("full disk", &MODES), |case| {
+        if let Some(disk) = SmallDisk::new("large") {
+            refuse_large_puts(&disk.0.0, &case);
+        }
+    });
+}
+
+fn refuse_large_puts(dir: &Path, case: &Case) {
     // A body of nearly half a segment.
     let large = put(0, 0, &"l".repeat(30_000));
-    for io in drivers("full disk") {
-        for mode in MODES {
-            let Some(disk) = SmallDisk::new("large") else { return };
-            let other = disk.0.0.join(".other");
-            fs::write(&other, vec![1; 700 << 10]).expect("there is space");
-            let (server, mut client) = start(&disk.0.0, io, &[mode, &["-s", "65536"]].concat());
-            client.send(&large.repeat(100));
-            let replies: Vec<String> = (0..100).map(|_| client.line().expect("it runs")).collect();
-            let jobs = replies.iter().filter(|line| line.starts_with("INSERTED ")).count();
-            assert!((5..50).contains(&jobs) && replies[99] == "OUT_OF_MEMORY", "{jobs}: {replies:?}");
-            for round in 0..30 {
-                let id = 1 + round % jobs;
-                assert!(client.ask(&format!("reserve-job {id}\r\n")).0.starts_with("RESERVED "));
-                client.expect(&format!("bury {id} 3\r\n"), "BURIED");
-                client.expect(&format!("kick-job {id}\r\n"), "KICKED");
-            }
-            assert_eq!(client.ask(&large).0, "OUT_OF_MEMORY");
-            await_idle(&server);
-            // Another process frees space.
-            fs::remove_file(&other).expect("it was written");
-            let started = Instant::now();
-            while client.ask(&large).0 == "OUT_OF_MEMORY" {
-                let is_in_time = started.elapsed() < REPLY_PATIENCE;
-                assert!(is_in_time, "{} {mode:?}: there is space\n{}", io.name(), space_on(&disk.0.0));
-                thread::sleep(Duration::from_millis(20));
-            }
-            await_idle(&server);
-        }
+    let other = dir.join(".other");
+    fs::write(&other, vec![1; 700 << 10]).expect("there is space");
+    let (server, mut client) = case.start(dir, &SMALL);
+    let replies = client.ask_all(vec![large.clone(); 100]);
+    let jobs = replies.iter().filter(|(line, _)| line.starts_with("INSERTED ")).count();
+    assert!((5..50).contains(&jobs) && replies[99].0 == "OUT_OF_MEMORY", "{jobs}: {replies:?}");
+    for round in 0..30 {
+        let id = 1 + round % jobs;
+        assert!(client.ask(&format!("reserve-job {id}\r\n")).0.starts_with("RESERVED "));
+        client.expect(&format!("bury {id} 3\r\n"), "BURIED");
+        client.expect(&format!("kick-job {id}\r\n"), "KICKED");
     }
+    assert_eq!(client.ask(&large).0, "OUT_OF_MEMORY");
+    await_idle(&server);
+    // Another process frees space.
+    fs::remove_file(&other).expect("it was written");
+    await_space(&mut client, &large, dir);
+    await_idle(&server);
 }
 
 /// The files of a directory, and the space of its disk.
@@ -385,16 +366,11 @@ fn space_on(dir: &Path) -> String {
 
 /// Waits until the server uses no CPU: an idle server does nothing once its log is closed.
 fn await_idle(server: &ServerProcess) {
-    let asked = Instant::now();
-    loop {
+    wait::until("the server uses little CPU", || {
         let before = server.cpu_time();
         thread::sleep(Duration::from_millis(300));
-        let used = server.cpu_time() - before;
-        if used <= Duration::from_millis(60) {
-            return;
-        }
-        assert!(asked.elapsed() < REPLY_PATIENCE, "it used {used:?} of 300 ms");
-    }
+        server.cpu_time() - before <= Duration::from_millis(60)
+    });
 }
 
 // Size of the log.
@@ -402,31 +378,31 @@ fn await_idle(server: &ServerProcess) {
 #[test]
 fn a_log_stays_small_beside_an_ancient_job() {
     let rounds = env::var("BEANRING_TEST_ROUNDS").map_or(100, |text| text.parse().expect("a number"));
-    for io in drivers("space") {
-        for mode in MODES {
-            let scratch = Scratch::new("space");
-            let largest = put_and_delete(&scratch.0, io, mode, rounds);
-            println!("{} {mode:?}: at most {largest:?} bytes", io.name());
-        }
+    in_parallel(cases("space", &MODES), |case| {
+        let largest = put_and_delete(&Scratch::in_memory("space").0, &case, rounds);
+        println!("{case:?}: at most {largest:?} bytes");
+    });
+}
+
+/// Puts jobs and deletes each.
+fn churn(client: &mut Client, first: u64, count: u64) {
+    let pair = |id| [put(0, 0, &"z".repeat(64)), delete(id)];
+    let replies = client.ask_all((first..first + count).flat_map(pair));
+    for (id, [inserted, deleted]) in (first..).zip(replies.as_chunks().0) {
+        assert_eq!((&*inserted.0, &*deleted.0), (&*format!("INSERTED {id}"), "DELETED"));
     }
 }
 
 /// Returns the largest size of the log: by the lengths of files, and by their blocks.
-fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u64) {
+fn put_and_delete(dir: &Path, case: &Case, rounds: u64) -> (u64, u64) {
     const SEGMENT_BYTES: u64 = 1 << 20;
     const AT_ONCE: u64 = 500;
-    let flags = [mode, &["-s", "1048576"]].concat();
-    let (server, mut client) = start(dir, io, &flags);
+    let flags = ["-s", "1048576"];
+    let (server, mut client) = case.start(dir, &flags);
     client.expect(&put(0, 0, "ancient"), "INSERTED 1");
     let mut largest = (0, 0);
     for round in 0..rounds {
-        let first = 2 + round * AT_ONCE;
-        let pair = |id| format!("{}delete {id}\r\n", put(0, 0, &"z".repeat(64)));
-        client.send(&(first..first + AT_ONCE).map(pair).collect::<String>());
-        for id in first..first + AT_ONCE {
-            assert_eq!(client.line(), Some(format!("INSERTED {id}")));
-            assert_eq!(client.line().as_deref(), Some("DELETED"));
-        }
+        churn(&mut client, 2 + round * AT_ONCE, AT_ONCE);
         let (apparent, allocated) = disk_use(dir);
         largest = (apparent.max(largest.0), allocated.max(largest.1));
     }
@@ -435,7 +411,7 @@ fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u
     assert!(largest.0 <= limit && largest.1 <= limit + 64 * 1024, "{largest:?}");
     drop((client, server));
     for _ in 0..5 {
-        let (_server, mut client) = start(dir, io, &flags);
+        let (_server, mut client) = case.start(dir, &flags);
         client.expect("peek 1\r\n", "FOUND 1 7");
     }
     assert!(disk_use(dir).0 <= limit, "restarts do not add up");
@@ -445,82 +421,65 @@ fn put_and_delete(dir: &Path, io: Driver, mode: &[&str], rounds: u64) -> (u64, u
 #[test]
 fn compaction_adds_no_syncs() {
     const JOBS: u64 = 2000;
-    for io in drivers("moving") {
-        let scratch = Scratch::new("moving");
-        let (_server, mut client) = start(&scratch.0, io, &["-f", "0", "-s", "65536"]);
-        for id in 1..=JOBS {
-            client.expect(&put(0, 0, &"m".repeat(64)), &format!("INSERTED {id}"));
-        }
+    in_parallel(cases("moving", &MODES[..1]), |case| {
+        let scratch = Scratch::in_memory("moving");
+        let (_server, mut client) = case.start(&scratch.0, &SMALL);
+        let command = put(0, 0, &"m".repeat(64));
+        (1..=JOBS).for_each(|id| client.expect(&command, &format!("INSERTED {id}")));
         let (moved, syncs) = (client.stat("binlog-records-migrated"), client.stat("wal-syncs"));
         assert!(moved > JOBS, "{moved} jobs were compacted");
         // One per put and not two; some more where segments are created so slowly that compaction cannot wait.
-        assert!(syncs < JOBS + JOBS / 2, "{}: {syncs} syncs", io.name());
-    }
+        assert!(syncs < JOBS + JOBS / 2, "{syncs} syncs");
+    });
 }
 
 #[test]
 fn a_log_shrinks_with_its_jobs() {
     const JOBS: u64 = 20_000;
     const SEGMENT_BYTES: u64 = 65_536;
-    for mode in MODES {
+    in_parallel(MODES.map(|mode| Case { io: Driver::Epoll, mode }), |case| {
         let scratch = Scratch::new("shrink");
-        let flags = [mode, &["-s", "65536"]].concat();
-        let (server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
-        client.send(&put(0, 0, &"j".repeat(100)).repeat(JOBS as usize));
-        (0..JOBS).for_each(|_| assert!(client.line().is_some()));
+        let (server, mut client) = case.start(&scratch.0, &SMALL);
+        client.insert(1..=JOBS, |_| put(0, 0, &"j".repeat(100)));
         let full = disk_use(&scratch.0).0;
         assert!(full > 50 * SEGMENT_BYTES, "{full}");
         // One job in a hundred stays.
-        let gone = (1..=JOBS).filter(|id| id % 100 != 0);
-        client.send(&gone.map(|id| format!("delete {id}\r\n")).collect::<String>());
-        (0..JOBS / 100 * 99).for_each(|_| assert_eq!(client.line().as_deref(), Some("DELETED")));
+        client.expect_all((1..=JOBS).filter(|id| id % 100 != 0).map(delete), "DELETED");
         let live = client.stat("wal-live-bytes");
         let limit = (2 * live + 2 * SEGMENT_BYTES).max(4 * SEGMENT_BYTES);
-        let started = Instant::now();
-        while disk_use(&scratch.0).0 > limit {
-            assert!(started.elapsed() < REPLY_PATIENCE, "{} of {limit}", disk_use(&scratch.0).0);
-            thread::sleep(Duration::from_millis(10));
-        }
-        println!("{mode:?}: {full} bytes, then {limit} within {:?}", started.elapsed());
+        wait::until("the log is small", || disk_use(&scratch.0).0 <= limit);
+        println!("{case:?}: {full} bytes, then {limit}");
         await_idle(&server);
         drop((client, server));
-        let (_server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
+        let (_server, mut client) = case.start(&scratch.0, &SMALL);
         assert_eq!(client.stat("current-jobs-ready"), JOBS / 100);
-    }
+    });
 }
 
 #[test]
 fn pauses_of_many_tubes_survive_compaction() {
-    const TUBES: usize = 600;
-    let scratch = Scratch::new("pauses");
-    let flags = ["-s", "65536", "-F"];
-    let tube = |number: usize| format!("{number:0>200}");
-    let (server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
-    let paused: String = (0..TUBES)
-        .map(|number| format!("use {0}\r\n{1}pause-tube {0} 3600\r\n", tube(number), put(0, 0, "p")))
-        .collect();
-    client.send(&paused);
-    (0..TUBES).for_each(|_| {
-        assert!(client.line().is_some_and(|line| line.starts_with("USING ")));
-        assert!(client.line().is_some_and(|line| line.starts_with("INSERTED ")));
-        assert_eq!(client.line().as_deref(), Some("PAUSED"));
-    });
+    const TUBES: u64 = 600;
+    let scratch = Scratch::in_memory("pauses");
+    let case = Case { io: Driver::Epoll, mode: MODES[2] };
+    let tube = |number: u64| format!("{number:0>200}");
+    let (server, mut client) = case.start(&scratch.0, &SMALL);
+    let commands = (0..TUBES)
+        .map(tube)
+        .flat_map(|tube| [format!("use {tube}\r\n"), put(0, 0, "p"), format!("pause-tube {tube} 3600\r\n")]);
+    for replies in client.ask_all(commands).as_chunks::<3>().0 {
+        let words = replies.each_ref().map(|(line, _)| line.split(' ').next().expect("a word"));
+        assert_eq!(words, ["USING", "INSERTED", "PAUSED"]);
+    }
     client.expect(&format!("pause-tube {} 0\r\n", tube(7)), "PAUSED");
     let before = client.stat("binlog-oldest-index");
     // Enough to replace every segment more than once.
-    for round in 0..40 {
-        let first = TUBES + 1 + round * 500;
-        let pair = |id| format!("{}delete {id}\r\n", put(0, 0, &"z".repeat(64)));
-        client.send(&(first..first + 500).map(pair).collect::<String>());
-        (0..1000).for_each(|_| assert!(client.line().is_some()));
-    }
+    (0..40).for_each(|round| churn(&mut client, TUBES + 1 + round * 500, 500));
     assert!(client.stat("binlog-oldest-index") > before + 20, "old segments have left the log");
     drop((client, server));
-    let (_server, mut client) = start(&scratch.0, Driver::Epoll, &flags);
-    for number in 0..TUBES {
-        let (_, stats) = client.ask(&format!("stats-tube {}\r\n", tube(number)));
-        let pause: u64 = field(&stats, "pause").parse().expect("a number");
-        assert_eq!(pause, if number == 7 { 0 } else { 3600 }, "tube {number}");
+    let (_server, mut client) = case.start(&scratch.0, &SMALL);
+    let stats = client.ask_all((0..TUBES).map(|number| format!("stats-tube {}\r\n", tube(number))));
+    for (at, (_, stats)) in stats.iter().enumerate() {
+        assert_eq!(number(stats, "pause"), if at == 7 { 0 } else { 3600 }, "tube {at}");
     }
 }
 
@@ -534,68 +493,57 @@ fn disk_use(dir: &Path) -> (u64, u64) {
 
 #[test]
 fn a_refused_directory_gets_one_line_and_does_not_change() {
-    let scratch = Scratch::new("bad");
-    let dir = |name: &str| {
-        let path = scratch.0.join(name);
-        fs::create_dir(&path).expect("a new directory");
-        path
-    };
-    let (server, mut client) = start(&dir("good"), Driver::Epoll, &["-s", "65536", "-f", "0"]);
-    let good = scratch.0.join("good");
-    (0..2).for_each(|_| {
-        let text = put(0, 0, &"g".repeat(500)).repeat(100);
-        client.send(&text);
-        (0..100).for_each(|_| assert!(client.line().is_some_and(|line| line.starts_with("INSERTED "))));
+    let scratch = Scratch::in_memory("bad");
+    let good = scratch.dir("good");
+    let (server, mut client) = start(&good, Driver::Epoll, &["-s", "65536", "-f", "0"]);
+    (0..2).for_each(|round| {
+        client.insert(round * 100 + 1..=round * 100 + 100, |_| put(0, 0, &"g".repeat(500)));
     });
-    refuses(&good, &[], "another server uses this job log");
+    // It prepares files and closes the log without a command.
+    server.signal(Signal::SIGSTOP);
+    wait::until("the server is stopped", || server.state() == 'T');
+    refuses(&good, &[], 1, "another server uses this job log");
     drop((client, server));
-    let copy = |name: &str| {
-        let to = dir(name);
-        contents(&good)
-            .into_iter()
-            .for_each(|(file, bytes)| fs::write(to.join(file), bytes).expect("a copy"));
-        to
-    };
-    let change = |dir: &Path, file: &str, at: usize| {
-        let mut bytes = fs::read(dir.join(file)).expect("a segment");
-        bytes[at] ^= 1;
-        fs::write(dir.join(file), bytes).expect("a segment");
-    };
     let segments = contents(&good).into_keys().filter(|name| name.starts_with("log.")).collect::<Vec<_>>();
     assert!(segments.len() >= 3, "{segments:?}");
 
-    refuses(&scratch.0.join("none"), &[], NO_DIRECTORY);
-    let foreign = dir("foreign");
-    fs::write(foreign.join("photo.jpg"), b"precious").expect("a file");
-    refuses(&foreign, &[], FOREIGN);
-    fs::write(foreign.join("lock"), b"").expect("a file");
-    refuses(&foreign, &[], FOREIGN);
-    let damaged = copy("damaged");
-    change(&damaged, &segments[0], 4096 + 40);
-    refuses(&damaged, &[], &format!("{}: checksum mismatch at offset 4096", segments[0]));
-    let beheaded = copy("beheaded");
-    let mut bytes = fs::read(beheaded.join(&segments[0])).expect("a segment");
-    bytes[..4096].fill(0);
-    fs::write(beheaded.join(&segments[0]), bytes).expect("a segment");
-    refuses(&beheaded, &[], &format!("{}: checksum mismatch at offset 0", segments[0]));
-    let newer = copy("newer");
-    let mut bytes = fs::read(newer.join(&segments[0])).expect("a segment");
-    bytes[16] += 2;
-    let why = format!("has format {}", bytes[16]);
-    let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
-    bytes[72..76].copy_from_slice(&sum);
-    fs::write(newer.join(&segments[0]), bytes).expect("a segment");
-    refuses(&newer, &[], &why);
-    let mixed = copy("mixed");
-    let mut bytes = fs::read(mixed.join(&segments[1])).expect("a segment");
-    bytes[32] ^= 1;
-    let sum = crc32c::crc32c(&bytes[..72]).to_le_bytes();
-    bytes[72..76].copy_from_slice(&sum);
-    fs::write(mixed.join(&segments[1]), bytes).expect("a segment");
-    refuses(&mixed, &[], &format!("{} belongs to another job log", segments[1]));
-    let incomplete = copy("incomplete");
-    fs::remove_file(incomplete.join(&segments[0])).expect("a segment");
-    refuses(&incomplete, &[], &format!("{} is missing", segments[0]));
+    refuses(&scratch.join("none"), &[], 2, "no such directory; create it first");
+    let foreign = scratch.dir("foreign");
+    for file in ["photo.jpg", "lock"] {
+        fs::write(foreign.join(file), b"precious").expect("a file");
+        refuses(&foreign, &[], 2, "the directory contains \"photo.jpg\" and no job log");
+    }
+    let damaged = |name: &str, damage: &dyn Fn(&Path), why: &str| {
+        let dir = scratch.copy(&good, name);
+        damage(&dir);
+        refuses(&dir, &[], 1, why);
+    };
+    let [first, second, ..] = &segments[..] else { unreachable!("there are more") };
+    damaged(
+        "damaged",
+        &|dir| change(&dir.join(first), |bytes| bytes[4096 + 40] ^= 1),
+        &format!("{first}: checksum mismatch at offset 4096"),
+    );
+    damaged(
+        "beheaded",
+        &|dir| change(&dir.join(first), |bytes| bytes[..4096].fill(0)),
+        &format!("{first}: checksum mismatch at offset 0"),
+    );
+    damaged(
+        "newer",
+        &|dir| change_header(&dir.join(first), |bytes| bytes[16] += 2),
+        &format!("has format {}", FORMAT + 2),
+    );
+    damaged(
+        "mixed",
+        &|dir| change_header(&dir.join(second), |bytes| bytes[32] ^= 1),
+        &format!("{second} belongs to another job log"),
+    );
+    damaged(
+        "incomplete",
+        &|dir| fs::remove_file(dir.join(first)).expect("a segment"),
+        &format!("{first} is missing"),
+    );
 }
 
 #[test]
@@ -604,39 +552,20 @@ fn a_directory_of_another_user_is_refused() {
         return println!("skipped: a directory of another user, because only root can become one");
     }
     let scratch = Scratch::new("roots");
-    refuses(&scratch.0, &["-u", "nobody"], "permission denied: user nobody must be able to read and write");
+    refuses(
+        &scratch.0,
+        &["-u", "nobody"],
+        1,
+        "permission denied: user nobody must be able to read and write",
+    );
 }
 
-/// Wrong configurations, exit code 2; the others are failures at run time.
-const NO_DIRECTORY: &str = "no such directory; create it first";
-const FOREIGN: &str = "the directory contains \"photo.jpg\" and no job log";
-
-/// Asserts that a server does not start in the directory, says why in one line, and changes nothing.
-fn refuses(dir: &Path, flags: &[&str], why: &str) {
+/// Asserts that a server does not start in the directory, says why in one line, and changes nothing. Wrong configurations have exit
+/// code 2; the others are failures at run time.
+#[track_caller]
+fn refuses(dir: &Path, flags: &[&str], code: i32, why: &str) {
     let before = contents(dir);
-    // A server that starts fails the test, too.
-    let mut command = Command::new("timeout");
-    command.args([
-        "60",
-        program(),
-        "-l",
-        "127.0.0.1",
-        "-p",
-        "0",
-        "--io",
-        "epoll",
-        "--log-level",
-        "error",
-        "-b",
-    ]);
-    command.arg(dir).args(flags);
-    let output = command.stdin(Stdio::null()).output().expect("it ends");
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(
-        output.status.code(),
-        Some(if [NO_DIRECTORY, FOREIGN].contains(&why) { 2 } else { 1 }),
-        "{message}"
-    );
-    assert!(message.lines().count() == 1 && message.contains(why), "{message:?}, not {why:?}");
+    let message = refusal(dir, flags, code);
+    assert!(message.contains(why), "{message:?}, not {why:?}");
     assert!(contents(dir) == before, "nothing has changed in {}", dir.display());
 }

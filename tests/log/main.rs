@@ -3,6 +3,7 @@
 mod backup;
 mod binlog;
 mod closing;
+mod common;
 mod damage;
 mod disks;
 mod hostile_directory;

@@ -1,23 +1,22 @@
 //! `--keep-reservations`: a reserved job stays reserved after a restart, and any client may finish it.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, start};
 use beanring_testkit::driver;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
-use beanring_testkit::scratch::{Scratch, contents};
+use beanring_testkit::http_client::{HttpClient, delete, post};
+use beanring_testkit::process::ServerProcess;
+use beanring_testkit::scratch::{Scratch, contents, secret};
 use beanring_testkit::statistics::{field, number};
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
-const KEEP: [&str; 2] = ["--keep-reservations", "-f0"];
+use super::common::{in_parallel, tool};
+
+const KEEP: [&str; 6] = ["--keep-reservations", "-f0", "-s", "65536", "-z", "1000"];
 
 /// The format in the header of the newest segment.
 fn newest_format(dir: &Path) -> u8 {
@@ -25,10 +24,6 @@ fn newest_format(dir: &Path) -> u8 {
         .into_iter()
         .filter(|(name, bytes)| name.starts_with("log.") && bytes.starts_with(b"beanring log"));
     headers.next_back().expect("a segment").1[16]
-}
-
-fn client(server: &ServerProcess) -> Client {
-    Client::new(server.connect())
 }
 
 fn job(client: &mut Client, id: u64) -> String {
@@ -56,18 +51,8 @@ fn again(
     flags: &[&str],
 ) -> (ServerProcess, Client) {
     if signal == Signal::SIGUSR2 {
-        let before = field(&client(&server).ask("stats\r\n").1, "id").to_owned();
-        server.signal(signal);
-        let asked = Instant::now();
-        loop {
-            let mut client = client(&server);
-            client.send("stats\r\n");
-            // A restart closes a connection that was made before it.
-            if client.reply().is_some_and(|(_, stats)| field(&stats, "id") != before) {
-                return (server, client);
-            }
-            assert!(asked.elapsed() < REPLY_PATIENCE, "the new program runs");
-        }
+        let client = server.restart();
+        return (server, client);
     }
     server.signal(signal);
     server.wait();
@@ -76,61 +61,63 @@ fn again(
 
 #[test]
 fn any_client_may_finish_a_job_that_was_reserved_before_a_restart() {
-    for io in Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "reservations")) {
-        for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGUSR2] {
-            let scratch = Scratch::new("reservations");
-            let (server, mut worker) = start(&scratch.0, io, &KEEP);
-            reserved(&mut worker, &[60; 5]);
-            let (server, mut one) = again(server, signal, &scratch.0, io, &KEEP);
-            for id in 1..=5 {
-                let stats = job(&mut one, id);
-                let (state, reserves) = (field(&stats, "state"), field(&stats, "reserves"));
-                assert_eq!((state, reserves), ("reserved", "1"), "{signal} {io:?}");
-                assert!((50..=60).contains(&number(&stats, "time-left")), "{stats}");
-            }
-            let counts = ["current-jobs-reserved", "current-connections", "current-workers", "job-timeouts"];
-            assert_eq!(counts.map(|key| one.stat(key)), [5, 1, 0, 0], "{signal} {io:?}");
-            let tube = one.ask("stats-tube default\r\n").1;
-            assert_eq!(number(&tube, "current-using"), 1, "{tube}");
-            assert_eq!(one.ask("list-jobs default reserved 0 9\r\n").1.matches("- {id: ").count(), 5);
-            one.expect("peek-reserved\r\n", "FOUND 1 1");
-            one.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");
-            one.expect("reserve-job 1\r\n", "NOT_FOUND");
-            one.expect("delete 1\r\n", "DELETED");
-            one.expect("release 2 7 0\r\n", "RELEASED");
-            one.expect("bury 3 0\r\n", "BURIED");
-            one.expect("touch 4\r\n", "TOUCHED");
-            // Now it is that client's, and as if it had reserved it.
-            let mut other = client(&server);
-            other.expect("delete 4\r\n", "NOT_FOUND");
-            other.expect("touch 4\r\n", "NOT_FOUND");
-            other.expect("touch 5\r\n", "TOUCHED");
-            drop(one);
-            let asked = Instant::now();
-            while state(&mut other, 4) == "reserved" {
-                assert!(asked.elapsed() < REPLY_PATIENCE, "a disconnect returns the job");
-            }
-            other.expect("reserve\r\n", "RESERVED 4 1");
-            other.expect("reserve\r\n", "RESERVED 2 1");
-            // A second restart finds what the first clients have made of it.
-            let (_server, mut last) = again(server, signal, &scratch.0, io, &KEEP);
-            assert_eq!(last.ask("stats-job 1\r\n").0, "NOT_FOUND");
-            let states = [2, 3, 4, 5].map(|id| state(&mut last, id));
-            assert_eq!(states, ["reserved", "buried", "reserved", "reserved"]);
-            last.expect("delete-batch 2 3 4 5\r\n", "DELETED_BATCH 4 0");
-        }
+    let signals = [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGUSR2];
+    in_parallel(
+        driver::allowed("reservations").flat_map(|io| signals.map(|signal| (io, signal))),
+        finish_jobs,
+    );
+}
+
+fn finish_jobs((io, signal): (Driver, Signal)) {
+    let scratch = Scratch::in_memory("reservations");
+    let (server, mut worker) = start(&scratch.0, io, &KEEP);
+    reserved(&mut worker, &[60; 5]);
+    let (server, mut one) = again(server, signal, &scratch.0, io, &KEEP);
+    for id in 1..=5 {
+        let stats = job(&mut one, id);
+        assert_eq!((field(&stats, "state"), field(&stats, "reserves")), ("reserved", "1"));
+        assert!((50..=60).contains(&number(&stats, "time-left")), "{stats}");
     }
+    let counts = ["current-jobs-reserved", "current-connections", "current-workers", "job-timeouts"];
+    assert_eq!(counts.map(|key| one.stat(key)), [5, 1, 0, 0]);
+    assert_eq!(number(&one.ask("stats-tube default\r\n").1, "current-using"), 1);
+    assert_eq!(one.ask("list-jobs default reserved 0 9\r\n").1.matches("- {id: ").count(), 5);
+    for (command, reply) in [
+        ("peek-reserved", "FOUND 1 1"),
+        ("reserve-with-timeout 0", "TIMED_OUT"),
+        ("reserve-job 1", "NOT_FOUND"),
+        ("delete 1", "DELETED"),
+        ("release 2 7 0", "RELEASED"),
+        ("bury 3 0", "BURIED"),
+        ("touch 4", "TOUCHED"),
+    ] {
+        one.expect(&format!("{command}\r\n"), reply);
+    }
+    // Now it is that client's, and as if it had reserved it.
+    let mut other = server.client();
+    other.expect("delete 4\r\n", "NOT_FOUND");
+    other.expect("touch 4\r\n", "NOT_FOUND");
+    other.expect("touch 5\r\n", "TOUCHED");
+    drop(one);
+    wait::until("a disconnect returns the job", || state(&mut other, 4) != "reserved");
+    other.expect("reserve\r\n", "RESERVED 4 1");
+    other.expect("reserve\r\n", "RESERVED 2 1");
+    // A second restart finds what the first clients have made of it.
+    let (_server, mut last) = again(server, signal, &scratch.0, io, &KEEP);
+    assert_eq!(last.ask("stats-job 1\r\n").0, "NOT_FOUND");
+    let states = [2, 3, 4, 5].map(|id| state(&mut last, id));
+    assert_eq!(states, ["reserved", "buried", "reserved", "reserved"]);
+    last.expect("delete-batch 2 3 4 5\r\n", "DELETED_BATCH 4 0");
 }
 
 #[test]
 fn a_reservation_ends_at_its_time_also_while_no_server_runs() {
-    let scratch = Scratch::new("reservations-end");
+    let scratch = Scratch::in_memory("reservations-end");
     let (server, mut worker) = start(&scratch.0, Driver::Epoll, &KEEP);
     reserved(&mut worker, &[1, 3, 60]);
     worker.expect("tube-config default max-attempts 1\r\n", "CONFIGURED");
-    thread::sleep(Duration::from_millis(1100));
-    // Its worker has lost the first job, which is buried after its only attempt.
-    assert_eq!(state(&mut worker, 1), "buried");
+    // Its worker loses the first job, which is buried after its only attempt.
+    wait::until("the reservation ends", || state(&mut worker, 1) == "buried");
     worker.expect("touch 2\r\n", "TOUCHED");
     worker.expect("put 0 0 1 1\r\nx\r\n", "INSERTED 4");
     worker.expect("reserve\r\n", "RESERVED 4 1");
@@ -156,8 +143,8 @@ fn a_reservation_ends_at_its_time_also_while_no_server_runs() {
 
 #[test]
 fn without_the_flag_a_reserved_job_is_ready_after_a_restart() {
-    let scratch = Scratch::new("reservations-off");
-    let (server, mut worker) = start(&scratch.0, Driver::Epoll, &["-f0"]);
+    let scratch = Scratch::in_memory("reservations-off");
+    let (server, mut worker) = start(&scratch.0, Driver::Epoll, &KEEP[1..]);
     reserved(&mut worker, &[60]);
     assert_eq!(newest_format(&scratch.0), 3, "older versions read it");
     let (server, mut one) = again(server, Signal::SIGTERM, &scratch.0, Driver::Epoll, &KEEP);
@@ -165,7 +152,7 @@ fn without_the_flag_a_reserved_job_is_ready_after_a_restart() {
     assert_eq!((field(&stats, "state"), field(&stats, "reserves")), ("ready", "0"), "{stats}");
     one.expect("reserve\r\n", "RESERVED 1 1");
     assert_eq!(newest_format(&scratch.0), 4, "older versions would misread it");
-    let (server, mut two) = again(server, Signal::SIGTERM, &scratch.0, Driver::Epoll, &["-f0"]);
+    let (server, mut two) = again(server, Signal::SIGTERM, &scratch.0, Driver::Epoll, &KEEP[1..]);
     let stats = job(&mut two, 1);
     let counts = ["state", "reserves", "timeouts", "releases"].map(|key| field(&stats, key));
     assert_eq!(counts, ["ready", "1", "0", "0"], "the flag is gone: {stats}");
@@ -176,7 +163,7 @@ fn without_the_flag_a_reserved_job_is_ready_after_a_restart() {
 
 #[test]
 fn other_commands_leave_a_recovered_reservation_alone() {
-    let scratch = Scratch::new("reservations-meet");
+    let scratch = Scratch::in_memory("reservations-meet");
     let (server, mut worker) = start(&scratch.0, Driver::Epoll, &KEEP);
     worker.expect("put 0 0 60 1 con:c:1 grp:g\r\nx\r\n", "INSERTED 1");
     worker.expect("put 0 0 60 1 con:c:1\r\nx\r\n", "INSERTED 2");
@@ -190,14 +177,14 @@ fn other_commands_leave_a_recovered_reservation_alone() {
     one.expect("move-job 1 other\r\n", "NOT_FOUND");
     one.expect("pause-tube default 9\r\n", "PAUSED");
     one.expect("drain\r\n", "DRAINING");
-    let mut taker = client(&server);
+    let mut taker = server.client();
     taker.send("reserve\r\n");
     one.expect("touch 1\r\n", "TOUCHED");
     one.expect("release 1 0 0\r\n", "RELEASED");
     one.expect("pause-tube default 0\r\n", "PAUSED");
     assert_eq!(taker.reply().expect("a job").0, "RESERVED 1 1");
     let (server, mut two) = again(server, Signal::SIGKILL, &scratch.0, Driver::Epoll, &KEEP);
-    let mut waiting = client(&server);
+    let mut waiting = server.client();
     waiting.send("wait-job 1 60\r\n");
     two.expect("flush-tube default\r\n", "FLUSHED 2");
     assert_eq!(state(&mut two, 1), "reserved");
@@ -208,16 +195,14 @@ fn other_commands_leave_a_recovered_reservation_alone() {
 
 #[test]
 fn with_users_only_those_who_may_consume_finish_a_job() {
-    let scratch = Scratch::new("reservations-auth");
+    let scratch = Scratch::in_memory("reservations-auth");
     let log = scratch.dir("log");
     let file = scratch.0.join("users.toml");
-    fs::write(
+    secret(
         &file,
         "[users.worker]\ntoken = \"worker-worker-worker\"\nproduce = [\"*\"]\nconsume = [\"*\"]\n\
          [users.producer]\ntoken = \"producer-producer-1\"\nproduce = [\"*\"]\ninspect = [\"*\"]\n",
-    )
-    .expect("the file is written");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the mode can be set");
+    );
     let flags = [&KEEP[..], &["--auth", file.to_str().expect("a name in UTF-8")]].concat();
     let (server, mut worker) = start(&log, Driver::Epoll, &flags);
     worker.expect("auth worker-worker-worker\r\n", "AUTHENTICATED");
@@ -228,68 +213,50 @@ fn with_users_only_those_who_may_consume_finish_a_job() {
     {
         other.expect(command, "FORBIDDEN");
     }
-    let mut worker = client(&server);
+    let mut worker = server.client();
     worker.expect("auth worker-worker-worker\r\n", "AUTHENTICATED");
     worker.expect("delete 1\r\n", "DELETED");
 }
 
 #[test]
 fn the_api_finishes_a_job_too() {
-    let scratch = Scratch::new("reservations-http");
+    let scratch = Scratch::in_memory("reservations-http");
     let (log, socket) = (scratch.dir("log"), scratch.join("http"));
     let address = format!("unix:{}", socket.display());
     let flags = [&KEEP[..], &["--http", &address, "--http-allow-writes"]].concat();
     let (server, mut worker) = start(&log, Driver::Epoll, &flags);
     reserved(&mut worker, &[60; 3]);
     let (_server, mut client) = again(server, Signal::SIGKILL, &log, Driver::Epoll, &flags);
-    let request = |head: &str, body: &str| {
-        let mut stream = UnixStream::connect(&socket).expect("it listens");
-        let length = body.len();
-        write!(
-            stream,
-            "{head} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
-             Connection: close\r\n\r\n{body}"
-        )
-        .expect("it is sent");
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).expect("a response");
-        reply.lines().next().expect("a status line").to_owned()
-    };
-    assert_eq!(request("POST /api/v1/jobs/1/kick", "{}"), "HTTP/1.1 409 Conflict");
-    assert_eq!(request("POST /api/v1/jobs/1/bury", "{\"priority\":1}"), "HTTP/1.1 200 OK");
-    assert_eq!(request("POST /api/v1/jobs/2/release", "{\"priority\":1,\"delay\":0}"), "HTTP/1.1 200 OK");
-    assert_eq!(request("DELETE /api/v1/jobs/3", ""), "HTTP/1.1 200 OK");
+    for (request, status) in [
+        (post("jobs/1/kick", "{}"), 409),
+        (post("jobs/1/bury", "{\"priority\":1}"), 200),
+        (post("jobs/2/release", "{\"priority\":1,\"delay\":0}"), 200),
+        (delete("jobs/3"), 200),
+    ] {
+        let response = HttpClient::unix(&socket).ask(&request);
+        assert_eq!(response.status, status, "{response:?}");
+    }
     assert_eq!([1, 2].map(|id| state(&mut client, id)), ["buried", "ready"]);
     let reserves = [1, 2].map(|id| number(&job(&mut client, id), "reserves"));
     assert_eq!(reserves, [1, 1], "no client has reserved it again");
     assert_eq!(client.ask("stats-job 3\r\n").0, "NOT_FOUND");
 }
 
-/// Runs a tool for job logs, and returns what it prints.
-fn tool(command: &str, paths: &[&Path]) -> String {
-    let output = Command::new(program()).args(["wal", command]).args(paths).output().expect("it runs");
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
 #[test]
 fn the_tools_know_reservations() {
-    let scratch = Scratch::new("reservations-tools");
+    let scratch = Scratch::in_memory("reservations-tools");
     let [log, copy, saved, binlog] = ["log", "copy", "saved", "binlog"].map(|name| scratch.dir(name));
     let (mut server, mut worker) = start(&log, Driver::Epoll, &KEEP);
     reserved(&mut worker, &[60, 1]);
-    tool("backup", &[&log, &copy]);
-    server.signal(Signal::SIGKILL);
-    server.wait();
+    tool("backup", &[&log, &copy]).succeeds("");
+    server.kill();
     thread::sleep(Duration::from_millis(1100));
     for dir in [&log, &copy] {
-        let checked = tool("check", &[dir]);
-        assert!(checked.contains("\n  default: 1 ready, 0 delayed, 0 buried, 1 reserved\n"), "{checked}");
+        tool("check", &[dir]).succeeds("\n  default: 1 ready, 0 delayed, 0 buried, 1 reserved\n");
     }
-    let dumped = tool("dump", &[&log]);
-    assert!(dumped.contains("\"state\":\"reserved\"") && dumped.contains("\"reserved_until\":"), "{dumped}");
-    tool("salvage", &[&log, &saved]);
-    tool("export", &[&log, &binlog]);
+    tool("dump", &[&log]).succeeds("\"state\":\"reserved\"").prints("\"reserved_until\":");
+    tool("salvage", &[&log, &saved]).succeeds("");
+    tool("export", &[&log, &binlog]).succeeds("");
     for (dir, expected) in [(&copy, "reserved"), (&saved, "reserved"), (&binlog, "ready")] {
         let (_server, mut client) = start(dir, Driver::Epoll, &KEEP);
         assert_eq!([1, 2].map(|id| state(&mut client, id)), [expected, "ready"], "{}", dir.display());

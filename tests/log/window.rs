@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
 
-use beanring::queue::{Engine, NewJob};
-use beanring::time::{Seconds, Span, Time};
+use beanring::queue::Engine;
+use beanring::time::{Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{
@@ -13,6 +13,8 @@ use beanring::wal::{
 };
 
 use beanring_testkit::fuzz::made_log::{BEGIN, Files, begin, carry_out};
+
+use super::common::put_job;
 
 const CONFIG: WalConfig = WalConfig {
     durability: Durability::Always,
@@ -55,13 +57,8 @@ impl Stage {
 
     /// Puts a job with a body of this size. Returns its id.
     fn put(&mut self, body_bytes: usize) -> JobId {
-        let id = self.engine.next_id();
-        let bodies = self.engine.bodies_mut();
-        let mut body = bodies.allocate(body_bytes as u32).expect("there is memory");
-        bodies.bytes_mut(&mut body).fill(b'x');
-        bodies.bytes_mut(&mut body)[body_bytes - 2..].copy_from_slice(b"\r\n");
-        let (delay, ttr) = (Seconds::ZERO, Seconds::whole(60));
-        self.engine.put(self.client, NewJob { id, pri: 1, delay, ttr, body, tags_key: None }, self.now);
+        let body = [vec![b'x'; body_bytes - 2], b"\r\n".to_vec()].concat();
+        let id = put_job(&mut self.engine, self.client, &body, "", self.now);
         self.log.record(&mut self.engine, self.now);
         id
     }

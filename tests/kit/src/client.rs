@@ -1,5 +1,6 @@
 //! Clients that read line by line, and servers with a job log together with such a client.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -153,6 +154,28 @@ impl Client {
     /// Sends a command and asserts its reply.
     pub fn expect(&mut self, command: &str, expected: &str) {
         assert_eq!(self.ask(command).0, expected, "{command:?}");
+    }
+
+    /// Sends commands at once. Returns their replies.
+    pub fn ask_all(&mut self, commands: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
+        let commands: Vec<String> = commands.into_iter().collect();
+        self.send(&commands.concat());
+        commands.iter().map(|_| self.reply().expect("the server runs")).collect()
+    }
+
+    /// Sends commands at once and asserts that each has this reply.
+    pub fn expect_all(&mut self, commands: impl IntoIterator<Item = String>, expected: &str) {
+        for (line, _) in self.ask_all(commands) {
+            assert_eq!(line, expected);
+        }
+    }
+
+    /// Puts jobs at once and asserts that they get these ids.
+    pub fn insert(&mut self, ids: RangeInclusive<u64>, put: impl FnMut(u64) -> String) {
+        let replies = self.ask_all(ids.clone().map(put));
+        for (id, (line, _)) in ids.zip(replies) {
+            assert_eq!(line, format!("INSERTED {id}"));
+        }
     }
 
     /// Waits for the reply to a command that was sent before, and asserts it.

@@ -26,6 +26,11 @@ pub fn is_allowed(driver: Driver, what: &str) -> bool {
     }
 }
 
+/// Returns the drivers that [are allowed](is_allowed).
+pub fn allowed(what: &str) -> impl Iterator<Item = Driver> {
+    Driver::ALL.iter().copied().filter(move |&driver| is_allowed(driver, what))
+}
+
 /// Runs `test` under each driver of this build that the kernel allows. The runs are beside each other, since each waits most of
 /// the time.
 ///

@@ -304,6 +304,15 @@ impl ServerProcess {
         }
     }
 
+    /// Kills the server, and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end, or has ended before.
+    pub fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        assert_eq!(self.wait(), None, "the server ran");
+    }
+
     /// Returns the CPU time of the process.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");

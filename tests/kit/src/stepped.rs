@@ -6,9 +6,9 @@ use std::mem;
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Peer, PeerKind, Protocol, Server, Service};
-use beanring::time::Time;
+use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
-use beanring::wal::{Destination, Durability, WalConfig};
+use beanring::wal::{Durability, WalConfig};
 
 use super::disk::Disk;
 use super::http_client::Response;
@@ -22,9 +22,11 @@ pub struct Stepped {
     /// The most bytes of one send. At 0 no client reads.
     pub piece_bytes: usize,
     pub disk: Disk,
-    random: Random,
+    pub random: Random,
     /// The server cannot continue.
     pub has_failed: bool,
+    /// The number of iterations so far.
+    pub turns: usize,
     ends: Vec<End>,
     /// Connections that the server has closed since the last [`Self::run`].
     closed: Vec<usize>,
@@ -41,14 +43,25 @@ impl Stepped {
         Self::over(Server::new(config), Time::from_nanos(1), Disk::default())
     }
 
-    /// Starts a server with a job log, and waits until it has prepared its segments.
+    /// Starts a server with a job log on a new disk.
+    pub fn with_log(config: Config, durability: Durability, segment_bytes: u64) -> Self {
+        let now = Time::from_nanos(1_000_000_000_000);
+        Self::recovered(config, durability, segment_bytes, Disk::new(100, true), now)
+    }
+
+    /// Starts a server with the job log on this disk, and waits until it has prepared its segments.
     ///
     /// # Panics
-    /// If the disk is not empty and cannot be recovered from.
-    pub fn with_log(config: Config, durability: Durability, segment_bytes: u64) -> Self {
-        let (now, disk) = (Time::from_nanos(1_000_000_000_000), Disk::new(100, true));
+    /// If it cannot be recovered from.
+    pub fn recovered(
+        config: Config,
+        durability: Durability,
+        segment_bytes: u64,
+        disk: Disk,
+        now: Time,
+    ) -> Self {
         let mut engine = Engine::new(0);
-        let destination = Destination::Directory;
+        let destination = disk.destination();
         let wal = WalConfig { durability, segment_bytes, destination, keep_reservations: false };
         let wal = recover(&disk, wal, &mut engine, now).unwrap_or_else(|error| panic!("{error}"));
         let mut stepped = Self::over(Server::with_wal(config, engine, Some(wal)), now, disk);
@@ -57,8 +70,17 @@ impl Stepped {
     }
 
     fn over(server: Server, now: Time, disk: Disk) -> Self {
-        let (ends, closed, random) = (Vec::new(), Vec::new(), Random::new(1));
-        Self { server, now, piece_bytes: usize::MAX, disk, random, has_failed: false, ends, closed }
+        Self {
+            server,
+            now,
+            piece_bytes: usize::MAX,
+            disk,
+            random: Random::new(1),
+            has_failed: false,
+            turns: 0,
+            ends: Vec::new(),
+            closed: Vec::new(),
+        }
     }
 
     /// Opens a connection of a client.
@@ -108,6 +130,7 @@ impl Stepped {
 
     /// Makes one iteration.
     pub fn turn(&mut self) {
+        self.turns += 1;
         self.server.turn(self.now);
         self.carry_out();
     }
@@ -121,11 +144,30 @@ impl Stepped {
     /// last call.
     pub fn run(&mut self) -> Vec<usize> {
         loop {
+            self.turns += 1;
             self.server.turn(self.now);
             if !self.carry_out() && !self.is_busy() || self.has_failed {
                 return mem::take(&mut self.closed);
             }
         }
+    }
+
+    /// Sends commands, and ends the operations of the disk. Returns the replies so far.
+    pub fn command(&mut self, end: usize, text: &str) -> String {
+        self.send(end, text.as_bytes());
+        self.write();
+        self.replies(end)
+    }
+
+    /// Lets time pass, and ends operations of the disk at once.
+    pub fn pass(&mut self, span: Span) {
+        let until = self.now + span;
+        self.write();
+        while let Some(at) = self.server.next_deadline().filter(|&at| at <= until && !self.has_failed) {
+            self.now = self.now.max(at);
+            self.write();
+        }
+        self.now = until;
     }
 
     /// Sends a request, and runs the server. Returns the response, if it is complete.
@@ -213,6 +255,14 @@ impl Stepped {
     /// The bytes that a client has received, which the test may take.
     pub fn received(&mut self, end: usize) -> &mut Vec<u8> {
         &mut self.ends[end].received
+    }
+
+    /// Takes the replies that a client has received.
+    ///
+    /// # Panics
+    /// If they are not text.
+    pub fn replies(&mut self, end: usize) -> String {
+        String::from_utf8(mem::take(self.received(end))).expect("replies are text")
     }
 
     /// Whether the server wants no more input from a connection for now.

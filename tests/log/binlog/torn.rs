@@ -11,12 +11,12 @@ use beanring::queue::{Counts, Engine};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::JobId;
 use beanring::values::tube_name::TubeName;
-use beanring::wal::SEGMENT_BYTES_MIN;
-use beanring::wal::{Destination, Durability, WalConfig};
+use beanring::wal::{Destination, Durability, SEGMENT_BYTES_MIN, WalConfig};
+use beanring_testkit::scratch::Scratch;
 
-use super::Scratch;
+use super::super::common::refusal;
 use super::client::{Served, compare};
-use super::{beanring, beanstalkd_for, binlogs, refusal};
+use super::{beanstalkd_for, binlogs, ours};
 
 const NOW: Time = Time::from_nanos(1_800_000_000_000_000_000);
 
@@ -87,7 +87,7 @@ fn ids(jobs: &[(u64, Vec<u8>)]) -> Vec<u64> {
 #[test]
 fn a_torn_end_is_left_out() {
     let (bytes, ends) = sample();
-    let scratch = Scratch::new("binlog");
+    let scratch = Scratch::in_memory("binlog");
     let near = ends.iter().flat_map(|(at, _)| [at - 1, *at, at + 1]);
     let cuts: BTreeSet<usize> = (0..bytes.len()).step_by(11).chain(near).collect();
     for end in cuts.into_iter().filter(|&end| end <= bytes.len()) {
@@ -110,7 +110,7 @@ fn a_torn_end_is_left_out() {
 #[test]
 fn damage_is_refused_with_its_place() {
     let (bytes, ends) = sample();
-    let scratch = Scratch::new("binlog");
+    let scratch = Scratch::in_memory("binlog");
     let check = |name: &str, files: &[&[u8]], expected: &str| {
         let dir = scratch.dir(name);
         for (number, file) in files.iter().enumerate() {
@@ -130,21 +130,24 @@ fn damage_is_refused_with_its_place() {
         bytes[at] = to;
         bytes
     };
-    let third = ends[2].0;
-    let named = format!("binlog.1:{third} is damaged");
-    check("length", &[&changed(third, 0xc9)], &named);
-    check("name", &[&changed(third + 4, b' ')], &named);
-    check("body-size", &[&changed(third + 8 + 34, 1)], &named);
-    check("body-end", &[&changed(third + 8 + 80 + 21, b'.')], &named);
-    check("state", &[&changed(third + 8 + 76, 9)], &named);
-    let other_creation = format!("binlog.1:{} is", ends[6].0);
-    check("change", &[&changed(ends[6].0 + 4 + 40, 1)], &other_creation);
+    let (third, fifth, seventh) = (ends[2].0, ends[4].0, ends[6].0);
     let mut hole = bytes.clone();
-    hole[ends[4].0..ends[5].0].fill(0);
-    check("hole", &[&hole], &format!("binlog.1:{} is", ends[4].0));
-    let (third, cut) = (ends[2].0, ends[2].0 + 50);
-    check("older", &[&bytes[..cut], &bytes], &format!("binlog.1:{third} is"));
-    check("version", &[&[6, 0, 0, 0]], "binlog.1 has version 6, and beanring reads 5 and 7");
+    hole[fifth..ends[5].0].fill(0);
+    let [in_third, in_fifth, in_seventh] =
+        [third, fifth, seventh].map(|offset| format!("binlog.1:{offset} is damaged"));
+    for (name, files, expected) in [
+        ("length", &[&*changed(third, 0xc9)][..], &*in_third),
+        ("name", &[&changed(third + 4, b' ')], &in_third),
+        ("body-size", &[&changed(third + 8 + 34, 1)], &in_third),
+        ("body-end", &[&changed(third + 8 + 80 + 21, b'.')], &in_third),
+        ("state", &[&changed(third + 8 + 76, 9)], &in_third),
+        ("change", &[&changed(seventh + 4 + 40, 1)], &in_seventh),
+        ("hole", &[&hole], &in_fifth),
+        ("older", &[&bytes[..third + 50], &bytes], &in_third),
+        ("version", &[&[6, 0, 0, 0]], "binlog.1 has version 6, and beanring reads 5 and 7"),
+    ] {
+        check(name, files, expected);
+    }
     let dir = scratch.dir("missing");
     fs::write(dir.join("binlog.1"), &bytes).unwrap();
     fs::write(dir.join("binlog.3"), &bytes).unwrap();
@@ -155,7 +158,7 @@ fn damage_is_refused_with_its_place() {
 #[test]
 fn any_byte_can_change() {
     let (bytes, _) = sample();
-    let scratch = Scratch::new("binlog");
+    let scratch = Scratch::in_memory("binlog");
     for at in (0..bytes.len()).step_by(17) {
         let dir = scratch.dir("log");
         let mut changed = bytes.clone();
@@ -173,7 +176,7 @@ fn any_byte_can_change() {
 #[test]
 fn a_record_torn_before_a_restart_is_left_out() {
     let (bytes, ends) = sample();
-    let scratch = Scratch::new("binlog");
+    let scratch = Scratch::in_memory("binlog");
     let third = ends[2].0;
     for piece in [4, 8, 88] {
         let dir = scratch.dir(&piece.to_string());
@@ -196,7 +199,7 @@ fn a_record_torn_before_a_restart_is_left_out() {
 fn an_interrupted_import_is_completed() {
     let (bytes, ends) = sample();
     let expected = &ends.last().unwrap().1;
-    let scratch = Scratch::new("binlog");
+    let scratch = Scratch::in_memory("binlog");
     let fresh = |name: &str| {
         let dir = scratch.dir(name);
         fs::write(dir.join("binlog.1"), &bytes).unwrap();
@@ -234,9 +237,8 @@ fn an_interrupted_import_is_completed() {
     let dir = fresh("both");
     check(&dir);
     fs::write(dir.join("binlog.3"), &bytes).unwrap();
-    let refusal = refusal(&dir);
     assert_eq!(
-        refusal,
+        refusal(&dir, &[], 1),
         format!(
             "-b/--wal-dir {dir:?}: cannot import the binlog of beanstalkd: binlog.3 and a job log of beanring are in one \
              directory, and may contain the same jobs; move one of them out of the directory"
@@ -250,11 +252,11 @@ fn an_interrupted_import_is_completed() {
 #[test]
 fn beanstalkd_discards_the_same_end() {
     let Some(program) = beanstalkd_for("import of torn binlogs") else { return };
-    let scratch = Scratch::new("binlog");
+    let scratch = Scratch::in_memory("binlog");
     let dir = scratch.dir("log");
     let mut theirs = Served::start(&program, &dir, &[]);
     for number in 1..=20_u32 {
-        theirs.put(number, 0, 60, &vec![b'x'; number as usize * 10]);
+        theirs.put(number, 0, 60, &"x".repeat(number as usize * 10));
         if number % 5 == 0 {
             let id = theirs.job("reserve").unwrap();
             theirs.expect(&format!("bury {id} 7"), "BURIED");
@@ -270,7 +272,7 @@ fn beanstalkd_discards_the_same_end() {
         fs::write(copy.join("binlog.1"), &file[..end - cut]).unwrap();
         let again = scratch.copy(&copy, &format!("{cut}-again"));
         let expected = Served::start(&program, &again, &[]).inspect(20);
-        compare(&expected, &Served::start(beanring(), &copy, &[]).inspect(20));
+        compare(&expected, &ours(&copy, &[]).inspect(20));
     }
 }
 
@@ -278,14 +280,14 @@ fn beanstalkd_discards_the_same_end() {
 #[test]
 fn version_5() {
     let Some(program) = beanstalkd_for("import of a binlog of version 5") else { return };
-    let scratch = Scratch::new("binlog");
+    let scratch = Scratch::in_memory("binlog");
     let dir = scratch.dir("log");
     fs::write(dir.join("binlog.1"), old_file()).unwrap();
     let copy = scratch.copy(&dir, "copy");
     let expected = Served::start(&program, &copy, &[]).inspect(5);
     assert_eq!(expected.keys().copied().collect::<Vec<_>>(), [1, 2, 4]);
     assert_eq!(expected[&4].stats["delay"], "1000000");
-    compare(&expected, &Served::start(beanring(), &dir, &[]).inspect(5));
+    compare(&expected, &ours(&dir, &[]).inspect(5));
 }
 
 fn old_file() -> Vec<u8> {

@@ -59,14 +59,14 @@ impl Workload {
             10..15 => 0,
             _ => self.random.below(200),
         };
-        let letter = b'a' + self.random.below(26) as u8;
+        let letter = char::from(b'a' + self.random.below(26) as u8);
         let delay = match self.random.below(20) {
             0 => 1,
             1..5 => 1000 + self.random.below(1_000_000) as u32,
             _ => 0,
         };
         let (pri, ttr) = (self.random.next() as u32, 600 + self.random.below(1000) as u32);
-        self.last_id = self.server.put(pri, delay, ttr, &vec![letter; bytes]);
+        self.last_id = self.server.put(pri, delay, ttr, &letter.to_string().repeat(bytes));
         self.tube_of.resize(self.last_id as usize + 1, tube);
         self.tube_of[self.last_id as usize] = tube;
     }
