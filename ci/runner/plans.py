@@ -141,8 +141,8 @@ def scripts():
     debug = "target/debug/beanring"
     waits = {"needs": ("build", "tools"), "cores": 0}
     return [
-        script("console", "ci/console", environment={"PROGRAM": debug}, **waits),
-        script("http-api", "ci/http-api", debug, **waits),
+        script("console", "ci/console", environment={"PROGRAM": debug}, needs=("build", "tools")),
+        script("http-api", "ci/http-api", debug, needs=("build", "tools")),
         script("prometheus", "ci/prometheus", debug, **waits),
         script("first-steps", "ci/first-steps", **waits),
         script("sslyze", "ci/tls", debug, **waits),
@@ -150,7 +150,7 @@ def scripts():
         script("clients", "ci/clients", debug, needs=("doc", "tools"), cores=0),
         # With the library for Python that the check of clients installs.
         script("page-commands", "ci/doc-commands", needs=("clients",), cores=0),
-        script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools"), cores=0),
+        script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools")),
         script("instructions", "ci/instructions", needs=("build-static", "doc", "tools")),
     ]
 
