@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put, start};

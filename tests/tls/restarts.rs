@@ -98,18 +98,18 @@ fn a_restart_with_another_address_is_refused() {
 fn socket_activation_passes_a_listener_for_tls() {
     let plain = TcpListener::bind(Address::fresh_tcp()).expect("the address is free");
     let tls = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    // Their numbers are inherited.
+    // Their numbers are inherited. Those of the script are none that the tests beside this one may have.
     let [three, four] = [&plain, &tls].map(|listener| {
         fcntl(listener, FcntlArg::F_SETFD(FdFlag::empty())).expect("the descriptor is open");
         listener.as_raw_fd()
     });
     let script = format!(
-        "exec 8<&{three} 9<&{four}; exec 3<&8 4<&9; \
+        "exec 1008<&{three} 1009<&{four}; exec 3<&1008 4<&1009; \
          LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=unit:tls exec {} \"$@\"",
         program()
     );
-    let mut command = Command::new("sh");
-    command.args(["-c", &script, "sh"]);
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, "bash"]);
     let dir = Scratch::new("activated");
     let certificates = Certificates::new(&dir.0);
     let mut flags = certificates.server.flags().to_vec();
