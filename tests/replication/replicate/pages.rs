@@ -84,14 +84,15 @@ fn the_space_of_trimmed_chunks_is_used_again() {
         format!("select vacuum_count{what} from pg_stat_user_tables where relname = 'beanring_log'")
     };
     let mut sizes = Vec::new();
-    for round in 0..4 {
+    for round in 0..8 {
         let (first, before) = (2 + 2000 * round, server.sql(&vacuums("")));
         fill(server, first, first + 1999, 1000);
         sizes.push(size());
         assert_eq!(store.trim(1, first + 2000), Ok(()));
         server.wait_for(&vacuums(&format!(" > {before}")), "t");
     }
-    assert!(sizes[3] < sizes[0] * 3 / 2, "the table grows: {sizes:?}");
+    // A vacuum leaves the rows that a session still sees to the next one.
+    assert!(sizes[7] < sizes[0] * 3, "the table grows: {sizes:?}");
 }
 
 #[test]
