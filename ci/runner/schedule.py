@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-# So many steps that wait more than they compute run beside the others.
+# The maximum number of steps beside the others that wait more than they compute.
 WAITING_MAX = 2
 
 

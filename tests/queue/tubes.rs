@@ -22,7 +22,7 @@ fn long_name(number: usize) -> String {
     format!("{number:0>200}")
 }
 
-/// Watches so many tubes.
+/// Watches this many tubes.
 fn watches(tubes: usize) -> String {
     (0..tubes).map(|number| format!("watch {}\r\n", long_name(number))).collect()
 }

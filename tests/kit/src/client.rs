@@ -116,7 +116,7 @@ impl Client {
         Some(())
     }
 
-    /// What is received and not used.
+    /// Received bytes that are not used.
     fn shown(&self) -> String {
         show(&self.received[self.used..])
     }

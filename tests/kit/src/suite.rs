@@ -80,7 +80,7 @@ pub struct Session {
     text: String,
 }
 
-/// Plays the sessions of a directory in `tests`, so many at once.
+/// Plays the sessions of a directory in `tests`, several at once.
 ///
 /// # Panics
 /// With all failures, if there is one, or if the directory has no session.

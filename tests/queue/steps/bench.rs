@@ -116,7 +116,7 @@ impl Bench {
         self.engine.jobs().get(job).id
     }
 
-    /// Reserves and buries so many jobs.
+    /// Reserves and buries this many jobs.
     pub fn bury_many(&mut self, client: ClientKey, count: u32) {
         for _ in 0..count {
             let id = self.reserve_id(client);

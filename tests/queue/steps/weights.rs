@@ -44,7 +44,7 @@ impl Weighted {
         (self.0.ids_of(&[job])[0], self.tube_of(job))
     }
 
-    /// Draws up to so many jobs. Returns the numbers of their tubes.
+    /// Draws up to this many jobs. Returns the numbers of their tubes.
     fn draw_batch(&mut self, count: usize) -> Vec<usize> {
         let Self(bench) = self;
         let mut jobs = Vec::new();
