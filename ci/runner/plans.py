@@ -21,8 +21,8 @@ OTHER_TARGETS = ("--bench", "batch", "--bench", "compare", "--bench", "disk", "-
 def tests(name, program, *selected, build="build", threads=None, environment=None, **fields):
     """A step that runs the tests of a program, or those that the arguments select. A command may run the program."""
     threads = threads or WAITING.get(program, 2)
-    features = "--no-default-features " if build == "build-epoll" else ""
-    cargo = f"cargo test --locked {features}{UNITS.get(program, f'--test {program}')} -- {' '.join(selected)}".strip()
+    built = {"build-epoll": "--no-default-features ", "build-long": "--profile long "}.get(build, "")
+    cargo = f"cargo test --locked {built}{UNITS.get(program, f'--test {program}')} -- {' '.join(selected)}".strip()
     return Step(
         name,
         needs=(build, *fields.pop("needs", ())),
@@ -170,11 +170,11 @@ def quick():
 def deep():
     """What takes longer than a run may. Each part has a short form in ci/test."""
     hours = {"seconds_max": 3 * 3600, "kind": "suite"}
-    release = (*BUILD, "--release")
+    long = (*BUILD, "--profile", "long", "--lib", "--test", "simulation", "--test", "queue", "--test", "protocol", "--test", "cost")
     return [
         *base(),
-        Step("build-release", (*release, "--lib", "--test", "simulation", "--test", "queue", "--test", "protocol", "--test", "cost"), "build", ("build",), cores=2),
-        Step("mutants", ("ci/mutants",), needs=("build",), cores=2, **hours),
+        Step("build-long", long, "build", ("build",), cores=2),
+        Step("mutants", ("ci/mutants",), needs=("build",), **hours),
         *long_runs(hours),
         script("kernels", "ci/kernels", needs=("build", "tools"), cores=0, **hours),
         script("docker", "ci/docker", needs=("build", "tools"), cores=0, **hours),
@@ -182,9 +182,9 @@ def deep():
         script("postgres-versions", "ci/postgres-versions", needs=("build", "tools"), cores=0, **hours),
         script("confined", "ci/confined", needs=("build", "tools"), **hours),
         script("fuzz", "ci/fuzz", "600", cores=2, **hours),
-        tests("cost", "cost", build="build-release", alone=True, **hours),
+        tests("cost", "cost", build="build-long", alone=True, **hours),
         Step("bench", ("ci/bench", "--short"), "measurement", ("build",), alone=True, seconds_max=3600),
-        Step("stress", ("ci/stress",), "measurement", ("build",), alone=True, seconds_max=3600),
+        Step("stress", ("ci/stress", "--short", "--drivers", "uring,epoll,tokio-uring"), "measurement", ("build",), alone=True, seconds_max=3600),
         Step("replicated", ("ci/lab/replicated",), "measurement", ("build", "tools"), alone=True, seconds_max=3600),
     ]
 
@@ -202,13 +202,13 @@ def long_runs(hours):
     faults = {"KILLS": "60", "STOPS": "20", "ROLLS": "20", "CUTS": "20", "PROMOTES": "6", "ALONE": "6", "CANCELS": "300", "FLIPS": "30"}
     variables = {f"BEANRING_TEST_{name}": count for name, count in faults.items()}
     return [
-        *(tests(name, program, test, build="build-release", environment=environment, **hours) for name, program, test, environment in seeds),
+        *(tests(name, program, test, build="build-long", environment=environment, **hours) for name, program, test, environment in seeds),
         tests("faults", "replication", "faults::", environment=variables, needs=("tools",), **hours),
         tests("restarts", "process", "restart::", environment={"BEANRING_TEST_RESTARTS": "50"}, **hours),
         tests("cycles", "log", "live::acknowledged", environment={"BEANRING_TEST_CYCLES": "200"}, **hours),
         tests("threads-one", "network", "uring", "--skip", "tokio_uring", environment={"BEANRING_TEST_IO_THREADS": "1"}, **hours),
         tests("tls-churn", "network", "churn::", environment={"BEANRING_TEST_TLS": "1"}, **hours),
-        Step("loom", ("cargo", "test", "--locked", "--release", "--manifest-path", "tests/loom/Cargo.toml"), environment={"LOOM_MAX_PREEMPTIONS": "3"}, needs=("build-release",), **hours),
+        Step("loom", ("cargo", "test", "--locked", "--release", "--manifest-path", "tests/loom/Cargo.toml"), environment={"LOOM_MAX_PREEMPTIONS": "3"}, needs=("build-long",), **hours),
     ]
 
 
