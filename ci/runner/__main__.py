@@ -4,25 +4,27 @@ usage: ci/PLAN [--list] [--publish] [STEP...]
 
   STEP...     only these steps, and what they need
   --list      names the steps
-  --publish   writes the times into docs/internals/TESTING.md
+  --publish   writes the times of all of ci/test into docs/internals/TESTING.md, if it passes
 
-Prints a line per step as it ends, failures last with the command that repeats each, and "N passed, N failed, N skipped".
-Logs are in target/results.
+Without names, ci/deep runs the parts that have not passed at this commit. Prints a line per step as it ends, what was
+skipped, failures with the command that repeats each, and "N passed, N failed, N skipped". Logs are in target/results.
 """
 
 import argparse
+import dataclasses
+import fcntl
 import json
 import os
 import resource
 import shutil
-import subprocess
+import signal
 import sys
 import time
 from pathlib import Path
 
 import deep
 import plans
-from results import Log, Machine, Rules, violations
+from results import Log, Machine, Rules, drivers_missing, violations
 from schedule import Schedule
 from times import publish, table
 
@@ -37,12 +39,22 @@ class Run:
     def __init__(self, plan, steps, target):
         self.plan, self.steps = plan, steps
         self.results = target / "results"
+        target.mkdir(parents=True, exist_ok=True)
+        # Held until the run ends.
+        self.lock = open(target / "results.lock", "w")
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another run writes to {self.results}: wait for its end, or set CARGO_TARGET_DIR") from None
         shutil.rmtree(self.results, ignore_errors=True)
-        self.results.mkdir(parents=True)
+        self.results.mkdir()
         # Variables that are meant for a single suite would leave others with nothing to do.
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("BEANRING_")}
         self.environment |= {"RESULTS": str(self.results), **plan.environment}
+        self.rules = Rules.read(ROOT / "ci/suites")
+        self.machine = Machine(self.environment)
         self.logs = {}
+        self.commit = deep.commit()
         self.begin = time.monotonic()
 
     def resolve(self, step):
@@ -53,19 +65,22 @@ class Run:
         return [*step.command, program(build, step.program), "--show-output", *step.selected]
 
     def told(self, outcome):
-        """Prints the line of a step that has ended. Returns its outcome, which the log may have changed."""
+        """Prints the line of a step that has ended. Returns its outcome: a step that violates a rule has failed."""
         step = outcome.step
+        log = None
         if outcome.state in ("passed", "failed"):
             log = self.logs[step.name] = Log(step, self.text_of(step), outcome.state == "failed")
-            counts = f"{log.passed} passed" if step.reads != "status" else ""
-        else:
-            counts = outcome.why
+        if outcome.state in ("passed", "skipped"):
+            wrong = "; ".join(violations(outcome, log, self.rules, self.machine))
+            if wrong:
+                outcome = dataclasses.replace(outcome, state="failed", why=wrong)
+        counts = f"{log.passed} passed" if log and step.reads != "status" else outcome.why if not log else ""
         at = int(time.monotonic() - self.begin)
         print(
             f"{at // 60:3}:{at % 60:02} {outcome.state:8} {step.name:24} {outcome.wall:7.1f} s {outcome.cpu:7.1f} s of CPU  {counts}".rstrip(),
             flush=True,
         )
-        deep.note(self.plan, outcome)
+        deep.note(self.plan, outcome, self.commit)
         return outcome
 
     def text_of(self, step):
@@ -79,19 +94,23 @@ class Run:
                 print("\n".join(failed_part(self.text_of(outcome.step).splitlines())[-LINES_SHOWN:]))
                 print(f"repeat it with: {outcome.step.repeated_by()}")
 
-    def summary(self, outcomes):
-        """Prints what was skipped, what violates ci/suites, and the counts. Returns whether the run has passed."""
+    def summary(self, outcomes, is_whole):
+        """Prints what was skipped, the failures, and the counts. Returns whether the run has passed."""
         skips = [f"{name}, because {each.why}" for name, each in outcomes.items() if each.state == "skipped"]
-        skips += [skip for log in self.logs.values() for skip in log.skips]
-        for skip in dict.fromkeys(skips):
+        skips = list(dict.fromkeys(skips + [skip for log in self.logs.values() for skip in log.skips]))
+        for skip in skips:
             print(f"skipped: {skip}")
-        wrong = list(violations(self.logs, outcomes, Rules.read(ROOT / "ci/suites"), Machine(self.environment)))
-        for line in wrong:
-            print(f"wrong: {line}")
-        passed, failed = (sum(getattr(log, name) for log in self.logs.values()) for name in ("passed", "failed"))
-        not_run = sum(outcome.state == "not run" for outcome in outcomes.values())
-        failed = max(failed + not_run, len(wrong) if not failed else failed)
-        print(f"{passed} passed, {failed} failed, {len(dict.fromkeys(skips))} skipped")
+        self.failures(outcomes)
+        missing = list(drivers_missing(self.logs.values(), self.rules, self.machine)) if is_whole else []
+        for line in missing:
+            print(f"\n== {line}")
+        passed = sum(log.passed for log in self.logs.values())
+        # A step that violates a rule may have no test that has failed.
+        failed = len(missing)
+        for name, outcome in outcomes.items():
+            log = self.logs.get(name)
+            failed += max(log.failed if log else 0, outcome.state in ("failed", "not run"))
+        print(f"{passed} passed, {failed} failed, {len(skips)} skipped")
         return not failed
 
 
@@ -152,17 +171,28 @@ def main():
         for step in steps:
             print(f"{step.name:24} {step.kind:12} {step.repeated_by()}")
         return True
-    steps = with_needs(steps, arguments.steps or deep.parts_left(plan, steps))
+    if arguments.publish and (plan.name != "test" or arguments.steps):
+        parser.error("only all steps of ci/test have a table in TESTING.md")
+    names = arguments.steps or deep.parts_left(plan, steps)
+    if not names:
+        print(f"all parts have passed at {deep.commit()}")
+        return True
+    if any(step.name == "allowed" for step in steps):
+        # The rules of ci/suites ask what the kernel allows.
+        names = [*names, "allowed"]
+    steps = with_needs(steps, names)
+    # The steps that run end by the end of this program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     raise_locked_memory()
     target = Path(os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
     run = Run(plan, steps, target)
     outcomes = Schedule(steps, run.results, run.environment, run.resolve, run.told).run()
     measured = table(outcomes.values(), time.monotonic() - run.begin)
     (run.results / "times.md").write_text(measured)
-    if arguments.publish:
+    has_passed = run.summary(outcomes, plan.name == "test" and not arguments.steps)
+    if arguments.publish and has_passed:
         publish(ROOT / "docs/internals/TESTING.md", plan.name, measured)
-    run.failures(outcomes)
-    return run.summary(outcomes)
+    return has_passed
 
 
 if __name__ == "__main__":

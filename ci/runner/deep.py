@@ -25,20 +25,22 @@ def output(*command):
 
 
 def parts_left(plan, steps):
-    """Returns the names of the steps without those that have passed at this commit."""
-    names = [step.name for step in steps if is_part(step)] if plan.is_resumed else [step.name for step in steps]
-    done = {part for part, line in passed().items() if line.endswith("\t" + commit())} if plan.is_resumed else set()
-    return [name for name in names if name not in done]
+    """Returns the names of the steps without those that have passed at this commit. Those of a changed tree count for nothing."""
+    if not plan.is_resumed:
+        return [step.name for step in steps]
+    now = commit()
+    done = {part for part, line in passed().items() if line.endswith("\t" + now) and not now.endswith("+")}
+    return [step.name for step in steps if is_part(step) and step.name not in done]
 
 
 def is_part(step):
     return step.kind in ("suite", "measurement")
 
 
-def note(plan, outcome):
-    """Notes a part that has passed."""
+def note(plan, outcome, at):
+    """Notes a part that has passed in a run that began at this commit."""
     if plan.is_resumed and outcome.state == "passed" and is_part(outcome.step):
         lines = passed()
         day = datetime.date.today().isoformat()
-        lines[outcome.step.name] = f"{outcome.step.name}\t{outcome.wall:.0f}\t{day}\t{commit()}"
+        lines[outcome.step.name] = f"{outcome.step.name}\t{outcome.wall:.0f}\t{day}\t{at}"
         FILE.write_text(HEADING + "".join(f"{lines[part]}\n" for part in sorted(lines)))

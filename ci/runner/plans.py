@@ -23,6 +23,7 @@ def tests(name, program, *selected, build="build", threads=None, environment=Non
     threads = threads or WAITING.get(program, 2)
     built = {"build-epoll": "--no-default-features ", "build-long": "--profile long "}.get(build, "")
     cargo = f"cargo test --locked {built}{UNITS.get(program, f'--test {program}')} -- {' '.join(selected)}".strip()
+    cargo = " ".join([*fields.get("command", ()), cargo])
     return Step(
         name,
         needs=(build, *fields.pop("needs", ())),
@@ -45,7 +46,7 @@ def script(name, *command, **fields):
 def under(driver):
     """The fields of a step that runs if the kernel allows a driver."""
     return {
-        "needs": ("allowed",),
+        "needs": ("allowed", "tools"),
         "condition": f'grep -q "^{driver}: allowed" "$RESULTS/allowed.log"',
         "why_not": "the kernel does not allow it",
     }
@@ -86,7 +87,7 @@ def run():
         *(tests(program, program, needs=("tools",)) for program in (*COMPUTING, *UNITS)),
         Step("lints-epoll", (*CLIPPY, "--all-targets", "--no-default-features", *LINTS), "check", ("lints",)),
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
-        Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), needs=("doc",)),
+        Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), needs=("doc",), reads="results"),
         *epoll_alone(),
         *variants(),
         *scripts(),
@@ -182,7 +183,7 @@ def deep():
         script("postgres-versions", "ci/postgres-versions", needs=("build", "tools"), cores=0, **hours),
         script("confined", "ci/confined", needs=("build", "tools"), **hours),
         script("fuzz", "ci/fuzz", "600", cores=2, **hours),
-        tests("cost", "cost", build="build-long", alone=True, **hours),
+        tests("cost", "cost", build="build-long", alone=True, environment={"BEANRING_TEST_ALL_SCENARIOS": "1"}, **hours),
         Step("bench", ("ci/bench", "--short"), "measurement", ("build",), alone=True, seconds_max=3600),
         Step("stress", ("ci/stress", "--short", "--drivers", "uring,epoll,tokio-uring"), "measurement", ("build",), alone=True, seconds_max=3600),
         Step("replicated", ("ci/lab/replicated",), "measurement", ("build", "tools"), alone=True, seconds_max=3600),
@@ -208,7 +209,7 @@ def long_runs(hours):
         tests("cycles", "log", "live::acknowledged", environment={"BEANRING_TEST_CYCLES": "200"}, **hours),
         tests("threads-one", "network", "uring", "--skip", "tokio_uring", environment={"BEANRING_TEST_IO_THREADS": "1"}, **hours),
         tests("tls-churn", "network", "churn::", environment={"BEANRING_TEST_TLS": "1"}, **hours),
-        Step("loom", ("cargo", "test", "--locked", "--release", "--manifest-path", "tests/loom/Cargo.toml"), environment={"LOOM_MAX_PREEMPTIONS": "3"}, needs=("build-long",), **hours),
+        Step("loom", ("cargo", "test", "--locked", "--release", "--manifest-path", "tests/loom/Cargo.toml"), environment={"LOOM_MAX_PREEMPTIONS": "3"}, needs=("build-long",), reads="results", **hours),
     ]
 
 

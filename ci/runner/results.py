@@ -28,7 +28,8 @@ class Log:
                 self.skips.append(line.removeprefix("skipped: "))
             elif found := TESTED.match(line):
                 self.drivers.add(found[2])
-        {"tests": self.read_tests, "checks": self.read_checks, "status": self.read_status}[step.reads](lines, has_failed)
+        reads = {"tests": self.read_tests, "results": self.read_results, "checks": self.read_checks, "status": self.read_status}
+        reads[step.reads](lines, has_failed)
 
     def read_tests(self, lines, has_failed):
         for line in lines:
@@ -38,11 +39,18 @@ class Log:
                     self.parts[module if is_below else "main"] = True
                 elif found[2] == "ignored":
                     self.skips.append(f"the test {found[1]}, because {found[3]}")
-        # A test may run test programs and show their output: the last result is that of the program.
-        result = next((found for line in reversed(lines) if (found := RESULT.match(line))), None)
+        # A test may run test programs and show their output. A program that does not end with its own result has crashed.
+        result = RESULT.match(next(filter(None, reversed(lines)), ""))
         if result:
             self.passed, self.failed = map(int, result.groups())
-        # A program without a result has crashed.
+        if (has_failed or not result) and not self.failed:
+            self.failed = 1
+
+    def read_results(self, lines, has_failed):
+        """Reads the output of several test programs."""
+        for found in filter(None, map(RESULT.match, lines)):
+            self.passed += int(found[1])
+            self.failed += int(found[2])
         if has_failed and not self.failed:
             self.failed = 1
 
@@ -104,22 +112,25 @@ class Machine:
         return self.answers[command]
 
 
-def violations(logs, outcomes, rules, machine):
-    """Yields a line for each violation of the rules by a run. `logs` are by step name, like `outcomes`."""
-    for name, outcome in outcomes.items():
-        log = logs.get(name)
-        if outcome.state == "skipped":
-            yield from skip_violations(f"{name}, because {outcome.why}", rules, machine)
-        if outcome.state != "passed":
-            continue
-        if not log.passed and not log.skips:
-            yield f"{name}: it has tested nothing"
-        # The unit tests have no list: sources::layers looks for files that no module names.
-        if outcome.step.program in rules.suites and not outcome.step.selected:
-            yield from suite_violations(outcome.step.program, log, rules, machine)
-    for skip in dict.fromkeys(skip for log in logs.values() for skip in log.skips):
+def violations(outcome, log, rules, machine):
+    """Yields a line for each violation of the rules by a step, which has passed or was skipped."""
+    if outcome.state == "skipped":
+        yield from skip_violations(f"{outcome.step.name}, because {outcome.why}", rules, machine)
+        return
+    if log.failed:
+        yield "its log has a failure, or ends before the result"
+    if not log.passed and not log.skips:
+        yield "it has tested nothing"
+    # The unit tests have no list: sources::layers looks for files that no module names.
+    if outcome.step.program in rules.suites and not outcome.step.selected:
+        yield from suite_violations(outcome.step.program, log, rules, machine)
+    for skip in dict.fromkeys(log.skips):
         yield from skip_violations(skip, rules, machine)
-    drivers = set().union(*(log.drivers for log in logs.values()))
+
+
+def drivers_missing(logs, rules, machine):
+    """Yields a line for each driver under which no suite of a run has run."""
+    drivers = set().union(*(log.drivers for log in logs))
     for driver, command in rules.drivers:
         if drivers and driver not in drivers and machine.has(command):
             yield f"no suite ran under {driver}"
@@ -132,9 +143,9 @@ def suite_violations(program, log, rules, machine):
         listed.update(modules)
         for module in modules:
             if module not in log.parts and machine.has(command):
-                yield f"{program}: no test of {module} has passed"
+                yield f"no test of {module} has passed"
     for module in sorted(set(log.parts) - listed):
-        yield f"{program}: {module} is not listed in ci/suites"
+        yield f"{module} is not listed in ci/suites"
 
 
 def skip_violations(skip, rules, machine):

@@ -30,7 +30,7 @@ class Step:
     # Nothing else runs beside it.
     alone: bool = False
     environment: dict = field(default_factory=dict, hash=False)
-    # How results.py reads the log: "status", "checks" or "tests".
+    # How results.py reads the log: "status", "checks", "tests" of one program, or "results" of several.
     reads: str = "status"
     # For "tests": the program, and which of its tests run (arguments of libtest).
     program: str = ""
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a step: "passed", "failed", "skipped" or "not run", and why. Times are in seconds."""
+    """The end of a step: "passed", "failed", "skipped" or "not run", and why. Times are in seconds of the wall clock, and of CPU."""
 
     step: Step
     state: str
@@ -155,13 +155,10 @@ def kill(process):
 
 
 def succeeds(command, environment):
-    run = subprocess.run(
-        ["bash", "-c", command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    )
-    return run.returncode == 0
+    """Whether a command ends with success, within two minutes."""
+    words = ["bash", "-c", command]
+    silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        return subprocess.run(words, env=environment, timeout=120, check=False, **silent).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False

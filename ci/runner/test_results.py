@@ -1,12 +1,16 @@
 """Tests of what a run makes of its logs, and of ci/suites."""
 
+import re
 import tempfile
 import unittest
+from functools import cache
 from pathlib import Path
 
 import plans
-from results import Log, Machine, Rules, violations
+from results import Log, Machine, Rules, drivers_missing, violations
 from schedule import Outcome, Schedule, Step
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 LOG = """\
 running 3 tests
@@ -33,9 +37,10 @@ def rules(text):
 
 class Violations(unittest.TestCase):
     def said(self, log=LOG, suites=SUITES, step=PROTOCOL, state="passed", why=""):
-        outcomes = {step.name: Outcome(step, state, why)}
-        logs = {step.name: Log(step, log, state == "failed")} if state in ("passed", "failed") else {}
-        return list(violations(logs, outcomes, rules(suites), Machine({"PATH": "/usr/bin:/bin"})))
+        machine = Machine({"PATH": "/usr/bin:/bin"})
+        read = Log(step, log, False)
+        found = list(violations(Outcome(step, state, why), read, rules(suites), machine))
+        return found + list(drivers_missing([read], rules(suites), machine))
 
     def refused(self, expected, **changes):
         said = self.said(**changes)
@@ -60,13 +65,20 @@ class Violations(unittest.TestCase):
         nothing = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0s\n"
         self.refused("it has tested nothing", log=nothing, step=step)
 
+    def test_a_program_that_ends_before_its_result(self):
+        inner = LOG + "test live::releases ...\n"
+        self.refused("ends before the result", log=inner)
+
+    def test_a_failure_that_the_exit_code_hides(self):
+        self.refused("has a failure", log=LOG.replace("3 passed; 0 failed", "2 passed; 1 failed"))
+
     def test_a_driver_that_was_not_tested(self):
         log = LOG.replace("uring", "epoll")
         self.refused("no suite ran under uring", log=log)
         self.assertEqual(self.said(log=log, suites=SUITES.replace("| true", "| false")), [])
 
     def test_a_skip(self):
-        skipped = LOG + "skipped: churn under uring, because there is none\n"
+        skipped = "skipped: churn under uring, because there is none\n" + LOG
         self.refused("does not permit: churn", log=skipped)
         rule = "skip * under uring, because * | "
         self.refused("has what it takes (true): churn", log=skipped, suites=SUITES + rule + "true\n")
@@ -97,6 +109,12 @@ class Logs(unittest.TestCase):
         self.assertIn("of one", log.parts)
 
 
+    def test_the_results_of_several_programs(self):
+        text = "test result: ok. 2 passed; 0 failed;\n\nrunning 0 tests\ntest result: ok. 0 passed; 0 failed;\n"
+        log = Log(Step("x", reads="results"), text, False)
+        self.assertEqual((log.passed, log.failed), (2, 0))
+
+
 class Schedules(unittest.TestCase):
     def run_steps(self, *steps):
         with tempfile.TemporaryDirectory() as directory:
@@ -115,6 +133,16 @@ class Schedules(unittest.TestCase):
         self.assertEqual(self.run_steps(Step("a", ("sleep", "60"), seconds_max=1)), {"a": "failed"})
 
 
+@cache
+def meet(one, other):
+    """Whether a text fits both patterns, in which * stands for any text."""
+    if not one or not other:
+        return not (one + other).strip("*")
+    if "*" in (one[0], other[0]):
+        return meet(one[one[0] == "*" :], other[one[0] != "*" :]) or meet(one[one[0] != "*" :], other[one[0] == "*" :])
+    return one[0] == other[0] and meet(one[1:], other[1:])
+
+
 class Plans(unittest.TestCase):
     def test_every_step_needs_only_steps_of_its_plan(self):
         for plan in plans.PLANS.values():
@@ -124,19 +152,28 @@ class Plans(unittest.TestCase):
                 self.assertLessEqual(set(step.needs), set(names), f"{plan.name}: {step.name}")
 
     def test_every_test_program_is_run(self):
-        root = Path(__file__).resolve().parent.parent.parent
-        programs = {path.parent.name for path in root.glob("tests/*/main.rs")} - {"cost"}
+        programs = {path.parent.name for path in ROOT.glob("tests/*/main.rs")} | {path.stem for path in ROOT.glob("tests/*.rs")}
+        programs -= {"cost"}
         run = {step.program for step in plans.run() if step.reads == "tests" and not step.selected}
         self.assertEqual(run - set(plans.UNITS), programs)
 
     def test_every_module_of_a_test_program_is_listed(self):
-        root = Path(__file__).resolve().parent.parent.parent
-        listed = Rules.read(root / "ci/suites").suites
+        listed = Rules.read(ROOT / "ci/suites").suites
         run = {step.program for step in plans.run() if step.reads == "tests" and not step.selected}
         self.assertEqual(set(listed), run - set(plans.UNITS))
 
+    def test_every_skip_has_a_rule(self):
+        # Every kernel has epoll.
+        said = {f"{step.name}, because {step.why_not}" for plan in plans.PLANS.values() for step in plan.steps() if step.condition and "epoll" not in step.name}
+        for path in [*ROOT.glob("tests/**/*.rs"), *ROOT.glob("src/**/*.rs")]:
+            for text in re.findall(r'println!\(\s*"skipped: (.*?)"', path.read_text()):
+                said.add(re.sub(r"\{.*?\}", "*", text))
+        patterns = [pattern for pattern, _ in Rules.read(ROOT / "ci/suites").skips]
+        lacking = [text for text in sorted(said) if not any(meet(text, pattern) for pattern in patterns)]
+        self.assertEqual(lacking, [])
+
     def test_every_file_is_in_the_index(self):
-        ci = Path(__file__).resolve().parent.parent
+        ci = ROOT / "ci"
         index = (ci / "README.md").read_text()
         for file in [*ci.iterdir(), *(ci / "lab").iterdir()]:
             if file.name not in ("README.md", "lab", "__pycache__"):
