@@ -1,6 +1,7 @@
 //! Plain values that all rooms share: names, tags, ids, rules, and the limits of the server. They own no state and know no
 //! other room but [`time`](crate::time).
 
+pub mod budget;
 pub mod histogram;
 pub mod ids;
 pub mod job_state;

@@ -22,7 +22,7 @@ use super::watched_files::WatchedFiles;
 use super::{Database, DriverError, Exit, Resources};
 #[cfg(feature = "replicate")]
 use super::{Forwarding, forward::Target};
-use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service};
+use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service, handle};
 use crate::time::Time;
 #[cfg(feature = "replicate")]
 use crate::transport::forwarded::Inbound;
@@ -152,7 +152,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     #[inline]
     pub fn handle(&mut self, event: Event<'_>) {
-        self.server.handle(self.now, event);
+        handle(&mut self.server, self.now, event);
     }
 
     /// Reports the end of an operation of the job log.

@@ -9,6 +9,7 @@ use super::timers::Owner;
 use super::transitions::To;
 use super::work::{Kick, Work};
 use crate::time::{Span, Time};
+use crate::values::budget::{Cost, Limit, Quota};
 use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 
 /// Elementary steps of one piece of background work: some 25 us. Each kind of work that commands and events lead to at once has a
@@ -18,16 +19,16 @@ pub const BACKGROUND_STEPS: u32 = 256;
 /// A wait that should end does not end before the search for a job, and looks again after this time.
 const SEARCH_PAUSE: Span = Span::from_millis(1);
 
-/// Steps of an answer to a client whose wait is over: at the end of very many waits, each client is sent one.
-pub(super) const ANSWER_STEPS: u32 = 4;
+/// An answer to a client whose wait is over: at the end of very many waits, each client is sent one.
+pub(super) const ANSWER: Cost = Cost::visits(4);
 
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
 
-/// What commands and events of one event-loop iteration lead to besides their own work. All of a kind share
-/// [`BACKGROUND_STEPS`]; background work does the rest. The end of each reservation opens one lane even beyond the share.
+/// What commands and events of one event-loop iteration lead to besides their own work. All work of a kind shares
+/// [`BACKGROUND_STEPS`]; background work does the rest. The end of each reservation opens one lane even beyond that.
 #[derive(Clone, Copy)]
-pub(super) enum Share {
+pub(super) enum FollowUp {
     /// Disconnects.
     Disconnects,
     /// The release of jobs that a group has held.
@@ -40,49 +41,17 @@ pub(super) enum Share {
     Answers,
 }
 
-/// The steps that are left of each share.
-pub(super) struct Shares([u32; Share::Answers as usize + 1]);
+/// What is left for each kind.
+pub(super) type Quotas = [Quota; FollowUp::Answers as usize + 1];
 
-impl Shares {
-    pub(super) const FULL: Self = Self([BACKGROUND_STEPS; Share::Answers as usize + 1]);
-}
-
-/// The value of the engine's step count at which a piece of work must stop.
-#[derive(Clone, Copy)]
-pub(super) struct StepLimit(pub(super) u32);
-
-impl StepLimit {
-    /// Spends a step as [`Engine::spend`] does, where parts of the engine are borrowed.
-    #[must_use]
-    pub(super) const fn spend(self, steps: &mut u32) -> bool {
-        let is_left = *steps < self.0;
-        *steps += is_left as u32;
-        is_left
-    }
-}
+pub(super) const QUOTAS: Quotas = [Quota::of(BACKGROUND_STEPS); FollowUp::Answers as usize + 1];
 
 impl Engine {
-    /// The limit of a piece of work that begins now and may take this many steps.
-    pub(super) const fn step_limit(&self, steps: u32) -> StepLimit {
-        StepLimit(self.steps.saturating_add(steps))
-    }
-
-    pub(super) const fn is_reached(&self, limit: StepLimit) -> bool {
-        self.steps >= limit.0
-    }
-
-    /// Takes a step. Returns false, and takes none, if the limit is reached: then the caller must stop.
-    #[must_use]
-    pub(super) const fn spend(&mut self, limit: StepLimit) -> bool {
-        limit.spend(&mut self.steps)
-    }
-
-    /// Does a piece of work with the steps that are left of a share.
-    pub(super) fn with_share<R>(&mut self, share: Share, work: impl FnOnce(&mut Self, StepLimit) -> R) -> R {
-        let (begin, limit) = (self.steps, self.step_limit(self.shares.0[share as usize]));
+    /// Does a piece of follow-up work with what is left for its kind.
+    pub(super) fn with_quota<R>(&mut self, kind: FollowUp, work: impl FnOnce(&mut Self, Limit) -> R) -> R {
+        let limit = self.quotas[kind as usize].limit(&self.budget);
         let result = work(self, limit);
-        let left = &mut self.shares.0[share as usize];
-        *left = left.saturating_sub(self.steps - begin);
+        self.quotas[kind as usize].settle(limit, &self.budget);
         result
     }
 
@@ -95,7 +64,7 @@ impl Engine {
         if had_work {
             self.work_and_fire(now);
         }
-        self.shares = Shares::FULL;
+        self.quotas = QUOTAS;
         had_work && self.has_work(now)
     }
 
@@ -107,8 +76,8 @@ impl Engine {
 
     #[inline(never)]
     fn work_and_fire(&mut self, now: Time) {
-        let (half, whole) = (self.step_limit(BACKGROUND_STEPS / 2), self.step_limit(BACKGROUND_STEPS));
-        while !self.is_reached(half) {
+        let (half, whole) = (self.budget.within(BACKGROUND_STEPS / 2), self.budget.within(BACKGROUND_STEPS));
+        while !self.budget.is_reached(half) {
             let Some(work) = self.work.pop() else { break };
             let is_flush = matches!(work, Work::Flush(_) | Work::FlushKeys(_));
             if is_flush && (self.changes.is_pending() || self.has_unread_page()) {
@@ -116,13 +85,13 @@ impl Engine {
                 self.work.push_front(work);
                 break;
             }
-            let least = self.steps + 1;
-            self.run(work, now, StepLimit(half.0.min(self.steps + PIECE_STEPS)));
-            self.steps = self.steps.max(least);
+            let least = self.budget.within(1);
+            self.run(work, now, half.or_before(self.budget.within(PIECE_STEPS)));
+            self.budget.spend_up_to(least);
         }
-        while !self.is_reached(whole) {
+        while !self.budget.is_reached(whole) {
             let Some((owner, at)) = self.timers.fire(now) else { break };
-            let least = self.steps + 1;
+            let least = self.budget.within(1);
             match owner {
                 Owner::Client(client) => {
                     let client = self.clients.slot(client);
@@ -143,7 +112,7 @@ impl Engine {
                 }
                 Owner::IdpKeys => self.handle_key_timer(now, whole),
             }
-            self.steps = self.steps.max(least);
+            self.budget.spend_up_to(least);
         }
     }
 
@@ -153,7 +122,7 @@ impl Engine {
     }
 
     /// Continues a piece of work, and puts it back if it is not finished then.
-    fn run(&mut self, mut work: Work, now: Time, limit: StepLimit) {
+    fn run(&mut self, mut work: Work, now: Time, limit: Limit) {
         let is_finished = match &mut work {
             Work::Kick(kick) => {
                 let is_finished = self.continue_kick(kick, now, limit);
@@ -190,10 +159,7 @@ impl Engine {
             Work::Release { group } => self.continue_release(*group, limit, now),
             Work::Answer { awaited } => self.continue_answering(*awaited, limit),
             Work::PurgeTubeOrder => {
-                let steps = limit.0.saturating_sub(self.steps);
-                let mut left = steps;
-                self.is_purging = self.tubes.purge(&mut left);
-                self.steps += steps - left;
+                self.is_purging = self.tubes.purge(&mut self.budget, limit);
                 !self.is_purging
             }
             // These queue the rest of their work themselves.
@@ -227,9 +193,9 @@ impl Engine {
     }
 
     /// Kicks jobs up to the limit. Returns true if the kick is finished.
-    pub(super) fn continue_kick(&mut self, kick: &mut Kick, now: Time, limit: StepLimit) -> bool {
+    pub(super) fn continue_kick(&mut self, kick: &mut Kick, now: Time, limit: Limit) -> bool {
         while kick.left > 0 {
-            if self.is_reached(limit) {
+            if self.budget.is_reached(limit) {
                 return false;
             }
             let tube = self.tubes.get(kick.tube);
@@ -247,11 +213,11 @@ impl Engine {
     }
 
     /// Returns reserved jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
-    pub(super) fn continue_disconnect(&mut self, client: ClientKey, now: Time, limit: StepLimit) -> bool {
+    pub(super) fn continue_disconnect(&mut self, client: ClientKey, now: Time, limit: Limit) -> bool {
         let slot = self.clients.slot(client);
         // In the order of reservation, as in beanstalkd: waiting clients get the jobs in this order.
         while let Some(job) = self.clients[slot].reserved_order.front().map(JobKey) {
-            if self.is_reached(limit) {
+            if self.budget.is_reached(limit) {
                 return false;
             }
             self.make_ready(job, Change::Returned(job), limit, now);
@@ -259,7 +225,7 @@ impl Engine {
         // From the front, where the last watch takes the place of the removed one, as in beanstalkd: `list-tubes` shows in
         // which order the tubes are removed.
         while let Some(&Watched { watch, .. }) = self.clients[slot].watches.first() {
-            if !self.spend(limit) {
+            if !self.budget.spend(Cost::STEP, limit) {
                 return false;
             }
             self.unwatch(watch);
@@ -277,7 +243,7 @@ impl Engine {
     }
 
     /// Ends the client's wait if it is over, and returns jobs whose reservation has timed out.
-    fn handle_client_timer(&mut self, client: ClientSlot, now: Time, limit: StepLimit) {
+    fn handle_client_timer(&mut self, client: ClientSlot, now: Time, limit: Limit) {
         let record = &self.clients[client];
         if let Some(wait) = record.wait {
             let conn = record.conn;
@@ -294,7 +260,7 @@ impl Engine {
                 _ => None,
             };
             if let Some(notice) = notice {
-                self.steps += ANSWER_STEPS;
+                self.budget.charge(ANSWER);
                 self.stop_waiting(client);
                 self.notices.push_back(notice);
             }
@@ -304,7 +270,7 @@ impl Engine {
         }
         while let Some(lifecycle) = self.clients[client].reserved.min() {
             // mutant reservation-ends-early: now => now + SAFETY_MARGIN
-            if self.jobs.lifecycles[lifecycle].deadline > now || self.is_reached(limit) {
+            if self.jobs.lifecycles[lifecycle].deadline > now || self.budget.is_reached(limit) {
                 break;
             }
             let lifecycle = &mut self.jobs.lifecycles[lifecycle];
@@ -323,7 +289,7 @@ impl Engine {
     }
 
     /// Ends the tube's pause if it is over, makes jobs ready whose delay is over, and does what the rules of the tube say.
-    fn handle_tube_timer(&mut self, key: TubeSlot, now: Time, limit: StepLimit) {
+    fn handle_tube_timer(&mut self, key: TubeSlot, now: Time, limit: Limit) {
         let tube = &mut self.tubes[key];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
@@ -337,7 +303,7 @@ impl Engine {
         while let Some(lifecycle) = self.tubes[key].delayed.min() {
             let lifecycle = &self.jobs.lifecycles[lifecycle];
             let job = lifecycle.job;
-            if lifecycle.deadline > now || !self.spend(limit) {
+            if lifecycle.deadline > now || !self.budget.spend(Cost::STEP, limit) {
                 break;
             }
             self.transfer(job, To::Ready, None, None, limit, now);

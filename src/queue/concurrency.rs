@@ -16,7 +16,7 @@
 //! search meets them. Each opening follows a shutting, and each shutting an opening or a job that became ready. A search that
 //! meets very many of them leaves the rest to background work, and clients wait for a job of the tube until that is done.
 
-use super::background::{Share, StepLimit};
+use super::background::FollowUp;
 use super::engine::Engine;
 use super::job::{Job, JobState};
 use super::names::{Name, named};
@@ -24,6 +24,7 @@ use super::work::Work;
 use crate::bodies::Bodies;
 use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive, pair};
 use crate::time::Time;
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, ConSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Con;
 
@@ -356,19 +357,19 @@ impl Engine {
     /// Shuts the lanes of full keys whose heads are the most urgent jobs of the tube, up to the limit. If there are more, the tube
     /// is not reservable until background work has shut them.
     #[inline]
-    pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: StepLimit) {
+    pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: Limit) {
         if !self.cons.loose.is_empty() {
             self.shut_full_lanes_of(tube, limit);
         }
     }
 
     #[cold]
-    fn shut_full_lanes_of(&mut self, tube: TubeSlot, limit: StepLimit) {
+    fn shut_full_lanes_of(&mut self, tube: TubeSlot, limit: Limit) {
         if self.tubes[tube].shutting {
             return;
         }
         while let Some(job) = self.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job)) {
-            if !self.spend(limit) {
+            if !self.budget.spend(Cost::STEP, limit) {
                 self.shut_later(tube);
                 break;
             }
@@ -383,12 +384,12 @@ impl Engine {
     /// Shuts the lanes of full keys that a search for this client may meet: those of its tubes, or all of them if it watches many.
     /// Returns false if there are more of all of them.
     #[inline]
-    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: StepLimit) -> bool {
+    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: Limit) -> bool {
         self.cons.loose.is_empty() || self.shut_full_lanes_watched(client, limit)
     }
 
     #[cold]
-    fn shut_full_lanes_watched(&mut self, client: ClientSlot, limit: StepLimit) -> bool {
+    fn shut_full_lanes_watched(&mut self, client: ClientSlot, limit: Limit) -> bool {
         if self.clients[client].is_wide() {
             return self.shut_loose_lanes(limit);
         }
@@ -402,9 +403,9 @@ impl Engine {
     }
 
     /// Shuts the open lanes of all full keys, up to the limit. Returns true if there are no more.
-    pub(super) fn shut_loose_lanes(&mut self, limit: StepLimit) -> bool {
+    pub(super) fn shut_loose_lanes(&mut self, limit: Limit) -> bool {
         while let Some(con) = self.cons.loose.front() {
-            if !self.spend(limit) {
+            if !self.budget.spend(Cost::STEP, limit) {
                 return false;
             }
             let lane = self.cons.table[con].open.front().expect("a loose key has an open lane");
@@ -424,7 +425,7 @@ impl Engine {
     }
 
     /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
-    pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+    pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
         self.tubes.set_shutting(tube, false);
         self.cons.shutting -= 1;
         self.shut_full_lanes_of(tube, limit);
@@ -435,32 +436,32 @@ impl Engine {
     /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
     /// jobs.
     #[inline]
-    pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: StepLimit, now: Time) {
+    pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: Limit, now: Time) {
         let Some(con) = con else { return };
-        self.with_share(Share::Lanes, |engine, share| {
-            // mutant lanes-with-fresh-steps-each: StepLimit(share.0.min(limit.0)) =>
-            //     engine.step_limit(crate::queue::BACKGROUND_STEPS)
-            engine.continue_reopen(con, StepLimit(share.0.min(limit.0)), now);
+        self.with_quota(FollowUp::Lanes, |engine, share| {
+            // mutant lanes-with-fresh-steps-each: share.or_before(limit) =>
+            //     engine.budget.within(crate::queue::BACKGROUND_STEPS)
+            engine.continue_reopen(con, share.or_before(limit), now);
         });
     }
 
     /// Opens lanes of a key whose limit a put may have raised, as [`reopen`](Self::reopen) does, but none beyond the share.
     #[cold]
     pub(super) fn reopen_raised(&mut self, con: ConSlot, now: Time) {
-        self.with_share(Share::Lanes, |engine, limit| engine.open_lanes(con, limit, now));
+        self.with_quota(FollowUp::Lanes, |engine, limit| engine.open_lanes(con, limit, now));
     }
 
     /// Opens at least one lane, and others up to the limit. The rest is left to background work.
-    pub(super) fn continue_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
+    pub(super) fn continue_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
         // Unless background work opens them, the end of each reservation opens a lane, however many end at once: else lanes would be
         // opened more slowly than shut.
-        self.open_lanes(con, StepLimit(limit.0.max(self.steps + 1)), now);
+        self.open_lanes(con, limit.or_after(self.budget.within(1)), now);
     }
 
-    fn open_lanes(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
+    fn open_lanes(&mut self, con: ConSlot, limit: Limit, now: Time) {
         while self.cons.may_open(con) {
             let Some(lane) = self.cons.table[con.0].shut.min() else { break };
-            if !self.spend(limit) {
+            if !self.budget.spend(Cost::STEP, limit) {
                 self.cons.table[con.0].is_reopening = true;
                 return self.work.push_back(Work::Reopen { con });
             }
@@ -474,7 +475,7 @@ impl Engine {
     }
 
     /// Continues [`Work::Reopen`].
-    pub(super) fn run_reopen(&mut self, con: ConSlot, limit: StepLimit, now: Time) {
+    pub(super) fn run_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
         self.cons.table[con.0].is_reopening = false;
         self.continue_reopen(con, limit, now);
     }

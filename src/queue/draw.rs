@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::heads::{HEADS_PER_STEP, Head};
 use super::latency::TimeSum;
 use crate::intrusive::mix;
+use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 use crate::values::reserve_mode::ReserveMode;
 use crate::values::tube_name::TubeName;
@@ -238,7 +239,7 @@ impl Engine {
         // Bounded by the number of blocks: one without a tube is found once, and each counts its steps.
         loop {
             let (block, mut left) = urn.sums.find(self.lots.draw())?;
-            self.steps += (BLOCK / HEADS_PER_STEP) as u32;
+            self.budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
             let mut drawn = None;
             // Bounded by BLOCK: the places of one block.
             for (watched, head) in self.in_block(client, &urn.places, block, may_overtake) {
@@ -264,7 +265,7 @@ impl Engine {
         block: Block,
         may_overtake: bool,
     ) {
-        self.steps += (BLOCK / HEADS_PER_STEP) as u32;
+        self.budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
         let part = self.parts(client, urn.chances.mode, &urn.places, block, may_overtake);
         // mutant blocks-of-a-draw-not-renewed: removed
         urn.sums.set(block, part.sum(urn.chances));

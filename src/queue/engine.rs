@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::background::{BACKGROUND_STEPS, Share, Shares};
+use super::background::{BACKGROUND_STEPS, FollowUp, QUOTAS, Quotas};
 use super::change::{Change, Changes};
 use super::client::{Client, Clients};
 use super::concurrency::ConKeys;
@@ -23,6 +23,7 @@ use super::tube_limits::TubeLimits;
 use super::work::{Begun, Kick, Work, WorkQueue};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
+use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
 use crate::values::tube_name::TubeName;
 
@@ -54,10 +55,10 @@ pub struct Engine {
     pub(super) recovered: Option<ClientKey>,
     /// The number of waits so far, which is the sequence number of the last.
     pub(super) waits_begun: u64,
-    /// See [`Engine::take_steps`].
-    pub(super) steps: u32,
+    /// All work of the server is counted here.
+    pub(super) budget: Budget,
     /// What commands may set off before the next [`Engine::step`].
-    pub(super) shares: Shares,
+    pub(super) quotas: Quotas,
     pub(super) next_id: u64,
     /// The smallest number that the next burial may have: see [`Engine::enter_buried`].
     pub(super) burials: u64,
@@ -160,8 +161,8 @@ impl Engine {
             default_tube,
             recovered: None,
             waits_begun: 0,
-            steps: 0,
-            shares: Shares::FULL,
+            budget: Budget::default(),
+            quotas: QUOTAS,
             next_id: 1,
             burials: 0,
             search_bytes: 0,
@@ -209,7 +210,7 @@ impl Engine {
         self.totals.producers -= u32::from(record.is_producer);
         // mutant count-not-taken-back: record.is_worker => record.is_worker && !record.is_producer
         self.totals.workers -= u32::from(record.is_worker);
-        self.with_share(Share::Disconnects, |engine, limit| {
+        self.with_quota(FollowUp::Disconnects, |engine, limit| {
             if !engine.continue_disconnect(client, now, limit) {
                 engine.work.push_back(Work::Disconnect { client });
             }
@@ -268,7 +269,7 @@ impl Engine {
         }
         self.changes.push(Change::Put(job));
         if self.has_waiting(tube) {
-            self.with_share(Share::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
+            self.with_quota(FollowUp::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
         }
         if tags_key.is_some()
             && let Some(con) = self.con_of(job)
@@ -314,7 +315,7 @@ impl Engine {
         let (mut deleted, mut not_found) = (0, 0);
         // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
         for id in ids {
-            self.steps += 1;
+            self.budget.charge(Cost::STEP);
             if self.delete(client, id, now) {
                 deleted += 1;
             } else {
@@ -369,7 +370,7 @@ impl Engine {
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
         // A job that was ready before is handed out before one that only becomes ready.
-        self.reopen(con, self.step_limit(BACKGROUND_STEPS), now);
+        self.reopen(con, self.budget.within(BACKGROUND_STEPS), now);
         if let Some(group) = done {
             self.end_group(group, now);
         }
@@ -384,7 +385,7 @@ impl Engine {
         self.jobs.get_mut(job).pri = pri;
         self.jobs.lifecycle_mut(job).counts.releases += 1;
         self.totals.releases += 1;
-        let limit = self.step_limit(BACKGROUND_STEPS);
+        let limit = self.budget.within(BACKGROUND_STEPS);
         if self.is_exhausted(job) {
             self.retire(job, limit, now);
             let is_buried = self.jobs.get(job).state == JobState::Buried;
@@ -399,7 +400,7 @@ impl Engine {
         let client = self.clients.slot(client);
         let Some(job) = self.reservation(client, id) else { return false };
         self.jobs.get_mut(job).pri = pri;
-        self.bury_reserved(job, self.step_limit(BACKGROUND_STEPS), now);
+        self.bury_reserved(job, self.budget.within(BACKGROUND_STEPS), now);
         true
     }
 
@@ -432,7 +433,7 @@ impl Engine {
         let left = bound.min(there as u32);
         record.pins += 1;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
-        if self.continue_kick(&mut kick, now, self.step_limit(BACKGROUND_STEPS)) {
+        if self.continue_kick(&mut kick, now, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(kick.kicked);
         }
         self.work.push_back(Work::Kick(kick));
@@ -444,7 +445,7 @@ impl Engine {
         let Some(job) = self.jobs.find(id) else { return false };
         let is_kickable = !matches!(self.jobs.get(job).state, JobState::Ready | JobState::Reserved);
         if is_kickable {
-            self.make_ready(job, Change::Kicked(job), self.step_limit(BACKGROUND_STEPS), now);
+            self.make_ready(job, Change::Kicked(job), self.budget.within(BACKGROUND_STEPS), now);
         }
         is_kickable
     }
@@ -461,14 +462,14 @@ impl Engine {
         self.timers.arm(tube.timer, until);
         self.refresh(slot);
         self.changes.push(Change::Paused { tube: key, until });
-        self.assign_jobs(slot, self.step_limit(BACKGROUND_STEPS), now);
+        self.assign_jobs(slot, self.budget.within(BACKGROUND_STEPS), now);
         true
     }
 
     /// The most urgent ready job of the used tube whose concurrency key is not at its limit. `None` as long as background work
     /// has to find it.
     pub fn peek_ready(&mut self, client: ClientKey) -> Option<JobKey> {
-        self.shut_full_lanes(self.clients.get(client).used, self.step_limit(BACKGROUND_STEPS));
+        self.shut_full_lanes(self.clients.get(client).used, self.budget.within(BACKGROUND_STEPS));
         let tube = self.used(client);
         tube.ready.min().filter(|_| !tube.shutting).map(JobKey)
     }
@@ -507,10 +508,17 @@ impl Engine {
         self.changes.take_into(changes);
     }
 
-    /// Takes the number of elementary steps since the last call, beyond one per command: tubes and clients checked, jobs
-    /// moved, watches removed. The server keeps clients fair with it.
-    pub fn take_steps(&mut self) -> u32 {
-        std::mem::take(&mut self.steps)
+    /// The counter of all work, with that of the server: tubes and clients checked, jobs moved, watches removed.
+    #[inline(always)]
+    pub const fn budget(&mut self) -> &mut Budget {
+        &mut self.budget
+    }
+
+    /// Whether the turn of a connection with this limit is over. The answers that its commands have set off count: each is sent to
+    /// another client.
+    #[inline(always)]
+    pub fn is_turn_over(&self, limit: Limit) -> bool {
+        self.budget.is_reached_with(Cost::SEND, self.notices.len(), limit)
     }
 
     /// The time of the next [`step`](Self::step) if nothing else happens. It is in the past while work is unfinished.

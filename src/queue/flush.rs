@@ -1,6 +1,6 @@
 //! `flush-tube`: deletes the jobs of a tube. `flush-keys`: forgets the kept idempotency keys of a tube, which need not exist.
 
-use super::background::{BACKGROUND_STEPS, StepLimit};
+use super::background::BACKGROUND_STEPS;
 use super::change::Change;
 use super::engine::Engine;
 use super::idempotency::{IdpKey, Owner, names};
@@ -8,13 +8,13 @@ use super::key_share::KeyStats;
 use super::names::text_bytes;
 use super::work::{Begun, Work};
 use crate::time::Time;
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ConnId, IdpSlot, JobId, JobKey, TubeKey};
 use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::tube_name::TubeName;
 
-/// Steps of a key that is forgotten, in addition to the look at it: it leaves the index and the heap, and the job log gets a
-/// record.
-const FORGET_STEPS: u32 = 3;
+/// A key that is forgotten, in addition to the look at it: it leaves the index and the heap, and the job log gets a record.
+const FORGET: Cost = Cost::visits(3);
 
 /// A `flush-tube` that is not finished.
 pub(super) struct Flush {
@@ -68,7 +68,7 @@ impl Engine {
         self.tubes[tube.slot].pins += 1;
         let conn = self.clients.get(client).conn;
         let mut flush = Flush { conn, tube, end: self.upcoming_id(), flushed: 0 };
-        if self.continue_flush(&mut flush, now, self.step_limit(BACKGROUND_STEPS)) {
+        if self.continue_flush(&mut flush, now, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(flush.flushed);
         }
         self.work.push_back(Work::Flush(flush));
@@ -76,13 +76,13 @@ impl Engine {
     }
 
     /// Deletes jobs up to the limit. Returns true if the flush is finished.
-    pub(super) fn continue_flush(&mut self, flush: &mut Flush, now: Time, limit: StepLimit) -> bool {
+    pub(super) fn continue_flush(&mut self, flush: &mut Flush, now: Time, limit: Limit) -> bool {
         while let Some(job) = self.next_to_flush(flush) {
-            if self.is_reached(limit) {
+            if self.budget.is_reached(limit) {
                 // mutant flush-ends-with-its-first-step: return false => break
                 return false;
             }
-            self.steps += 1;
+            self.budget.charge(Cost::STEP);
             self.delete_job(job, now);
             flush.flushed += 1;
         }
@@ -112,7 +112,7 @@ impl Engine {
             slots_end: if kept == 0 { 0 } else { self.idps.slots_end() },
             flushed: 0,
         };
-        if self.continue_key_flush(&mut flush, self.step_limit(BACKGROUND_STEPS)) {
+        if self.continue_key_flush(&mut flush, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(flush.flushed);
         }
         self.search_bytes += flush.bytes();
@@ -125,14 +125,14 @@ impl Engine {
     }
 
     /// Forgets keys up to the limit. Returns true if the flush is finished.
-    pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: StepLimit) -> bool {
+    pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: Limit) -> bool {
         while flush.next < flush.slots_end {
-            if self.is_reached(limit) {
+            if self.budget.is_reached(limit) {
                 return false;
             }
-            self.steps += 1;
+            self.budget.charge(Cost::STEP);
             if self.is_flushed_by(flush, IdpSlot(flush.next)) {
-                self.steps += FORGET_STEPS;
+                self.budget.charge(FORGET);
                 self.forget_flushed(IdpSlot(flush.next));
                 flush.flushed += 1;
             }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::background::{Share, StepLimit};
+use super::background::FollowUp;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
@@ -21,6 +21,7 @@ use super::work::Work;
 use crate::bodies::Bodies;
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive, pair};
 use crate::time::Time;
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{GroupSlot, HoldSlot, JobId, JobKey, TagsKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
@@ -196,7 +197,7 @@ impl Engine {
             // mutant grp-end-not-logged: removed
             self.changes.push(Change::GroupDone(record.name(&self.bodies).as_bytes().into()));
         }
-        self.with_share(Share::Releases, |engine, limit| {
+        self.with_quota(FollowUp::Releases, |engine, limit| {
             if !engine.continue_release(group, limit, now) {
                 engine.work.push_back(Work::Release { group });
             }
@@ -204,9 +205,9 @@ impl Engine {
     }
 
     /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
-    pub(super) fn continue_release(&mut self, group: GroupSlot, limit: StepLimit, now: Time) -> bool {
+    pub(super) fn continue_release(&mut self, group: GroupSlot, limit: Limit, now: Time) -> bool {
         while let Some(hold) = self.groups.table[group.0].waiting.front() {
-            if self.is_reached(limit) {
+            if self.budget.is_reached(limit) {
                 return false;
             }
             self.release_held(self.groups.holds[hold].job, limit, now);
@@ -216,8 +217,8 @@ impl Engine {
     }
 
     /// Makes a held job ready, or delayed if its delay is not over.
-    fn release_held(&mut self, job: JobKey, limit: StepLimit, now: Time) {
-        self.steps += 1;
+    fn release_held(&mut self, job: JobKey, limit: Limit, now: Time) {
+        self.budget.charge(Cost::STEP);
         let until = self.jobs.lifecycle_mut(job).deadline;
         // mutant grp-released-before-its-delay: until > now => false
         let to = if until > now { To::At(until) } else { To::Ready };

@@ -3,7 +3,6 @@
 //! A tube has at most one job of a key. Keys are found by the names of tube and key, because a kept key outlives its tube.
 //! The key of a job whose tag has a time to live is kept for that time after the deletion of the job.
 
-use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
@@ -13,6 +12,7 @@ use super::timers::{TimerKey, Timers};
 use crate::bodies::Bodies;
 use crate::intrusive::{Heap, Links, Ranked, Table, intrusive};
 use crate::time::{Span, Time};
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, IdpSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Idp;
 use crate::values::tube_name::TubeName;
@@ -376,13 +376,13 @@ impl Engine {
     }
 
     /// Forgets keys whose time is over, up to the limit.
-    pub(super) fn handle_key_timer(&mut self, now: Time, limit: StepLimit) {
+    pub(super) fn handle_key_timer(&mut self, now: Time, limit: Limit) {
         while let Some(first) = self.idps.kept.min() {
             let until = self.idps.table[first].deleted().until;
-            if until > now || self.is_reached(limit) {
+            if until > now || self.budget.is_reached(limit) {
                 return self.timers.arm(self.idps.timer, until);
             }
-            self.steps += 1;
+            self.budget.charge(Cost::STEP);
             self.forget(first);
         }
     }

@@ -6,11 +6,11 @@
 
 use std::collections::BinaryHeap;
 
-use super::background::StepLimit;
 use super::engine::Engine;
 use super::job::{Job, JobState};
 use super::work::{Begun, Work};
 use crate::time::{Span, Time};
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::tube_name::TubeName;
@@ -71,7 +71,7 @@ impl Engine {
         let record = self.tubes.get(tube);
         let there = record.jobs_in(query.state);
         if there <= VISITED_AT_ONCE_MAX {
-            self.steps += there as u32;
+            self.budget.charge(Cost::visits(there));
             return Begun::Done(self.visit_list(tube.slot, query));
         }
         self.tubes[tube.slot].pins += 1;
@@ -102,13 +102,13 @@ impl Engine {
     }
 
     /// Visits slots up to the limit. Returns the page if it is complete.
-    pub(super) fn continue_search(&mut self, search: &mut JobSearch, limit: StepLimit) -> Option<JobPage> {
+    pub(super) fn continue_search(&mut self, search: &mut JobSearch, limit: Limit) -> Option<JobPage> {
         loop {
             while search.at < self.jobs.slab.keys_end() {
-                if self.is_reached(limit) {
+                if self.budget.is_reached(limit) {
                     return None;
                 }
-                self.steps += 1;
+                self.budget.charge(Cost::STEP);
                 self.visit_slots(search);
             }
             let query = search.query;

@@ -5,13 +5,14 @@
 //! leaves the index of the table with the list of its clients, so the key of the job can be used again while many clients are answered in
 //! background work.
 
-use super::background::{ANSWER_STEPS, Share, StepLimit};
+use super::background::{ANSWER, FollowUp};
 use super::client::Clients;
 use super::engine::{Engine, Notice};
 use super::job::JobState;
 use super::work::Work;
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive};
 use crate::time::{Span, Time};
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey};
 
 /// Up to this number of clients are answered at once, as long as the share of answers lasts. A `delete-batch` may delete some hundred jobs that clients wait for.
@@ -185,7 +186,7 @@ impl Engine {
     fn answer_waits_for(&mut self, job: JobKey, end: JobEnd) {
         let Some(awaited) = self.job_waits.end(job, end) else { return };
         let is_short = self.job_waits.awaited[awaited.0].waits.len() <= ANSWERED_AT_ONCE_MAX;
-        self.with_share(Share::Answers, |engine, limit| {
+        self.with_quota(FollowUp::Answers, |engine, limit| {
             if !is_short || !engine.continue_answering(awaited, limit) {
                 engine.work.push_back(Work::Answer { awaited });
             }
@@ -193,9 +194,9 @@ impl Engine {
     }
 
     /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
-    pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: StepLimit) -> bool {
+    pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: Limit) -> bool {
         while let Some(wait) = self.job_waits.awaited[awaited.0].waits.front() {
-            if !self.spend(limit) {
+            if !self.budget.spend(Cost::STEP, limit) {
                 return false;
             }
             self.answer_job_wait(self.job_waits.waits[wait].client);
@@ -206,7 +207,7 @@ impl Engine {
 
     /// Ends the wait of the client for the end of a job, and tells it how the job has ended, or that it has not.
     pub(super) fn answer_job_wait(&mut self, client: ClientSlot) {
-        self.steps += ANSWER_STEPS;
+        self.budget.charge(ANSWER);
         let end = self.stop_waiting_for_job(client);
         let conn = self.clients[client].conn;
         self.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));

@@ -1,6 +1,6 @@
 //! `move-job` and `move-jobs`: a job changes its tube, and keeps everything else.
 
-use super::background::{BACKGROUND_STEPS, StepLimit};
+use super::background::BACKGROUND_STEPS;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::JobState;
@@ -8,12 +8,13 @@ use super::rules::FullBy;
 use super::transitions::To;
 use super::work::{Begun, Work};
 use crate::time::Time;
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::tube_name::TubeName;
 
 /// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
 /// that is in no cache.
-const HEAP_MOVE_STEPS: u32 = 8;
+const HEAP_MOVE: Cost = Cost::visits(8);
 
 /// The room of the job log for jobs whose tube name becomes longer.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +98,7 @@ impl Engine {
         }
         let (from, to) = (self.jobs.get(job).tube, self.find_or_create_tube(name));
         if from != to {
-            self.change_tube(job, to, self.step_limit(BACKGROUND_STEPS), now);
+            self.change_tube(job, to, self.budget.within(BACKGROUND_STEPS), now);
             self.remove_if_unreferenced(from);
         }
         JobMoved::Done
@@ -131,7 +132,7 @@ impl Engine {
         }
         let conn = self.clients.get(client).conn;
         let mut work = Move { conn, from, to, state, left, moved };
-        if self.continue_move(&mut work, now, self.step_limit(BACKGROUND_STEPS)) {
+        if self.continue_move(&mut work, now, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(work.moved);
         }
         self.work.push_back(Work::Move(work));
@@ -139,9 +140,9 @@ impl Engine {
     }
 
     /// Moves jobs up to the limit. Returns true if the move is finished.
-    pub(super) fn continue_move(&mut self, work: &mut Move, now: Time, limit: StepLimit) -> bool {
+    pub(super) fn continue_move(&mut self, work: &mut Move, now: Time, limit: Limit) -> bool {
         while work.left > 0 {
-            if self.is_reached(limit) {
+            if self.budget.is_reached(limit) {
                 return false;
             }
             if work.state == JobState::Ready {
@@ -205,9 +206,10 @@ impl Engine {
     }
 
     /// Moves a job that no client has reserved, and assigns it to a client that waits for jobs of the tube.
-    fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: StepLimit, now: Time) {
+    fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: Limit, now: Time) {
         let state = self.jobs.get(job).state;
-        self.steps += if matches!(state, JobState::Ready | JobState::Delayed) { HEAP_MOVE_STEPS } else { 1 };
+        let is_in_heap = matches!(state, JobState::Ready | JobState::Delayed);
+        self.budget.charge(if is_in_heap { HEAP_MOVE } else { Cost::STEP });
         self.totals.moves += 1;
         if state == JobState::Held {
             return self.move_held(job, to, now);

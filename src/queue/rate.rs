@@ -5,9 +5,9 @@
 //! token is *throttled*: like a paused tube it is not reservable, so no search meets it. Its timer ends that when the next token
 //! comes.
 
-use super::background::StepLimit;
 use super::engine::Engine;
 use crate::time::{Span, Time};
+use crate::values::budget::Limit;
 use crate::values::ids::{ClientSlot, JobKey, RulesSlot, TubeSlot};
 use crate::values::tube_rules::RuleKey;
 
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     /// Hands out jobs of a tube again if there is a token.
-    pub(super) fn end_throttle(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+    pub(super) fn end_throttle(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
         let end = self.tubes[tube].rules().and_then(|rules| self.throttle_end(tube, rules));
         if end.is_some_and(|end| end <= now) {
             self.set_throttled(tube, false);
@@ -77,13 +77,7 @@ impl Engine {
     }
 
     /// Begins with a full bucket: the rate has changed.
-    pub(super) fn restart_rate(
-        &mut self,
-        rules: RulesSlot,
-        tube: Option<TubeSlot>,
-        limit: StepLimit,
-        now: Time,
-    ) {
+    pub(super) fn restart_rate(&mut self, rules: RulesSlot, tube: Option<TubeSlot>, limit: Limit, now: Time) {
         self.rules.table[rules.0].bucket = Bucket::FULL;
         if let Some(tube) = tube.filter(|&tube| self.tubes[tube].is_throttled) {
             self.set_throttled(tube, false);

@@ -12,11 +12,12 @@
 //! become ready: it remembers the sequence number through which it has searched. A search that runs out of steps resumes
 //! there in background work, as does the assignment of very many jobs.
 
-use super::background::{BACKGROUND_STEPS, StepLimit};
+use super::background::BACKGROUND_STEPS;
 use super::client::{Clients, Wait, Watched};
 use super::engine::{Engine, Notice, Reserved};
 use super::work::Work;
 use crate::time::{Span, Time};
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
 
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
@@ -41,7 +42,7 @@ impl Engine {
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.clients.slot(client);
         self.mark_worker(client);
-        if !self.shut_full_lanes_for(client, self.step_limit(BACKGROUND_STEPS)) {
+        if !self.shut_full_lanes_for(client, self.budget.within(BACKGROUND_STEPS)) {
             self.start_waiting(client, timeout.map(|span| now + span));
             self.search_later(client);
             return Reserved::Waiting;
@@ -88,7 +89,7 @@ impl Engine {
     /// Assigns ready jobs of the tube to waiting clients, up to the limit. The rest is left to background work.
     // Inlined: usually no client waits.
     #[inline(always)]
-    pub(super) fn assign_jobs(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+    pub(super) fn assign_jobs(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
         if self.has_waiting(tube) {
             self.assign_to_waiting(tube, limit, now);
         }
@@ -103,9 +104,9 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn assign_to_waiting(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+    fn assign_to_waiting(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
         while self.has_job(tube, limit) && self.may_have_waiter(tube) {
-            if self.is_reached(limit) {
+            if self.budget.is_reached(limit) {
                 return self.assign_later(tube);
             }
             let client = match self.longest_waiting(tube, limit) {
@@ -114,7 +115,7 @@ impl Engine {
                 Search::Found(client) => client,
             };
             // The client is served even if the search took all steps. Otherwise a search that always does would never end.
-            self.steps += 1;
+            self.budget.charge(Cost::STEP);
             let job = JobKey(self.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.stop_waiting(client);
             self.hand_out(job, client, now);
@@ -123,7 +124,7 @@ impl Engine {
     }
 
     /// Whether the tube has a job that a waiting client can get.
-    fn has_job(&mut self, tube: TubeSlot, limit: StepLimit) -> bool {
+    fn has_job(&mut self, tube: TubeSlot, limit: Limit) -> bool {
         self.shut_full_lanes(tube, limit);
         self.tubes[tube].in_reservable
     }
@@ -184,7 +185,7 @@ impl Engine {
     }
 
     /// Finds the client that has waited longest for a job of this tube.
-    fn longest_waiting(&mut self, tube: TubeSlot, limit: StepLimit) -> Search {
+    fn longest_waiting(&mut self, tube: TubeSlot, limit: Limit) -> Search {
         let record = &self.tubes[tube];
         let narrow = record.narrow_waiters.front().map(|watch| self.clients.watches[watch].client);
         let narrow_seq = narrow.map_or(u64::MAX, |client| self.clients.wait_seq(client));
@@ -199,14 +200,14 @@ impl Engine {
 
     /// Finds the wide client that has waited longest for a job of this tube, if the sequence number of its wait is below
     /// `end`.
-    fn longest_waiting_wide(&mut self, tube: TubeSlot, end: u64, limit: StepLimit) -> Search {
-        let Self { clients, tubes, steps, .. } = self;
+    fn longest_waiting_wide(&mut self, tube: TubeSlot, end: u64, limit: Limit) -> Search {
+        let Self { clients, tubes, budget, .. } = self;
         let record = &mut tubes[tube];
         let watchers = record.wide_watches.len();
         if watchers <= WATCHES_CHECKED_MAX
             && watchers < clients.wide_waiters.count_after(record.searched_through)
         {
-            *steps += watchers as u32;
+            budget.charge(Cost::visits(watchers));
             // Bounded by WATCHES_CHECKED_MAX: the watches of the tube.
             let watching =
                 record.wide_watches.iter(&clients.watches).map(|watch| clients.watches[watch].client);
@@ -217,7 +218,7 @@ impl Engine {
             return found.map_or(Search::None, |(_, client)| Search::Found(client));
         }
         for place in clients.wide_waiters.after(record.searched_through).take_while(|place| place.seq < end) {
-            if !limit.spend(steps) {
+            if !budget.spend(Cost::STEP, limit) {
                 return Search::Unfinished;
             }
             if let Some(client) = place.client.filter(|&client| clients.is_watching(client, tube)) {

@@ -7,6 +7,7 @@ use super::background::BACKGROUND_STEPS;
 use super::draw::{Block, Urn};
 use super::engine::Engine;
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
 use crate::values::limits::BATCH_BODY_BYTES_MAX;
 
@@ -75,7 +76,7 @@ impl Engine {
     ) {
         let client = self.clients.slot(client);
         let most = room.jobs.saturating_sub(jobs.len());
-        let limit = self.step_limit(BACKGROUND_STEPS + most as u32);
+        let limit = self.budget.within(BACKGROUND_STEPS + most as u32);
         if most == 0 || !self.shut_full_lanes_for(client, limit) {
             return;
         }
@@ -94,7 +95,7 @@ impl Engine {
             // mutant batch-without-the-tubes-left-out: turns.is_cut() => turns.is_cut() && jobs.is_empty()
             if next.is_none() && turns.is_cut() {
                 // A tube that was left out may have a more urgent job than the next one of this tube.
-                if self.is_reached(limit) {
+                if self.budget.is_reached(limit) {
                     break;
                 }
                 turns = self.turns(client, room.jobs - jobs.len(), may_overtake);
@@ -105,7 +106,7 @@ impl Engine {
                 if bytes > room.body_bytes {
                     break;
                 }
-                self.steps += 1;
+                self.budget.charge(Cost::STEP);
                 self.hand_out(job, client, now);
                 jobs.push(job);
             }

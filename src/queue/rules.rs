@@ -3,7 +3,7 @@
 //! They are kept by the name of the tube, because a tube is removed when nothing refers to it. A tube with rules has their slot,
 //! so that a tube without rules costs one comparison where a rule could apply.
 
-use super::background::{BACKGROUND_STEPS, StepLimit};
+use super::background::BACKGROUND_STEPS;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::Counts;
@@ -12,6 +12,7 @@ use super::rate::Bucket;
 use super::transitions::To;
 use crate::intrusive::{NIL, Table, intrusive};
 use crate::time::{Seconds, Span, Time};
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::values::limits::RULED_TUBES_MAX;
 use crate::values::tube_name::TubeName;
@@ -186,7 +187,7 @@ impl Engine {
             self.tubes[tube].pins += 1;
         }
         match rule.key() {
-            RuleKey::Rate => self.restart_rate(rules, tube, self.step_limit(BACKGROUND_STEPS), now),
+            RuleKey::Rate => self.restart_rate(rules, tube, self.budget.within(BACKGROUND_STEPS), now),
             RuleKey::Retention => tube.into_iter().for_each(|tube| self.arm_tube_timer(tube)),
             _ => {}
         }
@@ -304,8 +305,8 @@ impl Engine {
 
     /// Moves a reserved job that has had all attempts to the tube of dead letters, or buries it where it is.
     #[cold]
-    pub(super) fn retire(&mut self, job: JobKey, limit: StepLimit, now: Time) {
-        self.steps += 1;
+    pub(super) fn retire(&mut self, job: JobKey, limit: Limit, now: Time) {
+        self.budget.charge(Cost::STEP);
         let from = self.jobs.get(job).tube;
         let RulesSlot(rules) = self.tubes[from].rules().expect("the tube has a rule");
         self.rules.table[rules].counts.dead_letters += 1;
@@ -353,12 +354,12 @@ impl Engine {
 
     /// Deletes expired jobs up to the limit. A job that was buried so long ago has no change that the caller has yet to read, but it
     /// may be on such a page.
-    pub(super) fn expire(&mut self, tube: TubeSlot, limit: StepLimit, now: Time) {
+    pub(super) fn expire(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
         while self.first_expiry(tube).is_some_and(|at| at <= now) {
-            if self.is_reached(limit) || self.has_unread_page() {
+            if self.budget.is_reached(limit) || self.has_unread_page() {
                 return;
             }
-            self.steps += 1;
+            self.budget.charge(Cost::STEP);
             let record = &self.tubes[tube];
             let job = record.buried.front().expect("a buried job has expired");
             let RulesSlot(rules) = record.rules().expect("the tube has a rule");

@@ -1,11 +1,11 @@
 //! The search of a reserve: the tubes that a client watches and that have a job for it.
 
-use super::background::StepLimit;
 use super::client::Client;
 use super::engine::{Engine, Notice};
 use super::heads::{HEADS_PER_STEP, Head};
 use super::work::Work;
 use crate::time::Time;
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
 
 impl Engine {
@@ -28,7 +28,7 @@ impl Engine {
     }
 
     /// Continues [`Work::Search`]. Returns true if it is finished.
-    pub(super) fn continue_search_for(&mut self, key: ClientKey, limit: StepLimit, now: Time) -> bool {
+    pub(super) fn continue_search_for(&mut self, key: ClientKey, limit: Limit, now: Time) -> bool {
         let Some(client) = self.clients.find(key) else { return true };
         if self.clients[client].is_searching && !self.shut_loose_lanes(limit) {
             return false;
@@ -51,7 +51,7 @@ impl Engine {
         if record.is_searching || !self.cons.is_shutting_any() {
             return record.is_searching;
         }
-        self.steps += record.watch_count().div_ceil(HEADS_PER_STEP) as u32;
+        self.budget.charge(Cost::visits(record.watch_count().div_ceil(HEADS_PER_STEP)));
         // Bounded by the steps counted above.
         record.watches.iter().any(|watched| self.tubes.heads.get(watched.tube).is_shutting())
     }
@@ -60,7 +60,7 @@ impl Engine {
     #[inline]
     pub(super) fn most_urgent(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
         if let [watched] = self.clients[client].watches[..] {
-            self.steps += 1;
+            self.budget.charge(Cost::STEP);
             return self.tubes.heads.get(watched.tube).job(may_overtake);
         }
         self.count_look(client);
@@ -153,6 +153,6 @@ impl Engine {
     #[inline]
     pub(super) fn count_look(&mut self, client: ClientSlot) {
         let watches = self.clients[client].watch_count().div_ceil(HEADS_PER_STEP);
-        self.steps += watches.min(self.tubes.reservable.len()) as u32;
+        self.budget.charge(Cost::visits(watches.min(self.tubes.reservable.len())));
     }
 }

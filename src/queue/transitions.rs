@@ -8,13 +8,13 @@
 
 use std::mem;
 
-use super::background::StepLimit;
 use super::change::Change;
 use super::engine::Engine;
 use super::job::{Job, JobState, URGENT_BELOW};
 use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
 use crate::time::{Seconds, Time};
+use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobKey, TubeSlot};
 
 /// Where a job goes.
@@ -37,7 +37,7 @@ impl Engine {
         to: To,
         tube: Option<TubeSlot>,
         change: Option<Change>,
-        limit: StepLimit,
+        limit: Limit,
         now: Time,
     ) {
         // mutant con-stays-full-at-a-burial: self.con_of(job) => self.con_of(job).filter(|_| !matches!(to, To::Buried))
@@ -207,7 +207,7 @@ impl Engine {
     }
 
     /// Buries a reserved job, and counts that.
-    pub(super) fn bury_reserved(&mut self, job: JobKey, limit: StepLimit, now: Time) {
+    pub(super) fn bury_reserved(&mut self, job: JobKey, limit: Limit, now: Time) {
         self.tubes[self.jobs.get(job).tube].counts.buries += 1;
         self.totals.buries += 1;
         self.jobs.lifecycle_mut(job).counts.buries += 1;
@@ -274,8 +274,8 @@ impl Engine {
     }
 
     /// Makes a job ready that is in another state.
-    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: StepLimit, now: Time) {
-        self.steps += 1;
+    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: Limit, now: Time) {
+        self.budget.charge(Cost::STEP);
         if let Change::Kicked(_) = change {
             self.jobs.lifecycle_mut(job).counts.kicks += 1;
             self.totals.kicks += 1;

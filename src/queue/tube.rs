@@ -12,6 +12,7 @@ use super::timers::{Owner, TimerKey, Timers};
 use super::tube_order::{Found, TubeOrder};
 use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive};
 use crate::time::{Span, Time};
+use crate::values::budget::{Budget, Limit};
 use crate::values::ids::{JobId, JobKey, RulesSlot, TubeKey, TubeSlot};
 use crate::values::tube_name::TubeName;
 
@@ -454,9 +455,9 @@ impl Tubes {
         self.order.at(&self.slab, position, version)
     }
 
-    /// Removes names that no list shows any more, a step of `steps_left` each. Returns true if it ran out of steps.
-    pub(super) fn purge(&mut self, steps_left: &mut u32) -> bool {
-        self.order.purge(&mut self.slab, steps_left)
+    /// Removes names that no list shows any more, up to the limit. Returns true if there are more.
+    pub(super) fn purge(&mut self, budget: &mut Budget, limit: Limit) -> bool {
+        self.order.purge(&mut self.slab, budget, limit)
     }
 
     fn hash(&self, name: TubeName<'_>) -> u64 {

@@ -15,6 +15,7 @@ use super::names::text_bytes;
 use super::tube::Tube;
 use super::work::Work;
 use crate::intrusive::{Links, List, Pages, intrusive};
+use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientKey, TubeSlot};
 use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::tube_name::TubeName;
@@ -186,12 +187,9 @@ impl TubeOrder {
         }
     }
 
-    /// Removes names that no list shows any more, and closes gaps. Each takes a step of `steps_left`. Returns true if it ran
-    /// out of steps.
-    pub fn purge(&mut self, slab: &mut Pages<Tube>, steps_left: &mut u32) -> bool {
-        // Bounded by the steps that the caller has left.
-        while *steps_left > 0 && self.needs_purge() {
-            *steps_left -= 1;
+    /// Removes names that no list shows any more, and closes gaps, up to the limit. Returns true if there are more.
+    pub fn purge(&mut self, slab: &mut Pages<Tube>, budget: &mut Budget, limit: Limit) -> bool {
+        while self.needs_purge() && budget.spend(Cost::STEP, limit) {
             if let Some(names) = self.unclaimed.front_mut() {
                 match names.front() {
                     Some(name) => {

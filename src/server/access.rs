@@ -15,6 +15,7 @@ use super::{ClientAct, Core, Effect, Server};
 use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::time::{Span, Time};
+use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, ConnId, JobId};
 use crate::values::tube_name::TubeName;
 
@@ -29,10 +30,8 @@ const REFUSALS_MAX: usize = 64;
 /// closed some 2 us.
 const SWEEP_SLOTS: usize = 128;
 
-/// Watches that are checked in one turn of a session, and the elementary steps that each counts as: it is compared with all patterns
-/// of the user, and its tube may disappear.
+/// Watches that are checked in one turn of a session.
 const WATCHES_PER_TURN: usize = 64;
-const WATCH_STEPS: u32 = 16;
 
 /// A client with more watches has them checked in its turns after a change of the users.
 const WATCHES_AT_ONCE: usize = 4;
@@ -198,7 +197,7 @@ impl Core {
         if !user.grants.everywhere().has_any(Rights::CONSUME) {
             let keep = |tube: TubeName<'_>| user.may(Rights::CONSUME, tube);
             let left = self.engine.keep_watches(client, end, WATCHES_PER_TURN, keep);
-            self.extra_steps += (end - left) as u32 * WATCH_STEPS;
+            self.engine.budget().charge(Cost::WATCH_CHECK.times(end - left));
             if left > 0 {
                 access.unchecked = Some(left);
                 *state = SessionState::Unwatching;
@@ -216,7 +215,7 @@ impl Core {
     /// Checks further watches of a session, in its turn.
     pub(super) fn continue_unwatching(&mut self, session: &mut Session, now: Time) {
         self.check_watches(&mut session.protocol);
-        self.iteration_steps += self.take_steps();
+        self.charge(Cost::COMMAND);
         self.after_serving(session, now);
     }
 
@@ -228,10 +227,8 @@ impl Core {
         command: &Command<'_>,
     ) -> Result<(), Outcome<'static>> {
         let Some(access) = &protocol.access else { return Ok(()) };
-        let steps_each = access.user.grants.steps();
-        if steps_each > 0 {
-            self.extra_steps += (steps_each * Need::of(command).tubes()) as u32;
-        }
+        let checked = access.user.grants.cost(Need::of(command).tubes());
+        self.engine.budget().charge(checked);
         let may = match Need::of(command) {
             // The jobs of a batch are skipped before it is refused.
             Need::Used(_) if matches!(command, Command::PutBatch { .. }) => true,
@@ -414,7 +411,6 @@ impl Server {
                 self.deliver_notices(now);
             }
         }
-        self.core.take_steps();
         self.core.access.sweep = (end < self.connections.capacity()).then_some(end);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::HandshakeFailure;
 use crate::protocol::foreign::Foreign;
+use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 use crate::wal::Outcome;
 
@@ -50,6 +51,21 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
+    /// The price of its arrival. What it leads to is charged where it is done.
+    // Without a wildcard, so that an event without a price does not compile.
+    #[inline(always)]
+    pub const fn cost(&self) -> Cost {
+        match *self {
+            Self::Received { bytes, .. } => Cost::received(bytes.len()),
+            Self::ReceivedDirect { bytes, .. } => Cost::received(bytes),
+            Self::Sent { bytes, .. } => Cost::sent(bytes),
+            Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::STEP,
+            Self::Closed { .. } => Cost::CLOSE,
+            Self::Disk(_) => Cost::DISK,
+            Self::DriverMemory(_) | Self::Drain | Self::Stop => Cost::STEP,
+        }
+    }
+
     /// The connection that the event is about, if it is about one.
     #[inline]
     pub const fn conn(&self) -> Option<ConnId> {

@@ -11,9 +11,8 @@ use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::reply::Reply;
 use crate::queue::{Ignored, JobAwaited, JobMoved, JobState, PageQuery, Released, Reserved};
 use crate::time::{Seconds, Span, Time};
+use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, JobId, JobKey};
-use crate::values::limits::COMMAND_STEPS;
-use crate::values::limits::PERCENTILE_STEPS;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 
@@ -145,7 +144,8 @@ impl Core {
             }
             Command::StatsTube(name) => match engine.tubes().find(name) {
                 Some(tube) => {
-                    self.extra_steps += engine.tube_waiting_cost(tube) as u32 + PERCENTILE_STEPS;
+                    let waiting = Cost::visits(engine.tube_waiting_cost(tube));
+                    engine.budget().charge(Cost::PERCENTILES.plus(waiting));
                     Outcome::TubeStats(tube)
                 }
                 None => Outcome::Refused(Refusal::NoTube),
@@ -329,15 +329,5 @@ impl Core {
             let ids: Vec<JobId> = jobs.iter().map(|&job| self.engine.jobs().get(job).id).collect();
             self.observe(client, Observation::Drawn(&ids));
         }
-    }
-
-    /// Returns the steps of the current command, and sets the counts back to zero.
-    pub(super) fn take_steps(&mut self) -> u32 {
-        COMMAND_STEPS + self.engine.take_steps() + self.take_extra_steps()
-    }
-
-    /// Returns the steps of the current command that the engine does not count, and resets them.
-    pub(super) fn take_extra_steps(&mut self) -> u32 {
-        std::mem::take(&mut self.extra_steps)
     }
 }

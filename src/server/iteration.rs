@@ -3,34 +3,36 @@
 use super::beanstalk::{InputEnd, Session};
 use super::client_state::SessionState;
 use super::outcome::Outcome;
-use super::{Core, Effect, Event, Server};
+use super::{Core, Effect, Event, Server, http};
 use crate::queue::Notice;
 use crate::time::Time;
-use crate::values::limits::{RUN_STEPS, SEND_STEPS, TURN_STEPS};
+use crate::values::budget::{Cost, TURN_STEPS};
 use crate::wal::Wal;
 
 impl Server {
     /// Does a bounded piece of everything that is due or left over.
     pub(super) fn iterate(&mut self, now: Time) {
         self.core.check_lease(now);
+        let mut event_steps = self.core.begin_phase();
         if !self.core.is_behind() {
             self.core.engine.step(now);
             self.core.observe_moves();
-            self.core.take_steps();
+            // Background work has limits of its own. The answers that it has set off are sends, as those of events are.
+            self.core.begin_phase();
             self.deliver_notices(now);
+            event_steps += self.core.begin_phase();
         }
-        let event_steps = std::mem::take(&mut self.core.iteration_steps);
         if !self.core.ready_requests.is_empty() {
             self.answer_queued_http(now);
         }
         let mut is_first = true;
         // Bounded by RUN_STEPS: the steps of one event-loop iteration.
-        while self.core.iteration_steps < RUN_STEPS && !self.core.is_behind() {
+        while !self.core.engine.budget().is_phase_over() && !self.core.is_behind() {
             let Some(&conn) = self.core.ready_sessions.front() else { break };
             if self.connections.is_storing(conn) {
                 // A whole batch is the work of an iteration: the first of its turns, and if that one had many events, of the next.
                 let is_deferred = std::mem::replace(&mut self.core.has_deferred, is_first);
-                if !is_first || event_steps >= TURN_STEPS && !is_deferred {
+                if !is_first || event_steps >= u64::from(TURN_STEPS) && !is_deferred {
                     break;
                 }
                 self.core.has_deferred = false;
@@ -44,14 +46,14 @@ impl Server {
             }
             self.deliver_notices(now);
         }
-        self.core.iteration_steps = 0;
+        if !self.core.access.is_idle() {
+            self.step_access(now);
+        }
+        self.core.begin_phase();
         if self.core.has_released() {
             self.release_committed(now);
         }
         self.step_http(now);
-        if !self.core.access.is_idle() {
-            self.step_access(now);
-        }
         if self.core.closing.count() > 0 {
             self.end_stuck(now);
         }
@@ -83,7 +85,7 @@ impl Server {
     #[inline(never)]
     fn deliver(&mut self, notice: Notice, now: Time) {
         let Self { core, connections } = self;
-        core.iteration_steps += SEND_STEPS;
+        core.charge(Cost::SEND);
         // A kick, a flush of jobs or a move goes on to its end even if its client has left.
         if notice.conn().is_http() {
             if let Some(connection) = connections.find_http(notice.conn()) {
@@ -97,6 +99,12 @@ impl Server {
 }
 
 impl Core {
+    /// Begins a phase of the event-loop iteration. Returns the steps of the one before.
+    fn begin_phase(&mut self) -> u64 {
+        self.http_quota = http::QUOTA;
+        self.engine.budget().begin_phase()
+    }
+
     #[inline]
     pub(super) fn handle_client(&mut self, session: &mut Session, event: &Event<'_>, now: Time) {
         match *event {
@@ -152,7 +160,6 @@ impl Core {
         session.protocol.serve_again();
         let Session { protocol, output, .. } = session;
         self.with_replies(output, |core, replies| core.reply(protocol, replies, outcome, now));
-        self.iteration_steps += self.take_extra_steps();
         self.request_send(session.conn, &mut session.output);
         self.queue_if_servable(session);
     }
@@ -175,7 +182,7 @@ impl Core {
             core.reply(protocol, replies, outcome, now);
             core.record_changes(now);
         });
-        self.iteration_steps += self.take_steps();
+        self.charge(Cost::COMMAND);
         self.after_serving(session, now);
     }
 

@@ -44,7 +44,7 @@ pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use iovecs::IoVecs;
 pub use replica::ServerRole;
 pub use rights::Need;
-pub use service::{CertificatePem, Protocol, Service};
+pub use service::{CertificatePem, Priced, Protocol, Service, handle};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
 pub use users::{Grants, Pattern, Rights, User, Users};
@@ -66,6 +66,7 @@ use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::values::budget::{Budget, Cost, Quota};
 use crate::values::ids::ConnId;
 use crate::values::limits::OUTPUT_BYTES_PAUSE;
 use crate::values::log_limit::LogLimit;
@@ -98,13 +99,8 @@ struct Core {
     ready_pages: VecDeque<ConnId>,
     /// HTTP connections with input that could not be answered when it came.
     ready_requests: VecDeque<ConnId>,
-    /// Steps that the events of this event-loop iteration have taken, or after them the sessions in the queue: see
-    /// [`RUN_STEPS`](crate::values::limits::RUN_STEPS).
-    iteration_steps: u32,
-    /// The part of these steps that answers to HTTP requests have taken.
-    http_steps: u32,
-    /// Steps of the current command that the engine does not count.
-    extra_steps: u32,
+    /// What is left for the answers to HTTP requests in this phase of the event-loop iteration.
+    http_quota: Quota,
     /// A `put-batch` that is to be stored has left its turn to the next iteration.
     has_deferred: bool,
     /// A connection is not served while this much of its replies is unsent: see [`OUTPUT_BYTES_PAUSE`].
@@ -196,6 +192,11 @@ impl Server {
         self.core.wal.as_ref()
     }
 
+    /// Handles an event: see [`handle`].
+    pub fn handle(&mut self, now: Time, event: Event<'_>) {
+        handle(self, now, event);
+    }
+
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.core.memory_bytes()
@@ -240,7 +241,13 @@ impl Service for Server {
         self.connections.number(conn)
     }
 
-    fn handle(&mut self, now: Time, event: Event<'_>) {
+    #[inline]
+    fn budget(&mut self) -> &mut Budget {
+        self.core.engine.budget()
+    }
+
+    fn take(&mut self, now: Time, event: Priced<'_>) {
+        let event = event.into_event();
         let Self { core, connections } = self;
         match event {
             Event::Drain => core.draining = true,
@@ -375,9 +382,7 @@ impl Core {
             ready_sessions: VecDeque::new(),
             ready_pages: VecDeque::new(),
             ready_requests: VecDeque::new(),
-            iteration_steps: 0,
-            http_steps: 0,
-            extra_steps: 0,
+            http_quota: http::QUOTA,
             has_deferred: false,
             output_bytes_pause: OUTPUT_BYTES_PAUSE,
             is_reclaiming: false,
@@ -439,6 +444,12 @@ impl Core {
                 );
             }
         }
+    }
+
+    /// Charges for work that is not interrupted.
+    #[inline(always)]
+    const fn charge(&mut self, cost: Cost) {
+        self.engine.budget().charge(cost);
     }
 
     /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, space must be

@@ -18,9 +18,9 @@ use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, JobId, TagsKey};
-use crate::values::limits::COPIED_BYTES_PER_STEP;
-use crate::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS};
+use crate::values::limits::BATCH_BODY_BYTES_MAX;
 use crate::values::tags::{NotTags, Tags};
 use crate::wal::{PutSpace, job_record_bytes};
 
@@ -196,7 +196,7 @@ impl Core {
             core.record_changes(now);
             protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
         });
-        self.iteration_steps += self.take_steps();
+        self.charge(Cost::COMMAND);
         self.after_serving(session, now);
     }
 
@@ -220,7 +220,7 @@ impl Core {
         let mut replies = Vec::with_capacity(jobs.len());
         for id in (first.0..).map(JobId) {
             let Some(job) = self.take_arrived(&mut jobs) else { break };
-            self.extra_steps += BATCH_JOB_STEPS + (job.slot.len() / COPIED_BYTES_PER_STEP) as u32;
+            self.charge(Cost::BATCH_JOB.plus(Cost::copied(job.slot.len())));
             replies.push(self.store(client, id, job, now));
         }
         self.memory.invalidate_headroom();

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::{DriverCounts, Effect, Event, Peer, ServerRole, Users};
 use crate::bodies::Bodies;
 use crate::time::Time;
+use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
 use crate::wal::Operation;
 
@@ -29,9 +30,37 @@ pub struct CertificatePem {
     pub client_ca: Option<Vec<u8>>,
 }
 
+/// An event whose price is paid. Only [`handle`] makes one.
+pub struct Priced<'a>(Event<'a>);
+
+impl<'a> Priced<'a> {
+    /// The event.
+    #[inline]
+    pub const fn event(&self) -> &Event<'a> {
+        &self.0
+    }
+
+    /// The event, to be used up.
+    #[inline]
+    pub fn into_event(self) -> Event<'a> {
+        self.0
+    }
+}
+
+/// Handles an event, at its price.
+///
+/// # Panics
+/// If the event names a closed connection: a bug of the driver.
+// No method of the trait, so that no service can leave out the price.
+#[inline(always)]
+pub fn handle<S: Service + ?Sized>(service: &mut S, now: Time, event: Event<'_>) {
+    service.budget().admit(event.cost());
+    service.take(now, Priced(event));
+}
+
 /// A server as a driver sees it: [`Server`](super::Server), or the no-op baseline, which shows what a driver costs by itself.
 ///
-/// Inputs: [`accept`](Self::accept), [`handle`](Self::handle) and [`turn`](Self::turn). After each of
+/// Inputs: [`accept`](Self::accept), [`handle`] and [`turn`](Self::turn). After each of
 /// them the driver carries out [`next_effect`](Self::next_effect) until there is none.
 ///
 /// Outputs: [`direct`](Self::direct) is the place for the next receive, [`outgoing`](Self::outgoing) the output to send, and
@@ -95,11 +124,11 @@ pub trait Service {
     /// slot of a [`ConnId`].
     fn number(&self, conn: ConnId) -> u64;
 
-    /// Handles an event.
-    ///
-    /// # Panics
-    /// If the event names a closed connection: a bug of the driver.
-    fn handle(&mut self, now: Time, event: Event<'_>);
+    /// The counter of the work of the service, which is that of the innermost server.
+    fn budget(&mut self) -> &mut Budget;
+
+    /// Does what an event leads to. Drivers call [`handle`].
+    fn take(&mut self, now: Time, event: Priced<'_>);
 
     /// Does a bounded amount of the work that is due or left over.
     fn turn(&mut self, now: Time);

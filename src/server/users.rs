@@ -7,6 +7,7 @@ use std::sync::Arc;
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use super::Token;
+use crate::values::budget::Cost;
 use crate::values::limits::{ALLOCATION_BYTES, TUBE_NAME_BYTES_MAX};
 use crate::values::tube_name::TubeName;
 
@@ -94,9 +95,6 @@ impl Pattern {
     }
 }
 
-/// Patterns that a tube is compared with in the time of an elementary step.
-const PATTERNS_PER_STEP: usize = 16;
-
 /// The tubes on which a user has each right.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Grants {
@@ -123,9 +121,9 @@ impl Grants {
         matching.fold(self.everywhere, |rights, (right, _)| rights | *right)
     }
 
-    /// The elementary steps of a comparison of a tube with all patterns.
-    pub(super) const fn steps(&self) -> usize {
-        self.patterns.len() / PATTERNS_PER_STEP
+    /// The price of a comparison of as many tubes with all patterns.
+    pub(super) const fn cost(&self, tubes: usize) -> Cost {
+        Cost::patterns(self.patterns.len() * tubes)
     }
 
     /// Whether one of these rights is one on a tube. Looks only at their patterns, and not beyond the first that matches.

@@ -6,7 +6,7 @@ use super::identity::Identity;
 use super::session::{Finished, Phase, failure_of, text_of};
 use super::{Transport, WAITING_BYTES_MAX};
 use crate::server::{
-    CertificatePem, ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, increment,
+    CertificatePem, ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment,
 };
 use crate::values::ids::ConnId;
 
@@ -70,7 +70,7 @@ impl<S: Service> Transport<S> {
         self.counts.add_failure(failure);
         self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
         self.effects.push_back(Effect::LogClient(conn, ClientAct::HandshakeFailed(failure)));
-        self.server.handle(self.now, Event::HungUp { conn });
+        handle(&mut self.server, self.now, Event::HungUp { conn });
     }
 
     /// Continues one of the handshakes that wait.

@@ -27,10 +27,11 @@ use self::session::{Phase, Progress, RECORD_BYTES_MAX, Session, text_of};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Protocol,
-    ServerRole, Service, TlsCounts, Users,
+    CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Priced,
+    Protocol, ServerRole, Service, TlsCounts, Users, handle,
 };
 use crate::time::{Span, Time};
+use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
 use crate::wal::Operation;
 
@@ -114,6 +115,11 @@ impl<S: Service> Transport<S> {
         &self.server
     }
 
+    /// Handles an event: see [`handle`].
+    pub fn handle(&mut self, now: Time, event: Event<'_>) {
+        handle(self, now, event);
+    }
+
     /// The server, to be changed.
     pub const fn server_mut(&mut self) -> &mut S {
         &mut self.server
@@ -134,7 +140,7 @@ impl<S: Service> Transport<S> {
                 self.send(conn);
             }
             Event::InputEnding { .. } if session.phase == Phase::Open => {
-                self.server.handle(self.now, Event::InputEnding { conn });
+                handle(&mut self.server, self.now, Event::InputEnding { conn });
             }
             Event::InputEnded { .. } => match session.phase {
                 Phase::Handshake if session.is_waiting => session.end_is_waiting = true,
@@ -146,7 +152,7 @@ impl<S: Service> Transport<S> {
                 session.is_broken = true;
                 match session.phase {
                     Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
-                    Phase::Open => self.server.handle(self.now, Event::HungUp { conn }),
+                    Phase::Open => handle(&mut self.server, self.now, Event::HungUp { conn }),
                     Phase::Failed => {}
                     Phase::Closing => self.tell_close(conn),
                 }
@@ -154,7 +160,7 @@ impl<S: Service> Transport<S> {
             Event::Closed { .. } => {
                 self.sessions.remove(conn, &self.counts);
                 self.proxied.remove(conn);
-                self.server.handle(self.now, Event::Closed { conn });
+                handle(&mut self.server, self.now, Event::Closed { conn });
                 return self.report_memory();
             }
             Event::ReceivedDirect { .. } => unreachable!("ciphertext has no place in a body"),
@@ -195,7 +201,7 @@ impl<S: Service> Transport<S> {
     /// Passes decrypted input to the server, and what else it meant.
     fn pass_on(&mut self, conn: ConnId, progress: &Progress) {
         if !self.plaintext.is_empty() {
-            self.server.handle(self.now, Event::Received { conn, bytes: &self.plaintext });
+            handle(&mut self.server, self.now, Event::Received { conn, bytes: &self.plaintext });
             self.plaintext.clear();
         }
         if let Some(error) = &progress.error {
@@ -246,7 +252,7 @@ impl<S: Service> Transport<S> {
     fn break_off(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
         session.phase = Phase::Failed;
-        self.server.handle(self.now, Event::HungUp { conn });
+        handle(&mut self.server, self.now, Event::HungUp { conn });
     }
 
     /// Ends open connections with a handshake message that takes too long.
@@ -275,7 +281,7 @@ impl<S: Service> Transport<S> {
     fn end_input(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
         if !std::mem::replace(&mut session.input_has_ended, true) {
-            self.server.handle(self.now, Event::InputEnded { conn });
+            handle(&mut self.server, self.now, Event::InputEnded { conn });
         }
     }
 
@@ -313,7 +319,7 @@ impl<S: Service> Transport<S> {
                 session.has_output = false;
                 break;
             }
-            server.handle(*now, Event::Sent { conn, bytes });
+            handle(server, *now, Event::Sent { conn, bytes });
         }
         Ok(())
     }
@@ -377,7 +383,7 @@ impl<S: Service> Transport<S> {
         let bytes = self.driver_bytes + own.next_multiple_of(MEMORY_UNIT) as u64;
         if bytes != self.reported_bytes {
             self.reported_bytes = bytes;
-            self.server.handle(self.now, Event::DriverMemory(bytes));
+            handle(&mut self.server, self.now, Event::DriverMemory(bytes));
         }
     }
 }
@@ -445,7 +451,7 @@ impl<S: Service> Service for Transport<S> {
             Ok(session) => self.sessions.insert(session, now + HANDSHAKE_TIME, &self.counts),
             Err(error) => {
                 warn!("cannot begin a TLS connection: {error}");
-                self.server.handle(now, Event::HungUp { conn });
+                handle(&mut self.server, now, Event::HungUp { conn });
             }
         }
         self.report_memory();
@@ -475,20 +481,25 @@ impl<S: Service> Service for Transport<S> {
         self.server.number(conn)
     }
 
-    fn handle(&mut self, now: Time, event: Event<'_>) {
+    #[inline]
+    fn budget(&mut self) -> &mut Budget {
+        self.server.budget()
+    }
+
+    fn take(&mut self, now: Time, event: Priced<'_>) {
         self.now = now;
-        if let Event::DriverMemory(bytes) = event {
+        if let Event::DriverMemory(bytes) = *event.event() {
             self.driver_bytes = bytes;
             return self.report_memory();
         }
-        match event.conn() {
-            Some(conn) if self.sessions.has(conn) => self.handle_session(conn, &event),
-            Some(conn) if self.proxied.is_unfinished(conn) => self.handle_unfinished(conn, &event),
+        match event.event().conn() {
+            Some(conn) if self.sessions.has(conn) => self.handle_session(conn, event.event()),
+            Some(conn) if self.proxied.is_unfinished(conn) => self.handle_unfinished(conn, event.event()),
             conn => {
-                if let (Some(conn), Event::Closed { .. }) = (conn, &event) {
+                if let (Some(conn), Event::Closed { .. }) = (conn, event.event()) {
                     self.proxied.remove(conn);
                 }
-                self.server.handle(now, event);
+                self.server.take(now, event);
             }
         }
     }

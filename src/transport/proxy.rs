@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::forwarded::{HOP_BYTES_MAX, Inbound, admit};
 use super::{HANDSHAKE_TIME, HANDSHAKES_MAX, Transport};
-use crate::server::{ClientAct, Effect, Event, Origin, Peer, PeerKind, Service, increment};
+use crate::server::{ClientAct, Effect, Event, Origin, Peer, PeerKind, Service, handle, increment};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 
@@ -169,7 +169,7 @@ impl<S: Service> Transport<S> {
             Event::InputEnded { .. } | Event::HungUp { .. } => self.refuse_header(conn),
             _ => {
                 self.proxied.remove(conn);
-                self.server.handle(self.now, Event::Closed { conn });
+                handle(&mut self.server, self.now, Event::Closed { conn });
             }
         }
     }
@@ -236,7 +236,7 @@ impl<S: Service> Transport<S> {
         };
         increment(&self.counts.wrong_proxy_headers);
         self.effects.push_back(Effect::LogClient(conn, act));
-        self.server.handle(self.now, Event::HungUp { conn });
+        handle(&mut self.server, self.now, Event::HungUp { conn });
     }
 
     /// Ends connections whose header takes too long.

@@ -1,5 +1,7 @@
 //! Limits that several layers share, each with its reason. Any other limit stands beside its use.
 
+use super::budget::{Cost, RUN_STEPS, RUN_STEPS_MAX};
+
 /// A command line with its CR LF (protocol.txt).
 pub const LINE_BYTES_MAX: usize = 224;
 
@@ -80,37 +82,6 @@ pub const SPARE_BUFFER_BYTES_MAX: usize = 2 * OUTPUT_BYTES_PAUSE;
 /// Slices of output in one send: well below the kernel's limit of 1024.
 pub const SEND_SLICES_MAX: usize = 64;
 
-/// Elementary steps (a tube or client visited, a job moved, 64 bytes of statistics rendered) that one connection gets before
-/// the others have their turn: some 100 us.
-pub const TURN_STEPS: u32 = 1024;
-
-/// Elementary steps that any command takes, in addition to what it visits and moves: a `put` of 64 bytes takes some 300 ns.
-pub const COMMAND_STEPS: u32 = 3;
-
-/// Elementary steps that all events of an event-loop iteration share, and after them all connections with input in their
-/// inboxes: some 300 us each. Events that come after this get one command each, up to [`RUN_STEPS_MAX`].
-pub const RUN_STEPS: u32 = 3 * TURN_STEPS;
-
-/// Elementary steps after which the commands of further events wait in inboxes for a later iteration. Enough for one
-/// command from each of [`EVENTS_MAX`] clients, unless they are large ones such as `kick 256`.
-pub const RUN_STEPS_MAX: u32 = RUN_STEPS + 2 * TURN_STEPS;
-
-/// Answers to other clients that the commands of a turn set off before it ends: a send each.
-pub const TURN_NOTICES_MAX: usize = 64;
-
-/// Elementary steps of a job that a batch stores or reserves: it takes 0.1 us if the CPU has its memory in the cache, and up to
-/// 2.5 us if not.
-pub const BATCH_JOB_STEPS: u32 = 8;
-
-/// Bytes of bodies that are copied in the time of one elementary step.
-pub const COPIED_BYTES_PER_STEP: usize = 1024;
-
-/// Bytes of statistics that are rendered in the time of one elementary step.
-pub const STATS_BYTES_PER_STEP: usize = 64;
-
-/// Steps for the percentiles of a tube: each reads all bins of a histogram.
-pub const PERCENTILE_STEPS: u32 = 8;
-
 /// The groups that `stats-group` shows behind `waits-for`, at most.
 pub const GROUPS_SHOWN_MAX: usize = 100;
 
@@ -149,10 +120,6 @@ pub const REQUESTS_QUEUED_MAX: u32 = 1024;
 /// The most that one receive takes straight to the place of a body: the kernel copies it in some 30 us.
 pub const RECEIVE_DIRECT_BYTES_MAX: usize = 256 * 1024;
 
-/// Steps that a session takes whose turn comes from the queue, and an answer to a client that has waited, besides their commands: the
-/// send is a system call of its own, of some 3 us.
-pub const SEND_STEPS: u32 = 32;
-
 /// Readiness events or completions that a driver takes before the server has its turn. With 512 busy clients their system calls take
 /// some 1.5 ms.
 pub const EVENTS_MAX: usize = 512;
@@ -181,5 +148,5 @@ pub const FIXED_BUFFERS: usize = 48;
 /// that an unprivileged process may lock.
 pub const FIXED_BUFFER_BYTES: usize = JOB_BYTES_DEFAULT as usize + 1 + RECEIVE_BYTES_MAX;
 
-const _: () = assert!(EVENTS_MAX as u32 * (COMMAND_STEPS + 1) <= RUN_STEPS_MAX - RUN_STEPS);
+const _: () = assert!(EVENTS_MAX as u32 * (Cost::COMMAND.steps() + 1) <= RUN_STEPS_MAX - RUN_STEPS);
 const _: () = assert!(TUBE_NAME_BYTES_MAX + "pause-tube  4294967295\r\n".len() <= LINE_BYTES_MAX);

@@ -13,8 +13,9 @@ use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
 use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
-use beanring::server::{Effect, Event, Protocol, Service};
+use beanring::server::{Effect, Event, Priced, Protocol, Service};
 use beanring::time::Time;
+use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
 use memchr::memchr;
 
@@ -61,6 +62,7 @@ struct Bare {
     effects: Vec<Effect>,
     generation: u32,
     id: u64,
+    budget: Budget,
 }
 
 #[derive(Default)]
@@ -94,8 +96,12 @@ impl Service for Bare {
         conn.to_u64()
     }
 
-    fn handle(&mut self, _: Time, event: Event<'_>) {
-        match event {
+    fn budget(&mut self) -> &mut Budget {
+        &mut self.budget
+    }
+
+    fn take(&mut self, _: Time, event: Priced<'_>) {
+        match event.into_event() {
             Event::Received { conn, bytes } => self.received(conn, bytes),
             Event::Sent { conn, bytes } => self.session(conn).sent += bytes,
             Event::InputEnded { conn } | Event::HungUp { conn } => {
@@ -243,6 +249,8 @@ fn last_number(line: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use beanring::server::handle;
+
     use super::*;
 
     /// Returns the stand-in's replies to the pieces.
@@ -251,7 +259,7 @@ mod tests {
         let conn = bare.accept(Protocol::Beanstalk);
         let mut all = Vec::new();
         for piece in pieces {
-            bare.handle(Time::ZERO, Event::Received { conn, bytes: piece.as_bytes() });
+            handle(&mut bare, Time::ZERO, Event::Received { conn, bytes: piece.as_bytes() });
             while let Some(effect) = bare.next_effect() {
                 assert_eq!(effect, Effect::Send(conn));
                 loop {
@@ -260,7 +268,7 @@ mod tests {
                     let Some(slice) = slices.first() else { break };
                     all.extend_from_slice(slice);
                     let bytes = slice.len();
-                    bare.handle(Time::ZERO, Event::Sent { conn, bytes });
+                    handle(&mut bare, Time::ZERO, Event::Sent { conn, bytes });
                 }
             }
         }

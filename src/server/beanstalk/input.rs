@@ -15,11 +15,9 @@ use crate::server::outcome::{Outcome, Refusal};
 use crate::server::trace::{self, Observation};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
-use crate::values::limits::{
-    DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX,
-    TURN_STEPS,
-};
+use crate::values::limits::{DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE};
 
 /// The line that ends a wait.
 const CANCEL_LINE: &[u8] = b"cancel-reserve\r\n";
@@ -73,19 +71,13 @@ impl Core {
     /// Serves commands from `input` until it is used up, the session must wait, or its steps are used up. Returns how many
     /// bytes were used.
     pub(in crate::server) fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
-        let steps_max = match self.iteration_steps {
-            0..RUN_STEPS => TURN_STEPS.min(RUN_STEPS - self.iteration_steps),
-            // One command: a client that sends one at a time does not wait behind clients that pipeline.
-            RUN_STEPS..RUN_STEPS_MAX => 1,
-            RUN_STEPS_MAX.. => 0,
-        };
+        let limit = self.engine.budget().turn();
         let mut rest = input;
         let is_traced = trace::is_on();
         let Session { conn, reader, opening, protocol, output, .. } = session;
         self.with_replies(output, |core, replies| {
-            let mut steps = 0;
             // Bounded by TURN_STEPS: the steps of one turn.
-            while steps < steps_max && protocol.can_serve() && core.engine.notices() < TURN_NOTICES_MAX {
+            while !core.engine.is_turn_over(limit) && protocol.can_serve() {
                 if let Input::Line = protocol.input {
                     if core.is_behind() {
                         break;
@@ -122,9 +114,8 @@ impl Core {
                 }
                 core.record_changes(now);
                 protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
-                steps += core.take_steps();
+                core.charge(Cost::COMMAND);
             }
-            core.iteration_steps += steps;
         });
         if session.has_long_line || session.reader.has_memory() {
             self.count_long_line(session);
@@ -142,7 +133,7 @@ impl Core {
     /// Serves the inbox, or the list, of a session from the queue.
     pub(in crate::server) fn serve_queued(&mut self, session: &mut Session, now: Time) {
         session.is_queued = false;
-        self.iteration_steps += SEND_STEPS;
+        self.charge(Cost::SEND);
         match session.protocol.state {
             SessionState::Gathering => return self.complete_batch(session, now),
             SessionState::Storing => return self.end_put_batch(session, now),

@@ -10,16 +10,13 @@ use crate::server::client_state::{ProtocolState, SessionState};
 use crate::server::commit_gate::Replies;
 use crate::server::{Core, Rights, User};
 use crate::time::Time;
-use crate::values::limits::STATS_BYTES_PER_STEP;
+use crate::values::budget::Cost;
 
 /// A piece ends at this many bytes: some 10 us.
 const PIECE_BYTES: usize = 8 * 1024;
 
 /// A piece ends after this many entries, with or without a tube: again some 10 us.
 const PIECE_ENTRIES: usize = 1024;
-
-/// Entries, with a tube or without one, that are visited in the time of one elementary step.
-const ENTRIES_PER_STEP: usize = 4;
 
 /// A list of tubes while it is rendered.
 pub(in crate::server) struct Listing {
@@ -63,7 +60,7 @@ impl Core {
                 protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
             }
         });
-        self.iteration_steps += self.take_steps();
+        self.charge(Cost::COMMAND);
         self.after_serving(session, now);
     }
 
@@ -138,13 +135,13 @@ impl Core {
                 }
                 Listed::Tube(_) | Listed::Nothing => {}
                 Listed::End => {
-                    self.extra_steps += (entries / ENTRIES_PER_STEP) as u32;
+                    self.charge(Cost::entries(entries));
                     *list = part.whole.take().expect("the list is counted once");
                     return Some(Yaml::list_length(part.tubes, part.name_lengths));
                 }
             }
         }
-        self.extra_steps += (PIECE_ENTRIES / ENTRIES_PER_STEP) as u32;
+        self.charge(Cost::entries(PIECE_ENTRIES));
         None
     }
 
@@ -166,7 +163,7 @@ impl Core {
                 }
             }
         }
-        self.extra_steps += ((out.len() - begin) / STATS_BYTES_PER_STEP + entries / ENTRIES_PER_STEP) as u32;
+        self.charge(Cost::rendered(out.len() - begin).plus(Cost::entries(entries)));
         is_done
     }
 }

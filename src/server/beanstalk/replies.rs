@@ -14,10 +14,9 @@ use crate::server::commit_gate::Replies;
 use crate::server::outcome::{Outcome, Refusal};
 use crate::server::rights::Missing;
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
-use crate::values::limits::{
-    BATCH_JOB_STEPS, COPIED_BYTES_PER_STEP, SPARE_BUFFER_BYTES_MAX, STATS_BYTES_PER_STEP,
-};
+use crate::values::limits::SPARE_BUFFER_BYTES_MAX;
 use crate::values::tags::Tags;
 
 impl Core {
@@ -224,8 +223,8 @@ impl Core {
         replies.reply(Reply::ReservedBatch(jobs.len()), &mut self.buffers);
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch, which are counted.
         for &job in jobs {
-            self.extra_steps +=
-                BATCH_JOB_STEPS + (self.engine.jobs().get(job).body.len() / COPIED_BYTES_PER_STEP) as u32;
+            let copied = Cost::copied(self.engine.jobs().get(job).body.len());
+            self.charge(Cost::BATCH_JOB.plus(copied));
             self.reply_job(replies, job, reserved);
         }
     }
@@ -251,7 +250,7 @@ impl Core {
         replies.reply(Reply::Ok { bytes: data.len() }, &mut self.buffers);
         data.extend_from_slice(b"\r\n");
         replies.data(&data, &mut self.buffers);
-        self.extra_steps += (data.len() / STATS_BYTES_PER_STEP) as u32;
+        self.charge(Cost::rendered(data.len()));
         if data.capacity() <= SPARE_BUFFER_BYTES_MAX {
             self.scratch = data;
         }

@@ -9,6 +9,7 @@ use crate::server::commit_gate::Output;
 use crate::server::trace::Observation;
 use crate::server::{Core, Effect, Server};
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, ConnId};
 
 /// A list of tubes is rendered no further than this ahead of what is sent.
@@ -106,7 +107,7 @@ impl Core {
         self.note_put_cut_off(&session.protocol, now);
         self.drop_batch(&mut session.protocol);
         self.engine.disconnect(session.protocol.client, now);
-        self.iteration_steps += self.take_steps();
+        self.charge(Cost::COMMAND);
         self.clients -= 1;
         session.inbox = BytesMut::new();
         self.memory.count_inbox(session);

@@ -20,6 +20,7 @@ use crate::server::access::AuthFailure;
 use crate::server::outcome::Shortage;
 use crate::server::{Core, User};
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::limits::HTTP_REQUEST_BYTES_MAX;
 
 const UNKNOWN_HOST: &str =
@@ -33,12 +34,6 @@ const CHUNKED: &str = "state the length of the body in Content-Length: chunks ar
 const HEAD_TOO_LARGE: &str =
     "the head of the request is too large: send fewer or shorter fields, or a shorter path";
 
-/// Elementary steps of any answer: some 1.5 us, and as much for its send, which often carries no other answer. Then the bytes of
-/// a request that are read and those of a response that are written in the time of a step.
-const ANSWER_STEPS: u32 = 30;
-const BYTES_READ_PER_STEP: usize = 64;
-const BYTES_MADE_PER_STEP: usize = 256;
-
 /// The interim response to a client that waits before it sends a body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -46,8 +41,8 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 type Planned = (Plan, Option<Arc<User>>);
 
 impl HttpConnection {
-    /// Answers the next request, or begins to, if it has arrived. Returns the elementary steps of that.
-    pub fn answer(&mut self, core: &mut Core, now: Time) -> u32 {
+    /// Answers the next request, or begins to, if it has arrived.
+    pub fn answer(&mut self, core: &mut Core, now: Time) {
         let unsent = self.next.len();
         self.has_news = false;
         let parsed = Request::parse(&self.input);
@@ -63,7 +58,7 @@ impl HttpConnection {
             }
         }
         let made = self.next.len() - unsent;
-        ANSWER_STEPS + (read / BYTES_READ_PER_STEP + made / BYTES_MADE_PER_STEP) as u32
+        core.charge(Cost::RESPONSE.plus(Cost::parsed(read)).plus(Cost::responded(made)));
     }
 
     /// Whether a request may have come that can be answered.

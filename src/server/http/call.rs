@@ -30,17 +30,12 @@ use crate::server::commit_gate::Output;
 use crate::server::outcome::Outcome;
 use crate::server::{ClientAct, Core, User};
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::JobId;
 use crate::values::limits::ALLOCATION_BYTES;
 
 /// A piece of a response that is copied to the output of the connection at once.
 const PIECE_BYTES: usize = 16 * 1024;
-
-/// Elementary steps of a call, not counting its commands: its client and its response.
-const CALL_STEPS: u32 = 20;
-
-/// Bytes that are copied in the time of an elementary step.
-const BYTES_COPIED_PER_STEP: usize = 1024;
 
 const CRLF: &[u8] = b"\r\n";
 
@@ -132,7 +127,7 @@ impl Core {
         };
         self.memory.invalidate_headroom();
         if call.stage == Stage::Queued {
-            self.iteration_steps += CALL_STEPS;
+            self.charge(Cost::CALL);
             let was_draining = self.draining;
             let operation = Rc::clone(&call.operation);
             let protocol = call.protocol.insert(ProtocolState::new(self.engine.connect(*conn)));
@@ -153,7 +148,7 @@ impl Core {
             } else if !is_put {
                 call.stage = Stage::Working;
                 self.record_changes(now);
-                self.iteration_steps += self.take_steps();
+                self.charge(Cost::COMMAND);
             }
         }
         if call.stage == Stage::Receiving
@@ -191,7 +186,7 @@ impl Core {
             core.respond(request, operation, outcome, replies, now)
         });
         *stage = Stage::Replied { bytes };
-        self.iteration_steps += self.take_steps();
+        self.charge(Cost::COMMAND);
     }
 
     /// Has a response that waits for a commit become an error: there will be no commit.
@@ -209,7 +204,7 @@ impl Core {
         if let Work::Call(call) = &mut connection.work {
             self.leave_call(call, now);
             self.record_changes(now);
-            self.iteration_steps += self.take_steps();
+            self.charge(Cost::COMMAND);
             self.end_call(connection);
         }
     }
@@ -281,7 +276,7 @@ impl Core {
             next.extend_from_slice(&first[..bytes]);
             self.take_sent(*conn, &mut call.output, bytes);
             *left -= bytes as u64;
-            self.iteration_steps += (bytes / BYTES_COPIED_PER_STEP) as u32;
+            self.charge(Cost::copied(bytes));
         }
     }
 

@@ -32,6 +32,7 @@ pub use self::access::{HttpAccess, Origin, Peer, PeerKind, Token};
 use self::call::Call;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
+pub(in crate::server) use self::serve::QUOTA;
 use self::slots::Activity;
 use super::{Core, User};
 use crate::time::{Span, Time};

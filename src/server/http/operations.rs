@@ -15,8 +15,8 @@ use crate::server::client_state::ProtocolState;
 use crate::server::commit_gate::Replies;
 use crate::server::outcome::{Outcome, Refusal};
 use crate::time::{Seconds, Time};
+use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
-use crate::values::limits::STATS_BYTES_PER_STEP;
 use crate::values::tags::Tags;
 use crate::values::tube_rules::Rule;
 
@@ -213,7 +213,7 @@ impl Core {
             Outcome::Jobs(ref page) => ok(&json(&JobPageJson::of(self, page, now))),
             ref other => unreachable!("{operation} does not lead to {other:?}"),
         }
-        self.extra_steps += (out.len() / STATS_BYTES_PER_STEP) as u32;
+        self.charge(Cost::rendered(out.len()));
         replies.data(&out, &mut self.buffers);
         out.len() as u64
     }

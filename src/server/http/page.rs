@@ -9,7 +9,7 @@ use super::response::JSON_TYPE;
 use super::tubes::TubeList;
 use crate::server::{Core, User};
 use crate::time::Time;
-use crate::values::limits::STATS_BYTES_PER_STEP;
+use crate::values::budget::Cost;
 
 /// The format of metrics (prometheus.io, "Exposition formats", 0.0.4).
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -33,7 +33,7 @@ pub(super) struct Piece<'a> {
     pub out: &'a mut Vec<u8>,
     /// It ends when the output has reached this.
     pub output_bytes_max: usize,
-    /// The elementary steps that it has taken, not counting its bytes.
+    /// The tubes that it has visited, in elementary steps. Its bytes come in addition.
     pub steps: usize,
 }
 
@@ -99,7 +99,7 @@ impl PageResponse {
         let is_done = self.page.step(core, now, &mut piece);
         let steps = piece.steps;
         let bytes = out.len() - body;
-        core.iteration_steps += (steps + bytes / STATS_BYTES_PER_STEP) as u32;
+        core.charge(Cost::visits(steps).plus(Cost::rendered(bytes)));
         if is_chunked && bytes > 0 {
             out[begin..begin + 8].copy_from_slice(format!("{bytes:08x}").as_bytes());
             out.extend_from_slice(b"\r\n");

@@ -6,12 +6,12 @@ use super::slots::{self, Candidate};
 use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer};
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
+use crate::values::budget::{Quota, TURN_STEPS};
 use crate::values::ids::ConnId;
-use crate::values::limits::{RUN_STEPS, TURN_STEPS};
 
-/// Elementary steps that the answers of all HTTP connections share: those of one connection's turn. The events of an iteration
-/// have this budget, and the connections in the queue have it again.
-const HTTP_STEPS: u32 = TURN_STEPS;
+/// What the answers of all HTTP connections share: the turn of one connection. The events of an iteration have this, and the
+/// connections in the queue have it again.
+pub(in crate::server) const QUOTA: Quota = Quota::of(TURN_STEPS);
 
 impl Server {
     /// Takes in an accepted connection.
@@ -83,16 +83,14 @@ impl Server {
     /// no statistics, so it goes on while these wait for the disk or the driver.
     pub(in crate::server) fn answer_queued_http(&mut self, now: Time) {
         let Self { core, connections } = self;
-        core.http_steps = 0;
-        // Bounded by HTTP_STEPS: the steps of one turn.
-        while core.http_steps < HTTP_STEPS {
+        // Bounded by QUOTA: the answers of one phase.
+        while !core.http_quota.is_used_up() {
             let Some(conn) = core.ready_requests.pop_front() else { break };
             let Some(connection) = connections.find_http(conn) else { continue };
             connection.is_queued = false;
             core.answer_next(connection, now);
             core.after_http(connection, now);
         }
-        core.http_steps = 0;
     }
 
     /// Runs the call of a connection from the queue of sessions.
@@ -123,7 +121,7 @@ impl Core {
     /// Answers the request that has just come, unless others wait for their turn or the steps of this iteration are used up.
     fn answer_at_once(&mut self, connection: &mut HttpConnection, now: Time) {
         let has_turn = self.ready_requests.is_empty() && !connection.is_queued;
-        if has_turn && self.http_steps < HTTP_STEPS && self.iteration_steps < RUN_STEPS {
+        if has_turn && !self.http_quota.is_used_up() && !self.engine.budget().is_phase_over() {
             connection.settle();
             self.answer_next(connection, now);
         }
@@ -134,9 +132,9 @@ impl Core {
         if !connection.can_answer(self.http_output_bytes_max()) {
             return;
         }
-        let steps = connection.answer(self, now);
-        self.http_steps += steps;
-        self.iteration_steps += steps;
+        let limit = self.http_quota.limit(self.engine.budget());
+        connection.answer(self, now);
+        self.http_quota.settle(limit, self.engine.budget());
         if connection.take_wrong_token()
             && let Some(left_out) = self.wrong_tokens.admit(now)
         {

@@ -1,6 +1,6 @@
 //! Responses leave when the job log has committed what they tell, like replies.
 
-use beanring::server::{Event, Service};
+use beanring::server::Event;
 use beanring::time::Span;
 use beanring::wal::Durability;
 use beanring_testkit::http_client::{delete, get, page, post, put, writable};

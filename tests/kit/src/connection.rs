@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use beanring::server::{Effect, Event, Service};
+use beanring::server::{Effect, Event, Service, handle};
 use beanring::time::Time;
 use beanring::values::ids::ConnId;
 
@@ -66,7 +66,8 @@ impl Connection {
             place[..count].copy_from_slice(&self.unreceived[..count]);
         });
         let received: Vec<u8> = self.unreceived.drain(..count).collect();
-        server.handle(
+        handle(
+            server,
             now,
             match place {
                 Some(()) => Event::ReceivedDirect { conn, bytes: count },
@@ -121,7 +122,7 @@ impl Connection {
         let can_close = self.state == ConnectionState::Closing && !self.is_sending();
         if can_close {
             self.state = ConnectionState::Closed;
-            server.handle(now, Event::Closed { conn: self.conn });
+            handle(server, now, Event::Closed { conn: self.conn });
         }
         can_close
     }
@@ -189,7 +190,7 @@ pub fn send_all(server: &mut (impl Service + ?Sized), conn: ConnId, now: Time) -
         if bytes.is_empty() {
             return sent;
         }
-        server.handle(now, Event::Sent { conn, bytes: bytes.len() });
+        handle(server, now, Event::Sent { conn, bytes: bytes.len() });
         sent.extend(bytes);
     }
 }

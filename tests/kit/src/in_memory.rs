@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Users};
+use beanring::server::{Config, Effect, Event, Peer as HttpPeer, PeerKind, Protocol, Server, Users, handle};
 use beanring::time::{Span, Time};
 
 use super::connection::{Connection, ConnectionState, outgoing};
@@ -128,7 +128,7 @@ impl<S: UnderTest> InMemoryServer<S> {
     }
 
     fn handle(&mut self, event: Event<'_>) {
-        self.server.handle(self.now, event);
+        handle(&mut self.server, self.now, event);
         self.exchange();
     }
 
@@ -254,7 +254,7 @@ impl<S: UnderTest> InMemoryServer<S> {
             self.settle();
         }
         while let Some(event) = self.end_of_input(number) {
-            self.server.handle(self.now, event);
+            handle(&mut self.server, self.now, event);
             self.settle();
         }
     }
@@ -316,7 +316,7 @@ impl<S: UnderTest> InMemoryServer<S> {
         }
         let bytes_max = random.as_mut().map_or(offered, |random| 1 + random.below(offered));
         let sent = connection.end_send(bytes_max, server);
-        server.handle(*now, Event::Sent { conn: connection.conn, bytes: sent.len() });
+        handle(server, *now, Event::Sent { conn: connection.conn, bytes: sent.len() });
         received.extend(sent);
         true
     }
@@ -365,14 +365,14 @@ impl<S: UnderTest> Peer for InMemoryServer<S> {
     fn close(&mut self, conn: usize) {
         let connection = &self.ends[conn].connection;
         if connection.is_open() {
-            self.server.handle(self.now, Event::HungUp { conn: connection.conn });
+            handle(&mut self.server, self.now, Event::HungUp { conn: connection.conn });
             self.settle();
         }
         self.check_often();
     }
 
     fn drain(&mut self) {
-        self.server.handle(self.now, Event::Drain);
+        handle(&mut self.server, self.now, Event::Drain);
         self.settle();
     }
 }

@@ -21,8 +21,9 @@ use beanring::io::signal::Signals;
 use beanring::io::socket::{Listener, ListenerKind};
 use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
-use beanring::server::{Config, Effect, Event, Peer, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Peer, Priced, Protocol, Server, Service};
 use beanring::time::Time;
+use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
 use clap::ValueEnum;
 use nix::sys::signal::{Signal, raise};
@@ -65,6 +66,8 @@ struct Measured {
     is_stopping: bool,
     /// The time of the last event or turn.
     now: Cell<Time>,
+    /// Counts once the server is dropped.
+    budget_after: Budget,
 }
 
 /// A server on a thread of its own. Dropping it stops the server.
@@ -203,7 +206,8 @@ fn thread_cpu_time() -> Duration {
 impl Measured {
     fn new(server: Server, shared: Arc<Shared>) -> Self {
         let (turn_ended, now) = (thread_cpu_time(), Cell::new(Time::ZERO));
-        Self { server: Some(server), shared, turn_ended, is_stopping: false, now }
+        let budget_after = Budget::default();
+        Self { server: Some(server), shared, turn_ended, is_stopping: false, now, budget_after }
     }
 
     fn server(&mut self) -> &mut Server {
@@ -233,11 +237,18 @@ impl Service for Measured {
         self.server.as_ref().map_or(0, |server| server.number(conn))
     }
 
-    fn handle(&mut self, now: Time, event: Event<'_>) {
-        self.is_stopping |= matches!(event, Event::Stop);
+    fn budget(&mut self) -> &mut Budget {
+        match &mut self.server {
+            Some(server) => server.budget(),
+            None => &mut self.budget_after,
+        }
+    }
+
+    fn take(&mut self, now: Time, event: Priced<'_>) {
+        self.is_stopping |= matches!(event.event(), Event::Stop);
         self.now.set(now);
         if let Some(server) = &mut self.server {
-            server.handle(now, event);
+            server.take(now, event);
         }
     }
 

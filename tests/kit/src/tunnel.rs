@@ -8,10 +8,12 @@ use std::sync::{Arc, LazyLock};
 
 use beanring::bodies::Bodies;
 use beanring::server::{
-    CertificatePem, ClientAct, DriverCounts, Effect, Event, Peer, Protocol, Server, Service, TlsCounts,
+    CertificatePem, ClientAct, DriverCounts, Effect, Event, Peer, Priced, Protocol, Server, Service,
+    TlsCounts,
 };
 use beanring::time::Time;
 use beanring::transport::{Identity, Transport};
+use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
 use beanring::wal::Operation;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -377,16 +379,20 @@ impl Service for Tunnel {
         self.transport.number(conn)
     }
 
-    fn handle(&mut self, now: Time, event: Event<'_>) {
+    fn budget(&mut self) -> &mut Budget {
+        self.transport.budget()
+    }
+
+    fn take(&mut self, now: Time, event: Priced<'_>) {
         self.now = now;
-        match event {
+        match event.event() {
             Event::Received { conn, .. }
             | Event::InputEnding { conn }
             | Event::InputEnded { conn }
             | Event::Sent { conn, .. }
             | Event::HungUp { conn }
-            | Event::Closed { conn } => self.handle_end(conn, &event),
-            event => self.transport.handle(now, event),
+            | Event::Closed { conn } => self.handle_end(*conn, event.event()),
+            _ => self.transport.take(now, event),
         }
         self.exchange();
     }

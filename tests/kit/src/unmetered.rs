@@ -5,8 +5,9 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use beanring::bodies::Bodies;
-use beanring::server::{DriverCounts, Effect, Event, Peer, Protocol, Server, Service, Users};
+use beanring::server::{DriverCounts, Effect, Event, Peer, Priced, Protocol, Server, Service, Users};
 use beanring::time::Time;
+use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
 use beanring::wal::Operation;
 
@@ -45,9 +46,13 @@ impl Service for Unmetered {
         self.server.number(conn)
     }
 
-    fn handle(&mut self, now: Time, event: Event<'_>) {
-        if self.is_metered || !matches!(event, Event::DriverMemory(_)) {
-            self.server.handle(now, event);
+    fn budget(&mut self) -> &mut Budget {
+        self.server.budget()
+    }
+
+    fn take(&mut self, now: Time, event: Priced<'_>) {
+        if self.is_metered || !matches!(event.event(), Event::DriverMemory(_)) {
+            self.server.take(now, event);
         }
     }
 

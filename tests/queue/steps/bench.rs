@@ -23,6 +23,8 @@ pub struct Bench {
     pub amid: ClientKey,
     /// There are too many jobs for a check.
     pub is_large: bool,
+    /// All elementary steps until they were last counted.
+    spent_before: u64,
 }
 
 pub fn named(text: &str) -> TubeName<'_> {
@@ -44,7 +46,7 @@ impl Bench {
         let mut engine = Engine::new(seed);
         let mut connect = |slot| engine.connect(ConnId { slot, generation: 0 });
         let (apart, amid) = (connect(0), connect(1));
-        let mut bench = Self { engine, now: START, conns: 2, apart, amid, is_large: false };
+        let mut bench = Self { engine, now: START, conns: 2, apart, amid, is_large: false, spent_before: 0 };
         bench.use_only(apart, "apart");
         bench
     }
@@ -190,9 +192,15 @@ impl Bench {
         assert_steps(steps, jobs);
     }
 
+    /// Returns the number of elementary steps since the last call.
+    pub fn spent(&mut self) -> u32 {
+        let before = std::mem::replace(&mut self.spent_before, self.engine.budget().spent());
+        u32::try_from(self.spent_before - before).expect("a test takes fewer steps")
+    }
+
     /// Takes the number of elementary steps since the last call.
     pub fn take_steps(&mut self, most: u32) -> u32 {
-        let steps = self.engine.take_steps();
+        let steps = self.spent();
         assert!(steps <= most, "a call took {steps} steps, more than {most}");
         steps
     }

@@ -25,12 +25,12 @@ fn a_reserve_does_not_look_at_parked_jobs() {
     // It shuts the lanes of all keys.
     assert_eq!(bench.reserve_now(holder), Reserved::TimedOut);
     assert_eq!(bench.ready(), JOBS - KEYS);
-    bench.engine.take_steps();
+    bench.spent();
     for _ in 0..100 {
         let id = bench.put(producer, USUAL, 0);
         assert_eq!(bench.reserve_id(producer), id);
         assert!(bench.engine.delete(producer, id, bench.now));
-        assert!(bench.engine.take_steps() <= 2, "a reserve looks at one tube");
+        assert!(bench.spent() <= 2, "a reserve looks at one tube");
     }
 }
 
@@ -50,7 +50,7 @@ fn the_end_of_a_reservation_of_a_key_in_ten_thousand_tubes() {
     // One worker waits, for the last tube.
     bench.engine.watch(worker, named(&format!("tube-{}", TUBES - 1)));
     assert_eq!(bench.reserve(worker), Reserved::Waiting);
-    bench.engine.take_steps();
+    bench.spent();
     assert!(bench.engine.delete(holder, held, bench.now));
     bench.take_steps(BACKGROUND_STEPS + 2);
     assert_eq!(bench.engine.next_notice(), None);
@@ -69,7 +69,7 @@ fn full_keys(keys: u32) -> (Bench, ClientKey) {
         bench.put_tagged(searcher, USUAL, &format!("con:key-{number}"));
     }
     (0..keys).for_each(|_| _ = bench.reserve_id(holder));
-    bench.engine.take_steps();
+    bench.spent();
     (bench, searcher)
 }
 
@@ -78,9 +78,9 @@ fn lanes_that_a_search_shuts_are_paid_for_once() {
     const KEYS: u32 = 200;
     let (mut bench, other) = full_keys(KEYS);
     assert_eq!(bench.reserve_now(other), Reserved::TimedOut);
-    assert!((KEYS..KEYS + 5).contains(&bench.engine.take_steps()), "each lane of the tube is shut");
+    assert!((KEYS..KEYS + 5).contains(&bench.spent()), "each lane of the tube is shut");
     assert_eq!(bench.reserve_now(other), Reserved::TimedOut);
-    assert!(bench.engine.take_steps() <= 2, "no lane is looked at again");
+    assert!(bench.spent() <= 2, "no lane is looked at again");
 }
 
 const MANY_KEYS: u32 = 2_000;
@@ -98,7 +98,7 @@ fn a_reserve_behind_a_hundred_thousand_full_keys_waits_until_it_is_known_that_th
     bench.finish(MOVED_MAX);
     assert!(matches!(bench.only_notice(), Some(Notice::TimedOut(_))));
     assert_eq!(bench.reserve_now(searcher), Reserved::TimedOut);
-    assert!(bench.engine.take_steps() <= 5, "no lane is looked at again");
+    assert!(bench.spent() <= 5, "no lane is looked at again");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_search_for_a_client_that_has_left_ends() {
     assert_eq!(bench.reserve(searcher), Reserved::Waiting);
     let boss = bench.connect();
     bench.engine.disconnect(searcher, bench.now);
-    bench.engine.take_steps();
+    bench.spent();
     bench.finish(MOVED_MAX);
     bench.engine.check();
     let searcher = bench.connect_to("other");
@@ -154,7 +154,7 @@ fn a_search_for_a_client_that_has_left_ends() {
     assert!(bench.engine.delete(searcher, id, bench.now));
     bench.engine.disconnect(searcher, bench.now);
     assert!(matches!(bench.engine.flush(boss, named("other"), bench.now), Begun::Working));
-    bench.engine.take_steps();
+    bench.spent();
     bench.finish(MOVED_MAX);
     assert!(matches!(bench.only_notice(), Some(Notice::Flushed(_, MANY_KEYS))));
     assert!(bench.engine.tubes().find(named("other")).is_none());
@@ -202,7 +202,7 @@ fn reservations_that_end_at_once_open_lanes_within_one_share() {
     assert_eq!(bench.reserve(searcher), Reserved::Waiting);
     bench.finish(MOVED_MAX);
     bench.engine.end_wait(searcher);
-    bench.engine.take_steps();
+    bench.spent();
     assert_eq!(bench.engine.delete_batch(holder, held.into_iter(), bench.now), (KEYS, 0));
     bench.take_steps(BACKGROUND_STEPS + 4 * KEYS);
     bench.finish(MOVED_MAX);

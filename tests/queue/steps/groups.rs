@@ -23,7 +23,7 @@ fn a_group_that_holds_a_million_jobs() {
         put(&mut bench, boss, 1000 * (at % 2), "aft:parts");
     }
     assert_eq!(held(&bench), JOBS);
-    bench.engine.take_steps();
+    bench.spent();
     assert!(bench.engine.delete(boss, member, bench.now));
     bench.take_steps(BACKGROUND_STEPS + 1);
     assert!(held(&bench) >= JOBS - BACKGROUND_STEPS - 1);
@@ -53,7 +53,7 @@ fn a_batch_that_ends_many_groups_releases_a_bounded_number_at_once() {
     for at in 0..GROUPS * EACH {
         put(&mut bench, boss, 0, &format!("aft:g{}", at % GROUPS));
     }
-    bench.engine.take_steps();
+    bench.spent();
     let (deleted, _) = bench.engine.delete_batch(boss, members.into_iter(), bench.now);
     assert_eq!(deleted, GROUPS);
     assert!(GROUPS * EACH - held(&bench) <= BACKGROUND_STEPS + GROUPS);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use beanring::queue::{BACKGROUND_STEPS, JobState};
-use beanring::values::limits::{COMMAND_STEPS, RUN_STEPS, RUN_STEPS_MAX, SEND_STEPS, TURN_NOTICES_MAX};
+use beanring::values::budget::{Cost, RUN_STEPS, RUN_STEPS_MAX, TURN_STEPS};
 
 use super::in_memory;
 use super::wide::{WATCHED, WIDE};
@@ -75,7 +75,7 @@ fn many_clients_that_pipeline_share_an_iteration() {
     }
     let mut replies: Vec<String> = clients.iter().map(|&client| server.take(client)).collect();
     assert!(replies.iter().all(|text| !text.is_empty()), "each client has its first reply at once");
-    let most = (2 * RUN_STEPS / COMMAND_STEPS) as usize + CLIENTS;
+    let most = (2 * RUN_STEPS / Cost::COMMAND.steps()) as usize + CLIENTS;
     while server.is_busy() {
         server.turn();
         let served = server.received("USING default\r\n");
@@ -176,8 +176,8 @@ fn a_pipeline_of_puts_wakes_some_clients_in_a_turn() {
     let producer = server.open();
     server.receive_at_once(producer, &"put 0 0 60 1\r\nx\r\n".repeat(CLIENTS));
     let woken = server.received("RESERVED ");
-    assert!(woken <= TURN_NOTICES_MAX, "an event woke {woken} clients");
-    let most = TURN_NOTICES_MAX + (RUN_STEPS / SEND_STEPS) as usize;
+    assert!(woken <= (TURN_STEPS / Cost::SEND.steps()) as usize, "an event woke {woken} clients");
+    let most = ((RUN_STEPS + TURN_STEPS) / Cost::SEND.steps()) as usize;
     let other = server.open();
     assert_eq!(run_iterations(&mut server, other, most, |server| server.received("RESERVED ")), CLIENTS);
 }

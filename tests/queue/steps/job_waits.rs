@@ -37,7 +37,7 @@ fn a_hundred_thousand_clients_wait_for_one_job() {
     let id = bench.put(bench.amid, USUAL, 0);
     add_waits(&mut bench, id, CLIENTS, 1000);
     bench.engine.check();
-    bench.engine.take_steps();
+    bench.spent();
     assert!(bench.engine.delete(bench.amid, id, bench.now));
     bench.take_steps(BACKGROUND_STEPS);
     assert!(answered(&bench, CLIENTS) <= BACKGROUND_STEPS);

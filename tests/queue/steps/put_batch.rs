@@ -1,6 +1,7 @@
 //! `put-batch`: what a batch may contain, and how many jobs an iteration stores.
 
-use beanring::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOB_STEPS, BATCH_JOBS_MAX, RUN_STEPS};
+use beanring::values::budget::{Cost, RUN_STEPS};
+use beanring::values::limits::{BATCH_BODY_BYTES_MAX, BATCH_JOBS_MAX};
 
 use super::in_memory;
 use super::iteration::{ready, run_iterations};
@@ -56,7 +57,7 @@ fn many_batches_share_an_iteration() {
     let mut server = in_memory();
     let clients: Vec<usize> = (0..CLIENTS).map(|_| server.open()).collect();
     let text = batch(&[1; BATCH_JOBS_MAX as usize]);
-    let most = RUN_STEPS / BATCH_JOB_STEPS + BATCH_JOBS_MAX;
+    let most = RUN_STEPS / Cost::BATCH_JOB.steps() + BATCH_JOBS_MAX;
     let other = server.open();
     for &client in &clients {
         server.receive_at_once(client, &text);

@@ -41,9 +41,9 @@ fn a_reserve_looks_at_no_tube_that_waits_for_its_rate() {
         bench.put_many(worker, 2, 0);
     }
     (0..TUBES).for_each(|_| _ = bench.reserve_id(worker));
-    bench.engine.take_steps();
+    bench.spent();
     assert_eq!(bench.reserve_now(worker), Reserved::TimedOut);
-    assert_eq!(bench.engine.take_steps(), 0, "there is no tube to look at");
+    assert_eq!(bench.spent(), 0, "there is no tube to look at");
     // Nothing happens before the first token.
     assert_eq!(bench.engine.next_deadline(), Some(bench.now + Span::from_secs(1)));
     bench.pass(Span::from_secs(1));

@@ -1,8 +1,8 @@
 //! What commands set off for other clients is shared out, however many of them come at once.
 
 use beanring::queue::{BACKGROUND_STEPS, BatchRoom, Begun, JobState, Notice, PageQuery, Reserved};
+use beanring::values::budget::RUN_STEPS;
 use beanring::values::ids::JobId;
-use beanring::values::limits::RUN_STEPS;
 use beanring::values::reserve_mode::ReserveMode;
 use beanring::values::tube_name::TubeName;
 
@@ -67,7 +67,7 @@ fn a_reserve_of_sixty_thousand_ready_tubes_takes_few_steps() {
             bench.put(worker, number % 977, 0);
         }
         bench.engine.set_reserve_mode(worker, mode);
-        bench.engine.take_steps();
+        bench.spent();
         let reserved = bench.reserve_now(worker);
         bench.take_steps(TUBES / 32 + 2 + each);
         let (Reserved::Job(first) | Reserved::Drawn(first)) = reserved else { panic!("there is a job") };
@@ -95,9 +95,9 @@ fn puts_of_one_iteration_share_the_steps_of_lanes() {
             bench.put_tagged(producer, USUAL, &format!("con:key-{key}"));
         }
     }
-    bench.engine.take_steps();
+    bench.spent();
     while bench.step() {}
-    bench.engine.take_steps();
+    bench.spent();
     for key in 0..KEYS {
         bench.put_tagged(producer, USUAL, &format!("con:key-{key}:1000"));
     }
@@ -123,7 +123,7 @@ fn a_kick_beside_very_many_lists_of_jobs_takes_every_other_turn() {
         |bench: &mut Bench| bench.notices().iter().any(|notice| matches!(notice, Notice::Kicked(_, KICKED)));
     while !is_kicked(&mut bench) {
         bench.step();
-        bench.engine.take_steps();
+        bench.spent();
         turns += 1;
     }
     assert!(turns <= KICKED / (BACKGROUND_STEPS / 4) + 2, "the kick takes {turns} turns");

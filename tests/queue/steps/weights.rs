@@ -174,7 +174,7 @@ fn a_draw_looks_at_the_watched_tubes_or_at_those_with_jobs() {
     let tubes: Vec<_> = (0..TUBES).map(|number| (1 + number % 7, u32::from(number % 1000 == 0))).collect();
     let mut queue = Weighted::new(0, ReserveMode::Weighted, &tubes);
     for left in (0..TUBES / 1000).rev() {
-        queue.0.engine.take_steps();
+        queue.0.spent();
         queue.draw();
         // It adds up the chances, and looks again for the tube that is drawn.
         queue.0.take_steps(2 * (left + 1) + 1);

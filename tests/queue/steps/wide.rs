@@ -48,7 +48,7 @@ fn a_kick_in_a_tube_of_many_wide_watchers() {
     let kicker = bench.connect_to("busy");
     bench.put_many(kicker, JOBS, 1000);
     bench.surround("busy");
-    bench.engine.take_steps();
+    bench.spent();
     assert_eq!(bench.engine.kick(kicker, u32::MAX, bench.now), Begun::Working);
     let begun = bench.take_steps(CALL_STEPS_MAX);
     let steps = begun + bench.finish(CALL_STEPS_MAX).1;
@@ -62,7 +62,7 @@ fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
     let mut bench = Bench::new();
     let worker = bench.connect_to("busy");
     bench.surround("busy");
-    bench.engine.take_steps();
+    bench.spent();
     let mut steps = 0;
     for _ in 0..JOBS {
         bench.put(worker, USUAL, 0);
@@ -71,7 +71,7 @@ fn puts_and_releases_in_a_tube_of_many_wide_watchers() {
     steps += bench.finish(CALL_STEPS_MAX).1;
     assert!(steps <= 2 * WIDE, "each client is checked once, not {steps} steps for {JOBS} puts");
     let held: Vec<JobId> = (0..JOBS).map(|_| bench.reserve_id(worker)).collect();
-    bench.engine.take_steps();
+    bench.spent();
     let mut steps = 0;
     for id in held {
         assert_eq!(bench.engine.release(worker, id, USUAL, Seconds::ZERO, bench.now), Released::Done);
@@ -92,7 +92,7 @@ fn a_search_for_a_wide_client_resumes_where_it_stopped() {
     for client in line {
         assert_eq!(bench.reserve(client), Reserved::Waiting);
     }
-    bench.engine.take_steps();
+    bench.spent();
     for _ in 0..4 {
         bench.put(producer, USUAL, 0);
         bench.take_steps(CALL_STEPS_MAX);
@@ -173,7 +173,7 @@ fn wide_waiters_match_a_naive_list() {
                 }
                 _ => {
                     let tube = random.below(TUBES);
-                    bench.engine.take_steps();
+                    bench.spent();
                     let id = bench.put(producers[tube], USUAL, 0);
                     bench.take_steps(CALL_STEPS_MAX);
                     bench.finish(CALL_STEPS_MAX);
@@ -208,7 +208,7 @@ fn many_holders_disconnect_at_once() {
         bench.reserve(holder);
     }
     bench.surround("busy");
-    bench.engine.take_steps();
+    bench.spent();
     for &holder in &holders {
         bench.engine.disconnect(holder, bench.now);
     }

@@ -2,7 +2,7 @@
 
 use beanring::io::wal_files::{RecoveryError, Storage, recover};
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Protocol, Server};
+use beanring::server::{Config, Effect, Event, Protocol, Server, handle};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{Durability, WalConfig, is_full};
@@ -154,7 +154,7 @@ impl World {
                 if let Some(link) = self.links.get_mut(client).filter(|link| link.is_open()) {
                     link.unreceived.clear();
                     let conn = link.conn;
-                    self.server.handle(self.now, Event::HungUp { conn });
+                    handle(&mut *self.server, self.now, Event::HungUp { conn });
                     self.process_outputs();
                 }
             }
@@ -163,7 +163,7 @@ impl World {
             Action::Pass { ns } => self.pass(Span::from_nanos(ns)),
             Action::Settle => self.settle(),
             Action::Drain => {
-                self.server.handle(self.now, Event::Drain);
+                handle(&mut *self.server, self.now, Event::Drain);
                 self.checker.totals.draining = true;
                 self.process_outputs();
             }
@@ -218,7 +218,7 @@ impl World {
     fn report_input_end(&mut self, client: usize) {
         let link = &mut self.links[client];
         if let Some(event) = link.is_open().then(|| link.end_of_input()).flatten() {
-            self.server.handle(self.now, event);
+            handle(&mut *self.server, self.now, event);
             self.checker.model.now = self.now;
             self.checker.input_ending(client);
             self.process_outputs();
@@ -230,7 +230,7 @@ impl World {
         if link.is_sending() {
             let sent = link.end_send(bytes, &mut *self.server);
             if link.is_open() {
-                self.server.handle(self.now, Event::Sent { conn: link.conn, bytes: sent.len() });
+                handle(&mut *self.server, self.now, Event::Sent { conn: link.conn, bytes: sent.len() });
             }
             link.close(&mut *self.server, self.now);
             self.process_outputs();
@@ -265,7 +265,7 @@ impl World {
             if was_full {
                 self.ample_space_since = None;
             }
-            self.server.handle(self.now, Event::Disk(outcome));
+            handle(&mut *self.server, self.now, Event::Disk(outcome));
             self.disk_due = self.now + DISK_SPAN;
             self.process_outputs();
         }
@@ -405,7 +405,7 @@ impl World {
         if self.has_failed {
             return self.restart(Crash::Killed, &mut Random::new(0));
         }
-        self.server.handle(self.now, Event::Stop);
+        handle(&mut *self.server, self.now, Event::Stop);
         self.process_outputs();
         for spin in 0..SPINS_MAX {
             self.turn();

@@ -14,7 +14,7 @@ use super::{LIBRARY, read};
 
 const CHECKED: [&str; 3] = ["queue", "server", "transport"];
 
-/// Names of the budget of the queue. A loop that names one ends when its budget is spent.
+/// Methods of the budget. A loop that names one ends when its limit is reached.
 const GUARDS: [&str; 2] = ["spend", "is_reached"];
 
 /// Methods that walk over a container. Those of the sources that return an iterator do so too.
@@ -223,7 +223,7 @@ fn every_loop_of_the_queue_the_server_and_tls_has_a_budget_or_a_bound() {
     }
     assert!(
         wrong.is_empty(),
-        "\n{}\nLet Engine::spend end a loop, or put a comment above its statement, above its function, or into the \
+        "\n{}\nLet Budget::spend end a loop, or put a comment above its statement, above its function, or into the \
          head of its file:\n    // Bounded by NAME: what the constant NAME limits here.",
         wrong.join("\n")
     );

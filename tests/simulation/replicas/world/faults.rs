@@ -1,6 +1,6 @@
 //! What goes wrong, and what must be true when nothing goes wrong any more.
 
-use beanring::server::{Event, Service};
+use beanring::server::Event;
 use bytes::Bytes;
 
 use super::{Broken, Happening, MS, World};

@@ -1,6 +1,6 @@
 //! Requests on their way to the database and back.
 
-use beanring::server::{Event, Service};
+use beanring::server::Event;
 use beanring::time::Time;
 use beanring::wal::Outcome;
 use beanring::wal::replica::{Failure, Reply, Request, Term};

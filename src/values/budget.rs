@@ -1,0 +1,337 @@
+//! The one counter of the server's work, and the price of each kind of work.
+//!
+//! Work is counted in elementary steps of some 100 ns: a tube or a client visited, a job moved. The counter only grows, and a
+//! [`Limit`] is a position of it. A [`Cost`] comes from a constructor for its kind of work, so each price is written once.
+//!
+//! An event-loop iteration has two phases: the events of the driver, and then the connections that wait for their turn. Each has
+//! [`RUN_STEPS`].
+
+/// What one connection may spend before the others have their turn: some 100 us.
+pub const TURN_STEPS: u32 = 1024;
+
+/// What a phase of an event-loop iteration may spend: some 300 us. Events that come after this get one command each, up to
+/// [`RUN_STEPS_MAX`].
+pub const RUN_STEPS: u32 = 3 * TURN_STEPS;
+
+/// After this the commands of further events wait in inboxes for a later iteration. Enough for one command from each of
+/// [`EVENTS_MAX`](super::limits::EVENTS_MAX) clients, unless they are large ones such as `kick 256`.
+pub const RUN_STEPS_MAX: u32 = RUN_STEPS + 2 * TURN_STEPS;
+
+/// Bytes that are copied in the time of one step.
+const COPIED_BYTES_PER_STEP: usize = 1024;
+
+/// Bytes of statistics that are rendered in the time of one step.
+const RENDERED_BYTES_PER_STEP: usize = 64;
+
+/// Bytes of an HTTP request that are read, and of a response that are written, in the time of one step.
+const PARSED_BYTES_PER_STEP: usize = 64;
+const RESPONSE_BYTES_PER_STEP: usize = 256;
+
+/// Entries of a list, with a tube or without one, that are visited in the time of one step.
+const ENTRIES_PER_STEP: usize = 4;
+
+/// Bytes of input that the kernel copies in the time of one step, and bytes of output.
+const RECEIVED_BYTES_PER_STEP: usize = 512;
+const SENT_BYTES_PER_STEP: usize = 512;
+
+/// Patterns of a user that a tube is compared with in the time of one step.
+const PATTERNS_PER_STEP: usize = 16;
+
+/// The price of a piece of work, in elementary steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cost(u32);
+
+/// A position of a [`Budget`] at which a piece of work must stop.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Limit(u64);
+
+/// What is left for one kind of work until it gets its whole share again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota(u32);
+
+/// The counter.
+#[derive(Default, Debug)]
+pub struct Budget {
+    spent: u64,
+    /// The position at which the present phase has begun.
+    phase: u64,
+    /// The price of the events of this iteration. It is apart, since every connection is owed one command, however much has come.
+    arrivals: u64,
+}
+
+impl Cost {
+    /// A tube or client visited, or a job moved.
+    pub const STEP: Self = Self(1);
+    /// Any command, in addition to what it visits and moves: a `put` of 64 bytes takes some 300 ns.
+    pub const COMMAND: Self = Self(3);
+    /// A turn of a connection from the queue, or an answer to a client that has waited, in addition to their commands: the send is
+    /// a system call of its own, of some 3 us.
+    pub const SEND: Self = Self(32);
+    /// A job that a batch stores or reserves: it takes 0.1 us if the CPU has its memory in the cache, and up to 2.5 us if not.
+    pub const BATCH_JOB: Self = Self(8);
+    /// The percentiles of a tube: each reads all bins of a histogram.
+    pub const PERCENTILES: Self = Self(8);
+    /// A watch that is compared with all patterns of a user, and whose tube may disappear.
+    pub const WATCH_CHECK: Self = Self(16);
+    /// Any answer over HTTP: some 1.5 us, and as much for its send, which often carries no other answer.
+    pub const RESPONSE: Self = Self(30);
+    /// An operation over HTTP, in addition to its commands: its client and its response.
+    pub const CALL: Self = Self(20);
+
+    /// A connection that is closed: its descriptor, and its entries in the tables.
+    pub const CLOSE: Self = Self(20);
+    /// An operation of the job log that has ended.
+    pub const DISK: Self = Self(10);
+
+    /// Input that a system call has received.
+    #[inline]
+    pub const fn received(bytes: usize) -> Self {
+        Self::visits(12 + bytes / RECEIVED_BYTES_PER_STEP)
+    }
+
+    /// Output that a system call has sent.
+    #[inline]
+    pub const fn sent(bytes: usize) -> Self {
+        Self::visits(20 + bytes / SENT_BYTES_PER_STEP)
+    }
+
+    /// As many visits.
+    #[inline]
+    pub const fn visits(count: usize) -> Self {
+        Self(if count < u32::MAX as usize { count as u32 } else { u32::MAX })
+    }
+
+    /// Bytes of a body that are copied.
+    #[inline]
+    pub const fn copied(bytes: usize) -> Self {
+        Self::visits(bytes / COPIED_BYTES_PER_STEP)
+    }
+
+    /// Bytes of statistics that are rendered.
+    #[inline]
+    pub const fn rendered(bytes: usize) -> Self {
+        Self::visits(bytes / RENDERED_BYTES_PER_STEP)
+    }
+
+    /// Bytes of an HTTP request that are read.
+    #[inline]
+    pub const fn parsed(bytes: usize) -> Self {
+        Self::visits(bytes / PARSED_BYTES_PER_STEP)
+    }
+
+    /// Bytes of an HTTP response that are written.
+    #[inline]
+    pub const fn responded(bytes: usize) -> Self {
+        Self::visits(bytes / RESPONSE_BYTES_PER_STEP)
+    }
+
+    /// Entries of a list that are visited.
+    #[inline]
+    pub const fn entries(count: usize) -> Self {
+        Self::visits(count / ENTRIES_PER_STEP)
+    }
+
+    /// Patterns that tubes are compared with.
+    #[inline]
+    pub const fn patterns(count: usize) -> Self {
+        Self::visits(count / PATTERNS_PER_STEP)
+    }
+
+    /// Both.
+    #[inline]
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// This work, done as often.
+    #[inline]
+    #[must_use]
+    pub const fn times(self, count: usize) -> Self {
+        Self(self.0.saturating_mul(Self::visits(count).0))
+    }
+
+    /// The number of elementary steps.
+    #[inline]
+    pub const fn steps(self) -> u32 {
+        self.0
+    }
+}
+
+impl Limit {
+    /// The limit that is reached first.
+    #[inline]
+    #[must_use]
+    pub const fn or_before(self, other: Self) -> Self {
+        if self.0 < other.0 { self } else { other }
+    }
+
+    /// The limit that is reached last.
+    #[inline]
+    #[must_use]
+    pub const fn or_after(self, other: Self) -> Self {
+        if self.0 > other.0 { self } else { other }
+    }
+}
+
+impl Quota {
+    /// A share of this many steps.
+    pub const fn of(steps: u32) -> Self {
+        Self(steps)
+    }
+
+    /// Whether nothing is left.
+    #[inline]
+    pub const fn is_used_up(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The limit of a piece of work that begins now and may use what is left. [`settle`](Self::settle) ends it.
+    #[inline]
+    pub const fn limit(self, budget: &Budget) -> Limit {
+        Limit(budget.spent + self.0 as u64)
+    }
+
+    /// Takes off what a piece of work with this limit has spent.
+    #[inline]
+    pub const fn settle(&mut self, limit: Limit, budget: &Budget) {
+        self.0 = limit.0.saturating_sub(budget.spent) as u32;
+    }
+}
+
+impl Budget {
+    /// Spends for a piece of work that is not interrupted.
+    #[inline]
+    pub const fn charge(&mut self, cost: Cost) {
+        self.spent += cost.0 as u64;
+    }
+
+    /// Counts the arrival of an event.
+    #[inline]
+    pub const fn admit(&mut self, cost: Cost) {
+        self.arrivals += cost.0 as u64;
+    }
+
+    /// Spends for the next piece of a loop. Returns false, and spends nothing, if the limit is reached: then the caller must stop.
+    #[inline]
+    #[must_use]
+    pub const fn spend(&mut self, cost: Cost, limit: Limit) -> bool {
+        let is_left = self.spent < limit.0;
+        self.spent += if is_left { cost.0 as u64 } else { 0 };
+        is_left
+    }
+
+    /// Whether a piece of work with this limit must stop.
+    #[inline]
+    pub const fn is_reached(&self, limit: Limit) -> bool {
+        self.spent >= limit.0
+    }
+
+    /// Whether a piece of work with this limit must stop that has set off something for this price, as often.
+    #[inline]
+    pub const fn is_reached_with(&self, cost: Cost, count: usize, limit: Limit) -> bool {
+        self.spent + cost.0 as u64 * count as u64 >= limit.0
+    }
+
+    /// The limit of a piece of work that begins now and may take this many steps.
+    #[inline]
+    pub const fn within(&self, steps: u32) -> Limit {
+        Limit(self.spent + steps as u64)
+    }
+
+    /// Spends up to a limit, unless more is spent already.
+    #[inline]
+    pub const fn spend_up_to(&mut self, limit: Limit) {
+        if self.spent < limit.0 {
+            self.spent = limit.0;
+        }
+    }
+
+    /// All that is spent, in elementary steps.
+    #[inline]
+    pub const fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    /// Begins a phase. Returns what the one before has spent.
+    pub const fn begin_phase(&mut self) -> u64 {
+        let spent = self.in_phase();
+        self.phase = self.spent;
+        spent
+    }
+
+    /// Whether the present phase has spent its share.
+    #[inline]
+    pub const fn is_phase_over(&self) -> bool {
+        self.in_phase() >= RUN_STEPS as u64
+    }
+
+    /// The limit of the turn that a connection has now. After the share of the phase a client that sends one command at a time does not
+    /// wait behind clients that pipeline: each gets one.
+    #[inline]
+    pub const fn turn(&self) -> Limit {
+        const SHARE: u64 = RUN_STEPS as u64;
+        const TURN: u64 = TURN_STEPS as u64;
+        let spent = self.in_phase();
+        let steps = if spent < SHARE {
+            if SHARE - spent < TURN { SHARE - spent } else { TURN }
+        } else {
+            (spent < RUN_STEPS_MAX as u64) as u64
+        };
+        Limit(self.spent + steps)
+    }
+
+    #[inline]
+    const fn in_phase(&self) -> u64 {
+        self.spent - self.phase
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A budget whose phase has spent this much.
+    fn after(steps: u32) -> Budget {
+        let mut budget = Budget::default();
+        budget.charge(Cost(77));
+        assert_eq!(budget.begin_phase(), 77);
+        budget.charge(Cost(steps));
+        budget
+    }
+
+    #[test]
+    fn a_turn_shrinks_to_one_command_and_then_to_none() {
+        for (spent, turn) in [
+            (0, TURN_STEPS),
+            (RUN_STEPS - TURN_STEPS, TURN_STEPS),
+            (RUN_STEPS - 1, 1),
+            (RUN_STEPS, 1),
+            (RUN_STEPS_MAX - 1, 1),
+            (RUN_STEPS_MAX, 0),
+        ] {
+            let budget = after(spent);
+            assert_eq!(budget.turn(), budget.within(turn), "after {spent}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_spent_at_a_limit() {
+        let mut budget = after(5);
+        let limit = budget.within(1);
+        assert!(budget.spend(Cost::SEND, limit));
+        assert!(budget.is_reached(limit) && !budget.spend(Cost::SEND, limit));
+        assert_eq!(budget.begin_phase(), 5 + u64::from(Cost::SEND.steps()));
+    }
+
+    #[test]
+    fn a_quota_is_used_up_by_several_pieces() {
+        let (mut budget, mut quota) = (after(0), Quota::of(10));
+        for (cost, is_used_up) in [(4, false), (4, false), (4, true)] {
+            let limit = quota.limit(&budget);
+            budget.charge(Cost(cost));
+            quota.settle(limit, &budget);
+            assert_eq!(quota.is_used_up(), is_used_up);
+        }
+    }
+}
