@@ -251,7 +251,7 @@ fn place(now: &[RawFd]) -> io::Result<()> {
 
 fn duplicate(from: RawFd, to: RawFd, flags: i32) -> io::Result<()> {
     // SAFETY: this closes the descriptor that has the number, which the exec would close anyway. Nothing uses it any more,
-    // since this is the only thread (`Shell::exit`).
+    // since no thread that opens descriptors runs (`Shell::exit`).
     #[allow(unsafe_code)]
     let done = unsafe { libc::dup3(from, to, flags) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -380,16 +380,16 @@ impl Server {
         }
     }
 
-    /// Takes other users. Their connections follow within the next iterations.
-    pub(super) fn take_users(&mut self, users: Users) {
+    /// Takes other users, and returns those of before. Their connections follow within the next iterations.
+    pub(super) fn take_users(&mut self, users: Users) -> Option<Users> {
         let access = &mut self.core.access;
         // A server without users has sessions without them.
-        if access.users.is_some() {
-            access.users_bytes = users.memory_bytes();
-            access.users = Some(users);
-            access.sweep = Some(0);
-            self.core.memory.invalidate_headroom();
-        }
+        let earlier = access.users.take()?;
+        access.users_bytes = users.memory_bytes();
+        access.users = Some(users);
+        access.sweep = Some(0);
+        self.core.memory.invalidate_headroom();
+        Some(earlier)
     }
 
     /// Does a bounded piece of what the users have set off: replies to wrong tokens, and sessions of users that have changed.

@@ -31,6 +31,7 @@ mod trace;
 mod users;
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io::IoSlice;
 use std::rc::Rc;
 
@@ -203,6 +204,8 @@ impl Server {
 }
 
 impl Service for Server {
+    type Identity = Infallible;
+
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         match protocol {
             Protocol::Beanstalk => self.open_client(),
@@ -220,8 +223,8 @@ impl Service for Server {
         self.access_by_certificate(conn, names);
     }
 
-    fn replace_users(&mut self, users: Users) {
-        self.take_users(users);
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.take_users(users)
     }
 
     fn users_refused(&mut self) {

@@ -5,9 +5,7 @@ use tracing::{debug, info, warn};
 use super::identity::Identity;
 use super::session::{Finished, Phase, failure_of, text_of};
 use super::{Transport, WAITING_BYTES_MAX};
-use crate::server::{
-    CertificatePem, ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, increment,
-};
+use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, increment};
 use crate::values::ids::ConnId;
 
 impl<S: Service> Transport<S> {
@@ -95,10 +93,9 @@ impl<S: Service> Transport<S> {
         }
     }
 
-    /// Takes changed files of the certificate into use, for the handshakes to come.
-    pub(super) fn renew_identity(&mut self, files: Result<CertificatePem, String>) {
-        let read = files.and_then(|files| Identity::read(&files).map_err(|error| error.to_string()));
-        match read {
+    /// Takes a changed certificate into use, for the handshakes to come.
+    pub(super) fn renew_identity(&mut self, identity: Result<Identity, String>) {
+        match identity {
             Ok(identity) => {
                 info!("the certificate of TLS was replaced: new connections get it");
                 self.counts.not_after_s.set(identity.not_after_s);

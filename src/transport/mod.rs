@@ -407,6 +407,12 @@ fn encrypt_slices(
 }
 
 impl<S: Service> Service for Transport<S> {
+    type Identity = Identity;
+
+    fn read_identity(files: &CertificatePem) -> Result<Identity, String> {
+        Identity::read(files).map_err(|error| error.to_string())
+    }
+
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         self.server.accept(protocol)
     }
@@ -455,8 +461,8 @@ impl<S: Service> Service for Transport<S> {
         self.server.certified(conn, names);
     }
 
-    fn replace_users(&mut self, users: Users) {
-        self.server.replace_users(users);
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.server.replace_users(users)
     }
 
     fn users_refused(&mut self) {
@@ -586,7 +592,7 @@ impl<S: Service> Service for Transport<S> {
         self.server.body_memory()
     }
 
-    fn replace_certificate(&mut self, files: Result<CertificatePem, String>) {
-        self.renew_identity(files);
+    fn replace_certificate(&mut self, _: Time, identity: Result<Identity, String>) {
+        self.renew_identity(identity);
     }
 }

@@ -10,6 +10,8 @@ use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, certificate, client_config};
 use beanring_testkit::wait;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::place::{Place, expect_service};
 
@@ -102,6 +104,34 @@ fn a_bad_pair_keeps_the_one_before() {
     fs::write(&key, good).expect("there is space");
     place.rotate(1);
     assert_eq!(place.shown(), before);
+}
+
+/// Files of the certificate become FIFOs while the server runs.
+#[test]
+fn a_file_that_blocks_stops_nothing() {
+    let mut place = Place::with(&[], |certificates| {
+        vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
+    });
+    let pair = place.certificates.server.clone();
+    for (number, path) in [(1, &pair.certificate), (2, &pair.key), (3, &place.certificates.ca.clone())] {
+        let good = fs::read(path).expect("it is readable");
+        fs::remove_file(path).expect("it exists");
+        mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+        place.refuse(number);
+        fs::remove_file(path).expect("it exists");
+        fs::write(path, good).expect("there is space");
+        place.rotate(number);
+    }
+    assert_eq!(place.log().matches(": it is a FIFO, not a regular file; name a regular file").count(), 3);
+    // 1 MiB and more of certificates.
+    let certificate = fs::read(&pair.certificate).expect("it is readable");
+    fs::write(&pair.certificate, certificate.repeat(2_000)).expect("there is space");
+    place.refuse(4);
+    assert!(place.log().contains(": the file is larger than its limit of 1024 KiB; name a smaller one"));
+    fs::remove_file(&pair.key).expect("it exists");
+    mkfifo(&pair.key, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+    place.server.signal(Signal::SIGWINCH);
+    place.server.stop();
 }
 
 /// Kubernetes replaces a link to a directory that has all files.
