@@ -25,6 +25,9 @@ const REFUSAL_DELAY: Span = Span::from_secs(1);
 /// often per second, or the server answers at once those that it would have to remember.
 const REFUSALS_MAX: usize = 64;
 
+/// Elementary steps of `auth`, not counting the command: the hash of a token and its comparison, and the change of the user.
+const AUTH_STEPS: u32 = 8;
+
 /// Slots of connections that one event-loop iteration looks at after the users have changed. Most need 50 ns, and one that is
 /// closed some 2 us.
 const SWEEP_SLOTS: usize = 128;
@@ -159,8 +162,10 @@ impl Core {
     ) -> bool {
         let Some(users) = self.access.users() else { return false };
         let Some(token) = token_of(line) else { return false };
+        self.extra_steps += AUTH_STEPS;
         match users.by_token(token).map(Arc::clone) {
             Some(user) => {
+                self.extra_steps += user.grants.steps() as u32;
                 self.become_user(protocol, user);
                 replies.set_harmless(true);
                 replies.reply(Reply::Authenticated, &mut self.buffers);
