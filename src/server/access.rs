@@ -112,6 +112,12 @@ impl Access {
         self.failures[reason as usize] += 1;
     }
 
+    /// Has [`Server::step_access`] reply to a wrong token later.
+    pub fn delay_refusal(&mut self, conn: ConnId, now: Time) {
+        // mutant auth-wrong-token-refused-at-once: now + REFUSAL_DELAY => now
+        self.refused.push_back((now + REFUSAL_DELAY, conn));
+    }
+
     /// The memory of the users and of waiting refusals, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.users_bytes + self.refused.capacity() * size_of::<(Time, ConnId)>()
@@ -181,8 +187,7 @@ impl Core {
         let conn = self.engine.clients().get(protocol.client).conn;
         self.effects.push_back(Effect::LogClient(conn, ClientAct::WrongToken));
         protocol.state = SessionState::Refused;
-        // mutant auth-wrong-token-refused-at-once: now + REFUSAL_DELAY => now
-        self.access.refused.push_back((now + REFUSAL_DELAY, conn));
+        self.access.delay_refusal(conn, now);
     }
 
     /// Makes a client this user. It must not wait.
@@ -404,7 +409,9 @@ impl Server {
             && (due <= now || self.core.access.refused.len() > REFUSALS_MAX)
         {
             self.core.access.refused.pop_front();
-            if let Some(session) = self.connections.find(conn) {
+            if conn.is_http() {
+                self.end_refused_http(conn, now);
+            } else if let Some(session) = self.connections.find(conn) {
                 self.core.end_refused(session, now);
                 self.deliver_notices(now);
             }
