@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
-use super::{ConfigError, Problem, in_unit, rules, suggestion};
+use super::{ConfigError, Problem, in_unit, passwords, rules, suggestion};
 use crate::flags::{Flag, Kind, Sources};
 use crate::io::named_file;
 use crate::values::tube_name::TubeName;
@@ -122,12 +122,9 @@ impl Reader<'_> {
     fn wrong(&self, at: Range<usize>, problem: String) -> ConfigError {
         let (begin, end) = (self.line_begin(at.start), self.text.floor_char_boundary(at.start));
         let column = 1 + self.text[begin..end].chars().count();
-        let text = self
-            .line_text(at.start)
-            .chars()
-            .take(SHOWN_CHARS_MAX)
-            .filter(|char| !char.is_control())
-            .collect();
+        let line = passwords::hide(self.line_text(at.start));
+        let text = line.chars().take(SHOWN_CHARS_MAX).filter(|char| !char.is_control()).collect();
+        let problem = passwords::hide(&problem);
         ConfigError::Syntax { path: self.path.to_owned(), line: self.line(at), column, text, problem }
     }
 

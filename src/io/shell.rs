@@ -151,6 +151,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
             run_state: RunState::Running,
             stops: false,
         };
+        if shell.listeners.iter().any(|watched| watched.listener.protocol() == Protocol::Http) {
+            shell.admission.reserve_for_http();
+        }
         shell.watch_files(watched_files);
         (shell, clock)
     }
@@ -204,7 +207,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             }
         }
         self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
-        self.admission.opened(protocol, self.now);
+        self.admission.opened(protocol, fd.as_raw_fd(), self.now);
         conn
     }
 

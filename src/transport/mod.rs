@@ -61,6 +61,8 @@ pub struct Transport<S> {
     forward_secret: Option<u64>,
     /// None: the server has no certificate, and every listener is one of plaintext.
     identity: Option<Identity>,
+    /// The certificate that replaces it once it is valid.
+    next_identity: Option<Identity>,
     /// Those of the transport itself. They come before those of the server.
     effects: VecDeque<Effect>,
     /// Connections to continue after the effects of the server: it may have closed them.
@@ -94,6 +96,7 @@ impl<S: Service> Transport<S> {
             proxied: Proxied::default(),
             forward_secret: None,
             identity,
+            next_identity: None,
             effects: VecDeque::new(),
             ready: VecDeque::new(),
             now: Time::ZERO,
@@ -441,6 +444,7 @@ impl<S: Service> Service for Transport<S> {
 
     fn begin_tls(&mut self, now: Time, conn: ConnId) {
         self.now = now;
+        self.use_next_identity();
         if self.sessions.unfinished() >= HANDSHAKES_MAX
             && let Some(oldest) = self.sessions.oldest_unfinished()
         {
@@ -592,7 +596,7 @@ impl<S: Service> Service for Transport<S> {
         self.server.body_memory()
     }
 
-    fn replace_certificate(&mut self, _: Time, identity: Result<Identity, String>) {
-        self.renew_identity(identity);
+    fn replace_certificate(&mut self, now: Time, identity: Result<Identity, String>) {
+        self.renew_identity(now, identity);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use beanring::server::{Config, HttpAccess, PeerKind, Protocol, Rights, Token};
 use beanring_testkit::config::config;
-use beanring_testkit::http_client::{HttpInMemory, JSON, OCTETS, Response, get, page, request, signed};
+use beanring_testkit::http_client::{HttpInMemory, JSON, OCTETS, Response, get, page, put, request, signed};
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
 
@@ -194,4 +194,20 @@ fn many_wrong_tokens_are_answered_early() {
         bench.server.expect(conn, "auth x\r\n", "");
     }
     assert_eq!(bench.next(true).expect("it is the oldest").status, 401);
+}
+
+#[test]
+fn a_put_that_is_arriving_needs_its_user_at_its_end() {
+    for left in ["", "[users.one]\ntoken = \"one-one-one-one-one\"\nproduce = [\"other\"]\n"] {
+        let mut bench = bench("produce = [\"a\"]");
+        let whole = signed(&put("tubes/a/jobs", b"hello"), TOKEN);
+        let (first, rest) = whole.split_at(whole.len() - 2);
+        bench.send(first);
+        assert!(bench.next(true).is_none());
+        bench.server.replace_users(users(&format!("{ROOT}{left}")));
+        bench.send(rest);
+        let answer = bench.next(true).expect("the body is complete");
+        assert_eq!(answer.error(), (403, "forbidden".to_owned()));
+        assert_eq!(bench.stat("stats\r\n", "total-jobs"), "3");
+    }
 }

@@ -156,7 +156,9 @@ fn log_lines_name_the_user_and_no_token() {
     let mut wrong = client(&server);
     wrong.expect("auth wrong-wrong-wrong-wrong\r\n", "UNAUTHORIZED");
     let mut typo = client(&server);
-    typo.expect("authroot-root-root-root\r\n", "UNKNOWN_COMMAND");
+    for word in ["auth", "AUTH ", " auth ", "\t \x01Auth "] {
+        typo.expect(&format!("{word}root-root-root-root\r\n"), "UNKNOWN_COMMAND");
+    }
     secret(&users, "");
     server.signal(Signal::SIGWINCH);
     assert_eq!(root.line(), None, "the user is gone");

@@ -24,7 +24,6 @@ use super::response::{ErrorKind, ErrorResponse};
 use super::{HttpConnection, Work};
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
-use crate::server::access::SessionAccess;
 use crate::server::client_state::{Input, ProtocolState};
 use crate::server::commit_gate::Output;
 use crate::server::outcome::Outcome;
@@ -137,8 +136,7 @@ impl Core {
             let operation = Rc::clone(&call.operation);
             let protocol = call.protocol.insert(ProtocolState::new(self.engine.connect(*conn)));
             if let Some(user) = &call.user {
-                let used = self.engine.used(protocol.client).name();
-                protocol.access = Some(SessionAccess::new(Arc::clone(user), used));
+                self.begin_call_access(protocol, user);
             }
             let (outcome, is_harmless) = self.begin(protocol, &operation, now);
             let is_put = matches!(*operation, Operation::Put { .. });
