@@ -21,6 +21,7 @@ pub mod host;
 pub mod http_token;
 #[cfg(feature = "tls")]
 pub mod lenient_verifier;
+pub mod log_writer;
 pub mod named_file;
 pub mod privileges;
 pub mod probe;

@@ -20,6 +20,7 @@ use nix::libc;
 use nix::unistd::execve;
 use tracing::{info, warn};
 
+use super::log_writer;
 use super::socket::{FIRST_INHERITED, Listener, text_of};
 
 /// The running program, even if its file is gone.
@@ -188,6 +189,7 @@ impl Program {
             word
         });
         let to_c = |word: OsString| CString::new(word.into_vec());
+        log_writer::flush();
         let environment: Result<Vec<CString>, _> = words.map(to_c).collect();
         let name = self.path.clone().into_os_string();
         let arguments: Result<Vec<CString>, _> =

@@ -124,6 +124,8 @@ struct Core {
     full_disk: FullDiskWarnings,
     /// Limits the lines about wrong tokens over HTTP.
     wrong_tokens: LogLimit,
+    /// Limits the lines about actions over HTTP.
+    http_actions: LogLimit,
     /// Commands refused because there was no room for another tube or watch.
     tube_refusals: u64,
     access: Access,
@@ -393,6 +395,7 @@ impl Core {
             foreign_requests: 0,
             full_disk: FullDiskWarnings::default(),
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
+            http_actions: http::action_limit(),
             tube_refusals: 0,
             access,
             closing: ClosingWatch::default(),

@@ -30,6 +30,7 @@ use bytes::BytesMut;
 
 pub use self::access::{HttpAccess, Origin, Peer, PeerKind, Token};
 use self::call::Call;
+pub(super) use self::call::action_limit;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 use self::slots::Activity;
