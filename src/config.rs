@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod given;
 mod io_threads;
+pub mod passwords;
 mod replicate;
 mod rules;
 pub mod settings;

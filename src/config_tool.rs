@@ -1,5 +1,6 @@
 //! `beanring config show`: each setting that a server with the same flags, variables and file would have, and its source.
-//! Secrets are not among them: the token of the HTTP API is in a file, of which only the path is a setting.
+//! Secrets are not among them: a password in the URL of a database is hidden, and the other secrets are in files, of which only
+//! the path is a setting.
 
 use std::error::Error;
 use std::io::Write;
@@ -8,8 +9,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cli::ConfigTool;
-use crate::config::ServerConfig;
 use crate::config::settings::{Origin, Setting, Settings};
+use crate::config::{ServerConfig, passwords};
 use crate::flags::{FLAGS, Flag, Kind, Sources};
 use crate::io::stdout::{OutputError, Stdout};
 use crate::values::tube_rules::RuleValue;
@@ -91,7 +92,7 @@ impl Row {
 fn text(flag: &Flag, setting: &Setting) -> String {
     match (flag.kind, setting.as_switch()) {
         (Kind::Switch, Some(is_on)) => yes_or_no(is_on),
-        _ => setting.value.to_string_lossy().escape_debug().to_string(),
+        _ => passwords::hide(&setting.value.to_string_lossy()).escape_debug().to_string(),
     }
 }
 

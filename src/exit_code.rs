@@ -54,9 +54,7 @@ pub fn of(error: &(dyn Error + 'static)) -> ExitCode {
 /// A file that cannot be read now may be readable later. Any other wrong setting stays wrong.
 fn is_wrong_setting(error: &ConfigError) -> bool {
     match error {
-        ConfigError::Unreadable { error, .. } => {
-            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::IsADirectory)
-        }
+        ConfigError::Unreadable { error, .. } => error.is_wrong(),
         _ => true,
     }
 }
@@ -84,9 +82,7 @@ fn is_wrong_directory(error: &DirectoryError) -> bool {
 /// A token that cannot be read now may be readable later.
 fn is_wrong_token(error: &TokenError) -> bool {
     match error {
-        TokenError::Unreadable(error) => {
-            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
-        }
+        TokenError::Unreadable(error) => error.is_wrong(),
         TokenError::Malformed => true,
     }
 }
@@ -94,9 +90,7 @@ fn is_wrong_token(error: &TokenError) -> bool {
 /// Users that cannot be read now may be readable later.
 fn is_wrong_users(error: &UsersError) -> bool {
     match error {
-        UsersError::Unreadable(error) => {
-            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory | ErrorKind::InvalidData)
-        }
+        UsersError::Unreadable(error) => error.is_wrong(),
         _ => true,
     }
 }
@@ -107,7 +101,7 @@ fn is_wrong_certificate(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<IdentityError>() {
         return !matches!(error, IdentityError::Random);
     }
-    error.downcast_ref::<CertificateFileError>().is_some_and(CertificateFileError::is_wrong_path)
+    error.downcast_ref::<CertificateFileError>().is_some_and(CertificateFileError::is_wrong)
 }
 
 /// A database that cannot be reached now may be reachable later.

@@ -25,6 +25,7 @@ use crate::io::clock::Clock;
 use crate::io::driver::{Cause, PreparedDriver};
 use crate::io::host::ProcessFiles;
 use crate::io::http_token::TokenFile;
+use crate::io::log_writer;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, ACTIVATED, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
@@ -222,6 +223,7 @@ impl Prepared {
         let mut needs = needs(&config, &listeners, &program);
         needs.watched.extend(replicate::files(database.as_ref()));
         sandbox::enter(&needs);
+        log_writer::start().map_err(cannot("start the thread of the log"))?;
         let seed = host::random_word().map_err(cannot("read random numbers"))?;
         let mut engine = Engine::new(seed);
         engine.set_key_share(config.max_memory_bytes);

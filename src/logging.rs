@@ -14,6 +14,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::io::log_writer::{self, LogWriter};
 use crate::io::systemd;
 
 /// The least severe level of log lines that are written.
@@ -54,14 +55,14 @@ pub enum LogFormat {
     Json,
 }
 
-/// Writes log lines of at least this severity to stderr from now on. A panic is an error line too.
+/// Writes log lines of at least this severity to stderr from now on, by [`LogWriter`]. A panic is an error line too.
 pub fn to_stderr(least: LevelFilter, format: LogFormat) {
     let lines = tracing_subscriber::fmt()
         .with_max_level(least)
         .with_target(false)
         // A failed write to stderr cannot be reported on stderr.
         .log_internal_errors(false)
-        .with_writer(io::stderr);
+        .with_writer(LogWriter::default);
     match format {
         LogFormat::Text => {
             let text = TextLines { is_for_journal: systemd::is_stderr_the_journal() };
@@ -75,6 +76,7 @@ pub fn to_stderr(least: LevelFilter, format: LogFormat) {
         let place = info.location().map(Location::to_string).unwrap_or_default();
         let message = info.payload_as_str().unwrap_or_default();
         error!("bug: the server cannot continue at {place}: {}; please report this line", one_line(message));
+        log_writer::flush();
         let backtrace = Backtrace::capture();
         if backtrace.status() == BacktraceStatus::Captured {
             eprintln!("{backtrace}");

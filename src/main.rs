@@ -9,6 +9,7 @@ use beanring::cli::{self, CommandLine, Tool};
 #[cfg(feature = "client")]
 use beanring::client;
 use beanring::config::ServerConfig;
+use beanring::io::log_writer;
 use beanring::io::reexec::CHECK_PASSED;
 use beanring::io::stdout::print;
 use beanring::io::systemd;
@@ -18,7 +19,7 @@ use beanring::{config_tool, exit_code, healthcheck, launch, preflight, wal_tool}
 use tracing::error;
 
 fn main() -> ExitCode {
-    start().unwrap_or_else(|error| {
+    let code = start().unwrap_or_else(|error| {
         #[cfg(feature = "client")]
         let is_printed = client::print_failure(&*error, env::args_os().skip(1));
         #[cfg(not(feature = "client"))]
@@ -27,7 +28,9 @@ fn main() -> ExitCode {
             eprintln!("beanring: {error}");
         }
         exit_code::of(&*error)
-    })
+    });
+    log_writer::flush();
+    code
 }
 
 fn start() -> Result<ExitCode, Box<dyn Error>> {

@@ -1,7 +1,5 @@
 //! The server that a verb talks to, and what the client needs to be let in.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +12,13 @@ use super::escape::escaped;
 use super::output::say;
 use crate::cli::verbs::ServerFlags;
 use crate::config::address::Remote;
+use crate::io::named_file::{self, FileError};
 
 /// The longest token.
 const TOKEN_BYTES_MAX: usize = 200;
+
+/// The largest file of a token.
+const TOKEN_FILE_BYTES_MAX: usize = 4096;
 
 /// A server, and the files for TLS and a token. Connections may be opened again and again: files that have changed are read
 /// again, as a certificate is renewed while `beanring work` runs.
@@ -141,10 +143,9 @@ impl Target {
 
 impl Token {
     fn read(path: &Path) -> Result<Self, ClientError> {
-        let failed = |error| ClientError::File { path: Some(path.to_owned()), error };
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(failed)?;
-        file.take(TOKEN_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(failed)?;
+        let failed =
+            |error: FileError| ClientError::File { path: Some(path.to_owned()), error: error.into() };
+        let mut bytes = named_file::read(path, TOKEN_FILE_BYTES_MAX).map_err(failed)?.content;
         let end = bytes.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |at| at + 1);
         bytes.truncate(end);
         if (1..=TOKEN_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic) {

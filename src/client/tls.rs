@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
@@ -15,6 +15,7 @@ use super::error::ClientError;
 use super::time_limit::{time_left, time_of};
 use super::tls_problem::TlsProblem;
 use crate::cli::verbs::ServerFlags;
+use crate::io::named_file::{self, PEM_BYTES_MAX};
 
 /// Ciphertext that is read at once: the longest record has 16 KiB and some bytes.
 const INPUT_BYTES: usize = 18 * 1024;
@@ -62,8 +63,8 @@ pub(super) fn config(flags: &ServerFlags) -> Result<Arc<ClientConfig>, ClientErr
         (Some(cert), key) => {
             let key = key.as_ref().unwrap_or(cert);
             let chain = certificates("--tls-cert", cert)?;
-            let pair = PrivateKeyDer::from_pem_file(key)
-                .map_err(|error| unreadable("--tls-key", key, "a private key", error))?;
+            let pair = PrivateKeyDer::from_pem_slice(&content(key)?)
+                .map_err(|_| unreadable("--tls-key", key, "a private key"))?;
             builder.with_client_auth_cert(chain, pair).map_err(|error| match error {
                 rustls::Error::InconsistentKeys(_) => {
                     ClientError::Usage("--tls-key is not the key of the certificate in --tls-cert".to_owned())
@@ -99,20 +100,18 @@ fn system_roots() -> Result<RootCertStore, ClientError> {
 }
 
 fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ClientError> {
-    let wrong = |error| unreadable(flag, path, "a certificate", error);
-    let all: Vec<_> =
-        CertificateDer::pem_file_iter(path).map_err(wrong)?.collect::<Result<_, _>>().map_err(wrong)?;
-    if all.is_empty() { Err(wrong(pem::Error::NoItemsFound)) } else { Ok(all) }
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content(path)?).collect();
+    all.ok().filter(|all| !all.is_empty()).ok_or_else(|| unreadable(flag, path, "a certificate"))
 }
 
-fn unreadable(flag: &str, path: &Path, expected: &str, error: pem::Error) -> ClientError {
-    match error {
-        pem::Error::Io(error) => ClientError::File { path: Some(path.to_owned()), error },
-        _ => {
-            let path = super::escaped(path.as_os_str().as_encoded_bytes());
-            ClientError::Usage(format!("{flag} {path} does not contain {expected} in PEM format"))
-        }
-    }
+fn content(path: &Path) -> Result<Vec<u8>, ClientError> {
+    let read = named_file::read(path, PEM_BYTES_MAX).map(|file| file.content);
+    read.map_err(|error| ClientError::File { path: Some(path.to_owned()), error: error.into() })
+}
+
+fn unreadable(flag: &str, path: &Path, expected: &str) -> ClientError {
+    let path = super::escaped(path.as_os_str().as_encoded_bytes());
+    ClientError::Usage(format!("{flag} {path} does not contain {expected} in PEM format"))
 }
 
 /// Parses the name that must be in the certificate: a DNS name or an address.

@@ -1,16 +1,13 @@
 //! Errors of a configuration. Each is one line: the source of the value, the problem, and the remedy.
 
 use std::fmt;
-use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use super::address::UNIX_PATH_BYTES_MAX;
 use super::settings::{Origin, Setting};
 use super::size::{Size, SizeError};
 use crate::flags::{Flag, Sources, variable};
-use crate::io::privileges::current_user;
-use crate::io::reexec::RunningServer;
-use crate::io::socket::text_of;
+use crate::io::named_file::FileError;
 
 /// Why a server with this configuration does not start.
 #[derive(Debug)]
@@ -69,7 +66,7 @@ pub enum ConfigError {
         /// The path of the file.
         setting: Setting,
         /// The error of the system.
-        error: io::Error,
+        error: FileError,
     },
     /// A line of the file is not valid.
     Syntax {
@@ -269,26 +266,7 @@ impl fmt::Display for ConfigError {
             Self::Alternatives { one, other } => {
                 write!(f, "{one} and {} set the same thing; remove one of them", other.beside())
             }
-            Self::Unreadable { setting, error } => {
-                let reason = match error.kind() {
-                    ErrorKind::NotFound => "there is no such file; correct the path".to_owned(),
-                    ErrorKind::InvalidData => "it is not UTF-8 text; save it as UTF-8".to_owned(),
-                    ErrorKind::IsADirectory => "it is a directory; name a file".to_owned(),
-                    ErrorKind::PermissionDenied => {
-                        format!("permission denied: user {} must be able to read it", current_user())
-                    }
-                    _ => text_of(error),
-                };
-                write!(f, "{setting}: {reason}")?;
-                let is_replaced = error.kind() == ErrorKind::PermissionDenied
-                    && RunningServer::from_environment().is_some();
-                if is_replaced {
-                    f.write_str(
-                        "; a running server can read a new file only in a directory of its own, not in / or /tmp",
-                    )?;
-                }
-                Ok(())
-            }
+            Self::Unreadable { setting, error } => write!(f, "{setting}: {error}"),
             Self::Syntax { path, line, column, text, problem } => {
                 let text = if text.is_empty() { String::new() } else { format!("{text}: ") };
                 write!(f, "{}:{line}:{column}: {text}{problem}", path.display())

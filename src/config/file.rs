@@ -1,16 +1,19 @@
 //! The file of `--config`: TOML with the long names of flags as keys, and with rules of tubes.
 
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
-use super::{ConfigError, Problem, in_unit, rules, suggestion};
+use super::{ConfigError, Problem, in_unit, passwords, rules, suggestion};
 use crate::flags::{Flag, Kind, Sources};
+use crate::io::named_file;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::RuleKey;
+
+/// The largest file: many times what all keys and the rules of 1,000 tubes need.
+const FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The message of the parser for a key that it has read before.
 const DUPLICATE: &str = "duplicate key";
@@ -36,7 +39,7 @@ const ESCAPES: [(char, usize); 11] = [
 /// If the file cannot be read or is not valid.
 pub fn read(config: &Setting) -> Result<Settings, ConfigError> {
     let path = config.path();
-    let text = fs::read_to_string(path)
+    let (text, _) = named_file::read_text(path, FILE_BYTES_MAX)
         .map_err(|error| ConfigError::Unreadable { setting: config.clone(), error })?;
     if text.contains('\0') {
         return Err(config.error(Problem::Nul));
@@ -119,12 +122,9 @@ impl Reader<'_> {
     fn wrong(&self, at: Range<usize>, problem: String) -> ConfigError {
         let (begin, end) = (self.line_begin(at.start), self.text.floor_char_boundary(at.start));
         let column = 1 + self.text[begin..end].chars().count();
-        let text = self
-            .line_text(at.start)
-            .chars()
-            .take(SHOWN_CHARS_MAX)
-            .filter(|char| !char.is_control())
-            .collect();
+        let line = passwords::hide(self.line_text(at.start));
+        let text = line.chars().take(SHOWN_CHARS_MAX).filter(|char| !char.is_control()).collect();
+        let problem = passwords::hide(&problem);
         ConfigError::Syntax { path: self.path.to_owned(), line: self.line(at), column, text, problem }
     }
 

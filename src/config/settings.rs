@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::{environment, file};
+use super::{environment, file, passwords};
 use crate::config::ConfigError;
 use crate::flags::{Flag, variable};
 use crate::values::tube_rules::TubeRules;
@@ -229,9 +229,9 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Quotes a value for an error of one line.
+/// Quotes a value for an error of one line, without a password that it has.
 pub fn quoted(value: &OsStr) -> String {
-    let text = value.to_string_lossy();
+    let text = passwords::hide(&value.to_string_lossy());
     let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
     let rest = if shown.len() < text.len() { "..." } else { "" };
     // Between double quotes, a single one needs no backslash.

@@ -15,6 +15,7 @@ use rustls::{
 };
 
 use crate::io::lenient_verifier::LenientVerifier;
+use crate::io::named_file::{self, PEM_BYTES_MAX};
 use crate::io::probe::{self, Probe};
 use crate::io::socket::{Address, text_of};
 
@@ -104,7 +105,8 @@ fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, Problem> {
     };
     let mut roots = RootCertStore::empty();
     let wrong = |error: String| Problem::Ca(format!("--tls-ca {}: {error}", path.display()));
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))? {
+    let file = named_file::read(path, PEM_BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
+    for certificate in CertificateDer::pem_slice_iter(&file.content) {
         let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
         roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
     }

@@ -1,17 +1,11 @@
 //! The files of the certificate of TLS.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::privileges::current_user;
-use super::socket::text_of;
+use super::named_file::{self, FileError, PEM_BYTES_MAX};
 use crate::server::CertificatePem;
-
-/// More than a chain of certificates or a key takes.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The permission of every user to read.
 const OTHERS_READ: u32 = 0o004;
@@ -32,7 +26,7 @@ pub struct CertificateFiles {
 pub struct CertificateFileError {
     flag: &'static str,
     path: PathBuf,
-    error: io::Error,
+    error: FileError,
 }
 
 impl CertificateFiles {
@@ -61,32 +55,25 @@ impl CertificateFiles {
 }
 
 fn content(flag: &'static str, path: &Path) -> Result<Vec<u8>, CertificateFileError> {
-    let read = || {
-        let mut content = Vec::new();
-        File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut content)?;
-        Ok(content)
-    };
-    read().map_err(|error| CertificateFileError { flag, path: path.to_owned(), error })
+    let read = named_file::read(path, PEM_BYTES_MAX);
+    read.map(|file| file.content).map_err(|error| CertificateFileError { flag, path: path.to_owned(), error })
 }
 
 impl CertificateFileError {
-    /// Whether the path names no file.
-    pub fn is_wrong_path(&self) -> bool {
-        matches!(self.error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory)
+    /// Whether the path or the file is wrong.
+    pub const fn is_wrong(&self) -> bool {
+        self.error.is_wrong()
+    }
+
+    /// Whether another attempt may succeed although the file stays the same.
+    pub fn is_temporary(&self) -> bool {
+        self.error.is_temporary()
     }
 }
 
 impl fmt::Display for CertificateFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: ", self.flag, self.path.display())?;
-        match self.error.kind() {
-            ErrorKind::NotFound => write!(f, "there is no such file; correct the path"),
-            ErrorKind::IsADirectory => write!(f, "it is a directory; name a file"),
-            ErrorKind::PermissionDenied => {
-                write!(f, "permission denied: user {} must be able to read it", current_user())
-            }
-            _ => f.write_str(&text_of(&self.error)),
-        }
+        write!(f, "{} {}: {}", self.flag, self.path.display(), self.error)
     }
 }
 

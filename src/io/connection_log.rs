@@ -21,6 +21,10 @@ const FOREIGN_INTERVAL: Span = Span::from_secs(60);
 /// How often, at most, a failed TLS handshake is logged. `/metrics` counts all of them.
 const HANDSHAKE_INTERVAL: Span = Span::from_secs(10);
 
+/// How many changes of drain mode are logged in this time. A client may change it at any rate.
+const DRAIN_LINES: u32 = 20;
+const DRAIN_INTERVAL: Span = Span::from_secs(10);
+
 /// Logs what clients and the kernel do to connections, at a limited rate.
 #[derive(Debug)]
 pub struct ConnectionLog {
@@ -30,6 +34,7 @@ pub struct ConnectionLog {
     headers: LogLimit,
     forwarded: LogLimit,
     wrong_token: LogLimit,
+    drain: LogLimit,
     #[cfg(all(test, feature = "uring"))]
     pub has_warned: bool,
 }
@@ -43,6 +48,7 @@ impl Default for ConnectionLog {
             headers: LogLimit::every(FOREIGN_INTERVAL),
             forwarded: LogLimit::every(FOREIGN_INTERVAL),
             wrong_token: LogLimit::every(FOREIGN_INTERVAL),
+            drain: LogLimit::lines(DRAIN_LINES, DRAIN_INTERVAL),
             #[cfg(all(test, feature = "uring"))]
             has_warned: false,
         }
@@ -75,15 +81,20 @@ impl ConnectionLog {
         self.headers.end("a connection without a header of the PROXY protocol");
         self.forwarded.end("a connection without the secret for standbys");
         self.wrong_token.end("a client sent a wrong token");
+        self.drain.end("a client began or ended drain mode");
         self.refused.end("the kernel refuses to send or receive");
     }
 
     /// Logs what a client has done.
     pub fn acted(&mut self, now: Time, conn: u64, peer: impl FnOnce() -> String, act: ClientAct) {
         match act {
-            ClientAct::Drain => info!(conn, "drain from {}: {}", peer(), ClientAct::DRAIN_EFFECT),
-            ClientAct::Undrain => {
-                info!(conn, "undrain from {}: {}", peer(), ClientAct::UNDRAIN_EFFECT)
+            ClientAct::Drain | ClientAct::Undrain => {
+                let Some(left_out) = self.drain.admit(now) else { return };
+                if act == ClientAct::Drain {
+                    info!(conn, "drain from {}: {}{left_out}", peer(), ClientAct::DRAIN_EFFECT);
+                } else {
+                    info!(conn, "undrain from {}: {}{left_out}", peer(), ClientAct::UNDRAIN_EFFECT);
+                }
             }
             ClientAct::HandshakeFailed(failure) => self.handshake_failed(now, conn, peer, failure),
             ClientAct::WrongProxyHeader => {

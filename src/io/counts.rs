@@ -3,6 +3,7 @@
 use std::cell::{RefCell, RefMut};
 
 use super::host::{ProcessFiles, cpu_usage};
+use super::log_writer;
 use crate::server::{DriverCounts, DriverStats, ThreadStats};
 
 /// Reads what the threads of a driver use.
@@ -44,6 +45,7 @@ impl DriverCounts for Counts {
             threads: self.threads.borrow().as_ref().map(|read| read()),
             cpu: cpu_usage(),
             process: self.process.usage(),
+            lost_log_lines: log_writer::lost(),
             ..self.kept.borrow().clone()
         }
     }

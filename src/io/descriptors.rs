@@ -29,6 +29,11 @@ const OWN_DESCRIPTORS: u64 = 24;
 /// log does.
 const SPARE_DESCRIPTORS: usize = 8;
 
+/// Descriptors that clients leave for HTTP, at most: its 64 connections, and one more that takes the place of another. With a low
+/// limit this part of it.
+const HTTP_DESCRIPTORS_MAX: u64 = 65;
+const HTTP_SHARE: u64 = 8;
+
 /// Attempts to open a file of the job log that found no descriptor, and the pause between them: the loop waits for a second.
 const OPEN_ATTEMPTS: u32 = 200;
 const OPEN_PAUSE: Span = Span::from_millis(5);
@@ -153,6 +158,10 @@ pub struct Admission {
     /// Client connections.
     open: u32,
     open_max: u32,
+    /// A client connection with this descriptor or a higher one pauses accept for clients: the rest is for probes and scrapers.
+    fd_max: RawFd,
+    /// There is such a connection.
+    is_full: bool,
     /// When to try again to get what was missing.
     paused_until: Option<Time>,
     limit: LogLimit,
@@ -166,9 +175,25 @@ pub struct Admission {
 impl Admission {
     /// Admits up to `open_max` client connections, and only while the spare descriptors are complete, if there are any.
     pub fn new(open_max: Option<u32>, spares: Option<Arc<SpareDescriptors>>, counts: Rc<Counts>) -> Self {
-        let open_max = open_max.unwrap_or(u32::MAX);
-        let limit = LogLimit::every(WARNING_INTERVAL);
-        Self { open: 0, open_max, paused_until: None, limit, is_pause_logged: false, counts, spares }
+        Self {
+            open: 0,
+            open_max: open_max.unwrap_or(u32::MAX),
+            fd_max: RawFd::MAX,
+            is_full: false,
+            paused_until: None,
+            limit: LogLimit::every(WARNING_INTERVAL),
+            is_pause_logged: false,
+            counts,
+            spares,
+        }
+    }
+
+    /// Keeps descriptors from clients, for connections over HTTP, of which the server has few at a time.
+    pub fn reserve_for_http(&mut self) {
+        let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+        let reserved = HTTP_DESCRIPTORS_MAX.min(limit / HTTP_SHARE);
+        // The kernel gives the lowest number that is free. The connection that has this one is the last.
+        self.fd_max = RawFd::try_from((limit - reserved).saturating_sub(1)).unwrap_or(RawFd::MAX);
     }
 
     /// Pauses accept for a moment, since it failed for want of something.
@@ -179,13 +204,17 @@ impl Admission {
     }
 
     /// Counts an accepted connection, and pauses accept if no further one is allowed.
-    pub fn opened(&mut self, protocol: Protocol, now: Time) {
+    pub fn opened(&mut self, protocol: Protocol, fd: RawFd, now: Time) {
         if protocol == Protocol::Beanstalk {
             self.open += 1;
+            self.is_full |= fd >= self.fd_max;
             self.show();
             let open = self.open;
             if open == self.open_max {
                 return self.note_pause(now, || format!("--max-connections {open} is reached"));
+            }
+            if self.is_full {
+                return self.note_pause(now, || Errno::EMFILE.desc().to_owned());
             }
         }
         // Not when the pause ends: the next accept may fail like the last one.
@@ -198,7 +227,7 @@ impl Admission {
     pub fn closed(&mut self, protocol: Protocol, now: Time) {
         let mut was_paused = self.paused_until.is_some();
         if protocol == Protocol::Beanstalk {
-            was_paused |= self.open == self.open_max;
+            was_paused |= self.open == self.open_max || mem::take(&mut self.is_full);
             self.open -= 1;
         }
         let is_complete = self.refill_spares();
@@ -232,7 +261,8 @@ impl Admission {
     /// Whether connections of this protocol are not accepted now. The maximum number of connections does not count those for
     /// metrics and probes.
     pub fn is_paused(&self, protocol: Protocol) -> bool {
-        self.paused_until.is_some() || protocol == Protocol::Beanstalk && self.open >= self.open_max
+        self.paused_until.is_some()
+            || protocol == Protocol::Beanstalk && (self.open >= self.open_max || self.is_full)
     }
 
     /// When to call [`resume`](Self::resume).
@@ -264,7 +294,7 @@ mod tests {
     fn a_pause_ends_at_its_time_or_when_a_connection_closes() {
         let start = Time::from_nanos(1);
         let mut admission = Admission::new(None, None, Rc::default());
-        (0..2).for_each(|_| admission.opened(Beanstalk, start));
+        (0..2).for_each(|_| admission.opened(Beanstalk, 9, start));
         admission.closed(Beanstalk, start);
         assert!(!admission.resume(start));
 
@@ -286,10 +316,10 @@ mod tests {
         let now = Time::from_nanos(1);
         let counts = Rc::new(Counts::default());
         let mut admission = Admission::new(Some(2), None, counts.clone());
-        admission.opened(Beanstalk, now);
-        (0..9).for_each(|_| admission.opened(Http, now));
+        admission.opened(Beanstalk, 9, now);
+        (0..9).for_each(|_| admission.opened(Http, 9, now));
         assert!(!admission.is_paused(Beanstalk));
-        admission.opened(Beanstalk, now);
+        admission.opened(Beanstalk, 9, now);
         assert!(counts.kept().accept_pauses == 1 && counts.kept().is_accept_paused);
         assert!(admission.is_paused(Beanstalk) && !admission.is_paused(Http));
         assert!(admission.deadline().is_none() && !admission.resume(now + ACCEPT_PAUSE));

@@ -41,7 +41,7 @@ pub fn run<S: Service>(server: S, resources: Resources) -> Result<Exit, DriverEr
     driver.shell.exit(result)
 }
 
-struct EpollDriver<S> {
+struct EpollDriver<S: Service> {
     shell: Shell<S, Connection>,
     epoll: Epoll,
     clock: Clock,

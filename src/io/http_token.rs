@@ -1,17 +1,14 @@
 //! The file with the token of the HTTP API.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::privileges::current_user;
-use super::socket::text_of;
+use super::named_file::{self, FileError};
 use crate::server::Token;
 
 /// More than a token and the white space around it.
-const FILE_BYTES_MAX: u64 = 4096;
+const FILE_BYTES_MAX: usize = 4096;
 
 /// The permission of every user to read.
 const OTHERS_READ: u32 = 0o004;
@@ -29,7 +26,7 @@ pub struct TokenFile {
 #[derive(Debug)]
 pub enum TokenError {
     /// The file cannot be read.
-    Unreadable(io::Error),
+    Unreadable(FileError),
     /// Its content is no token.
     Malformed,
 }
@@ -40,12 +37,9 @@ impl TokenFile {
     /// # Errors
     /// If the file cannot be read, or contains no token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
-        let file = File::open(path).map_err(TokenError::Unreadable)?;
-        let mode = file.metadata().map_err(TokenError::Unreadable)?.permissions().mode();
-        let mut content = Vec::new();
-        file.take(FILE_BYTES_MAX).read_to_end(&mut content).map_err(TokenError::Unreadable)?;
-        let token = Token::parse(&content).ok_or(TokenError::Malformed)?;
-        Ok(Self { token, is_open: mode & OTHERS_READ != 0 })
+        let file = named_file::read(path, FILE_BYTES_MAX).map_err(TokenError::Unreadable)?;
+        let token = Token::parse(&file.content).ok_or(TokenError::Malformed)?;
+        Ok(Self { token, is_open: file.metadata.permissions().mode() & OTHERS_READ != 0 })
     }
 }
 
@@ -53,14 +47,7 @@ impl TokenFile {
 impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(error) => match error.kind() {
-                ErrorKind::NotFound => write!(f, "there is no such file; correct the path"),
-                ErrorKind::IsADirectory => write!(f, "it is a directory; name a file"),
-                ErrorKind::PermissionDenied => {
-                    write!(f, "permission denied: user {} must be able to read it", current_user())
-                }
-                _ => f.write_str(&text_of(error)),
-            },
+            Self::Unreadable(error) => error.fmt(f),
             Self::Malformed => write!(
                 f,
                 "the file must contain a token of {} to {} visible ASCII characters, such as the output of openssl rand -hex 32",

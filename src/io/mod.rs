@@ -4,6 +4,7 @@
 //! waits for events, passes them to the server and carries out the server's effects. `shell` contains
 //! what all drivers do alike, and [`driver`] chooses one.
 
+mod bell;
 pub mod binlog_import;
 pub mod certificate;
 pub mod cgroup;
@@ -20,6 +21,8 @@ pub mod host;
 pub mod http_token;
 #[cfg(feature = "tls")]
 pub mod lenient_verifier;
+pub mod log_writer;
+pub mod named_file;
 pub mod privileges;
 pub mod probe;
 pub mod reexec;

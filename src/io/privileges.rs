@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::sync::OnceLock;
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
@@ -14,6 +15,9 @@ use super::socket::text_without_number;
 /// The capabilities that a server keeps if it stays root: it can read and write files of others in the directory of its log,
 /// and the memory of an io_uring does not count against `ulimit -l`.
 const KEPT: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_IPC_LOCK];
+
+/// The name of the user that the process stays. The sandbox hides the list of users.
+static NAME: OnceLock<String> = OnceLock::new();
 
 /// A user that exists on this machine.
 #[derive(Clone, Debug)]
@@ -48,6 +52,7 @@ pub enum PrivilegesError {
 /// # Errors
 /// If the process does not run as that user without capabilities. Without a user, a failure is logged as a warning.
 pub fn drop_privileges(user: Option<&User>) -> Result<(), PrivilegesError> {
+    NAME.get_or_init(|| user.map_or_else(name_of_user, |user| user.name.clone()));
     let Some(user) = user else {
         if let Err(error) = restrict(&CapsHashSet::from(KEPT)) {
             warn!(
@@ -137,6 +142,10 @@ impl User {
 
 /// The name of the user that this process runs as, or its number if the system does not tell the name.
 pub fn current_user() -> String {
+    NAME.get().cloned().unwrap_or_else(name_of_user)
+}
+
+fn name_of_user() -> String {
     let uid = unistd::geteuid();
     match unistd::User::from_uid(uid) {
         Ok(Some(user)) => user.name,

@@ -20,6 +20,7 @@ use nix::libc;
 use nix::unistd::execve;
 use tracing::{info, warn};
 
+use super::log_writer;
 use super::socket::{FIRST_INHERITED, Listener, text_of};
 
 /// The running program, even if its file is gone.
@@ -188,6 +189,7 @@ impl Program {
             word
         });
         let to_c = |word: OsString| CString::new(word.into_vec());
+        log_writer::flush();
         let environment: Result<Vec<CString>, _> = words.map(to_c).collect();
         let name = self.path.clone().into_os_string();
         let arguments: Result<Vec<CString>, _> =
@@ -251,7 +253,7 @@ fn place(now: &[RawFd]) -> io::Result<()> {
 
 fn duplicate(from: RawFd, to: RawFd, flags: i32) -> io::Result<()> {
     // SAFETY: this closes the descriptor that has the number, which the exec would close anyway. Nothing uses it any more,
-    // since this is the only thread (`Shell::exit`).
+    // since no thread that opens descriptors runs (`Shell::exit`).
     #[allow(unsafe_code)]
     let done = unsafe { libc::dup3(from, to, flags) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

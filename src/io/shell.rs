@@ -4,21 +4,22 @@
 //! that trait, and the [`Shell`] that the driver keeps its state in, do the rest: they carry out effects, read signals,
 //! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use tracing::{info, warn};
 
+use super::bell::Bell;
 use super::clock::Clock;
 use super::conn_table::ConnTable;
 use super::connection_log::ConnectionLog;
 use super::counts::Counts;
 use super::descriptors::Admission;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_without_number};
+use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_of, text_without_number};
 use super::wal_files::Disk;
-use super::watched_files::WatchedFiles;
+use super::watched_files::{FileWatch, WatchedFiles};
 use super::{Database, DriverError, Exit, Resources};
 #[cfg(feature = "replicate")]
 use super::{Forwarding, forward::Target};
@@ -33,7 +34,7 @@ use crate::wal::{Operation, Outcome};
 pub const ACCEPTS_MAX: usize = 64;
 
 /// The state that every driver has. `C` is what a driver keeps for a connection.
-pub struct Shell<S, C> {
+pub struct Shell<S: Service, C> {
     pub server: S,
     /// The time of this event-loop iteration.
     pub now: Time,
@@ -48,7 +49,9 @@ pub struct Shell<S, C> {
     #[cfg(feature = "replicate")]
     forwarding: Option<Forwarding>,
     pub iovecs: IoVecs,
-    watched_files: WatchedFiles,
+    /// The thread that looks at files, if there are any, and the bell that it rings if no other thread has one.
+    file_watch: Option<FileWatch<S::Identity>>,
+    file_bell: Option<Bell>,
     pub counts: Rc<Counts>,
     log: ConnectionLog,
     /// Memory that the driver has allocated for itself.
@@ -127,7 +130,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let counts = Rc::new(Counts::new(process));
         server.show_counts(counts.clone());
         let spares = disk.as_ref().map(Disk::reserve);
-        let shell = Self {
+        let mut shell = Self {
             server,
             now: Time::ZERO,
             connections: ConnTable::new(),
@@ -140,13 +143,18 @@ impl<S: Service, C: Connection> Shell<S, C> {
             #[cfg(feature = "replicate")]
             forwarding,
             iovecs: IoVecs::default(),
-            watched_files,
+            file_watch: None,
+            file_bell: None,
             counts,
             log: ConnectionLog::default(),
             memory_bytes: 0,
             run_state: RunState::Running,
             stops: false,
         };
+        if shell.listeners.iter().any(|watched| watched.listener.protocol() == Protocol::Http) {
+            shell.admission.reserve_for_http();
+        }
+        shell.watch_files(watched_files);
         (shell, clock)
     }
 
@@ -199,7 +207,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             }
         }
         self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
-        self.admission.opened(protocol, self.now);
+        self.admission.opened(protocol, fd.as_raw_fd(), self.now);
         conn
     }
 
@@ -299,15 +307,37 @@ impl<S: Service, C: Connection> Shell<S, C> {
         Some(fd)
     }
 
-    /// A descriptor that is readable when an operation of the job log has ended, if there is a job log.
+    /// A descriptor that is readable when an operation of the job log has ended, or a file has changed. None if there are neither.
     pub fn outcome_fd(&self) -> Option<BorrowedFd<'_>> {
         let database = self.database.as_ref().map(|database| database.reply_fd());
-        database.or(self.disk.as_ref().map(Disk::outcome_fd))
+        database.or(self.disk.as_ref().map(Disk::outcome_fd)).or(self.file_bell.as_ref().map(Bell::as_fd))
     }
 
     fn clear_outcome_fd(&mut self) {
         self.disk.iter_mut().for_each(Disk::clear_outcome_fd);
         self.database.iter_mut().for_each(|database| database.clear_reply_fd());
+        self.file_bell.iter().for_each(Bell::clear);
+    }
+
+    /// Starts the thread that looks at files. It wakes the event loop as others do.
+    fn watch_files(&mut self, files: WatchedFiles) {
+        if files.is_empty() {
+            return;
+        }
+        let bell = match self.outcome_fd() {
+            Some(shared) => Bell::share(shared),
+            None => Bell::new().and_then(|own| Bell::share(self.file_bell.insert(own).as_fd())),
+        };
+        self.file_watch = bell.and_then(|bell| FileWatch::start::<S>(files, bell)).map_or_else(
+            |error| {
+                warn!(
+                    "cannot start the thread that looks at changed files, so a restart is needed for them: {}",
+                    text_of(&error)
+                );
+                None
+            },
+            Some,
+        );
     }
 
     fn next_outcome(&mut self) -> Option<Outcome> {
@@ -366,9 +396,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// The next moment at which an iteration must run even if nothing happens.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines =
-            [self.server.next_deadline(), self.admission.deadline(), self.watched_files.deadline()];
-        deadlines.into_iter().flatten().min()
+        [self.server.next_deadline(), self.admission.deadline()].into_iter().flatten().min()
     }
 
     /// Whether the run ends: the server stops and has settled, or it has failed.
@@ -381,7 +409,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     /// Ends the run with `result`, or with the failure of the server. Closes the listeners and unlocks the job log, unless the
-    /// process restarts in place. The threads of the disk end before, so that none of them uses the job log or opens
+    /// process restarts in place. The threads of the disk and of files end before, so that none of them uses the job log or opens
     /// descriptors after that.
     pub fn exit(&mut self, result: Result<(), DriverError>) -> Result<Exit, DriverError> {
         self.signals.end_preflight();
@@ -390,6 +418,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let (listeners, disk) = (std::mem::take(&mut self.listeners), self.disk.take());
         if let Some(database) = self.database.take() {
             database.end();
+        }
+        if let Some(watch) = self.file_watch.take() {
+            watch.end();
         }
         result?;
         if let Some(why) = self.server.failure() {
@@ -479,7 +510,7 @@ pub trait Backend {
         }
     }
 
-    /// Passes what the threads of the disk have completed to the server.
+    /// Passes what other threads have completed to the server: those of the disk, and the one that looks at files.
     fn complete_disk(&mut self) {
         self.begin_iteration();
         let shell = self.shell();
@@ -487,15 +518,15 @@ pub trait Backend {
         while let Some(outcome) = shell.next_outcome() {
             shell.disk_ended(outcome);
         }
+        if let Some(watch) = &shell.file_watch {
+            watch.apply(shell.now, &mut shell.server);
+        }
         self.carry_out();
     }
 
     /// Gives the server its turn after the events of an iteration, and resumes accepting when its time has come.
     fn run_turn(&mut self) -> Result<(), DriverError> {
         let shell = self.shell();
-        if shell.watched_files.is_due(shell.now) {
-            shell.watched_files.check(shell.now, &mut shell.server);
-        }
         shell.server.turn(shell.now);
         self.carry_out();
         let shell = self.shell();
@@ -512,7 +543,7 @@ pub trait Backend {
             let shell = self.shell();
             let is_stopping = shell.run_state != RunState::Running;
             match signal {
-                Signal::CheckFiles => shell.watched_files.check(shell.now, &mut shell.server),
+                Signal::CheckFiles => shell.file_watch.iter().for_each(FileWatch::look),
                 Signal::Drain => shell.handle(Event::Drain),
                 Signal::Restart if is_stopping => {}
                 Signal::Stop | Signal::Restart => {

@@ -1,8 +1,7 @@
 //! The file with the users of `--auth`: TOML with a table for each user.
 
 use std::fmt;
-use std::fs::{File, Metadata};
-use std::io::{self, ErrorKind, Read};
+use std::fs::Metadata;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,12 +9,11 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::privileges::current_user;
-use super::socket::text_of;
+use super::named_file::{self, FileError};
 use crate::server::{Grants, Pattern, Rights, Token, User, Users};
 
 /// The largest file: many times what 256 users need.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
+const FILE_BYTES_MAX: usize = 256 * 1024;
 
 /// The longest token: an `auth` line has 224 bytes at most.
 const TOKEN_BYTES_MAX: usize = 200;
@@ -45,11 +43,9 @@ pub struct UsersFile {
 #[derive(Debug)]
 pub enum UsersError {
     /// The file cannot be read.
-    Unreadable(io::Error),
+    Unreadable(FileError),
     /// Every user of the machine can read it.
     Open,
-    /// It is larger than 256 KiB.
-    TooLarge,
     /// A line is not valid.
     Line {
         /// The number of the line, from 1.
@@ -70,15 +66,9 @@ impl UsersFile {
     /// # Errors
     /// If the file cannot be read, if others can read it too, or if it is not valid.
     pub fn read(path: &Path) -> Result<Self, UsersError> {
-        let file = File::open(path).map_err(UsersError::Unreadable)?;
-        let metadata = file.metadata().map_err(UsersError::Unreadable)?;
-        if metadata.is_file() && metadata.permissions().mode() & OTHERS_READ != 0 {
+        let (text, metadata) = named_file::read_text(path, FILE_BYTES_MAX).map_err(UsersError::Unreadable)?;
+        if metadata.permissions().mode() & OTHERS_READ != 0 {
             return Err(UsersError::Open);
-        }
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(UsersError::Unreadable)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(UsersError::TooLarge);
         }
         Ok(Self { users: parse(&text)?, metadata })
     }
@@ -240,20 +230,9 @@ fn texts<'a>(value: &'a Table<'_>) -> Option<Vec<(Range<usize>, &'a str)>> {
 impl fmt::Display for UsersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(error) => match error.kind() {
-                ErrorKind::NotFound => f.write_str("there is no such file; correct the path"),
-                ErrorKind::IsADirectory => f.write_str("it is a directory; name a file"),
-                ErrorKind::InvalidData => f.write_str("the file is not UTF-8; save it as UTF-8"),
-                ErrorKind::PermissionDenied => {
-                    write!(f, "permission denied: user {} must be able to read it", current_user())
-                }
-                _ => f.write_str(&text_of(error)),
-            },
+            Self::Unreadable(error) => error.fmt(f),
             Self::Open => {
                 f.write_str("every user of this machine can read the tokens; run chmod o-r on the file")
-            }
-            Self::TooLarge => {
-                write!(f, "the file is larger than {} KiB; remove users", FILE_BYTES_MAX / 1024)
             }
             Self::Line { line, problem } => write!(f, "line {line}: {problem}"),
         }

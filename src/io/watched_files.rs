@@ -1,18 +1,30 @@
-//! Files that a running server reads again when they change.
+//! Files that a running server reads again when they change. A thread looks at them and reads them: a file system may not answer,
+//! and a large file takes time.
 
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::Duration;
 
 use tracing::{info, warn};
 
+use super::bell::Bell;
 use super::certificate::CertificateFiles;
-use super::users_file::UsersFile;
-use crate::server::Service;
-use crate::time::{Span, Time};
+use super::users_file::{UsersError, UsersFile};
+use crate::server::{Service, Users};
+use crate::time::Time;
 
 /// How often the files are looked at: one stat(2) for each.
-const INTERVAL: Span = Span::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Requests that wait for the thread, at most. With more, a look is queued already.
+const REQUESTS_MAX: usize = 2;
+
+/// How long the end of a run waits for the thread, which may be in a system call that does not return.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Files that are read again when they change. Each is looked at every 10 s, and when asked by a signal. Paths are resolved
 /// each time, so a link that is replaced, as Kubernetes does it, is a change.
@@ -21,8 +33,29 @@ pub struct WatchedFiles {
     files: Vec<WatchedFile>,
     /// The files of the certificate, which are read together.
     certificate: Option<CertificateFiles>,
-    /// When they are looked at next, once they have been for the first time.
-    due: Time,
+}
+
+/// The event loop's end of the thread that looks at files. `I` is a certificate that was read.
+#[derive(Debug)]
+pub(super) struct FileWatch<I> {
+    requests: SyncSender<Request>,
+    changes: Receiver<Change<I>>,
+}
+
+/// What the thread is to do.
+#[derive(Debug)]
+enum Request {
+    /// To look at the files now.
+    Look,
+    /// To free these: thousands of allocations.
+    Free(Users),
+}
+
+/// The content of files that have changed.
+#[derive(Debug)]
+enum Change<I> {
+    Users(PathBuf, Result<Users, UsersError>),
+    Certificate(Result<I, String>),
 }
 
 /// What a file is for.
@@ -82,58 +115,122 @@ impl WatchedFiles {
         self.certificate = Some(files);
     }
 
-    /// When the files are to be looked at next. None if there are none.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        (!self.files.is_empty()).then_some(self.due)
+    /// Whether there are none.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.files.is_empty()
     }
 
-    /// Whether the files are to be looked at.
-    pub(super) fn is_due(&self, now: Time) -> bool {
-        self.deadline().is_some_and(|due| due <= now)
-    }
-
-    /// Looks at all files, and gives the service what is in those that have changed. A file that is refused is logged once: it
-    /// is read again when it changes again.
-    pub(super) fn check(&mut self, now: Time, service: &mut impl Service) {
-        self.due = now + INTERVAL;
+    /// Looks at all files, and reads those that have changed. One that is refused is read again when it changes again.
+    fn look<S: Service>(&mut self) -> Vec<Change<S::Identity>> {
+        let mut changes = Vec::new();
         let mut is_certificate_new = false;
         for file in &mut self.files {
             let present = identity_at(&file.path);
             if present != file.seen {
                 file.seen = present;
                 match file.kind {
-                    WatchedKind::Users => file.reload_users(service),
+                    WatchedKind::Users => changes.push(Change::Users(file.path.clone(), file.read_users())),
                     WatchedKind::Certificate => is_certificate_new = true,
                 }
             }
         }
-        if let Some(files) = self.certificate.as_ref().filter(|_| is_certificate_new) {
-            service.replace_certificate(files.read().map_err(|error| error.to_string()));
+        if is_certificate_new {
+            changes.extend(self.read_certificate::<S>().map(Change::Certificate));
         }
+        changes
+    }
+
+    fn read_certificate<S: Service>(&mut self) -> Option<Result<S::Identity, String>> {
+        let read = self.certificate.as_ref()?.read();
+        if read.as_ref().is_err_and(|error| error.is_temporary()) {
+            let parts = self.files.iter_mut().filter(|file| file.kind == WatchedKind::Certificate);
+            parts.for_each(|file| file.seen = None);
+        }
+        Some(read.map_err(|error| error.to_string()).and_then(|files| S::read_identity(&files)))
     }
 }
 
 impl WatchedFile {
-    fn reload_users(&mut self, service: &mut impl Service) {
-        match UsersFile::read(&self.path) {
-            Ok(UsersFile { users, metadata }) => {
-                self.seen = Some(Identity::of(&metadata));
-                info!("{}: the users have changed", self.path.display());
-                if users.are_without_rights() {
-                    warn!(
-                        "--auth {}: no user has a right, so every client is refused: add users with rights",
-                        self.path.display()
-                    );
+    fn read_users(&mut self) -> Result<Users, UsersError> {
+        let read = UsersFile::read(&self.path);
+        match &read {
+            Ok(file) => self.seen = Some(Identity::of(&file.metadata)),
+            Err(UsersError::Unreadable(error)) if error.is_temporary() => self.seen = None,
+            Err(_) => {}
+        }
+        read.map(|file| file.users)
+    }
+}
+
+impl<I: Send + 'static> FileWatch<I> {
+    /// Starts the thread. It rings the bell when there is a change.
+    pub(super) fn start<S: Service<Identity = I>>(files: WatchedFiles, bell: Bell) -> io::Result<Self> {
+        let (requests, queued) = mpsc::sync_channel(REQUESTS_MAX);
+        // The thread waits until the event loop has taken a change.
+        let (sender, changes) = mpsc::sync_channel(1);
+        let run = move || watch::<S>(files, &queued, &sender, &bell);
+        thread::Builder::new().name("files".to_owned()).spawn(run)?;
+        Ok(Self { requests, changes })
+    }
+
+    /// Has the files looked at now.
+    pub(super) fn look(&self) {
+        let _ = self.requests.try_send(Request::Look);
+    }
+
+    /// Gives the service what is in files that have changed.
+    pub(super) fn apply(&self, now: Time, service: &mut impl Service<Identity = I>) {
+        while let Ok(change) = self.changes.try_recv() {
+            match change {
+                Change::Users(path, Ok(users)) => {
+                    info!("{}: the users have changed", path.display());
+                    if users.are_without_rights() {
+                        warn!(
+                            "--auth {}: no user has a right, so every client is refused: add users with rights",
+                            path.display()
+                        );
+                    }
+                    if let Some(earlier) = service.replace_users(users) {
+                        let _ = self.requests.try_send(Request::Free(earlier));
+                    }
                 }
-                service.replace_users(users);
+                Change::Users(path, Err(error)) => {
+                    warn!(
+                        "the users stay as they were: {}: {error}. The file is read again when it changes",
+                        path.display()
+                    );
+                    service.users_refused();
+                }
+                Change::Certificate(identity) => service.replace_certificate(now, identity),
             }
-            Err(error) => {
-                warn!(
-                    "the users stay as they were: {}: {error}. The file is read again when it changes",
-                    self.path.display()
-                );
-                service.users_refused();
+        }
+    }
+
+    /// Ends the thread, and waits for that unless it is stuck.
+    pub(super) fn end(self) {
+        let Self { requests, changes } = self;
+        drop(requests);
+        while changes.recv_timeout(END_PATIENCE).is_ok() {}
+    }
+}
+
+fn watch<S: Service>(
+    mut files: WatchedFiles,
+    requests: &Receiver<Request>,
+    changes: &SyncSender<Change<S::Identity>>,
+    bell: &Bell,
+) {
+    loop {
+        for change in files.look::<S>() {
+            if changes.send(change).is_err() {
+                return;
             }
+            bell.ring();
+        }
+        match requests.recv_timeout(INTERVAL) {
+            Ok(Request::Look) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Request::Free(users)) => drop(users),
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
@@ -171,15 +268,5 @@ mod tests {
         fs::write(&two, "22").expect("the file can be written");
         assert_ne!(second, identity(&link));
         fs::remove_dir_all(&dir).expect("it exists");
-    }
-
-    #[test]
-    fn without_files_there_is_no_deadline() {
-        let mut files = WatchedFiles::default();
-        assert_eq!(files.deadline(), None);
-        assert!(!files.is_due(Time::ZERO));
-        let identity = identity(std::path::Path::new("/"));
-        files.add(WatchedKind::Users, "/no such file".into(), identity);
-        assert!(files.is_due(Time::ZERO));
     }
 }

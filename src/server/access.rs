@@ -41,6 +41,8 @@ pub(super) struct SessionAccess {
     pub user: Arc<User>,
     /// The rights on the used tube.
     pub used: Rights,
+    /// The [`Access::generation`] in which the user was one.
+    generation: u64,
     /// Watches still to be checked, after a change of the user or its rights.
     unchecked: Option<usize>,
 }
@@ -74,6 +76,8 @@ pub(super) struct Access {
     /// None without `--auth`.
     users: Option<Users>,
     users_bytes: usize,
+    /// How often the users have changed.
+    generation: u64,
     /// The next slot of connections whose users may have changed.
     sweep: Option<usize>,
     /// Connections that wait for the reply to a wrong token, and when it is due, in this order.
@@ -89,6 +93,7 @@ impl Access {
         Self {
             users,
             users_bytes,
+            generation: 0,
             sweep: None,
             refused: VecDeque::new(),
             failures: [0; AuthFailure::ALL.len()],
@@ -106,6 +111,12 @@ impl Access {
 
     pub const fn count_failure(&mut self, reason: AuthFailure) {
         self.failures[reason as usize] += 1;
+    }
+
+    /// Has [`Server::step_access`] reply to a wrong token later.
+    pub fn delay_refusal(&mut self, conn: ConnId, now: Time) {
+        // mutant auth-wrong-token-refused-at-once: now + REFUSAL_DELAY => now
+        self.refused.push_back((now + REFUSAL_DELAY, conn));
     }
 
     /// The memory of the users and of waiting refusals, in bytes.
@@ -129,9 +140,9 @@ impl Access {
 }
 
 impl SessionAccess {
-    pub fn new(user: Arc<User>, used: TubeName<'_>) -> Self {
+    fn new(user: Arc<User>, used: TubeName<'_>, generation: u64) -> Self {
         let used = user.grants.on(used);
-        Self { user, used, unchecked: None }
+        Self { user, used, generation, unchecked: None }
     }
 
     /// Whether watches are to be checked before the next command.
@@ -158,8 +169,10 @@ impl Core {
     ) -> bool {
         let Some(users) = self.access.users() else { return false };
         let Some(token) = token_of(line) else { return false };
+        self.engine.budget().charge(Cost::AUTH);
         match users.by_token(token).map(Arc::clone) {
             Some(user) => {
+                self.engine.budget().charge(user.grants.cost(1));
                 self.become_user(protocol, user);
                 replies.set_harmless(true);
                 replies.reply(Reply::Authenticated, &mut self.buffers);
@@ -175,15 +188,15 @@ impl Core {
         let conn = self.engine.clients().get(protocol.client).conn;
         self.effects.push_back(Effect::LogClient(conn, ClientAct::WrongToken));
         protocol.state = SessionState::Refused;
-        // mutant auth-wrong-token-refused-at-once: now + REFUSAL_DELAY => now
-        self.access.refused.push_back((now + REFUSAL_DELAY, conn));
+        self.access.delay_refusal(conn, now);
     }
 
     /// Makes a client this user. It must not wait.
     pub(super) fn become_user(&mut self, protocol: &mut ProtocolState, user: Arc<User>) {
         let used = self.engine.used(protocol.client).name();
         let watches = self.engine.clients().get(protocol.client).watch_count();
-        protocol.access = Some(SessionAccess { unchecked: Some(watches), ..SessionAccess::new(user, used) });
+        let access = SessionAccess::new(user, used, self.access.generation);
+        protocol.access = Some(SessionAccess { unchecked: Some(watches), ..access });
         self.check_watches(protocol);
     }
 
@@ -319,6 +332,42 @@ impl Core {
         self.after_serving(session, now);
     }
 
+    /// Begins the access of a call over HTTP, as the user that its request had. If there is no such user any more, the client has
+    /// not authenticated.
+    pub(super) fn begin_call_access(&self, protocol: &mut ProtocolState, user: &User) {
+        let Some(users) = self.access.users() else { return };
+        let user = Arc::clone(users.again(user).unwrap_or(users.anonymous()));
+        let used = self.engine.used(protocol.client).name();
+        protocol.access = Some(SessionAccess::new(user, used, self.access.generation));
+    }
+
+    /// Whether the client may still put the job that has arrived. The users may have changed since its line.
+    #[inline]
+    pub(super) fn may_still_put(&self, protocol: &ProtocolState) -> bool {
+        protocol.access.as_ref().is_none_or(|access| match access.generation == self.access.generation {
+            // mutant auth-put-of-before-a-reload: access.used.has_any(Rights::PRODUCE) => true
+            true => access.used.has_any(Rights::PRODUCE),
+            false => self.may_put_now(protocol.client, &access.user),
+        })
+    }
+
+    #[cold]
+    fn may_put_now(&self, client: ClientKey, user: &User) -> bool {
+        let user = self.access.users().and_then(|users| users.again(user));
+        user.is_some_and(|user| user.may(Rights::PRODUCE, self.engine.used(client).name()))
+    }
+
+    /// Closes the connection of a user that is gone, before it has its turn in the sweep.
+    #[inline]
+    pub(super) fn end_if_removed(&mut self, session: &mut Session, now: Time) {
+        if let Some(access) = &session.protocol.access
+            && access.generation != self.access.generation
+            && self.access.users().is_some_and(|users| users.again(&access.user).is_none())
+        {
+            self.renew_user(session, now);
+        }
+    }
+
     /// Brings a session in line with the present users.
     fn renew_user(&mut self, session: &mut Session, now: Time) {
         let (Some(users), Some(access)) = (self.access.users(), &mut session.protocol.access) else { return };
@@ -331,6 +380,7 @@ impl Core {
         };
         let is_same = user.grants == access.user.grants;
         access.user = user;
+        access.generation = self.access.generation;
         if is_same {
             return;
         }
@@ -377,16 +427,17 @@ impl Server {
         }
     }
 
-    /// Takes other users. Their connections follow within the next iterations.
-    pub(super) fn take_users(&mut self, users: Users) {
+    /// Takes other users, and returns those of before. Their connections follow within the next iterations.
+    pub(super) fn take_users(&mut self, users: Users) -> Option<Users> {
         let access = &mut self.core.access;
         // A server without users has sessions without them.
-        if access.users.is_some() {
-            access.users_bytes = users.memory_bytes();
-            access.users = Some(users);
-            access.sweep = Some(0);
-            self.core.memory.invalidate_headroom();
-        }
+        let earlier = access.users.take()?;
+        access.users_bytes = users.memory_bytes();
+        access.users = Some(users);
+        access.generation += 1;
+        access.sweep = Some(0);
+        self.core.memory.invalidate_headroom();
+        Some(earlier)
     }
 
     /// Does a bounded piece of what the users have set off: replies to wrong tokens, and sessions of users that have changed.
@@ -396,7 +447,9 @@ impl Server {
             && (due <= now || self.core.access.refused.len() > REFUSALS_MAX)
         {
             self.core.access.refused.pop_front();
-            if let Some(session) = self.connections.find(conn) {
+            if conn.is_http() {
+                self.end_refused_http(conn, now);
+            } else if let Some(session) = self.connections.find(conn) {
                 self.core.end_refused(session, now);
                 self.deliver_notices(now);
             }

@@ -142,6 +142,8 @@ pub struct DriverStats {
     pub is_accept_paused: bool,
     /// Repairs of the self-check: requests that were missing, and input that the kernel did not report.
     pub self_check_repairs: u64,
+    /// Log lines that were not written, because nothing read them in time.
+    pub lost_log_lines: u64,
     /// The threads of a driver with I/O threads.
     pub threads: Option<ThreadStats>,
     /// CPU time of the process.

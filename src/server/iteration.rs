@@ -93,7 +93,10 @@ impl Server {
                 core.after_http(connection, now);
             }
         } else if let Some(session) = connections.find(notice.conn()).filter(|session| session.is_open()) {
-            core.answer(session, notice, now);
+            core.end_if_removed(session, now);
+            if session.is_open() {
+                core.answer(session, notice, now);
+            }
         }
     }
 }
@@ -107,6 +110,9 @@ impl Core {
 
     #[inline]
     pub(super) fn handle_client(&mut self, session: &mut Session, event: &Event<'_>, now: Time) {
+        if session.protocol.access.is_some() && session.is_open() {
+            self.end_if_removed(session, now);
+        }
         match *event {
             Event::Sent { bytes, .. } => self.sent(session, bytes, now),
             Event::HungUp { .. } => self.hung_up(session, now),

@@ -412,6 +412,11 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     catalog.both("io-accept-pauses", pauses, driver.accept_pauses);
     let paused = gauge("accept_paused", "1 while new client connections wait in the listen backlog, else 0.");
     catalog.metric(paused, driver.is_accept_paused);
+    let lost = counter(
+        "log_lines_lost_total",
+        "Number of log lines that were not written because nothing read them in time.",
+    );
+    catalog.metric(lost, driver.lost_log_lines);
     let foreign = counter(
         "foreign_requests_total",
         "Number of connections closed because they began with a request of another protocol.",

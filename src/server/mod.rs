@@ -31,6 +31,7 @@ mod trace;
 mod users;
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io::IoSlice;
 use std::rc::Rc;
 
@@ -119,6 +120,8 @@ struct Core {
     full_disk: FullDiskWarnings,
     /// Limits the lines about wrong tokens over HTTP.
     wrong_tokens: LogLimit,
+    /// Limits the lines about actions over HTTP.
+    http_actions: LogLimit,
     /// Commands refused because there was no room for another tube or watch.
     tube_refusals: u64,
     access: Access,
@@ -204,6 +207,8 @@ impl Server {
 }
 
 impl Service for Server {
+    type Identity = Infallible;
+
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         match protocol {
             Protocol::Beanstalk => self.open_client(),
@@ -221,8 +226,8 @@ impl Service for Server {
         self.access_by_certificate(conn, names);
     }
 
-    fn replace_users(&mut self, users: Users) {
-        self.take_users(users);
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.take_users(users)
     }
 
     fn users_refused(&mut self) {
@@ -395,6 +400,7 @@ impl Core {
             foreign_requests: 0,
             full_disk: FullDiskWarnings::default(),
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
+            http_actions: http::action_limit(),
             tube_refusals: 0,
             access,
             closing: ClosingWatch::default(),

@@ -189,8 +189,11 @@ impl Core {
         let Session { protocol, output, .. } = session;
         protocol.serve_again();
         self.with_replies(output, |core, replies| {
-            let batch = protocol.put_batch.take().expect("a complete batch is stored");
+            let mut batch = protocol.put_batch.take().expect("a complete batch is stored");
             core.put_batches -= 1;
+            if !core.may_still_put(protocol) {
+                batch.refusal = Some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
+            }
             let outcome = core.store_batch(protocol.client, *batch, now);
             core.reply(protocol, replies, outcome, now);
             core.record_changes(now);

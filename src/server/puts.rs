@@ -5,7 +5,9 @@ use std::mem;
 use super::Core;
 use super::client_state::{IncomingJob, Input, ProtocolState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
+use super::rights::Missing;
 use super::trace::Observation;
+use super::users::Rights;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
@@ -248,6 +250,12 @@ impl Core {
             unreachable!("the body is complete")
         };
         Some(match incoming.id {
+            Some(id) if !self.may_still_put(protocol) => {
+                self.free_incoming(incoming);
+                let refused = Outcome::Refused(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
+                self.note_refused(protocol.client, id, &refused, now);
+                refused
+            }
             Some(id) => self.put(protocol.client, (id, incoming), space, now),
             None => {
                 self.add_to_batch(protocol, incoming);

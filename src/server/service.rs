@@ -67,6 +67,22 @@ pub fn handle<S: Service + ?Sized>(service: &mut S, now: Time, event: Event<'_>)
 /// [`disk`](Self::disk) the next operation of the job log. The driver calls `turn` once per batch of events, and no later than
 /// [`next_deadline`](Self::next_deadline).
 pub trait Service {
+    /// A certificate with its key that was read and can be used.
+    type Identity: Send + 'static
+    where
+        Self: Sized;
+
+    /// Reads a certificate from its files. A thread beside the event loop calls it, since it may take long.
+    ///
+    /// # Errors
+    /// The file that is wrong, and why.
+    fn read_identity(_files: &CertificatePem) -> Result<Self::Identity, String>
+    where
+        Self: Sized,
+    {
+        unreachable!("a service without TLS has no certificate")
+    }
+
     /// A connection was accepted at a listener of this protocol. Returns the id that events and effects name it by.
     fn accept(&mut self, protocol: Protocol) -> ConnId;
 
@@ -108,14 +124,21 @@ pub trait Service {
     /// the connection.
     fn certified(&mut self, _conn: ConnId, _names: &[String]) {}
 
-    /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn.
-    fn replace_users(&mut self, _users: Users) {}
+    /// The file of users has changed. Connections of users that are gone are closed, a bounded number per turn. Returns the users
+    /// of before, which take long to free.
+    fn replace_users(&mut self, _users: Users) -> Option<Users> {
+        None
+    }
 
     /// The file of users has changed and was refused: the users are the ones before.
     fn users_refused(&mut self) {}
 
-    /// The files of the certificate have changed, or cannot be read.
-    fn replace_certificate(&mut self, _files: Result<CertificatePem, String>) {}
+    /// The files of the certificate have changed, or cannot be used for this reason.
+    fn replace_certificate(&mut self, _now: Time, _identity: Result<Self::Identity, String>)
+    where
+        Self: Sized,
+    {
+    }
 
     /// Shows the service what the driver counts, at its start.
     fn show_counts(&mut self, _counts: Rc<dyn DriverCounts>) {}

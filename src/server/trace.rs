@@ -15,13 +15,20 @@ pub(super) fn is_on() -> bool {
     enabled!(Level::TRACE)
 }
 
-/// The command that has a secret. Words that begin alike are not shown either: they may be a mistyped one.
+/// The command that has a secret. Words that begin alike are not shown either, in whatever case and after whatever space: they may be
+/// a mistyped one.
 const AUTH_WORD: &[u8] = b"auth";
+
+fn may_have_token(line: &[u8]) -> bool {
+    // Bounded by LINE_BYTES_LONG_MAX: the bytes of one line.
+    let start = line.iter().position(|byte| byte.is_ascii_graphic()).unwrap_or(line.len());
+    line[start..].get(..AUTH_WORD.len()).is_some_and(|word| word.eq_ignore_ascii_case(AUTH_WORD))
+}
 
 /// Logs a command line, without its CR LF. `conn` is the number of the connection.
 #[cold]
 pub(super) fn command(conn: u64, line: &[u8]) {
-    if line.starts_with(AUTH_WORD) {
+    if may_have_token(line) {
         return trace!(conn, "command: auth ...");
     }
     trace!(conn, "command: {}", line.escape_ascii());

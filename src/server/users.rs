@@ -1,10 +1,12 @@
 //! The users of `--auth`, and the rights of each.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::BitOr;
 use std::sync::Arc;
 
-use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use subtle::ConstantTimeEq;
 
 use super::Token;
 use crate::values::budget::Cost;
@@ -198,6 +200,20 @@ impl fmt::Display for User {
 pub struct Users {
     users: Vec<Arc<User>>,
     anonymous: Arc<User>,
+    index: Index,
+    bytes: usize,
+}
+
+/// Finds users by what their clients send. Values are positions in the list of users.
+#[derive(Clone, Default, Debug)]
+struct Index {
+    by_name: HashMap<Box<str>, u32>,
+    /// By the names in certificates, in lower case. The first user of the file that has a name is the one.
+    by_certificate: HashMap<Box<str>, u32>,
+    /// The keyed hashes of the tokens, in their order. Without the random key nobody can choose a token by its hash, so the time
+    /// of a search tells nothing about a token.
+    by_token: Vec<(u64, u32)>,
+    key: RandomState,
 }
 
 impl Users {
@@ -206,9 +222,15 @@ impl Users {
 
     /// Returns the users, and what clients may do that have not authenticated. At most [`MAX`](Self::MAX) are counted on.
     pub fn new(users: Vec<User>, anonymous: Grants) -> Self {
+        let index = Index::of(&users);
+        let anonymous = User::anonymous(anonymous);
+        // Bounded by Users::MAX: once for each file.
+        let bytes = users.iter().chain([&anonymous]).map(User::memory_bytes).sum::<usize>() + index.bytes();
         Self {
             users: users.into_iter().map(Arc::new).collect(),
-            anonymous: Arc::new(User::anonymous(anonymous)),
+            anonymous: Arc::new(anonymous),
+            index,
+            bytes,
         }
     }
 
@@ -239,37 +261,69 @@ impl Users {
         &self.anonymous
     }
 
-    /// The user of this token. Takes the same time whichever user it is, and whether or not there is one.
+    /// The user of this token. The hash decides which token it is compared with, and the comparison takes the same time for all
+    /// tokens of one length.
     pub(super) fn by_token(&self, token: &[u8]) -> Option<&Arc<User>> {
-        let mut found = 0u32;
-        // Bounded by Users::MAX: the users of a file.
-        for (number, user) in (1u32..).zip(&self.users) {
-            let is_same = user.token.as_ref().map_or(Choice::from(0), |own| own.as_bytes().ct_eq(token));
-            found.conditional_assign(&number, is_same);
-        }
-        self.users.get((found as usize).checked_sub(1)?)
+        let Index { by_token, key, .. } = &self.index;
+        let hash = key.hash_one(token);
+        let first = by_token.partition_point(|&(other, _)| other < hash);
+        // Bounded by Users::MAX: tokens with the same 64 bits of hash, so at most one in practice.
+        let mut same = by_token[first..].iter().take_while(|&&(other, _)| other == hash);
+        same.find_map(|&(_, at)| {
+            let user = &self.users[at as usize];
+            let own = user.token.as_ref()?;
+            bool::from(own.as_bytes().ct_eq(token)).then_some(user)
+        })
     }
 
     /// The first user that has one of these names of a certificate.
-    // Bounded by Users::MAX: the users of a file, with LIST_MAX names each.
     pub(super) fn by_certificate(&self, names: &[String]) -> Option<&Arc<User>> {
-        let is_given = |own: &str| names.iter().any(|name| name.eq_ignore_ascii_case(own));
-        self.users.iter().find(|user| user.certificate.iter().any(|own| is_given(own)))
+        // Bounded by CHAIN_BYTES_MAX: the names in one certificate.
+        let found =
+            names.iter().filter_map(|name| self.index.by_certificate.get(&*name.to_ascii_lowercase()));
+        found.min().map(|&at| &self.users[at as usize])
     }
 
     /// The user that has this name now. Without a name, the anonymous one.
     pub(super) fn again(&self, user: &User) -> Option<&Arc<User>> {
         match &user.name {
             None => Some(&self.anonymous),
-            // Bounded by Users::MAX: the users of a file.
-            name => self.users.iter().find(|user| user.name == *name),
+            Some(name) => self.index.by_name.get(name).map(|&at| &self.users[at as usize]),
         }
     }
 
     /// The memory that they take, in bytes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        // Bounded by Users::MAX: once for each file.
-        self.users.iter().chain([&self.anonymous]).map(|user| user.memory_bytes()).sum()
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Index {
+    // Bounded by Users::MAX: once for each file, with LIST_MAX names of certificates each.
+    fn of(users: &[User]) -> Self {
+        let mut index = Self::default();
+        for (at, user) in (0..).zip(users) {
+            if let Some(name) = &user.name {
+                index.by_name.entry(name.clone()).or_insert(at);
+            }
+            for name in &user.certificate {
+                index.by_certificate.entry(name.to_ascii_lowercase().into()).or_insert(at);
+            }
+            if let Some(token) = &user.token {
+                index.by_token.push((index.key.hash_one(token.as_bytes()), at));
+            }
+        }
+        index.by_token.sort_unstable();
+        index
+    }
+
+    // Bounded by Users::MAX: once for each file, with LIST_MAX names of certificates each.
+    fn bytes(&self) -> usize {
+        let entry = size_of::<(Box<str>, u32)>() + 1;
+        let tables = [&self.by_name, &self.by_certificate];
+        let texts = tables.iter().flat_map(|table| table.keys()).map(|name| name.len() + ALLOCATION_BYTES);
+        let slots = tables.iter().map(|table| table.capacity() * entry * 8 / 7).sum::<usize>();
+        slots + texts.sum::<usize>() + self.by_token.capacity() * size_of::<(u64, u32)>()
     }
 }
 

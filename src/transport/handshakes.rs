@@ -5,9 +5,8 @@ use tracing::{debug, info, warn};
 use super::identity::Identity;
 use super::session::{Finished, Phase, failure_of, text_of};
 use super::{Transport, WAITING_BYTES_MAX};
-use crate::server::{
-    CertificatePem, ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment,
-};
+use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment};
+use crate::time::Time;
 use crate::values::ids::ConnId;
 
 impl<S: Service> Transport<S> {
@@ -95,25 +94,52 @@ impl<S: Service> Transport<S> {
         }
     }
 
-    /// Takes changed files of the certificate into use, for the handshakes to come.
-    pub(super) fn renew_identity(&mut self, files: Result<CertificatePem, String>) {
-        let read = files.and_then(|files| Identity::read(&files).map_err(|error| error.to_string()));
-        match read {
-            Ok(identity) => {
-                info!("the certificate of TLS was replaced: new connections get it");
-                self.counts.not_after_s.set(identity.not_after_s);
-                self.counts.is_outdated.set(false);
-                increment(&self.counts.reloads);
-                self.identity = Some(match &self.identity {
-                    Some(earlier) => identity.with_tickets_of(earlier),
-                    None => identity,
-                });
+    // docs/RUNBOOK.md lists these messages.
+    /// Takes a changed certificate into use, for the handshakes to come. One that is not valid does not replace a valid one: clients
+    /// would refuse it.
+    pub(super) fn renew_identity(&mut self, now: Time, identity: Result<Identity, String>) {
+        self.next_identity = None;
+        let is_valid = self.identity.as_ref().is_some_and(|present| present.is_valid(now));
+        match identity {
+            Ok(identity) if is_valid && !identity.is_valid(now) => {
+                let seconds = identity.not_before_s.saturating_sub(now.since(Time::ZERO).as_secs());
+                if seconds > 0 {
+                    self.keep_certificate(&format!(
+                        "the new certificate of --tls-cert becomes valid in {seconds} s, and is used from then on"
+                    ));
+                    self.next_identity = Some(identity);
+                } else {
+                    self.keep_certificate(
+                        "the new certificate of --tls-cert has expired: put one that is valid into the file",
+                    );
+                }
             }
-            Err(why) => {
-                warn!("the certificate of TLS stays as it was: {why}");
-                self.counts.is_outdated.set(true);
-                increment(&self.counts.reload_failures);
-            }
+            Ok(identity) => self.use_identity(identity),
+            Err(why) => self.keep_certificate(&why),
+        }
+    }
+
+    fn keep_certificate(&self, why: &str) {
+        warn!("the certificate of TLS stays as it was: {why}");
+        self.counts.is_outdated.set(true);
+        increment(&self.counts.reload_failures);
+    }
+
+    fn use_identity(&mut self, identity: Identity) {
+        info!("the certificate of TLS was replaced: new connections get it");
+        self.counts.not_after_s.set(identity.not_after_s);
+        self.counts.is_outdated.set(false);
+        increment(&self.counts.reloads);
+        self.identity = Some(match &self.identity {
+            Some(earlier) => identity.with_tickets_of(earlier),
+            None => identity,
+        });
+    }
+
+    /// Takes a certificate into use that has become valid. Called before a handshake.
+    pub(super) fn use_next_identity(&mut self) {
+        if let Some(identity) = self.next_identity.take_if(|next| next.is_valid(self.now)) {
+            self.use_identity(identity);
         }
     }
 }

@@ -10,13 +10,16 @@ use rustls::server::{NoServerSessionStorage, ServerConfig, VerifierBuilderError,
 use rustls::{InconsistentKeys, RootCertStore};
 
 use super::chain::OnePath;
-use super::names::validity_of;
+use super::names::{OwnCertificate, own_certificate};
 use crate::server::CertificatePem;
+use crate::time::Time;
 
 /// A certificate with its key, ready to be used.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub(super) config: Arc<ServerConfig>,
+    /// When the certificate becomes valid, in seconds since 1970.
+    pub not_before_s: u64,
     /// When the certificate expires, in seconds since 1970.
     pub not_after_s: u64,
     /// The certificate is that of an authority, which clients refuse from a server.
@@ -53,9 +56,8 @@ impl Identity {
     pub fn read(files: &CertificatePem) -> Result<Self, IdentityError> {
         let chain = certificates(&files.chain, "--tls-cert")?;
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| no_key(&files.key))?;
-        let Some((not_after_s, is_authority)) = validity_of(&chain[0]) else {
-            return Err(IdentityError::Certificate("it is not X.509".to_owned()));
-        };
+        let OwnCertificate { not_before_s, not_after_s, is_authority } = own_certificate(&chain[0])
+            .ok_or_else(|| IdentityError::Certificate("it is not X.509".to_owned()))?;
         let provider = Arc::new(default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -83,7 +85,12 @@ impl Identity {
         } else {
             config.ticketer = Ticketer::new().map_err(|_| IdentityError::Random)?;
         }
-        Ok(Self { config: config.into(), not_after_s, is_authority, knows_clients })
+        Ok(Self { config: config.into(), not_before_s, not_after_s, is_authority, knows_clients })
+    }
+
+    /// Whether the certificate is valid at this time.
+    pub(super) fn is_valid(&self, now: Time) -> bool {
+        (self.not_before_s..self.not_after_s).contains(&now.since(Time::ZERO).as_secs())
     }
 
     /// Keeps the keys of session tickets, so that clients resume their sessions after a change of the certificate.

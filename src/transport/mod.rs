@@ -62,6 +62,8 @@ pub struct Transport<S> {
     forward_secret: Option<u64>,
     /// None: the server has no certificate, and every listener is one of plaintext.
     identity: Option<Identity>,
+    /// The certificate that replaces it once it is valid.
+    next_identity: Option<Identity>,
     /// Those of the transport itself. They come before those of the server.
     effects: VecDeque<Effect>,
     /// Connections to continue after the effects of the server: it may have closed them.
@@ -95,6 +97,7 @@ impl<S: Service> Transport<S> {
             proxied: Proxied::default(),
             forward_secret: None,
             identity,
+            next_identity: None,
             effects: VecDeque::new(),
             ready: VecDeque::new(),
             now: Time::ZERO,
@@ -413,6 +416,12 @@ fn encrypt_slices(
 }
 
 impl<S: Service> Service for Transport<S> {
+    type Identity = Identity;
+
+    fn read_identity(files: &CertificatePem) -> Result<Identity, String> {
+        Identity::read(files).map_err(|error| error.to_string())
+    }
+
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         self.server.accept(protocol)
     }
@@ -441,6 +450,7 @@ impl<S: Service> Service for Transport<S> {
 
     fn begin_tls(&mut self, now: Time, conn: ConnId) {
         self.now = now;
+        self.use_next_identity();
         if self.sessions.unfinished() >= HANDSHAKES_MAX
             && let Some(oldest) = self.sessions.oldest_unfinished()
         {
@@ -461,8 +471,8 @@ impl<S: Service> Service for Transport<S> {
         self.server.certified(conn, names);
     }
 
-    fn replace_users(&mut self, users: Users) {
-        self.server.replace_users(users);
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.server.replace_users(users)
     }
 
     fn users_refused(&mut self) {
@@ -597,7 +607,7 @@ impl<S: Service> Service for Transport<S> {
         self.server.body_memory()
     }
 
-    fn replace_certificate(&mut self, files: Result<CertificatePem, String>) {
-        self.renew_identity(files);
+    fn replace_certificate(&mut self, now: Time, identity: Result<Identity, String>) {
+        self.renew_identity(now, identity);
     }
 }

@@ -21,13 +21,25 @@ pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     names.0.into_iter().filter_map(text).collect()
 }
 
-/// When a certificate expires, in seconds since 1970, and whether it is one of an authority.
-pub(super) fn validity_of(certificate: &CertificateDer<'_>) -> Option<(u64, bool)> {
+/// What the server needs to know of its own certificate.
+pub(super) struct OwnCertificate {
+    /// When it becomes valid and when it expires, in seconds since 1970.
+    pub not_before_s: u64,
+    pub not_after_s: u64,
+    /// It is that of an authority.
+    pub is_authority: bool,
+}
+
+pub(super) fn own_certificate(certificate: &CertificateDer<'_>) -> Option<OwnCertificate> {
     use x509_cert::ext::pkix::BasicConstraints;
 
     let certificate = Certificate::from_der(certificate).ok()?;
     let certificate = certificate.tbs_certificate();
-    let not_after = certificate.validity().not_after.to_unix_duration().as_secs();
+    let validity = certificate.validity();
     let constraints = certificate.get_extension::<BasicConstraints>().ok().flatten();
-    Some((not_after, constraints.is_some_and(|(_, constraints)| constraints.ca)))
+    Some(OwnCertificate {
+        not_before_s: validity.not_before.to_unix_duration().as_secs(),
+        not_after_s: validity.not_after.to_unix_duration().as_secs(),
+        is_authority: constraints.is_some_and(|(_, constraints)| constraints.ca),
+    })
 }

@@ -260,7 +260,9 @@ fn preamble(received: &[u8], bytes_max: usize) -> Preamble {
                     Some(peer((address.source_address, address.source_port).into()))
                 }
                 (Command::Proxy, Addresses::Unix(_)) => Some(Peer::new(PeerKind::Network, "unix")),
-                (Command::Local, _) | (Command::Proxy, Addresses::Unspecified) => None,
+                // A client whose address the balancer does not tell.
+                (Command::Proxy, Addresses::Unspecified) => Some(Peer::unknown()),
+                (Command::Local, _) => None,
             };
             Preamble::Complete { bytes: header.len(), client }
         }
@@ -314,6 +316,9 @@ mod tests {
         // The balancer's own check, and more after the addresses.
         assert_eq!(preamble_of(&header(0, 0, &[])), Preamble::Complete { bytes: 16, client: None });
         assert_eq!(preamble_of(&header(0, 0, &[7; 100])), Preamble::Complete { bytes: 116, client: None });
+        // A client of an address that is not told is not the balancer.
+        let client = Some(Peer::unknown());
+        assert_eq!(preamble_of(&header(1, 0, &[])), Preamble::Complete { bytes: 16, client });
     }
 
     #[test]

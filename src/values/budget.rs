@@ -73,6 +73,8 @@ impl Cost {
     pub const PERCENTILES: Self = Self(8);
     /// A watch that is compared with all patterns of a user, and whose tube may disappear.
     pub const WATCH_CHECK: Self = Self(16);
+    /// A token, in addition to its command: its hash and the comparison, and the change of the user.
+    pub const AUTH: Self = Self(8);
     /// Any answer over HTTP: some 1.5 us, and as much for its send, which often carries no other answer.
     pub const RESPONSE: Self = Self(30);
     /// An operation over HTTP, in addition to its commands: its client and its response.

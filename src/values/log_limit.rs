@@ -6,11 +6,15 @@ use tracing::warn;
 
 use crate::time::{Span, Time};
 
-/// Admits one line per interval, and counts those that it leaves out.
+/// Admits some lines per interval, and counts those that it leaves out.
 #[derive(Debug)]
 pub struct LogLimit {
+    lines_max: u32,
     interval: Span,
-    last: Option<Time>,
+    /// The first line of the interval.
+    begin: Option<Time>,
+    /// Lines since then.
+    lines: u32,
     left_out: u64,
 }
 
@@ -19,18 +23,26 @@ pub struct LogLimit {
 pub struct LeftOut(pub u64);
 
 impl LogLimit {
-    /// Admits the first line at once.
+    /// Admits one line per interval, the first one at once.
     pub const fn every(interval: Span) -> Self {
-        Self { interval, last: None, left_out: 0 }
+        Self::lines(1, interval)
+    }
+
+    /// Admits this many lines per interval, which begins with the first of them.
+    pub const fn lines(lines_max: u32, interval: Span) -> Self {
+        Self { lines_max, interval, begin: None, lines: 0, left_out: 0 }
     }
 
     /// Returns how many lines were left out, if one may be logged now. Otherwise counts this one as left out.
     pub fn admit(&mut self, now: Time) -> Option<LeftOut> {
-        if self.last.is_some_and(|at| now.since(at) < self.interval) {
+        if self.begin.is_none_or(|at| now.since(at) >= self.interval) {
+            (self.begin, self.lines) = (Some(now), 0);
+        }
+        if self.lines == self.lines_max {
             self.left_out += 1;
             return None;
         }
-        self.last = Some(now);
+        self.lines += 1;
         Some(LeftOut(std::mem::take(&mut self.left_out)))
     }
 
@@ -38,7 +50,7 @@ impl LogLimit {
     pub fn end(&mut self, what: &str) {
         match std::mem::take(&mut self.left_out) {
             0 => {}
-            count => warn!("warnings that were not logged since the last such line: {count} ({what})"),
+            count => warn!("lines that were not logged since the last such line: {count} ({what})"),
         }
     }
 }
@@ -72,5 +84,13 @@ mod tests {
             let admitted = limit.admit(begin + Span::from_secs(second)).map(|left_out| left_out.to_string());
             assert_eq!(admitted.as_deref(), expected, "second {second}");
         }
+    }
+
+    #[test]
+    fn some_lines_per_interval_are_admitted() {
+        let mut limit = LogLimit::lines(2, Span::from_secs(10));
+        let admitted = [0, 1, 2, 9, 10, 11, 12]
+            .map(|second| limit.admit(Time::ZERO + Span::from_secs(second)).map(|LeftOut(count)| count));
+        assert_eq!(admitted, [Some(0), Some(0), None, None, Some(2), Some(0), None]);
     }
 }

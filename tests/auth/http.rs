@@ -1,7 +1,10 @@
 //! The HTTP API with users: the rights are those of the protocol.
 
-use beanring::server::{PeerKind, Protocol, Rights};
-use beanring_testkit::http_client::{HttpInMemory, JSON, OCTETS, Response, get, request, signed};
+use std::time::Duration;
+
+use beanring::server::{Config, HttpAccess, PeerKind, Protocol, Rights, Token};
+use beanring_testkit::config::config;
+use beanring_testkit::http_client::{HttpInMemory, JSON, OCTETS, Response, get, page, put, request, signed};
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
 
@@ -144,4 +147,67 @@ fn a_certificate_is_the_user_of_its_requests() {
     assert_eq!(bench.ask(&signed(&read, "no-such-token-at-all")).status, 401);
     bench.server.replace_users(users(ROOT));
     assert_eq!(bench.ask(&read).status, 401);
+}
+
+/// A wrong token over HTTP is answered after a second, as on the wire, and so is each request after it on its connection.
+#[test]
+fn wrong_tokens_are_answered_after_a_second() {
+    let token_of_api = Config {
+        http_access: HttpAccess { token: Token::parse(TOKEN.as_bytes()), allow_writes: false },
+        ..config(65_535)
+    };
+    for (config, path) in
+        [(with_users(""), "/api/v1/server"), (with_users(""), "/metrics"), (token_of_api, "/api/v1/server")]
+    {
+        let mut bench = HttpInMemory::new(config, Cut::Whole);
+        let wrong = signed(&request("GET", path, "", None), "no-such-token-at-all");
+        bench.send(&wrong.repeat(2));
+        for _ in 0..2 {
+            bench.server.advance(Duration::from_millis(999));
+            assert!(bench.next(true).is_none(), "{path}");
+            bench.server.advance(Duration::from_millis(1));
+            let answer = bench.next(true).expect("the second is over");
+            assert_eq!((answer.status, answer.field("WWW-Authenticate")), (401, Some("Bearer")));
+        }
+        // Others are answered at once, and so is a health check with whatever token.
+        bench.reconnect(PeerKind::Loopback);
+        bench.send(&wrong);
+        let held = bench.http;
+        bench.http = bench.server.open_http(PeerKind::Loopback);
+        bench.send(&signed(&page("/healthz"), "no-such-token-at-all"));
+        assert_eq!(bench.next(true).expect("it is answered at once").status, 200);
+        bench.server.close(held);
+        bench.advance(2);
+        let page = bench.ask(&page("/metrics"));
+        assert!(page.text().contains("beanring_auth_failures_total{reason=\"http\"} 3\n"), "{}", page.text());
+    }
+}
+
+/// At most 64 refusals wait.
+#[test]
+fn many_wrong_tokens_are_answered_early() {
+    let mut bench = bench("");
+    let wrong = signed(&get("server"), "no-such-token-at-all");
+    bench.send(&wrong);
+    for _ in 0..64 {
+        let conn = bench.server.open();
+        bench.server.expect(conn, "auth x\r\n", "");
+    }
+    assert_eq!(bench.next(true).expect("it is the oldest").status, 401);
+}
+
+#[test]
+fn a_put_that_is_arriving_needs_its_user_at_its_end() {
+    for left in ["", "[users.one]\ntoken = \"one-one-one-one-one\"\nproduce = [\"other\"]\n"] {
+        let mut bench = bench("produce = [\"a\"]");
+        let whole = signed(&put("tubes/a/jobs", b"hello"), TOKEN);
+        let (first, rest) = whole.split_at(whole.len() - 2);
+        bench.send(first);
+        assert!(bench.next(true).is_none());
+        bench.server.replace_users(users(&format!("{ROOT}{left}")));
+        bench.send(rest);
+        let answer = bench.next(true).expect("the body is complete");
+        assert_eq!(answer.error(), (403, "forbidden".to_owned()));
+        assert_eq!(bench.stat("stats\r\n", "total-jobs"), "3");
+    }
 }

@@ -11,7 +11,10 @@ use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, post, signed};
 use beanring_testkit::process::{Address, ServerProcess, program};
 use beanring_testkit::scratch::{Scratch, await_text, secret};
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::ROOT;
 
@@ -89,6 +92,55 @@ fn change_users(io: Driver) {
     assert_eq!(server.wait(), Some(0));
 }
 
+/// The file becomes something else than a file while the server runs. It says what, and serves on.
+#[test]
+fn a_file_that_blocks_stops_nothing() {
+    driver::under_each("a file of users that blocks", |io| {
+        let scratch = Scratch::new("auth-blocks");
+        let (dir, elsewhere) = (scratch.dir("etc"), scratch.dir("elsewhere"));
+        let users = dir.join("users.toml");
+        secret(&users, ROOT);
+        secret(&elsewhere.join("users.toml"), &format!("{ROOT}{TWO}"));
+        let auth = users.to_str().expect("a name in UTF-8");
+        let (mut server, mut root) = start(&scratch, io, &["--auth", auth, "--log-level", "info"]);
+        root.expect("auth root-root-root-root\r\n", "AUTHENTICATED");
+        let log = scratch.join("stderr");
+        let refused = |said: &str| {
+            server.signal(Signal::SIGWINCH);
+            await_text(&log, &format!("users.toml: {said}"), 1);
+        };
+        fs::remove_file(&users).expect("it exists");
+        mkfifo(&users, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+        refused("it is a FIFO, not a regular file");
+        root.expect("use a\r\n", "USING a");
+        fs::remove_file(&users).expect("it exists");
+        fs::create_dir(&users).expect("it is new");
+        refused("it is a directory; name a file");
+        fs::remove_dir(&users).expect("it exists");
+        symlink("/dev/zero", &users).expect("it is new");
+        refused("it is a device, not a regular file");
+        fs::remove_file(&users).expect("it exists");
+        fs::File::create(&users).and_then(|file| file.set_len(1 << 40)).expect("the file system has holes");
+        refused("the file is larger than its limit of 256 KiB");
+        fs::remove_file(&users).expect("it exists");
+        refused("there is no such file");
+        symlink(elsewhere.join("users.toml"), &users).expect("it is new");
+        server.signal(Signal::SIGWINCH);
+        wait::until("the link is looked at", || {
+            let said = fs::read_to_string(&log).expect("the log can be read");
+            // Without Landlock it is followed.
+            said.contains("a running server can read new files only beside")
+                || said.contains("the users have changed")
+        });
+        root.expect("use b\r\n", "USING b");
+        assert!(!fs::read_to_string(&log).expect("the log can be read").contains("permission denied"));
+        fs::remove_file(&users).expect("it exists");
+        mkfifo(&users, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+        server.signal(Signal::SIGWINCH);
+        server.stop();
+    });
+}
+
 #[test]
 fn log_lines_name_the_user_and_no_token() {
     let scratch = Scratch::new("auth-log");
@@ -104,7 +156,9 @@ fn log_lines_name_the_user_and_no_token() {
     let mut wrong = client(&server);
     wrong.expect("auth wrong-wrong-wrong-wrong\r\n", "UNAUTHORIZED");
     let mut typo = client(&server);
-    typo.expect("authroot-root-root-root\r\n", "UNKNOWN_COMMAND");
+    for word in ["auth", "AUTH ", " auth ", "\t \x01Auth "] {
+        typo.expect(&format!("{word}root-root-root-root\r\n"), "UNKNOWN_COMMAND");
+    }
     secret(&users, "");
     server.signal(Signal::SIGWINCH);
     assert_eq!(root.line(), None, "the user is gone");

@@ -1,5 +1,6 @@
 //! Users and rights (`--auth`): who may send which command, tokens, changes of the users, and HTTP.
 
+mod cost;
 mod http;
 mod live;
 mod matrix;

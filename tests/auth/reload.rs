@@ -76,6 +76,41 @@ fn a_put_that_is_arriving_ends_with_its_user() {
     assert!(bench.ask(root, "stats\r\n").contains("\ntotal-jobs: 0\n"));
 }
 
+/// The rest comes before the connection has had its turn.
+#[test]
+fn a_removed_user_completes_nothing() {
+    let mut bench = server(&one("produce = [\"default\"]\nconsume = [\"default\"]"));
+    let [puts, batch, idle, waiting] = [(); 4].map(|()| bench.one());
+    bench.expect(puts, "put 0 0 9 5\r\nab", "");
+    bench.expect(batch, "put-batch 2\r\nput 0 0 9 1\r\nx\r\nput 0 0 9 1\r\n", "");
+    bench.expect(waiting, "reserve\r\n", "");
+    let root = bench.root();
+    bench.replace_users_at_once(users(ROOT));
+    bench.receive_at_once(puts, "cde\r\n");
+    bench.receive_at_once(batch, "y\r\n");
+    bench.receive_at_once(idle, "put 0 0 9 1\r\nz\r\n");
+    bench.receive_at_once(root, "put 0 0 9 1\r\nr\r\n");
+    for conn in [puts, batch, idle, waiting] {
+        assert_eq!(bench.reply(conn), "closed", "{conn}");
+    }
+    assert_eq!(bench.reply(root), "INSERTED 2\r\n");
+    let stats = bench.ask(root, "stats\r\n");
+    assert!(stats.contains("\ntotal-jobs: 1\n") && stats.contains("\ncurrent-jobs-ready: 1\n"), "{stats}");
+}
+
+#[test]
+fn a_put_that_is_arriving_needs_its_right_at_its_end() {
+    let mut bench = server(&one("produce = [\"default\"]"));
+    let [puts, batch] = [(); 2].map(|()| bench.one());
+    bench.expect(puts, "put 0 0 9 5\r\nab", "");
+    bench.expect(batch, "put-batch 2\r\nput 0 0 9 1\r\nx\r\nput 0 0 9 1\r\n", "");
+    replace(&mut bench, &one("produce = [\"other\"]"));
+    bench.expect(puts, "cde\r\nuse other\r\n", "FORBIDDEN\r\nUSING other\r\n");
+    bench.expect(batch, "y\r\nuse other\r\n", "FORBIDDEN\r\nUSING other\r\n");
+    let root = bench.root();
+    assert!(bench.ask(root, "stats\r\n").contains("\ntotal-jobs: 0\n"));
+}
+
 #[test]
 fn many_waiting_connections_follow() {
     let mut bench = server(&one("consume = [\"default\"]"));

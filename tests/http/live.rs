@@ -84,6 +84,7 @@ impl Live {
     }
 
     pub fn log(&self) -> String {
+        self.server.await_log();
         fs::read_to_string(self.scratch.join("log")).expect("the log is there")
     }
 }

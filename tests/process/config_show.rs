@@ -54,6 +54,44 @@ fn each_setting_has_its_value_and_source() {
     );
 }
 
+/// The URL of the database may have a password. It is shown nowhere: not as a setting, nor in an error about the file.
+#[cfg(feature = "replicate")]
+#[test]
+fn the_password_of_the_database_is_hidden() {
+    const SHOWN: &str = "postgres://me:***@db.example:5432/queue";
+    let scratch = Scratch::new("config-password");
+    let file = scratch.join("a.toml");
+    let path = file.to_str().expect("text").to_owned();
+    let url = "postgres://me:s3cret@db.example:5432/queue";
+    fs::write(&file, format!("replicate = \"{url}\"\n")).expect("there is space");
+    for (flags, variables) in [
+        (&["--config", &*path][..], &[][..]),
+        (&["--replicate", url], &[]),
+        (&[], &[("BEANRING_REPLICATE", url)]),
+    ] {
+        for format in [&["--json"][..], &[]] {
+            let output = show(flags, format, variables);
+            let text = String::from_utf8(output.stdout).expect("text");
+            assert!(output.status.success() && text.contains(SHOWN) && !text.contains("s3cret"), "{text}");
+        }
+    }
+    for wrong in [
+        format!("replicate = {url}\n"),
+        format!("replicate = \"{url}\n"),
+        format!("replicate = [\"{url}\"]\n"),
+        format!("replicat = \"{url}\"\n"),
+        format!("replicate = \"{url}\"\nwal-dir = \"/tmp\"\n"),
+        format!("replicate = '{url}' x\n"),
+        "replicate = \"postgres://me:s3cret\n".to_owned(),
+        "lease = 0\nreplicate = \"host=db password=s3cret\"\n".to_owned(),
+    ] {
+        fs::write(&file, &wrong).expect("there is space");
+        let output = show(&["--config", &path], &[], &[]);
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
+        assert!(output.status.code() == Some(2) && !said.contains("s3cret"), "{wrong}: {said}");
+    }
+}
+
 #[test]
 fn a_wrong_setting_is_an_error_as_at_a_start() {
     let output = show(&["-p", "x"], &["--json"], &[]);

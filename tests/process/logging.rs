@@ -3,15 +3,17 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, pipe};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use beanring::logging::{self, LogFormat};
-use beanring_testkit::client::{put, serve_by};
+use beanring_testkit::client::{Client, put, serve_by};
 use beanring_testkit::driver::under_each;
+use beanring_testkit::http_client::{HttpClient, Response, page};
 use beanring_testkit::logged::LoggedServer;
-use beanring_testkit::process::{Address, Transport, beanring, program};
+use beanring_testkit::process::{Address, ServerProcess, Transport, beanring, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::wait;
 use nix::sys::signal::Signal;
@@ -319,7 +321,7 @@ fn a_request_of_another_protocol_is_logged_with_the_address() {
         server.client().expect("undrain\r\n", "NOT_DRAINING");
         let lines = server.stopped();
         let left_out =
-            "WARN warnings that were not logged since the last such line: 2 (a request of another protocol)";
+            "WARN lines that were not logged since the last such line: 2 (a request of another protocol)";
         assert!(lines.iter().any(|line| line.ends_with(left_out)), "{lines:#?}");
     });
 }
@@ -439,6 +441,62 @@ fn lines_for_the_journal_have_a_priority_and_no_time() {
     // A stderr that is redirected is another file.
     let server = LoggedServer::start_with(&[], |command| _ = command.env("JOURNAL_STREAM", "1:2"));
     messages(&run(server));
+}
+
+/// Nothing reads stderr. Clients are served, lines beyond the buffer are left out and counted, and the server stops.
+#[test]
+fn a_log_that_nothing_reads_stops_nothing() {
+    const PUTS: usize = 10_000;
+    under_each("a log that nothing reads", |io| {
+        let (reader, stderr) = pipe().expect("a descriptor is free");
+        let http = Address::fresh_tcp();
+        let mut command = beanring(&["--io", io.name(), "--http", &http.to_string()]);
+        command.stderr(stderr);
+        let (mut server, stream) =
+            ServerProcess::launch(command, Address::fresh(Transport::Tcp), &["-VV".to_owned()]);
+        let mut client = Client::new(stream);
+        for _ in 0..PUTS / 100 {
+            client.send(&put(0, 0, "x").repeat(100));
+            for _ in 0..100 {
+                assert!(client.reply().expect("it is served").0.starts_with("INSERTED "));
+            }
+        }
+        let metrics = HttpClient::tcp(http).ask(&page("/metrics"));
+        let lost = |page: &Response| {
+            let line =
+                page.text().lines().find_map(|line| line.strip_prefix("beanring_log_lines_lost_total "));
+            line.and_then(|count| count.parse::<u64>().ok()).expect("the metric is there")
+        };
+        assert!(lost(&metrics) > PUTS as u64 / 2, "{}", lost(&metrics));
+        // Once the lines flow again, one says how many are missing.
+        let mut lines = BufReader::new(&reader).lines().map(|line| line.expect("text"));
+        let said = lines.find(|line| line.contains(" log lines were left out: ")).expect("a line says so");
+        let count = said.split(' ').filter_map(|word| word.parse::<u64>().ok()).next();
+        assert!(count.is_some_and(|count| count > PUTS as u64 / 2), "{said}");
+        drop(lines);
+        // Blocked again, at the end.
+        client.send(&put(0, 0, "x").repeat(PUTS));
+        for _ in 0..PUTS {
+            client.reply().expect("it is served");
+        }
+        server.stop();
+    });
+}
+
+/// A client that begins and ends drain mode all the time fills no log.
+#[test]
+fn changes_of_drain_mode_are_limited() {
+    let server = start(&[]);
+    let mut client = server.client();
+    for _ in 0..500 {
+        client.expect("drain\r\n", "DRAINING");
+        client.expect("undrain\r\n", "NOT_DRAINING");
+    }
+    let lines = server.stopped();
+    let count = lines.iter().filter(|line| line.contains("drain from 127.0.0.1:")).count();
+    assert!((20..=60).contains(&count), "{count}");
+    let rest = " lines that were not logged since the last such line: ";
+    assert!(lines.iter().any(|line| line.contains(rest)), "{lines:#?}");
 }
 
 /// This program panics as a server would, if a variable tells it to.

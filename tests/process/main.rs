@@ -3,6 +3,7 @@
 mod config_show;
 #[cfg(feature = "uring")]
 mod fallback;
+mod files;
 mod healthcheck;
 mod kernels;
 mod logging;

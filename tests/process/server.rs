@@ -5,11 +5,14 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put};
+use beanring_testkit::driver;
+use beanring_testkit::http_client::{HttpClient, page};
 use beanring_testkit::logged::LoggedServer;
-use beanring_testkit::process::{beanring, program};
+use beanring_testkit::process::{REPLY_PATIENCE, beanring, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::signals::mask_has;
 use beanring_testkit::wait;
@@ -288,6 +291,31 @@ fn new_connections_wait_when_descriptors_run_out() {
         client.expect_reply(USING);
     }
     first.expect(USED, USING);
+}
+
+/// Clients leave descriptors for HTTP, so a full server answers its probes.
+#[test]
+fn a_server_full_of_clients_answers_its_probes() {
+    for driver in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "a server full of clients")) {
+        let scratch = Scratch::new("full");
+        let socket = scratch.join("http");
+        let flags = format!("-V -l 127.0.0.1 -p 0 --io {} --http unix:{}", driver.name(), socket.display());
+        let server = start_by(&format!("ulimit -n 100; exec \"$0\" {flags}"));
+        let _clients: Vec<Client> = (0..100).map(|_| server.client()).collect();
+        server.logged("new connections wait in the listen backlog: Too many open files");
+        wait::until("the server rests", || server.is_at_rest());
+        let mut probes: Vec<HttpClient> = Vec::new();
+        for _ in 0..12 {
+            let mut probe = HttpClient::unix(&socket);
+            let begun = Instant::now();
+            assert_eq!(probe.ask(&page("/healthz")).status, 200);
+            assert!(begun.elapsed() < REPLY_PATIENCE / 4, "{:?}", begun.elapsed());
+            probes.push(probe);
+        }
+        // They keep nothing from the clients.
+        drop(probes);
+        assert!(server.count("accept is paused") <= 3);
+    }
 }
 
 #[test]

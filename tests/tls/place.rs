@@ -121,6 +121,7 @@ impl Place {
     }
 
     pub fn log(&self) -> String {
+        self.server.await_log();
         fs::read_to_string(self.dir.join("stderr")).expect("the log is readable")
     }
 }

@@ -92,6 +92,10 @@ fn rules_of_http_see_the_client_and_not_the_balancer() {
     };
     // The balancer is on this machine, which may read. Its client is not.
     assert_eq!((status(0), status(1)), (200, 403));
+    // Nor is a client of another family of addresses.
+    let mut client = HttpClient::tcp(http);
+    client.stream.send(b"\r\n\r\n\0\r\nQUIT\n\x21\0\0\0");
+    assert_eq!(client.ask(&get("tubes")).status, 403);
 }
 
 #[test]

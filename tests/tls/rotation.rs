@@ -4,17 +4,24 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
+use beanring_testkit::certificates::Pair;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, certificate, client_config};
 use beanring_testkit::wait;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::place::{Place, expect_service};
 
 const CLIENTS: usize = 64;
 const ROTATIONS: u64 = 100;
+
+/// How long before it is valid a certificate is put into its file.
+const EARLY: Duration = Duration::from_secs(3);
 
 impl Place {
     /// Returns the certificate that a new connection sees. No session is resumed.
@@ -102,6 +109,67 @@ fn a_bad_pair_keeps_the_one_before() {
     fs::write(&key, good).expect("there is space");
     place.rotate(1);
     assert_eq!(place.shown(), before);
+}
+
+/// Files of the certificate become FIFOs while the server runs.
+#[test]
+fn a_file_that_blocks_stops_nothing() {
+    let mut place = Place::with(&[], |certificates| {
+        vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
+    });
+    let pair = place.certificates.server.clone();
+    for (number, path) in [(1, &pair.certificate), (2, &pair.key), (3, &place.certificates.ca.clone())] {
+        let good = fs::read(path).expect("it is readable");
+        fs::remove_file(path).expect("it exists");
+        mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+        place.refuse(number);
+        fs::remove_file(path).expect("it exists");
+        fs::write(path, good).expect("there is space");
+        place.rotate(number);
+    }
+    assert_eq!(place.log().matches(": it is a FIFO, not a regular file; name a regular file").count(), 3);
+    // 1 MiB and more of certificates.
+    let certificate = fs::read(&pair.certificate).expect("it is readable");
+    fs::write(&pair.certificate, certificate.repeat(2_000)).expect("there is space");
+    place.refuse(4);
+    assert!(place.log().contains(": the file is larger than its limit of 1024 KiB; name a smaller one"));
+    fs::remove_file(&pair.key).expect("it exists");
+    mkfifo(&pair.key, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+    place.server.signal(Signal::SIGWINCH);
+    place.server.stop();
+}
+
+/// A certificate that clients would refuse does not replace one that they accept.
+#[test]
+fn a_certificate_that_is_not_valid_does_not_replace_a_valid_one() {
+    let mut place = Place::new(&[]);
+    let before = place.shown();
+    let pair = place.certificates.server.clone();
+    let with = |place: &mut Place, other: &Pair| {
+        fs::copy(&other.certificate, &pair.certificate).expect("there is space");
+        fs::copy(&other.key, &pair.key).expect("there is space");
+        place.server.signal(Signal::SIGWINCH);
+    };
+    let expired = place.certificates.expired.clone();
+    with(&mut place, &expired);
+    place.await_stat("tls-certificate-reload-failures", 1);
+    assert_eq!(place.shown(), before);
+    let early = place.certificates.for_server_from("early", &["localhost"], SystemTime::now() + EARLY);
+    with(&mut place, &early);
+    place.await_stat("tls-certificate-reload-failures", 2);
+    assert_eq!(place.shown(), before);
+    let log = place.log();
+    for why in ["has expired: put one that is valid into the file", "and is used from then on"] {
+        let said = "the certificate of TLS stays as it was: the new certificate of --tls-cert ";
+        let line = log.lines().find(|line| line.contains(said) && line.contains(why));
+        assert!(line.is_some_and(|line| line.contains(" WARN ")), "{log}");
+    }
+    wait::until("the new certificate is valid", || {
+        let config = client_config(&place.certificates.ca, None);
+        let tls = TlsStream::over(place.tcp(), &config).expect("the server is trusted");
+        tls.tls.peer_certificates().expect("it has one")[0] == certificate(&early.certificate)
+    });
+    place.await_stat("tls-certificate-reloads", 1);
 }
 
 /// Kubernetes replaces a link to a directory that has all files.

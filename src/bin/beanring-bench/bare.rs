@@ -1,6 +1,7 @@
 //! The no-op baseline: a driver of the server over a stand-in that frames commands and replies to them, and queues
 //! nothing. It costs as much as the kernel and the driver, so it is the lower bound for the server.
 
+use std::convert::Infallible;
 use std::io::IoSlice;
 use std::mem;
 
@@ -82,6 +83,8 @@ struct Session {
 }
 
 impl Service for Bare {
+    type Identity = Infallible;
+
     fn accept(&mut self, _: Protocol) -> ConnId {
         self.generation += 1;
         let slot = self.free.pop().unwrap_or_else(|| {

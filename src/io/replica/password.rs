@@ -1,13 +1,17 @@
 //! A password that is not in the URL: `PGPASSWORD`, then the password file, as with `psql`.
 
 use std::env;
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tracing::warn;
+
+use crate::io::named_file::{self, FileError};
+
+/// The largest password file.
+const FILE_BYTES_MAX: usize = 256 * 1024;
 
 /// The permissions of others, with which a password file is ignored.
 const OTHERS: u32 = 0o077;
@@ -18,8 +22,16 @@ pub(super) fn find(config: &Config, passfile: Option<&Path>) -> Option<String> {
         return Some(password);
     }
     let path = file(passfile)?;
-    let content = fs::read_to_string(&path).ok()?;
-    if path.metadata().is_ok_and(|file| file.permissions().mode() & OTHERS != 0) {
+    let (content, metadata) = match named_file::read_text(&path, FILE_BYTES_MAX) {
+        Ok(file) => file,
+        // Most users have none.
+        Err(FileError::Missing) => return None,
+        Err(error) => {
+            warn!("{} is ignored: {error}", path.display());
+            return None;
+        }
+    };
+    if metadata.permissions().mode() & OTHERS != 0 {
         warn!("{} is ignored: others can read it; run chmod 600 {0}", path.display());
         return None;
     }

@@ -24,6 +24,7 @@ use x509_cert::der::Decode;
 
 use super::settings::UrlError;
 use crate::io::lenient_verifier::LenientVerifier;
+use crate::io::named_file::{self, PEM_BYTES_MAX};
 
 /// The checks of the certificate of the database, by the words of `sslmode`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -81,7 +82,7 @@ impl Connector {
         let config = match identity {
             None => builder.with_no_client_auth(),
             Some((path, key_path)) => {
-                let key = PrivateKeyDer::from_pem_file(&key_path)
+                let key = PrivateKeyDer::from_pem_slice(&content(&key_path)?)
                     .map_err(|error| UrlError::File(key_path, error.to_string()))?;
                 builder
                     .with_client_auth_cert(certificates(&path)?, key)
@@ -116,11 +117,16 @@ fn issued_by(
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, UrlError> {
     let wrong = |error: &dyn ToString| UrlError::File(path.to_owned(), error.to_string());
-    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content(path)?).collect();
     match all.map_err(|error| wrong(&error))? {
         all if all.is_empty() => Err(wrong(&"it contains no certificate in PEM format")),
         all => Ok(all),
     }
+}
+
+fn content(path: &Path) -> Result<Vec<u8>, UrlError> {
+    let read = named_file::read(path, PEM_BYTES_MAX).map(|file| file.content);
+    read.map_err(|error| UrlError::File(path.to_owned(), error.to_string()))
 }
 
 impl<S> MakeTlsConnect<S> for Connector

@@ -24,7 +24,7 @@ use crate::wal::{Operation, Outcome};
 pub const IDLE_BUFFER_BYTES: usize = 1024;
 
 /// The server and what the driver knows of its connections.
-pub struct TokioDriver<S> {
+pub struct TokioDriver<S: Service> {
     shell: Shell<S, Record>,
     clock: Clock,
     is_in_batch: bool,

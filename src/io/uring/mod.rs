@@ -104,7 +104,7 @@ pub fn run<S: Service>(
     exit
 }
 
-struct UringDriver<S, R> {
+struct UringDriver<S: Service, R> {
     shell: Shell<S, Connection>,
     ring: R,
     /// Connections whose sends found no room, by the time of the next attempt.
@@ -195,7 +195,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     }
 
     fn watch_disk(&mut self) {
-        let fd = self.shell.outcome_fd().expect("there is a job log").as_raw_fd();
+        let fd = self.shell.outcome_fd().expect("another thread reports something").as_raw_fd();
         self.ring.watch_disk(fd);
     }
 

@@ -105,9 +105,13 @@ impl HttpConnection {
                 Ok(Some(plan)) => plan,
                 Ok(None) => return self.await_body(&request),
                 Err(refusal) => {
+                    let unsent = self.next.len();
                     let is_wrong = refusal.kind == ErrorKind::Unauthorized;
-                    self.note_wrong_token(is_wrong && request.fields.authorization.is_some(), core);
+                    let is_wrong = is_wrong && request.fields.authorization.is_some();
                     self.refuse(request, head_bytes, &refusal);
+                    if is_wrong {
+                        self.delay_refusal(unsent, core, now);
+                    }
                     return true;
                 }
             };
@@ -122,11 +126,8 @@ impl HttpConnection {
         }
         self.take_head(&request, head_bytes);
         self.skip = request.body_bytes.unwrap_or(0);
-        let reader =
-            core.access.users().map(|users| user_of(users, &request, self.user.as_deref())).transpose();
-        if request.path == "/metrics" {
-            self.note_wrong_token(reader.is_err(), core);
-        }
+        let unsent = self.next.len();
+        let mut is_wrong = false;
         let next = &mut self.next;
         let mut plain = |status, fields, text: &str| {
             write_whole(&request, next, status, PLAIN_TYPE, fields, text.as_bytes());
@@ -144,13 +145,17 @@ impl HttpConnection {
             }
             // No scraper sends a body, and a proxy in front may not see where it ends.
             _ if self.skip > 0 => self.close_with("400 Bad Request", None, false),
-            "/metrics" => match reader {
-                Ok(user) => self.begin_page(&request, Page::Metrics(MetricsPage::new(user))),
-                Err(refusal) => {
-                    let fields = "WWW-Authenticate: Bearer\r\n";
-                    plain("401 Unauthorized", fields, &format!("{}\n", refusal.message));
+            "/metrics" => {
+                let users = core.access.users();
+                match users.map(|users| user_of(users, &request, self.user.as_deref())).transpose() {
+                    Ok(user) => self.begin_page(&request, Page::Metrics(MetricsPage::new(user))),
+                    Err(refusal) => {
+                        let fields = "WWW-Authenticate: Bearer\r\n";
+                        plain("401 Unauthorized", fields, &format!("{}\n", refusal.message));
+                        is_wrong = true;
+                    }
                 }
-            },
+            }
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.draining => plain("503 Service Unavailable", "", "draining\n"),
             "/readyz" => match core.unready(now) {
@@ -168,15 +173,18 @@ impl HttpConnection {
                 }
             },
         }
+        if is_wrong {
+            self.delay_refusal(unsent, core, now);
+        }
         true
     }
 
-    /// Counts a wrong token, and has it logged.
-    fn note_wrong_token(&mut self, is_wrong: bool, core: &mut Core) {
-        self.has_wrong_token |= is_wrong;
-        if is_wrong {
-            core.access.count_failure(AuthFailure::Http);
-        }
+    /// Keeps the response to a wrong token, which begins at `from`, until its delay is over. Counts the token, and has it logged.
+    fn delay_refusal(&mut self, from: usize, core: &mut Core, now: Time) {
+        self.has_wrong_token = true;
+        core.access.count_failure(AuthFailure::Http);
+        self.work = Work::Refusal(self.next.split_off(from));
+        core.access.delay_refusal(self.conn, now);
     }
 
     /// Answers a request of the API with an error, and discards its body.

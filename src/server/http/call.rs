@@ -24,15 +24,15 @@ use super::response::{ErrorKind, ErrorResponse};
 use super::{HttpConnection, Work};
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
-use crate::server::access::SessionAccess;
 use crate::server::client_state::{Input, ProtocolState};
 use crate::server::commit_gate::Output;
 use crate::server::outcome::Outcome;
 use crate::server::{ClientAct, Core, User};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::values::budget::Cost;
 use crate::values::ids::JobId;
 use crate::values::limits::ALLOCATION_BYTES;
+use crate::values::log_limit::{LeftOut, LogLimit};
 
 /// A piece of a response that is copied to the output of the connection at once.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -132,8 +132,7 @@ impl Core {
             let operation = Rc::clone(&call.operation);
             let protocol = call.protocol.insert(ProtocolState::new(self.engine.connect(*conn)));
             if let Some(user) = &call.user {
-                let used = self.engine.used(protocol.client).name();
-                protocol.access = Some(SessionAccess::new(Arc::clone(user), used));
+                self.begin_call_access(protocol, user);
             }
             let (outcome, is_harmless) = self.begin(protocol, &operation, now);
             let is_put = matches!(*operation, Operation::Put { .. });
@@ -141,7 +140,7 @@ impl Core {
             match outcome {
                 Outcome::Pending if is_put => call.stage = Stage::Receiving,
                 _ if is_drain && self.draining == was_draining => {}
-                _ => log(*number, peer, call.user.as_deref(), &operation, &outcome),
+                _ => self.log_action(*number, peer, call, &outcome, now),
             }
             if outcome != Outcome::Pending {
                 self.end_operation(call, &outcome, is_harmless, now);
@@ -154,7 +153,7 @@ impl Core {
         if call.stage == Stage::Receiving
             && let Some(outcome) = self.receive_put(call, input, now)
         {
-            log(*number, peer, call.user.as_deref(), &call.operation, &outcome);
+            self.log_action(*number, peer, call, &outcome, now);
             self.end_operation(call, &outcome, false, now);
         }
         self.release_call(connection);
@@ -288,9 +287,34 @@ impl Core {
     }
 }
 
-/// Logs an action with the address of its client and its user, if it changes something.
-fn log(conn: u64, peer: &Peer, user: Option<&User>, operation: &Operation, outcome: &Outcome<'_>) {
-    let Some(action) = operation.action().filter(|_| outcome.has_changed()) else { return };
+/// How many actions over HTTP are logged in this time. `/metrics` and the job log have all of them.
+const ACTION_LINES: u32 = 1000;
+const ACTION_INTERVAL: Span = Span::from_secs(10);
+
+/// Limits the lines about actions over HTTP.
+pub(in crate::server) const fn action_limit() -> LogLimit {
+    LogLimit::lines(ACTION_LINES, ACTION_INTERVAL)
+}
+
+impl Core {
+    fn log_action(&mut self, conn: u64, peer: &Peer, call: &Call, outcome: &Outcome<'_>, now: Time) {
+        if let Some(action) = call.operation.action().filter(|_| outcome.has_changed())
+            && let Some(left_out) = self.http_actions.admit(now)
+        {
+            log(conn, peer, call, (action, outcome), left_out);
+        }
+    }
+}
+
+/// Logs an action that has changed something, with the address of its client and its user.
+fn log(
+    conn: u64,
+    peer: &Peer,
+    call: &Call,
+    (action, outcome): (&'static str, &Outcome<'_>),
+    left_out: LeftOut,
+) {
+    let (operation, user) = (&*call.operation, call.user.as_deref());
     let job = match *outcome {
         Outcome::Done(Reply::Inserted(JobId(id)) | Reply::Repeated { id: JobId(id), .. }) => Some(id),
         _ => operation.job(),
@@ -310,5 +334,5 @@ fn log(conn: u64, peer: &Peer, user: Option<&User>, operation: &Operation, outco
         }
         _ => format!("HTTP action from {client}: {operation}"),
     };
-    info!(conn, peer, user, action, tube, job, "{text}");
+    info!(conn, peer, user, action, tube, job, "{text}{left_out}");
 }

@@ -30,6 +30,7 @@ use bytes::BytesMut;
 
 pub use self::access::{HttpAccess, Origin, Peer, PeerKind, Token};
 use self::call::Call;
+pub(super) use self::call::action_limit;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 pub(in crate::server) use self::serve::QUOTA;
@@ -97,6 +98,8 @@ enum Work {
     None,
     Page(PageResponse),
     Call(Box<Call>),
+    /// The response to a wrong token, which leaves after its delay.
+    Refusal(Vec<u8>),
 }
 
 /// ```text
@@ -147,6 +150,7 @@ impl HttpConnection {
             Work::None => output_bytes,
             Work::Page(response) => response.memory_bytes(output_bytes),
             Work::Call(call) => output_bytes + call.memory_bytes(),
+            Work::Refusal(response) => output_bytes + response.capacity(),
         };
         self.input.capacity() + self.peer.name.capacity() + work_bytes
     }
@@ -168,7 +172,9 @@ impl HttpConnection {
 
     /// What it is doing, for the choice of a connection to close.
     fn activity(&self) -> Activity {
+        let is_refused = matches!(self.work, Work::Refusal(_));
         match (self.has_requested, self.is_idle() && self.input.is_empty()) {
+            _ if is_refused => Activity::Idle,
             (true, true) => Activity::Idle,
             (false, true) => Activity::Pending,
             (_, false) => Activity::Busy,
@@ -249,6 +255,14 @@ impl HttpConnection {
             && response.step(core, now, &mut self.next)
         {
             self.end_page(core);
+        }
+    }
+
+    /// Makes the response to a wrong token the next one.
+    pub fn end_refusal(&mut self) {
+        if let Work::Refusal(response) = &self.work {
+            self.next.extend_from_slice(response);
+            self.work = Work::None;
         }
     }
 

@@ -104,6 +104,16 @@ impl Server {
         }
     }
 
+    /// Sends the response to a request with a wrong token, if its connection is still open.
+    pub(in crate::server) fn end_refused_http(&mut self, conn: ConnId, now: Time) {
+        let Self { core, connections } = self;
+        let Some(connection) = connections.find_http(conn) else { return };
+        if connection.state < HttpState::Closed {
+            connection.end_refusal();
+            core.after_http(connection, now);
+        }
+    }
+
     /// Renders a piece of one page, if there is a page to render.
     pub(in crate::server) fn step_http(&mut self, now: Time) {
         let Self { core, connections } = self;

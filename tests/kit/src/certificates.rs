@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -92,6 +93,16 @@ impl Certificates {
     /// If the files cannot be written.
     pub fn for_server(&self, file: &str, names: &[&str]) -> Pair {
         signed(&self.dir, &self.authority, file, &params(file, names, ExtendedKeyUsagePurpose::ServerAuth))
+    }
+
+    /// Creates a pair as [`Self::for_server`] does, which is valid from a time on.
+    ///
+    /// # Panics
+    /// If the files cannot be written.
+    pub fn for_server_from(&self, file: &str, names: &[&str], from: SystemTime) -> Pair {
+        let mut params = params(file, names, ExtendedKeyUsagePurpose::ServerAuth);
+        params.not_before = from.into();
+        signed(&self.dir, &self.authority, file, &params)
     }
 
     /// Returns the flags of a client for a server with one of [`LOCAL_NAMES`] that listens at this address.

@@ -202,6 +202,11 @@ impl<S: UnderTest> InMemoryServer<S> {
         self.check();
     }
 
+    /// Gives the server other users. Their connections have not followed yet.
+    pub fn replace_users_at_once(&mut self, users: Users) {
+        self.server.replace_users(users);
+    }
+
     /// Gives the server other users, and lets it work until their connections have followed.
     pub fn replace_users(&mut self, users: Users) {
         self.server.replace_users(users);

@@ -64,6 +64,7 @@ impl LoggedServer {
 
     /// Returns the lines up to now, without one that is being written.
     pub fn lines(&self) -> Vec<String> {
+        self.process.await_log();
         let text = fs::read_to_string(self.scratch.join(SAID)).expect("the log lines are text");
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(str::to_owned).collect()

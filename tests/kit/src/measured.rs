@@ -5,6 +5,7 @@
 //! code of the driver, and the server, whatever the server's own counters say.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::io::{IoSlice, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -225,6 +226,8 @@ impl Measured {
 }
 
 impl Service for Measured {
+    type Identity = Infallible;
+
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         self.server().accept(protocol)
     }

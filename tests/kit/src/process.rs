@@ -380,6 +380,13 @@ impl ServerProcess {
         self.thread_states().iter().all(|&state| state == 'S') && self.of_threads("status") == before
     }
 
+    /// Waits until the lines are written that the server has logged before its last reply. Its thread for them then runs or sleeps.
+    pub fn await_log(&self) {
+        let is_idle =
+            || self.of_threads("stat").iter().all(|stat| !stat.contains(" (log) ") || state_in(stat) == 'S');
+        wait::until("the log is written", is_idle);
+    }
+
     /// Returns the states of all threads.
     fn thread_states(&self) -> Vec<char> {
         self.of_threads("stat").iter().map(|stat| state_in(stat)).collect()
@@ -387,7 +394,7 @@ impl ServerProcess {
 
     /// Returns a file of each thread.
     fn of_threads(&self, name: &str) -> Vec<String> {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is ours");
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten();
         threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join(name)).ok()).collect()
     }
 

@@ -355,6 +355,8 @@ impl UnderTest for Tunnel {
 }
 
 impl Service for Tunnel {
+    type Identity = Identity;
+
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         let conn = self.transport.accept(protocol);
         self.transport.begin_tls(self.now, conn);

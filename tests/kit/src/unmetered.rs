@@ -1,6 +1,7 @@
 //! A server behind TLS for which the memory of TLS may not count, so that a limit that is exact to some bytes means the same as
 //! without TLS.
 
+use std::convert::Infallible;
 use std::io::IoSlice;
 use std::rc::Rc;
 
@@ -18,6 +19,8 @@ pub struct Unmetered {
 }
 
 impl Service for Unmetered {
+    type Identity = Infallible;
+
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         self.server.accept(protocol)
     }
@@ -30,8 +33,8 @@ impl Service for Unmetered {
         self.server.certified(conn, names);
     }
 
-    fn replace_users(&mut self, users: Users) {
-        self.server.replace_users(users);
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.server.replace_users(users)
     }
 
     fn users_refused(&mut self) {

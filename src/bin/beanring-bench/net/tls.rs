@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use beanring::io::named_file::{self, PEM_BYTES_MAX};
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -69,7 +70,9 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
         return Ok(roots);
     };
     let wrong = |error: pem::Error| format!("--tls-ca {}: {error}", path.display());
-    for certificate in CertificateDer::pem_file_iter(path).map_err(wrong)? {
+    let file = named_file::read(path, PEM_BYTES_MAX)
+        .map_err(|error| format!("--tls-ca {}: {error}", path.display()))?;
+    for certificate in CertificateDer::pem_slice_iter(&file.content) {
         let added = roots.add(certificate.map_err(wrong)?);
         added.map_err(|error| format!("--tls-ca {}: {error}", path.display()))?;
     }

@@ -1,0 +1,223 @@
+//! Files that a user names: of settings, users, tokens, certificates and passwords. All are read here. The name may lead to
+//! anything, so a read never waits for a peer and never takes more memory than its limit.
+
+use std::error::Error;
+use std::fmt;
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::libc;
+use nix::unistd::{AccessFlags, access};
+
+use super::privileges::current_user;
+use super::socket::text_of;
+
+/// The largest file of certificates or of a key: hundreds of certificates.
+pub const PEM_BYTES_MAX: usize = 1024 * 1024;
+
+/// A file that was read.
+#[derive(Debug)]
+pub struct NamedFile {
+    /// Its whole content.
+    pub content: Vec<u8>,
+    /// Its properties, from before it was read.
+    pub metadata: Metadata,
+}
+
+/// Why a file was not read.
+#[derive(Debug)]
+pub enum FileError {
+    /// No file has this name.
+    Missing,
+    /// The name is a link to a file that does not exist.
+    DanglingLink,
+    /// It is of another kind, which this names.
+    NotRegular(&'static str),
+    /// It has more bytes than this.
+    TooLarge(usize),
+    /// Its content is not UTF-8.
+    NotText,
+    /// The user of the process may not read it.
+    Denied,
+    /// The user may read it, but this process gave up access to other places than those of its files.
+    OutOfReach,
+    /// Anything else.
+    System(io::Error),
+}
+
+/// Reads a file that a user names. A link is followed: the user has named its target too.
+///
+/// # Errors
+/// If it is not a regular file, has more than `bytes_max` bytes, or cannot be read.
+pub fn read(path: &Path, bytes_max: usize) -> Result<NamedFile, FileError> {
+    // To open a device may already have an effect.
+    refuse_kind(fs::metadata(path).map_err(|error| FileError::of(path, error))?.file_type())?;
+    // Something else may have got the name since: a FIFO would wait for its peer.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| FileError::of(path, error))?;
+    let metadata = file.metadata().map_err(FileError::System)?;
+    refuse_kind(metadata.file_type())?;
+    let content = content(&file, &metadata, bytes_max)?;
+    Ok(NamedFile { content, metadata })
+}
+
+/// Reads a file as [`read`] does, and returns its text.
+///
+/// # Errors
+/// Those of [`read`], and if it is not UTF-8.
+pub fn read_text(path: &Path, bytes_max: usize) -> Result<(String, Metadata), FileError> {
+    let NamedFile { content, metadata } = read(path, bytes_max)?;
+    let text = String::from_utf8(content).map_err(|_| FileError::NotText)?;
+    Ok((text, metadata))
+}
+
+fn content(file: &File, metadata: &Metadata, bytes_max: usize) -> Result<Vec<u8>, FileError> {
+    let mut content = Vec::new();
+    if metadata.len() <= bytes_max as u64 {
+        file.take(bytes_max as u64 + 1).read_to_end(&mut content).map_err(FileError::System)?;
+        if content.len() <= bytes_max {
+            return Ok(content);
+        }
+    }
+    Err(FileError::TooLarge(bytes_max))
+}
+
+fn refuse_kind(kind: FileType) -> Result<(), FileError> {
+    Err(FileError::NotRegular(match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "directory",
+        kind if kind.is_fifo() => "FIFO",
+        kind if kind.is_socket() => "socket",
+        _ => "device",
+    }))
+}
+
+impl FileError {
+    fn of(path: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound if fs::symlink_metadata(path).is_ok() => Self::DanglingLink,
+            ErrorKind::NotFound => Self::Missing,
+            // Landlock and its like restrict only the opening of a file.
+            ErrorKind::PermissionDenied if access(path, AccessFlags::R_OK).is_ok() => Self::OutOfReach,
+            ErrorKind::PermissionDenied => Self::Denied,
+            // open(2) of a socket.
+            _ if error.raw_os_error() == Some(libc::ENXIO) => Self::NotRegular("socket"),
+            _ => Self::System(error),
+        }
+    }
+
+    /// Whether the path or the file is wrong. With other errors it may be readable later.
+    pub const fn is_wrong(&self) -> bool {
+        !matches!(self, Self::Denied | Self::OutOfReach | Self::System(_))
+    }
+
+    /// Whether another attempt may succeed although the file stays the same.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::System(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)))
+    }
+}
+
+// docs/RUNBOOK.md lists these messages.
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("there is no such file; correct the path"),
+            Self::DanglingLink => {
+                f.write_str("it is a link to a file that does not exist; correct the link or the path")
+            }
+            Self::NotRegular("directory") => f.write_str("it is a directory; name a file"),
+            Self::NotRegular(kind) => write!(f, "it is a {kind}, not a regular file; name a regular file"),
+            Self::TooLarge(max) => {
+                write!(f, "the file is larger than its limit of {} KiB; name a smaller one", max / 1024)
+            }
+            Self::NotText => f.write_str("it is not UTF-8 text; save it as UTF-8"),
+            Self::Denied => {
+                write!(f, "permission denied: user {} must be able to read it", current_user())
+            }
+            Self::OutOfReach => f.write_str(
+                "a running server can read new files only beside those that it was started with, and not in / or /tmp; move the \
+                 file, or the target of the link, or restart the server",
+            ),
+            Self::System(error) => f.write_str(&text_of(error)),
+        }
+    }
+}
+
+impl Error for FileError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::System(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<FileError> for io::Error {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::System(error) => error,
+            error => Self::other(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    fn problem(path: &Path) -> String {
+        read(path, 1024)
+            .map_or_else(|error| error.to_string(), |file| format!("{} bytes", file.content.len()))
+    }
+
+    #[test]
+    fn only_regular_files_are_read_and_none_beyond_its_limit() {
+        let dir = std::env::temp_dir().join(format!("beanring-named-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir(&dir).expect("there is space");
+        let at = |name: &str| dir.join(name);
+        fs::write(at("exact"), "x".repeat(1024)).expect("there is space");
+        fs::write(at("long"), "x".repeat(1025)).expect("there is space");
+        File::create(at("sparse")).and_then(|file| file.set_len(1 << 40)).expect("the file system has holes");
+        mkfifo(&at("fifo"), Mode::S_IRUSR).expect("it is new");
+        let _socket = UnixListener::bind(at("socket")).expect("it is new");
+        for (link, target) in [("link", "exact"), ("to-fifo", "fifo"), ("dangling", "nothing")] {
+            symlink(target, at(link)).expect("it is new");
+        }
+        let large = "the file is larger than its limit of 1 KiB; name a smaller one";
+        let not_regular = |kind| format!("it is a {kind}, not a regular file; name a regular file");
+        for (name, expected) in [
+            ("exact", "1024 bytes".to_owned()),
+            ("link", "1024 bytes".to_owned()),
+            ("long", large.to_owned()),
+            ("sparse", large.to_owned()),
+            ("fifo", not_regular("FIFO")),
+            ("to-fifo", not_regular("FIFO")),
+            ("socket", not_regular("socket")),
+            ("/dev/zero", not_regular("device")),
+            (".", "it is a directory; name a file".to_owned()),
+            ("nothing", "there is no such file; correct the path".to_owned()),
+            (
+                "dangling",
+                "it is a link to a file that does not exist; correct the link or the path".to_owned(),
+            ),
+            ("exact/below", "Not a directory".to_owned()),
+        ] {
+            assert_eq!(problem(&at(name)), expected, "{name}");
+        }
+        fs::set_permissions(at("exact"), fs::Permissions::from_mode(0o000)).expect("it belongs to this test");
+        if !nix::unistd::geteuid().is_root() {
+            assert!(problem(&at("exact")).starts_with("permission denied: user "));
+        }
+        fs::remove_dir_all(&dir).expect("it belongs to this test");
+    }
+}

@@ -1,0 +1,100 @@
+//! Files that the command line names: a start refuses what is no regular file or too large, and says what it is.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use beanring_testkit::process::{REPLY_PATIENCE, beanring};
+use beanring_testkit::scratch::{Scratch, secret};
+use beanring_testkit::wait;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+/// The memory that a program may have whose file has no end: more than it needs by far.
+const ADDRESS_SPACE: &str = "200000";
+
+/// Runs a program that must end. Returns its exit code, and what it says.
+fn refusal(mut command: Command) -> (Option<i32>, String) {
+    let scratch = Scratch::new("files-said");
+    command.stderr(File::create(scratch.join("said")).expect("there is space"));
+    let mut child = command.spawn().expect("the program starts");
+    let started = Instant::now();
+    let mut code = None;
+    wait::until("the program ends", || {
+        code = child.try_wait().expect("it is ours");
+        if code.is_none() && started.elapsed() > REPLY_PATIENCE / 2 {
+            child.kill().expect("it is ours");
+        }
+        code.is_some()
+    });
+    let said = fs::read_to_string(scratch.join("said")).expect("text");
+    (code.expect("it has ended").code(), said)
+}
+
+/// Each flag that names a file, with the flags that it needs.
+fn flags() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut flags = vec![("--config", vec![]), ("--auth", vec![]), ("--http-token", vec!["--http", "0"])];
+    if cfg!(feature = "tls") {
+        let tls = ["--tls-listen", "127.0.0.1:0"];
+        flags.push(("--tls-cert", [&tls[..], &["--tls-key", "SERVER.key"]].concat()));
+        flags.push(("--tls-key", [&tls[..], &["--tls-cert", "SERVER.pem"]].concat()));
+        let pair = ["--tls-cert", "SERVER.pem", "--tls-key", "SERVER.key"];
+        flags.push(("--tls-client-ca", [&tls[..], &pair[..]].concat()));
+    }
+    flags
+}
+
+#[test]
+fn a_start_reads_only_regular_files() {
+    let scratch = Scratch::new("files");
+    let at = |name: &str| scratch.join(name);
+    mkfifo(&at("fifo"), Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+    symlink("fifo", at("link")).expect("it is new");
+    symlink("nothing", at("dangling")).expect("it is new");
+    secret(&at("SERVER.pem"), "no certificate");
+    secret(&at("SERVER.key"), "no key");
+    File::create(at("large")).and_then(|file| file.set_len(1 << 40)).expect("the file system has holes");
+    let kinds = [
+        (at("fifo"), "it is a FIFO, not a regular file; name a regular file"),
+        (at("link"), "it is a FIFO, not a regular file; name a regular file"),
+        (at("dangling"), "it is a link to a file that does not exist; correct the link or the path"),
+        (scratch.0.clone(), "it is a directory; name a file"),
+        (Path::new("/dev/zero").to_owned(), "it is a device, not a regular file; name a regular file"),
+        (at("large"), "KiB; name a smaller one"),
+    ];
+    for (flag, needed) in flags() {
+        for (path, expected) in &kinds {
+            // Under sh, which bounds the memory.
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("ulimit -v {ADDRESS_SPACE}; exec \"$0\" \"$@\"")]);
+            command.arg(beanring(&[]).get_program()).args(["-l", "127.0.0.1", "-p", "0", "--io", "epoll"]);
+            command.args(&needed).arg(flag).arg(path).current_dir(&scratch.0);
+            let (code, said) = refusal(command);
+            assert!(code == Some(2) && said.contains(expected), "{flag} {}: {code:?} {said}", path.display());
+        }
+    }
+}
+
+#[cfg(feature = "client")]
+#[test]
+fn a_client_reads_only_regular_files() {
+    let scratch = Scratch::new("files-client");
+    let fifo = scratch.join("fifo");
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+    let fifo = fifo.to_str().expect("text");
+    for flags in [
+        &["stats", "-a", "127.0.0.1:1", "--token-file", fifo][..],
+        &["stats", "-a", "beanstalks://127.0.0.1:1", "--tls-ca", fifo],
+    ] {
+        if flags.contains(&"--tls-ca") && !cfg!(feature = "tls") {
+            continue;
+        }
+        let (code, said) = refusal(beanring(flags));
+        assert!(
+            code == Some(2) && said.contains("it is a FIFO, not a regular file"),
+            "{flags:?}: {code:?} {said}"
+        );
+    }
+}
