@@ -159,7 +159,7 @@ fn files_that_are_not_what_they_should_be() {
     let key = server.certificates.client.key.to_str().expect("UTF-8");
     let certificate = server.certificates.client.certificate.to_str().expect("UTF-8");
     let other_key = server.certificates.server.key.to_str().expect("UTF-8");
-    let missing = "cannot read /no/such: No such file or directory".to_owned();
+    let missing = "cannot read /no/such: there is no such file; correct the path".to_owned();
     for (flags, said) in [
         (&["--tls-ca", "/no/such"][..], missing.clone()),
         (&["--tls-ca", key], format!("--tls-ca {key} does not contain a certificate in PEM format")),
