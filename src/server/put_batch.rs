@@ -1,7 +1,7 @@
 //! `put-batch`: several puts with one answer. Their jobs are stored together once the last body is complete, or none of them.
 //!
 //! Its lines and bodies are received like those of a `put`. A refused job refuses the batch, and the rest of it is discarded. If a
-//! line has no length of a body, the end of the batch is unknown, and the connection is closed.
+//! line announces no body, the end of the batch is unknown, and the connection is closed.
 //!
 //! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
@@ -13,6 +13,7 @@ use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::rights::Missing;
 use super::trace::Observation;
 use crate::intrusive::{Links, List, Pages, intrusive};
+use crate::protocol::announced::Follows;
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
@@ -21,7 +22,7 @@ use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, JobId, TagsKey};
 use crate::values::limits::BATCH_BODY_BYTES_MAX;
-use crate::values::tags::{NotTags, Tags};
+use crate::values::tags::Tags;
 use crate::wal::{PutSpace, job_record_bytes};
 
 /// A `put-batch` whose jobs are arriving.
@@ -63,7 +64,7 @@ impl PutBatch {
     fn check<'a>(
         &mut self,
         args: &PutArgs,
-        tags: Result<Tags<'a>, NotTags>,
+        tags: Option<Tags<'a>>,
         max_job_bytes: u32,
     ) -> Result<Tags<'a>, Refusal> {
         // mutant batch-limit-for-each-body: adds self.body_bytes = 0;
@@ -72,7 +73,7 @@ impl PutBatch {
         match self.refusal {
             Some(refusal) => Err(refusal),
             None if args.bytes > max_job_bytes || is_batch_too_big => Err(Refusal::JobTooBig),
-            None => tags.map_err(|_| Refusal::BadFormat),
+            None => tags.ok_or(Refusal::BadFormat),
         }
     }
 }
@@ -102,9 +103,12 @@ impl Core {
     pub(super) fn begin_batch_job(
         &mut self,
         protocol: &mut ProtocolState,
+        line: &[u8],
         command: Result<Command<'_>, ParseError>,
     ) -> Outcome<'static> {
-        let Ok(Command::Put { args, tags }) = command else { return self.lose_batch(protocol) };
+        let Ok(Command::Put { args, tags }) = command else {
+            return self.refuse_line(protocol, Follows::line(line));
+        };
         let batch = protocol.put_batch.as_mut().expect("the line belongs to a batch");
         let checked = batch.check(&args, tags, self.config.max_job_bytes);
         let begun = checked.and_then(|tags| self.begin_in_batch(protocol.client, args, tags));

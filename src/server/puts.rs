@@ -9,12 +9,13 @@ use super::rights::Missing;
 use super::trace::Observation;
 use super::users::Rights;
 use crate::bodies::Slot;
+use crate::protocol::announced::Follows;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::{Seconds, Time};
 use crate::values::ids::{ClientKey, JobId, TagsKey};
-use crate::values::tags::{NotTags, Tags};
+use crate::values::tags::Tags;
 use crate::wal::PutSpace;
 
 /// The last `put` line without tags, and its numbers. Producers of jobs of one size repeat it, and it need not be parsed again.
@@ -66,7 +67,7 @@ impl Core {
         &mut self,
         protocol: &mut ProtocolState,
         args: PutArgs,
-        tags: Result<Tags<'_>, NotTags>,
+        tags: Option<Tags<'_>>,
         rest: &mut &[u8],
         now: Time,
     ) -> Outcome<'static> {
@@ -74,11 +75,7 @@ impl Core {
         if args.bytes > self.config.max_job_bytes {
             return protocol.skip_body(bytes, Refusal::JobTooBig);
         }
-        let tags = match tags {
-            Ok(tags) => tags,
-            Err(NotTags::WrongTags) => return protocol.skip_body(bytes, Refusal::BadFormat),
-            Err(NotTags::OtherText) => return Outcome::Refused(Refusal::BadFormat),
-        };
+        let Some(tags) = tags else { return protocol.skip_body(bytes, Refusal::BadFormat) };
         let client = protocol.client;
         self.engine.mark_producer(client);
         let space = self.space_for_put(client, args.bytes, tags);
@@ -105,6 +102,19 @@ impl Core {
                 self.engine.free_tags(tags_key);
                 protocol.skip_body(bytes, Shortage::Memory.into())
             }
+        }
+    }
+
+    /// Refuses a line that is no command where it stands, with what follows it: nothing of a body is taken for a command.
+    #[cold]
+    pub(super) fn refuse_line(&mut self, protocol: &mut ProtocolState, follows: Follows) -> Outcome<'static> {
+        match follows {
+            Follows::Body(bytes) => {
+                let of_batch = protocol.put_batch.as_ref().and_then(|batch| batch.refusal());
+                protocol.skip_body(bytes.saturating_add(2), of_batch.unwrap_or(Refusal::BadFormat))
+            }
+            Follows::Commands if protocol.put_batch.is_none() => Outcome::Refused(Refusal::BadFormat),
+            Follows::Commands | Follows::Jobs => self.lose_batch(protocol),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Listing, stats};
+use crate::protocol::announced::Follows;
 use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
@@ -37,13 +38,13 @@ impl Core {
             command = parse_decimals(line);
         }
         if protocol.put_batch.is_some() {
-            let outcome = self.begin_batch_job(protocol, command);
+            let outcome = self.begin_batch_job(protocol, line, command);
             return self.reply(protocol, replies, outcome, now);
         }
         match command {
             Ok(Command::Put { args, tags }) => {
                 self.count_command(CommandKind::Put);
-                if protocol.access.is_some() && self.forbids_put(protocol, args, tags.is_ok()) {
+                if protocol.access.is_some() && self.forbids_put(protocol, args, tags.is_some()) {
                     return;
                 }
                 match self.begin_put(protocol, args, tags, rest, now) {
@@ -69,7 +70,7 @@ impl Core {
         }
     }
 
-    /// Serves a line that is no command, unless it is `auth`.
+    /// Refuses a line that is no command, unless it is `auth`. The body that a wrong `put` announces is skipped before the reply.
     #[cold]
     #[inline(never)]
     fn serve_unknown(
@@ -80,7 +81,13 @@ impl Core {
         error: ParseError,
         now: Time,
     ) {
-        if self.access.users().is_none() || !self.serve_auth(protocol, replies, line, now) {
+        if self.access.users().is_some() && self.serve_auth(protocol, replies, line, now) {
+            return;
+        }
+        // mutant refused-put-runs-its-body: Follows::line(line) => Follows::Commands
+        if let follows @ Follows::Body(_) = Follows::line(line) {
+            self.refuse_line(protocol, follows);
+        } else {
             replies.refuse(error.into(), &mut self.buffers);
         }
     }
@@ -120,10 +127,10 @@ impl Core {
     #[inline(always)]
     fn parse_line<'a>(&mut self, line: &'a [u8]) -> Result<Command<'a>, ParseError> {
         if let Some(args) = self.recent_put.args_of(line) {
-            return Ok(Command::Put { args, tags: Ok(Tags::NONE) });
+            return Ok(Command::Put { args, tags: Some(Tags::NONE) });
         }
         let command = parse(line);
-        if let Ok(Command::Put { args, tags: Ok(Tags::NONE) }) = command {
+        if let Ok(Command::Put { args, tags: Some(Tags::NONE) }) = command {
             self.recent_put.note(line, args);
         }
         command

@@ -106,8 +106,8 @@ impl Core {
         }
         let [delay, ttr] = [*delay, *ttr].map(Seconds::whole);
         let args = PutArgs { pri: *priority, delay, ttr, bytes: *bytes };
-        self.count_command(Command::Put { args, tags: Ok(Tags::NONE) }.kind());
-        self.begin_put(protocol, args, Ok(tags.get()), &mut &[][..], now)
+        self.count_command(Command::Put { args, tags: Some(Tags::NONE) }.kind());
+        self.begin_put(protocol, args, Some(tags.get()), &mut &[][..], now)
     }
 
     /// Brings about what the command of an operation needs: the client uses the tube, or has the job for a moment.
