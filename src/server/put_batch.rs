@@ -6,11 +6,11 @@
 //! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
 use super::Core;
-use super::Rights;
 use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::rights::Missing;
+use super::Rights;
+use super::rights::{Missing, Need};
 use super::trace::Observation;
 use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::protocol::announced::Follows;
@@ -89,9 +89,9 @@ impl Core {
     ) -> Outcome<'static> {
         let Some(count) = count else { return self.lose_batch(protocol) };
         self.engine.mark_producer(protocol.client);
-        let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
-        let (jobs, refusal) =
-            (List::new(), (!may).then_some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE))));
+        // The jobs of a batch are skipped before it is refused.
+        let refusal = self.authorize(protocol, Need::Put(Tags::NONE)).err();
+        let jobs = List::new();
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
         self.put_batches += 1;
         protocol.put_batch = Some(Box::new(batch));
@@ -111,7 +111,7 @@ impl Core {
         };
         let batch = protocol.put_batch.as_mut().expect("the line belongs to a batch");
         let checked = batch.check(&args, tags, self.config.max_job_bytes);
-        let begun = checked.and_then(|tags| self.begin_in_batch(protocol.client, args, tags));
+        let begun = checked.and_then(|tags| self.begin_in_batch(protocol, args, tags));
         protocol.input = match begun {
             Ok(job) => Input::Body(job),
             Err(refusal) => Input::Skip { left: u64::from(args.bytes) + 2, refusal },
@@ -121,16 +121,17 @@ impl Core {
 
     fn begin_in_batch(
         &mut self,
-        client: ClientKey,
+        protocol: &ProtocolState,
         args: PutArgs,
         tags: Tags<'_>,
     ) -> Result<IncomingJob, Refusal> {
-        if !self.has_memory_for(client, args.bytes + 2, tags) {
+        let permit = self.authorize(protocol, Need::Put(tags))?;
+        if !self.has_memory_for(protocol.client, args.bytes + 2, tags) {
             return Err(Shortage::Memory.into());
         }
         let slot =
             self.engine.bodies_mut().allocate_unwritten(args.bytes + 2).map_err(|_| Shortage::Memory)?;
-        let tags_key = self.engine.store_tags(tags);
+        let tags_key = self.store_tags(tags, permit);
         Ok(IncomingJob { id: None, args, tags_key, slot, filled: 0 })
     }
 

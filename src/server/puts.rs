@@ -3,9 +3,10 @@
 use std::mem;
 
 use super::Core;
+use super::access::Permit;
 use super::client_state::{IncomingJob, Input, ProtocolState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::rights::Missing;
+use super::rights::{Missing, Need};
 use super::trace::Observation;
 use super::users::Rights;
 use crate::bodies::Slot;
@@ -76,6 +77,10 @@ impl Core {
             return protocol.skip_body(bytes, Refusal::JobTooBig);
         }
         let Some(tags) = tags else { return protocol.skip_body(bytes, Refusal::BadFormat) };
+        let permit = match self.authorize(protocol, Need::Put(tags)) {
+            Ok(permit) => permit,
+            Err(refusal) => return protocol.skip_body(bytes, refusal),
+        };
         let client = protocol.client;
         self.engine.mark_producer(client);
         let space = self.space_for_put(client, args.bytes, tags);
@@ -86,7 +91,7 @@ impl Core {
             return protocol.skip_body(bytes, Shortage::Memory.into());
         }
         let id = self.engine.next_id();
-        let tags_key = self.engine.store_tags(tags);
+        let tags_key = self.store_tags(tags, permit);
         if space == PutSpace::Available
             && let Some((body, following)) = rest.split_at_checked(bytes as usize)
         {
@@ -103,6 +108,12 @@ impl Core {
                 protocol.skip_body(bytes, Shortage::Memory.into())
             }
         }
+    }
+
+    /// Keeps the tags of a job that is arriving. From then on it counts for the keys and groups that they name.
+    #[inline(always)]
+    pub(super) fn store_tags(&mut self, tags: Tags<'_>, _permit: Permit) -> Option<TagsKey> {
+        self.engine.store_tags(tags)
     }
 
     /// Refuses a line that is no command where it stands, with what follows it: nothing of a body is taken for a command.
