@@ -21,7 +21,8 @@ const TOKEN_BYTES_MAX: usize = 200;
 /// The longest name of a user.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The most patterns of a right, and names of a certificate. A command may compare a tube with all patterns of a right: some 1 us.
+/// The most patterns of a right or of keys, and names of a certificate. A command may compare a tube with all patterns of a right: some
+/// 1 us.
 const LIST_MAX: usize = 64;
 
 /// The longest name in a certificate (RFC 1035).
@@ -158,11 +159,12 @@ fn fields_of(table: &Table<'_>, is_user: bool) -> Result<User, Mistake> {
         let right = Rights::ALL.into_iter().find(|(_, word)| key.get_ref() == word);
         match (right, &*key.get_ref().clone()) {
             (Some((right, _)), _) => add_patterns(&mut user.grants, right, value)?,
+            (None, "keys") => add_patterns(&mut user.grants, Rights::KEYS, value)?,
             (None, "token") if is_user => user.token = Some(token_of(value)?),
             (None, "certificate") if is_user => user.certificate = certificate_of(value)?,
             _ => {
                 let known = if is_user { "token, certificate, " } else { "" };
-                let problem = format!("no such key: use {known}produce, consume, inspect or admin");
+                let problem = format!("no such key: use {known}produce, consume, inspect, admin or keys");
                 return Err((key.span(), problem));
             }
         }
@@ -262,7 +264,7 @@ mod tests {
     fn every_key_is_read() {
         let text = format!(
             "[users.mailer]\ntoken = \"{TOKEN}\"\ncertificate = [\"mailer.example.com\"]\nproduce = [\"mail.*\"]\n\
-             consume = [\"mail.*\", \"sms\"]\ninspect = [\"*\"]\nadmin = false\n\n[anonymous]\ninspect = [\"public\"]\n"
+             consume = [\"mail.*\", \"sms\"]\ninspect = [\"*\"]\nadmin = false\nkeys = [\"customer-*\"]\n\n[anonymous]\ninspect = [\"public\"]\nkeys = false\n"
         );
         assert_eq!(problem(&text), "1 users");
         assert_eq!(problem(""), "0 users");

@@ -7,7 +7,7 @@ use crate::time::Seconds;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
 use crate::values::reserve_mode::ReserveMode;
-use crate::values::tags::{NotTags, Tags};
+use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 
@@ -18,9 +18,9 @@ pub enum Command<'a> {
     Put {
         /// The numbers.
         args: PutArgs,
-        /// The tags, or what else follows the last number. That is an error, but beanstalkd checks the size of
-        /// the body first.
-        tags: Result<Tags<'a>, NotTags>,
+        /// The tags. `None` if other text follows the last number. That is an error, but beanstalkd checks the size of the body
+        /// first.
+        tags: Option<Tags<'a>>,
     },
     /// `peek`
     Peek(JobId),

@@ -4,6 +4,7 @@ use std::mem;
 
 use memchr::memchr_iter;
 
+use super::announced::{Announced, Follows};
 use crate::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
 
 /// A complete line.
@@ -13,8 +14,8 @@ pub enum Line<'a> {
     Command(&'a [u8]),
     /// A longer line, which is discarded.
     TooLong {
-        /// Whether it begins like a `put-batch`: jobs may follow it.
-        is_batch: bool,
+        /// What follows it.
+        follows: Follows,
     },
 }
 
@@ -46,7 +47,7 @@ enum State {
     /// The beginning of a line.
     Within(Front),
     /// The rest of a line that is already too long.
-    Discarding { after_cr: bool, is_batch: bool },
+    Discarding { after_cr: bool, announced: Announced },
 }
 
 impl LineReader {
@@ -89,7 +90,7 @@ impl LineReader {
                 Ok(line) if line.len() <= LINE_BYTES_MAX || line.len() <= line_bytes_max(line) => {
                     Some(Line::Command(without_crlf(line)))
                 }
-                Ok(line) => Some(Line::TooLong { is_batch: begin_with(&[], line, BATCH_WORD) }),
+                Ok(line) => Some(Line::TooLong { follows: Follows::line(line) }),
                 Err(rest) => {
                     self.keep(None, rest);
                     None
@@ -101,16 +102,20 @@ impl LineReader {
                     let State::HandedOut(front) = &self.state else { unreachable!("it was set") };
                     Some(Line::Command(without_crlf(front.as_bytes())))
                 }
-                Ok(line) => Some(Line::TooLong { is_batch: begin_with(front.as_bytes(), line, BATCH_WORD) }),
+                Ok(line) => {
+                    let announced = Announced::default().read(front.as_bytes()).read(line);
+                    Some(Line::TooLong { follows: announced.follows() })
+                }
                 Err(rest) => {
                     self.keep(Some(front), rest);
                     None
                 }
             },
-            State::Discarding { after_cr, is_batch } => match take_line(input, after_cr) {
-                Ok(_) => Some(Line::TooLong { is_batch }),
+            State::Discarding { after_cr, announced } => match take_line(input, after_cr) {
+                Ok(rest) => Some(Line::TooLong { follows: announced.read(rest).follows() }),
                 Err(rest) => {
-                    self.state = State::Discarding { after_cr: rest.ends_with(b"\r"), is_batch };
+                    let announced = announced.read(rest);
+                    self.state = State::Discarding { after_cr: rest.ends_with(b"\r"), announced };
                     None
                 }
             },
@@ -152,8 +157,8 @@ impl LineReader {
         self.state = if front.as_bytes().len() + rest.len() < front.bytes_max(rest) {
             State::Within(front.extended(rest))
         } else {
-            let is_batch = begin_with(front.as_bytes(), rest, BATCH_WORD);
-            State::Discarding { after_cr: rest.ends_with(b"\r"), is_batch }
+            let announced = Announced::default().read(front.as_bytes()).read(rest);
+            State::Discarding { after_cr: rest.ends_with(b"\r"), announced }
         };
     }
 }
@@ -180,9 +185,6 @@ fn without_crlf(line: &[u8]) -> &[u8] {
 /// Lines that begin with one of these may be longer than others.
 const LONG_WORDS: [&[u8]; 6] =
     [b"put ", b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "];
-
-/// The word of the command that jobs follow.
-pub const BATCH_WORD: &[u8] = b"put-batch";
 
 /// Returns whether two pieces of a line, one after the other, begin with a word.
 fn begin_with(front: &[u8], more: &[u8], word: &[u8]) -> bool {
@@ -344,14 +346,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_shows_whether_jobs_may_follow() {
-        for (word, is_batch) in [("put-batch ", true), ("put-batch", true), ("put-batc ", false)] {
-            let line = [word.as_bytes(), &[b'1'; LINE_BYTES_MAX], b"\r\n"].concat();
+    fn a_line_that_is_too_long_shows_what_follows() {
+        for (word, bytes, follows) in [
+            ("put-batch ", LINE_BYTES_MAX, Follows::Jobs),
+            ("put-batch", LINE_BYTES_MAX, Follows::Jobs),
+            ("put-batc ", LINE_BYTES_MAX, Follows::Commands),
+            ("put 0 0 60 5 idp:", LINE_BYTES_LONG_MAX, Follows::Body(5)),
+            ("put 0 ", LINE_BYTES_LONG_MAX, Follows::Commands),
+        ] {
+            let line = [word.as_bytes(), &vec![b'1'; bytes], b"\r\n"].concat();
             for cut in 0..line.len() {
                 let (mut first, mut second) = line.split_at(cut);
                 let mut reader = LineReader::new();
                 assert_eq!(reader.next(&mut first), None, "{word} cut at {cut}");
-                assert_eq!(reader.next(&mut second), Some(Line::TooLong { is_batch }), "{word} cut at {cut}");
+                assert_eq!(reader.next(&mut second), Some(Line::TooLong { follows }), "{word} cut at {cut}");
             }
         }
     }

@@ -4,14 +4,14 @@ use std::num::NonZeroU32;
 
 use memchr::memchr;
 
+use crate::protocol::announced::BATCH_WORD;
 use crate::protocol::command::{Command, Ids, PutArgs};
-use crate::protocol::framing::BATCH_WORD;
 use crate::time::Seconds;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
 use crate::values::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
 use crate::values::reserve_mode::ReserveMode;
-use crate::values::tags::{NotTags, Tags};
+use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey};
 
@@ -47,8 +47,7 @@ fn refuse_nul<'a>(line: &[u8], verdict: Result<Command<'a>, ParseError>) -> Resu
     // not read.
     let has_unread_part = matches!(
         verdict,
-        Err(ParseError::UnknownCommand)
-            | Ok(Command::Quit | Command::Put { tags: Err(NotTags::OtherText), .. })
+        Err(ParseError::UnknownCommand) | Ok(Command::Quit | Command::Put { tags: None, .. })
     );
     if has_unread_part && memchr(0, line).is_some() { Err(ParseError::BadFormat) } else { verdict }
 }
@@ -170,7 +169,7 @@ fn put<const DECIMALS: bool>(mut args: Args<'_>, line_bytes: usize) -> Result<Co
     let numbers = PutArgs { pri, delay, ttr, bytes: args.u32()? };
     let tags = Tags::of_put(args.0);
     // Only tags make a line longer than others.
-    let has_tags = tags != Ok(Tags::NONE) && tags != Err(NotTags::OtherText);
+    let has_tags = tags.is_some_and(|tags| !tags.is_empty());
     if line_bytes > LINE_BYTES_MAX - 2 && !has_tags {
         return Err(ParseError::BadFormat);
     }

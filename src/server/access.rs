@@ -8,15 +8,15 @@ use tracing::info;
 use super::beanstalk::Session;
 use super::client_state::{ProtocolState, SessionState};
 use super::commit_gate::Replies;
-use super::outcome::{Outcome, Refusal};
-use super::rights::{Missing, Need};
+use super::outcome::Refusal;
+use super::rights::{Lacking, Missing, Need, shared_names};
 use super::users::{Rights, User, Users};
 use super::{ClientAct, Core, Effect, Server};
-use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::time::{Span, Time};
 use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, ConnId, JobId};
+use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
 /// How long the reply to a wrong token takes.
@@ -46,6 +46,11 @@ pub(super) struct SessionAccess {
     /// Watches still to be checked, after a change of the user or its rights.
     unchecked: Option<usize>,
 }
+
+/// Shows that a client may do what it asks for. Only [`Core::authorize`] makes one, and what executes takes it.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Permit(());
 
 /// Why an authentication failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,6 +141,14 @@ impl Access {
             Some(_) => Some(Time::ZERO),
             None => self.refused.front().map(|&(due, _)| due),
         }
+    }
+}
+
+impl User {
+    /// Whether the user may name the concurrency key and the groups of a job.
+    fn may_name(&self, tags: Tags<'_>) -> bool {
+        tags.is_empty()
+            || shared_names(tags).into_iter().flatten().all(|name| self.may(Rights::NAME_KEY, name))
     }
 }
 
@@ -232,34 +245,34 @@ impl Core {
         self.after_serving(session, now);
     }
 
-    /// Whether the client may send this command. Only for a client that has a user.
+    /// Permits what a client needs, or says what its user lacks. Without `--auth` everything is permitted.
+    #[inline(always)]
+    pub(super) fn authorize(&mut self, protocol: &ProtocolState, need: Need<'_>) -> Result<Permit, Refusal> {
+        if protocol.access.is_none() { Ok(Permit(())) } else { self.authorize_user(protocol, need) }
+    }
+
     #[inline(never)]
-    pub(super) fn check_command(
-        &mut self,
-        protocol: &mut ProtocolState,
-        command: &Command<'_>,
-    ) -> Result<(), Outcome<'static>> {
-        let Some(access) = &protocol.access else { return Ok(()) };
-        let checked = access.user.grants.cost(Need::of(command).tubes());
+    fn authorize_user(&mut self, protocol: &ProtocolState, need: Need<'_>) -> Result<Permit, Refusal> {
+        let Some(access) = &protocol.access else { return Ok(Permit(())) };
+        let checked = access.user.grants.cost(need.tubes());
         self.engine.budget().charge(checked);
-        let may = match Need::of(command) {
-            // The jobs of a batch are skipped before it is refused.
-            Need::Used(_) if matches!(command, Command::PutBatch { .. }) => true,
+        let may = match need {
             Need::Used(rights) => access.used.has_any(rights),
+            // mutant auth-keys-of-others: access.user.may_name(tags) => true
+            Need::Put(tags) => access.used.has_any(Rights::PRODUCE) && access.user.may_name(tags),
             need => self.meets(protocol.client, &access.user, need),
         };
-        if may {
-            return Ok(());
-        }
-        let missing = self.missing(&access.user, Need::of(command));
-        Err(Outcome::Refused(Refusal::Forbidden(missing)))
+        if may { Ok(Permit(())) } else { Err(Refusal::Forbidden(self.missing(&access.user, need))) }
     }
 
     /// Whether a user has what a command needs.
-    pub(super) fn meets(&self, client: ClientKey, user: &User, need: Need<'_>) -> bool {
+    fn meets(&self, client: ClientKey, user: &User, need: Need<'_>) -> bool {
         match need {
             Need::Nothing => true,
             Need::Used(rights) => user.may(rights, self.engine.used(client).name()),
+            Need::Put(tags) => {
+                user.may(Rights::PRODUCE, self.engine.used(client).name()) && user.may_name(tags)
+            }
             Need::Tube(tube, rights) => user.may(rights, tube),
             // Bounded by the two tubes of a move.
             Need::Tubes(tubes) => tubes.iter().all(|&(tube, rights)| user.may(rights, tube)),
@@ -280,8 +293,7 @@ impl Core {
 
     /// What a user lacks for a command whose need it does not meet.
     #[cold]
-    pub(super) fn missing(&self, user: &User, need: Need<'_>) -> Missing {
-        let is_everywhere = matches!(need, Need::Everywhere(_));
+    fn missing(&self, user: &User, need: Need<'_>) -> Missing {
         let is_pending = |id: JobId| self.wal.as_ref().is_some_and(|wal| wal.is_pending(id));
         let may_reveal = match need {
             Need::Job(id, _) | Need::JobTo(id, ..) => is_pending(id),
@@ -291,6 +303,8 @@ impl Core {
         };
         let rights = match need {
             Need::Nothing | Need::Watch => Rights::CONSUME,
+            Need::Put(tags) if !user.may_name(tags) => Rights::NAME_KEY,
+            Need::Put(_) => Rights::PRODUCE,
             Need::Tubes([(tube, rights), (_, other)]) => {
                 if user.may(rights, tube) {
                     other
@@ -312,7 +326,12 @@ impl Core {
             | Need::Somewhere(rights)
             | Need::Everywhere(rights) => rights,
         };
-        Missing { rights, is_everywhere, may_reveal }
+        let on = match need {
+            Need::Everywhere(_) => Lacking::AllTubes,
+            Need::Put(tags) if !user.may_name(tags) => Lacking::Key,
+            _ => Lacking::Tube,
+        };
+        Missing { rights, on, may_reveal }
     }
 
     fn may_on_job(&self, user: &User, id: JobId, rights: Rights) -> bool {

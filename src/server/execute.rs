@@ -3,6 +3,7 @@
 use std::mem;
 use std::num::NonZeroU32;
 
+use super::access::Permit;
 use super::client_state::{ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage};
 use super::trace::Observation;
@@ -23,12 +24,13 @@ impl Core {
         self.metrics.add_command();
     }
 
-    /// Executes a command. A `put` has [a page of its own](super::puts).
+    /// Executes a command. A `put` has [a page of its own](super::puts), and so has a `put-batch`.
     #[inline(never)]
     pub(super) fn execute<'a>(
         &mut self,
         protocol: &mut ProtocolState,
         command: Command<'a>,
+        _permit: Permit,
         now: Time,
     ) -> Outcome<'a> {
         let client = protocol.client;
@@ -59,7 +61,6 @@ impl Core {
             }
             Command::FlushTube(tube) => protocol.begun(engine.flush(client, tube, now), Outcome::flushed),
             Command::FlushKeys(tube) => protocol.begun(engine.flush_keys(client, tube), Outcome::flushed),
-            Command::PutBatch { count } => self.begin_put_batch(protocol, count),
             Command::MoveJob { id, tube } => self.move_job(id, tube, now),
             Command::MoveJobs { from, state, to, bound } => {
                 self.move_jobs(protocol, [from, to], state, bound, now)
@@ -112,7 +113,9 @@ impl Core {
             Command::Reserve => self.reserve(protocol, None, now),
             Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
             Command::Delete(id) => self.delete(client, id, now),
-            Command::Put { .. } => unreachable!("begin_put executes it"),
+            Command::Put { .. } | Command::PutBatch { .. } => {
+                unreachable!("begin_put and begin_put_batch execute it")
+            }
             Command::Peek(_)
             | Command::PeekReady
             | Command::PeekDelayed

@@ -1,18 +1,19 @@
 //! `put-batch`: several puts with one answer. Their jobs are stored together once the last body is complete, or none of them.
 //!
 //! Its lines and bodies are received like those of a `put`. A refused job refuses the batch, and the rest of it is discarded. If a
-//! line has no length of a body, the end of the batch is unknown, and the connection is closed.
+//! line announces no body, the end of the batch is unknown, and the connection is closed.
 //!
 //! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
 use super::Core;
-use super::Rights;
 use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::rights::Missing;
+use super::Rights;
+use super::rights::{Missing, Need};
 use super::trace::Observation;
 use crate::intrusive::{Links, List, Pages, intrusive};
+use crate::protocol::announced::Follows;
 use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
@@ -21,7 +22,7 @@ use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, JobId, TagsKey};
 use crate::values::limits::BATCH_BODY_BYTES_MAX;
-use crate::values::tags::{NotTags, Tags};
+use crate::values::tags::Tags;
 use crate::wal::{PutSpace, job_record_bytes};
 
 /// A `put-batch` whose jobs are arriving.
@@ -63,7 +64,7 @@ impl PutBatch {
     fn check<'a>(
         &mut self,
         args: &PutArgs,
-        tags: Result<Tags<'a>, NotTags>,
+        tags: Option<Tags<'a>>,
         max_job_bytes: u32,
     ) -> Result<Tags<'a>, Refusal> {
         // mutant batch-limit-for-each-body: adds self.body_bytes = 0;
@@ -72,7 +73,7 @@ impl PutBatch {
         match self.refusal {
             Some(refusal) => Err(refusal),
             None if args.bytes > max_job_bytes || is_batch_too_big => Err(Refusal::JobTooBig),
-            None => tags.map_err(|_| Refusal::BadFormat),
+            None => tags.ok_or(Refusal::BadFormat),
         }
     }
 }
@@ -88,9 +89,9 @@ impl Core {
     ) -> Outcome<'static> {
         let Some(count) = count else { return self.lose_batch(protocol) };
         self.engine.mark_producer(protocol.client);
-        let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
-        let (jobs, refusal) =
-            (List::new(), (!may).then_some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE))));
+        // The jobs of a batch are skipped before it is refused.
+        let refusal = self.authorize(protocol, Need::Put(Tags::NONE)).err();
+        let jobs = List::new();
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
         self.put_batches += 1;
         protocol.put_batch = Some(Box::new(batch));
@@ -102,12 +103,15 @@ impl Core {
     pub(super) fn begin_batch_job(
         &mut self,
         protocol: &mut ProtocolState,
+        line: &[u8],
         command: Result<Command<'_>, ParseError>,
     ) -> Outcome<'static> {
-        let Ok(Command::Put { args, tags }) = command else { return self.lose_batch(protocol) };
+        let Ok(Command::Put { args, tags }) = command else {
+            return self.refuse_line(protocol, Follows::line(line));
+        };
         let batch = protocol.put_batch.as_mut().expect("the line belongs to a batch");
         let checked = batch.check(&args, tags, self.config.max_job_bytes);
-        let begun = checked.and_then(|tags| self.begin_in_batch(protocol.client, args, tags));
+        let begun = checked.and_then(|tags| self.begin_in_batch(protocol, args, tags));
         protocol.input = match begun {
             Ok(job) => Input::Body(job),
             Err(refusal) => Input::Skip { left: u64::from(args.bytes) + 2, refusal },
@@ -117,16 +121,17 @@ impl Core {
 
     fn begin_in_batch(
         &mut self,
-        client: ClientKey,
+        protocol: &ProtocolState,
         args: PutArgs,
         tags: Tags<'_>,
     ) -> Result<IncomingJob, Refusal> {
-        if !self.has_memory_for(client, args.bytes + 2, tags) {
+        let permit = self.authorize(protocol, Need::Put(tags))?;
+        if !self.has_memory_for(protocol.client, args.bytes + 2, tags) {
             return Err(Shortage::Memory.into());
         }
         let slot =
             self.engine.bodies_mut().allocate_unwritten(args.bytes + 2).map_err(|_| Shortage::Memory)?;
-        let tags_key = self.engine.store_tags(tags);
+        let tags_key = self.store_tags(tags, permit);
         Ok(IncomingJob { id: None, args, tags_key, slot, filled: 0 })
     }
 

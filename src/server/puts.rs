@@ -3,18 +3,20 @@
 use std::mem;
 
 use super::Core;
+use super::access::Permit;
 use super::client_state::{IncomingJob, Input, ProtocolState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::rights::Missing;
+use super::rights::{Missing, Need};
 use super::trace::Observation;
 use super::users::Rights;
 use crate::bodies::Slot;
+use crate::protocol::announced::Follows;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::{Seconds, Time};
 use crate::values::ids::{ClientKey, JobId, TagsKey};
-use crate::values::tags::{NotTags, Tags};
+use crate::values::tags::Tags;
 use crate::wal::PutSpace;
 
 /// The last `put` line without tags, and its numbers. Producers of jobs of one size repeat it, and it need not be parsed again.
@@ -66,7 +68,7 @@ impl Core {
         &mut self,
         protocol: &mut ProtocolState,
         args: PutArgs,
-        tags: Result<Tags<'_>, NotTags>,
+        tags: Option<Tags<'_>>,
         rest: &mut &[u8],
         now: Time,
     ) -> Outcome<'static> {
@@ -74,10 +76,10 @@ impl Core {
         if args.bytes > self.config.max_job_bytes {
             return protocol.skip_body(bytes, Refusal::JobTooBig);
         }
-        let tags = match tags {
-            Ok(tags) => tags,
-            Err(NotTags::WrongTags) => return protocol.skip_body(bytes, Refusal::BadFormat),
-            Err(NotTags::OtherText) => return Outcome::Refused(Refusal::BadFormat),
+        let Some(tags) = tags else { return protocol.skip_body(bytes, Refusal::BadFormat) };
+        let permit = match self.authorize(protocol, Need::Put(tags)) {
+            Ok(permit) => permit,
+            Err(refusal) => return protocol.skip_body(bytes, refusal),
         };
         let client = protocol.client;
         self.engine.mark_producer(client);
@@ -89,7 +91,7 @@ impl Core {
             return protocol.skip_body(bytes, Shortage::Memory.into());
         }
         let id = self.engine.next_id();
-        let tags_key = self.engine.store_tags(tags);
+        let tags_key = self.store_tags(tags, permit);
         if space == PutSpace::Available
             && let Some((body, following)) = rest.split_at_checked(bytes as usize)
         {
@@ -105,6 +107,25 @@ impl Core {
                 self.engine.free_tags(tags_key);
                 protocol.skip_body(bytes, Shortage::Memory.into())
             }
+        }
+    }
+
+    /// Keeps the tags of a job that is arriving. From then on it counts for the keys and groups that they name.
+    #[inline(always)]
+    pub(super) fn store_tags(&mut self, tags: Tags<'_>, _permit: Permit) -> Option<TagsKey> {
+        self.engine.store_tags(tags)
+    }
+
+    /// Refuses a line that is no command where it stands, with what follows it: nothing of a body is taken for a command.
+    #[cold]
+    pub(super) fn refuse_line(&mut self, protocol: &mut ProtocolState, follows: Follows) -> Outcome<'static> {
+        match follows {
+            Follows::Body(bytes) => {
+                let of_batch = protocol.put_batch.as_ref().and_then(|batch| batch.refusal());
+                protocol.skip_body(bytes.saturating_add(2), of_batch.unwrap_or(Refusal::BadFormat))
+            }
+            Follows::Commands if protocol.put_batch.is_none() => Outcome::Refused(Refusal::BadFormat),
+            Follows::Commands | Follows::Jobs => self.lose_batch(protocol),
         }
     }
 

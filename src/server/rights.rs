@@ -3,6 +3,7 @@
 use super::users::Rights;
 use crate::protocol::command::{Command, Ids};
 use crate::values::ids::JobId;
+use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::RuleValue;
 
@@ -13,6 +14,9 @@ pub enum Need<'a> {
     Nothing,
     /// A right on the used tube.
     Used(Rights),
+    /// To put a job with these tags into the used tube. Keys and groups are shared by jobs of all tubes, so a user may name only
+    /// [its own](Rights::NAME_KEY).
+    Put(Tags<'a>),
     /// A right on this tube.
     Tube(TubeName<'a>, Rights),
     /// A right on each of two tubes.
@@ -31,11 +35,20 @@ pub enum Need<'a> {
     Everywhere(Rights),
 }
 
-/// What a user lacks: one of these rights, on a tube or on all of them.
+/// What a user lacks a right on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lacking {
+    Tube,
+    AllTubes,
+    /// The name of a concurrency key or a group.
+    Key,
+}
+
+/// What a user lacks: one of these rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Missing {
     pub rights: Rights,
-    pub is_everywhere: bool,
+    pub on: Lacking,
     /// The refusal tells something of a job with a change that is not committed yet.
     pub may_reveal: bool,
 }
@@ -43,7 +56,7 @@ pub(super) struct Missing {
 impl Missing {
     /// The lack of one of these rights on a tube.
     pub const fn on_tube(rights: Rights) -> Self {
-        Self { rights, is_everywhere: false, may_reveal: false }
+        Self { rights, on: Lacking::Tube, may_reveal: false }
     }
 }
 
@@ -52,15 +65,25 @@ const CONSUME: Rights = Rights::CONSUME;
 const INSPECT: Rights = Rights::INSPECT;
 const ADMIN: Rights = Rights::ADMIN;
 
+/// The names in the tags of one job that jobs of other tubes may have, too: a concurrency key and two groups.
+const SHARED_NAMES_MAX: usize = 3;
+
 /// A tube gets jobs from another one.
 const RECEIVE: Rights = PRODUCE.or(ADMIN);
 
+/// The names in the tags of a job that jobs of other tubes may have, too. An idempotency key is not among them: it belongs to its tube.
+pub(super) fn shared_names<'a>(tags: Tags<'a>) -> [Option<TubeName<'a>>; SHARED_NAMES_MAX] {
+    [tags.con().map(|con| con.key), tags.grp(), tags.aft()]
+}
+
 impl<'a> Need<'a> {
-    /// How many tubes are compared with the patterns of the user, at most.
+    /// How many tubes or keys are compared with the patterns of the user, at most.
     pub(super) fn tubes(&self) -> usize {
         match *self {
             Self::Tube(..) | Self::Job(..) => 1,
             Self::Tubes(_) | Self::JobTo(..) => 2,
+            Self::Put(tags) if tags.is_empty() => 0,
+            Self::Put(_) => SHARED_NAMES_MAX,
             // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
             Self::Jobs(ids, _) => ids.iter().count(),
             Self::Nothing | Self::Used(_) | Self::Watch | Self::Somewhere(_) | Self::Everywhere(_) => 0,
@@ -70,7 +93,8 @@ impl<'a> Need<'a> {
     /// The need of a command.
     pub const fn of(command: &Command<'a>) -> Self {
         match *command {
-            Command::Put { .. } | Command::PutBatch { .. } => Self::Used(PRODUCE),
+            Command::Put { tags: Some(tags), .. } => Self::Put(tags),
+            Command::Put { tags: None, .. } | Command::PutBatch { .. } => Self::Used(PRODUCE),
             // For the commands that need a right on the used tube.
             Command::Use(tube) => Self::Tube(tube, PRODUCE.or(INSPECT).or(ADMIN)),
             Command::Watch(tube) | Command::WatchWeighted { tube, .. } => Self::Tube(tube, CONSUME),

@@ -5,6 +5,7 @@ use std::fmt;
 use tracing::{Level, enabled, trace};
 
 use super::Core;
+use crate::protocol::announced::Follows;
 use crate::protocol::reply::Reply;
 use crate::queue::BatchRoom;
 use crate::values::ids::{ClientKey, ConnId, JobId};
@@ -62,8 +63,8 @@ impl fmt::Display for Escaped<'_> {
 pub enum Observation<'a> {
     /// It serves this command line, without its CR LF.
     Line(&'a [u8]),
-    /// It rejects a line that is longer than any command.
-    LineTooLong,
+    /// It rejects a line that is longer than any command, with what follows it.
+    LineTooLong(Follows),
     /// It has a job's complete body, and replies this to the `put`.
     Put(JobId, Reply<'a>),
     /// It has the last body of a `put-batch`, and replies this. The first job that it has put has this id.

@@ -28,8 +28,13 @@ impl Rights {
     pub const INSPECT: Self = Self(4);
     /// To kick, flush, move and delete jobs, and to pause and configure tubes.
     pub const ADMIN: Self = Self(8);
+    /// To name the keys of these names that jobs of several tubes share. It is no right on a tube.
+    pub const KEYS: Self = Self(16);
 
-    /// Each right, with its word in the file.
+    /// The rights of which one on the name of a key permits to name it.
+    pub const NAME_KEY: Self = Self::PRODUCE.or(Self::CONSUME).or(Self::KEYS);
+
+    /// Each right on tubes, with its word in the file.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::PRODUCE, "produce"),
         (Self::CONSUME, "consume"),
@@ -106,9 +111,11 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Gives a right on the tubes of a pattern.
+    /// Gives a right on the tubes of a pattern, or on the keys.
     pub fn add(&mut self, right: Rights, pattern: Pattern) {
-        self.somewhere = self.somewhere | right;
+        if right != Rights::KEYS {
+            self.somewhere = self.somewhere | right;
+        }
         if pattern.is_everything() {
             self.everywhere = self.everywhere | right;
         }

@@ -28,15 +28,6 @@ pub struct Con<'a> {
     pub limit: NonZeroU32,
 }
 
-/// Why the text after the last number of a `put` is not its tags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotTags {
-    /// A word of it begins with a kind of tag, so the client knows tags, and the body follows.
-    WrongTags,
-    /// It has no tag. As for beanstalkd, no body follows.
-    OtherText,
-}
-
 /// The kinds of tags, with their colons. A set of kinds has the bit of each.
 const KINDS: [&[u8; 4]; 4] = [IDP, CON, GRP, AFT];
 const IDP: &[u8; 4] = b"idp:";
@@ -66,11 +57,8 @@ impl<'a> Tags<'a> {
 
     /// Checks what follows the last number of a `put`: nothing, or a space before each tag.
     #[inline]
-    pub fn of_put(rest: &'a [u8]) -> Result<Self, NotTags> {
-        if rest.is_empty() {
-            return Ok(Tags::NONE);
-        }
-        rest.strip_prefix(b" ").and_then(Self::new).ok_or_else(|| NotTags::of(rest))
+    pub fn of_put(rest: &'a [u8]) -> Option<Self> {
+        if rest.is_empty() { Some(Tags::NONE) } else { rest.strip_prefix(b" ").and_then(Self::new) }
     }
 
     /// Tags that have been checked, in a text that its owner keeps.
@@ -136,16 +124,6 @@ impl<'a> Tags<'a> {
     }
 }
 
-impl NotTags {
-    /// What `rest` is, which is neither empty nor tags.
-    #[cold]
-    fn of(rest: &[u8]) -> Self {
-        let mut words = rest.split(|&byte| byte == b' ');
-        let has_tag = words.any(|word| KINDS.iter().any(|&kind| word.starts_with(kind)));
-        if has_tag { Self::WrongTags } else { Self::OtherText }
-    }
-}
-
 /// The kind of the tag that a word is, as a set of one.
 fn checked_kind(word: &[u8]) -> Option<u8> {
     let (kind, rest) = word.split_first_chunk::<4>()?;
@@ -180,8 +158,8 @@ mod tests {
     fn check(rest: &str, expect: Option<Option<(&str, u32)>>) {
         let tags = Tags::of_put(rest.as_bytes());
         let idp = tags.map(|tags| tags.idp().map(|idp| (idp.key.as_str(), idp.ttl)));
-        assert_eq!(idp.ok(), expect, "{rest:?}");
-        if let Some(tags) = tags.ok().filter(|tags| !tags.is_empty()) {
+        assert_eq!(idp, expect, "{rest:?}");
+        if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
             assert_eq!(Tags::new(tags.as_bytes()), Some(tags), "the text is parsed again");
             assert_eq!(tags.as_str(), &rest[1..]);
         }
@@ -197,7 +175,7 @@ mod tests {
             assert_eq!(limit(wrong), None, "{wrong}");
         }
         let both = Tags::new(b"con:a:2 idp:b:3").unwrap();
-        assert_eq!(Ok(both), Tags::of_put(b" con:a:2 idp:b:3"));
+        assert_eq!(Some(both), Tags::of_put(b" con:a:2 idp:b:3"));
         assert_eq!((both.con().unwrap().key.as_str(), both.idp().unwrap().key.as_str()), ("a", "b"));
         assert_eq!(both.pairs().collect::<Vec<_>>(), [("con", "a:2"), ("idp", "b:3")]);
         assert_eq!(Tags::NONE.pairs().count(), 0);
@@ -245,34 +223,10 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_begins_like_a_tag_tells_wrong_tags_from_other_text() {
-        let check = |rest: &str, expect| assert_eq!(Tags::of_put(rest.as_bytes()), Err(expect), "{rest:?}");
-        for wrong in [
-            " idp:",
-            " con:a:0",
-            " grp:a aft:a",
-            " aft:a,b",
-            "  idp:a",
-            "idp:a",
-            " idp:a ",
-            " idp:a idp:b",
-            " idp:a\0",
-            " idp:a x",
-            " x:a idp:a",
-        ] {
-            check(wrong, NotTags::WrongTags);
-        }
-        for other in [" ", "x", " x", " x:a", " idp", " IDP:a", " xidp:a", " trailing", ".0", "\0", "\tidp:a"]
-        {
-            check(other, NotTags::OtherText);
-        }
-    }
-
-    #[test]
     fn groups_at_each_boundary() {
         let longest = "g".repeat(200);
         let groups = |rest: &str| {
-            let tags = Tags::of_put(rest.as_bytes()).ok()?;
+            let tags = Tags::of_put(rest.as_bytes())?;
             Some([tags.grp(), tags.aft()].map(|name| name.map(|name| name.as_str().to_owned())))
         };
         let named = |name: &str| Some(name.to_owned());

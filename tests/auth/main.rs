@@ -2,6 +2,7 @@
 
 mod cost;
 mod http;
+mod influence;
 mod live;
 mod matrix;
 mod meetings;

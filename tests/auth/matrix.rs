@@ -203,7 +203,7 @@ fn a_refused_body_is_skipped() {
     bench.expect(one, "it\r\n\r\n", "FORBIDDEN\r\n");
     bench.expect(one, "put 0 0 9 65536\r\n", "");
     bench.expect(one, &format!("{}\r\n", "x".repeat(65_536)), "JOB_TOO_BIG\r\n");
-    bench.expect(one, "put 0 0 9 1 no tag\r\n", "BAD_FORMAT\r\n");
+    bench.expect(one, "put 0 0 9 6 no tag\r\nquit\r\n\r\n", "BAD_FORMAT\r\n");
     bench.expect(
         one,
         "put-batch 2\r\nput 0 0 9 1\r\nx\r\nput 0 0 9 1\r\ny\r\nlist-tube-used\r\n",

@@ -88,7 +88,7 @@ fn check_bodies(verb: &Put) -> Result<(), ClientError> {
 
 /// Each tag is valid, but a job must not wait for its own group.
 fn check_tags(tags: &str) -> Result<(), ClientError> {
-    if Tags::of_put(tags.as_bytes()).is_ok() {
+    if Tags::of_put(tags.as_bytes()).is_some() {
         return Ok(());
     }
     let problem = "--grp and --aft: a job cannot wait for its own group; name two groups";

@@ -11,7 +11,6 @@ use crate::protocol::framing::{Line, LineReader};
 use crate::protocol::parse::parse;
 use crate::server::Effect;
 use crate::server::client_state::{IncomingJob, Input, SessionState};
-use crate::server::outcome::{Outcome, Refusal};
 use crate::server::trace::{self, Observation};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
@@ -94,15 +93,12 @@ impl Core {
                             }
                             core.serve_line(protocol, replies, line, &mut rest, now);
                         }
-                        Some(Line::TooLong { is_batch }) => {
-                            core.observe(protocol.client, Observation::LineTooLong);
+                        Some(Line::TooLong { follows }) => {
+                            core.observe(protocol.client, Observation::LineTooLong(follows));
                             if is_traced {
                                 trace::command_too_long(replies.number());
                             }
-                            let outcome = match is_batch || protocol.put_batch.is_some() {
-                                true => core.lose_batch(protocol),
-                                false => Outcome::Refused(Refusal::BadFormat),
-                            };
+                            let outcome = core.refuse_line(protocol, follows);
                             core.reply(protocol, replies, outcome, now);
                         }
                         None => break,
@@ -258,7 +254,7 @@ impl Core {
 /// discarded.
 fn is_command(line: Option<&[u8]>) -> bool {
     match line.map(parse) {
-        Some(Ok(Command::Put { tags: Err(_), .. } | Command::PutBatch { count: None })) => false,
+        Some(Ok(Command::Put { tags: None, .. } | Command::PutBatch { count: None })) => false,
         Some(Ok(_)) => true,
         Some(Err(_)) | None => false,
     }

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use super::{Listing, stats};
-use crate::protocol::command::{Command, CommandKind, PutArgs};
+use crate::protocol::announced::Follows;
+use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
 use crate::protocol::reply::Reply;
 use crate::server::Core;
 use crate::server::Rights;
-use crate::server::access::SessionAccess;
+use crate::server::access::{Permit, SessionAccess};
 use crate::server::client_state::ProtocolState;
 use crate::server::commit_gate::Replies;
-use crate::server::outcome::{Outcome, Refusal};
-use crate::server::rights::Missing;
+use crate::server::outcome::Outcome;
+use crate::server::rights::Need;
 use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
@@ -37,39 +38,40 @@ impl Core {
             command = parse_decimals(line);
         }
         if protocol.put_batch.is_some() {
-            let outcome = self.begin_batch_job(protocol, command);
+            let outcome = self.begin_batch_job(protocol, line, command);
             return self.reply(protocol, replies, outcome, now);
         }
         match command {
             Ok(Command::Put { args, tags }) => {
                 self.count_command(CommandKind::Put);
-                if protocol.access.is_some() && self.forbids_put(protocol, args, tags.is_ok()) {
-                    return;
-                }
                 match self.begin_put(protocol, args, tags, rest, now) {
                     Outcome::Done(Reply::Inserted(id)) => replies.inserted(id, &mut self.buffers),
                     Outcome::Pending => {}
                     other => self.reply(protocol, replies, other, now),
                 }
             }
+            Ok(Command::PutBatch { count }) => {
+                self.count_command(CommandKind::PutBatch);
+                let outcome = self.begin_put_batch(protocol, count);
+                self.reply(protocol, replies, outcome, now);
+            }
             Ok(command) => {
                 self.count_command(command.kind());
-                if protocol.access.is_some()
-                    && let Err(refused) = self.check_command(protocol, &command)
-                {
-                    return self.reply(protocol, replies, refused, now);
-                }
+                let permit = match self.authorize(protocol, Need::of(&command)) {
+                    Ok(permit) => permit,
+                    Err(refusal) => return self.reply(protocol, replies, Outcome::Refused(refusal), now),
+                };
                 let is_harmless =
                     self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
                 replies.set_harmless(is_harmless);
-                self.serve_usual(protocol, replies, command, now);
+                self.serve_usual(protocol, replies, command, permit, now);
                 replies.set_harmless(false);
             }
             Err(error) => self.serve_unknown(protocol, replies, line, error, now),
         }
     }
 
-    /// Serves a line that is no command, unless it is `auth`.
+    /// Refuses a line that is no command, unless it is `auth`. The body that a wrong `put` announces is skipped before the reply.
     #[cold]
     #[inline(never)]
     fn serve_unknown(
@@ -80,25 +82,18 @@ impl Core {
         error: ParseError,
         now: Time,
     ) {
-        if self.access.users().is_none() || !self.serve_auth(protocol, replies, line, now) {
+        if self.access.users().is_some() && self.serve_auth(protocol, replies, line, now) {
+            return;
+        }
+        // mutant refused-put-runs-its-body: Follows::line(line) => Follows::Commands
+        if let follows @ Follows::Body(_) = Follows::line(line) {
+            self.refuse_line(protocol, follows);
+        } else {
             replies.refuse(error.into(), &mut self.buffers);
         }
     }
 
-    /// Skips the body of a `put` that the user may not send. Returns false if the user may, or if the line is wrong for another reason.
-    #[cold]
-    #[inline(never)]
-    fn forbids_put(&self, protocol: &mut ProtocolState, args: PutArgs, has_tags: bool) -> bool {
-        let may = protocol.access.as_ref().is_none_or(|access| access.used.has_any(Rights::PRODUCE));
-        let is_forbidden = !may && has_tags && args.bytes <= self.config.max_job_bytes;
-        if is_forbidden {
-            let refusal = Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE));
-            protocol.skip_body(u64::from(args.bytes) + 2, refusal);
-        }
-        is_forbidden
-    }
-
-    /// Serves any command but `put`. Those that most clients send are inlined in the loop of a connection, and no others, since
+    /// Serves any command but `put` and `put-batch`. Those that most clients send are inlined in the loop of a connection, and no others, since
     /// the compiler does not inline a loop that is too long.
     #[inline(always)]
     fn serve_usual(
@@ -106,13 +101,14 @@ impl Core {
         protocol: &mut ProtocolState,
         replies: &mut Replies,
         command: Command<'_>,
+        permit: Permit,
         now: Time,
     ) {
         let outcome = match command {
             Command::Reserve => self.reserve(protocol, None, now),
             Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
             Command::Delete(id) => self.delete(protocol.client, id, now),
-            other => self.execute(protocol, other, now),
+            other => self.execute(protocol, other, permit, now),
         };
         self.reply_inline(protocol, replies, outcome, now);
     }
@@ -120,10 +116,10 @@ impl Core {
     #[inline(always)]
     fn parse_line<'a>(&mut self, line: &'a [u8]) -> Result<Command<'a>, ParseError> {
         if let Some(args) = self.recent_put.args_of(line) {
-            return Ok(Command::Put { args, tags: Ok(Tags::NONE) });
+            return Ok(Command::Put { args, tags: Some(Tags::NONE) });
         }
         let command = parse(line);
-        if let Ok(Command::Put { args, tags: Ok(Tags::NONE) }) = command {
+        if let Ok(Command::Put { args, tags: Some(Tags::NONE) }) = command {
             self.recent_put.note(line, args);
         }
         command

@@ -11,6 +11,7 @@ use crate::protocol::command::{Command, PutArgs};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, Moved, PageQuery};
 use crate::server::Core;
+use crate::server::access::Permit;
 use crate::server::client_state::ProtocolState;
 use crate::server::commit_gate::Replies;
 use crate::server::outcome::{Outcome, Refusal};
@@ -71,14 +72,12 @@ impl Core {
         operation: &'a Operation,
         now: Time,
     ) -> (Outcome<'a>, bool) {
-        if let Some(access) = &protocol.access
-            && !self.meets(protocol.client, &access.user, operation.need())
-        {
-            let missing = self.missing(&access.user, operation.need());
-            return (Outcome::Refused(Refusal::Forbidden(missing)), false);
-        }
+        let permit = match self.authorize(protocol, operation.need()) {
+            Ok(permit) => permit,
+            Err(refusal) => return (Outcome::Refused(refusal), false),
+        };
         let Some(command) = operation.command() else {
-            return (self.begin_without_command(protocol, operation, now), false);
+            return (self.begin_without_command(protocol, operation, permit, now), false);
         };
         if let Err(refusal) = self.prepare(protocol, operation, now) {
             return (Outcome::Refused(refusal), false);
@@ -88,26 +87,27 @@ impl Core {
         if operation.action().is_some() || matches!(operation, Operation::Body { .. }) {
             self.count_command(command.kind());
         }
-        (self.execute(protocol, command, now), is_harmless)
+        (self.execute(protocol, command, permit, now), is_harmless)
     }
 
     fn begin_without_command(
         &mut self,
         protocol: &mut ProtocolState,
         operation: &Operation,
+        permit: Permit,
         now: Time,
     ) -> Outcome<'static> {
         let Operation::Put { job: PutTarget { tube, priority, delay, ttr, tags }, bytes } = operation else {
             self.draining = *operation == Operation::Drain;
             return Outcome::Done(if self.draining { Reply::DrainBegun } else { Reply::NotDraining });
         };
-        if let Outcome::Refused(refusal) = self.execute(protocol, Command::Use(tube.get()), now) {
+        if let Outcome::Refused(refusal) = self.execute(protocol, Command::Use(tube.get()), permit, now) {
             return Outcome::Refused(refusal);
         }
         let [delay, ttr] = [*delay, *ttr].map(Seconds::whole);
         let args = PutArgs { pri: *priority, delay, ttr, bytes: *bytes };
-        self.count_command(Command::Put { args, tags: Ok(Tags::NONE) }.kind());
-        self.begin_put(protocol, args, Ok(tags.get()), &mut &[][..], now)
+        self.count_command(Command::Put { args, tags: Some(Tags::NONE) }.kind());
+        self.begin_put(protocol, args, Some(tags.get()), &mut &[][..], now)
     }
 
     /// Brings about what the command of an operation needs: the client uses the tube, or has the job for a moment.

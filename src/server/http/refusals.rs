@@ -6,7 +6,7 @@ use super::response::{ErrorKind, ErrorResponse};
 use crate::queue::{FullBy, JobState};
 use crate::server::Config;
 use crate::server::outcome::{Refusal, Shortage};
-use crate::server::rights::Missing;
+use crate::server::rights::{Lacking, Missing};
 
 const NO_TUBE: &str = "there is no such tube: look at /api/v1/tubes";
 
@@ -21,9 +21,15 @@ impl Refusal {
     pub(super) fn response(self, config: &Config) -> ErrorResponse {
         let (kind, message) = match self {
             Self::OutOfMemory(shortage) => return shortage.response(config),
-            Self::Forbidden(Missing { rights, is_everywhere, .. }) => {
-                let on = if is_everywhere { "all tubes" } else { "the tube" };
-                let message = format!("this user lacks the right {rights} on {on}: see the file of --auth");
+            Self::Forbidden(Missing { rights, on, .. }) => {
+                let message = match on {
+                    Lacking::Tube => format!("this user lacks the right {rights} on the tube"),
+                    Lacking::AllTubes => format!("this user lacks the right {rights} on all tubes"),
+                    Lacking::Key => "this user may not name the key or group of a tag: its name must match \
+                         one of produce, consume or keys"
+                        .to_owned(),
+                };
+                let message = format!("{message}: see the file of --auth");
                 return ErrorResponse::new(ErrorKind::Forbidden, message);
             }
             Self::JobReserved { seconds_left } => {

@@ -8,6 +8,7 @@ mod reserves;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use beanring::protocol::announced::Follows;
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::protocol::reply::Reply;
@@ -15,7 +16,6 @@ use beanring::queue::{Engine, JobEnd, JobState, LoggedState, Repeated, RuleCount
 use beanring::time::Time;
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
-use beanring::values::tags::NotTags;
 
 use self::moves::Moves;
 use self::reserves::Draw;
@@ -165,8 +165,8 @@ impl Checker {
         let known = self.clients.iter().rposition(|client| client.slot == step.slot && !client.has_left);
         let client = known.unwrap_or_else(|| panic!("{step:?}: no client has this slot"));
         match step.kind {
-            StepKind::Line(line) => self.line(client, Some(&line)),
-            StepKind::LineTooLong => self.line(client, None),
+            StepKind::Line(line) => self.line(client, Ok(&line)),
+            StepKind::LineTooLong(follows) => self.line(client, Err(follows)),
             StepKind::Put { id, is_out_of_memory } => self.job(client, id, is_out_of_memory),
             StepKind::PutBatch { first, is_out_of_memory } => {
                 self.end_batch(client, first, is_out_of_memory);
@@ -335,8 +335,8 @@ impl Checker {
 
     // Commands.
 
-    /// Serves the next line that the client has sent: `served`, or one that is too long.
-    fn line(&mut self, client: usize, served: Option<&[u8]>) {
+    /// Serves the next line that the client has sent: `served`, or one that is too long, with what follows it.
+    fn line(&mut self, client: usize, served: Result<&[u8], Follows>) {
         let record = &mut self.clients[client];
         let rest = &record.sent[record.served..record.arrived];
         let length = rest.windows(2).position(|pair| pair == b"\r\n").expect("a whole line has arrived");
@@ -347,12 +347,12 @@ impl Checker {
                 .any(|word| text.starts_with(word));
         let bytes_max = if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX };
         let is_too_long = length + 2 > bytes_max;
-        let expected = (!is_too_long).then_some(&text[..]);
+        let expected = if is_too_long { Err(Follows::line(&text)) } else { Ok(&text[..]) };
         assert!(
             served == expected,
             "client {client} sent {} next, but the server serves {}",
             text.escape_ascii(),
-            served.unwrap_or(b"a line that is too long").escape_ascii()
+            served.unwrap_or(b"a line that is too long, or another one").escape_ascii()
         );
         record.served += length + 2;
         if let Some(put) = record.putting.take() {
@@ -368,15 +368,15 @@ impl Checker {
         assert!(!is_waiting, "client {client} is served while it waits");
         assert!(self.clients[client].draw.is_none(), "client {client} gets no job though there is one");
         if self.clients[client].put_batch.is_some() {
-            return self.batch_line(client, expected);
+            return self.batch_line(client, &text, is_too_long);
         }
         match self.parse(&text) {
-            _ if is_too_long && text.starts_with(b"put-batch") => self.lose_batch(client),
-            _ if is_too_long => self.answer(client, Reply::BadFormat),
+            _ if is_too_long => self.refuse_line(client, &text),
             Ok(command) => {
                 self.totals.commands[command.kind() as usize] += 1;
                 self.command(client, command);
             }
+            Err(ParseError::BadFormat) => self.refuse_line(client, &text),
             Err(error) => self.answer(client, error.into()),
         }
         self.take_notices();
@@ -390,16 +390,23 @@ impl Checker {
         }
     }
 
-    fn put(&mut self, client: usize, args: PutArgs, tags: Result<Tags, NotTags>) {
+    /// Refuses a line outside of a batch, with the body that it announces.
+    fn refuse_line(&mut self, client: usize, line: &[u8]) {
+        match Follows::line(line) {
+            Follows::Jobs => return self.lose_batch(client),
+            Follows::Body(bytes) => self.clients[client].skip(bytes),
+            Follows::Commands => {}
+        }
+        self.answer(client, Reply::BadFormat);
+    }
+
+    fn put(&mut self, client: usize, args: PutArgs, tags: Option<Tags>) {
         let record = &mut self.clients[client];
+        record.skip(args.bytes.into());
         if args.bytes > self.totals.max_job_bytes {
-            record.served += args.bytes as usize + 2;
             return self.answer(client, Reply::JobTooBig);
         }
-        if tags != Err(NotTags::OtherText) {
-            record.served += args.bytes as usize + 2;
-        }
-        let Ok(tags) = tags else { return self.answer(client, Reply::BadFormat) };
+        let Some(tags) = tags else { return self.answer(client, Reply::BadFormat) };
         let id = self.model.take_id(client as Conn);
         let may_be_short = self.may_be_short;
         self.clients[client].putting = Some(Putting { id, args, tags, may_be_short });
@@ -584,6 +591,12 @@ fn number_arrivals(model: &mut Model) {
 }
 
 impl Client {
+    /// Takes a body and its CR LF from what the client sends next.
+    fn skip(&mut self, body_bytes: u64) {
+        let bytes = usize::try_from(body_bytes.saturating_add(2)).unwrap_or(usize::MAX);
+        self.served = self.served.saturating_add(bytes);
+    }
+
     /// Whether the server still serves it.
     pub const fn is_active(&self) -> bool {
         !self.has_left && !self.has_quit

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use beanring::time::{Span, Time};
+use beanring::values::limits::LINE_BYTES_LONG_MAX;
 use beanring::values::tube_rules::RuleKey;
 use beanring::wal::Durability;
 
@@ -210,7 +211,7 @@ impl Generator {
             }
             11..14 => format!("ignore {tube}"),
             14..16 => return self.put_batch(out),
-            16..34 => return self.put(false, out),
+            16..34 => return self.put(out),
             34 => "reserve\r\ncancel-reserve".to_owned(),
             35..44 => "reserve".to_owned(),
             44..46 => {
@@ -325,12 +326,14 @@ impl Generator {
         let count = self.pick(&[1, 2, 3, 5, 40]);
         let puts = if self.one_in(20) { count - 1 + 2 * self.random.below(2) } else { count };
         out.extend_from_slice(format!("put-batch {count}\r\n").as_bytes());
-        (0..puts).for_each(|_| self.put(true, out));
+        (0..puts).for_each(|_| self.put(out));
     }
 
-    /// A put with text after its numbers has a body if the text has a tag, or in a batch, which knows its length.
-    fn put(&mut self, is_in_batch: bool, out: &mut Vec<u8>) {
+    /// A put, with its body even if the line is wrong.
+    fn put(&mut self, out: &mut Vec<u8>) {
         let (pri, delay, ttr) = (self.pri(), self.delay(), self.ttr());
+        let pri =
+            if self.one_in(60) { self.pick(&["-1", "x", "4294967296"]).to_owned() } else { pri.to_string() };
         self.bodies += 1;
         let mut body = self.bodies.to_string().into_bytes();
         let length = 1 + self.random.below(self.profile.body_max);
@@ -338,13 +341,15 @@ impl Generator {
         body.resize(length.max(body.len()), fill);
         let bytes = body.len();
         let end = if self.one_in(40) { "xx" } else { "\r\n" };
-        let trailing = if self.one_in(60) { " x" } else { "" };
+        let trailing = match () {
+            () if self.one_in(60) => " x".to_owned(),
+            () if self.one_in(400) => format!(" idp:{}", "k".repeat(LINE_BYTES_LONG_MAX)),
+            () => String::new(),
+        };
         let tags = if self.one_in(self.profile.tagged_one_in) { self.tags() } else { String::new() };
         out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{tags}{trailing}\r\n").as_bytes());
-        if trailing.is_empty() || !tags.is_empty() || is_in_batch {
-            out.extend_from_slice(&body);
-            out.extend_from_slice(end.as_bytes());
-        }
+        out.extend_from_slice(&body);
+        out.extend_from_slice(end.as_bytes());
     }
 
     fn tags(&mut self) -> String {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use beanring::protocol::announced::Follows;
 use beanring::protocol::reply::Reply;
 use beanring::queue::BatchRoom;
 use beanring::server::{Observation, Observer};
@@ -31,8 +32,8 @@ pub struct ClientStep {
 pub enum StepKind {
     /// It served this line.
     Line(Vec<u8>),
-    /// It rejected a line that was too long.
-    LineTooLong,
+    /// It rejected a line that was too long, with what follows it.
+    LineTooLong(Follows),
     /// It had a job's complete body, and decided on a reply.
     Put { id: u64, is_out_of_memory: bool },
     /// It had the last body of a put-batch, and decided on a reply: to put jobs from this id on, or none.
@@ -70,7 +71,7 @@ impl Observer for Steps {
     fn observe(&mut self, conn: ConnId, observation: Observation<'_>) {
         let kind = match observation {
             Observation::Line(line) => StepKind::Line(line.to_vec()),
-            Observation::LineTooLong => StepKind::LineTooLong,
+            Observation::LineTooLong(follows) => StepKind::LineTooLong(follows),
             Observation::Put(id, reply) => {
                 StepKind::Put { id: id.0, is_out_of_memory: reply == Reply::OutOfMemory }
             }

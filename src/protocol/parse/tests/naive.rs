@@ -8,17 +8,11 @@ use crate::protocol::random::Random;
 use crate::values::tube_rules::RuleValue;
 
 /// Returns the tags if they are well-formed.
-fn naive_tags(rest: &[u8]) -> Result<Tags<'_>, NotTags> {
+fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
     if rest.is_empty() {
-        return Ok(Tags::NONE);
+        return Some(Tags::NONE);
     }
-    let has_kind = |kind: &str| {
-        let middle = [b" ", kind.as_bytes()].concat();
-        rest.starts_with(kind.as_bytes()) || rest.windows(5).any(|window| window == middle)
-    };
-    let is_known = ["idp:", "con:", "grp:", "aft:"].into_iter().any(has_kind);
-    let other = if is_known { NotTags::WrongTags } else { NotTags::OtherText };
-    let text = rest.strip_prefix(b" ").ok_or(other)?;
+    let text = rest.strip_prefix(b" ")?;
     let words: Vec<Vec<&[u8]>> =
         text.split(|&byte| byte == b' ').map(|word| word.split(|&byte| byte == b':').collect()).collect();
     let is_number = |number: &[u8]| {
@@ -36,7 +30,7 @@ fn naive_tags(rest: &[u8]) -> Result<Tags<'_>, NotTags> {
     let named = |kind: &[u8]| words.iter().find(|word| word[0] == kind).map(|word| word[1..].to_vec());
     let is_circle = named(b"grp").is_some() && named(b"grp") == named(b"aft");
     let are_tags = words.iter().all(is_tag) && !has_doubles && !is_circle;
-    if are_tags { Ok(Tags::new(text).unwrap()) } else { Err(other) }
+    are_tags.then(|| Tags::new(text).unwrap())
 }
 
 /// The words in the order in which beanstalkd tries them.
@@ -129,7 +123,7 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
     const U32: u64 = u32::MAX as u64;
 
     let has_nul = line.contains(&0);
-    if has_nul && !line.starts_with(b"put-batch") && !line.starts_with(b"put ") {
+    if has_nul && !line.starts_with(b"put-batch") {
         return Err(BadFormat);
     }
     let word = *WORDS.iter().find(|word| line.starts_with(word.as_bytes())).ok_or(UnknownCommand)?;
@@ -141,9 +135,8 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
             let (delay, ttr) = (time(&mut rest, U32)?, time(&mut rest, U32)?);
             let bytes = number(&mut rest, U32)? as u32;
             let tags = naive_tags(rest);
-            // Wrong tags may be any bytes, and make a line longer like others.
-            let is_plain = tags == Ok(Tags::NONE) || tags == Err(NotTags::OtherText);
-            if is_plain && (has_nul || line.len() + 2 > 224) {
+            let has_tags = tags.is_some_and(|tags| tags != Tags::NONE);
+            if !has_tags && line.len() + 2 > 224 {
                 return Err(BadFormat);
             }
             return Ok(Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags });

@@ -219,8 +219,11 @@ impl Conversation<'_> {
             4 => " aft:a grp:b con:k",
             5 => " aft:b idp:k",
             6 => " grp:a aft:b",
+            _ if self.bodies.is_multiple_of(3) => " x",
             _ => "",
         };
+        // The body is skipped then.
+        let pri = if self.bodies.is_multiple_of(31) { "-1".to_owned() } else { pri.to_string() };
         let line = format!("put {pri} {delay} {ttr} {bytes}{tags}\r\n");
         [line.as_bytes(), &body, ending].concat()
     }

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
+use beanring::protocol::announced::Follows;
 use beanring::protocol::command::Command;
 use beanring::protocol::parse::{self, ParseError};
 use beanring::values::ids::JobId;
 use beanring::values::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
-use beanring::values::tags::NotTags;
 use beanring::values::tube_rules::RuleKey;
 
 use super::super::reply;
-use super::framing::bytes_max;
+use super::framing::{bytes_max, follows};
 use super::made_log::Jobs;
 
 /// What all clients together know.
@@ -232,17 +232,14 @@ impl Dialogue {
     fn take_line_of_batch(&mut self, line: &[u8], max_job_bytes: u32) {
         let (args, tags) = match parse(line) {
             Ok(Command::Put { args, tags }) if line.len() + 2 <= bytes_max(line) => (args, tags),
-            _ => {
-                (self.batch, self.has_quit) = (None, true);
-                return self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
-            }
+            _ => return self.refuse_line(line),
         };
         let batch = self.batch.as_mut().expect("a batch is arriving");
         batch.body_bytes += args.bytes as usize;
         let is_too_big = batch.count > 1 && batch.body_bytes > BATCH_BODY_BYTES_MAX;
         self.expects = if args.bytes > max_job_bytes || is_too_big {
             Expects::Skip(u64::from(args.bytes) + 2, "JOB_TOO_BIG")
-        } else if let Ok(tags) = tags {
+        } else if let Some(tags) = tags {
             Expects::Body { bytes: args.bytes as usize + 2, has_key: tags.idp().is_some() }
         } else {
             Expects::Skip(u64::from(args.bytes) + 2, "BAD_FORMAT")
@@ -263,16 +260,25 @@ impl Dialogue {
         }
     }
 
+    /// Takes a line that is no command where it stands.
+    fn refuse_line(&mut self, line: &[u8]) {
+        if let Follows::Body(bytes) = follows(line) {
+            self.expects = Expects::Skip(bytes.saturating_add(2), "BAD_FORMAT");
+            return;
+        }
+        if self.batch.is_some() || line.starts_with(b"put-batch") {
+            (self.batch, self.has_quit) = (None, true);
+        }
+        self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
+    }
+
     fn take_line(&mut self, line: Vec<u8>, book: &mut Book) {
         if self.batch.is_some() {
             return self.take_line_of_batch(&line, book.max_job_bytes);
         }
         let pending = match parse(&line) {
-            _ if line.len() + 2 > bytes_max(&line) => {
-                self.has_quit = line.starts_with(b"put-batch");
-                Pending::Fixed("BAD_FORMAT")
-            }
-            Err(ParseError::BadFormat) => Pending::Fixed("BAD_FORMAT"),
+            _ if line.len() + 2 > bytes_max(&line) => return self.refuse_line(&line),
+            Err(ParseError::BadFormat) => return self.refuse_line(&line),
             Err(ParseError::UnknownCommand) => Pending::Fixed("UNKNOWN_COMMAND"),
             Ok(Command::Put { args, tags }) => {
                 if args.bytes > book.max_job_bytes {
@@ -280,9 +286,8 @@ impl Dialogue {
                 } else {
                     let bytes = args.bytes as usize + 2;
                     match tags {
-                        Ok(tags) => self.expects = Expects::Body { bytes, has_key: tags.idp().is_some() },
-                        Err(NotTags::WrongTags) => self.expects = Expects::Skip(bytes as u64, "BAD_FORMAT"),
-                        Err(NotTags::OtherText) => self.pending.push_back(Pending::Fixed("BAD_FORMAT")),
+                        Some(tags) => self.expects = Expects::Body { bytes, has_key: tags.idp().is_some() },
+                        None => self.expects = Expects::Skip(bytes as u64, "BAD_FORMAT"),
                     }
                 }
                 return;

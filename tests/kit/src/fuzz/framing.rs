@@ -1,5 +1,6 @@
 //! The same bytes in other pieces are the same lines. Parsed commands are within the protocol's limits.
 
+use beanring::protocol::announced::Follows;
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::framing::{Line, LineReader};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
@@ -10,8 +11,8 @@ use beanring::values::tube_rules::RuleValue;
 
 use super::input::Input;
 
-/// A line, or `None` if it is too long.
-type Read = Option<Vec<u8>>;
+/// A line, or what follows it if it is too long.
+type Read = Result<Vec<u8>, Follows>;
 
 /// Runs an input. The first byte is the number of bytes that follow as lengths of pieces. The rest is what a client
 /// sends.
@@ -39,8 +40,8 @@ fn read<'a>(mut sent: &[u8], mut lengths: impl Iterator<Item = &'a usize>) -> (V
         let (mut piece, rest) = sent.split_at(length.min(sent.len()));
         while let Some(line) = reader.next(&mut piece) {
             lines.push(match line {
-                Line::Command(line) => Some(line.to_vec()),
-                Line::TooLong { .. } => None,
+                Line::Command(line) => Ok(line.to_vec()),
+                Line::TooLong { follows } => Err(follows),
             });
         }
         assert!(piece.is_empty(), "all input is taken");
@@ -53,7 +54,8 @@ fn read<'a>(mut sent: &[u8], mut lengths: impl Iterator<Item = &'a usize>) -> (V
 fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
     let mut lines = Vec::new();
     while let Some(end) = sent.windows(2).position(|pair| pair == b"\r\n") {
-        lines.push((end + 2 <= bytes_max(sent)).then(|| sent[..end].to_vec()));
+        let (line, is_short) = (&sent[..end], end + 2 <= bytes_max(sent));
+        lines.push(if is_short { Ok(line.to_vec()) } else { Err(follows(line)) });
         sent = &sent[end + 2..];
     }
     (lines, sent.is_empty())
@@ -66,6 +68,19 @@ pub(super) fn bytes_max(line: &[u8]) -> usize {
             .iter()
             .any(|word| line.starts_with(word));
     if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
+}
+
+/// Returns what follows a refused line.
+pub(super) fn follows(line: &[u8]) -> Follows {
+    let fourth = line
+        .strip_prefix(b"put ")
+        .and_then(|arguments| arguments.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(3));
+    let digits: Vec<u8> = fourth.unwrap_or_default().iter().copied().take_while(u8::is_ascii_digit).collect();
+    match String::from_utf8(digits).expect("digits are ASCII") {
+        _ if line.starts_with(b"put-batch") => Follows::Jobs,
+        digits if digits.is_empty() => Follows::Commands,
+        digits => Follows::Body(digits.parse().unwrap_or(u64::MAX)),
+    }
 }
 
 fn check(line: &[u8]) {
@@ -96,8 +111,8 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         format!("{word} {}", tube.as_str())
     };
     Some(match *command {
-        Command::Put { tags: Err(_), .. } | Command::PauseTube { tube: None, .. } => return None,
-        Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags: Ok(tags) } => {
+        Command::Put { tags: None, .. } | Command::PauseTube { tube: None, .. } => return None,
+        Command::Put { args: PutArgs { pri, delay, ttr, bytes }, tags: Some(tags) } => {
             let space = if tags.is_empty() { "" } else { " " };
             format!("put {pri} {delay} {ttr} {bytes}{space}{}", tags.as_str())
         }

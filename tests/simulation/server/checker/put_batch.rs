@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use beanring::protocol::announced::Follows;
 use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::reply::Reply;
+use beanring::time::Seconds;
 use beanring::values::limits::BATCH_BODY_BYTES_MAX;
 use beanring::values::tags;
 use beanring::wal::job_record_bytes;
@@ -28,15 +30,17 @@ impl Checker {
         self.clients[client].put_batch = Some(Batch { count, jobs: Vec::new(), may_be_short });
     }
 
-    /// Takes the line of the next job. Any other line, or one that is too long, leaves the end of the batch unknown.
-    pub(super) fn batch_line(&mut self, client: usize, line: Option<&[u8]>) {
-        let Some(Ok(Command::Put { args, tags })) = line.map(|line| self.parse(line)) else {
-            return self.lose_batch(client);
+    /// Takes the line of the next job. One that announces no body leaves the end of the batch unknown.
+    pub(super) fn batch_line(&mut self, client: usize, line: &[u8], is_too_long: bool) {
+        let (args, tags) = match self.parse(line) {
+            Ok(Command::Put { args, tags }) if !is_too_long => (args, tags.map(Tags::of)),
+            _ => (PutArgs { pri: 0, delay: Seconds::ZERO, ttr: Seconds::ZERO, bytes: 0 }, None),
         };
-        let tags = tags.ok().map(Tags::of);
+        let Follows::Body(bytes) = Follows::line(line) else { return self.lose_batch(client) };
         let record = &mut self.clients[client];
-        let body = record.served..record.served + args.bytes as usize + 2;
-        record.served = body.end;
+        let begin = record.served;
+        record.skip(bytes);
+        let body = begin..record.served;
         record.put_batch.as_mut().expect("a batch is arriving").jobs.push((args, tags, body));
     }
 
@@ -83,7 +87,7 @@ impl Checker {
         let tube = name_of(self.model.get(client as Conn).used);
         let (mut body_bytes, mut record_bytes) = (0, 0);
         for (args, tags, body) in &batch.jobs {
-            body_bytes += body.len() - 2;
+            body_bytes += args.bytes as usize;
             let text = tags.unwrap_or_default().text();
             let tags_of_record = tags::Tags::new(text.as_bytes()).unwrap_or(tags::Tags::NONE);
             record_bytes += job_record_bytes(tube.len(), tags_of_record, body.len());

@@ -1,0 +1,190 @@
+//! What follows a refused line: the body of a `put`, whatever else is wrong with its line, or the jobs of a `put-batch`.
+
+/// What the bytes after a line are that is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Follows {
+    /// The next command.
+    Commands,
+    /// A body of this many bytes and a CR LF. None of it may be taken for a command.
+    Body(u64),
+    /// Jobs of a `put-batch`. Where they end is unknown.
+    Jobs,
+}
+
+impl Follows {
+    /// Returns what follows a line, given without its CR LF.
+    pub fn line(line: &[u8]) -> Self {
+        Announced::default().read(line).follows()
+    }
+}
+
+/// The word of the command that jobs follow. The one that a body follows begins alike.
+pub const BATCH_WORD: &[u8] = b"put-batch";
+
+const PUT_BYTES: usize = b"put".len();
+
+/// The arguments of a `put` before the number of bytes.
+const ARGUMENTS_BEFORE: usize = 3;
+
+/// Reads a line piece by piece, up to the number of bytes that it announces: the digits at the beginning of the fourth argument of
+/// a `put`. The other arguments may be anything but a space.
+#[derive(Clone, Copy, Debug)]
+pub struct Announced(At);
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// In the word, behind so many bytes.
+    Word(usize),
+    /// Before an argument, behind so many others.
+    Gap(usize),
+    /// In an argument that does not count, with so many others before it.
+    Argument(usize),
+    /// Behind these digits.
+    Digits(u64),
+    /// Behind everything that counts.
+    End(Follows),
+}
+
+impl Default for Announced {
+    fn default() -> Self {
+        Self(At::Word(0))
+    }
+}
+
+impl Announced {
+    /// Reads the next piece of the line.
+    #[must_use]
+    pub fn read(mut self, piece: &[u8]) -> Self {
+        // Bounded by RECEIVE_BYTES_MAX: the bytes of one receive.
+        for &byte in piece {
+            self.0 = match (self.0, byte) {
+                (At::Word(PUT_BYTES), b' ') => At::Gap(0),
+                (At::Word(at), _) if byte != BATCH_WORD[at] => At::End(Follows::Commands),
+                (At::Word(at), _) if at + 1 == BATCH_WORD.len() => At::End(Follows::Jobs),
+                (At::Word(at), _) => At::Word(at + 1),
+                (At::Gap(arguments), b' ') => At::Gap(arguments),
+                (At::Gap(ARGUMENTS_BEFORE), b'0'..=b'9') => At::Digits((byte - b'0').into()),
+                (At::Gap(ARGUMENTS_BEFORE), _) => At::End(Follows::Commands),
+                (At::Gap(arguments), _) => At::Argument(arguments),
+                (At::Argument(arguments), b' ') => At::Gap(arguments + 1),
+                (At::Argument(arguments), _) => At::Argument(arguments),
+                (At::Digits(bytes), b'0'..=b'9') => {
+                    At::Digits(bytes.saturating_mul(10).saturating_add((byte - b'0').into()))
+                }
+                (At::Digits(bytes), _) => At::End(Follows::Body(bytes)),
+                (At::End(_), _) => break,
+            };
+        }
+        self
+    }
+
+    /// Returns what follows the line, which has ended.
+    pub const fn follows(self) -> Follows {
+        match self.0 {
+            At::Digits(bytes) => Follows::Body(bytes),
+            At::End(follows) => follows,
+            At::Word(_) | At::Gap(_) | At::Argument(_) => Follows::Commands,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::parse::{parse, parse_decimals};
+    use crate::protocol::{command::Command, random::Random};
+
+    fn check(line: &str, expect: Follows) {
+        assert_eq!(Follows::line(line.as_bytes()), expect, "{line:?}");
+        // Bounded by the line of a test.
+        for cut in 0..line.len() {
+            let (first, second) = line.as_bytes().split_at(cut);
+            assert_eq!(
+                Announced::default().read(first).read(second).follows(),
+                expect,
+                "{line:?} cut at {cut}"
+            );
+        }
+        assert_eq!(Announced::default().read(line.as_bytes()).read(b"\r\n").follows(), expect, "{line:?}");
+    }
+
+    #[test]
+    fn the_fourth_argument_of_a_put_announces_its_body() {
+        for line in [
+            "put 0 0 60 8",
+            "put   0  0 60   8",
+            "put x 0 60 8",
+            "put -1 0 60 8",
+            "put 0 -1 60 8",
+            "put 0 0.5 60 8",
+            "put 4294967296 99999999999999999999 60 8",
+            "put 0 0 60 8 ",
+            "put 0 0 60 8 trailing",
+            "put 0 0 60 8 9",
+            "put 0 0 60 8x",
+            "put 0 0 60 8.5",
+            "put 0 0 60 0008 idp:",
+            "put 0 0 60 8\0",
+            "put \t \r \n 8",
+        ] {
+            check(line, Follows::Body(8));
+        }
+        check("put 0 0 60 4294967296", Follows::Body(1 << 32));
+        check("put 0 0 60 18446744073709551615", Follows::Body(u64::MAX));
+        check("put 0 0 60 99999999999999999999999999", Follows::Body(u64::MAX));
+    }
+
+    #[test]
+    fn other_lines_announce_nothing() {
+        for line in [
+            "",
+            "pu",
+            "put",
+            "put ",
+            "put\t0 0 60 8",
+            "PUT 0 0 60 8",
+            " put 0 0 60 8",
+            "puts 0 0 60 8",
+            "put 0 0 60",
+            "put 0 0 60 ",
+            "put 0 0 8",
+            "put 0,0,60,8",
+            "put 0 0 60 -1",
+            "put 0 0 60 x8",
+            "put 0 0 60 +8",
+            "put-batc 1 2 3 4",
+            "delete 1 2 3 4",
+        ] {
+            check(line, Follows::Commands);
+        }
+        for line in ["put-batch", "put-batch 5", "put-batches 1 2 3 4"] {
+            check(line, Follows::Jobs);
+        }
+    }
+
+    #[test]
+    fn every_put_that_is_parsed_announces_its_body() {
+        let mut random = Random::new();
+        for _ in 0..20_000 {
+            let mut line = b"put 10 2.5 60 40 idp:k".to_vec();
+            for _ in 0..random.below(4) {
+                let at = random.below(line.len() + 1);
+                match random.below(2) {
+                    0 => line.insert(at, random.pick(b" 059-x:.\0\r\n")),
+                    _ if at < line.len() => _ = line.remove(at),
+                    _ => {}
+                }
+            }
+            for parsed in [parse(&line), parse_decimals(&line)] {
+                if let Ok(Command::Put { args, .. }) = parsed {
+                    assert_eq!(
+                        Follows::line(&line),
+                        Follows::Body(args.bytes.into()),
+                        "{}",
+                        line.escape_ascii()
+                    );
+                }
+            }
+        }
+    }
+}
