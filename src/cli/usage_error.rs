@@ -9,7 +9,7 @@ use clap::{Arg, Command};
 
 use super::SERVE;
 use crate::config::settings::quoted;
-use crate::config::{ConfigError, suggestion};
+use crate::config::{ConfigError, passwords, suggestion};
 use crate::flags::{FLAGS, Flag};
 
 /// The words of the command that takes flags of the server before its name.
@@ -126,7 +126,8 @@ impl Error for UsageError {}
 
 fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt::Result {
     let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
+        // A word may be a URL with a password.
+        Some(ContextValue::String(text)) => passwords::hide(text),
         Some(ContextValue::Strings(texts)) => texts.join(", "),
         _ => String::new(),
     };

@@ -90,6 +90,13 @@ fn the_password_of_the_database_is_hidden() {
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
         assert!(output.status.code() == Some(2) && !said.contains("s3cret"), "{wrong}: {said}");
     }
+    for flags in
+        [&[url][..], &["replicate", url], &["--port", url], &["--check-config", url], &["put", "--pri", url]]
+    {
+        let output = Command::new(program()).args(flags).output().expect("it runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.code() == Some(2) && said.contains("me:***@db"), "{flags:?}: {said}");
+    }
 }
 
 #[test]
