@@ -115,7 +115,8 @@ fn a_file_that_blocks_stops_nothing() {
         root.expect("use a\r\n", "USING a");
         fs::remove_file(&users).expect("it exists");
         fs::create_dir(&users).expect("it is new");
-        refused("it is a directory; name a file");
+        // The server looks by itself, too.
+        await_text(&log, "users.toml: it is a directory; name a file", 1);
         fs::remove_dir(&users).expect("it exists");
         symlink("/dev/zero", &users).expect("it is new");
         refused("it is a device, not a regular file");

@@ -22,7 +22,7 @@ use beanring::io::signal::Signals;
 use beanring::io::socket::{Listener, ListenerKind};
 use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
-use beanring::server::{Config, Effect, Event, Peer, Priced, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Peer, Priced, Protocol, Server, Service, Users};
 use beanring::time::Time;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
@@ -88,6 +88,15 @@ pub struct MeasuredServer {
 /// # Panics
 /// If the kernel does not allow it.
 pub fn run(io: Driver, listeners: Vec<Listener>, service: impl Service + 'static) {
+    run_beside(io, listeners, WatchedFiles::default(), service);
+}
+
+fn run_beside(
+    io: Driver,
+    listeners: Vec<Listener>,
+    watched_files: WatchedFiles,
+    service: impl Service + 'static,
+) {
     // On this thread, so that no other one has the signals blocked.
     let signals = Signals::block().expect("signals can be read");
     let resources = Resources {
@@ -98,7 +107,7 @@ pub fn run(io: Driver, listeners: Vec<Listener>, service: impl Service + 'static
         connections_max: None,
         registered_bytes_max: 0,
         process: ProcessFiles::default(),
-        watched_files: WatchedFiles::default(),
+        watched_files,
         database: None,
         forwarding: None,
     };
@@ -114,6 +123,14 @@ impl MeasuredServer {
     /// # Panics
     /// If the kernel does not allow it.
     pub fn start(io: Driver, config: Config) -> Self {
+        Self::watching(io, config, WatchedFiles::default())
+    }
+
+    /// Starts a server as [`Self::start`] does, which reads these files when they change.
+    ///
+    /// # Panics
+    /// If the kernel does not allow it.
+    pub fn watching(io: Driver, config: Config, files: WatchedFiles) -> Self {
         host::tune_allocator();
         descriptors::raise_limit().expect("a soft limit can be raised");
         let [clients, mut http] = [(); 2].map(|()| listener());
@@ -124,7 +141,7 @@ impl MeasuredServer {
         let service_shared = Arc::clone(&shared);
         let run = move || {
             let service = Measured::new(Server::new(config), service_shared);
-            run(io, vec![clients, http], service);
+            run_beside(io, vec![clients, http], files, service);
         };
         let thread = thread::Builder::new().name("server".to_owned()).spawn(run);
         let thread = Some(thread.expect("a thread can be started"));
@@ -227,6 +244,10 @@ impl Measured {
 
 impl Service for Measured {
     type Identity = Infallible;
+
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.server().replace_users(users)
+    }
 
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         self.server().accept(protocol)
