@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
@@ -74,9 +75,13 @@ impl<S: Service> EpollDriver<S> {
     fn run(&mut self) -> Result<(), DriverError> {
         let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
         let mut timeout = EpollTimeout::ZERO;
+        // Those that are not processed. The kernel does not repeat them.
+        let mut left = 0..0;
         while !self.shell.is_done() {
-            let count = self.wait(&mut events, timeout).map_err(DriverError::Wait)?;
-            self.iterate(&events[..count])?;
+            if left.is_empty() {
+                left = 0..self.wait(&mut events, timeout).map_err(DriverError::Wait)?;
+            }
+            self.iterate(&events, &mut left)?;
             timeout = self.timeout();
         }
         Ok(())
@@ -91,24 +96,37 @@ impl<S: Service> EpollDriver<S> {
         }
     }
 
-    fn iterate(&mut self, events: &[EpollEvent]) -> Result<(), DriverError> {
+    /// Processes events and queued connections in turns, up to the budget of an iteration.
+    fn iterate(&mut self, events: &[EpollEvent], left: &mut Range<usize>) -> Result<(), DriverError> {
         self.shell.now = self.clock.now();
-        for _ in 0..self.again.len() {
-            let conn = self.again.pop_front().expect("the queue does not shrink otherwise");
-            self.process_again(conn);
-        }
-        for event in events {
-            match Token::from_word(event.data()) {
-                Token::Connection(conn) => self.process(conn, event.events()),
-                Token::Listener(index) => {
-                    self.accept_batch(index)?;
-                    self.unwatch_paused_listeners().map_err(DriverError::Accept)?;
-                }
-                Token::Signals => self.read_signals()?,
-                Token::Disk => self.complete_disk(),
+        let mut again = self.again.len();
+        while again > 0 || left.start < left.end {
+            if again > 0 {
+                again -= 1;
+                let conn = self.again.pop_front().expect("the queue does not shrink otherwise");
+                self.process_again(conn);
+            }
+            if let Some(at) = left.next() {
+                self.process_event(&events[at])?;
+            }
+            if self.shell.is_full() {
+                break;
             }
         }
         self.run_turn()
+    }
+
+    fn process_event(&mut self, event: &EpollEvent) -> Result<(), DriverError> {
+        match Token::from_word(event.data()) {
+            Token::Connection(conn) => self.process(conn, event.events()),
+            Token::Listener(index) => {
+                self.accept_batch(index)?;
+                self.unwatch_paused_listeners().map_err(DriverError::Accept)?;
+            }
+            Token::Signals => self.read_signals()?,
+            Token::Disk => self.complete_disk(),
+        }
+        Ok(())
     }
 
     /// The time until the next deadline, rounded up: a wait that ends early would cost an iteration for nothing.

@@ -27,6 +27,7 @@ use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Serv
 use crate::time::Time;
 #[cfg(feature = "replicate")]
 use crate::transport::forwarded::Inbound;
+use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 use crate::wal::{Operation, Outcome};
 
@@ -163,6 +164,12 @@ impl<S: Service, C: Connection> Shell<S, C> {
         handle(&mut self.server, self.now, event);
     }
 
+    /// Whether further events are for the next iteration.
+    #[inline]
+    pub fn is_full(&mut self) -> bool {
+        self.server.budget().is_full()
+    }
+
     /// Reports the end of an operation of the job log.
     pub fn disk_ended(&mut self, outcome: Outcome) {
         #[cfg(any(feature = "tokio-uring", feature = "uring"))]
@@ -228,6 +235,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
+        self.server.budget().admit(Cost::LOG_LINE);
         let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
         let peer = || {
             let peer = self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
@@ -572,12 +580,16 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Accepts up to [`ACCEPTS_MAX`] connections that wait at a listener. While accept is paused they stay in its backlog.
+    /// Accepts up to [`ACCEPTS_MAX`] connections that wait at a listener. While accept is paused, and beyond the budget of an iteration,
+    /// they stay in its backlog.
     /// Returns whether more may wait.
     fn accept_batch(&mut self, listener: usize) -> Result<bool, DriverError> {
         for _ in 0..ACCEPTS_MAX {
             if self.shell().is_accept_paused(listener) {
                 return Ok(false);
+            }
+            if self.shell().is_full() {
+                return Ok(true);
             }
             match self.accept_from(listener) {
                 Ok(fd) => {

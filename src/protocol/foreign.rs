@@ -1,6 +1,8 @@
 //! Recognizes requests of other protocols by the first line of a connection. A web page can make a browser send a request to
 //! any port, and lines of its body would be served as commands.
 
+use memchr::memmem;
+
 /// A protocol that the server does not speak on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Foreign {
@@ -31,10 +33,12 @@ pub enum Verdict {
 ///     v                              v
 ///   Foreign                      RequestLine
 /// ```
+///
+/// A word of more than [`WORD_BYTES_MAX`] is no method: `Native`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Opening {
     state: State,
-    /// Bytes so far, at most 255.
+    /// Bytes of the method so far.
     count: u8,
     /// How much of [`VERSION`] the line so far ends with.
     matched: u8,
@@ -69,6 +73,9 @@ const METHODS: [u64; 10] = [
 
 const METHOD_BYTES_MAX: u8 = 8;
 
+/// A first word is read up to this length.
+const WORD_BYTES_MAX: u8 = 255;
+
 /// The record type of a TLS handshake, and the major version, which has never changed.
 const TLS: [u8; 2] = [0x16, 0x03];
 
@@ -79,43 +86,68 @@ impl Opening {
     }
 
     /// Reads the next piece of input, up to the end of the first line. Returns `None` while the line decides nothing.
-    pub fn feed(&mut self, input: &[u8]) -> Option<Verdict> {
-        input.iter().find_map(|&byte| self.push(byte))
+    pub fn feed(&mut self, mut input: &[u8]) -> Option<Verdict> {
+        while self.state == State::Method {
+            let (&byte, rest) = input.split_first()?;
+            input = rest;
+            if let Some(verdict) = self.push(byte) {
+                return Some(verdict);
+            }
+        }
+        self.seek_end(input)
     }
 
+    /// Reads a byte of the method.
     fn push(&mut self, byte: u8) -> Option<Verdict> {
-        let (is_end, position) = (self.after_cr && byte == b'\n', self.count);
-        self.after_cr = byte == b'\r';
-        self.count = self.count.saturating_add(1);
-        match self.state {
-            State::Method if position == 1 && [self.word as u8, byte] == TLS => {
+        let position = self.count;
+        if position == WORD_BYTES_MAX {
+            return Some(Verdict::Native);
+        }
+        self.count += 1;
+        match byte {
+            _ if position == 1 && [self.word as u8, byte] == TLS => {
                 return Some(Verdict::Foreign(Foreign::Tls));
             }
-            State::Method if byte == b' ' && position > 0 => {
+            b' ' if position > 0 => {
                 if position <= METHOD_BYTES_MAX && METHODS.contains(&self.word) {
                     return Some(Verdict::Foreign(Foreign::Http));
                 }
                 self.state = State::Target;
             }
-            State::Method if is_token(byte) || (position == 0 && byte == TLS[0]) => {
+            _ if is_token(byte) || (position == 0 && byte == TLS[0]) => {
                 self.word = self.word << 8 | u64::from(byte);
             }
-            State::Method => return Some(Verdict::Native),
-            State::Target => {
-                self.matched = match VERSION[usize::from(self.matched)] {
-                    b'0' if byte.is_ascii_digit() => self.matched + 1,
-                    expected if byte == expected => self.matched + 1,
-                    _ => u8::from(byte == VERSION[0]),
-                };
-                if usize::from(self.matched) == VERSION.len() {
-                    return Some(Verdict::RequestLine);
-                }
-                if is_end {
-                    return Some(Verdict::Native);
-                }
-            }
+            _ => return Some(Verdict::Native),
         }
         None
+    }
+
+    /// Looks for the end of the line. Only what is before the end, and the last bytes of a piece, is read byte by byte.
+    fn seek_end(&mut self, input: &[u8]) -> Option<Verdict> {
+        let end = match input {
+            [b'\n', ..] if self.after_cr => Some(1),
+            _ => memmem::find(input, b"\r\n").map(|cr| cr + 2),
+        };
+        let piece = &input[..end.unwrap_or(input.len())];
+        if let Some(&last) = piece.last() {
+            self.after_cr = last == b'\r';
+        }
+        let tail = &piece[piece.len().saturating_sub(VERSION.len())..];
+        if tail.len() < piece.len() {
+            self.matched = 0;
+        }
+        for &byte in tail {
+            self.matched = match VERSION.get(usize::from(self.matched)) {
+                Some(b'0') if byte.is_ascii_digit() => self.matched + 1,
+                Some(&expected) if byte == expected => self.matched + 1,
+                _ => u8::from(byte == VERSION[0]),
+            };
+        }
+        match end {
+            Some(_) if usize::from(self.matched) == VERSION.len() => Some(Verdict::RequestLine),
+            Some(_) => Some(Verdict::Native),
+            None => None,
+        }
     }
 }
 
@@ -191,6 +223,7 @@ mod tests {
             "a b HTTP/1. HTTP/1.1\r\n",
             "a b\r HTTP/1.1\r\n",
             "methodoflength15 / HTTP/1.1\r\n",
+            "a \n\n HTTP/1.1\r\n",
             "move-job 3 HTTP/1.1\r\n",
         ] {
             check(line.as_bytes(), Some(Verdict::RequestLine));
@@ -227,6 +260,9 @@ mod tests {
         ] {
             check(line.as_bytes(), native);
         }
+        let word = "x".repeat(usize::from(WORD_BYTES_MAX) + 1);
+        check(word.as_bytes(), native);
+        check(&word.as_bytes()[1..], None);
         for part in ["", "GET", "use", "use a HTTP/1.1", "use a HTTP/1.1\r", "a b\n", "\x16"] {
             check(part.as_bytes(), None);
         }

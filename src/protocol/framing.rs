@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use memchr::memchr_iter;
+use memchr::{memchr, memmem};
 
 use super::announced::{Announced, Follows};
 use crate::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
@@ -167,15 +167,28 @@ impl LineReader {
 /// the error.
 #[inline]
 fn take_line<'a>(input: &mut &'a [u8], after_cr: bool) -> Result<&'a [u8], &'a [u8]> {
-    let is_after_cr = |&lf: &usize| if lf == 0 { after_cr } else { input[lf - 1] == b'\r' };
-    match memchr_iter(b'\n', input).find(is_after_cr) {
-        Some(lf) => {
-            let (line, rest) = input.split_at(lf + 1);
+    let first = memchr(b'\n', input);
+    let is_end = |lf: usize| if lf == 0 { after_cr } else { input[lf - 1] == b'\r' };
+    let end = match first {
+        Some(lf) if is_end(lf) => Some(lf + 1),
+        Some(lf) => end_after(input, lf),
+        None => None,
+    };
+    match end {
+        Some(end) => {
+            let (line, rest) = input.split_at(end);
             *input = rest;
             Ok(line)
         }
         None => Err(mem::take(input)),
     }
+}
+
+/// The end of the line, behind an LF alone. A client may send nothing else, and each costs as little as any other byte.
+#[cold]
+#[inline(never)]
+fn end_after(input: &[u8], lf: usize) -> Option<usize> {
+    memmem::find(&input[lf..], b"\r\n").map(|cr| lf + cr + 2)
 }
 
 fn without_crlf(line: &[u8]) -> &[u8] {

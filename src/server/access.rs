@@ -185,7 +185,7 @@ impl Core {
         self.engine.budget().charge(Cost::AUTH);
         match users.by_token(token).map(Arc::clone) {
             Some(user) => {
-                self.engine.budget().charge(user.grants.cost(1));
+                self.engine.budget().charge(user.grants.cost());
                 self.become_user(protocol, user);
                 replies.set_harmless(true);
                 replies.reply(Reply::Authenticated, &mut self.buffers);
@@ -223,7 +223,8 @@ impl Core {
         if !user.grants.everywhere().has_any(Rights::CONSUME) {
             let keep = |tube: TubeName<'_>| user.may(Rights::CONSUME, tube);
             let left = self.engine.keep_watches(client, end, WATCHES_PER_TURN, keep);
-            self.engine.budget().charge(Cost::WATCH_CHECK.times(end - left));
+            let each = Cost::WATCH_CHECK.plus(user.cost_of(Rights::CONSUME));
+            self.engine.budget().charge(each.times(end - left));
             if left > 0 {
                 access.unchecked = Some(left);
                 *state = SessionState::Unwatching;
@@ -254,7 +255,7 @@ impl Core {
     #[inline(never)]
     fn authorize_user(&mut self, protocol: &ProtocolState, need: Need<'_>) -> Result<Permit, Refusal> {
         let Some(access) = &protocol.access else { return Ok(Permit(())) };
-        let checked = access.user.grants.cost(need.tubes());
+        let checked = access.user.grants.cost().times(need.tubes());
         self.engine.budget().charge(checked);
         let may = match need {
             Need::Used(rights) => access.used.has_any(rights),

@@ -63,6 +63,7 @@ impl Server {
             self.core.update_output_pause();
         }
         let core = &mut self.core;
+        core.engine.budget().begin_iteration();
         core.metrics.end_iteration();
         if let Some(wal) = &mut core.wal {
             wal.compact(&core.engine, now);

@@ -210,6 +210,7 @@ impl Service for Server {
     type Identity = Infallible;
 
     fn accept(&mut self, protocol: Protocol) -> ConnId {
+        self.budget().admit(Cost::ACCEPT);
         match protocol {
             Protocol::Beanstalk => self.open_client(),
             Protocol::Http => self.open_http(),

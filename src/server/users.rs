@@ -130,9 +130,9 @@ impl Grants {
         matching.fold(self.everywhere, |rights, (right, _)| rights | *right)
     }
 
-    /// The price of a comparison of as many tubes with all patterns.
-    pub(super) const fn cost(&self, tubes: usize) -> Cost {
-        Cost::patterns(self.patterns.len() * tubes)
+    /// The price of a comparison of a tube with all patterns.
+    pub(super) const fn cost(&self) -> Cost {
+        Cost::patterns(self.patterns.len())
     }
 
     /// Whether one of these rights is one on a tube. Looks only at their patterns, and not beyond the first that matches.
@@ -183,6 +183,11 @@ impl User {
     #[inline]
     pub fn may(&self, rights: Rights, tube: TubeName<'_>) -> bool {
         self.grants.everywhere.has_any(rights) || self.grants.has_any_on(tube, rights)
+    }
+
+    /// The price of one call of [`may`](Self::may).
+    pub(super) const fn cost_of(&self, rights: Rights) -> Cost {
+        if self.grants.everywhere.has_any(rights) { Cost::NOTHING } else { self.grants.cost() }
     }
 
     fn memory_bytes(&self) -> usize {

@@ -7,6 +7,7 @@ use super::session::{Finished, Phase, failure_of, text_of};
 use super::{Transport, WAITING_BYTES_MAX};
 use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment};
 use crate::time::Time;
+use crate::values::budget::{Cost, TURN_STEPS};
 use crate::values::ids::ConnId;
 
 impl<S: Service> Transport<S> {
@@ -18,12 +19,16 @@ impl<S: Service> Transport<S> {
             session.is_paused |= session.incoming.len() > WAITING_BYTES_MAX;
             self.steer_input(conn);
         } else if self.has_shaken_hands || !self.waiting.is_empty() {
-            session.is_waiting = true;
-            self.waiting.push_back(conn);
+            self.wait_for_turn(conn);
         } else {
             self.has_shaken_hands = true;
             self.shake_hands(conn);
         }
+    }
+
+    fn wait_for_turn(&mut self, conn: ConnId) {
+        self.sessions.get(conn).is_waiting = true;
+        self.waiting.push_back(conn);
     }
 
     /// Continues a handshake with its input.
@@ -31,13 +36,17 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         (session.is_waiting, session.is_paused) = (false, false);
         let mut input = std::mem::take(&mut session.incoming);
-        let mut progress = session.process(&mut input, &mut self.plaintext);
+        let budget = self.server.budget();
+        budget.charge(Cost::HANDSHAKE);
+        let limit = budget.within(TURN_STEPS);
+        let mut progress = session.process(&mut input, &mut self.plaintext, budget, limit);
         if !progress.is_last() && progress.used < input.len() {
-            // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
+            // Bounded by INCOMING_BYTES_MAX: the rest of the input moves.
             input.drain(..progress.used);
             session.incoming = input;
         }
-        let has_ended = progress.has_ended || session.end_is_waiting;
+        let is_unpaid = progress.is_unpaid && !progress.is_last();
+        let has_ended = progress.has_ended || session.end_is_waiting && !is_unpaid;
         match (progress.finished.take(), &progress.error) {
             (Some(finished), _) => self.open(conn, finished),
             (None, Some(error)) => {
@@ -48,6 +57,11 @@ impl<S: Service> Transport<S> {
             }
             (None, None) if has_ended => return self.fail(conn, HandshakeFailure::Disconnected),
             (None, None) => {}
+        }
+        if is_unpaid && self.sessions.get(conn).phase == Phase::Handshake {
+            self.wait_for_turn(conn);
+        } else if is_unpaid {
+            self.queue_unread(conn);
         }
         self.steer_input(conn);
         self.pass_on(conn, &progress);

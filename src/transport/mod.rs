@@ -31,7 +31,7 @@ use crate::server::{
     Protocol, ServerRole, Service, TlsCounts, Users, handle,
 };
 use crate::time::{Span, Time};
-use crate::values::budget::Budget;
+use crate::values::budget::{Budget, Limit, Quota, RUN_STEPS, TURN_STEPS};
 use crate::values::ids::ConnId;
 use crate::wal::Operation;
 
@@ -44,7 +44,7 @@ pub const HANDSHAKE_TIME: Span = Span::from_secs(5);
 /// The maximum number of unfinished handshakes. Another one ends the oldest.
 pub const HANDSHAKES_MAX: usize = 256;
 
-/// Input of a handshake that waits for its turn is read up to this size.
+/// Input that waits for its turn is read up to this size.
 const WAITING_BYTES_MAX: usize = 16 * 1024;
 
 /// The maximum number of late handshake messages that end their connections in one event-loop iteration.
@@ -73,6 +73,8 @@ pub struct Transport<S> {
     has_shaken_hands: bool,
     /// Handshakes with input that had no turn yet.
     waiting: VecDeque<ConnId>,
+    /// Open connections with records that had no turn yet.
+    unread: VecDeque<ConnId>,
     plaintext: Vec<u8>,
     /// Input that is decrypted in place.
     ciphertext: Vec<u8>,
@@ -103,6 +105,7 @@ impl<S: Service> Transport<S> {
             now: Time::ZERO,
             has_shaken_hands: false,
             waiting: VecDeque::new(),
+            unread: VecDeque::new(),
             plaintext: Vec::new(),
             ciphertext: Vec::new(),
             iovecs: IoVecs::default(),
@@ -133,6 +136,10 @@ impl<S: Service> Transport<S> {
         match *event {
             Event::Received { bytes, .. } => match session.phase {
                 Phase::Handshake => self.handshake_input(conn, bytes),
+                Phase::Open if session.is_unread => {
+                    session.incoming.extend_from_slice(bytes);
+                    self.pause_unread(conn);
+                }
                 Phase::Open if !session.has_last_input() => self.input(conn, bytes),
                 // After close_notify nothing counts (RFC 8446, 6.1), nor after an error.
                 Phase::Open | Phase::Failed | Phase::Closing => {}
@@ -148,6 +155,7 @@ impl<S: Service> Transport<S> {
             Event::InputEnded { .. } => match session.phase {
                 Phase::Handshake if session.is_waiting => session.end_is_waiting = true,
                 Phase::Handshake => self.fail(conn, HandshakeFailure::Disconnected),
+                Phase::Open if session.is_unread => session.end_is_waiting = true,
                 Phase::Open => self.end_input(conn),
                 Phase::Failed | Phase::Closing => {}
             },
@@ -175,6 +183,12 @@ impl<S: Service> Transport<S> {
 
     /// Reports the input of an open connection as plaintext.
     fn input(&mut self, conn: ConnId, bytes: &[u8]) {
+        let limit = self.server.budget().turn();
+        self.read(conn, bytes, limit);
+    }
+
+    /// Reports records of an open connection as plaintext, up to the limit. The rest waits for its next turn.
+    fn read(&mut self, conn: ConnId, bytes: &[u8], limit: Limit) {
         let session = self.sessions.get(conn);
         let mut input = std::mem::take(&mut session.incoming);
         let is_own = !input.is_empty();
@@ -182,7 +196,7 @@ impl<S: Service> Transport<S> {
             input = std::mem::take(&mut self.ciphertext);
         }
         input.extend_from_slice(bytes);
-        let progress = session.process(&mut input, &mut self.plaintext);
+        let progress = session.process(&mut input, &mut self.plaintext, self.server.budget(), limit);
         let rest = &input[progress.used..];
         if progress.is_last() || rest.is_empty() {
             input.clear();
@@ -193,6 +207,9 @@ impl<S: Service> Transport<S> {
         } else {
             session.incoming.extend_from_slice(rest);
             input.clear();
+        }
+        if progress.is_unpaid && !progress.is_last() {
+            self.queue_unread(conn);
         }
         // A buffer that a large record has needed goes with its connection.
         if input.capacity() > self.ciphertext.capacity() {
@@ -221,6 +238,45 @@ impl<S: Service> Transport<S> {
         self.continue_later(conn);
     }
 
+    /// Has a connection with unread records wait for its turn.
+    fn queue_unread(&mut self, conn: ConnId) {
+        self.sessions.get(conn).is_unread = true;
+        self.unread.push_back(conn);
+        self.pause_unread(conn);
+    }
+
+    /// Pauses a connection that has much unread input.
+    fn pause_unread(&mut self, conn: ConnId) {
+        let session = self.sessions.get(conn);
+        session.is_paused = session.incoming.len() > WAITING_BYTES_MAX;
+        self.steer_input(conn);
+    }
+
+    /// Gives connections with unread records their turns, first come, first served. They have the steps of a phase, so those whose
+    /// commands use up the others do not keep them from being read.
+    fn read_on(&mut self) {
+        let mut quota = Quota::of(RUN_STEPS);
+        // Bounded by RUN_STEPS: the turns of one iteration.
+        for _ in 0..self.unread.len() {
+            if quota.is_used_up() {
+                break;
+            }
+            let Some(conn) = self.unread.pop_front() else { break };
+            if !self.sessions.has(conn) || !std::mem::take(&mut self.sessions.get(conn).is_unread) {
+                continue;
+            }
+            if self.sessions.get(conn).phase == Phase::Open {
+                let budget = self.server.budget();
+                let whole = quota.limit(budget);
+                let limit = whole.or_before(budget.within(TURN_STEPS));
+                self.read(conn, &[], limit);
+                self.pause_unread(conn);
+                self.sessions.recount(conn);
+                quota.settle(whole, self.server.budget());
+            }
+        }
+    }
+
     /// Has a connection continue once the effects of the server are carried out.
     fn continue_later(&mut self, conn: ConnId) {
         if !std::mem::replace(&mut self.sessions.get(conn).is_ready, true) {
@@ -235,7 +291,10 @@ impl<S: Service> Transport<S> {
         if session.phase == Phase::Open && std::mem::take(&mut session.is_failing) {
             self.break_off(conn);
             self.continue_later(conn);
-        } else if session.phase == Phase::Open && std::mem::take(&mut session.end_is_waiting) {
+        } else if session.phase == Phase::Open
+            && !session.is_unread
+            && std::mem::take(&mut session.end_is_waiting)
+        {
             self.end_input(conn);
             self.continue_later(conn);
         } else {
@@ -522,6 +581,7 @@ impl<S: Service> Service for Transport<S> {
         self.end_late_messages();
         self.end_stuck();
         self.continue_handshake();
+        self.read_on();
         if !self.sessions.is_empty() {
             self.report_memory();
         }
@@ -542,6 +602,10 @@ impl<S: Service> Service for Transport<S> {
                     return Some(effect);
                 }
             } else {
+                // To encrypt takes time: the others go on in the next iteration.
+                if self.server.budget().is_full() {
+                    return None;
+                }
                 let conn = self.ready.pop_front()?;
                 if self.sessions.has(conn) {
                     self.continue_now(conn);
@@ -551,7 +615,7 @@ impl<S: Service> Service for Transport<S> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() || !self.unread.is_empty() || !self.ready.is_empty() {
             return Some(Time::ZERO);
         }
         let header = self.proxied.next_deadline();
@@ -596,7 +660,7 @@ impl<S: Service> Service for Transport<S> {
     }
 
     fn is_settled(&self) -> bool {
-        self.server.is_settled()
+        self.server.is_settled() && self.ready.is_empty()
     }
 
     fn failure(&self) -> Option<String> {

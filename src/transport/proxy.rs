@@ -11,6 +11,7 @@ use super::forwarded::{HOP_BYTES_MAX, Inbound, admit};
 use super::{HANDSHAKE_TIME, HANDSHAKES_MAX, Transport};
 use crate::server::{ClientAct, Effect, Event, Origin, Peer, PeerKind, Service, handle, increment};
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 
 /// The longest header without its first 16 bytes. A balancer that adds the certificate of its client sends some thousand bytes.
@@ -177,6 +178,7 @@ impl<S: Service> Transport<S> {
     fn header_input(&mut self, conn: ConnId, bytes: &[u8]) {
         let unfinished = self.proxied.unfinished.get_mut(&conn).expect("the header is not complete");
         unfinished.received.extend_from_slice(bytes);
+        self.server.budget().charge(Cost::parsed(unfinished.received.len()));
         let bytes_max = match unfinished.sender {
             Sender::Balancer { .. } => HEADER_BYTES_MAX,
             Sender::Standby => HOP_BYTES_MAX,

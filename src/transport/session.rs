@@ -13,6 +13,7 @@ use super::names::names_of;
 use super::outgoing::Outgoing;
 use crate::server::HandshakeFailure;
 use crate::time::Time;
+use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::ConnId;
 
 /// What a record adds to its plaintext: 5 bytes of header, the content type and the tag of the cipher (RFC 8446, 5.2).
@@ -63,8 +64,12 @@ pub(super) struct Session {
     /// None after an error: rustls remembers places in input that is gone then, and must not be called.
     tls: Option<UnbufferedServerConnection>,
     pub phase: Phase,
-    /// Input that waits for more, up to [`INCOMING_BYTES_MAX`], or all input of a handshake that waits for its turn.
+    /// Input that waits for more, up to [`INCOMING_BYTES_MAX`], or that waits for its turn.
     pub incoming: Vec<u8>,
+    /// How much of it rustls has seen, and remembers places in it.
+    seen: usize,
+    /// It has whole records that wait for a turn of the connection.
+    pub is_unread: bool,
     /// When the handshake message that has begun must have ended.
     pub message_until: Option<Time>,
     pub outgoing: Outgoing,
@@ -110,6 +115,45 @@ pub(super) struct Progress {
     pub finished: Option<Finished>,
     /// A handshake message waits for its next record.
     pub has_partial_message: bool,
+    /// Whole records are left, and the limit is reached.
+    pub is_unpaid: bool,
+    /// Records that had plaintext.
+    filled_records: usize,
+}
+
+/// Records that rustls may see.
+#[derive(Clone, Copy, Debug)]
+struct Paid {
+    records: usize,
+    /// Where the last one ends.
+    end: usize,
+    /// What follows is no record.
+    is_wrong: bool,
+}
+
+/// What input begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Record {
+    /// A record of this size.
+    Whole(usize),
+    Incomplete,
+    /// No record, or one that is too long.
+    Wrong,
+}
+
+impl Record {
+    fn at(input: &[u8]) -> Self {
+        let [kind, _, _, high, low, ..] = *input else { return Self::Incomplete };
+        let bytes = 5 + usize::from(u16::from_be_bytes([high, low]));
+        // The types of TLS (RFC 8446, B.1).
+        if !(20..=24).contains(&kind) || bytes > ENCRYPTED_RECORD_BYTES_MAX {
+            Self::Wrong
+        } else if bytes <= input.len() {
+            Self::Whole(bytes)
+        } else {
+            Self::Incomplete
+        }
+    }
 }
 
 impl Progress {
@@ -134,6 +178,8 @@ impl Session {
             tls: Some(UnbufferedServerConnection::new(config)?),
             phase: Phase::Handshake,
             incoming: Vec::new(),
+            seen: 0,
+            is_unread: false,
             message_until: None,
             outgoing: Outgoing::default(),
             is_sending: false,
@@ -168,10 +214,22 @@ impl Session {
         matches!(self.phase, Phase::Open) && self.tls.is_some() && !self.is_broken
     }
 
-    /// Processes input, and appends its plaintext. Input that is not used up must come again, with more after it, unless the progress
-    /// is the last. After an error the output ends with an alert, and nothing can be processed or encrypted.
-    pub fn process(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>) -> Progress {
+    /// Processes records of the input up to the limit, and appends their plaintext. Input that is not used up must come again, with more
+    /// after it, unless the progress is the last. After an error the output ends with an alert, and nothing can be processed or
+    /// encrypted.
+    ///
+    /// rustls sees only records that are paid for: with a whole one in its input it would read instead of writing.
+    pub fn process(
+        &mut self,
+        input: &mut [u8],
+        plaintext: &mut Vec<u8>,
+        budget: &mut Budget,
+        limit: Limit,
+    ) -> Progress {
         let mut progress = Progress::default();
+        let Paid { records, end, is_wrong } = self.pay(input, budget, limit, &mut progress);
+        let incomplete = if progress.is_unpaid { 0 } else { input.len() - end };
+        let input = &mut input[..end];
         let tls = self.tls.as_mut().expect("no input is processed after an error");
         let outgoing = self.outgoing.gathered();
         // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
@@ -182,6 +240,7 @@ impl Session {
                 Err(error) => break Err(error),
             }
         };
+        budget.charge(Cost::NEW_KEYS.times(records.saturating_sub(progress.filled_records)));
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
             progress.finished = finished(tls);
@@ -191,14 +250,35 @@ impl Session {
             write_alert(tls, outgoing, rest);
             progress.error = Some(error);
         } else if !progress.has_ended {
-            progress.has_partial_message = has_whole_record(rest);
-            progress.error = (rest.len() > INCOMING_BYTES_MAX)
-                .then_some(Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge));
+            progress.has_partial_message = !rest.is_empty();
+            progress.error = match rest.len() + incomplete > INCOMING_BYTES_MAX {
+                true => Some(Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge)),
+                false => is_wrong.then_some(Error::PeerSentOversizedRecord),
+            };
         }
+        self.seen = if progress.is_last() { 0 } else { rest.len() };
         if progress.error.is_some() {
             self.tls = None;
         }
         progress
+    }
+
+    /// Pays for whole records up to the limit.
+    fn pay(&self, input: &[u8], budget: &mut Budget, limit: Limit, progress: &mut Progress) -> Paid {
+        let mut paid = Paid { records: 0, end: self.seen, is_wrong: false };
+        loop {
+            match Record::at(&input[paid.end..]) {
+                Record::Incomplete => return paid,
+                Record::Wrong => return Paid { end: input.len(), is_wrong: true, ..paid },
+                Record::Whole(bytes) => {
+                    if !budget.spend(Cost::record(bytes), limit) {
+                        progress.is_unpaid = true;
+                        return paid;
+                    }
+                    paid = Paid { records: paid.records + 1, end: paid.end + bytes, ..paid };
+                }
+            }
+        }
     }
 
     /// Encrypts plaintext behind the output. The handshake has finished.
@@ -219,7 +299,8 @@ impl Session {
     ) -> Result<(), Error> {
         let tls = self.tls.as_mut().ok_or(Error::EncryptError)?;
         let outgoing = self.outgoing.gathered();
-        let result = write_traffic(tls, outgoing, &mut self.incoming, |traffic, outgoing| {
+        let seen = &mut self.incoming[..self.seen];
+        let result = write_traffic(tls, outgoing, seen, |traffic, outgoing| {
             append(outgoing, room, |buffer| match write(traffic, buffer) {
                 Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
                 Err(EncryptError::EncryptExhausted) => Err(None),
@@ -269,7 +350,10 @@ fn step(
         // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
         Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
             match traffic.next_record() {
-                Some(Ok(record)) => plaintext.extend_from_slice(record.payload),
+                Some(Ok(record)) => {
+                    progress.filled_records += 1;
+                    plaintext.extend_from_slice(record.payload);
+                }
                 Some(Err(error)) => break Err(error),
                 None => break Ok(true),
             }
@@ -291,12 +375,6 @@ fn write_alert(tls: &mut UnbufferedServerConnection, outgoing: &mut Vec<u8>, inp
         // It fails only if rustls encodes a message twice.
         let _ = advance(state, outgoing);
     }
-}
-
-/// Whether more waits than an incomplete record: rustls has processed records, and keeps them as parts of a message.
-fn has_whole_record(input: &[u8]) -> bool {
-    let [_, _, _, high, low, rest @ ..] = input else { return false };
-    rest.len() >= usize::from(u16::from_be_bytes([*high, *low])) || input.len() > ENCRYPTED_RECORD_BYTES_MAX
 }
 
 /// Carries out a state that has no input. Returns whether none is left but to wait for input.

@@ -20,6 +20,13 @@ pub const RUN_STEPS_MAX: u32 = RUN_STEPS + 2 * TURN_STEPS;
 /// Bytes that are copied in the time of one step.
 const COPIED_BYTES_PER_STEP: usize = 1024;
 
+/// Bytes of input that are searched for the end of a line, copied to a body or discarded in the time of one step.
+const CONSUMED_BYTES_PER_STEP: usize = 1024;
+
+/// What the events of an iteration may cost that a driver hands on, with all that they lead to: some 800 us. A driver keeps further
+/// events for the next iteration.
+const EVENTS_STEPS: u64 = 8 * TURN_STEPS as u64;
+
 /// Bytes of statistics that are rendered in the time of one step.
 const RENDERED_BYTES_PER_STEP: usize = 64;
 
@@ -34,8 +41,11 @@ const ENTRIES_PER_STEP: usize = 4;
 const RECEIVED_BYTES_PER_STEP: usize = 512;
 const SENT_BYTES_PER_STEP: usize = 512;
 
+/// Bytes of a TLS record that are decrypted in the time of one step.
+const DECRYPTED_BYTES_PER_STEP: usize = 256;
+
 /// Patterns of a user that a tube is compared with in the time of one step.
-const PATTERNS_PER_STEP: usize = 16;
+const PATTERNS_PER_STEP: usize = 8;
 
 /// The price of a piece of work, in elementary steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,11 +65,15 @@ pub struct Budget {
     spent: u64,
     /// The position at which the present phase has begun.
     phase: u64,
-    /// The price of the events of this iteration. It is apart, since every connection is owed one command, however much has come.
+    /// The position at which this event-loop iteration has begun.
+    iteration: u64,
+    /// The price of the events since then. It is apart, since every connection is owed one command, however much has come.
     arrivals: u64,
 }
 
 impl Cost {
+    /// Work that is not counted by itself.
+    pub const NOTHING: Self = Self(0);
     /// A tube or client visited, or a job moved.
     pub const STEP: Self = Self(1);
     /// Any command, in addition to what it visits and moves: a `put` of 64 bytes takes some 300 ns.
@@ -71,8 +85,8 @@ impl Cost {
     pub const BATCH_JOB: Self = Self(8);
     /// The percentiles of a tube: each reads all bins of a histogram.
     pub const PERCENTILES: Self = Self(8);
-    /// A watch that is compared with all patterns of a user, and whose tube may disappear.
-    pub const WATCH_CHECK: Self = Self(16);
+    /// A watch that a user may lose, and whose tube may disappear, in addition to the patterns that the tube is compared with.
+    pub const WATCH_CHECK: Self = Self(8);
     /// A token, in addition to its command: its hash and the comparison, and the change of the user.
     pub const AUTH: Self = Self(8);
     /// Any answer over HTTP: some 1.5 us, and as much for its send, which often carries no other answer.
@@ -80,10 +94,25 @@ impl Cost {
     /// An operation over HTTP, in addition to its commands: its client and its response.
     pub const CALL: Self = Self(20);
 
+    /// A line of the log: a system call.
+    pub const LOG_LINE: Self = Self(50);
+    /// A connection that is accepted: two system calls, and its entries in the tables.
+    pub const ACCEPT: Self = Self(80);
     /// A connection that is closed: its descriptor, and its entries in the tables.
     pub const CLOSE: Self = Self(20);
     /// An operation of the job log that has ended.
     pub const DISK: Self = Self(10);
+
+    /// A step of a TLS handshake: some 120 us with an ECDSA key, more with others. At most one goes on per iteration.
+    pub const HANDSHAKE: Self = Self(1200);
+    /// A TLS record without plaintext, such as a change of keys, in addition to its decryption: keys are derived.
+    pub const NEW_KEYS: Self = Self(40);
+
+    /// A TLS record that is decrypted.
+    #[inline]
+    pub const fn record(bytes: usize) -> Self {
+        Self::visits(7 + bytes / DECRYPTED_BYTES_PER_STEP)
+    }
 
     /// Input that a system call has received.
     #[inline]
@@ -107,6 +136,12 @@ impl Cost {
     #[inline]
     pub const fn copied(bytes: usize) -> Self {
         Self::visits(bytes / COPIED_BYTES_PER_STEP)
+    }
+
+    /// Bytes of input that are used up, whatever becomes of them.
+    #[inline]
+    pub const fn consumed(bytes: usize) -> Self {
+        Self::visits(bytes / CONSUMED_BYTES_PER_STEP)
     }
 
     /// Bytes of statistics that are rendered.
@@ -133,10 +168,10 @@ impl Cost {
         Self::visits(count / ENTRIES_PER_STEP)
     }
 
-    /// Patterns that tubes are compared with.
+    /// Patterns that a tube is compared with.
     #[inline]
     pub const fn patterns(count: usize) -> Self {
-        Self::visits(count / PATTERNS_PER_STEP)
+        Self::visits(count.div_ceil(PATTERNS_PER_STEP))
     }
 
     /// Both.
@@ -255,6 +290,18 @@ impl Budget {
         self.spent
     }
 
+    /// Begins an event-loop iteration: its events come next.
+    pub const fn begin_iteration(&mut self) {
+        self.iteration = self.spent;
+        self.arrivals = 0;
+    }
+
+    /// Whether a driver is to keep further events for the next iteration.
+    #[inline]
+    pub const fn is_full(&self) -> bool {
+        self.spent - self.iteration + self.arrivals >= EVENTS_STEPS
+    }
+
     /// Begins a phase. Returns what the one before has spent.
     pub const fn begin_phase(&mut self) -> u64 {
         let spent = self.in_phase();
@@ -315,6 +362,21 @@ mod tests {
             let budget = after(spent);
             assert_eq!(budget.turn(), budget.within(turn), "after {spent}");
         }
+    }
+
+    #[test]
+    fn arrivals_fill_an_iteration_and_take_no_turn() {
+        let mut budget = after(0);
+        budget.begin_iteration();
+        let turn = budget.turn();
+        while !budget.is_full() {
+            budget.admit(Cost::received(1000));
+        }
+        assert_eq!(budget.turn(), turn);
+        budget.begin_iteration();
+        assert!(!budget.is_full());
+        budget.charge(Cost(EVENTS_STEPS as u32));
+        assert!(budget.is_full());
     }
 
     #[test]

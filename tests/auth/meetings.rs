@@ -1,7 +1,10 @@
-//! Where rights meet batches, keys, groups, rules, drain mode and the memory limit.
+//! Where rights meet batches, keys, groups, rules, lists, drain mode and the memory limit.
+
+use std::time::Duration;
 
 use beanring::server::Config;
 use beanring_testkit::in_memory::{Cut, InMemoryServer};
+use beanring_testkit::measured::thread_cpu_time;
 
 use super::{Authenticate, ROOT, server, with_users};
 
@@ -68,6 +71,32 @@ fn forbidden_tubes_are_not_created() {
     let with = bench.memory_bytes();
     bench.replace_users(super::users(ROOT));
     assert!(bench.memory_bytes() < with);
+}
+
+/// Each tube is compared with all patterns of the user, of which the last one matches.
+#[test]
+fn very_many_tubes_are_compared_with_many_patterns_in_short_iterations() {
+    const TUBES: usize = 20_000;
+    const CLIENTS: usize = 8;
+    /// CPU time of an iteration, without optimization.
+    const ITERATION_MAX: Duration = Duration::from_millis(4);
+    let patterns: String = (0..63).map(|number| format!("\"a{number}*\", ")).collect();
+    let mut bench = server(&super::one(&format!("inspect = [{patterns}\"z*\"]"))).unchecked();
+    let root = bench.root();
+    let puts: String = (0..TUBES).map(|tube| format!("use z{tube}\r\nput 0 0 9 1\r\nx\r\n")).collect();
+    bench.load(root, &puts);
+    let clients: Vec<usize> = (0..CLIENTS).map(|_| bench.one()).collect();
+    clients.iter().for_each(|&client| bench.receive_at_once(client, "list-tubes\r\n"));
+    let (mut longest, mut lines) = (Duration::ZERO, 0);
+    while bench.is_busy() {
+        let begun = thread_cpu_time();
+        bench.turn();
+        longest = longest.max(thread_cpu_time() - begun);
+        lines += clients.iter().map(|&client| bench.take(client).lines().count()).sum::<usize>();
+    }
+    println!("the longest of the iterations took {longest:?}");
+    assert!(longest < ITERATION_MAX, "an iteration takes {longest:?}");
+    assert!(lines >= CLIENTS * TUBES, "the lists are complete");
 }
 
 #[test]

@@ -44,6 +44,12 @@ const HTTP: Flood = Flood {
 
 const CLIENTS: Flood = Flood { sizes: [50, 500], is_http: false, shares_turns: true, ..HTTP };
 
+/// Input that is never complete. The control client does not wait for it.
+const ENDLESS: Flood = Flood { shares_turns: false, ..CLIENTS };
+
+/// The size of its pieces.
+const PIECE_BYTES: usize = 60_000;
+
 fn requests(head: &str) -> String {
     format!("{head} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(20)
 }
@@ -134,6 +140,26 @@ pub const FLOODS: &[Flood] = &[
             watches + &"reserve-mode weighted-fair\r\nreserve-batch 1000 0\r\n".repeat(20)
         },
         ..CLIENTS
+    },
+    Flood { name: "a first line without an end", text: |_| "a".repeat(PIECE_BYTES), ..ENDLESS },
+    Flood {
+        name: "a line of LF without an end",
+        text: |_| format!("a {}", "\n".repeat(PIECE_BYTES)),
+        ..ENDLESS
+    },
+    Flood {
+        name: "a refused body without an end",
+        text: |_| format!("put 0 0 60 4294967295\r\n{}", "\n".repeat(PIECE_BYTES)),
+        ..ENDLESS
+    },
+    Flood {
+        name: "a refused body over HTTP without an end",
+        text: |_| {
+            let head =
+                "POST /api/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000000000\r\n\r\n";
+            head.to_owned() + &"\n".repeat(PIECE_BYTES)
+        },
+        ..HTTP
     },
 ];
 

@@ -1,6 +1,7 @@
 //! Clients that violate the protocol, flood the server or never read. They get an error or wait, and no other client notices.
 
 mod commands;
+mod endless;
 mod input;
 
 use std::io::IoSlice;

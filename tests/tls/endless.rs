@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
 use std::thread;
+use std::time::Duration;
 
 use beanring::server::{CertificatePem, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
@@ -14,7 +15,9 @@ use beanring::values::ids::ConnId;
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::config::config as server_config;
 use beanring_testkit::connection::outgoing;
+use beanring_testkit::measured::thread_cpu_time;
 use beanring_testkit::scratch::Scratch;
+use rustls::ClientConfig;
 use rustls::ContentType::{ApplicationData, Handshake};
 
 use super::forge::{Forger, Sealer, config};
@@ -120,26 +123,64 @@ struct Open {
     is_closed: bool,
 }
 
+/// The time at which connections open.
+const START: Time = Time::from_nanos(1_000_000_000);
+
+/// A server with TLS, and the configuration of its clients.
+fn transport() -> (Transport<Server>, ClientConfig) {
+    let dir = Scratch::new("tls-endless");
+    let certificates = Certificates::new(&dir.0);
+    let read = |path| fs::read(path).expect("the file exists");
+    let (chain, key) = (read(&certificates.server.certificate), read(&certificates.server.key));
+    let identity = Identity::read(&CertificatePem { chain, key, client_ca: None }).expect("it is good");
+    let transport = Transport::new(Server::new(server_config(100)), Some(identity), Rc::default());
+    (transport, config(&certificates.ca))
+}
+
+/// Has a client connect and finish its handshake. Returns its connection, and what seals its records.
+fn shake_hands(transport: &mut Transport<Server>, config: &ClientConfig) -> (ConnId, Sealer) {
+    let conn = transport.accept(Protocol::Beanstalk);
+    transport.begin_tls(START, conn);
+    let mut forger = Forger::new(config);
+    transport.handle(START, Event::Received { conn, bytes: &forger.output() });
+    while transport.next_effect().is_some() {}
+    let bytes = VecDeque::from(outgoing(transport, conn));
+    transport.handle(START, Event::Sent { conn, bytes: bytes.len() });
+    let mut flight = forger.flight(bytes);
+    iterate(transport, START, &[conn]);
+    let finished = flight.handshake.record(Handshake, &flight.finished);
+    transport.handle(START, Event::Received { conn, bytes: &finished });
+    iterate(transport, START, &[conn]);
+    (conn, flight.data)
+}
+
+/// Ends an event-loop iteration. Returns the connections to close, and how many bytes were sent.
+fn iterate(transport: &mut Transport<Server>, now: Time, conns: &[ConnId]) -> (Vec<ConnId>, usize) {
+    let (mut closed, mut sent) = (Vec::new(), 0);
+    transport.turn(now);
+    loop {
+        while let Some(effect) = transport.next_effect() {
+            closed.extend(if let Effect::Close(conn) = effect { Some(conn) } else { None });
+        }
+        let before = sent;
+        for &conn in conns.iter().filter(|conn| !closed.contains(conn)) {
+            let bytes = outgoing(transport, conn).len();
+            if bytes > 0 {
+                transport.handle(now, Event::Sent { conn, bytes });
+            }
+            sent += bytes;
+        }
+        if sent == before {
+            return (closed, sent);
+        }
+    }
+}
+
 impl Open {
     fn new() -> Self {
-        let dir = Scratch::new("tls-endless");
-        let certificates = Certificates::new(&dir.0);
-        let read = |path| fs::read(path).expect("the file exists");
-        let (chain, key) = (read(&certificates.server.certificate), read(&certificates.server.key));
-        let identity = Identity::read(&CertificatePem { chain, key, client_ca: None }).expect("it is good");
-        let mut transport = Transport::new(Server::new(server_config(100)), Some(identity), Rc::default());
-        let (now, conn) = (Time::ZERO + Span::from_secs(1), transport.accept(Protocol::Beanstalk));
-        transport.begin_tls(now, conn);
-        let mut forger = Forger::new(&config(&certificates.ca));
-        transport.handle(now, Event::Received { conn, bytes: &forger.output() });
-        while transport.next_effect().is_some() {}
-        let bytes = VecDeque::from(outgoing(&mut transport, conn));
-        transport.handle(now, Event::Sent { conn, bytes: bytes.len() });
-        let mut flight = forger.flight(bytes);
-        let mut open = Self { transport, now, conn, data: flight.data, is_closed: false };
-        open.pass(Span::ZERO);
-        open.receive(&flight.handshake.record(Handshake, &flight.finished));
-        open
+        let (mut transport, config) = transport();
+        let (conn, data) = shake_hands(&mut transport, &config);
+        Self { transport, now: START, conn, data, is_closed: false }
     }
 
     fn receive(&mut self, bytes: &[u8]) {
@@ -154,16 +195,8 @@ impl Open {
 
     fn pass(&mut self, span: Span) {
         self.now = self.now + span;
-        self.transport.turn(self.now);
-        loop {
-            while let Some(effect) = self.transport.next_effect() {
-                self.is_closed |= effect == Effect::Close(self.conn);
-            }
-            match outgoing(&mut self.transport, self.conn).len() {
-                0 => return,
-                bytes => self.transport.handle(self.now, Event::Sent { conn: self.conn, bytes }),
-            }
-        }
+        let (closed, _) = iterate(&mut self.transport, self.now, &[self.conn]);
+        self.is_closed |= !closed.is_empty();
     }
 
     /// Ends the connection, and asserts that nothing is left.
@@ -216,4 +249,71 @@ fn an_incomplete_record_waits() {
     open.receive(rest);
     assert_eq!(open.transport.server().engine().jobs().len(), 1);
     open.close();
+}
+
+/// CPU time of an event-loop iteration, without optimization.
+const ITERATION_MAX: Duration = Duration::from_millis(4);
+
+/// Has eight clients send records of one kind at the same time, each as many as its receive buffers take. Returns how many bytes they
+/// were sent, after iterations that take little time.
+fn flood(name: &str, mut record: impl FnMut(&mut Sealer, usize) -> Vec<u8>) -> usize {
+    const CLIENTS: usize = 8;
+    const INPUT_BYTES: usize = 4 * 16 * 1024;
+    let (mut transport, config) = transport();
+    let mut input = VecDeque::new();
+    let mut conns = Vec::new();
+    for _ in 0..CLIENTS {
+        let (conn, mut sealer) = shake_hands(&mut transport, &config);
+        let mut bytes = Vec::new();
+        for number in 0.. {
+            bytes.extend(record(&mut sealer, number));
+            if bytes.len() >= INPUT_BYTES {
+                break;
+            }
+        }
+        conns.push(conn);
+        input.extend(bytes.chunks(16 * 1024).map(|piece| (conn, piece.to_vec())));
+    }
+    let (mut longest, mut iterations, mut sent) = (Duration::ZERO, 0, 0);
+    while !input.is_empty() || transport.next_deadline() == Some(Time::ZERO) {
+        let begun = thread_cpu_time();
+        while !transport.budget().is_full()
+            && let Some((conn, bytes)) = input.pop_front()
+        {
+            transport.handle(START, Event::Received { conn, bytes: &bytes });
+            while transport.next_effect().is_some() {}
+        }
+        sent += iterate(&mut transport, START, &conns).1;
+        longest = longest.max(thread_cpu_time() - begun);
+        iterations += 1;
+        assert!(iterations < 10_000, "the input is read");
+    }
+    println!("{name}: {iterations} iterations, the longest {longest:?}");
+    assert!(longest <= ITERATION_MAX, "{name}: an iteration takes {longest:?}");
+    transport.server().check();
+    sent
+}
+
+#[test]
+fn records_of_one_byte_are_read_in_turns() {
+    const COMMAND: &[u8] = b"list-tube-used\r\n";
+    let byte = |sealer: &mut Sealer, number: usize| {
+        let at = number % COMMAND.len();
+        sealer.record(ApplicationData, &COMMAND[at..=at])
+    };
+    assert!(flood("records of one byte", byte) > 0, "the commands are served");
+}
+
+#[test]
+fn key_updates_are_read_in_turns() {
+    let update = |sealer: &mut Sealer, number: usize| {
+        // Without data between them, they end the connection.
+        if number.is_multiple_of(2) {
+            return sealer.record(ApplicationData, b"a");
+        }
+        let record = sealer.record(Handshake, &[24, 0, 0, 1, 1]);
+        sealer.renew();
+        record
+    };
+    flood("key updates", update);
 }

@@ -122,7 +122,9 @@ impl Service for Bare {
         }
     }
 
-    fn turn(&mut self, _: Time) {}
+    fn turn(&mut self, _: Time) {
+        self.budget.begin_iteration();
+    }
 
     fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop()

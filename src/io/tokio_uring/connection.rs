@@ -40,6 +40,9 @@ async fn transfer<S: Service>(shared: &Shared<S>, conn: ConnId, fd: OwnedFd) {
     let mut is_shut = false;
     poll_fn(|cx| {
         let driver = &mut *shared.borrow_mut();
+        if driver.must_wait(cx.waker()) {
+            return Poll::Pending;
+        }
         driver.enter(conn, cx.waker());
         loop {
             let mut is_idle = true;

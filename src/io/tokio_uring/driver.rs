@@ -30,6 +30,8 @@ pub struct TokioDriver<S: Service> {
     is_in_batch: bool,
     /// The connection whose task runs. It checks for changes before it waits, so it need not be woken.
     running: Option<ConnId>,
+    /// Tasks of connections that have their turn in the next batch: this one has spent its budget.
+    waiting: Vec<Waker>,
     /// Tasks that wait until accept is resumed, by the index of their listener.
     paused_accepts: Vec<Option<Waker>>,
     /// Accepted connections whose tasks are not started yet.
@@ -98,6 +100,7 @@ impl<S: Service> TokioDriver<S> {
             shell,
             clock,
             is_in_batch: false,
+            waiting: Vec::new(),
             running: None,
             admitted: Vec::new(),
             fixed: FixedBuffers::default(),
@@ -124,6 +127,7 @@ impl<S: Service> TokioDriver<S> {
         }
         self.is_in_batch = false;
         self.batch.value = None;
+        self.waiting.drain(..).for_each(Waker::wake);
         (self.shell.now, self.shell.next_deadline())
     }
 
@@ -149,6 +153,15 @@ impl<S: Service> TokioDriver<S> {
         }
         self.shell.listeners[listener].is_watched = true;
         Poll::Ready(())
+    }
+
+    /// Whether the task of a connection must wait for the next batch.
+    pub fn must_wait(&mut self, waker: &Waker) -> bool {
+        let is_full = self.is_in_batch && self.shell.is_full();
+        if is_full {
+            self.waiting.push(waker.clone());
+        }
+        is_full
     }
 
     /// The task of a connection begins to check for changes.

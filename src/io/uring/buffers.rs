@@ -87,6 +87,11 @@ impl Buffers {
         slot as u16 & (self.shape.groups() - 1)
     }
 
+    /// The number of buffers in a group.
+    pub const fn each(&self) -> u16 {
+        self.shape.each
+    }
+
     /// The bytes that were received into a buffer.
     pub fn bytes(&self, buffer: &Buffer) -> &[u8] {
         let Buffer { id, len, .. } = *buffer;

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use super::dry::Dryness;
 use crate::io::shell::{self, InputState};
 use crate::server::Protocol;
 use crate::time::{Span, Time};
@@ -48,6 +49,8 @@ pub struct Connection {
     pub notifications: u32,
     /// Receives that are still to be requested one at a time.
     single_receives: u8,
+    /// Whether it waits for a receive buffer.
+    pub dryness: Dryness,
 }
 
 /// The receive in flight.
@@ -102,6 +105,7 @@ impl Connection {
             unreported: 0,
             notifications: 0,
             single_receives: 0,
+            dryness: Dryness::None,
         }
     }
 
@@ -121,7 +125,13 @@ impl Connection {
 
     /// Whether a request for its input, or for the end of it, should be in flight and is not.
     pub fn lacks_request(&self) -> bool {
-        self.input == InputState::Receiving && self.receive == ReceiveRequest::None || self.lacks_watch()
+        self.lacks_receive() || self.lacks_watch()
+    }
+
+    /// Whether a receive should be in flight and is not.
+    pub fn lacks_receive(&self) -> bool {
+        let is_in_queue = self.dryness == Dryness::Waiting;
+        self.input == InputState::Receiving && self.receive == ReceiveRequest::None && !is_in_queue
     }
 
     /// Whether the end of its input should be watched for and is not.

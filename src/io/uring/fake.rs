@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use nix::errno::Errno;
 
-use super::ring::{Buffer, Completion, Flags, Registration, Ring, RingNumber, Token};
+use super::ring::{Buffer, Completion, Flags, Group, Registration, Ring, RingNumber, Token};
 use crate::io::counts::ReadThreads;
 use crate::io::socket::{AcceptError, Listener};
 use crate::server::Protocol;
@@ -476,6 +476,10 @@ impl Ring for FakeRing {
 
     fn ring_of(&self, slot: u32) -> RingNumber {
         self.rings[&slot]
+    }
+
+    fn group_of(&mut self, slot: u32) -> Group {
+        Group { ring: self.ring_of(slot), number: 0, buffers: BUFFERS }
     }
 
     fn memory_bytes(&self) -> usize {

@@ -18,7 +18,7 @@ use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv
 
 use super::buffers::{Buffers, Shape};
 use super::requests::Requests;
-use super::ring::{Buffer, Completion, Flags, Registration, Ring, RingNumber, Token};
+use super::ring::{Buffer, Completion, Flags, Group, Registration, Ring, RingNumber, Token};
 use super::setup;
 use super::threads::{self, PreparedThreads, SPIN, Sleeper, Threads};
 use crate::io::counts::ReadThreads;
@@ -195,6 +195,10 @@ impl Ring for KernelRings {
     #[inline]
     fn ring_of(&self, slot: u32) -> RingNumber {
         if self.threads.is_empty() { 0 } else { self.threads.ring_of(slot) }
+    }
+
+    fn group_of(&mut self, slot: u32) -> Group {
+        self.requests(slot).group_of(slot)
     }
 
     fn memory_bytes(&self) -> usize {

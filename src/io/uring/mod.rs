@@ -8,6 +8,7 @@
 mod accepting;
 mod buffers;
 mod connection;
+mod dry;
 #[cfg(test)]
 mod fake;
 mod kernel;
@@ -33,6 +34,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::errno::Errno;
 
 use self::connection::Connection;
+use self::dry::DryQueues;
 use self::kernel::KernelRings;
 use self::log_writes::LogWrite;
 use self::registered::Registered;
@@ -111,6 +113,7 @@ struct UringDriver<S: Service, R> {
     stalled: BinaryHeap<Reverse<(Time, u64)>>,
     registered: Registered,
     self_check: SelfCheck,
+    dry: DryQueues,
     /// The kernel does not know zero-copy sends that report a copy.
     refuses_zero_copy: bool,
     log_write: Option<LogWrite>,
@@ -126,6 +129,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             stalled: BinaryHeap::new(),
             registered,
             self_check: SelfCheck::default(),
+            dry: DryQueues::default(),
             refuses_zero_copy: false,
             log_write: None,
         };
@@ -154,14 +158,21 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     /// Takes a bounded number of completions. Returns how long to wait for the next; `None` if there is no deadline.
     fn iterate(&mut self, now: Time) -> Result<Option<Span>, DriverError> {
         self.shell.now = now;
-        for _ in 0..EVENTS_MAX {
+        for taken in 0..EVENTS_MAX {
+            // At least one, whatever the effects of the last turn have cost.
+            if taken > 0 && self.shell.is_full() {
+                break;
+            }
             let Some(completion) = self.ring.next() else { break };
             self.complete(completion)?;
         }
+        self.receive_in_turn();
         self.retry_stalled();
         self.run_turn()?;
         self.check_itself();
-        let deadlines = [self.shell.next_deadline(), self.stalled_until(), self.self_check.deadline()];
+        let dry_until = (!self.dry.is_empty()).then_some(now);
+        let deadlines =
+            [self.shell.next_deadline(), self.stalled_until(), self.self_check.deadline(), dry_until];
         Ok(deadlines.into_iter().flatten().min().map(|first| first.since(now)))
     }
 

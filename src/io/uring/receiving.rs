@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::UringDriver;
 use super::connection::{ReceiveRequest, WatchRequest};
+use super::dry::Dryness;
 use super::ring::{Buffer, Ring, Token};
 use crate::io::shell::{Backend, InputState};
 use crate::server::{Event, Service};
@@ -14,10 +15,10 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     /// Requests a receive, if the server wants input and no receive is in flight.
     pub(super) fn receive_if_wanted(&mut self, conn: ConnId) {
         let Some(connection) = self.shell.connections.get_mut(conn) else { return };
-        if connection.input != InputState::Receiving || connection.receive != ReceiveRequest::None {
+        if !connection.lacks_receive() {
             return;
         }
-        let fd = connection.fd();
+        let (fd, has_turn) = (connection.fd(), connection.dryness == Dryness::Requested);
         if let Some(place) = self.shell.server.direct(conn) {
             let length = place.len().min(RECEIVE_DIRECT_BYTES_MAX);
             connection.receive = ReceiveRequest::Direct;
@@ -29,9 +30,11 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             unsafe {
                 self.ring.receive_into(conn.slot, fd, place);
             }
-        } else {
+        } else if has_turn || !self.wait_for_buffer(conn, false) {
+            let connection = self.shell.connection(conn);
             connection.receive = ReceiveRequest::Any;
-            self.ring.receive(conn.slot, fd, connection.next_is_multishot());
+            let is_multishot = connection.next_is_multishot() && !has_turn;
+            self.ring.receive(conn.slot, fd, is_multishot);
         }
     }
 
@@ -49,6 +52,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             connection.receive,
             ReceiveRequest::Direct | ReceiveRequest::Cancelled { is_direct: true }
         );
+        let has_run_dry = is_last && result == Err(Errno::ENOBUFS);
         if is_last {
             connection.receive = ReceiveRequest::None;
         } else {
@@ -61,8 +65,21 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             self.ring.give_back(buffer);
         }
         self.carry_out();
+        if is_last {
+            self.end_receive(conn, has_run_dry);
+        }
         self.continue_receiving(conn);
         self.close_if_quiet(conn);
+    }
+
+    /// Ends the turn of a receive, or has one that got no buffer wait for another.
+    fn end_receive(&mut self, conn: ConnId, has_run_dry: bool) {
+        let Some(connection) = self.shell.connections.get_mut(conn) else { return };
+        if has_run_dry && connection.lacks_receive() {
+            self.wait_for_buffer(conn, true);
+        } else {
+            connection.dryness = Dryness::None;
+        }
     }
 
     /// Passes the result of a receive to the server.
@@ -84,7 +101,6 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
                     self.shell.handle(Event::Received { conn, bytes: self.ring.bytes(buffer) });
                 }
             }
-            // Without a free buffer: all are back before the kernel sees the next request.
             Err(Errno::ENOBUFS | Errno::ECANCELED | Errno::EINTR | Errno::EAGAIN) => {}
             Err(errno) => self.fail(conn, errno),
         }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::libc::{self, iovec, msghdr};
 
 use super::buffers::Buffers;
-use super::ring::{Buffer, Completion, Flags, RingNumber, Token};
+use super::ring::{Buffer, Completion, Flags, Group, RingNumber, Token};
 use super::tail_buffers::{self, TailBuffers};
 use crate::values::limits::SEND_SLICES_MAX;
 
@@ -130,6 +130,11 @@ impl Requests {
         let entry = opcode::PollAdd::new(Fd(fd), events as u32).multi(true).build();
         // SAFETY: it refers to no memory.
         unsafe { self.push(token, entry) };
+    }
+
+    /// The group of buffers that the receives of a connection use.
+    pub const fn group_of(&self, slot: u32) -> Group {
+        Group { ring: self.ring, number: self.buffers.group_of(slot), buffers: self.buffers.each() }
     }
 
     /// See [`Ring::receive`](super::ring::Ring::receive).

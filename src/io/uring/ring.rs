@@ -132,6 +132,15 @@ impl Buffer {
     }
 }
 
+/// The receive buffers that some connections of a ring share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Group {
+    pub ring: RingNumber,
+    pub number: u16,
+    /// How many there are.
+    pub buffers: u16,
+}
+
 /// How to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {
@@ -165,6 +174,9 @@ pub trait Ring {
 
     /// The ring of a connection.
     fn ring_of(&self, slot: u32) -> RingNumber;
+
+    /// The receive buffers that a connection shares with others.
+    fn group_of(&mut self, slot: u32) -> Group;
 
     /// The memory of all buffers.
     fn memory_bytes(&self) -> usize;

@@ -89,6 +89,7 @@ impl Core {
                         Some(Line::Command(line)) => {
                             core.observe(protocol.client, Observation::Line(line));
                             if is_traced {
+                                core.charge(Cost::LOG_LINE);
                                 trace::command(replies.number(), line);
                             }
                             core.serve_line(protocol, replies, line, &mut rest, now);
@@ -112,6 +113,7 @@ impl Core {
                 protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
                 core.charge(Cost::COMMAND);
             }
+            core.charge(Cost::consumed(input.len() - rest.len()));
         });
         if session.has_long_line || session.reader.has_memory() {
             self.count_long_line(session);

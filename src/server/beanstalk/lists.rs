@@ -11,12 +11,16 @@ use crate::server::commit_gate::Replies;
 use crate::server::{Core, Rights, User};
 use crate::time::Time;
 use crate::values::budget::Cost;
+use crate::values::tube_name::TubeName;
 
 /// A piece ends at this many bytes: some 10 us.
 const PIECE_BYTES: usize = 8 * 1024;
 
 /// A piece ends after this many entries, with or without a tube: again some 10 us.
 const PIECE_ENTRIES: usize = 1024;
+
+/// A piece of a list that a user sees a part of ends when its tubes were compared with patterns for this many elementary steps.
+const PIECE_STEPS: u32 = 256;
 
 /// A list of tubes while it is rendered.
 pub(in crate::server) struct Listing {
@@ -44,6 +48,13 @@ impl Listing {
     /// Whether the size of the list is still unknown.
     fn is_counting(&self) -> bool {
         self.part.as_ref().is_some_and(|part| part.whole.is_some())
+    }
+}
+
+impl Part {
+    /// The price of finding out whether the user sees an entry.
+    fn cost_of_entry(&self) -> Cost {
+        self.user.cost_of(Rights::INSPECT)
     }
 }
 
@@ -126,8 +137,10 @@ impl Core {
     /// Counts a bounded piece of what a user sees. Returns the length of the list after the last one, and goes back to its beginning.
     fn count(&mut self, Listing { list, part }: &mut Listing) -> Option<usize> {
         let part = part.as_mut().expect("only a part is counted");
-        // Bounded by PIECE_ENTRIES: the entries of one piece.
-        for entries in 1..=PIECE_ENTRIES {
+        let (each, limit) = (part.cost_of_entry(), self.engine.budget().within(PIECE_STEPS));
+        let mut entries = 0;
+        while entries < PIECE_ENTRIES && self.engine.budget().spend(each, limit) {
+            entries += 1;
             match self.engine.next_listed(list) {
                 Listed::Tube(name) if part.user.may(Rights::INSPECT, name) => {
                     part.tubes += 1;
@@ -141,18 +154,23 @@ impl Core {
                 }
             }
         }
-        self.charge(Cost::entries(PIECE_ENTRIES));
+        self.charge(Cost::entries(entries));
         None
     }
 
     /// Renders a bounded piece of a list. Returns true if it was the last.
     fn render(&mut self, Listing { list, part }: &mut Listing, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
-        let mut entries = 0;
-        let mut is_done = false;
-        let is_seen = |name| part.as_ref().is_none_or(|part| part.user.may(Rights::INSPECT, name));
-        // Bounded by PIECE_ENTRIES: the entries of one piece.
-        while !is_done && entries < PIECE_ENTRIES && out.len() - begin < PIECE_BYTES {
+        let (mut entries, mut is_done) = (0, false);
+        let each = part.as_ref().map_or(Cost::NOTHING, Part::cost_of_entry);
+        let limit = self.engine.budget().within(PIECE_STEPS);
+        let is_seen =
+            |name: TubeName<'_>| part.as_ref().is_none_or(|part| part.user.may(Rights::INSPECT, name));
+        while !is_done
+            && entries < PIECE_ENTRIES
+            && out.len() - begin < PIECE_BYTES
+            && self.engine.budget().spend(each, limit)
+        {
             entries += 1;
             match self.engine.next_listed(list) {
                 Listed::Tube(name) if is_seen(name) => Yaml::resume(out).item(name),

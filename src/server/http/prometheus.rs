@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::page::Piece;
+use super::tubes::cost_of_slot;
 use crate::queue::Tube;
 use crate::server::metric_catalog::{self, Metric, MetricKind, Value};
 use crate::server::{Core, Rights, User};
@@ -85,7 +86,8 @@ impl MetricsPage {
         let Self { tubes, others, tubes_max, user, .. } = self;
         let all = core.engine.tubes();
         let end = all.slots_end();
-        let last = end.min(next_slot.saturating_add(STEP_SLOTS as u32));
+        let slots = STEP_SLOTS / cost_of_slot(user.as_deref());
+        let last = end.min(next_slot.saturating_add(slots as u32));
         // With fewer tubes, the order does not matter.
         let needs_order = all.len() > *tubes_max;
         // Bounded by STEP_SLOTS: the slots of one piece.

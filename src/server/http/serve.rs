@@ -6,7 +6,7 @@ use super::slots::{self, Candidate};
 use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer};
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
-use crate::values::budget::{Quota, TURN_STEPS};
+use crate::values::budget::{Cost, Quota, TURN_STEPS};
 use crate::values::ids::ConnId;
 
 /// What the answers of all HTTP connections share: the turn of one connection. The events of an iteration have this, and the
@@ -52,6 +52,7 @@ impl Server {
             Event::Received { bytes, .. } => {
                 connection.active = now;
                 connection.received(bytes);
+                core.charge(Cost::consumed(bytes.len()));
                 core.answer_at_once(connection, now);
             }
             Event::InputEnded { .. } => connection.input_ended(),

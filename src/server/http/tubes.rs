@@ -14,6 +14,7 @@ use super::tube_json::TubeJson;
 use crate::queue::Tube;
 use crate::server::{Core, Rights, User};
 use crate::time::Time;
+use crate::values::budget::Cost;
 use crate::values::ids::TubeKey;
 
 /// Slots of tubes that one step visits: some 100 us.
@@ -165,10 +166,11 @@ impl TubeList {
         if *next_slot == 0 {
             *seen = 0;
         }
+        let each = cost_of_slot(user.as_deref());
         let may_see = |tube: &Tube| user.as_ref().is_none_or(|user| user.may(Rights::INSPECT, tube.name()));
         // Bounded by STEP_SLOTS: the slots of one piece.
         while steps < STEP_SLOTS && *next_slot < end {
-            steps += 1;
+            steps += each;
             let found = tubes.at_slot(*next_slot);
             *next_slot += 1;
             let Some((key, tube)) = found.filter(|(_, tube)| may_see(tube)) else { continue };
@@ -222,6 +224,12 @@ impl TubeList {
         }
         is_done
     }
+}
+
+/// The elementary steps of a slot, with the comparison of its tube with the patterns of a user.
+pub(super) fn cost_of_slot(user: Option<&User>) -> usize {
+    let compared = user.map_or(Cost::NOTHING, |user| user.cost_of(Rights::INSPECT));
+    Cost::STEP.plus(compared).steps() as usize
 }
 
 /// Whether a name contains the filter.

@@ -217,7 +217,11 @@ fn listener() -> Listener {
     Listener::open(&address).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn thread_cpu_time() -> Duration {
+/// Returns the CPU time of this thread.
+///
+/// # Panics
+/// If the kernel has no clock for it.
+pub fn thread_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has this clock").into()
 }
 
@@ -281,6 +285,7 @@ impl Service for Measured {
         if self.is_stopping {
             // All clients have left, so the kernel uses no memory of the server.
             self.server = None;
+            self.budget_after.begin_iteration();
         }
         if let Some(server) = &mut self.server {
             server.turn(now);
