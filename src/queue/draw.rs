@@ -143,7 +143,7 @@ impl Sums {
         let half = self.sums.len() / 2;
         let mut left = lot * self.sums[1];
         let mut at = 1;
-        // Bounded by the height of the tree of sums.
+        // Bounded by BLOCK: the height of the tree of sums is the logarithm of the number of blocks.
         while at < half {
             let [first, second] = [self.sums[2 * at], self.sums[2 * at + 1]];
             // By rounding, the rest may equal the sum.
@@ -157,7 +157,7 @@ impl Sums {
     fn set(&mut self, Block(block): Block, sum: f64) {
         let mut at = self.sums.len() / 2 + block;
         self.sums[at] = sum;
-        // Bounded by the height of the tree of sums.
+        // Bounded by BLOCK: the height of the tree of sums is the logarithm of the number of blocks.
         while at > 1 {
             at /= 2;
             self.sums[at] = self.sums[2 * at] + self.sums[2 * at + 1];
@@ -236,7 +236,7 @@ impl Engine {
         urn: &mut Urn,
         may_overtake: bool,
     ) -> Option<(TubeSlot, Block)> {
-        // Bounded by the number of blocks: one without a tube is found once, and each counts its steps.
+        // Bounded by Cost::visits: each block is paid, and one without a tube is found once.
         loop {
             let (block, mut left) = urn.sums.find(self.lots.draw())?;
             self.budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));

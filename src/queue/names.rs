@@ -43,7 +43,7 @@ impl<T: Named> Table<T> {
     pub(super) fn find_name(&self, parts: &[&[u8]], bodies: &Bodies) -> Option<u32> {
         self.find(hash_names(self.seed(), parts), |record| {
             let text = record.name().text(bodies);
-            // Bounded by the parts of one name.
+            // Bounded by TUBE_NAME_BYTES_MAX: the parts of one name.
             let rest = parts.iter().try_fold(text, |rest, part| rest.strip_prefix(*part));
             rest.is_some_and(<[u8]>::is_empty)
         })
@@ -102,7 +102,7 @@ pub(super) const fn allocated_bytes(bytes: usize) -> usize {
 pub(super) fn hash_names(seed: u64, parts: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(seed);
-    // Bounded by the parts of one name.
+    // Bounded by TUBE_NAME_BYTES_MAX: the parts of one name.
     parts.iter().for_each(|part| hasher.write(part));
     hasher.finish()
 }

@@ -52,7 +52,7 @@ impl Engine {
             return record.is_searching;
         }
         self.budget.charge(Cost::visits(record.watch_count().div_ceil(HEADS_PER_STEP)));
-        // Bounded by the steps counted above.
+        // Bounded by HEADS_PER_STEP: the watches, which are paid above.
         record.watches.iter().any(|watched| self.tubes.heads.get(watched.tube).is_shutting())
     }
 
@@ -103,7 +103,7 @@ impl Engine {
         let by_watch = self.searches_watches(record);
         let places = by_watch.then_some(0..record.watches.len());
         let found = (!by_watch).then(|| {
-            // Bounded by count_look, which each caller calls first: 32 watches in a step, at most 65,536.
+            // Bounded by count_look: each caller pays for the look first, 32 watches in a step.
             let watches = tubes.reservable.iter(&tubes.slab).filter_map(move |tube| {
                 let is_watched = clients.is_watching(client, TubeSlot(tube));
                 is_watched.then(|| clients.find_watch(client, TubeSlot(tube))).flatten()

@@ -77,7 +77,7 @@ impl Server {
     #[inline(always)]
     pub(super) fn deliver_notices(&mut self, now: Time) {
         self.core.record_changes(now);
-        // Bounded by the steps of one command or piece of work, which caused the notices.
+        // Bounded by TURN_STEPS: the steps of the turn or the piece of work that caused the notices.
         while let Some(notice) = self.core.engine.next_notice() {
             self.deliver(notice, now);
         }

@@ -1,7 +1,7 @@
 //! Every number of `stats`, `stats-tube` and `/metrics`, with its key, its metric, or both. The order is that of `stats` and
 //! `stats-tube`. [`stats`](super::beanstalk::stats) renders it as YAML, [`http`](super::http) for Prometheus.
 //!
-//! Bounded by the keys of `stats` and IO_THREADS_MAX threads.
+//! Bounded by IO_THREADS_MAX: the threads. The keys of `stats` are fixed.
 
 mod replica;
 mod tls;

@@ -589,7 +589,7 @@ impl<S: Service> Service for Transport<S> {
     }
 
     fn next_effect(&mut self) -> Option<Effect> {
-        // Bounded by the effects of one event.
+        // Bounded by Budget::is_full: the effects of one event, and encryption until an iteration is full.
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);

@@ -243,7 +243,7 @@ impl<S: Service> Transport<S> {
 
     /// Ends connections whose header takes too long.
     pub(super) fn end_late_headers(&mut self) {
-        // Bounded by HANDSHAKES_MAX and HOPS_MAX: the unfinished headers.
+        // Bounded by HOPS_MAX: the unfinished headers of standbys, with HANDSHAKES_MAX of balancers.
         while let Some(conn) = self.proxied.next_late(self.now) {
             self.refuse_header(conn);
         }

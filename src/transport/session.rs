@@ -321,7 +321,7 @@ fn write_traffic(
     incoming: &mut [u8],
     write: impl FnOnce(&mut WriteTraffic<'_>, &mut Vec<u8>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // Bounded by the messages that one key update asks for.
+    // Bounded by TURN_STEPS: the messages that the records of one turn ask for.
     loop {
         let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming);
         debug_assert_eq!(discard, 0, "all input is processed when it comes");
@@ -416,7 +416,7 @@ fn append(
     mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<InsufficientSizeError>>,
 ) -> Result<(), Error> {
     let start = outgoing.len();
-    // Bounded by the size that is demanded: it grows once.
+    // Bounded by RECORD_BYTES_MAX: the size that is demanded. It grows once.
     loop {
         outgoing.resize(start + room, 0);
         match write(&mut outgoing[start..]) {

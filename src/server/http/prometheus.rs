@@ -205,7 +205,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    // Bounded by the labels of one sample.
+    // Bounded by STEP_LINES: each line has two labels at most.
     fn sample(&mut self, metric: &Metric<'_>, labels: &[(&str, &str)], value: Value<'_>) {
         self.name(metric);
         self.out.extend_from_slice(metric.suffix.as_bytes());

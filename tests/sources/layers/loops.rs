@@ -159,6 +159,19 @@ fn functions(text: &str, are_iterators: bool) -> impl Iterator<Item = &str> {
 /// How a permit begins: of the loops of a statement or a function, and of all those of a file.
 const PERMITS: [&str; 2] = ["// Bounded by ", "//! Bounded by "];
 
+/// What may bound a loop and has no name: who calls it, what was paid before, when no client is served, and numbers.
+const REASONS: [&str; 9] = [
+    "its caller",
+    "earlier ",
+    "recovery",
+    "the configuration",
+    "the end of the server",
+    "the compiler",
+    "the one ",
+    "the two ",
+    "these ",
+];
+
 fn is_permit(line: &str) -> bool {
     PERMITS.iter().any(|begin| line.trim_start().starts_with(begin))
 }
@@ -171,6 +184,13 @@ fn flaw(lines: &[&str], at: usize, known: &BTreeSet<&str>) -> Option<String> {
     let bound = text.strip_prefix("Bounded by ")?;
     if !bound.ends_with('.') || !bound.contains(' ') {
         return Some("a permit is a sentence that says what bounds the loop".to_owned());
+    }
+    let is_reason = REASONS.iter().any(|reason| bound.starts_with(reason));
+    let (name, _) = bound.split_once(':').unwrap_or_default();
+    if !is_reason && (name.is_empty() || name.contains(' ')) {
+        return Some(
+            "a permit begins with the name of a Cost, a constant or a function, and a colon".to_owned(),
+        );
     }
     let words = bound.split(is_no_letter).filter(|word| word.contains('_'));
     let first = bound.split_once(':').and_then(|(name, _)| name.rsplit(is_no_letter).next());
@@ -268,17 +288,17 @@ fn a_permit_counts_for_what_is_below_it() {
     const LOOP: &str = "for job in jobs.iter() { g(job); }";
     for text in [
         "fn f() {\n    // Bounded by JOBS_MAX: the jobs of one batch.\n    LOOP\n}",
-        "fn f() {\n    // Why.\n    // Bounded by the jobs of\n    // one batch.\n    LOOP\n}",
-        "fn f() {\n    // Bounded by two tubes.\n    let sum: u32 = jobs\n        .iter()\n        .sum();\n}",
+        "fn f() {\n    // Why.\n    // Bounded by JOBS_MAX: the jobs of\n    // one batch.\n    LOOP\n}",
+        "fn f() {\n    // Bounded by the two tubes.\n    let sum: u32 = jobs\n        .iter()\n        .sum();\n}",
         "/// Of f.\n// Bounded by its caller: a test.\n#[inline]\nfn f() {\n    LOOP\n    LOOP\n}",
         "//! All.\n//! Bounded by recovery: no client is there.\n\nfn f() {\n    LOOP\n}",
     ] {
         assert_eq!(wrongs_of(&text.replace("LOOP", LOOP)), Vec::<String>::new(), "{text}");
     }
     for (text, permit, line) in [
-        ("fn f() {\n    // Bounded by two tubes.\n    g();\n    LOOP\n}", 2, 4),
-        ("// Bounded by two tubes.\nfn g() {}\nfn f() {\n    LOOP\n}", 1, 4),
-        ("fn f() {\n    // Bounded by two tubes.\n    if x {\n        LOOP\n    }\n}", 2, 4),
+        ("fn f() {\n    // Bounded by the two tubes.\n    g();\n    LOOP\n}", 2, 4),
+        ("// Bounded by the two tubes.\nfn g() {}\nfn f() {\n    LOOP\n}", 1, 4),
+        ("fn f() {\n    // Bounded by the two tubes.\n    if x {\n        LOOP\n    }\n}", 2, 4),
     ] {
         let expected = [
             format!("{line}: `for` has no budget"),
@@ -291,7 +311,8 @@ fn a_permit_counts_for_what_is_below_it() {
         ("// Bounded by two tubes", "is a sentence"),
         ("// Bounded by JOBS_MAX.", "is a sentence"),
         ("// Bounded by TUBES_MAX: two tubes.", "named TUBES_MAX"),
-        ("// Bounded by a batch: at most TUBES_MAX jobs.", "named TUBES_MAX"),
+        ("// Bounded by a batch: at most TUBES_MAX jobs.", "begins with the name"),
+        ("// Bounded by the records of one receive.", "begins with the name"),
         ("// Bounded by SLOTS: one step.", "named SLOTS"),
     ] {
         let wrong = wrongs_of(&format!("fn f() {{\n    {permit}\n    {LOOP}\n}}"));
