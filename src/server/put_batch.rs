@@ -6,10 +6,10 @@
 //! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
 use super::Core;
+use super::Rights;
 use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::Rights;
 use super::rights::{Missing, Need};
 use super::trace::Observation;
 use crate::intrusive::{Links, List, Pages, intrusive};
