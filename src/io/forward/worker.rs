@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use self::token::{EVERYTHING, Key, Token};
 use super::connection::{Connection, Next, Phase, Pipe, Side, client_address};
-use super::hop::Hop;
+use super::hop::{HOP_BYTES, Hop};
 use super::leader::{Leader, Watch, begin_connect, is_connected, is_shortage, look_up};
 use super::{ForwardCounts, Settings, Target};
 use crate::io::clock::Clock;
@@ -548,7 +548,8 @@ impl Worker {
         let [to_leader, to_clients] = std::mem::take(&mut self.pipe.passed);
         self.counts.to_leader.add(to_leader);
         self.counts.to_clients.add(to_clients);
-        self.counts.memory.set(self.pipe.memory as u64);
+        let hops = self.connections.len() - self.waiting_count;
+        self.counts.memory.set((self.pipe.memory + hops * HOP_BYTES) as u64);
         self.counts.waiting.set((self.waiting_count + self.connecting) as u64);
     }
 }

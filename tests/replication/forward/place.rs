@@ -18,6 +18,9 @@ use super::end::TlsEnd;
 
 pub const SECRET: LinkSecret = LinkSecret { token: 0x70ce_2970_ce29_70ce, shown: 0x5ec7_e7f0_0d5e_c7e7 };
 
+/// What a connection to the leader takes of the memory of a standby beside its buffers.
+pub const TLS_BYTES: u64 = 10 * 1024;
+
 /// A standby: a listener whose connections the thread forwards.
 pub struct Standby {
     pub forwarder: Forwarder,
