@@ -265,6 +265,7 @@ impl Prepared {
         };
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
+        let serves_clear_clients = listeners.iter().any(|listener| listener.kind().is_clear());
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
         let resources = Resources {
             listeners,
@@ -278,7 +279,8 @@ impl Prepared {
             process,
             watched_files,
         };
-        let exit = driver.run(certificate::with_tls(server, certificate, config.proxied), resources)?;
+        let service = certificate::with_tls(server, certificate, config.proxied, serves_clear_clients);
+        let exit = driver.run(service, resources)?;
         let uptime = clock.now().since(began).as_secs();
         let (listeners, lock, fences) = match exit {
             Exit::Stopped => {

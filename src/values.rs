@@ -6,6 +6,7 @@ pub mod histogram;
 pub mod ids;
 pub mod job_state;
 pub mod limits;
+pub mod link_secret;
 pub mod log_limit;
 pub mod reserve_mode;
 pub mod tags;

@@ -99,9 +99,10 @@ pub type Forwarding = std::convert::Infallible;
 pub struct Forwarding {
     /// The thread that forwards.
     pub forwarder: forward::Forwarder,
-    /// The listener for standbys of this server itself, and what they must show when it leads. Clients that wait for a leader then
-    /// come here.
-    pub own: forward::Target,
+    /// The address of the listener for standbys of this server itself. When it leads, clients that wait for a leader come here.
+    pub own_address: String,
+    /// What standbys must show then.
+    pub own_secret: u64,
 }
 
 /// The database of a job log as the event loop sees it.

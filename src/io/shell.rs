@@ -29,6 +29,8 @@ use crate::time::Time;
 use crate::transport::forwarded::Inbound;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
+#[cfg(feature = "replicate")]
+use crate::values::link_secret::LinkSecret;
 use crate::wal::{Operation, Outcome};
 
 /// Connections accepted from one listener before the established ones have their turn.
@@ -303,7 +305,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             Some(Forwarding { forwarder, .. })
                 if self.role != ServerRole::Serving && protocol == Protocol::Beanstalk =>
             {
-                forwarder.forward(fd, Inbound { has_tls, is_proxied });
+                forwarder.forward(fd, Inbound { has_tls, is_proxied, is_watch: false });
                 None
             }
             _ => Some(fd),
@@ -385,14 +387,16 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Tells the thread that forwards who leads, and standbys what they must show.
     #[cfg(feature = "replicate")]
     fn show_role(&mut self) {
-        let Some(Forwarding { forwarder, own }) = &self.forwarding else { return };
-        self.server.set_forward_secret((self.role == ServerRole::Serving).then_some(own.secret));
-        forwarder.lead_to(match &self.role {
-            ServerRole::Serving => Some(own.clone()),
-            ServerRole::Standby(Some(leader)) if !leader.address.is_empty() => {
-                Some(Target { address: leader.address.to_string(), secret: leader.secret })
+        let Some(Forwarding { forwarder, own_address, own_secret }) = &self.forwarding else { return };
+        let own = self.server.leader_token().map(|token| LinkSecret { token, shown: *own_secret });
+        self.server.set_link_secret(own);
+        forwarder.lead_to(match (&self.role, own) {
+            (ServerRole::Serving, Some(secret)) => Some(Target { address: own_address.clone(), secret }),
+            (ServerRole::Standby(Some(leader)), _) if !leader.address.is_empty() => {
+                let secret = LinkSecret { token: leader.token, shown: leader.secret };
+                Some(Target { address: leader.address.to_string(), secret })
             }
-            ServerRole::Standby(_) | ServerRole::StandbyOfOwnAddress(_) | ServerRole::Ended(_) => None,
+            _ => None,
         });
     }
 

@@ -24,17 +24,24 @@ mod with_tls {
         Ok(Some(identity))
     }
 
-    /// Puts TLS before the server.
+    /// Puts TLS before the server. `serves_clear_clients` is whether a listener takes clients without it.
     pub fn with_tls(
         mut server: Server,
         certificate: Option<Certificate>,
         proxied: Proxied,
+        serves_clear_clients: bool,
     ) -> impl Service + 'static {
         let counts = Rc::new(TlsCounts::default());
         if certificate.is_some() || proxied != Proxied::default() {
             server.show_tls(counts.clone());
         }
-        Transport::new(server, certificate, counts)
+        let mut transport = Transport::new(server, certificate, counts);
+        if !serves_clear_clients {
+            transport.refuse_clear_clients();
+        }
+        #[cfg(feature = "replicate")]
+        let transport = crate::transport::link::Link::new(transport);
+        transport
     }
 
     /// What an operator may not have meant.
@@ -80,7 +87,7 @@ mod without_tls {
         Ok(None)
     }
 
-    pub fn with_tls(server: Server, _: Option<Certificate>, _: Proxied) -> Server {
+    pub fn with_tls(server: Server, _: Option<Certificate>, _: Proxied, _: bool) -> Server {
         server
     }
 

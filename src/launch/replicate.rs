@@ -153,10 +153,15 @@ pub(super) fn listen_address(config: &ServerConfig) -> Option<Address> {
     Some(listener(config.clear_address().as_ref(), replicate.advertise.as_ref()))
 }
 
-/// Every address of this machine: over IPv6 too, if the server listens for clients there or tells others an address of it.
+/// The address that standbys are told. For a name, which may mean others here than there, every address of this machine: over IPv6
+/// too, if the server listens for clients there.
 fn listener(clients: Option<&Address>, advertised: Option<&Address>) -> Address {
-    let hosts = [clients, advertised].map(|address| address.and_then(Address::host));
-    let is_ipv6 = hosts.iter().flatten().any(|host| host.parse::<Ipv6Addr>().is_ok());
+    if let Some(address) = advertised
+        && address.host().is_some_and(|host| host.parse::<IpAddr>().is_ok())
+    {
+        return address.clone();
+    }
+    let is_ipv6 = clients.and_then(Address::host).is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
     let port = match advertised {
         Some(Address::Tcp { port, .. }) => *port,
         _ => PORT_FORWARD,
@@ -182,10 +187,14 @@ pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::
         ..forward::Settings::default()
     };
     let forwarder = forward::Forwarder::start(settings)?;
-    let is_ipv6 = host.parse::<Ipv6Addr>().is_ok();
-    let localhost = if is_ipv6 { IpAddr::from(Ipv6Addr::LOCALHOST) } else { Ipv4Addr::LOCALHOST.into() };
-    let address = SocketAddr::from((localhost, port)).to_string();
-    Ok(Some(Forwarding { forwarder, own: forward::Target { address, secret: replica.me.secret } }))
+    let own = match host.parse() {
+        Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.into(),
+        Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) => Ipv6Addr::LOCALHOST.into(),
+        Ok(address) => address,
+        Err(_) => unreachable!("a listener for standbys has an address"),
+    };
+    let own_address = SocketAddr::from((own, port)).to_string();
+    Ok(Some(Forwarding { forwarder, own_address, own_secret: replica.me.secret }))
 }
 
 /// Has the server show what it forwards.
@@ -210,15 +219,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn standbys_connect_to_the_family_of_the_clients_or_of_the_advertised_address() {
+    fn standbys_connect_to_the_advertised_address() {
         let tcp = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
         for (clients, advertised, expected) in [
             ("127.0.0.1", None, "0.0.0.0:11401"),
             ("::", None, "[::]:11401"),
-            ("0.0.0.0", Some("10.0.0.1"), "0.0.0.0:7"),
+            ("0.0.0.0", Some("10.0.0.1"), "10.0.0.1:7"),
+            ("0.0.0.0", Some("127.0.0.1"), "127.0.0.1:7"),
             ("0.0.0.0", Some("queue-1.example"), "0.0.0.0:7"),
-            ("0.0.0.0", Some("fd00::1"), "[::]:7"),
-            ("::1", Some("10.0.0.1"), "[::]:7"),
+            ("0.0.0.0", Some("fd00::1"), "[fd00::1]:7"),
+            ("::", Some("queue-1.example"), "[::]:7"),
+            ("::1", Some("10.0.0.1"), "10.0.0.1:7"),
         ] {
             let advertised = advertised.map(|host| tcp(host, 7));
             let found = listener(Some(&tcp(clients, 11300)), advertised.as_ref());

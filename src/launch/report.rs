@@ -108,7 +108,7 @@ pub(super) fn listener(listener: &Listener, config: &ServerConfig) {
     let name = listener.local_name();
     let has_tls = listener.kind().has_tls;
     if listener.kind().is_forwarded {
-        return info!("listening on {name} for standbys, which show a secret");
+        return info!("listening on {name} for standbys, over TLS with a key that is in the database");
     }
     if listener.protocol() == Protocol::Beanstalk {
         info!("listening on {name}{}", if has_tls { " with TLS" } else { "" });

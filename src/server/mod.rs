@@ -331,6 +331,10 @@ impl Service for Server {
         self.core.role()
     }
 
+    fn leader_token(&self) -> Option<u64> {
+        self.core.leader_token()
+    }
+
     fn is_settled(&self) -> bool {
         let is_written = || self.core.wal.as_ref().is_none_or(Wal::is_settled);
         self.core.has_left().unwrap_or_else(is_written) && !self.core.has_released()

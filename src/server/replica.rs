@@ -339,6 +339,14 @@ impl Core {
         self.replica.as_ref().map_or(0, |replica| replica.memory_bytes())
     }
 
+    /// The token of its claim, if this server leads.
+    pub(super) fn leader_token(&self) -> Option<u64> {
+        match self.replica.as_ref().map(|replica| &replica.role) {
+            Some(Role::Leader(leader)) => Some(leader.term().token),
+            _ => None,
+        }
+    }
+
     pub(super) fn role(&self) -> ServerRole {
         match self.replica.as_ref().map(|replica| &replica.role) {
             None | Some(Role::Leader(_)) => ServerRole::Serving,

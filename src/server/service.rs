@@ -8,6 +8,7 @@ use crate::bodies::Bodies;
 use crate::time::Time;
 use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
+use crate::values::link_secret::LinkSecret;
 use crate::wal::Operation;
 
 /// The protocol of a listener and its connections.
@@ -96,14 +97,19 @@ pub trait Service {
         unreachable!("a service without the PROXY protocol has no listener for it")
     }
 
-    /// An accepted connection is from a standby, which forwards a client: it begins with a header of the PROXY protocol that shows
-    /// the [secret](Self::set_forward_secret). A driver reports it before any event of the connection.
+    /// An accepted connection is from a standby, which forwards a client: over TLS with the key of the link, it begins with a header of
+    /// the PROXY protocol that shows the [secret](Self::set_link_secret). A driver reports it before any event of the connection.
     fn begin_forwarded(&mut self, _now: Time, _conn: ConnId) {
         unreachable!("a service without the PROXY protocol has no listener for standbys")
     }
 
-    /// Sets the secret that standbys must show from now on. None: this server is no leader, and refuses connections from standbys.
-    fn set_forward_secret(&mut self, _secret: Option<u64>) {}
+    /// Sets the secret of the link to standbys from now on. None: this server is no leader, and refuses connections from standbys.
+    fn set_link_secret(&mut self, _secret: Option<LinkSecret>) {}
+
+    /// The token of the claim with which this server leads, if it leads a replicated queue.
+    fn leader_token(&self) -> Option<u64> {
+        None
+    }
 
     /// The peer of a connection for log lines, if a load balancer or a standby has told it.
     fn peer_name(&self, _conn: ConnId) -> Option<&str> {

@@ -1,13 +1,13 @@
 //! Connections of clients that a standby forwards to its leader.
 //!
-//! The standby connects to a listener of the leader that is for standbys only. It sends a header of the PROXY protocol, which names
-//! the client, and then what the client sends, unchanged. A field of the header has the secret of the leader. A leader chooses
-//! another secret at each take-over, so a standby that knows only an earlier one reaches no client's commands.
+//! The standby connects to a listener of the leader that is for standbys only, over the TLS of the `link`. It sends a header of the PROXY
+//! protocol, which names the client, and then what the client sends, unchanged. A field of the header has the secret of the leader. A
+//! leader chooses another secret at each take-over, so a standby that knows only an earlier one reaches no client's commands.
 //!
 //! ```text
 //! type     1 byte    0xE5, one of those that the protocol leaves to applications
 //! length   2 bytes   9, big-endian
-//! flags    1 byte    1: TLS, 2: a header of a load balancer comes next
+//! flags    1 byte    1: TLS, 2: a header of a load balancer comes next, 4: nothing comes, the connection watches the leader
 //! secret   8 bytes   big-endian
 //! ```
 
@@ -21,6 +21,7 @@ const FIELD: u8 = 0xe5;
 
 const FLAG_TLS: u8 = 1;
 const FLAG_PROXIED: u8 = 2;
+const FLAG_WATCH: u8 = 4;
 
 /// The longest header of a standby without its first 16 bytes: the addresses of a UNIX socket take 216 of them.
 pub(super) const HOP_BYTES_MAX: usize = 512;
@@ -32,6 +33,8 @@ pub struct Inbound {
     pub has_tls: bool,
     /// A header of a load balancer, before anything else.
     pub is_proxied: bool,
+    /// Nothing: there is no client, and the connection only shows that the leader is there.
+    pub is_watch: bool,
 }
 
 /// The addresses of a forwarded client.
@@ -49,8 +52,9 @@ pub fn header(client: ClientAddress, inbound: Inbound, secret: u64) -> Vec<u8> {
         ClientAddress::Tcp(source, destination) => Addresses::from((source, destination)),
         ClientAddress::Unix => Addresses::Unix(Unix::new([0; 108], [0; 108])),
     };
-    let flags =
-        if inbound.has_tls { FLAG_TLS } else { 0 } | if inbound.is_proxied { FLAG_PROXIED } else { 0 };
+    let Inbound { has_tls, is_proxied, is_watch } = inbound;
+    let [tls, proxied, watch] = [has_tls, is_proxied, is_watch].map(u8::from);
+    let flags = (tls * FLAG_TLS) | (proxied * FLAG_PROXIED) | (watch * FLAG_WATCH);
     let mut field = [0; 9];
     field[0] = flags;
     field[1..].copy_from_slice(&secret.to_be_bytes());
@@ -67,10 +71,12 @@ pub fn admit(header: &[u8], secret: Option<u64>) -> Option<Inbound> {
     let mut fields = header.tlvs().map_while(Result::ok);
     let field = fields.find(|field| field.kind == FIELD)?;
     let (&flags, shown) = field.value.split_first()?;
-    let is_known = flags & !(FLAG_TLS | FLAG_PROXIED) == 0;
+    let has = |flag: u8| flags & flag != 0;
+    let inbound =
+        Inbound { has_tls: has(FLAG_TLS), is_proxied: has(FLAG_PROXIED), is_watch: has(FLAG_WATCH) };
+    let is_known = flags & !(FLAG_TLS | FLAG_PROXIED | FLAG_WATCH) == 0;
     // Slices of different lengths are different.
-    (bool::from(shown.ct_eq(&secret)) && is_known)
-        .then_some(Inbound { has_tls: flags & FLAG_TLS != 0, is_proxied: flags & FLAG_PROXIED != 0 })
+    (bool::from(shown.ct_eq(&secret)) && is_known).then_some(inbound)
 }
 
 #[cfg(test)]
@@ -88,8 +94,9 @@ mod tests {
     fn the_secret_admits_and_nothing_else_does() {
         let six = ["[2001:db8::7]:5555", "[::1]:11300"].map(|text| text.parse().unwrap());
         for client in [client(), ClientAddress::Unix, ClientAddress::Tcp(six[0], six[1])] {
-            for (has_tls, is_proxied) in [(false, false), (false, true), (true, false), (true, true)] {
-                let inbound = Inbound { has_tls, is_proxied };
+            for flags in 0..8 {
+                let [has_tls, is_proxied, is_watch] = [1, 2, 4].map(|flag| flags & flag != 0);
+                let inbound = Inbound { has_tls, is_proxied, is_watch };
                 let header = header(client, inbound, SECRET);
                 assert!(header.len() <= 16 + HOP_BYTES_MAX);
                 assert_eq!(admit(&header, Some(SECRET)), Some(inbound), "{client:?}");
@@ -116,7 +123,7 @@ mod tests {
         let field = |flags: u8| [&[flags][..], &SECRET.to_be_bytes()].concat();
         assert_eq!(admit(&with(FIELD, &field(0)), Some(SECRET)), Some(Inbound::default()));
         assert_eq!(admit(&with(0xe4, &field(0)), Some(SECRET)), None, "another type");
-        assert_eq!(admit(&with(FIELD, &field(4)), Some(SECRET)), None, "an unknown flag");
+        assert_eq!(admit(&with(FIELD, &field(8)), Some(SECRET)), None, "an unknown flag");
         assert_eq!(admit(&with(FIELD, &field(0)[..8]), Some(SECRET)), None, "too short");
         assert_eq!(admit(&with(FIELD, &[&field(0)[..], &[0]].concat()), Some(SECRET)), None, "too long");
         assert_eq!(admit(&with(FIELD, &[]), Some(SECRET)), None, "empty");

@@ -93,6 +93,12 @@ impl Identity {
         (self.not_before_s..self.not_after_s).contains(&now.since(Time::ZERO).as_secs())
     }
 
+    /// An identity that is not from files.
+    #[cfg(feature = "replicate")]
+    pub(super) const fn of_key(config: Arc<ServerConfig>) -> Self {
+        Self { config, not_before_s: 0, not_after_s: u64::MAX, is_authority: false, knows_clients: false }
+    }
+
     /// Keeps the keys of session tickets, so that clients resume their sessions after a change of the certificate.
     #[must_use]
     pub(super) fn with_tickets_of(mut self, earlier: &Self) -> Self {

@@ -8,6 +8,8 @@ mod chain;
 pub mod forwarded;
 mod handshakes;
 mod identity;
+#[cfg(feature = "replicate")]
+pub mod link;
 mod names;
 mod outgoing;
 mod proxy;
@@ -33,6 +35,7 @@ use crate::server::{
 use crate::time::{Span, Time};
 use crate::values::budget::{Budget, Limit, Quota, RUN_STEPS, TURN_STEPS};
 use crate::values::ids::ConnId;
+use crate::values::link_secret::LinkSecret;
 use crate::wal::Operation;
 
 /// Ciphertext of a connection that is not sent yet. The server keeps what does not fit.
@@ -59,7 +62,9 @@ pub struct Transport<S> {
     sessions: Sessions,
     proxied: Proxied,
     /// What a standby must show to forward its clients. None: it cannot.
-    forward_secret: Option<u64>,
+    link_secret: Option<LinkSecret>,
+    /// No listener is without TLS: a standby may forward only clients that speak TLS too.
+    refuses_clear_clients: bool,
     /// None: the server has no certificate, and every listener is one of plaintext.
     identity: Option<Identity>,
     /// The certificate that replaces it once it is valid.
@@ -97,7 +102,8 @@ impl<S: Service> Transport<S> {
             server,
             sessions: Sessions::default(),
             proxied: Proxied::default(),
-            forward_secret: None,
+            link_secret: None,
+            refuses_clear_clients: false,
             identity,
             next_identity: None,
             effects: VecDeque::new(),
@@ -114,6 +120,11 @@ impl<S: Service> Transport<S> {
             driver_bytes: 0,
             reported_bytes: 0,
         }
+    }
+
+    /// Refuses clients without TLS that standbys forward, as the listeners of this server do.
+    pub const fn refuse_clear_clients(&mut self) {
+        self.refuses_clear_clients = true;
     }
 
     /// The server.
@@ -495,8 +506,12 @@ impl<S: Service> Service for Transport<S> {
         self.expect_hop(conn);
     }
 
-    fn set_forward_secret(&mut self, secret: Option<u64>) {
-        self.forward_secret = secret;
+    fn set_link_secret(&mut self, secret: Option<LinkSecret>) {
+        self.link_secret = secret;
+    }
+
+    fn leader_token(&self) -> Option<u64> {
+        self.server.leader_token()
     }
 
     fn peer_name(&self, conn: ConnId) -> Option<&str> {

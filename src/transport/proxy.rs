@@ -2,7 +2,7 @@
 //!
 //! Source: haproxy.org, `doc/proxy-protocol.txt`, section 2.2.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use ppp::v2::{Addresses, Command, Header, ParseError};
 use tracing::debug;
@@ -34,6 +34,8 @@ pub(super) struct Proxied {
     forwarded: VecDeque<(Time, ConnId)>,
     /// The unfinished ones from standbys.
     hops: usize,
+    /// Connections of standbys that only watch this server. They have no input.
+    watches: HashSet<ConnId>,
     /// Who the peers of the others are, unless it is the load balancer itself.
     names: HashMap<ConnId, Box<str>>,
 }
@@ -69,8 +71,10 @@ enum Preamble {
 }
 
 impl Proxied {
+    /// Whether input of a connection is not for the server.
     pub fn is_unfinished(&self, conn: ConnId) -> bool {
         !self.unfinished.is_empty() && self.unfinished.contains_key(&conn)
+            || !self.watches.is_empty() && self.watches.contains(&conn)
     }
 
     /// The peer of a connection, if a load balancer has told it.
@@ -90,7 +94,7 @@ impl Proxied {
     pub fn bytes(&self) -> usize {
         let one = NAME_BYTES + size_of::<Unfinished>();
         let balanced = self.unfinished.len() - self.hops;
-        self.names.len() * NAME_BYTES
+        (self.names.len() + self.watches.len()) * NAME_BYTES
             + balanced * (one + HEADER_BYTES_MAX)
             + self.hops * (one + HOP_BYTES_MAX)
     }
@@ -140,6 +144,7 @@ impl Proxied {
     pub fn remove(&mut self, conn: ConnId) {
         self.finish(conn);
         self.names.remove(&conn);
+        self.watches.remove(&conn);
     }
 }
 
@@ -164,6 +169,11 @@ impl<S: Service> Transport<S> {
     /// Handles an event of a connection whose header is not complete.
     pub(super) fn handle_unfinished(&mut self, conn: ConnId, event: &Event<'_>) {
         match *event {
+            Event::Received { .. } | Event::InputEnded { .. } | Event::HungUp { .. }
+                if self.proxied.watches.remove(&conn) =>
+            {
+                handle(&mut self.server, self.now, Event::HungUp { conn });
+            }
             Event::Received { bytes, .. } => self.header_input(conn, bytes),
             Event::InputEnding { .. } | Event::Sent { .. } => {}
             Event::ReceivedDirect { .. } => unreachable!("a header has no place in a body"),
@@ -196,8 +206,9 @@ impl<S: Service> Transport<S> {
         let unfinished = &self.proxied.unfinished[&conn];
         let is_hop = matches!(unfinished.sender, Sender::Standby);
         let header = &unfinished.received[..bytes];
-        let inbound = if is_hop { admit(header, self.forward_secret) } else { None };
-        if is_hop && inbound.is_none_or(|inbound| inbound.has_tls && self.identity.is_none()) {
+        let secret = self.link_secret.map(|secret| secret.shown);
+        let inbound = if is_hop { admit(header, secret) } else { None };
+        if is_hop && !inbound.is_some_and(|inbound| self.takes(inbound)) {
             return self.refuse_header(conn);
         }
         let Unfinished { received, sender } = self.proxied.finish(conn).expect("the header was not complete");
@@ -217,7 +228,11 @@ impl<S: Service> Transport<S> {
                 }
                 has_tls
             }
-            (Sender::Standby, Some(Inbound { has_tls, is_proxied: true })) => {
+            (Sender::Standby, Some(Inbound { is_watch: true, .. })) => {
+                self.proxied.watches.insert(conn);
+                false
+            }
+            (Sender::Standby, Some(Inbound { has_tls, is_proxied: true, .. })) => {
                 self.expect_header(conn, has_tls, None);
                 false
             }
@@ -228,6 +243,16 @@ impl<S: Service> Transport<S> {
         }
         if bytes < received.len() {
             self.handle(self.now, Event::Received { conn, bytes: &received[bytes..] });
+        }
+    }
+
+    /// Whether a listener of this server would take such a client. Without one for plaintext, a client must prove by TLS who it is, also
+    /// behind a standby.
+    const fn takes(&self, inbound: Inbound) -> bool {
+        if inbound.has_tls {
+            self.identity.is_some()
+        } else {
+            inbound.is_watch || !self.refuses_clear_clients
         }
     }
 

@@ -1,7 +1,6 @@
-//! One forwarded client: two sockets, and the bytes in between.
+//! One forwarded client: two sockets, and the bytes in between. Those to and from the leader are encrypted.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
@@ -12,16 +11,22 @@ use nix::sys::socket::{
 };
 
 use super::BUFFER_BYTES;
+use super::hop::{Hop, OVERHEAD_BYTES, RECORD_BYTES_MAX};
 use crate::time::Time;
 use crate::transport::forwarded::{ClientAddress, Inbound};
 
 /// Buffers that are kept for the next connection that is blocked.
 const SPARE_MAX: usize = 16;
 
+/// The most that is received at once of each side, so that all of it fits into a buffer behind TLS.
+const RECEIVE_BYTES_MAX: [usize; 2] = [BUFFER_BYTES - OVERHEAD_BYTES, BUFFER_BYTES - RECORD_BYTES_MAX];
+
 /// How far a client is.
 ///
 /// ```text
-///   Waiting <---> Connecting ---> Open
+///   Waiting <---> Connecting ---> Greeting ---> Open
+///      ^                             |
+///      '-----------------------------'
 ///
 ///   From each of them: closed.
 /// ```
@@ -30,8 +35,10 @@ pub enum Phase {
     Waiting,
     /// A connection to the leader is being made. The numbers are those of the address in use and of the addresses tried.
     Connecting { hop: OwnedFd, until: Time, index: usize, tried: usize },
+    /// TLS begins on it.
+    Greeting { hop: Hop, until: Time, index: usize, tried: usize },
     /// Bytes are passed on.
-    Open { hop: OwnedFd },
+    Open { hop: Hop },
 }
 
 /// One of the two sockets. A flow of bytes has the name of its source.
@@ -89,6 +96,8 @@ struct Pending {
 /// What all connections share for passing bytes on.
 pub struct Pipe {
     buffer: Box<[u8]>,
+    /// What is sent of it.
+    translated: Vec<u8>,
     spare: Vec<Vec<u8>>,
     /// Bytes passed on since the counts were updated, by [`Side`].
     pub passed: [u64; 2],
@@ -98,14 +107,21 @@ pub struct Pipe {
 
 impl Pipe {
     pub fn new() -> Self {
-        Self { buffer: vec![0; BUFFER_BYTES].into(), spare: Vec::new(), passed: [0; 2], memory: 0 }
+        let buffer = vec![0; BUFFER_BYTES].into();
+        Self { buffer, translated: Vec::new(), spare: Vec::new(), passed: [0; 2], memory: 0 }
     }
 
-    /// Keeps a part of the buffer.
-    fn keep(&mut self, part: Range<usize>) -> Pending {
+    /// Sends what was translated. Returns what the other side does not take.
+    fn send(&mut self, sink: RawFd) -> nix::Result<Option<Pending>> {
+        let sent = send_all(sink, &self.translated)?;
+        Ok((sent < self.translated.len()).then(|| self.keep(sent)))
+    }
+
+    /// Keeps the rest of what was translated.
+    fn keep(&mut self, sent: usize) -> Pending {
         let mut bytes = self.spare.pop().unwrap_or_default();
         let before = bytes.capacity();
-        bytes.extend_from_slice(&self.buffer[part]);
+        bytes.extend_from_slice(&self.translated[sent..]);
         self.memory += bytes.capacity() - before;
         Pending { bytes, sent: 0 }
     }
@@ -135,12 +151,14 @@ impl Connection {
     }
 
     /// Begins to pass bytes on, after a header. The header fits into the empty buffer of the socket.
-    pub fn open(&mut self, hop: OwnedFd, header: &[u8]) -> nix::Result<()> {
+    pub fn open(&mut self, mut hop: Hop, header: &[u8]) -> nix::Result<()> {
         let is_unix = matches!(client_address(&self.client), Some(ClientAddress::Unix));
         self.flows[Side::Client as usize].stops_short = is_unix;
-        let sent = send(hop.as_raw_fd(), header, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)?;
+        // The handshake may have read no further than it needed.
+        self.flows[Side::Leader as usize].is_unread = true;
+        let sent = hop.send(header);
         self.phase = Phase::Open { hop };
-        if sent == header.len() { Ok(()) } else { Err(Errno::ENOBUFS) }
+        sent
     }
 
     /// Handles an event of one of its sockets.
@@ -173,22 +191,22 @@ impl Connection {
         if !flow.is_unread || flow.has_ended || flow.pending.is_some() {
             return Next::Wait;
         }
-        match recv(source, &mut pipe.buffer, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => {
-                flow.has_ended = true;
-                self.pass_end(from)
-            }
+        let bytes_max = RECEIVE_BYTES_MAX[from as usize];
+        match recv(source, &mut pipe.buffer[..bytes_max], MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => self.end_of(from, pipe),
             Ok(bytes) => {
-                flow.is_unread = bytes == pipe.buffer.len() || flow.is_ending || flow.stops_short;
-                pipe.passed[from as usize] += bytes as u64;
-                match send_all(sink, &pipe.buffer[..bytes]) {
-                    Ok(sent) if sent < bytes => {
-                        flow.pending = Some(pipe.keep(sent..bytes));
-                        Next::Wait
-                    }
-                    Ok(_) if flow.is_unread => Next::Again,
-                    Ok(_) => Next::Wait,
-                    Err(_) => Next::Close,
+                flow.is_unread = bytes == bytes_max || flow.is_ending || flow.stops_short;
+                let Ok(has_ended) = self.translate(from, bytes, pipe) else { return Next::Close };
+                let flow = &mut self.flows[from as usize];
+                match pipe.send(sink) {
+                    Ok(pending) => flow.pending = pending,
+                    Err(_) => return Next::Close,
+                }
+                match (&flow.pending, has_ended) {
+                    (Some(_), _) => Next::Wait,
+                    (None, true) => self.end_of(from, pipe),
+                    (None, false) if flow.is_unread => Next::Again,
+                    (None, false) => Next::Wait,
                 }
             }
             Err(Errno::EAGAIN) => {
@@ -213,7 +231,58 @@ impl Connection {
             return Next::Wait;
         }
         flow.pending.take().into_iter().for_each(|pending| pipe.take_back(pending));
-        self.pump(from, pipe)
+        if flow.has_ended {
+            return self.pass_end(from);
+        }
+        let Phase::Open { hop } = &self.phase else { return Next::Wait };
+        if from == Side::Leader && hop.has_ended { self.end_of(from, pipe) } else { self.pump(from, pipe) }
+    }
+
+    /// Encrypts or decrypts what was received. Returns whether the leader has ended its output.
+    fn translate(&mut self, from: Side, bytes: usize, pipe: &mut Pipe) -> Result<bool, ()> {
+        let Phase::Open { hop } = &mut self.phase else { return Err(()) };
+        let Pipe { buffer, translated, passed, .. } = pipe;
+        translated.clear();
+        match from {
+            Side::Client => {
+                passed[from as usize] += bytes as u64;
+                hop.encrypt(&buffer[..bytes], translated).map_err(|_| ())?;
+                Ok(false)
+            }
+            Side::Leader => {
+                hop.decrypt(&buffer[..bytes], translated).map_err(|_| ())?;
+                passed[from as usize] += translated.len() as u64;
+                Ok(hop.has_ended)
+            }
+        }
+    }
+
+    /// The source of a flow has ended, and everything before is sent. An end that the leader has not announced is one of the network.
+    fn end_of(&mut self, from: Side, pipe: &mut Pipe) -> Next {
+        let (Some((_, sink)), Phase::Open { hop }) = (self.sockets(from), &mut self.phase) else {
+            return Next::Close;
+        };
+        if from == Side::Leader && !hop.has_ended {
+            return Next::Close;
+        }
+        let flow = &mut self.flows[from as usize];
+        flow.has_ended = true;
+        if from == Side::Client {
+            pipe.translated.clear();
+            match hop
+                .encrypt_end(&mut pipe.translated)
+                .map_err(|_| Errno::EPROTO)
+                .and_then(|()| pipe.send(sink))
+            {
+                Ok(None) => {}
+                Ok(pending) => {
+                    flow.pending = pending;
+                    return Next::Wait;
+                }
+                Err(_) => return Next::Close,
+            }
+        }
+        self.pass_end(from)
     }
 
     /// Passes the end of a flow on.
@@ -229,7 +298,7 @@ impl Connection {
     /// The source and the sink of a flow, once bytes are passed on.
     fn sockets(&self, from: Side) -> Option<(RawFd, RawFd)> {
         let Phase::Open { hop } = &self.phase else { return None };
-        let (client, leader) = (self.client.as_raw_fd(), hop.as_raw_fd());
+        let (client, leader) = (self.client.as_raw_fd(), hop.fd().as_raw_fd());
         Some(if from == Side::Client { (client, leader) } else { (leader, client) })
     }
 
@@ -239,7 +308,7 @@ impl Connection {
         if let Phase::Open { hop } = &self.phase {
             let at_once = linger { l_onoff: 1, l_linger: 0 };
             // It fails for no open socket.
-            let _ = setsockopt(hop, sockopt::Linger, &at_once);
+            let _ = setsockopt(hop.fd(), sockopt::Linger, &at_once);
         }
     }
 

@@ -29,7 +29,7 @@ pub struct ForwardCounts {
     pub closed_by_change: Count,
     /// Forwarded connections closed because the machine of the leader is silent.
     pub closed_by_silence: Count,
-    /// Memory of bytes that the other side does not take, in bytes.
+    /// Memory of connections to the leader and of bytes that the other side does not take, in bytes.
     pub memory: Count,
 }
 

@@ -13,10 +13,13 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getpeername, getsockopt, setsockopt, socket,
     sockopt,
 };
+use rustls::ClientConfig;
 
 use super::Target;
+use super::hop::Hop;
 use super::worker::Order;
 use crate::time::{Span, Time};
+use crate::transport::link::standby_config;
 
 /// The pause after an attempt that has reached the leader at none of its addresses, or that has found no descriptor.
 const RETRY_PAUSE: Span = Span::from_millis(200);
@@ -36,6 +39,8 @@ const KEEP_PROBES: u32 = 3;
 /// A leader and what is known of the way to it.
 pub struct Leader {
     pub target: Target,
+    /// How to speak TLS with it, and with no one else.
+    pub tls: Arc<ClientConfig>,
     /// None yet for a name that is being looked up.
     pub addresses: Vec<SocketAddr>,
     /// The index of the address that accepted the last connection.
@@ -53,6 +58,8 @@ pub enum Watch {
     /// There is none before this time.
     Pause(Time),
     Connecting(OwnedFd, Time),
+    /// TLS begins.
+    Greeting(Box<Hop>, Time),
     Open(OwnedFd),
 }
 
@@ -60,6 +67,7 @@ impl Leader {
     pub fn new(target: Target) -> Self {
         let numeric: Option<SocketAddr> = target.address.parse().ok();
         Self {
+            tls: standby_config(target.secret),
             target,
             addresses: numeric.into_iter().collect(),
             preferred: 0,
@@ -162,9 +170,10 @@ pub const fn is_shortage(errno: Errno) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::link_secret::LinkSecret;
 
     fn leader(address: &str) -> Leader {
-        Leader::new(Target { address: address.to_owned(), secret: 1 })
+        Leader::new(Target { address: address.to_owned(), secret: LinkSecret { token: 1, shown: 2 } })
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod token;
 mod watch;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -18,6 +19,7 @@ use tracing::{debug, warn};
 
 use self::token::{EVERYTHING, Key, Token};
 use super::connection::{Connection, Next, Phase, Pipe, Side, client_address};
+use super::hop::{HOP_BYTES, Hop};
 use super::leader::{Leader, Watch, begin_connect, is_connected, is_shortage, look_up};
 use super::{ForwardCounts, Settings, Target};
 use crate::io::clock::Clock;
@@ -30,6 +32,9 @@ const EVENTS_MAX: usize = 256;
 
 /// How long a client may take to end its side after the leader has ended its own.
 const LINGER: Span = Span::from_secs(5);
+
+/// How long the handshake with a leader may take. Its event loop is busy after a take-over.
+const GREETING_TIME: Span = Span::from_secs(5);
 
 /// The shortest time between warnings that the leader is out of reach.
 const WARNING_INTERVAL: Span = Span::from_secs(10);
@@ -49,6 +54,7 @@ pub enum Order {
 struct Deadlines {
     waits: VecDeque<(Time, Key)>,
     connects: VecDeque<(Time, Key)>,
+    greetings: VecDeque<(Time, Key)>,
     lingers: VecDeque<(Time, Key)>,
 }
 
@@ -148,15 +154,16 @@ impl Worker {
         if !self.again.is_empty() {
             return EpollTimeout::ZERO;
         }
-        let Deadlines { waits, connects, lingers } = &self.deadlines;
-        let queues = [waits, connects, lingers].map(|queue| queue.front().map(|&(until, _)| until));
+        let Deadlines { waits, connects, greetings, lingers } = &self.deadlines;
+        let queues =
+            [waits, connects, greetings, lingers].map(|queue| queue.front().map(|&(until, _)| until));
         let watch = match self.watch {
             Watch::Pause(until)
                 if self.leader.as_ref().is_some_and(|leader| !leader.addresses.is_empty()) =>
             {
                 Some(until)
             }
-            Watch::Connecting(_, until) => Some(until),
+            Watch::Connecting(_, until) | Watch::Greeting(_, until) => Some(until),
             Watch::Pause(_) | Watch::Open(_) => None,
         };
         // An earlier retry has been made, and connections are under way or wait for a look-up.
@@ -224,7 +231,7 @@ impl Worker {
             let key = Key { slot: slot as u32, generation: connection.generation };
             match connection.phase {
                 Phase::Waiting => {}
-                Phase::Connecting { .. } => self.wait_again(key),
+                Phase::Connecting { .. } | Phase::Greeting { .. } => self.wait_again(key),
                 Phase::Open { .. } => {
                     connection.abort();
                     self.close(key);
@@ -279,7 +286,8 @@ impl Worker {
                         self.go_on(key, next);
                     }
                     (Phase::Connecting { .. }, Side::Leader) => self.connected(key),
-                    (Phase::Waiting | Phase::Connecting { .. }, Side::Client) => {
+                    (Phase::Greeting { .. }, Side::Leader) => self.greet(key),
+                    (Phase::Waiting | Phase::Connecting { .. } | Phase::Greeting { .. }, Side::Client) => {
                         if events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
                             self.close(key);
                         }
@@ -332,13 +340,13 @@ impl Worker {
                 self.waiting_count -= 1;
                 self.connecting += 1;
                 let index = self.leader.as_ref().map_or(0, |leader| leader.preferred);
-                self.dial(key, index, 0, Errno::EHOSTUNREACH);
+                self.dial(key, index, 0, Errno::EHOSTUNREACH.desc().into());
             }
         }
     }
 
     /// Connects to the address with this index, or the next one that does not fail at once.
-    fn dial(&mut self, key: Key, mut index: usize, mut tried: usize, mut failure: Errno) {
+    fn dial(&mut self, key: Key, mut index: usize, mut tried: usize, mut failure: Cow<'static, str>) {
         while let Some(leader) = &self.leader
             && tried < leader.addresses.len()
             && let Some(address) = leader.address(index)
@@ -357,13 +365,13 @@ impl Worker {
                     self.wait_first(key);
                     return self.has_shortage(errno);
                 }
-                Err(errno) => failure = errno,
+                Err(errno) => failure = errno.desc().into(),
             }
             (index, tried) = (index + 1, tried + 1);
         }
         self.connecting -= 1;
         self.wait_first(key);
-        self.has_failed(failure.desc());
+        self.has_failed(&failure);
     }
 
     /// Lets a client wait before all others.
@@ -401,17 +409,47 @@ impl Worker {
     fn connected(&mut self, key: Key) {
         let Phase::Connecting { hop, .. } = &self.connections[key.slot as usize].phase else { return };
         match is_connected(hop) {
-            Ok(true) => self.open(key),
+            Ok(true) => self.begin_greeting(key),
             // The event is one of an earlier attempt.
             Ok(false) => {}
-            Err(errno) => self.dial_next(key, errno),
+            Err(errno) => self.dial_next(key, errno.desc().into()),
+        }
+    }
+
+    /// Begins TLS on a connection that is made.
+    fn begin_greeting(&mut self, key: Key) {
+        let (Some(leader), now) = (&self.leader, self.now) else { return };
+        let connection = &mut self.connections[key.slot as usize];
+        let Phase::Connecting { hop, index, tried, .. } =
+            std::mem::replace(&mut connection.phase, Phase::Waiting)
+        else {
+            return;
+        };
+        match Hop::new(hop, &leader.tls) {
+            Ok(hop) => {
+                let until = now + GREETING_TIME;
+                connection.phase = Phase::Greeting { hop, until, index, tried };
+                self.deadlines.greetings.push_back((until, key));
+                self.greet(key);
+            }
+            Err(error) => self.dial(key, index + 1, tried + 1, error.to_string().into()),
+        }
+    }
+
+    /// Continues the handshake. Nothing of the client is read before the leader has proved its key.
+    fn greet(&mut self, key: Key) {
+        let Phase::Greeting { hop, .. } = &mut self.connections[key.slot as usize].phase else { return };
+        match hop.shake_hands() {
+            Ok(true) => self.open(key),
+            Ok(false) => {}
+            Err(why) => self.dial_next(key, why),
         }
     }
 
     /// Tries the next address after an attempt that has failed.
-    fn dial_next(&mut self, key: Key, failure: Errno) {
+    fn dial_next(&mut self, key: Key, failure: Cow<'static, str>) {
         let connection = &mut self.connections[key.slot as usize];
-        if let Phase::Connecting { index, tried, .. } =
+        if let Phase::Connecting { index, tried, .. } | Phase::Greeting { index, tried, .. } =
             std::mem::replace(&mut connection.phase, Phase::Waiting)
         {
             self.dial(key, index + 1, tried + 1, failure);
@@ -421,7 +459,7 @@ impl Worker {
     /// Begins to pass bytes on.
     fn open(&mut self, key: Key) {
         let connection = &mut self.connections[key.slot as usize];
-        let Phase::Connecting { hop, index, .. } = std::mem::replace(&mut connection.phase, Phase::Waiting)
+        let Phase::Greeting { hop, index, .. } = std::mem::replace(&mut connection.phase, Phase::Waiting)
         else {
             return;
         };
@@ -430,13 +468,15 @@ impl Worker {
         leader.has_accepted(index);
         self.counts.total.add(1);
         let opened = client_address(&connection.client).ok_or(Errno::ENOTCONN).and_then(|address| {
-            connection.open(hop, &header(address, connection.inbound, leader.target.secret))?;
+            connection.open(hop, &header(address, connection.inbound, leader.target.secret.shown))?;
             let mut event = Token::Connection(key, Side::Client).event(EVERYTHING);
             self.epoll.modify(&connection.client, &mut event)
         });
         if opened.is_err() {
             // Not one of those that wait, whatever its phase is.
             self.remove(key);
+        } else {
+            self.go_on(key, Next::Again);
         }
     }
 
@@ -451,7 +491,14 @@ impl Worker {
             let now = self.now;
             let is_late = |connection: &mut Connection| matches!(connection.phase, Phase::Connecting { until, .. } if until <= now);
             if self.find(key).is_some_and(is_late) {
-                self.dial_next(key, Errno::ETIMEDOUT);
+                self.dial_next(key, Errno::ETIMEDOUT.desc().into());
+            }
+        }
+        while let Some(key) = due(&mut self.deadlines.greetings, self.now) {
+            let now = self.now;
+            let is_late = |connection: &mut Connection| matches!(connection.phase, Phase::Greeting { until, .. } if until <= now);
+            if self.find(key).is_some_and(is_late) {
+                self.dial_next(key, "it does not finish the TLS handshake".into());
             }
         }
         while let Some(key) = due(&mut self.deadlines.lingers, self.now) {
@@ -471,7 +518,7 @@ impl Worker {
     fn close(&mut self, key: Key) {
         match self.connections[key.slot as usize].phase {
             Phase::Waiting => self.waiting_count -= 1,
-            Phase::Connecting { .. } => self.connecting -= 1,
+            Phase::Connecting { .. } | Phase::Greeting { .. } => self.connecting -= 1,
             Phase::Open { .. } => {}
         }
         self.remove(key);
@@ -501,7 +548,8 @@ impl Worker {
         let [to_leader, to_clients] = std::mem::take(&mut self.pipe.passed);
         self.counts.to_leader.add(to_leader);
         self.counts.to_clients.add(to_clients);
-        self.counts.memory.set(self.pipe.memory as u64);
+        let hops = self.connections.len() - self.waiting_count;
+        self.counts.memory.set((self.pipe.memory + hops * HOP_BYTES) as u64);
         self.counts.waiting.set((self.waiting_count + self.connecting) as u64);
     }
 }

@@ -224,6 +224,11 @@ impl Leader {
         self.lease_end
     }
 
+    /// Its term.
+    pub const fn term(&self) -> Term {
+        self.term
+    }
+
     /// The epoch that it leads.
     pub const fn epoch(&self) -> Epoch {
         self.term.epoch

@@ -9,10 +9,13 @@ use beanring::io::forward::{BUFFER_BYTES, Settings};
 use beanring::time::Span;
 use beanring_testkit::random::{Random, seeds};
 
-use super::place::{Standby, end_output, rest, settings};
+use super::end::TlsEnd;
+use super::place::{Standby, TLS_BYTES, end_output, end_output_of_leader, rest, settings};
 
-/// Writes bytes in random pieces, then ends the output.
-fn write_in_pieces(mut stream: TcpStream, bytes: &[u8], mut random: Random) {
+const PATIENCE: Option<Duration> = Some(Duration::from_millis(300));
+
+/// Writes bytes in random pieces.
+fn write_in_pieces(stream: &mut impl Write, bytes: &[u8], mut random: Random) {
     let mut rest = bytes;
     while !rest.is_empty() {
         let piece = if random.chance(70) { random.below(300) } else { random.below(200_000) };
@@ -23,11 +26,10 @@ fn write_in_pieces(mut stream: TcpStream, bytes: &[u8], mut random: Random) {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    end_output(&stream);
 }
 
 /// Reads to the end in random pieces.
-fn read_in_pieces(mut stream: TcpStream, mut random: Random) -> Vec<u8> {
+fn read_in_pieces(mut stream: impl Read, mut random: Random) -> Vec<u8> {
     let (mut all, mut piece) = (Vec::new(), vec![0; 200_000]);
     loop {
         let room = 1 + if random.chance(50) { random.below(500) } else { random.below(piece.len() - 1) };
@@ -51,15 +53,22 @@ fn bytes_pass_unchanged_in_both_directions() {
         let (up, down): (Vec<u8>, Vec<u8>) = (bytes(), bytes());
         let (client, end) = standby.forwarded_to(&leader);
         thread::scope(|scope| {
-            let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
-            let (to_leader, to_client) = (clone(&client), clone(&end));
-            scope.spawn(|| write_in_pieces(to_leader, &up, Random::new(seed + 1)));
-            scope.spawn(|| write_in_pieces(to_client, &down, Random::new(seed + 2)));
+            let mut to_leader = client.try_clone().expect("a descriptor is free");
+            let mut to_client = end.try_clone().expect("a descriptor is free");
+            let (up, down) = (&up, &down);
+            scope.spawn(move || {
+                write_in_pieces(&mut to_leader, up, Random::new(seed + 1));
+                end_output(&to_leader);
+            });
+            scope.spawn(move || {
+                write_in_pieces(&mut to_client, down, Random::new(seed + 2));
+                end_output_of_leader(&to_client);
+            });
             let at_leader = scope.spawn(|| read_in_pieces(end, Random::new(seed + 3)));
             let at_client = read_in_pieces(client, Random::new(seed + 4));
-            assert!(at_client == down, "seed {seed}: {} of {} bytes", at_client.len(), down.len());
+            assert!(at_client == *down, "seed {seed}: {} of {} bytes", at_client.len(), down.len());
             let at_leader = at_leader.join().expect("it reads to the end");
-            assert!(at_leader == up, "seed {seed}: {} of {} bytes", at_leader.len(), up.len());
+            assert!(at_leader == *up, "seed {seed}: {} of {} bytes", at_leader.len(), up.len());
         });
     }
     standby.wait_for("all ends", |counts| counts.open.get() == 0);
@@ -69,23 +78,24 @@ fn bytes_pass_unchanged_in_both_directions() {
 fn five_hundred_clients_work_at_a_time() {
     let (standby, leader) = Standby::led(settings());
     let mut clients: Vec<TcpStream> = (0..500).map(|_| standby.client()).collect();
-    let mut ends: Vec<TcpStream> = clients.iter().map(|client| leader.end_of(client)).collect();
+    let mut ends: Vec<TlsEnd> = clients.iter().map(|client| leader.end_of(client)).collect();
     let mut buffer = [0; 64];
     for round in 0..5 {
         let expect = |index: usize| format!("round {round} of {index}\r\n");
         for (index, client) in clients.iter_mut().enumerate() {
             client.write_all(expect(index).as_bytes()).expect("it is open");
         }
-        for (from, to) in [(&mut ends, true), (&mut clients, false)] {
-            for (index, stream) in from.iter_mut().enumerate() {
-                let expected = expect(index);
-                stream.read_exact(&mut buffer[..expected.len()]).expect("it is passed on");
-                assert_eq!(&buffer[..expected.len()], expected.as_bytes());
-                if to {
-                    stream.write_all(expected.as_bytes()).expect("it is open");
-                }
-            }
+        let mut check = |stream: &mut dyn Read, index: usize| {
+            let expected = expect(index);
+            stream.read_exact(&mut buffer[..expected.len()]).expect("it is passed on");
+            assert_eq!(&buffer[..expected.len()], expected.as_bytes());
+            expected
+        };
+        for (index, end) in ends.iter_mut().enumerate() {
+            let expected = check(end, index);
+            end.write_all(expected.as_bytes()).expect("it is open");
         }
+        clients.iter_mut().enumerate().for_each(|(index, client)| drop(check(client, index)));
     }
     assert_eq!((standby.counts().open.get(), standby.counts().total.get()), (500, 500));
     drop(clients);
@@ -97,9 +107,8 @@ fn five_hundred_clients_work_at_a_time() {
     assert_eq!(standby.counts().to_leader.get(), standby.counts().to_clients.get());
 }
 
-/// Writes until the kernel takes no more for 300 ms. Returns the number of bytes.
-fn fill(stream: &mut TcpStream) -> usize {
-    stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket option");
+/// Writes until the kernel takes no more for the time-out of the stream. Returns the number of bytes.
+fn fill(stream: &mut impl Write) -> usize {
     let (piece, mut written) = ([7; 50_000], 0);
     loop {
         match stream.write(&piece) {
@@ -116,13 +125,19 @@ fn fill(stream: &mut TcpStream) -> usize {
 fn a_reader_that_is_slow_pauses_its_writer_and_costs_one_buffer() {
     let (standby, leader) = Standby::led(settings());
     let (mut client, mut end) = standby.forwarded_to(&leader);
+    client.set_write_timeout(PATIENCE).expect("a socket option");
+    end.set_write_timeout(PATIENCE).expect("a socket option");
     let (down, up) = (fill(&mut end), fill(&mut client));
     let memory = standby.counts().memory.get();
-    assert!((1..=2 * BUFFER_BYTES as u64).contains(&memory), "{:?}", standby.counts());
-    end_output(&end);
+    let buffers = memory.saturating_sub(TLS_BYTES);
+    assert!((1..=2 * BUFFER_BYTES as u64).contains(&buffers), "{:?}", standby.counts());
+    // The rest of the last record may wait until the client reads.
+    let ending = end.try_clone().expect("a descriptor is free");
+    let ending = thread::spawn(move || end_output_of_leader(&ending));
     end_output(&client);
     assert_eq!(rest(&mut client).len(), down);
     assert_eq!(rest(&mut end).len(), up);
+    ending.join().expect("it is sent");
     standby.wait_for("the end", |counts| counts.open.get() == 0);
 }
 
@@ -164,6 +179,7 @@ fn a_leader_that_does_not_read_is_not_taken_for_a_dead_one() {
     let settings = Settings { gone_after: Span::from_secs(1), ..settings() };
     let (standby, leader) = Standby::led(settings);
     let (mut client, mut end) = standby.forwarded_to(&leader);
+    client.set_write_timeout(PATIENCE).expect("a socket option");
     let written = fill(&mut client);
     // The kernel would close it at a probe of the window, 1.4 s after the first.
     thread::sleep(Duration::from_millis(2500));

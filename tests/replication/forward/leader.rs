@@ -12,10 +12,13 @@ use beanring::io::socket::{Address, Listener, ListenerKind};
 use beanring::server::{Server, Service, TlsCounts};
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
+use beanring::transport::link::{Link, standby_config};
+use beanring::values::link_secret::LinkSecret;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::config::config;
 use beanring_testkit::driver::under_each;
 use beanring_testkit::measured::run;
+use beanring_testkit::peer::Received;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::TlsStream;
@@ -32,7 +35,11 @@ struct Leader {
 }
 
 impl Leader {
-    fn start(io: Driver, secret: Option<u64>, has_certificate: bool) -> Self {
+    fn start(io: Driver, secret: Option<LinkSecret>, has_certificate: bool) -> Self {
+        Self::with(io, secret, has_certificate, true)
+    }
+
+    fn with(io: Driver, secret: Option<LinkSecret>, has_certificate: bool, takes_clear: bool) -> Self {
         let address = || Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
         let [clients, mut standbys] = [(); 2].map(|()| Listener::open(&address()).expect("a port is free"));
         standbys.set_kind(ListenerKind::FORWARDED);
@@ -45,8 +52,12 @@ impl Leader {
             let mut server = Server::new(config(65_535));
             server.show_tls(counts.clone());
             let mut transport = Transport::new(server, identity, counts);
-            transport.set_forward_secret(secret);
-            run(io, vec![clients, standbys], transport);
+            if !takes_clear {
+                transport.refuse_clear_clients();
+            }
+            let mut link = Link::new(transport);
+            link.set_link_secret(secret);
+            run(io, vec![clients, standbys], link);
         });
         Self { clients: clients_at, standbys: standbys_at, trusting }
     }
@@ -59,7 +70,13 @@ impl Leader {
     fn standby(&self) -> TcpStream {
         let tcp = TcpStream::connect(self.standbys).expect("it listens");
         tcp.set_read_timeout(Some(REPLY_PATIENCE)).expect("a socket option");
+        tcp.set_nodelay(true).expect("a socket option");
         tcp
+    }
+
+    /// The same after the handshake.
+    fn greeted_standby(&self) -> TlsStream {
+        TlsStream::over(self.standby(), &standby_config(SECRET)).expect("the leader has the key")
     }
 }
 
@@ -80,14 +97,14 @@ fn forwarded_clients_work_with_the_queue() {
         worker.expect("delete 1\r\n", "DELETED");
 
         // TLS passes through the standby.
-        let tls = standby.client_with(Inbound { has_tls: true, is_proxied: false });
+        let tls = standby.client_with(Inbound { has_tls: true, ..Inbound::default() });
         let tls = TlsStream::over(tls, &leader.trusting).expect("the handshake follows the header");
         let mut tls = Client::new(Stream::Tls(tls));
         tls.expect(&put(0, 0, "secret"), "INSERTED 2");
         assert_eq!(leader.control().stat("proxy-header-failures"), 0);
 
         // So does the header of a load balancer before the standby.
-        let mut balanced = standby.client_with(Inbound { has_tls: false, is_proxied: true });
+        let mut balanced = standby.client_with(Inbound { is_proxied: true, ..Inbound::default() });
         let mut balancer = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
         balancer.extend([192, 0, 2, 7, 10, 0, 0, 1, 0x15, 0xb3, 0x2c, 0x24]);
         balanced.write_all(&balancer).expect("the server reads");
@@ -102,12 +119,12 @@ fn a_wrong_secret_reaches_nothing_and_is_counted() {
         let mut control = leader.control();
         let addresses = ["192.0.2.7:5555", "10.0.0.1:11300"].map(|text| text.parse().expect("an address"));
         let from = ClientAddress::Tcp(addresses[0], addresses[1]);
-        let tls = Inbound { has_tls: true, is_proxied: false };
+        let tls = Inbound { has_tls: true, ..Inbound::default() };
         for (number, wrong) in [
-            header(from, Inbound::default(), SECRET ^ 1),
+            header(from, Inbound::default(), SECRET.shown ^ 1),
             header(ClientAddress::Unix, Inbound::default(), 0),
             // The server has no certificate.
-            header(from, tls, SECRET),
+            header(from, tls, SECRET.shown),
             // The header of a load balancer.
             b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01\0\x01\0\x02".to_vec(),
             b"put 0 0 60 1\r\nx\r\n".to_vec(),
@@ -115,28 +132,44 @@ fn a_wrong_secret_reaches_nothing_and_is_counted() {
         .into_iter()
         .enumerate()
         {
-            let mut tcp = leader.standby();
+            let mut tls = leader.greeted_standby();
             // The server may close before the command is written.
-            let _ = tcp.write_all(&[&wrong[..], b"put 0 0 60 1\r\nx\r\n"].concat());
-            assert_eq!(rest(&mut tcp), b"", "{wrong:?}");
+            let _ = tls.send(&[&wrong[..], b"put 0 0 60 1\r\nx\r\n"].concat());
+            let received = tls.receive(REPLY_PATIENCE);
+            assert!(
+                !matches!(received, Ok(Received::Bytes(_) | Received::Silence)),
+                "{wrong:?}: {received:?}"
+            );
             assert_eq!(control.stat("proxy-header-failures"), number as u64 + 1);
         }
         assert_eq!(control.stat("total-jobs"), 0);
         // The right one, in single bytes.
-        let mut tcp = leader.standby();
-        tcp.set_nodelay(true).expect("a socket option");
-        for byte in header(from, Inbound::default(), SECRET) {
-            tcp.write_all(&[byte]).expect("the server reads");
+        let mut tls = leader.greeted_standby();
+        for byte in header(from, Inbound::default(), SECRET.shown) {
+            tls.send(&[byte]).expect("the server reads");
         }
-        Client::new(Stream::Tcp(tcp)).expect(&put(0, 0, "x"), "INSERTED 1");
+        Client::new(Stream::Tls(tls)).expect(&put(0, 0, "x"), "INSERTED 1");
+
+        // Without TLS not even the right one counts.
+        let mut tcp = leader.standby();
+        let _ = tcp.write_all(&header(from, Inbound::default(), SECRET.shown));
+        let _ = tcp.write_all(b"put 0 0 60 1\r\nx\r\n");
+        let answer = rest(&mut tcp);
+        assert!(answer.is_empty() || answer.starts_with(b"\x15\x03"), "an alert at most: {answer:?}");
 
         // A standby that follows an earlier leader.
         let standby = Standby::new(settings());
-        standby.forwarder.lead_to(Some(Target { address: leader.standbys.to_string(), secret: 7 }));
+        standby.forwarder.lead_to(Some(Target {
+            address: leader.standbys.to_string(),
+            secret: LinkSecret { shown: 7, ..SECRET },
+        }));
         let mut client = standby.client();
         client.write_all(b"put 0 0 60 1\r\nx\r\n").expect("it is open");
-        assert_eq!(rest(&mut client), b"");
+        standby.wait_for("a failure", |counts| counts.failed_connects.get() > 0);
         assert_eq!(control.stat("total-jobs"), 1);
+        // It waits, and none of its bytes has been read.
+        standby.lead_to(leader.standbys);
+        Client::new(Stream::Tcp(client)).expect("", "INSERTED 2");
     });
 }
 
@@ -145,7 +178,9 @@ fn a_server_that_does_not_lead_lets_no_standby_pass() {
     let leader = Leader::start(Driver::Epoll, None, false);
     let standby = Standby::new(settings());
     standby.lead_to(leader.standbys);
-    assert_eq!(rest(&mut standby.client()), b"");
+    let _client = standby.client();
+    standby.wait_for("a failure", |counts| counts.failed_connects.get() > 0);
+    assert_eq!(standby.counts().total.get(), 0);
     assert!(leader.control().stat("proxy-header-failures") > 0);
 }
 
@@ -160,5 +195,31 @@ fn after_a_take_over_hundreds_of_clients_come_at_once() {
             assert!(reply.starts_with("INSERTED "), "{reply}");
         }
         assert_eq!(leader.control().stat("proxy-header-failures"), 0);
+    });
+}
+
+#[test]
+fn a_leader_without_a_plaintext_listener_takes_only_clients_with_tls() {
+    under_each("a leader with TLS alone behind a standby", |io| {
+        let leader = Leader::with(io, Some(SECRET), true, false);
+        let standby = Standby::new(settings());
+        standby.lead_to(leader.standbys);
+        for inbound in [Inbound::default(), Inbound { is_proxied: true, ..Inbound::default() }] {
+            let mut client = standby.client_with(inbound);
+            client.write_all(b"put 0 0 60 1\r\nx\r\n").expect("it is open");
+            assert_eq!(rest(&mut client), b"", "{inbound:?}");
+        }
+        let tls = standby.client_with(Inbound { has_tls: true, ..Inbound::default() });
+        let tls = TlsStream::over(tls, &leader.trusting).expect("the handshake follows the header");
+        let mut tls = Client::new(Stream::Tls(tls));
+        tls.expect(&put(0, 0, "x"), "INSERTED 1");
+        // A connection that watches runs no command.
+        let watch = Inbound { is_watch: true, ..Inbound::default() };
+        let mut watch_of_others = leader.greeted_standby();
+        watch_of_others.send(&header(ClientAddress::Unix, watch, SECRET.shown)).expect("the server reads");
+        let _ = watch_of_others.send(b"put 0 0 60 1\r\nx\r\n");
+        let received = watch_of_others.receive(REPLY_PATIENCE);
+        assert!(!matches!(received, Ok(Received::Bytes(_) | Received::Silence)), "{received:?}");
+        assert_eq!(tls.stat("total-jobs"), 1);
     });
 }

@@ -2,7 +2,9 @@
 
 mod bytes;
 mod changes;
+mod end;
 mod leader;
+mod link;
 mod place;
 mod silence;
 mod waiting;

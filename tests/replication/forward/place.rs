@@ -10,10 +10,16 @@ use beanring::io::descriptors;
 use beanring::io::forward::{ForwardCounts, Forwarder, Settings, Target};
 use beanring::time::Span;
 use beanring::transport::forwarded::{Inbound, admit};
+use beanring::values::link_secret::LinkSecret;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::wait;
 
-pub const SECRET: u64 = 0x5ec7_e7f0_0d5e_c7e7;
+use super::end::TlsEnd;
+
+pub const SECRET: LinkSecret = LinkSecret { token: 0x70ce_2970_ce29_70ce, shown: 0x5ec7_e7f0_0d5e_c7e7 };
+
+/// What a connection to the leader takes of the memory of a standby beside its buffers.
+pub const TLS_BYTES: u64 = 10 * 1024;
 
 /// A standby: a listener whose connections the thread forwards.
 pub struct Standby {
@@ -25,7 +31,7 @@ pub struct Standby {
 /// the leader, which may have the same port.
 type Ends = (SocketAddr, SocketAddr);
 
-type Arrived = HashMap<Ends, TcpStream>;
+type Arrived = HashMap<Ends, TlsEnd>;
 
 /// A leader: each connection is known by the addresses in its header.
 pub struct PlayedLeader {
@@ -54,7 +60,7 @@ impl Standby {
     }
 
     /// Returns a client with the leader's end of its connection.
-    pub fn forwarded_to(&self, leader: &PlayedLeader) -> (TcpStream, TcpStream) {
+    pub fn forwarded_to(&self, leader: &PlayedLeader) -> (TcpStream, TlsEnd) {
         let client = self.client();
         let end = leader.end_of(&client);
         (client, end)
@@ -99,11 +105,17 @@ impl PlayedLeader {
     }
 
     pub fn on(listener: TcpListener) -> Self {
+        Self::with(listener, SECRET)
+    }
+
+    /// A leader with another secret, at this listener.
+    pub fn with(listener: TcpListener, secret: LinkSecret) -> Self {
         let address = listener.local_addr().expect("it is bound");
         let arrived = Arc::new((Mutex::new(HashMap::new()), Condvar::new()));
         let shared = Arc::clone(&arrived);
         thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
+            for stream in listener.incoming().flatten() {
+                let Ok(mut stream) = TlsEnd::greet(stream, secret) else { continue };
                 if let Some(ends) = read_header(&mut stream) {
                     shared.0.lock().expect("no thread panics").insert(ends, stream);
                     shared.1.notify_all();
@@ -114,7 +126,7 @@ impl PlayedLeader {
     }
 
     /// Waits for the leader's end of a forwarded connection.
-    pub fn end_of(&self, client: &TcpStream) -> TcpStream {
+    pub fn end_of(&self, client: &TcpStream) -> TlsEnd {
         let ends = ends_of(client);
         let stream = self.wait_for(|all| all.contains_key(&ends)).remove(&ends);
         let stream = stream.expect("the client is forwarded in time");
@@ -146,12 +158,12 @@ fn ends_of(client: &TcpStream) -> Ends {
 }
 
 /// Reads a header, checks its secret, and returns the client's addresses.
-fn read_header(stream: &mut TcpStream) -> Option<Ends> {
+fn read_header(stream: &mut TlsEnd) -> Option<Ends> {
     let mut header = vec![0; 16];
     stream.read_exact(&mut header).ok()?;
     header.resize(16 + usize::from(u16::from_be_bytes([header[14], header[15]])), 0);
     stream.read_exact(&mut header[16..]).ok()?;
-    assert!(admit(&header, Some(SECRET)).is_some(), "{header:?}");
+    assert!(admit(&header, Some(SECRET.shown)).is_some(), "{header:?}");
     let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let four = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&header[at..at + 4]).expect("four bytes"));
     let six = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&header[at..at + 16]).expect("16 bytes"));
@@ -163,7 +175,7 @@ fn read_header(stream: &mut TcpStream) -> Option<Ends> {
 }
 
 /// Returns what arrives until the connection ends.
-pub fn rest(stream: &mut TcpStream) -> Vec<u8> {
+pub fn rest(stream: &mut impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A reset is an end too. A time-out is none.
     if let Err(error) = stream.read_to_end(&mut bytes) {
@@ -173,14 +185,19 @@ pub fn rest(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Sends bytes, which must arrive at the other end.
-pub fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+pub fn pass(from: &mut impl Write, to: &mut impl Read, bytes: &[u8]) {
     from.write_all(bytes).expect("it is open");
     let mut found = vec![0; bytes.len()];
     to.read_exact(&mut found).expect("it is passed on");
     assert_eq!(found, bytes);
 }
 
-/// Ends the output of a stream.
+/// Ends the output of a client.
 pub fn end_output(stream: &TcpStream) {
     stream.shutdown(Shutdown::Write).expect("it is connected");
+}
+
+/// Ends the output of the leader.
+pub fn end_output_of_leader(end: &TlsEnd) {
+    end.end_output().expect("it is connected");
 }

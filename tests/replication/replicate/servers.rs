@@ -158,7 +158,7 @@ fn a_taken_port_of_advertise_is_named() {
     let address = format!("127.0.0.1:{}", taken.local_addr().expect("it is bound").port());
     let (code, _, error) = run(&["-l", "127.0.0.1", "-p", "0", "--advertise", &address], &site.url());
     assert_eq!(code, 1, "{error}");
-    assert!(error.contains("--advertise: cannot listen on 0.0.0.0:"), "{error}");
+    assert!(error.contains("--advertise: cannot listen on 127.0.0.1:"), "{error}");
 }
 
 #[test]

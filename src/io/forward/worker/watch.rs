@@ -4,12 +4,13 @@ use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, recv};
 use tracing::warn;
 
-use super::Worker;
 use super::token::{EVERYTHING, Token};
+use super::{GREETING_TIME, Worker};
 use crate::io::forward::connection::client_address;
+use crate::io::forward::hop::Hop;
 use crate::io::forward::leader::{Watch, begin_connect, is_connected, watch_machine};
 use crate::time::Span;
 use crate::transport::forwarded::{ClientAddress, Inbound, header};
@@ -24,6 +25,8 @@ impl Worker {
         match &self.watch {
             Watch::Pause(until) if *until <= self.now => {}
             Watch::Connecting(_, until) if *until <= self.now => return self.watch_failed(Errno::ETIMEDOUT),
+            // Its machine has answered. The leader itself may be busy.
+            Watch::Greeting(_, until) if *until <= self.now => return self.watch_failed(Errno::EPROTO),
             _ => return,
         }
         let Some(address) = leader.address(leader.preferred) else { return };
@@ -38,12 +41,13 @@ impl Worker {
     }
 
     pub(super) fn handle_watch(&mut self, events: EpollFlags) {
-        let outcome = match &self.watch {
+        let outcome = match &mut self.watch {
             Watch::Pause(_) => return,
             Watch::Connecting(fd, _) => match is_connected(fd) {
-                Ok(true) => self.begin_watch(),
+                Ok(true) => self.begin_greeting_of_watch(),
                 outcome => outcome.map(|_| ()),
             },
+            Watch::Greeting(..) => self.greet_watched(),
             Watch::Open(fd) => {
                 if !events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
                     return;
@@ -61,20 +65,38 @@ impl Worker {
         }
     }
 
-    /// Sends the header of a connection that watches. To the leader it is a client that never says a word.
-    fn begin_watch(&mut self) -> nix::Result<()> {
+    /// Begins TLS on the connection that watches.
+    fn begin_greeting_of_watch(&mut self) -> nix::Result<()> {
         let watch = std::mem::replace(&mut self.watch, Watch::Pause(self.now + WATCH_PAUSE));
         let (Watch::Connecting(fd, _), Some(leader)) = (watch, &self.leader) else { return Ok(()) };
-        let own = client_address(&fd).ok_or(Errno::ENOTCONN)?;
+        let hop = Hop::new(fd, &leader.tls).map_err(|_| Errno::EPROTO)?;
+        self.watch = Watch::Greeting(Box::new(hop), self.now + GREETING_TIME);
+        self.greet_watched()
+    }
+
+    fn greet_watched(&mut self) -> nix::Result<()> {
+        let Watch::Greeting(hop, _) = &mut self.watch else { return Ok(()) };
+        match hop.shake_hands() {
+            Ok(true) => self.begin_watch(),
+            Ok(false) => Ok(()),
+            Err(_) => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Sends the header of a connection that watches. Nothing else is sent on it.
+    fn begin_watch(&mut self) -> nix::Result<()> {
+        let watch = std::mem::replace(&mut self.watch, Watch::Pause(self.now + WATCH_PAUSE));
+        let (Watch::Greeting(mut hop, _), Some(leader)) = (watch, &self.leader) else { return Ok(()) };
+        let own = client_address(hop.fd()).ok_or(Errno::ENOTCONN)?;
         let address = match own {
             // From the standby to the leader, and not the other way.
             ClientAddress::Tcp(peer, own) => ClientAddress::Tcp(own, peer),
             ClientAddress::Unix => own,
         };
-        let header = header(address, Inbound::default(), leader.target.secret);
-        send(fd.as_raw_fd(), &header, MsgFlags::MSG_NOSIGNAL)?;
+        let inbound = Inbound { is_watch: true, ..Inbound::default() };
+        hop.send(&header(address, inbound, leader.target.secret.shown))?;
         self.silent_since = None;
-        self.watch = Watch::Open(fd);
+        self.watch = Watch::Open(hop.into_fd());
         Ok(())
     }
 

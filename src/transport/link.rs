@@ -1,0 +1,304 @@
+//! The link between a standby and its leader: TLS 1.3 around everything that the standby forwards.
+//!
+//! Both ends derive an Ed25519 key from the [secret](LinkSecret) that the leader has written to the database. The leader proves that it
+//! has the key, as a raw public key (RFC 7250), so there is no certificate, no name and no date. A standby talks to no other key, and
+//! shows its part of the secret only after that. So there is nothing to configure, and another leader has another key.
+
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ring::hkdf::{HKDF_SHA256, Salt};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConfig, Resumption};
+use rustls::crypto::ring::{default_provider, sign::any_eddsa_type};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, ServerConfig};
+use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+
+use super::{Identity, Transport};
+use crate::bodies::Bodies;
+use crate::server::{
+    CertificatePem, DriverCounts, Effect, Event, Peer, Priced, Protocol, ServerRole, Service, TlsCounts,
+    Users, handle,
+};
+use crate::time::Time;
+use crate::values::budget::Budget;
+use crate::values::ids::ConnId;
+use crate::values::link_secret::LinkSecret;
+use crate::wal::Operation;
+
+/// A private key of Ed25519 without its 32 bytes (RFC 8410, 7).
+const PKCS8_HEAD: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+
+/// A service whose connections from standbys are over TLS. The transport within serves what was decrypted, which may be TLS again:
+/// that of a client.
+pub struct Link<S>(Transport<Transport<S>>);
+
+impl<S: Service> Link<S> {
+    /// Puts the link before a transport.
+    pub fn new(transport: Transport<S>) -> Self {
+        // Handshakes of standbys are none of clients: no one reads these counts.
+        Self(Transport::new(transport, None, Rc::new(TlsCounts::default())))
+    }
+
+    fn inner(&mut self) -> &mut Transport<S> {
+        &mut self.0.server
+    }
+
+    /// Whether no connection is one of a standby, so that events need not pass by here.
+    #[inline(always)]
+    fn is_unused(&self) -> bool {
+        self.0.sessions.is_empty()
+    }
+}
+
+impl<S: Service> Service for Link<S> {
+    type Identity = Identity;
+
+    fn read_identity(files: &CertificatePem) -> Result<Identity, String> {
+        Transport::<S>::read_identity(files)
+    }
+
+    fn accept(&mut self, protocol: Protocol) -> ConnId {
+        self.inner().accept(protocol)
+    }
+
+    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
+        self.inner().set_peer(conn, peer);
+    }
+
+    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Option<Peer>) {
+        self.inner().begin_proxied(now, conn, has_tls, balancer);
+    }
+
+    fn begin_forwarded(&mut self, now: Time, conn: ConnId) {
+        self.inner().begin_forwarded(now, conn);
+        if self.0.identity.is_some() {
+            self.0.begin_tls(now, conn);
+        } else {
+            // It does not lead.
+            handle(self.inner(), now, Event::HungUp { conn });
+        }
+    }
+
+    fn set_link_secret(&mut self, secret: Option<LinkSecret>) {
+        self.0.identity = secret.map(|secret| Identity::of_key(leader_config(secret)));
+        self.inner().set_link_secret(secret);
+    }
+
+    fn leader_token(&self) -> Option<u64> {
+        self.0.server.leader_token()
+    }
+
+    fn peer_name(&self, conn: ConnId) -> Option<&str> {
+        self.0.server.peer_name(conn)
+    }
+
+    fn user_name(&self, conn: ConnId) -> Option<&str> {
+        self.0.server.user_name(conn)
+    }
+
+    fn begin_tls(&mut self, now: Time, conn: ConnId) {
+        self.inner().begin_tls(now, conn);
+    }
+
+    fn certified(&mut self, conn: ConnId, names: &[String]) {
+        self.inner().certified(conn, names);
+    }
+
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.inner().replace_users(users)
+    }
+
+    fn users_refused(&mut self) {
+        self.inner().users_refused();
+    }
+
+    fn replace_certificate(&mut self, now: Time, identity: Result<Identity, String>) {
+        self.inner().replace_certificate(now, identity);
+    }
+
+    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
+        self.inner().show_counts(counts);
+    }
+
+    fn number(&self, conn: ConnId) -> u64 {
+        self.0.server.number(conn)
+    }
+
+    #[inline]
+    fn budget(&mut self) -> &mut Budget {
+        self.inner().budget()
+    }
+
+    #[inline]
+    fn take(&mut self, now: Time, event: Priced<'_>) {
+        if self.is_unused() && !matches!(event.event(), Event::DriverMemory(_)) {
+            self.inner().take(now, event);
+        } else {
+            self.0.take(now, event);
+        }
+    }
+
+    fn turn(&mut self, now: Time) {
+        self.0.turn(now);
+    }
+
+    fn next_effect(&mut self) -> Option<Effect> {
+        self.0.next_effect()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.0.next_deadline()
+    }
+
+    fn direct(&mut self, conn: ConnId) -> Option<&mut [u8]> {
+        self.0.direct(conn)
+    }
+
+    fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>) {
+        self.0.outgoing(conn, slices);
+    }
+
+    fn disk(&mut self, now: Time) -> Option<Operation> {
+        self.inner().disk(now)
+    }
+
+    fn role(&self) -> ServerRole {
+        self.0.server.role()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.0.server.is_draining()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.0.server.is_settled()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.0.server.failure()
+    }
+
+    fn body_memory(&mut self) -> Option<&mut Bodies> {
+        self.inner().body_memory()
+    }
+}
+
+/// The key of the leader that has written this secret.
+fn key_of(secret: LinkSecret) -> Arc<dyn SigningKey> {
+    let known = Salt::new(HKDF_SHA256, b"beanring link").extract(&secret.to_bytes());
+    let mut seed = [0; 32];
+    let derived = known.expand(&[b"Ed25519"], HKDF_SHA256);
+    derived.and_then(|derived| derived.fill(&mut seed)).expect("32 bytes are one block of SHA-256");
+    let pkcs8 = [&PKCS8_HEAD[..], &seed].concat();
+    any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8)).expect("any 32 bytes are a key of Ed25519")
+}
+
+fn public(key: &dyn SigningKey) -> SubjectPublicKeyInfoDer<'static> {
+    let shown = key.public_key().expect("a key of Ed25519 shows its public part");
+    SubjectPublicKeyInfoDer::from(shown.to_vec())
+}
+
+/// How a leader speaks TLS with standbys.
+pub fn leader_config(secret: LinkSecret) -> Arc<ServerConfig> {
+    let key = key_of(secret);
+    let shown = CertificateDer::from(public(&*key).to_vec());
+    let certified = Arc::new(CertifiedKey::new(vec![shown], key));
+    let mut config = ServerConfig::builder_with_provider(default_provider().into())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("the provider has suites of TLS 1.3")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified)));
+    // A handshake saves little by a ticket, and tickets would outlive the term.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.into()
+}
+
+/// How a standby speaks TLS with the leader that has written this secret, and with no one else.
+pub fn standby_config(secret: LinkSecret) -> Arc<ClientConfig> {
+    let provider = Arc::new(default_provider());
+    let pinned = Pinned { key: public(&*key_of(secret)), provider: Arc::clone(&provider) };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("the provider has suites of TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(pinned))
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    config.into()
+}
+
+/// Accepts one key.
+#[derive(Debug)]
+struct Pinned {
+    key: SubjectPublicKeyInfoDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        // mutant link-any-key-will-do: shown.as_ref() == self.key.as_ref() => true
+        if shown.as_ref() == self.key.as_ref() {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("the link speaks only TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        _: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature_with_raw_key(message, &self.key, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_secret_has_a_key_of_its_own() {
+        let secret = |token, shown| LinkSecret { token, shown };
+        let keys = [(1, 2), (2, 1), (1, 3), (0, 0), (u64::MAX, u64::MAX)]
+            .map(|(token, shown)| public(&*key_of(secret(token, shown))));
+        for (at, key) in keys.iter().enumerate() {
+            assert!(keys[..at].iter().all(|other| other != key), "{at}");
+        }
+        assert_eq!(public(&*key_of(secret(1, 2))), keys[0]);
+        assert!(!format!("{:?}", secret(0x1234_5678, 1)).contains("1234"));
+    }
+}
