@@ -271,6 +271,7 @@ impl Session {
                 Record::Incomplete => return paid,
                 Record::Wrong => return Paid { end: input.len(), is_wrong: true, ..paid },
                 Record::Whole(bytes) => {
+                    // mutant tls-records-without-a-price: Cost::record(bytes) => Cost::NOTHING
                     if !budget.spend(Cost::record(bytes), limit) {
                         progress.is_unpaid = true;
                         return paid;
