@@ -58,6 +58,12 @@ pub fn raise_limit() -> nix::Result<u64> {
     Ok(hard)
 }
 
+/// Descriptors of this limit that clients leave for HTTP.
+pub const fn reserved_for_http(limit: u64) -> u64 {
+    let share = limit / HTTP_SHARE;
+    if share < HTTP_DESCRIPTORS_MAX { share } else { HTTP_DESCRIPTORS_MAX }
+}
+
 /// The approximate number of connections that fit into a limit of descriptors.
 pub const fn connections_within(limit: u64) -> u64 {
     limit.saturating_sub(SPARE_DESCRIPTORS as u64 + OWN_DESCRIPTORS)
@@ -191,9 +197,9 @@ impl Admission {
     /// Keeps descriptors from clients, for connections over HTTP, of which the server has few at a time.
     pub fn reserve_for_http(&mut self) {
         let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
-        let reserved = HTTP_DESCRIPTORS_MAX.min(limit / HTTP_SHARE);
         // The kernel gives the lowest number that is free. The connection that has this one is the last.
-        self.fd_max = RawFd::try_from((limit - reserved).saturating_sub(1)).unwrap_or(RawFd::MAX);
+        let last = (limit - reserved_for_http(limit)).saturating_sub(1);
+        self.fd_max = RawFd::try_from(last).unwrap_or(RawFd::MAX);
     }
 
     /// Pauses accept for a moment, since it failed for want of something.

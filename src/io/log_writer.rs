@@ -27,7 +27,7 @@ static STATE: Mutex<State> =
 /// There are lines to write.
 static HAS_LINES: Condvar = Condvar::new();
 
-/// All lines are written.
+/// All lines are written, by the thread.
 static IS_WRITTEN: Condvar = Condvar::new();
 
 /// The lines that were not written since the start.
@@ -75,9 +75,9 @@ impl Write for LogWriter {
 /// # Errors
 /// If the system refuses a thread.
 pub fn start() -> io::Result<()> {
-    // The thread waits for lines, of which there are none before the next statement.
     thread::Builder::new().name("log".to_owned()).spawn(run)?;
-    state().has_thread = true;
+    // Until it runs, lines are written here.
+    drop(IS_WRITTEN.wait_while(state(), |state| !state.has_thread));
     Ok(())
 }
 
@@ -98,6 +98,7 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 fn run() {
+    state().has_thread = true;
     let mut lines = Vec::new();
     loop {
         let lost = wait_for_lines(&mut lines);

@@ -33,7 +33,7 @@ impl Found<'_> {
         }
         warnings.extend(certificate::certificate_warnings(config, self.certificate, self.now));
         warnings.extend(self.users_warning(config));
-        warnings.extend(few_descriptors(config.max_connections, self.descriptors_max));
+        warnings.extend(few_descriptors(config, self.descriptors_max));
         warnings.extend(cgroup_limit(config.max_memory_bytes, self.cgroup_bytes));
         warnings
     }
@@ -69,9 +69,10 @@ pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option
 }
 
 // docs/RUNBOOK.md lists these messages.
-fn few_descriptors(connections_max: Option<u32>, descriptors_max: u64) -> Option<String> {
-    let possible = descriptors::connections_within(descriptors_max);
-    let max = connections_max.filter(|&max| u64::from(max) > possible)?;
+fn few_descriptors(config: &ServerConfig, descriptors_max: u64) -> Option<String> {
+    let for_http = if config.http.is_some() { descriptors::reserved_for_http(descriptors_max) } else { 0 };
+    let possible = descriptors::connections_within(descriptors_max - for_http);
+    let max = config.max_connections.filter(|&max| u64::from(max) > possible)?;
     Some(format!(
         "--max-connections {max}: the limit of {descriptors_max} open files leaves room for about {possible}; raise the hard \
          limit (ulimit -Hn, LimitNOFILE=)"

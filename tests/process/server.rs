@@ -252,11 +252,20 @@ fn the_descriptor_limit_is_raised_to_the_hard_limit() {
 
 #[test]
 fn a_connection_limit_above_the_descriptor_limit_is_logged() {
-    for (most, expected) in [
-        (69, "--max-connections 69: the limit of 100 open files leaves room for about 68;"),
-        (68, "listening"),
+    for (flags, expected) in [
+        (
+            "--max-connections 69",
+            "--max-connections 69: the limit of 100 open files leaves room for about 68;",
+        ),
+        ("--max-connections 68", "listening"),
+        // HTTP has its share.
+        (
+            "--http 0 --max-connections 57",
+            "--max-connections 57: the limit of 100 open files leaves room for about 56;",
+        ),
+        ("--http 0 --max-connections 56", "listening"),
     ] {
-        let script = format!("ulimit -n 100; exec \"$0\" -V -l 127.0.0.1 -p 0 --max-connections {most}");
+        let script = format!("ulimit -n 100; exec \"$0\" -V -l 127.0.0.1 -p 0 {flags}");
         let server = start_by(&script);
         let lines = server.lines();
         let first = lines.iter().find(|line| line.contains(" WARN ") || line.contains("listening")).unwrap();

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use beanring::io::driver::Driver;
 use beanring_testkit::certificates::Pair;
 use beanring_testkit::client::{Client, put};
+use beanring_testkit::driver;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, certificate, client_config};
 use beanring_testkit::wait;
@@ -114,7 +116,13 @@ fn a_bad_pair_keeps_the_one_before() {
 /// Files of the certificate become FIFOs while the server runs.
 #[test]
 fn a_file_that_blocks_stops_nothing() {
-    let mut place = Place::with(&[], |certificates| {
+    driver::under_each("files of the certificate that block", replace_by_fifos);
+}
+
+fn replace_by_fifos(io: Driver) {
+    let flags = driver::flags(io);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut place = Place::with(&flags, |certificates| {
         vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
     });
     let pair = place.certificates.server.clone();
