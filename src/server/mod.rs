@@ -196,6 +196,7 @@ impl Server {
     }
 
     /// Handles an event: see [`handle`].
+    #[inline(always)]
     pub fn handle(&mut self, now: Time, event: Event<'_>) {
         handle(self, now, event);
     }
