@@ -27,6 +27,7 @@ use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Serv
 use crate::time::Time;
 #[cfg(feature = "replicate")]
 use crate::transport::forwarded::Inbound;
+#[cfg(any(feature = "replicate", feature = "uring"))]
 use crate::values::account::Account;
 #[cfg(feature = "replicate")]
 use crate::values::account::Held;
@@ -57,6 +58,7 @@ pub struct Shell<S: Service, C> {
     #[cfg(feature = "replicate")]
     forwarding: Option<Forwarding>,
     /// The memory that is kept for peers.
+    #[cfg(any(feature = "replicate", feature = "uring"))]
     account: Rc<Account>,
     pub iovecs: IoVecs,
     /// The thread that looks at files, if there are any, and the bell that it rings if no other thread has one.
@@ -138,6 +140,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let Resources { connections_max, process, watched_files, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
         let counts = Rc::new(Counts::new(process));
+        #[cfg(any(feature = "replicate", feature = "uring"))]
         let account = server.account();
         server.show_counts(counts.clone());
         let spares = disk.as_ref().map(Disk::reserve);
@@ -153,6 +156,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             database,
             #[cfg(feature = "replicate")]
             forwarding,
+            #[cfg(any(feature = "replicate", feature = "uring"))]
             account,
             iovecs: IoVecs::default(),
             file_watch: None,
