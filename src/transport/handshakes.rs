@@ -41,7 +41,12 @@ impl<S: Service> Transport<S> {
         let budget = self.server.budget();
         budget.charge(Cost::HANDSHAKE);
         let limit = budget.within(TURN_STEPS);
-        let mut progress = session.process(&mut input, &mut self.plaintext, &self.account, budget, limit);
+        let paid = session.pay(&input, budget, limit);
+        // The server learns who the client is before it gets its first command.
+        let plaintext = &mut self.plaintext;
+        let mut deliver = |payload: &[u8]| plaintext.extend_from_slice(payload);
+        let mut progress = session.process(&mut input, &paid, &mut deliver, &self.account);
+        self.server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records));
         if !progress.is_last() && progress.used < input.len() {
             // Bounded by INCOMING_BYTES_MAX: the rest of the input moves.
             input.drain(..progress.used);

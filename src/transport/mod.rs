@@ -35,7 +35,7 @@ use crate::server::{
 };
 use crate::time::{Span, Time};
 use crate::values::account::{Account, Held};
-use crate::values::budget::{Budget, Limit, Quota, RUN_STEPS, TURN_STEPS};
+use crate::values::budget::{Budget, Cost, Limit, Quota, RUN_STEPS, TURN_STEPS};
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
 use crate::values::peer_wait::PeerWait;
@@ -53,6 +53,9 @@ pub const HANDSHAKES_MAX: usize = 256;
 
 /// Input that waits for its turn is read up to this size.
 const WAITING_BYTES_MAX: usize = 16 * 1024;
+
+/// The plaintext of a record that is passed on without a copy.
+const PASSED_BYTES_MIN: usize = 4 * 1024;
 
 /// The unit in which input that waits grows.
 const INPUT_UNIT: usize = 4 * 1024;
@@ -219,7 +222,8 @@ impl<S: Service> Transport<S> {
 
     /// Reports records of an open connection as plaintext, up to the limit. The rest waits for its next turn.
     fn read(&mut self, conn: ConnId, bytes: &[u8], limit: Limit) {
-        let session = self.sessions.get(conn);
+        let Self { server, sessions, plaintext, account, now, .. } = self;
+        let session = sessions.get(conn);
         let mut input = std::mem::take(&mut session.incoming);
         let is_own = !input.is_empty();
         if is_own {
@@ -228,8 +232,20 @@ impl<S: Service> Transport<S> {
             input = std::mem::take(&mut self.ciphertext);
         }
         input.extend_from_slice(bytes);
-        let budget = self.server.budget();
-        let progress = session.process(&mut input, &mut self.plaintext, &self.account, budget, limit);
+        let paid = session.pay(&input, server.budget(), limit);
+        // A large record goes from where it is decrypted to the place of its body. Small ones share an event.
+        let mut deliver = |payload: &[u8]| {
+            if payload.len() < PASSED_BYTES_MIN {
+                return plaintext.extend_from_slice(payload);
+            }
+            if !plaintext.is_empty() {
+                handle(server, *now, Event::Received { conn, bytes: plaintext });
+                plaintext.clear();
+            }
+            handle(server, *now, Event::Received { conn, bytes: payload });
+        };
+        let progress = session.process(&mut input, &paid, &mut deliver, account);
+        server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records));
         let rest = &input[progress.used..];
         if progress.is_last() || rest.is_empty() {
             input.clear();

@@ -140,16 +140,20 @@ pub(super) struct Progress {
     pub is_unpaid: bool,
     /// Records that had plaintext.
     filled_records: usize,
+    /// The other records: each may change the keys.
+    pub empty_records: usize,
 }
 
 /// Records that rustls may see.
 #[derive(Clone, Copy, Debug)]
-struct Paid {
+pub(super) struct Paid {
     records: usize,
     /// Where the last one ends.
     end: usize,
     /// What follows is no record.
     is_wrong: bool,
+    /// What follows is not paid for.
+    is_unpaid: bool,
 }
 
 /// What input begins with.
@@ -278,34 +282,33 @@ impl Session {
         matches!(self.phase, Phase::Open) && self.tls.is_some() && !self.is_broken
     }
 
-    /// Processes records of the input up to the limit, and appends their plaintext. Input that is not used up must come again, with more
-    /// after it, unless the progress is the last. After an error the output ends with an alert, and nothing can be processed or
-    /// encrypted.
+    /// Processes the records of the input that are paid for, and delivers their plaintext one by one. Input that is not used up must come
+    /// again, with more after it, unless the progress is the last. After an error the output ends with an alert, and nothing can be
+    /// processed or encrypted.
     ///
     /// rustls sees only records that are paid for: with a whole one in its input it would read instead of writing.
     pub fn process(
         &mut self,
         input: &mut [u8],
-        plaintext: &mut Vec<u8>,
+        paid: &Paid,
+        deliver: &mut impl FnMut(&[u8]),
         account: &Account,
-        budget: &mut Budget,
-        limit: Limit,
     ) -> Progress {
-        let mut progress = Progress::default();
-        let Paid { records, end, is_wrong } = self.pay(input, budget, limit, &mut progress);
+        let &Paid { records, end, is_wrong, is_unpaid } = paid;
+        let mut progress = Progress { is_unpaid, ..Progress::default() };
         let incomplete = if progress.is_unpaid { 0 } else { input.len() - end };
         let input = &mut input[..end];
         let tls = self.tls.as_mut().expect("no input is processed after an error");
         let outgoing = self.outgoing.gathered();
         // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
         let result = loop {
-            match step(tls, outgoing, input, plaintext, &mut progress) {
+            match step(tls, outgoing, input, deliver, &mut progress) {
                 Ok(true) => {}
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
-        budget.charge(Cost::NEW_KEYS.times(records.saturating_sub(progress.filled_records)));
+        progress.empty_records = records.saturating_sub(progress.filled_records);
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
             progress.finished = finished(tls);
@@ -331,16 +334,15 @@ impl Session {
     }
 
     /// Pays for whole records up to the limit.
-    fn pay(&self, input: &[u8], budget: &mut Budget, limit: Limit, progress: &mut Progress) -> Paid {
-        let mut paid = Paid { records: 0, end: self.seen, is_wrong: false };
+    pub fn pay(&self, input: &[u8], budget: &mut Budget, limit: Limit) -> Paid {
+        let mut paid = Paid { records: 0, end: self.seen, is_wrong: false, is_unpaid: false };
         loop {
             match Record::at(&input[paid.end..]) {
                 Record::Incomplete => return paid,
                 Record::Wrong => return Paid { end: input.len(), is_wrong: true, ..paid },
                 Record::Whole(bytes) => {
                     if !budget.spend(Cost::record(bytes), limit) {
-                        progress.is_unpaid = true;
-                        return paid;
+                        return Paid { is_unpaid: true, ..paid };
                     }
                     paid = Paid { records: paid.records + 1, end: paid.end + bytes, ..paid };
                 }
@@ -409,7 +411,7 @@ fn step(
     tls: &mut UnbufferedServerConnection,
     outgoing: &mut Vec<u8>,
     input: &mut [u8],
-    plaintext: &mut Vec<u8>,
+    deliver: &mut impl FnMut(&[u8]),
     progress: &mut Progress,
 ) -> Result<bool, Error> {
     let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
@@ -419,7 +421,7 @@ fn step(
             match traffic.next_record() {
                 Some(Ok(record)) => {
                     progress.filled_records += 1;
-                    plaintext.extend_from_slice(record.payload);
+                    deliver(record.payload);
                 }
                 Some(Err(error)) => break Err(error),
                 None => break Ok(true),

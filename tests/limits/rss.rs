@@ -21,7 +21,7 @@ use beanring_testkit::process::{Address, ServerProcess, Transport};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::wait;
 
-use super::sender::{Door, Over, Sender};
+use super::sender::{Door, Over, Sender, Tls};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -247,7 +247,7 @@ struct Target {
     clients: Door,
     http: Door,
     open: RefCell<Vec<Sender>>,
-    _users: Option<Scratch>,
+    _files: (Option<Scratch>, Option<Tls>),
 }
 
 impl Drop for Target {
@@ -308,11 +308,11 @@ impl Target {
             Address::Unix(path) => path.clone(),
             other => unreachable!("{other} is none of UNIX sockets"),
         };
-        let [clients, http] = match tls {
+        let [clients, http] = match &tls {
             None => [Door::clear(clear), Door::clear(http)],
             Some(tls) => [tls.door(tls.path.clone()), tls.door(http)],
         };
-        Self { server, clients, http, open: RefCell::default(), _users: users }
+        Self { server, clients, http, open: RefCell::default(), _files: (users, tls) }
     }
 
     fn client(&self) -> Client {
