@@ -116,6 +116,7 @@ pub struct Bodies {
     slots: usize,
     asked_bytes: usize,
     slot_bytes: usize,
+    ended_bytes: usize,
 }
 
 impl Default for Bodies {
@@ -134,6 +135,7 @@ impl Bodies {
             slots: 0,
             asked_bytes: 0,
             slot_bytes: 0,
+            ended_bytes: 0,
         }
     }
 
@@ -238,6 +240,8 @@ impl Bodies {
         };
         if last {
             self.release(place);
+        } else {
+            self.ended_bytes += rounded_bytes(place.len());
         }
     }
 
@@ -255,8 +259,25 @@ impl Bodies {
     /// Ends [`Bodies::pin`].
     pub fn unpin(&mut self, pin: PinnedBody) {
         if self.readers_mut(&pin.0).unpin() {
+            self.ended_bytes -= rounded_bytes(pin.len());
             self.release(pin.0);
         }
+    }
+
+    /// Whether only pins keep this body: its slot is freed.
+    pub fn is_ended(&self, pin: &PinnedBody) -> bool {
+        let place = &pin.0;
+        match place.kind() {
+            BodyKind::Mapping => self.mappings.readers(place.home as usize).is_freed(),
+            BodyKind::Small | BodyKind::Run => {
+                matches!(self.chunks.page(place.spot()), PageState::Large { readers, .. } if readers.is_freed())
+            }
+        }
+    }
+
+    /// The memory of bodies that only pins keep.
+    pub const fn ended_bytes(&self) -> usize {
+        self.ended_bytes
     }
 
     /// Returns a bounded piece of freed memory beyond the bound to the kernel, in some 300 us at most. Returns true if there is
@@ -381,8 +402,9 @@ impl Bodies {
     pub fn check(&self) {
         self.chunks.check();
         let (small_slots, small_bytes) = self.small.check(&self.chunks);
-        let (mappings, mapping_bytes) = self.mappings.check();
-        let (runs, run_pages) = self.chunks.check_runs();
+        let (mappings, mapping_bytes, ended_mappings) = self.mappings.check();
+        let (runs, run_pages, ended_pages) = self.chunks.check_runs();
+        assert_eq!(ended_mappings + ended_pages * PAGE_BYTES, self.ended_bytes);
         assert_eq!(small_slots + runs + mappings, self.slots);
         assert_eq!(small_bytes + run_pages * PAGE_BYTES + mapping_bytes, self.slot_bytes);
         assert!(self.slots <= self.asked_bytes && self.asked_bytes <= self.slot_bytes);

@@ -1,6 +1,7 @@
 //! Plain values that all rooms share: names, tags, ids, rules, and the limits of the server. They own no state and know no
 //! other room but [`time`](crate::time).
 
+pub mod account;
 pub mod budget;
 pub mod histogram;
 pub mod ids;
@@ -8,6 +9,7 @@ pub mod job_state;
 pub mod limits;
 pub mod link_secret;
 pub mod log_limit;
+pub mod peer_wait;
 pub mod reserve_mode;
 pub mod tags;
 pub mod tube_name;

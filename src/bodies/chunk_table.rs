@@ -202,6 +202,11 @@ impl Readers {
         self.pins > 0
     }
 
+    /// Whether the owner is gone.
+    pub const fn is_freed(&self) -> bool {
+        self.freed
+    }
+
     /// # Panics
     /// If there are no readers.
     pub fn check(&self) {

@@ -360,8 +360,8 @@ impl Chunks {
     ///
     /// # Panics
     /// If an invariant does not hold.
-    pub fn check_runs(&self) -> (usize, usize) {
-        let (mut runs, mut run_pages) = (0, 0);
+    pub fn check_runs(&self) -> (usize, usize, usize) {
+        let (mut runs, mut run_pages, mut ended_pages) = (0, 0, 0);
         for Chunk { meta, .. } in self.table.0.iter().flatten() {
             for (start, page) in meta.pages.iter().enumerate() {
                 let &PageState::Large { pages, readers } = page else { continue };
@@ -370,9 +370,10 @@ impl Chunks {
                 assert!(meta.pages[start + 1..end].iter().all(|&page| page == PageState::Inner));
                 runs += 1;
                 run_pages += pages as usize;
+                ended_pages += if readers.is_freed() { pages as usize } else { 0 };
             }
         }
-        (runs, run_pages)
+        (runs, run_pages, ended_pages)
     }
 
     fn is_excessive(&self) -> bool {

@@ -117,6 +117,10 @@ impl Mappings {
         !self.freed.is_empty()
     }
 
+    pub fn readers(&self, key: usize) -> &Readers {
+        &self.used[key].readers
+    }
+
     pub fn readers_mut(&mut self, key: usize) -> &mut Readers {
         &mut self.used[key].readers
     }
@@ -138,7 +142,7 @@ impl Mappings {
     ///
     /// # Panics
     /// If an invariant does not hold.
-    pub fn check(&self) -> (usize, usize) {
+    pub fn check(&self) -> (usize, usize, usize) {
         let used_bytes = self.used.iter().map(|(_, body)| body.memory.len()).sum();
         let freed_bytes: usize = self.freed.iter().map(|freed| freed.memory.len()).sum();
         assert_eq!(used_bytes + freed_bytes, self.bytes);
@@ -147,7 +151,9 @@ impl Mappings {
         assert_eq!((used_warm + freed_warm, freed_warm), (self.warm_bytes, self.idle_bytes));
         assert!(self.freed.iter().all(|freed| freed.warm_bytes <= freed.memory.len()));
         self.used.iter().for_each(|(_, body)| body.readers.check());
-        (self.used.len(), used_bytes)
+        let ended = self.used.iter().filter(|(_, body)| body.readers.is_freed());
+        let ended_bytes = ended.map(|(_, body)| body.memory.len()).sum();
+        (self.used.len(), used_bytes, ended_bytes)
     }
 }
 

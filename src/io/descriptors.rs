@@ -202,6 +202,11 @@ impl Admission {
         self.fd_max = RawFd::try_from(last).unwrap_or(RawFd::MAX);
     }
 
+    /// The number of client connections.
+    pub const fn open(&self) -> u32 {
+        self.open
+    }
+
     /// Pauses accept for a moment, since it failed for want of something.
     pub fn pause(&mut self, now: Time, errno: Errno) {
         self.paused_until = Some(now + ACCEPT_PAUSE);

@@ -27,8 +27,14 @@ use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Serv
 use crate::time::Time;
 #[cfg(feature = "replicate")]
 use crate::transport::forwarded::Inbound;
+#[cfg(any(feature = "replicate", feature = "uring"))]
+use crate::values::account::Account;
+#[cfg(feature = "replicate")]
+use crate::values::account::Held;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
+#[cfg(feature = "uring")]
+use crate::values::limits::{RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
 #[cfg(feature = "replicate")]
 use crate::values::link_secret::LinkSecret;
 use crate::wal::{Operation, Outcome};
@@ -51,6 +57,9 @@ pub struct Shell<S: Service, C> {
     role: ServerRole,
     #[cfg(feature = "replicate")]
     forwarding: Option<Forwarding>,
+    /// The memory that is kept for peers.
+    #[cfg(any(feature = "replicate", feature = "uring"))]
+    account: Rc<Account>,
     pub iovecs: IoVecs,
     /// The thread that looks at files, if there are any, and the bell that it rings if no other thread has one.
     file_watch: Option<FileWatch<S::Identity>>,
@@ -131,6 +140,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let Resources { connections_max, process, watched_files, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
         let counts = Rc::new(Counts::new(process));
+        #[cfg(any(feature = "replicate", feature = "uring"))]
+        let account = server.account();
         server.show_counts(counts.clone());
         let spares = disk.as_ref().map(Disk::reserve);
         let mut shell = Self {
@@ -145,6 +156,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
             database,
             #[cfg(feature = "replicate")]
             forwarding,
+            #[cfg(any(feature = "replicate", feature = "uring"))]
+            account,
             iovecs: IoVecs::default(),
             file_watch: None,
             file_bell: None,
@@ -202,17 +215,19 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let ListenerKind { protocol, has_tls, is_proxied, is_forwarded } =
             self.listeners[listener].listener.kind();
         let conn = self.server.accept(protocol);
-        let peer = (protocol == Protocol::Http).then(|| peer(fd.as_raw_fd()));
+        let peer = || peer(fd.as_raw_fd());
         if is_forwarded {
-            self.server.begin_forwarded(self.now, conn);
+            self.server.begin_forwarded(self.now, conn, peer().origin);
         } else if is_proxied {
-            self.server.begin_proxied(self.now, conn, has_tls, peer);
-        } else {
-            if let Some(peer) = peer {
+            self.server.begin_proxied(self.now, conn, has_tls, peer());
+        } else if has_tls || protocol == Protocol::Http {
+            let peer = peer();
+            let origin = peer.origin;
+            if protocol == Protocol::Http {
                 self.server.set_peer(conn, peer);
             }
             if has_tls {
-                self.server.begin_tls(self.now, conn);
+                self.server.begin_tls(self.now, conn, origin);
             }
         }
         self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
@@ -229,6 +244,15 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Counts a connection whose descriptor was closed.
     pub fn descriptor_closed(&mut self, protocol: Protocol) {
         self.admission.closed(protocol, self.now);
+    }
+
+    /// Whether the connections are so many that their multishot receives could fill much of the memory limit before the server pauses
+    /// them.
+    #[cfg(feature = "uring")]
+    pub fn is_crowded(&self) -> bool {
+        const MULTISHOT_BYTES: u64 = RECEIVE_BUFFERS_EACH as u64 * RECEIVE_BYTES_MAX as u64;
+        let bytes = u64::from(self.admission.open()) * MULTISHOT_BYTES;
+        self.account.limit().is_some_and(|limit| bytes > limit / 4)
     }
 
     fn log_close(&mut self, conn: ConnId) {
@@ -382,6 +406,14 @@ impl<S: Service, C: Connection> Shell<S, C> {
         #[cfg(feature = "replicate")]
         self.show_role();
         self.role == ServerRole::Serving
+    }
+
+    /// Counts the memory of the thread that forwards.
+    #[cfg(feature = "replicate")]
+    fn count_forwarded(&self) {
+        if let Some(Forwarding { forwarder, .. }) = &self.forwarding {
+            self.account.set(Held::Forwarded, forwarder.counts().memory.get() as usize);
+        }
     }
 
     /// Tells the thread that forwards who leads, and standbys what they must show.
@@ -539,6 +571,8 @@ pub trait Backend {
     /// Gives the server its turn after the events of an iteration, and resumes accepting when its time has come.
     fn run_turn(&mut self) -> Result<(), DriverError> {
         let shell = self.shell();
+        #[cfg(feature = "replicate")]
+        shell.count_forwarded();
         shell.server.turn(shell.now);
         self.carry_out();
         let shell = self.shell();

@@ -177,12 +177,17 @@ pub(super) const fn forwarding(_: &ServerConfig, _: &ReplicaConfig) -> io::Resul
     Ok(None)
 }
 
+/// The part of `--max-memory` that bytes on their way may take.
+#[cfg(feature = "replicate")]
+const FORWARDED_SHARE: u64 = 8;
+
 /// Starts the thread that forwards, if standbys do.
 #[cfg(feature = "replicate")]
 pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::Result<Option<Forwarding>> {
     let Some(Address::Tcp { host, port }) = listen_address(config) else { return Ok(None) };
     let settings = forward::Settings {
         connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
+        memory_max: config.max_memory_bytes.map_or(usize::MAX, |max| (max / FORWARDED_SHARE) as usize),
         gone_after: Span::from_nanos(2 * replica.me.lease.as_nanos()),
         ..forward::Settings::default()
     };

@@ -202,6 +202,7 @@ impl Core {
         self.effects.push_back(Effect::LogClient(conn, ClientAct::WrongToken));
         protocol.state = SessionState::Refused;
         self.access.delay_refusal(conn, now);
+        self.count_users();
     }
 
     /// Makes a client this user. It must not wait.
@@ -456,7 +457,8 @@ impl Server {
         access.users = Some(users);
         access.generation += 1;
         access.sweep = Some(0);
-        self.core.memory.invalidate_headroom();
+        self.core.count_users();
+        self.core.headroom.invalidate();
         Some(earlier)
     }
 

@@ -4,7 +4,7 @@ use slab::Slab;
 
 use super::beanstalk::Session;
 use super::client_state::SessionState;
-use super::http::HttpConnection;
+use super::http::{HttpConnection, HttpState};
 use super::users::User;
 use crate::values::ids::ConnId;
 
@@ -90,6 +90,14 @@ impl Connections {
     pub fn client_at(&mut self, slot: usize) -> Option<&mut Session> {
         match self.slab.get_mut(slot) {
             Some(Connection::Client(session)) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Returns the HTTP connection in a slot, if it has one that is open.
+    pub fn http_at(&mut self, slot: usize) -> Option<&mut HttpConnection> {
+        match self.slab.get_mut(slot) {
+            Some(Connection::Http(connection)) if connection.state < HttpState::Closed => Some(connection),
             _ => None,
         }
     }

@@ -35,7 +35,7 @@ impl Core {
     ) -> Outcome<'a> {
         let client = protocol.client;
         // It may take memory that a later job counts on.
-        self.memory.invalidate_headroom();
+        self.headroom.invalidate();
         let engine = &mut self.engine;
         match command {
             Command::ReserveBatch { count, seconds } => {

@@ -54,9 +54,7 @@ impl Server {
             self.release_committed(now);
         }
         self.step_http(now);
-        if self.core.closing.count() > 0 {
-            self.end_stuck(now);
-        }
+        self.watch_output(now);
         self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
         self.count_tables();
         if self.core.config.max_memory_bytes.is_some() {

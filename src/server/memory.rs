@@ -4,16 +4,17 @@
 //! add to the existing jobs (reserved memory). A job that fits into memory kept for reuse adds nothing, so it is accepted even at
 //! the limit.
 
-use super::beanstalk::Session;
+use super::beanstalk::{Session, SessionMemory};
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::connections::Connections;
-use super::http::HttpConnection;
+use super::http::{HttpConnection, HttpMemory};
 use super::outcome::Shortage;
 use super::put_batch::{PutBatch, tags_keys_of};
 use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;
 use crate::queue::{BatchRoom, TubeList};
+use crate::values::account::Held;
 use crate::values::ids::{ClientKey, ConnId};
 use crate::values::limits::{
     ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, OUTPUT_BYTES_PAUSE, RECEIVE_DIRECT_BYTES_MAX,
@@ -40,10 +41,6 @@ const TAGS_BYTES_USUAL: u64 = 512;
 /// Subtracted from the headroom of an iteration: first pages of every size of body, growing tables, buffers.
 const HEADROOM_MARGIN_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The part of `--max-memory` that unsent replies may take: a quarter. Beyond it, a connection is served again once all of its replies
-/// are sent, so it holds one of them.
-const REPLIES_SHARE: u64 = 4;
-
 /// What a job takes in the reply to a `reserve-batch` besides its body: its line, and the CR LF.
 const BATCH_LINE_BYTES: u64 = 48;
 
@@ -51,29 +48,58 @@ const BATCH_LINE_BYTES: u64 = 48;
 /// sends little takes little.
 const EXPECTED_BYTES_PER_BYTE: usize = 8;
 
-/// The memory of connections, and the headroom for jobs.
+/// The headroom for jobs.
 #[derive(Default)]
-pub(super) struct MemoryAccount {
-    inbox_bytes: usize,
-    /// Sessions, and their tables and queues.
-    table_bytes: usize,
+pub(super) struct Headroom {
     /// Memory that jobs of this iteration may take without another look at the totals.
-    headroom_bytes: u64,
+    bytes: u64,
+    /// The memory that was held for peers at that look.
+    held_bytes: usize,
 }
 
-impl MemoryAccount {
+impl Headroom {
+    /// Makes the next job look at the totals: something else may have taken memory.
+    pub fn invalidate(&mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Core {
     /// Counts the current size of an inbox.
-    pub fn count_inbox(&mut self, session: &mut Session) {
+    pub(super) fn count_inbox(&self, session: &mut Session) {
         // Input served from the front stays allocated, though the capacity no longer includes it.
         let before = session.inbox_bytes;
         let capacity = session.inbox.capacity();
         session.inbox_bytes = if capacity == 0 { 0 } else { capacity.max(before) };
-        self.inbox_bytes = self.inbox_bytes - before + session.inbox_bytes;
+        self.account.change(Held::Inboxes, before, session.inbox_bytes);
     }
 
-    /// Makes the next job look at the totals: something else may have taken memory.
-    pub fn invalidate_headroom(&mut self) {
-        self.headroom_bytes = 0;
+    /// Counts the current size of an HTTP connection.
+    pub(super) fn count_http(&self, connection: &mut HttpConnection) {
+        let memory = connection.memory();
+        let before = std::mem::replace(&mut connection.counted, memory);
+        self.account.change(Held::HttpInput, before.input, memory.input);
+        self.account.change(Held::HttpOutput, before.output, memory.output);
+        self.account.change(Held::HttpWork, before.work, memory.work);
+    }
+
+    /// Counts that an HTTP connection has gone.
+    pub(super) fn forget_http(&self, connection: &HttpConnection) {
+        let HttpMemory { input, output, work } = connection.counted;
+        self.account.change(Held::HttpInput, input, 0);
+        self.account.change(Held::HttpOutput, output, 0);
+        self.account.change(Held::HttpWork, work, 0);
+    }
+
+    /// Counts the current size of all batches that have not arrived completely.
+    pub(super) fn count_batches(&self) {
+        let records = self.put_batches * (size_of::<PutBatch>() + ALLOCATION_BYTES);
+        self.account.set(Held::Batches, records + self.arrived.bytes());
+    }
+
+    /// Counts the current size of the users and of refused clients.
+    pub(super) fn count_users(&self) {
+        self.account.set(Held::Users, self.access.memory_bytes());
     }
 }
 
@@ -83,16 +109,15 @@ impl Server {
         let Self { core, connections } = self;
         let queued =
             core.ready_sessions.capacity() + core.ready_pages.capacity() + core.ready_requests.capacity();
-        core.memory.headroom_bytes = 0;
-        // Bounded by CONNECTIONS_MAX: the HTTP connections.
-        core.memory.table_bytes = connections.len() * SESSION_BYTES
+        core.headroom.invalidate();
+        let sessions = connections.len() * SESSION_BYTES
             + connections.capacity() * Connections::ENTRY_BYTES
             + queued * size_of::<ConnId>()
             + core.effects.capacity() * size_of::<Effect>()
-            + core.gate.memory_bytes()
-            + core.long_lines * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES)
-            + core.lists * (size_of::<TubeList>() + ALLOCATION_BYTES)
-            + connections.all_http().map(HttpConnection::memory_bytes).sum::<usize>();
+            + core.gate.memory_bytes();
+        core.account.set(Held::Sessions, sessions);
+        core.account.set(Held::Lines, core.long_lines * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES));
+        core.account.set(Held::Lists, core.lists * (size_of::<TubeList>() + ALLOCATION_BYTES));
     }
 
     /// Recomputes every count of the server and its queue.
@@ -104,17 +129,9 @@ impl Server {
         let Self { core, connections } = self;
         core.engine.check();
         core.wal.iter().for_each(Wal::check);
-        let (mut inbox_bytes, mut buffer_bytes) = (0, core.buffers.spare_bytes());
-        let lists = connections.clients().filter(|session| session.protocol.list.is_some()).count();
-        assert_eq!(lists, core.lists, "every list is counted");
-        let long_lines = connections.clients().filter(|session| session.reader.is_long()).count();
-        assert_eq!(long_lines, core.long_lines, "every longer line is counted");
+        self.check_memory();
         let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
         assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
-        let batches = connections.clients().filter_map(|session| session.protocol.put_batch.as_ref());
-        let (count, jobs) =
-            batches.fold((0, 0), |(count, jobs), batch| (count + 1, jobs + batch.arrived_jobs()));
-        assert_eq!((count, jobs), (core.put_batches, core.arrived.len()), "every batch of puts is counted");
         core.arrived.check();
         let arriving = connections
             .clients()
@@ -125,15 +142,33 @@ impl Server {
         assert_eq!(to_come, core.engine.tags_to_come(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
-            assert!(session.inbox.capacity() <= session.inbox_bytes, "the whole inbox is counted");
-            inbox_bytes += session.inbox_bytes;
-            buffer_bytes += session.output.buffer_bytes();
         }
         let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
         assert_eq!(http_lists, core.http_lists, "every list over HTTP is counted");
-        buffer_bytes += connections.all_http().map(HttpConnection::reply_bytes).sum::<usize>();
-        assert_eq!(inbox_bytes, core.memory.inbox_bytes, "every inbox is counted");
-        assert_eq!(buffer_bytes, core.buffers.bytes(), "every reply buffer is counted");
+    }
+
+    /// Recomputes what connections keep for their peers.
+    // Bounded by its caller: a test.
+    fn check_memory(&self) {
+        let Self { core, connections } = self;
+        let memory: Vec<SessionMemory> = connections.clients().map(Session::memory).collect();
+        let lists = memory.iter().filter(|one| one.has_list).count();
+        assert_eq!(lists, core.lists, "every list is counted");
+        let long_lines = memory.iter().filter(|one| one.has_long_line).count();
+        assert_eq!(long_lines, core.long_lines, "every longer line is counted");
+        let batches: Vec<usize> = memory.iter().filter_map(|one| one.batch_jobs).collect();
+        let jobs = batches.iter().sum::<usize>();
+        let counted = (core.put_batches, core.arrived.len());
+        assert_eq!((batches.len(), jobs), counted, "every batch of puts is counted");
+        let records = core.put_batches * (size_of::<PutBatch>() + ALLOCATION_BYTES) + core.arrived.bytes();
+        let inboxes = memory.iter().map(|one| one.inbox_bytes).sum();
+        let replies = memory.iter().map(|one| one.reply_bytes).sum::<usize>()
+            + core.buffers.spare_bytes()
+            + connections.all_http().map(HttpConnection::reply_bytes).sum::<usize>();
+        let own = [(Held::Batches, records), (Held::Inboxes, inboxes), (Held::Replies, replies)];
+        for (kind, bytes) in own.into_iter().chain(HttpMemory::of_all(connections.all_http())) {
+            assert_eq!(bytes, core.account.of(kind), "{kind:?} is counted");
+        }
     }
 }
 
@@ -141,17 +176,11 @@ impl Core {
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let wal_bytes = self.wal.as_ref().map_or(0, Wal::memory_bytes);
-        let MemoryAccount { inbox_bytes, table_bytes, .. } = self.memory;
         let own = self.engine.memory_bytes()
             + wal_bytes
             + self.replica_memory_bytes()
-            + self.buffers.bytes()
-            + self.scratch.capacity()
-            + inbox_bytes
-            + table_bytes
-            + self.put_batches * (size_of::<PutBatch>() + ALLOCATION_BYTES)
-            + self.arrived.bytes()
-            + self.access.memory_bytes();
+            + self.account.total()
+            + self.scratch.capacity();
         own as u64 + self.config.host.memory_bytes + self.driver_bytes
     }
 
@@ -168,13 +197,15 @@ impl Core {
             bytes => (TAGS_GROWTH_BYTES_MAX, TAGS_BYTES_USUAL + 2 * bytes),
         };
         let usual = JOB_BYTES_USUAL + 2 * u64::from(body_bytes) + tags_usual;
-        if usual <= self.memory.headroom_bytes {
-            self.memory.headroom_bytes -= usual;
+        let grown = self.account.total().saturating_sub(self.headroom.held_bytes) as u64;
+        if usual + grown <= self.headroom.bytes {
+            self.headroom.bytes -= usual;
             return true;
         }
         let charged = self.charged_bytes();
         if charged + JOB_GROWTH_BYTES_MAX + tags_most + u64::from(body_bytes) <= max {
-            self.memory.headroom_bytes = (max - charged).saturating_sub(HEADROOM_MARGIN_BYTES + usual);
+            self.headroom.bytes = (max - charged).saturating_sub(HEADROOM_MARGIN_BYTES + usual);
+            self.headroom.held_bytes = self.account.total();
             return true;
         }
         let own_growth = self.engine.job_growth(1) + self.engine.tags_growth(client, tags);
@@ -237,9 +268,8 @@ impl Core {
         let count = if is_wide { count.min(WIDE_BATCH_JOBS_MAX) } else { count };
         let room = BatchRoom::new(count as usize);
         let Some(max) = self.config.max_memory_bytes else { return room };
-        let for_replies = (max / REPLIES_SHARE).saturating_sub(self.buffers.bytes() as u64);
         // A buffer may double as it grows.
-        let bytes = for_replies.min(max.saturating_sub(self.charged_bytes())) / 2;
+        let bytes = self.account.output_room().min(max.saturating_sub(self.charged_bytes())) / 2;
         let jobs = (bytes / BATCH_LINE_BYTES).max(1).min(u64::from(count)) as usize;
         BatchRoom { jobs, body_bytes: room.body_bytes.min(bytes) }
     }
@@ -247,8 +277,7 @@ impl Core {
     /// Decides how much of a connection's replies may be unsent while it is served: little once unsent replies take their share of
     /// the memory limit.
     pub(super) fn update_output_pause(&mut self) {
-        let max = self.config.max_memory_bytes.unwrap_or(u64::MAX);
-        let is_short = self.buffers.bytes() as u64 > max / REPLIES_SHARE;
+        let is_short = self.account.output_room() == 0;
         self.output_bytes_pause = if is_short { 1 } else { OUTPUT_BYTES_PAUSE };
     }
 
@@ -259,11 +288,6 @@ impl Core {
             return false;
         }
         self.http_lists += 1;
-        if self.config.max_memory_bytes.is_some() {
-            // Until the tables are counted again, at the end of this iteration.
-            self.memory.table_bytes += bytes;
-            self.memory.invalidate_headroom();
-        }
         true
     }
 

@@ -35,7 +35,7 @@ use std::convert::Infallible;
 use std::io::IoSlice;
 use std::rc::Rc;
 
-pub use closing::ClosingWatch;
+pub use closing::{ClosingWatch, Moved, Standing};
 pub use config::{
     Config, CpuUsage, DriverCounts, DriverStats, ForwardedCounts, ForwardedStats, HostFacts, IoThreadStats,
     ProcessUsage, ThreadStats,
@@ -55,7 +55,7 @@ use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
 use self::full_disk::FullDiskWarnings;
-use self::memory::MemoryAccount;
+use self::memory::Headroom;
 use self::metrics::Metrics;
 use self::put_batch::ArrivedJob;
 use self::put_refusals::PutRefusals;
@@ -67,6 +67,7 @@ use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::values::account::Account;
 use crate::values::budget::{Budget, Cost, Quota};
 use crate::values::ids::ConnId;
 use crate::values::limits::OUTPUT_BYTES_PAUSE;
@@ -108,10 +109,12 @@ struct Core {
     output_bytes_pause: usize,
     /// Freed memory is being given back to the kernel in pieces.
     is_reclaiming: bool,
+    /// The memory that is kept for peers, here and in other layers.
+    account: Rc<Account>,
     buffers: Buffers,
     recent_put: RecentPut,
     scratch: Vec<u8>,
-    memory: MemoryAccount,
+    headroom: Headroom,
     /// Commands and bodies refused at the limit of memory.
     memory_refusals: u64,
     put_refusals: PutRefusals,
@@ -126,6 +129,8 @@ struct Core {
     tube_refusals: u64,
     access: Access,
     closing: ClosingWatch,
+    /// Passes over all connections since bodies of ended jobs take more than their share.
+    urgent_passes: usize,
     /// Sessions that hold a list that is being rendered.
     lists: usize,
     /// HTTP connections with a list of tubes in progress.
@@ -168,6 +173,7 @@ impl Server {
     pub fn with_wal(config: Config, engine: Engine, wal: Option<Wal>) -> Self {
         let mut core = Core::new(config, engine);
         core.prepare_engine();
+        core.count_users();
         core.set_rules(core.config.started);
         if let Some(wal) = wal {
             core.begin_log(wal);
@@ -224,6 +230,10 @@ impl Service for Server {
         }
     }
 
+    fn account(&self) -> Rc<Account> {
+        Rc::clone(&self.core.account)
+    }
+
     fn certified(&mut self, conn: ConnId, names: &[String]) {
         self.access_by_certificate(conn, names);
     }
@@ -263,7 +273,7 @@ impl Service for Server {
             Event::Disk(outcome) => self.disk_completed(outcome, now),
             Event::DriverMemory(bytes) => {
                 core.driver_bytes = bytes;
-                core.memory.invalidate_headroom();
+                core.headroom.invalidate();
             }
             Event::Received { conn, .. }
             | Event::ReceivedDirect { conn, .. }
@@ -383,6 +393,7 @@ impl Core {
     fn new(config: Config, engine: Engine) -> Self {
         let recovered_jobs = engine.jobs().len();
         let access = Access::new(config.users.clone());
+        let account = Rc::new(Account::new(config.max_memory_bytes));
         Self {
             config,
             engine,
@@ -397,10 +408,11 @@ impl Core {
             has_deferred: false,
             output_bytes_pause: OUTPUT_BYTES_PAUSE,
             is_reclaiming: false,
-            buffers: Buffers::default(),
+            buffers: Buffers::new(Rc::clone(&account)),
+            account,
             recent_put: RecentPut::new(),
             scratch: Vec::new(),
-            memory: MemoryAccount::default(),
+            headroom: Headroom::default(),
             memory_refusals: 0,
             put_refusals: PutRefusals::new(),
             foreign_requests: 0,
@@ -410,6 +422,7 @@ impl Core {
             tube_refusals: 0,
             access,
             closing: ClosingWatch::default(),
+            urgent_passes: 0,
             lists: 0,
             http_lists: 0,
             long_lines: 0,

@@ -94,6 +94,7 @@ impl Core {
         let jobs = List::new();
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
         self.put_batches += 1;
+        self.count_batches();
         protocol.put_batch = Some(Box::new(batch));
         Outcome::Pending
     }
@@ -147,6 +148,7 @@ impl Core {
         batch.record_bytes += record_bytes;
         let arrived = self.arrived.insert(ArrivedJob { job, links: Links::NONE });
         batch.jobs.push_back(&mut self.arrived, arrived);
+        self.count_batches();
         self.end_batch_job(protocol);
     }
 
@@ -156,6 +158,7 @@ impl Core {
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
         batch.refusal = Some(refusal);
         self.free_jobs(&mut batch.jobs);
+        self.count_batches();
         self.end_batch_job(protocol);
     }
 
@@ -200,6 +203,7 @@ impl Core {
                 batch.refusal = Some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
             }
             let outcome = core.store_batch(protocol.client, *batch, now);
+            core.count_batches();
             core.reply(protocol, replies, outcome, now);
             core.record_changes(now);
             protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
@@ -231,7 +235,7 @@ impl Core {
             self.charge(Cost::BATCH_JOB.plus(Cost::copied(job.slot.len())));
             replies.push(self.store(client, id, job, now));
         }
-        self.memory.invalidate_headroom();
+        self.headroom.invalidate();
         self.observe(client, Observation::PutBatch(Reply::InsertedBatch(replies.len()), Some(first)));
         Outcome::InsertedBatch(replies)
     }
@@ -285,6 +289,7 @@ impl Core {
             self.put_batches -= 1;
             // mutant batch-cut-off-keeps-its-bodies: removed
             self.free_jobs(&mut batch.jobs);
+            self.count_batches();
         }
     }
 

@@ -3,9 +3,10 @@
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::{DriverCounts, Effect, Event, Peer, ServerRole, Users};
+use super::{DriverCounts, Effect, Event, Origin, Peer, ServerRole, Users};
 use crate::bodies::Bodies;
 use crate::time::Time;
+use crate::values::account::Account;
 use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
@@ -93,13 +94,13 @@ pub trait Service {
 
     /// An accepted connection begins with a header of the PROXY protocol, and then perhaps with a TLS handshake. A driver reports
     /// it before any event of the connection, and for HTTP instead of [`set_peer`](Self::set_peer).
-    fn begin_proxied(&mut self, _now: Time, _conn: ConnId, _has_tls: bool, _balancer: Option<Peer>) {
+    fn begin_proxied(&mut self, _now: Time, _conn: ConnId, _has_tls: bool, _balancer: Peer) {
         unreachable!("a service without the PROXY protocol has no listener for it")
     }
 
     /// An accepted connection is from a standby, which forwards a client: over TLS with the key of the link, it begins with a header of
     /// the PROXY protocol that shows the [secret](Self::set_link_secret). A driver reports it before any event of the connection.
-    fn begin_forwarded(&mut self, _now: Time, _conn: ConnId) {
+    fn begin_forwarded(&mut self, _now: Time, _conn: ConnId, _standby: Origin) {
         unreachable!("a service without the PROXY protocol has no listener for standbys")
     }
 
@@ -122,7 +123,7 @@ pub trait Service {
     }
 
     /// An accepted connection begins with a TLS handshake. A driver reports it before any event of the connection.
-    fn begin_tls(&mut self, _now: Time, _conn: ConnId) {
+    fn begin_tls(&mut self, _now: Time, _conn: ConnId, _origin: Origin) {
         unreachable!("a service without TLS has no listener with TLS")
     }
 
@@ -148,6 +149,12 @@ pub trait Service {
 
     /// Shows the service what the driver counts, at its start.
     fn show_counts(&mut self, _counts: Rc<dyn DriverCounts>) {}
+
+    /// The account of the memory that is kept for peers, for a driver and for a service around this one. By default it has no limit, and
+    /// nothing looks at it.
+    fn account(&self) -> Rc<Account> {
+        Rc::default()
+    }
 
     /// The number of an open connection in log lines. Connections are counted from 1, so no number is used twice, unlike the
     /// slot of a [`ConnId`].

@@ -13,7 +13,7 @@ pub enum HandshakeFailure {
     Alert,
     /// The handshake took too long.
     Timeout,
-    /// The connection was the oldest of too many unfinished handshakes.
+    /// Too many handshakes were unfinished, and the address of the client had most of them.
     Surplus,
     /// The client has closed the connection.
     Disconnected,
@@ -35,7 +35,7 @@ impl HandshakeFailure {
                 "the client has refused, perhaps because it does not trust the certificate of the server"
             }
             Self::Timeout => "the handshake takes too long",
-            Self::Surplus => "too many handshakes are unfinished, and this one is the oldest",
+            Self::Surplus => "too many handshakes are unfinished, and most of them are from this address",
             Self::Disconnected => "the client has closed the connection",
         }
     }

@@ -4,7 +4,7 @@ use tracing::{debug, info, warn};
 
 use super::identity::Identity;
 use super::session::{Finished, Phase, failure_of, text_of};
-use super::{Transport, WAITING_BYTES_MAX};
+use super::{Transport, WAITING_BYTES_MAX, grow};
 use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment};
 use crate::time::Time;
 use crate::values::budget::{Cost, TURN_STEPS};
@@ -13,7 +13,9 @@ use crate::values::ids::ConnId;
 impl<S: Service> Transport<S> {
     /// Takes input of a handshake, and continues it at once if none had its turn in this iteration.
     pub(super) fn handshake_input(&mut self, conn: ConnId, bytes: &[u8]) {
+        self.sessions.note_handshake_input(conn);
         let session = self.sessions.get(conn);
+        grow(&mut session.incoming, bytes.len());
         session.incoming.extend_from_slice(bytes);
         if session.is_waiting {
             session.is_paused |= session.incoming.len() > WAITING_BYTES_MAX;
@@ -39,7 +41,12 @@ impl<S: Service> Transport<S> {
         let budget = self.server.budget();
         budget.charge(Cost::HANDSHAKE);
         let limit = budget.within(TURN_STEPS);
-        let mut progress = session.process(&mut input, &mut self.plaintext, budget, limit);
+        let paid = session.pay(&input, budget, limit);
+        // The server learns who the client is before it gets its first command.
+        let plaintext = &mut self.plaintext;
+        let mut deliver = |payload: &[u8]| plaintext.extend_from_slice(payload);
+        let mut progress = session.process(&mut input, &paid, &mut deliver, &self.account);
+        self.server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records));
         if !progress.is_last() && progress.used < input.len() {
             // Bounded by INCOMING_BYTES_MAX: the rest of the input moves.
             input.drain(..progress.used);

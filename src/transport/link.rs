@@ -21,10 +21,11 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use super::{Identity, Transport};
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, DriverCounts, Effect, Event, Peer, Priced, Protocol, ServerRole, Service, TlsCounts,
-    Users, handle,
+    CertificatePem, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, ServerRole, Service,
+    TlsCounts, Users, handle,
 };
 use crate::time::Time;
+use crate::values::account::Account;
 use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
@@ -70,14 +71,14 @@ impl<S: Service> Service for Link<S> {
         self.inner().set_peer(conn, peer);
     }
 
-    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Option<Peer>) {
+    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {
         self.inner().begin_proxied(now, conn, has_tls, balancer);
     }
 
-    fn begin_forwarded(&mut self, now: Time, conn: ConnId) {
-        self.inner().begin_forwarded(now, conn);
+    fn begin_forwarded(&mut self, now: Time, conn: ConnId, standby: Origin) {
+        self.inner().begin_forwarded(now, conn, standby);
         if self.0.identity.is_some() {
-            self.0.begin_tls(now, conn);
+            self.0.begin_tls(now, conn, standby);
         } else {
             // It does not lead.
             handle(self.inner(), now, Event::HungUp { conn });
@@ -101,8 +102,12 @@ impl<S: Service> Service for Link<S> {
         self.0.server.user_name(conn)
     }
 
-    fn begin_tls(&mut self, now: Time, conn: ConnId) {
-        self.inner().begin_tls(now, conn);
+    fn begin_tls(&mut self, now: Time, conn: ConnId, origin: Origin) {
+        self.inner().begin_tls(now, conn, origin);
+    }
+
+    fn account(&self) -> Rc<Account> {
+        self.0.account()
     }
 
     fn certified(&mut self, conn: ConnId, names: &[String]) {

@@ -15,6 +15,7 @@ mod outgoing;
 mod proxy;
 mod session;
 mod sessions;
+mod shares;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -29,32 +30,48 @@ use self::session::{Phase, Progress, RECORD_BYTES_MAX, Session, text_of};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Peer, Priced,
-    Protocol, ServerRole, Service, TlsCounts, Users, handle,
+    CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Origin, Peer,
+    Priced, Protocol, ServerRole, Service, TlsCounts, Users, handle,
 };
 use crate::time::{Span, Time};
-use crate::values::budget::{Budget, Limit, Quota, RUN_STEPS, TURN_STEPS};
+use crate::values::account::{Account, Held};
+use crate::values::budget::{Budget, Cost, Limit, Quota, RUN_STEPS, TURN_STEPS};
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
+use crate::values::peer_wait::PeerWait;
 use crate::wal::Operation;
 
 /// Ciphertext of a connection that is not sent yet. The server keeps what does not fit.
 const AHEAD_BYTES: usize = 64 * 1024;
 
-/// The time that a handshake may take, and a handshake message after it.
-pub const HANDSHAKE_TIME: Span = Span::from_secs(5);
+/// The time that a handshake may take.
+pub const HANDSHAKE_TIME: Span = PeerWait::Handshake.within();
 
-/// The maximum number of unfinished handshakes. Another one ends the oldest.
+/// The maximum number of unfinished handshakes, and of unfinished headers of load balancers. Another one takes the place of one from
+/// the address that has most.
 pub const HANDSHAKES_MAX: usize = 256;
 
 /// Input that waits for its turn is read up to this size.
 const WAITING_BYTES_MAX: usize = 16 * 1024;
 
+/// The plaintext of a record that is passed on without a copy.
+const PASSED_BYTES_MIN: usize = 4 * 1024;
+
+/// The unit in which input that waits grows.
+const INPUT_UNIT: usize = 4 * 1024;
+
 /// The maximum number of late handshake messages that end their connections in one event-loop iteration.
 const LATE_MESSAGES_MAX: usize = 64;
 
-/// The memory of all connections is reported in this unit, since it changes with every reply.
-const MEMORY_UNIT: usize = 64 * 1024;
+/// The same while the memory for it is short. Then a connection that is not read keeps a record of this size, and all of them together
+/// little more than plaintext that waits.
+const AHEAD_BYTES_MIN: usize = 1024;
+
+/// The part of the memory that is left for ciphertext that one connection may take.
+const AHEAD_PART: u64 = 8;
+
+/// A connection that the server ends before it has sent everything does not get the rest if nothing was sent for this time.
+const STUCK_TIME: Span = Span::from_secs(1);
 
 /// A server whose connections may be over TLS.
 pub struct Transport<S> {
@@ -87,9 +104,11 @@ pub struct Transport<S> {
     counts: Rc<TlsCounts>,
     /// Connections that close after what is still to be sent.
     closing: ClosingWatch,
-    /// Memory that the driver has allocated for itself, and what was reported with that of the sessions.
-    driver_bytes: u64,
-    reported_bytes: u64,
+    account: Rc<Account>,
+    /// What the account has of the buffers and queues here.
+    shared_bytes: usize,
+    /// What it has of headers.
+    header_bytes: usize,
 }
 
 impl<S: Service> Transport<S> {
@@ -98,9 +117,10 @@ impl<S: Service> Transport<S> {
         if let Some(identity) = &identity {
             counts.not_after_s.set(identity.not_after_s);
         }
+        let account = server.account();
         Self {
             server,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(Rc::clone(&account)),
             proxied: Proxied::default(),
             link_secret: None,
             refuses_clear_clients: false,
@@ -117,8 +137,9 @@ impl<S: Service> Transport<S> {
             iovecs: IoVecs::default(),
             counts,
             closing: ClosingWatch::default(),
-            driver_bytes: 0,
-            reported_bytes: 0,
+            account,
+            shared_bytes: 0,
+            header_bytes: 0,
         }
     }
 
@@ -157,6 +178,7 @@ impl<S: Service> Transport<S> {
             },
             Event::Sent { bytes, .. } => {
                 session.outgoing.remove(bytes);
+                session.sent_at = self.now;
                 // At once: a driver may look for more output before it carries out effects.
                 self.send(conn);
             }
@@ -182,14 +204,14 @@ impl<S: Service> Transport<S> {
             Event::Closed { .. } => {
                 self.sessions.remove(conn, &self.counts);
                 self.proxied.remove(conn);
-                handle(&mut self.server, self.now, Event::Closed { conn });
-                return self.report_memory();
+                self.count_headers();
+                return handle(&mut self.server, self.now, Event::Closed { conn });
             }
             Event::ReceivedDirect { .. } => unreachable!("ciphertext has no place in a body"),
             _ => {}
         }
         self.sessions.recount(conn);
-        self.report_memory();
+        self.count_shared();
     }
 
     /// Reports the input of an open connection as plaintext.
@@ -200,20 +222,39 @@ impl<S: Service> Transport<S> {
 
     /// Reports records of an open connection as plaintext, up to the limit. The rest waits for its next turn.
     fn read(&mut self, conn: ConnId, bytes: &[u8], limit: Limit) {
-        let session = self.sessions.get(conn);
+        let Self { server, sessions, plaintext, account, now, .. } = self;
+        let session = sessions.get(conn);
         let mut input = std::mem::take(&mut session.incoming);
         let is_own = !input.is_empty();
-        if !is_own {
+        if is_own {
+            grow(&mut input, bytes.len());
+        } else {
             input = std::mem::take(&mut self.ciphertext);
         }
         input.extend_from_slice(bytes);
-        let progress = session.process(&mut input, &mut self.plaintext, self.server.budget(), limit);
+        let paid = session.pay(&input, server.budget(), limit);
+        // A large record goes from where it is decrypted to the place of its body. Small ones share an event.
+        let mut deliver = |payload: &[u8]| {
+            if payload.len() < PASSED_BYTES_MIN {
+                return plaintext.extend_from_slice(payload);
+            }
+            if !plaintext.is_empty() {
+                handle(server, *now, Event::Received { conn, bytes: plaintext });
+                plaintext.clear();
+            }
+            handle(server, *now, Event::Received { conn, bytes: payload });
+        };
+        let progress = session.process(&mut input, &paid, &mut deliver, account);
+        server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records));
         let rest = &input[progress.used..];
         if progress.is_last() || rest.is_empty() {
             input.clear();
         } else if is_own {
             // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
             input.drain(..progress.used);
+            if self.account.is_tls_input_short() {
+                input.shrink_to_fit();
+            }
             session.incoming = std::mem::take(&mut input);
         } else {
             session.incoming.extend_from_slice(rest);
@@ -242,7 +283,7 @@ impl<S: Service> Transport<S> {
         session.is_failing = progress.error.is_some();
         session.end_is_waiting |= progress.has_ended;
         if session.phase == Phase::Open && progress.has_partial_message {
-            self.sessions.begin_message(conn, self.now + HANDSHAKE_TIME);
+            self.sessions.begin_message(conn, self.now + PeerWait::HandshakeMessage.within());
         } else {
             self.sessions.end_message(conn);
         }
@@ -367,6 +408,7 @@ impl<S: Service> Transport<S> {
         let session = self.sessions.get(conn);
         let has_unsent = session.outgoing.len() > 0;
         if has_unsent && !std::mem::replace(&mut session.is_sending, true) {
+            session.sent_at = self.now;
             self.effects.push_back(Effect::Send(conn));
         }
         if !has_unsent {
@@ -380,14 +422,17 @@ impl<S: Service> Transport<S> {
     }
 
     fn encrypt(&mut self, conn: ConnId) -> Result<(), Error> {
-        let Self { server, sessions, iovecs, plaintext, now, .. } = self;
-        sessions.lend(conn);
+        let Self { server, sessions, iovecs, plaintext, now, account, .. } = self;
+        let ahead_max = ahead_bytes_max(account);
+        if ahead_max == AHEAD_BYTES {
+            sessions.lend(conn);
+        }
         let session = sessions.get(conn);
-        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
         // Bounded by AHEAD_BYTES: the ciphertext of one connection.
-        while session.outgoing.len() < AHEAD_BYTES {
-            let bytes =
-                iovecs.with_outgoing(server, conn, |slices| encrypt_slices(session, slices, plaintext))?;
+        while session.outgoing.len() < ahead_max {
+            let room = (ahead_max - session.outgoing.len()).max(AHEAD_BYTES_MIN);
+            let bytes = iovecs
+                .with_outgoing(server, conn, |slices| encrypt_slices(session, slices, room, plaintext))?;
             if bytes == 0 {
                 session.has_output = false;
                 break;
@@ -403,6 +448,9 @@ impl<S: Service> Transport<S> {
             self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
         }
         let session = self.sessions.get(conn);
+        // The server ends a connection whose client does not read, to free what it keeps for it.
+        let is_stuck = session.outgoing.len() > 0 && session.sent_at + STUCK_TIME <= self.now;
+        session.is_broken |= session.has_output && is_stuck;
         if session.can_encrypt() && session.close_notify().is_err() {
             debug!(conn = self.server.number(conn), "TLS ends without close_notify, after an error");
         }
@@ -438,47 +486,68 @@ impl<S: Service> Transport<S> {
         }
     }
 
-    /// Closes connections whose clients do not take the rest.
+    /// Closes connections whose clients do not take the rest, or a response.
     fn end_stuck(&mut self) {
         // Bounded by SLOTS: the connections of one event-loop iteration.
         for slot in self.closing.next_slots(self.sessions.slots(), self.now) {
-            if let Some(conn) = self.sessions.stuck_at(slot) {
-                self.tell_close(conn);
+            let Some(conn) = self.sessions.stuck_at(slot, &self.closing, self.now) else { continue };
+            let session = self.sessions.get(conn);
+            session.is_broken = true;
+            match session.phase {
+                Phase::Closing => self.tell_close(conn),
+                _ => self.break_off(conn),
             }
         }
     }
 
-    fn report_memory(&mut self) {
-        let own = self.proxied.bytes()
-            + self.sessions.bytes()
-            + self.plaintext.capacity()
-            + self.ciphertext.capacity();
-        let bytes = self.driver_bytes + own.next_multiple_of(MEMORY_UNIT) as u64;
-        if bytes != self.reported_bytes {
-            self.reported_bytes = bytes;
-            handle(&mut self.server, self.now, Event::DriverMemory(bytes));
-        }
+    /// Counts the buffers and queues that all connections share.
+    fn count_shared(&mut self) {
+        let bytes = self.plaintext.capacity()
+            + self.ciphertext.capacity()
+            + self.effects.capacity() * size_of::<Effect>()
+            + (self.ready.capacity() + self.waiting.capacity()) * size_of::<ConnId>();
+        self.account.change(Held::TlsInput, std::mem::replace(&mut self.shared_bytes, bytes), bytes);
+    }
+
+    /// Counts the memory of headers, and of the names in them.
+    pub(super) fn count_headers(&mut self) {
+        let bytes = self.proxied.bytes();
+        self.account.change(Held::ProxyHeaders, std::mem::replace(&mut self.header_bytes, bytes), bytes);
     }
 }
 
-/// Encrypts slices up to one record, or a large slice up to the room that is left. Returns the bytes of plaintext.
+/// Reserves memory for more input, without much beyond it: many connections may wait for the rest of a record.
+fn grow(input: &mut Vec<u8>, more: usize) {
+    let needed = input.len() + more;
+    if input.capacity() < needed {
+        input.reserve_exact(needed.next_multiple_of(INPUT_UNIT) - input.len());
+    }
+}
+
+/// Ciphertext that a connection may have ahead: less, the more all of them have.
+fn ahead_bytes_max(account: &Account) -> usize {
+    let part = usize::try_from(account.ciphertext_room() / AHEAD_PART).unwrap_or(usize::MAX);
+    // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES) => 1 << 30)
+    part.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES)
+}
+
+/// Encrypts slices up to one record, or a large slice, as far as there is room. Returns the bytes of plaintext.
 fn encrypt_slices(
     session: &mut Session,
     slices: &[IoSlice<'_>],
+    room: usize,
     gathered: &mut Vec<u8>,
 ) -> Result<usize, Error> {
     let Some(first) = slices.first() else { return Ok(0) };
-    if slices.len() == 1 || first.len() >= RECORD_BYTES_MAX {
-        // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
-        let room = AHEAD_BYTES - session.outgoing.len();
+    if slices.len() == 1 || first.len() >= RECORD_BYTES_MAX.min(room) {
         let part = &first[..first.len().min(room)];
         return session.encrypt(part).map(|()| part.len());
     }
     gathered.clear();
     // Bounded by SEND_SLICES_MAX: the slices of one send.
     for slice in slices {
-        let room = RECORD_BYTES_MAX - gathered.len();
-        gathered.extend_from_slice(&slice[..slice.len().min(room)]);
+        let left = RECORD_BYTES_MAX.min(room) - gathered.len();
+        gathered.extend_from_slice(&slice[..slice.len().min(left)]);
     }
     let result = session.encrypt(gathered).map(|()| gathered.len());
     gathered.clear();
@@ -496,14 +565,14 @@ impl<S: Service> Service for Transport<S> {
         self.server.accept(protocol)
     }
 
-    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Option<Peer>) {
+    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {
         self.now = now;
         self.expect_header(conn, has_tls, balancer);
     }
 
-    fn begin_forwarded(&mut self, now: Time, conn: ConnId) {
+    fn begin_forwarded(&mut self, now: Time, conn: ConnId, standby: Origin) {
         self.now = now;
-        self.expect_hop(conn);
+        self.expect_hop(conn, standby);
     }
 
     fn set_link_secret(&mut self, secret: Option<LinkSecret>) {
@@ -522,23 +591,24 @@ impl<S: Service> Service for Transport<S> {
         self.server.user_name(conn)
     }
 
-    fn begin_tls(&mut self, now: Time, conn: ConnId) {
+    fn begin_tls(&mut self, now: Time, conn: ConnId, origin: Origin) {
         self.now = now;
         self.use_next_identity();
-        if self.sessions.unfinished() >= HANDSHAKES_MAX
-            && let Some(oldest) = self.sessions.oldest_unfinished()
-        {
-            self.fail(oldest, HandshakeFailure::Surplus);
+        if let Some(surplus) = self.sessions.surplus(origin) {
+            self.fail(surplus, HandshakeFailure::Surplus);
         }
         let identity = self.identity.as_ref().expect("a listener with TLS has a certificate");
         match Session::new(conn, identity.config.clone()) {
-            Ok(session) => self.sessions.insert(session, now + HANDSHAKE_TIME, &self.counts),
+            Ok(session) => self.sessions.insert(session, origin, now, &self.counts),
             Err(error) => {
                 warn!("cannot begin a TLS connection: {error}");
                 handle(&mut self.server, now, Event::HungUp { conn });
             }
         }
-        self.report_memory();
+    }
+
+    fn account(&self) -> Rc<Account> {
+        Rc::clone(&self.account)
     }
 
     fn certified(&mut self, conn: ConnId, names: &[String]) {
@@ -572,16 +642,13 @@ impl<S: Service> Service for Transport<S> {
 
     fn take(&mut self, now: Time, event: Priced<'_>) {
         self.now = now;
-        if let Event::DriverMemory(bytes) = *event.event() {
-            self.driver_bytes = bytes;
-            return self.report_memory();
-        }
         match event.event().conn() {
             Some(conn) if self.sessions.has(conn) => self.handle_session(conn, event.event()),
             Some(conn) if self.proxied.is_unfinished(conn) => self.handle_unfinished(conn, event.event()),
             conn => {
                 if let (Some(conn), Event::Closed { .. }) = (conn, event.event()) {
                     self.proxied.remove(conn);
+                    self.count_headers();
                 }
                 self.server.take(now, event);
             }
@@ -594,12 +661,10 @@ impl<S: Service> Service for Transport<S> {
         self.end_late_headers();
         self.end_late_handshakes();
         self.end_late_messages();
+        self.closing.note_others(self.sessions.has_responses(), false, now);
         self.end_stuck();
         self.continue_handshake();
         self.read_on();
-        if !self.sessions.is_empty() {
-            self.report_memory();
-        }
         self.server.turn(now);
     }
 

@@ -8,6 +8,8 @@ pub(super) struct Outgoing {
     shown: Vec<u8>,
     /// Bytes of `shown` that are sent.
     sent: usize,
+    /// Bytes that were sent so far.
+    sent_bytes: u64,
     gathered: Vec<u8>,
 }
 
@@ -15,6 +17,11 @@ impl Outgoing {
     /// Bytes that are not sent.
     pub const fn len(&self) -> usize {
         self.shown.len() - self.sent + self.gathered.len()
+    }
+
+    /// Bytes that were sent so far.
+    pub const fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
     }
 
     /// Memory in bytes.
@@ -43,6 +50,7 @@ impl Outgoing {
     /// If it was not shown: a defect of the driver.
     pub fn remove(&mut self, bytes: usize) {
         self.sent += bytes;
+        self.sent_bytes += bytes as u64;
         assert!(self.sent <= self.shown.len(), "a driver sends what it was shown");
     }
 

@@ -2,38 +2,39 @@
 //!
 //! Source: haproxy.org, `doc/proxy-protocol.txt`, section 2.2.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use ppp::v2::{Addresses, Command, Header, ParseError};
 use tracing::debug;
 
 use super::forwarded::{HOP_BYTES_MAX, Inbound, admit};
-use super::{HANDSHAKE_TIME, HANDSHAKES_MAX, Transport};
+use super::shares::{Key, Shares};
+use super::{HANDSHAKES_MAX, Transport};
 use crate::server::{ClientAct, Effect, Event, Origin, Peer, PeerKind, Service, handle, increment};
 use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
+use crate::values::peer_wait::PeerWait;
 
 /// The longest header without its first 16 bytes. A balancer that adds the certificate of its client sends some thousand bytes.
 const HEADER_BYTES_MAX: usize = 4 * 1024;
 
-/// The maximum number of unfinished headers of standbys. Another one ends the oldest. After a take-over a standby forwards all of its
-/// clients at once, and a driver may accept many of them before it receives the first header.
+/// The first bytes of a header, which tell the length of the rest.
+const FIXED_BYTES: usize = 16;
+
+/// The maximum number of unfinished headers of standbys. After a take-over a standby forwards all of its clients at once, and a driver
+/// may accept many of them before it receives the first header.
 const HOPS_MAX: usize = 4 * 1024;
 
 /// What a connection takes of memory for the name of its peer, with its entry in the table.
 const NAME_BYTES: usize = 160;
 
 /// The connections of listeners for load balancers, and of that for standbys.
-#[derive(Default)]
 pub(super) struct Proxied {
     /// Connections whose header is not complete.
     unfinished: HashMap<ConnId, Unfinished>,
-    /// When each of them must have sent it, with some that have.
-    balanced: VecDeque<(Time, ConnId)>,
-    forwarded: VecDeque<(Time, ConnId)>,
-    /// The unfinished ones from standbys.
-    hops: usize,
+    balanced: Shares,
+    forwarded: Shares,
     /// Connections of standbys that only watch this server. They have no input.
     watches: HashSet<ConnId>,
     /// Who the peers of the others are, unless it is the load balancer itself.
@@ -43,6 +44,7 @@ pub(super) struct Proxied {
 struct Unfinished {
     received: Vec<u8>,
     sender: Sender,
+    key: Key,
 }
 
 /// The sender of a header.
@@ -50,11 +52,29 @@ enum Sender {
     Balancer {
         /// TLS begins after the header.
         has_tls: bool,
-        /// The load balancer, for a connection over HTTP.
-        peer: Option<Peer>,
+        /// The load balancer.
+        peer: Peer,
     },
     /// A standby, whose header must show the secret.
-    Standby,
+    Standby(Origin),
+}
+
+impl Sender {
+    const fn origin(&self) -> Origin {
+        match self {
+            Self::Balancer { peer, .. } => peer.origin,
+            Self::Standby(origin) => *origin,
+        }
+    }
+
+    /// The longest header, with its first bytes.
+    const fn header_bytes_max(&self) -> usize {
+        FIXED_BYTES
+            + match self {
+                Self::Balancer { .. } => HEADER_BYTES_MAX,
+                Self::Standby(_) => HOP_BYTES_MAX,
+            }
+    }
 }
 
 /// What the first bytes of a connection are.
@@ -70,6 +90,18 @@ enum Preamble {
     },
 }
 
+impl Default for Proxied {
+    fn default() -> Self {
+        Self {
+            unfinished: HashMap::new(),
+            balanced: Shares::new(HANDSHAKES_MAX, PeerWait::Header.within()),
+            forwarded: Shares::new(HOPS_MAX, PeerWait::Header.within()),
+            watches: HashSet::new(),
+            names: HashMap::new(),
+        }
+    }
+}
+
 impl Proxied {
     /// Whether input of a connection is not for the server.
     pub fn is_unfinished(&self, conn: ConnId) -> bool {
@@ -83,60 +115,40 @@ impl Proxied {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        let until = |queue: &VecDeque<(Time, ConnId)>| queue.front().map(|&(until, _)| until);
-        match (until(&self.balanced), until(&self.forwarded)) {
-            (Some(balanced), Some(forwarded)) => Some(balanced.min(forwarded)),
-            (balanced, forwarded) => balanced.or(forwarded),
-        }
+        [&self.balanced, &self.forwarded].into_iter().filter_map(Shares::next_deadline).min()
     }
 
     /// Memory in bytes.
     pub fn bytes(&self) -> usize {
-        let one = NAME_BYTES + size_of::<Unfinished>();
-        let balanced = self.unfinished.len() - self.hops;
+        let one = NAME_BYTES + size_of::<Unfinished>() + FIXED_BYTES;
         (self.names.len() + self.watches.len()) * NAME_BYTES
-            + balanced * (one + HEADER_BYTES_MAX)
-            + self.hops * (one + HOP_BYTES_MAX)
+            + self.balanced.bytes()
+            + self.balanced.len() * (one + HEADER_BYTES_MAX)
+            + self.forwarded.bytes()
+            + self.forwarded.len() * (one + HOP_BYTES_MAX)
     }
 
-    /// The oldest unfinished header that must end before another one of this kind begins.
-    fn surplus(&self, is_hop: bool) -> Option<ConnId> {
-        let (count, max, queue) = if is_hop {
-            (self.hops, HOPS_MAX, &self.forwarded)
-        } else {
-            (self.unfinished.len() - self.hops, HANDSHAKES_MAX, &self.balanced)
-        };
-        queue.front().filter(|_| count >= max).map(|&(_, conn)| conn)
+    fn shares(&mut self, sender: &Sender) -> &mut Shares {
+        match sender {
+            Sender::Balancer { .. } => &mut self.balanced,
+            Sender::Standby(_) => &mut self.forwarded,
+        }
     }
 
-    /// The oldest unfinished header that is late.
+    /// A header that is late.
     fn next_late(&self, now: Time) -> Option<ConnId> {
-        let late =
-            |queue: &VecDeque<(Time, ConnId)>| queue.front().copied().filter(|(until, _)| *until <= now);
-        late(&self.balanced).or_else(|| late(&self.forwarded)).map(|(_, conn)| conn)
+        self.balanced.next_late(now).or_else(|| self.forwarded.next_late(now))
     }
 
-    fn insert(&mut self, conn: ConnId, sender: Sender, until: Time) {
-        let is_hop = matches!(sender, Sender::Standby);
-        self.hops += usize::from(is_hop);
-        self.unfinished.insert(conn, Unfinished { received: Vec::new(), sender });
-        if is_hop { &mut self.forwarded } else { &mut self.balanced }.push_back((until, conn));
+    fn insert(&mut self, conn: ConnId, sender: Sender, now: Time) {
+        let origin = sender.origin();
+        let key = self.shares(&sender).insert(conn, origin, now);
+        self.unfinished.insert(conn, Unfinished { received: Vec::new(), sender, key });
     }
 
-    // Bounded by earlier calls: the headers since the last removal pay for it.
     fn finish(&mut self, conn: ConnId) -> Option<Unfinished> {
-        let Self { unfinished, balanced, forwarded, hops, .. } = self;
-        let finished = unfinished.remove(&conn)?;
-        let is_hop = matches!(finished.sender, Sender::Standby);
-        *hops -= usize::from(is_hop);
-        let deadlines = if is_hop { forwarded } else { balanced };
-        while deadlines.front().is_some_and(|(_, conn)| !unfinished.contains_key(conn)) {
-            deadlines.pop_front();
-        }
-        // Behind one that takes its time, many others may have finished.
-        if deadlines.len() > 16 + 4 * unfinished.len() {
-            deadlines.retain(|(_, conn)| unfinished.contains_key(conn));
-        }
+        let finished = self.unfinished.remove(&conn)?;
+        self.shares(&finished.sender).remove(finished.key);
         Some(finished)
     }
 
@@ -150,20 +162,22 @@ impl Proxied {
 
 impl<S: Service> Transport<S> {
     /// Expects a header of a load balancer before anything else of a connection.
-    pub(super) fn expect_header(&mut self, conn: ConnId, has_tls: bool, balancer: Option<Peer>) {
+    pub(super) fn expect_header(&mut self, conn: ConnId, has_tls: bool, balancer: Peer) {
         self.expect(conn, Sender::Balancer { has_tls, peer: balancer });
     }
 
     /// Expects a header of a standby before anything else of a connection.
-    pub(super) fn expect_hop(&mut self, conn: ConnId) {
-        self.expect(conn, Sender::Standby);
+    pub(super) fn expect_hop(&mut self, conn: ConnId, standby: Origin) {
+        self.expect(conn, Sender::Standby(standby));
     }
 
     fn expect(&mut self, conn: ConnId, sender: Sender) {
-        if let Some(oldest) = self.proxied.surplus(matches!(sender, Sender::Standby)) {
-            self.refuse_header(oldest);
+        let origin = sender.origin();
+        if let Some(surplus) = self.proxied.shares(&sender).surplus(origin) {
+            self.refuse_header(surplus);
         }
-        self.proxied.insert(conn, sender, self.now + HANDSHAKE_TIME);
+        self.proxied.insert(conn, sender, self.now);
+        self.count_headers();
     }
 
     /// Handles an event of a connection whose header is not complete.
@@ -180,38 +194,51 @@ impl<S: Service> Transport<S> {
             Event::InputEnded { .. } | Event::HungUp { .. } => self.refuse_header(conn),
             _ => {
                 self.proxied.remove(conn);
+                self.count_headers();
                 handle(&mut self.server, self.now, Event::Closed { conn });
             }
         }
     }
 
     fn header_input(&mut self, conn: ConnId, bytes: &[u8]) {
-        let unfinished = self.proxied.unfinished.get_mut(&conn).expect("the header is not complete");
-        unfinished.received.extend_from_slice(bytes);
-        self.server.budget().charge(Cost::parsed(unfinished.received.len()));
-        let bytes_max = match unfinished.sender {
-            Sender::Balancer { .. } => HEADER_BYTES_MAX,
-            Sender::Standby => HOP_BYTES_MAX,
-        };
-        match preamble(&unfinished.received, bytes_max) {
-            Preamble::Incomplete => {}
+        let Proxied { unfinished, balanced, forwarded, .. } = &mut self.proxied;
+        let Unfinished { received, sender, key } =
+            unfinished.get_mut(&conn).expect("the header is not complete");
+        match sender {
+            Sender::Balancer { .. } => balanced.note_input(*key),
+            Sender::Standby(_) => forwarded.note_input(*key),
+        }
+        let bytes_max = sender.header_bytes_max();
+        // More than the longest header is not kept: what follows it waits in the buffer of the driver.
+        let (own, rest) = bytes.split_at(bytes.len().min(bytes_max - received.len()));
+        received.reserve_exact(own.len());
+        received.extend_from_slice(own);
+        self.server.budget().charge(Cost::parsed(received.len()));
+        match preamble(received, bytes_max - FIXED_BYTES) {
             // mutant proxy-plaintext-before-its-header: self.refuse_header(conn) => self.finish_header(conn, 0, None)
             Preamble::Wrong => self.refuse_header(conn),
-            Preamble::Complete { bytes, client } => self.finish_header(conn, bytes, client),
+            Preamble::Incomplete => {}
+            Preamble::Complete { bytes, client } => {
+                self.finish_header(conn, bytes, client);
+                if !rest.is_empty() {
+                    self.handle(self.now, Event::Received { conn, bytes: rest });
+                }
+            }
         }
     }
 
     /// Continues a connection whose header is complete.
     fn finish_header(&mut self, conn: ConnId, bytes: usize, client: Option<Peer>) {
         let unfinished = &self.proxied.unfinished[&conn];
-        let is_hop = matches!(unfinished.sender, Sender::Standby);
+        let is_hop = matches!(unfinished.sender, Sender::Standby(_));
         let header = &unfinished.received[..bytes];
         let secret = self.link_secret.map(|secret| secret.shown);
         let inbound = if is_hop { admit(header, secret) } else { None };
         if is_hop && !inbound.is_some_and(|inbound| self.takes(inbound)) {
             return self.refuse_header(conn);
         }
-        let Unfinished { received, sender } = self.proxied.finish(conn).expect("the header was not complete");
+        let Unfinished { received, sender, .. } =
+            self.proxied.finish(conn).expect("the header was not complete");
         if let Some(client) = &client {
             let number = self.server.number(conn);
             if is_hop {
@@ -221,25 +248,28 @@ impl<S: Service> Transport<S> {
             }
             self.proxied.names.insert(conn, client.name.as_str().into());
         }
+        self.count_headers();
+        let origin = client.as_ref().map_or_else(|| sender.origin(), |client| client.origin);
         let has_tls = match (sender, inbound) {
             (Sender::Balancer { has_tls, peer }, _) => {
-                if let Some(balancer) = peer {
-                    self.server.set_peer(conn, client.unwrap_or(balancer));
+                if conn.is_http() {
+                    self.server.set_peer(conn, client.unwrap_or(peer));
                 }
                 has_tls
             }
-            (Sender::Standby, Some(Inbound { is_watch: true, .. })) => {
+            (Sender::Standby(_), Some(Inbound { is_watch: true, .. })) => {
                 self.proxied.watches.insert(conn);
                 false
             }
-            (Sender::Standby, Some(Inbound { has_tls, is_proxied: true, .. })) => {
-                self.expect_header(conn, has_tls, None);
+            (Sender::Standby(_), Some(Inbound { has_tls, is_proxied: true, .. })) => {
+                let balancer = client.unwrap_or_else(Peer::unknown);
+                self.expect_header(conn, has_tls, Peer { origin, ..balancer });
                 false
             }
-            (Sender::Standby, inbound) => inbound.is_some_and(|inbound| inbound.has_tls),
+            (Sender::Standby(_), inbound) => inbound.is_some_and(|inbound| inbound.has_tls),
         };
         if has_tls {
-            self.begin_tls(self.now, conn);
+            self.begin_tls(self.now, conn, origin);
         }
         if bytes < received.len() {
             self.handle(self.now, Event::Received { conn, bytes: &received[bytes..] });
@@ -258,9 +288,10 @@ impl<S: Service> Transport<S> {
 
     fn refuse_header(&mut self, conn: ConnId) {
         let act = match self.proxied.finish(conn) {
-            Some(Unfinished { sender: Sender::Standby, .. }) => ClientAct::WrongForwardSecret,
+            Some(Unfinished { sender: Sender::Standby(_), .. }) => ClientAct::WrongForwardSecret,
             _ => ClientAct::WrongProxyHeader,
         };
+        self.count_headers();
         increment(&self.counts.wrong_proxy_headers);
         self.effects.push_back(Effect::LogClient(conn, act));
         handle(&mut self.server, self.now, Event::HungUp { conn });

@@ -8,13 +8,17 @@ use rustls::unbuffered::{
 };
 use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage};
 
+use super::AHEAD_BYTES;
 use super::chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
 use super::names::names_of;
 use super::outgoing::Outgoing;
-use crate::server::HandshakeFailure;
+use super::shares::Key;
+use crate::server::{HandshakeFailure, Moved};
 use crate::time::Time;
+use crate::values::account::Account;
 use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::ConnId;
+use crate::values::peer_wait::PeerWait;
 
 /// What a record adds to its plaintext: 5 bytes of header, the content type and the tag of the cipher (RFC 8446, 5.2).
 const RECORD_OVERHEAD: usize = 5 + 1 + 16;
@@ -29,10 +33,14 @@ const ENCRYPTED_RECORD_BYTES_MAX: usize = 5 + RECORD_BYTES_MAX + 256;
 const HANDSHAKE_MESSAGE_BYTES_MAX: usize = 4 + 0xffff;
 
 /// Input that waits for more: an incomplete record, and the records of one handshake message of the largest size. rustls needs all
-/// of them in place. Clients that pad their messages, or cut them into pieces of less than 1 KiB, may need more: they fail.
+/// of them in place. Clients that pad their messages, or cut them into pieces of less than 1 KiB, may need more: they fail. So does a
+/// client with more than a record while such input takes its part of the memory limit.
 pub(super) const INCOMING_BYTES_MAX: usize = ENCRYPTED_RECORD_BYTES_MAX
     + HANDSHAKE_MESSAGE_BYTES_MAX
     + HANDSHAKE_MESSAGE_BYTES_MAX.div_ceil(1024) * RECORD_OVERHEAD;
+
+/// The ciphertext that a connection has ahead: so much plaintext, in up to eight records.
+const BUFFER_BYTES: usize = AHEAD_BYTES + RECORD_BYTES_MAX + 8 * RECORD_OVERHEAD;
 
 /// Room for the messages that the protocol itself may put before plaintext, such as a key update.
 const MESSAGE_BYTES: usize = 128;
@@ -64,6 +72,8 @@ pub(super) struct Session {
     /// None after an error: rustls remembers places in input that is gone then, and must not be called.
     tls: Option<UnbufferedServerConnection>,
     pub phase: Phase,
+    /// Its place among the unfinished handshakes.
+    pub handshake: Option<Key>,
     /// Input that waits for more, up to [`INCOMING_BYTES_MAX`], or that waits for its turn.
     pub incoming: Vec<u8>,
     /// How much of it rustls has seen, and remembers places in it.
@@ -96,10 +106,21 @@ pub(super) struct Session {
     pub has_told_close: bool,
     /// Nothing can be sent.
     pub is_broken: bool,
-    /// The unsent bytes of a connection that is closing, when they were last looked at.
-    pub unsent_before: usize,
-    /// Its share of the counted memory, in bytes.
-    pub counted_bytes: usize,
+    /// When some of the output was sent, or began.
+    pub sent_at: Time,
+    /// What it has sent, while it must.
+    pub progress: Moved,
+    /// It is counted as one with a response that is not sent.
+    pub is_responding: bool,
+    /// What the account has of it.
+    pub counted: Option<Memory>,
+}
+
+/// The buffers of a connection in bytes. What rustls has beside them is [`SESSION_BYTES`].
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Memory {
+    pub input: usize,
+    pub output: usize,
 }
 
 /// What input has led to.
@@ -119,16 +140,20 @@ pub(super) struct Progress {
     pub is_unpaid: bool,
     /// Records that had plaintext.
     filled_records: usize,
+    /// The other records: each may change the keys.
+    pub empty_records: usize,
 }
 
 /// Records that rustls may see.
 #[derive(Clone, Copy, Debug)]
-struct Paid {
+pub(super) struct Paid {
     records: usize,
     /// Where the last one ends.
     end: usize,
     /// What follows is no record.
     is_wrong: bool,
+    /// What follows is not paid for.
+    is_unpaid: bool,
 }
 
 /// What input begins with.
@@ -177,6 +202,7 @@ impl Session {
             conn,
             tls: Some(UnbufferedServerConnection::new(config)?),
             phase: Phase::Handshake,
+            handshake: None,
             incoming: Vec::new(),
             seen: 0,
             is_unread: false,
@@ -194,14 +220,56 @@ impl Session {
             is_ready: false,
             has_told_close: false,
             is_broken: false,
-            unsent_before: 0,
-            counted_bytes: 0,
+            sent_at: Time::ZERO,
+            progress: Moved::default(),
+            is_responding: false,
+            counted: None,
         })
     }
 
-    /// Memory of this connection in bytes.
-    pub const fn bytes(&self) -> usize {
-        SESSION_BYTES + self.incoming.capacity() + self.outgoing.capacity()
+    /// The memory of this connection. A field that grows belongs to it: none is left out here.
+    pub const fn memory(&self) -> Memory {
+        let Self {
+            incoming,
+            outgoing,
+            seen: _,
+            is_unread: _,
+            conn: _,
+            tls: _,
+            phase: _,
+            handshake: _,
+            message_until: _,
+            is_sending: _,
+            has_output: _,
+            is_paused: _,
+            is_paused_by_server: _,
+            has_told_pause: _,
+            is_waiting: _,
+            input_has_ended: _,
+            end_is_waiting: _,
+            is_failing: _,
+            is_ready: _,
+            has_told_close: _,
+            is_broken: _,
+            sent_at: _,
+            progress: _,
+            is_responding: _,
+            counted: _,
+        } = self;
+        Memory { input: incoming.capacity(), output: outgoing.capacity() }
+    }
+
+    /// What the transport waits for. What an open connection waits for besides is the server's.
+    pub const fn awaits(&self) -> Option<PeerWait> {
+        match self.phase {
+            Phase::Handshake => Some(PeerWait::Handshake),
+            Phase::Open if self.message_until.is_some() => Some(PeerWait::HandshakeMessage),
+            Phase::Open if self.conn.is_http() && self.outgoing.len() > 0 => Some(PeerWait::Response),
+            Phase::Open if !self.incoming.is_empty() => Some(PeerWait::Record),
+            // The server closes a connection that has failed.
+            Phase::Open | Phase::Failed => None,
+            Phase::Closing => Some(PeerWait::LastReplies),
+        }
     }
 
     /// Whether no more input counts: the client has ended it, or an error has.
@@ -214,33 +282,33 @@ impl Session {
         matches!(self.phase, Phase::Open) && self.tls.is_some() && !self.is_broken
     }
 
-    /// Processes records of the input up to the limit, and appends their plaintext. Input that is not used up must come again, with more
-    /// after it, unless the progress is the last. After an error the output ends with an alert, and nothing can be processed or
-    /// encrypted.
+    /// Processes the records of the input that are paid for, and delivers their plaintext one by one. Input that is not used up must come
+    /// again, with more after it, unless the progress is the last. After an error the output ends with an alert, and nothing can be
+    /// processed or encrypted.
     ///
     /// rustls sees only records that are paid for: with a whole one in its input it would read instead of writing.
     pub fn process(
         &mut self,
         input: &mut [u8],
-        plaintext: &mut Vec<u8>,
-        budget: &mut Budget,
-        limit: Limit,
+        paid: &Paid,
+        deliver: &mut impl FnMut(&[u8]),
+        account: &Account,
     ) -> Progress {
-        let mut progress = Progress::default();
-        let Paid { records, end, is_wrong } = self.pay(input, budget, limit, &mut progress);
+        let &Paid { records, end, is_wrong, is_unpaid } = paid;
+        let mut progress = Progress { is_unpaid, ..Progress::default() };
         let incomplete = if progress.is_unpaid { 0 } else { input.len() - end };
         let input = &mut input[..end];
         let tls = self.tls.as_mut().expect("no input is processed after an error");
         let outgoing = self.outgoing.gathered();
         // Bounded by RECEIVE_BYTES_MAX: the records of one receive.
         let result = loop {
-            match step(tls, outgoing, input, plaintext, &mut progress) {
+            match step(tls, outgoing, input, deliver, &mut progress) {
                 Ok(true) => {}
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
-        budget.charge(Cost::NEW_KEYS.times(records.saturating_sub(progress.filled_records)));
+        progress.empty_records = records.saturating_sub(progress.filled_records);
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
             progress.finished = finished(tls);
@@ -251,7 +319,9 @@ impl Session {
             progress.error = Some(error);
         } else if !progress.has_ended {
             progress.has_partial_message = !rest.is_empty();
-            progress.error = match rest.len() + incomplete > INCOMING_BYTES_MAX {
+            let short = account.is_tls_input_short();
+            let waiting_bytes_max = if short { ENCRYPTED_RECORD_BYTES_MAX } else { INCOMING_BYTES_MAX };
+            progress.error = match rest.len() + incomplete > waiting_bytes_max {
                 true => Some(Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge)),
                 false => is_wrong.then_some(Error::PeerSentOversizedRecord),
             };
@@ -264,8 +334,8 @@ impl Session {
     }
 
     /// Pays for whole records up to the limit.
-    fn pay(&self, input: &[u8], budget: &mut Budget, limit: Limit, progress: &mut Progress) -> Paid {
-        let mut paid = Paid { records: 0, end: self.seen, is_wrong: false };
+    pub fn pay(&self, input: &[u8], budget: &mut Budget, limit: Limit) -> Paid {
+        let mut paid = Paid { records: 0, end: self.seen, is_wrong: false, is_unpaid: false };
         loop {
             match Record::at(&input[paid.end..]) {
                 Record::Incomplete => return paid,
@@ -273,8 +343,7 @@ impl Session {
                 Record::Whole(bytes) => {
                     // mutant tls-records-without-a-price: Cost::record(bytes) => Cost::NOTHING
                     if !budget.spend(Cost::record(bytes), limit) {
-                        progress.is_unpaid = true;
-                        return paid;
+                        return Paid { is_unpaid: true, ..paid };
                     }
                     paid = Paid { records: paid.records + 1, end: paid.end + bytes, ..paid };
                 }
@@ -343,7 +412,7 @@ fn step(
     tls: &mut UnbufferedServerConnection,
     outgoing: &mut Vec<u8>,
     input: &mut [u8],
-    plaintext: &mut Vec<u8>,
+    deliver: &mut impl FnMut(&[u8]),
     progress: &mut Progress,
 ) -> Result<bool, Error> {
     let UnbufferedStatus { discard, state } = tls.process_tls_records(&mut input[progress.used..]);
@@ -353,7 +422,7 @@ fn step(
             match traffic.next_record() {
                 Some(Ok(record)) => {
                     progress.filled_records += 1;
-                    plaintext.extend_from_slice(record.payload);
+                    deliver(record.payload);
                 }
                 Some(Err(error)) => break Err(error),
                 None => break Ok(true),
@@ -419,6 +488,7 @@ fn append(
     let start = outgoing.len();
     // Bounded by RECORD_BYTES_MAX: the size that is demanded. It grows once.
     loop {
+        reserve(outgoing, room);
         outgoing.resize(start + room, 0);
         match write(&mut outgoing[start..]) {
             Ok(bytes) => {
@@ -433,6 +503,15 @@ fn append(
                 return Err(Error::EncryptError);
             }
         }
+    }
+}
+
+/// Reserves memory at the end of a buffer. It doubles as it grows, but not beyond what one connection has ahead.
+fn reserve(buffer: &mut Vec<u8>, room: usize) {
+    let needed = buffer.len() + room;
+    if buffer.capacity() < needed {
+        let capacity = needed.max((2 * buffer.capacity()).min(BUFFER_BYTES));
+        buffer.reserve_exact(capacity - buffer.len());
     }
 }
 

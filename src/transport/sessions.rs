@@ -1,11 +1,16 @@
 //! All connections over TLS, by the slots of the server.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
-use super::session::{Phase, Session};
-use crate::server::TlsCounts;
+use super::session::{Memory, Phase, SESSION_BYTES, Session};
+use super::shares::Shares;
+use super::{HANDSHAKE_TIME, HANDSHAKES_MAX};
+use crate::server::{ClosingWatch, Origin, TlsCounts};
 use crate::time::Time;
+use crate::values::account::{Account, Held};
 use crate::values::ids::ConnId;
+use crate::values::peer_wait::PeerWait;
 
 /// Buffers that are kept for the next connection with output.
 const SPARES_MAX: usize = 64;
@@ -14,35 +19,48 @@ const SPARES_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 32 * 1024;
 
 /// All connections over TLS.
-#[derive(Default)]
 pub(super) struct Sessions {
     by_slot: Vec<Option<Box<Session>>>,
     open: usize,
-    /// Handshakes by their time limit, with some that have ended. The first has not.
-    handshakes: VecDeque<(Time, ConnId)>,
-    unfinished: usize,
+    /// Handshakes that have not ended.
+    handshakes: Shares,
     /// The slots of open connections with an unfinished handshake message, by the time when it must have ended.
     messages: BTreeSet<(Time, u32)>,
     /// Buffers for ciphertext, all empty.
     spares: Vec<Vec<u8>>,
     spare_bytes: usize,
-    /// Memory of the connections.
-    bytes: usize,
+    /// HTTP connections with a response that is not sent.
+    responding: usize,
+    account: Rc<Account>,
+    /// What the account has of connections beside their buffers.
+    counted_bytes: usize,
 }
 
 impl Sessions {
+    pub fn new(account: Rc<Account>) -> Self {
+        Self {
+            by_slot: Vec::new(),
+            open: 0,
+            handshakes: Shares::new(HANDSHAKES_MAX, HANDSHAKE_TIME),
+            messages: BTreeSet::new(),
+            spares: Vec::new(),
+            spare_bytes: 0,
+            responding: 0,
+            account,
+            counted_bytes: 0,
+        }
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.open == 0
     }
 
-    /// Connections whose handshake has not ended.
-    pub const fn unfinished(&self) -> usize {
-        self.unfinished
-    }
-
-    /// Memory of all connections, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes + self.spare_bytes + self.by_slot.capacity() * size_of::<Option<Box<Session>>>()
+    /// Counts what connections have beside their buffers.
+    fn count_connections(&mut self) {
+        let table = self.by_slot.capacity() * size_of::<Option<Box<Session>>>();
+        let bytes = self.open * SESSION_BYTES + table + self.handshakes.bytes() + self.spare_bytes;
+        let before = std::mem::replace(&mut self.counted_bytes, bytes);
+        self.account.change(Held::TlsConnections, before, bytes);
     }
 
     /// Whether an open connection is one over TLS.
@@ -64,16 +82,15 @@ impl Sessions {
         session.expect("the connection is one over TLS")
     }
 
-    /// Adds a connection whose handshake ends at `until` at the latest: not before that of any other.
-    pub fn insert(&mut self, session: Session, until: Time, counts: &TlsCounts) {
+    /// Adds a connection from this origin, whose handshake begins now.
+    pub fn insert(&mut self, mut session: Session, origin: Origin, now: Time, counts: &TlsCounts) {
         let (conn, slot) = (session.conn, session.conn.slot as usize);
         if self.by_slot.len() <= slot {
             self.by_slot.resize_with(slot + 1, || None);
         }
+        session.handshake = Some(self.handshakes.insert(conn, origin, now));
         self.by_slot[slot] = Some(Box::new(session));
-        self.handshakes.push_back((until, conn));
         self.open += 1;
-        self.unfinished += 1;
         self.recount(conn);
         self.show(counts);
     }
@@ -82,32 +99,32 @@ impl Sessions {
     pub fn remove(&mut self, conn: ConnId, counts: &TlsCounts) {
         self.end_message(conn);
         let session = self.by_slot[conn.slot as usize].take().expect("the connection is one over TLS");
-        self.bytes -= session.counted_bytes;
+        self.count(session.counted, Memory::default());
+        self.responding -= usize::from(session.is_responding);
         self.open -= 1;
         self.show(counts);
     }
 
+    /// The connection whose handshake must end before that of another one from this origin begins, if there are too many.
+    pub fn surplus(&self, newest: Origin) -> Option<ConnId> {
+        self.handshakes.surplus(newest)
+    }
+
+    /// Notes that the client has sent a part of its handshake.
+    pub fn note_handshake_input(&mut self, conn: ConnId) {
+        if let Some(key) = self.get(conn).handshake {
+            self.handshakes.note_input(key);
+        }
+    }
+
     /// Ends a handshake, successfully or not.
-    // Bounded by earlier calls: the handshakes since the last removal pay for it.
     pub fn end_handshake(&mut self, conn: ConnId, phase: Phase, counts: &TlsCounts) {
         let session = self.get(conn);
         assert_eq!(session.phase, Phase::Handshake, "a handshake ends once");
         session.phase = phase;
-        self.unfinished -= 1;
-        while self.handshakes.front().is_some_and(|&(_, conn)| !self.is_unfinished(conn)) {
-            self.handshakes.pop_front();
-        }
-        // Behind one client that takes its time, many others may have finished.
-        if self.handshakes.len() > 16 + 4 * self.unfinished {
-            let mut handshakes = std::mem::take(&mut self.handshakes);
-            handshakes.retain(|&(_, conn)| self.is_unfinished(conn));
-            self.handshakes = handshakes;
-        }
+        let key = session.handshake.take().expect("a handshake has its place");
+        self.handshakes.remove(key);
         self.show(counts);
-    }
-
-    fn is_unfinished(&self, conn: ConnId) -> bool {
-        self.find(conn).is_some_and(|session| session.phase == Phase::Handshake)
     }
 
     /// Whether a handshake waits for its turn.
@@ -115,14 +132,9 @@ impl Sessions {
         self.find(conn).is_some_and(|session| session.phase == Phase::Handshake && session.is_waiting)
     }
 
-    /// The handshake that has taken the longest.
-    pub fn oldest_unfinished(&self) -> Option<ConnId> {
-        self.handshakes.front().map(|&(_, conn)| conn)
-    }
-
     /// A handshake that takes too long.
     pub fn next_late(&self, now: Time) -> Option<ConnId> {
-        self.handshakes.front().filter(|&&(until, _)| until <= now).map(|&(_, conn)| conn)
+        self.handshakes.next_late(now)
     }
 
     /// Notes that a handshake message of an open connection has begun, and ends at `until` at the latest, unless one has before.
@@ -146,9 +158,8 @@ impl Sessions {
 
     /// When the next handshake, or message after it, takes too long.
     pub fn next_deadline(&self) -> Option<Time> {
-        let handshake = self.handshakes.front().map(|&(until, _)| until);
         let message = self.messages.first().map(|&(until, _)| until);
-        [handshake, message].into_iter().flatten().min()
+        [self.handshakes.next_deadline(), message].into_iter().flatten().min()
     }
 
     /// The number of slots.
@@ -156,12 +167,17 @@ impl Sessions {
         self.by_slot.len()
     }
 
-    /// The connection in a slot, if it is closing and has sent nothing since the last call.
-    pub fn stuck_at(&mut self, slot: usize) -> Option<ConnId> {
-        let session = self.by_slot[slot].as_mut().filter(|session| session.phase == Phase::Closing)?;
-        let unsent = session.outgoing.len();
-        let is_stuck = std::mem::replace(&mut session.unsent_before, unsent) == unsent;
-        is_stuck.then_some(session.conn)
+    /// Whether an HTTP connection has a response that is not sent.
+    pub const fn has_responses(&self) -> bool {
+        self.responding > 0
+    }
+
+    /// The connection in a slot, if it must send and has sent nothing for too long.
+    pub fn stuck_at(&mut self, slot: usize, watch: &ClosingWatch, now: Time) -> Option<ConnId> {
+        let session = self.by_slot[slot].as_mut()?;
+        let (wait, sent) = (session.awaits(), session.outgoing.sent_bytes());
+        let standing = session.progress.look(watch, now, wait, sent)?;
+        standing.is_over.then_some(session.conn)
     }
 
     /// Gives a connection a buffer for ciphertext, unless it has one.
@@ -171,6 +187,7 @@ impl Sessions {
         {
             self.spare_bytes -= spare.capacity();
             *self.get(conn).outgoing.gathered() = spare;
+            self.count_connections();
         }
     }
 
@@ -186,18 +203,29 @@ impl Sessions {
                 self.spares.push(buffer);
             }
         }
+        self.count_connections();
     }
 
     /// Recounts the memory of a connection.
     pub fn recount(&mut self, conn: ConnId) {
         let session = self.get(conn);
-        let (before, bytes) = (session.counted_bytes, session.bytes());
-        session.counted_bytes = bytes;
-        self.bytes = self.bytes - before + bytes;
+        let memory = session.memory();
+        let before = session.counted.replace(memory);
+        let is_responding = session.awaits() == Some(PeerWait::Response);
+        let was_responding = std::mem::replace(&mut session.is_responding, is_responding);
+        self.responding = self.responding + usize::from(is_responding) - usize::from(was_responding);
+        self.count(before, memory);
     }
 
-    fn show(&self, counts: &TlsCounts) {
+    fn count(&self, before: Option<Memory>, after: Memory) {
+        let before = before.unwrap_or_default();
+        self.account.change(Held::TlsInput, before.input, after.input);
+        self.account.change(Held::TlsOutput, before.output, after.output);
+    }
+
+    fn show(&mut self, counts: &TlsCounts) {
+        self.count_connections();
         counts.connections.set(self.open as u64);
-        counts.unfinished_handshakes.set(self.unfinished as u64);
+        counts.unfinished_handshakes.set(self.handshakes.len() as u64);
     }
 }

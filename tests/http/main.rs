@@ -7,6 +7,7 @@ mod live;
 mod sessions;
 mod slots;
 mod turns;
+mod unread;
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,8 +1,7 @@
 //! Which connection is closed when there are too many.
 
 use std::mem;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use beanring_testkit::config::config;
 use beanring_testkit::http_client::page;
 use beanring_testkit::process::Address;
 use beanring_testkit::stepped::Stepped;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+use beanring_testkit::stream::connect_from;
 
 use super::live::{Live, drivers};
 
@@ -22,9 +21,9 @@ const CROWD: usize = 64;
 
 const LOOPBACK: Origin = Origin { network: 1, is_local: true };
 
-/// Opens a connection from this origin at this second.
-fn open(server: &mut Stepped, second: u64, origin: Origin) -> usize {
-    server.now = Time::from_nanos(second * 1_000_000_000);
+/// Opens a connection from this origin at this tenth of a second: none waits for long enough to be closed for that.
+fn open(server: &mut Stepped, tenth: u64, origin: Origin) -> usize {
+    server.now = Time::from_nanos(tenth * 100_000_000);
     server.open_http_from(Peer { origin, ..Peer::new(PeerKind::Network, "peer") })
 }
 
@@ -84,16 +83,6 @@ fn a_probe_in_two_packets_is_answered_beside_a_flood_from_another_address() {
             assert_eq!(server.run(), [probe], "it is closed after its answer");
         }
     }
-}
-
-/// Connects from this address.
-fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
-    let SocketAddr::V4(to) = to else { panic!("it is an IPv4 address") };
-    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    let [a, b, c, d] = from.octets();
-    bind(fd.as_raw_fd(), &SockaddrIn::new(a, b, c, d, 0))?;
-    connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;
-    Ok(TcpStream::from(fd))
 }
 
 #[test]

@@ -2,3 +2,4 @@
 
 mod ceilings;
 mod rss;
+mod sender;

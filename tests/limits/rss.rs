@@ -1,23 +1,27 @@
 //! Peak RSS of a server process against `--max-memory`, for each kind of memory that is no job, with clients that send and do not
-//! read. The kernel counts it, not the server.
+//! read, without TLS and over it. The kernel counts it, not the server.
 //!
 //! `BEANRING_TEST_ONLY_SCENARIOS=part` runs the kinds whose names contain the part.
 
 use std::cell::RefCell;
 use std::env;
-use std::fs;
-use std::io::{ErrorKind, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
+use beanring::values::account::Held;
 use beanring_testkit::client::{Client, serve_under};
 use beanring_testkit::driver::{self, under_each};
 use beanring_testkit::process::{Address, ServerProcess, Transport};
+use beanring_testkit::scratch::Scratch;
+use beanring_testkit::wait;
+
+use super::sender::{Door, Over, Sender, Tls};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -25,7 +29,10 @@ const MIB: u64 = 1024 * 1024;
 const EXCESS_PERCENT: u64 = 10;
 
 /// Connections that an operator would permit at such limits.
-const CONNECTIONS: usize = 400;
+const CONNECTIONS: usize = 1000;
+
+/// Connections of a crowd whose replies are not read.
+const CROWD: usize = 4000;
 
 /// HTTP connections that a server has at a time.
 const HTTP_CONNECTIONS: usize = 64;
@@ -35,6 +42,9 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long a server that does not rest may go on after the last byte.
 const AFTERMATH_MAX: Duration = Duration::from_millis(400);
+
+/// The file of users, among the flags of a kind.
+const USERS: &str = "users.toml";
 
 /// Attacks at the same time: each waits much of the time.
 const AT_ONCE: usize = 4;
@@ -58,7 +68,7 @@ const KINDS: &[Kind] = &[
     kind("unread replies of reserve-batch", 64, |target| {
         let mut client = target.client();
         fill(&mut client, 20_000, |_| put(1000, "0.1", ""));
-        let batches: Rc<str> = "reserve-batch 1000\r\n".into();
+        let batches: Rc<[u8]> = b"reserve-batch 1000\r\n"[..].into();
         for _ in 0..CONNECTIONS / 20 {
             target.send_unread(&target.clients, vec![batches.clone(); 20]);
             // The jobs time out, and others get them.
@@ -131,6 +141,18 @@ const KINDS: &[Kind] = &[
             target.requests("GET /api/v1/jobs/1/body");
         })
     },
+    Kind {
+        flags: &["-z", "8000000"],
+        ..kind("unread bodies of ended jobs over HTTP", 64, |target| {
+            bodies_of_ended_jobs(target, |id| target.http_one(&format!("GET /api/v1/jobs/{id}/body")));
+        })
+    },
+    Kind {
+        flags: &["-z", "8000000"],
+        ..kind("unread bodies of ended jobs", 64, |target| {
+            bodies_of_ended_jobs(target, |id| target.client_one(&format!("peek {id}\r\n")));
+        })
+    },
     kind("unread API lists of jobs", 64, |target| {
         fill(&mut target.client(), 20_000, |_| put(1, "60", ""));
         target.requests("GET /api/v1/tubes/default/jobs?limit=500");
@@ -182,10 +204,30 @@ const KINDS: &[Kind] = &[
         excess_percent: 25,
         ..kind("large bodies after unfinished put-batches", 64, |target| {
             let puts = put(1, "60", &format!(" grp:{} con:{}", long(1, 190), long(2, 190))).repeat(990);
-            target.clients(&format!("put-batch 1000\r\n{puts}"));
+            let text: Rc<[u8]> = format!("put-batch 1000\r\n{puts}").into_bytes().into();
+            target.send_unread(&target.clients, vec![text; CONNECTIONS * 2 / 5]);
             target.open.borrow_mut().clear();
             target.await_rest();
             flush_and_fill(target);
+        })
+    },
+    kind("records of TLS without an end", 64, |target| {
+        #[cfg(feature = "tls")]
+        target.send_all(
+            (0..CONNECTIONS).map(|_| Sender::cut(&target.clients, [b'x'; 16_384][..].into())).collect(),
+        );
+    }),
+    Kind {
+        flags: &["--proxy-protocol", "tls-listen"],
+        ..kind("headers of load balancers without an end", 64, |target| {
+            let header: Rc<[u8]> = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x10\0"[..], &[1; 4095]].concat().into();
+            target.send_all((0..CONNECTIONS).map(|_| Sender::raw(&target.clients, header.clone())).collect());
+        })
+    },
+    Kind {
+        flags: &["--auth", USERS],
+        ..kind("wrong tokens beside many users", 64, |target| {
+            target.clients(&format!("auth {}\r\n", "x".repeat(200)));
         })
     },
     kind("waits for jobs", 64, |target| {
@@ -202,34 +244,75 @@ const KINDS: &[Kind] = &[
 /// per TCP connection off the server, and only some 200 KiB here.
 struct Target {
     server: ServerProcess,
-    clients: PathBuf,
-    http: PathBuf,
-    open: RefCell<Vec<UnixStream>>,
+    clients: Door,
+    http: Door,
+    open: RefCell<Vec<Sender>>,
+    _files: (Option<Scratch>, Option<Tls>),
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // The server that is killed leaves it.
-        let _ = fs::remove_file(&self.http);
+        // The server that is killed leaves them.
+        for door in [&self.clients, &self.http] {
+            let _ = fs::remove_file(&door.path);
+        }
+    }
+}
+
+/// Writes a file of users, if the flags name one: as many as may be, who have as many rights as fit.
+fn users_file(flags: &[&str]) -> Option<Scratch> {
+    flags.contains(&USERS).then(|| {
+        let dir = Scratch::new("limits-users");
+        let everything = "produce = [\"*\"]\nconsume = [\"*\"]\ninspect = [\"*\"]\nadmin = [\"*\"]\n";
+        let mut text = format!("[anonymous]\n{everything}");
+        for user in 0..255 {
+            let patterns: Vec<String> =
+                (0..20).map(|at| format!("\"{}.*\"", long(user * 64 + at, 30))).collect();
+            text += &format!(
+                "[users.u{user}]\ntoken = \"{}\"\nproduce = [{}]\n",
+                long(user, 100),
+                patterns.join(", ")
+            );
+        }
+        let path = dir.join(USERS);
+        fs::write(&path, text).expect("there is space");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+        dir
+    })
+}
+
+/// Returns the path of a socket of this test's own.
+fn fresh_path() -> PathBuf {
+    match Address::fresh(Transport::Unix) {
+        Address::Unix(path) => path,
+        other => unreachable!("{other} is none of UNIX sockets"),
     }
 }
 
 impl Target {
-    fn start(io: Driver, limit_mib: u64, flags: &[&str]) -> Self {
-        let http = match Address::fresh(Transport::Unix) {
-            Address::Unix(path) => path,
-            other => unreachable!("{other} is none of UNIX sockets"),
-        };
+    fn start(io: Driver, over: Over, limit_mib: u64, flags: &[&str]) -> Self {
+        let http = fresh_path();
         let (limit, listen) = (format!("{limit_mib}m"), format!("unix:{}", http.display()));
         let own = ["--max-memory", &limit, "--http", &listen, "--http-allow-writes", "--sub-second"];
-        let (server, mut client) = serve_under(io, Transport::Unix, &[&own, flags].concat());
+        let users = users_file(flags);
+        let path = users.as_ref().map(|dir| dir.join(USERS).display().to_string());
+        let flags =
+            flags.iter().map(|&flag| if flag == USERS { path.as_deref().unwrap_or(flag) } else { flag });
+        let mut all: Vec<&str> = own.into_iter().chain(flags).collect();
+        let tls = over.prepare();
+        all.extend(tls.iter().flat_map(|tls| tls.flags.iter().map(String::as_str)));
+        let (server, mut client) = serve_under(io, Transport::Unix, &all);
         // A reply shows that the server listens for HTTP too.
         client.stats();
-        let clients = match server.address() {
+        let clear = match server.address() {
             Address::Unix(path) => path.clone(),
             other => unreachable!("{other} is none of UNIX sockets"),
         };
-        Self { server, clients, http, open: RefCell::default() }
+        let [clients, http] = match &tls {
+            None => [Door::clear(clear), Door::clear(http)],
+            Some(tls) => [tls.door(tls.path.clone()), tls.door(http)],
+        };
+        Self { server, clients, http, open: RefCell::default(), _files: (users, tls) }
     }
 
     fn client(&self) -> Client {
@@ -238,12 +321,12 @@ impl Target {
 
     /// Connects many clients, each of which sends the text and reads nothing.
     fn clients(&self, text: &str) {
-        self.send_unread(&self.clients, vec![text.into(); CONNECTIONS]);
+        self.send_unread(&self.clients, vec![text.as_bytes().into(); CONNECTIONS]);
     }
 
     /// [`Self::clients`] with a text for each.
     fn each_client(&self, text: impl Fn(usize) -> String) {
-        self.send_unread(&self.clients, (0..CONNECTIONS).map(|at| text(at).into()).collect());
+        self.send_unread(&self.clients, (0..CONNECTIONS).map(|at| text(at).into_bytes().into()).collect());
     }
 
     /// Sends a request many times on each of many connections, and reads nothing.
@@ -252,33 +335,40 @@ impl Target {
     }
 
     fn http(&self, text: &str) {
-        self.send_unread(&self.http, vec![text.into(); HTTP_CONNECTIONS]);
+        self.send_unread(&self.http, vec![text.as_bytes().into(); HTTP_CONNECTIONS]);
+    }
+
+    fn http_one(&self, head: &str) {
+        self.send_unread(
+            &self.http,
+            vec![format!("{head} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").into_bytes().into()],
+        );
+    }
+
+    fn client_one(&self, text: &str) {
+        self.send_unread(&self.clients, vec![text.as_bytes().into()]);
     }
 
     /// Sends a text on each of new connections, as far as the server takes it.
-    fn send_unread(&self, path: &Path, texts: Vec<Rc<str>>) {
-        let connect = |text| {
-            let stream = UnixStream::connect(path).expect("the server accepts");
-            stream.set_nonblocking(true).expect("a socket");
-            (stream, text, 0)
-        };
-        let mut senders: Vec<(UnixStream, Rc<str>, usize)> = texts.into_iter().map(connect).collect();
+    fn send_unread(&self, door: &Door, texts: Vec<Rc<[u8]>>) {
+        let senders = texts.into_iter().map(|bytes| Sender::connect(door, bytes)).collect();
+        self.send_all(senders);
+    }
+
+    fn send_all(&self, mut senders: Vec<Sender>) {
         let mut progress = Instant::now();
-        while progress.elapsed() < PATIENCE && senders.iter().any(|(_, text, at)| *at < text.len()) {
+        while progress.elapsed() < PATIENCE && senders.iter().any(|sender| !sender.is_done()) {
             let begun = Instant::now();
-            for (stream, text, at) in &mut senders {
-                match stream.write(&text.as_bytes()[*at..]) {
-                    Ok(bytes) if bytes > 0 => (*at, progress) = (*at + bytes, Instant::now()),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    // The server may refuse an attack by closing its connection.
-                    _ => *at = text.len(),
+            for sender in &mut senders {
+                if sender.send_now() {
+                    progress = Instant::now();
                 }
             }
             if progress < begun && self.server.is_at_rest() {
                 break;
             }
         }
-        self.open.borrow_mut().extend(senders.into_iter().map(|(stream, ..)| stream));
+        self.open.borrow_mut().extend(senders);
     }
 
     fn await_rest(&self) {
@@ -323,6 +413,22 @@ fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) ->
     inserted
 }
 
+/// Puts large jobs, asks for their bodies with `ask`, deletes the jobs, and fills the memory again while the bodies are not read.
+fn bodies_of_ended_jobs(target: &Target, ask: impl Fn(u64)) {
+    let mut client = target.client();
+    for id in 1..=7 {
+        assert_eq!(client.ask(&put(7_000_000, "60", "")).0, format!("INSERTED {id}"));
+        ask(id);
+        target.await_rest();
+        client.expect(&format!("delete {id}\r\n"), "DELETED");
+    }
+    wait::until("puts of large jobs are accepted", || {
+        client.ask(&put(7_000_000, "60", "")).0.starts_with("INSERTED")
+    });
+    let accepted = fill(&mut client, 2000, |_| put(60_000, "60", ""));
+    assert!(accepted > 200, "the memory is free for bodies: {accepted} of them");
+}
+
 /// Deletes the jobs of the tube `default`, and fills the memory with large bodies.
 fn flush_and_fill(target: &Target) {
     let mut client = target.client();
@@ -339,6 +445,44 @@ fn tubes(client: &mut Client, count: usize, name_bytes: usize) {
     fill(client, 2 * count, commands);
 }
 
+/// The attacks that fill memory of a kind. A new kind does not compile without one.
+const fn attacks_of(held: Held) -> &'static [&'static str] {
+    match held {
+        Held::Sessions | Held::TlsConnections => &["idle connections"],
+        Held::Inboxes => &["input of clients that wait"],
+        Held::Lines => &["long lines without an end"],
+        Held::Lists => {
+            &["unread replies of list-tubes", "unread replies of list-tubes while tubes come and go"]
+        }
+        Held::Batches => &["unfinished put-batches"],
+        Held::Replies | Held::TlsOutput => &[
+            "unread replies of reserve-batch",
+            "unread replies of stats",
+            "unread replies of peek",
+            "unread replies of list-jobs",
+        ],
+        Held::HttpInput => &["bodies that arrive over HTTP"],
+        Held::HttpOutput => {
+            &["unread pages of metrics", "unread bodies over HTTP", "unread API lists of jobs"]
+        }
+        Held::HttpWork => &["API lists from a far offset", "API lists from a far offset, sorted"],
+        Held::Users => &["wrong tokens beside many users"],
+        Held::TlsInput => &["records of TLS without an end"],
+        Held::ProxyHeaders => &["headers of load balancers without an end"],
+        // tests/replication/forward plays the leader that this takes.
+        Held::Forwarded => &[],
+    }
+}
+
+#[test]
+fn every_kind_of_memory_has_an_attack() {
+    for held in Held::ALL {
+        for &name in attacks_of(held) {
+            assert!(KINDS.iter().any(|kind| kind.name == name), "{held:?}: no attack is called {name}");
+        }
+    }
+}
+
 fn is_wanted(name: &str) -> bool {
     env::var("BEANRING_TEST_ONLY_SCENARIOS").map_or(true, |part| name.contains(&part))
 }
@@ -348,14 +492,22 @@ fn peak_rss_keeps_the_memory_limit() {
     let drivers: Vec<Driver> =
         Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "peak RSS")).collect();
     let wanted = KINDS.iter().filter(|kind| is_wanted(kind.name));
-    let attacks = Mutex::new(wanted.flat_map(|kind| drivers.iter().map(move |&io| (io, kind))));
+    let mut attacks = Vec::new();
+    for kind in wanted {
+        for &io in &drivers {
+            // Over TLS all drivers carry the same bytes.
+            let over = Over::ALL.iter().filter(|&&over| over == Over::Clear || io == drivers[0]);
+            attacks.extend(over.map(|&over| (io, over, kind)));
+        }
+    }
+    let attacks = Mutex::new(attacks.into_iter());
     let red = Mutex::new(Vec::new());
     let next = || attacks.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some((io, kind)) = next() {
-                    red.lock().expect("no thread panics with the lock").extend(attack(io, kind));
+                while let Some((io, over, kind)) = next() {
+                    red.lock().expect("no thread panics with the lock").extend(attack(io, over, kind));
                 }
             });
         }
@@ -365,15 +517,16 @@ fn peak_rss_keeps_the_memory_limit() {
 }
 
 /// Returns a line if the memory passes the limit.
-fn attack(io: Driver, kind: &Kind) -> Option<String> {
-    let target = Target::start(io, kind.limit_mib, kind.flags);
+fn attack(io: Driver, over: Over, kind: &Kind) -> Option<String> {
+    let target = Target::start(io, over, kind.limit_mib, kind.flags);
     (kind.attack)(&target);
     target.await_rest();
     let (peak, limit) = (target.peak_rss_bytes(), kind.limit_mib * MIB);
     let is_good = peak * 100 <= limit * (100 + kind.excess_percent);
     let line = format!(
-        "{:<12} {:<55} limit {:>4} MiB, peak RSS {:>5} MiB",
+        "{:<12} {:<6} {:<55} limit {:>4} MiB, peak RSS {:>5} MiB",
         io.name(),
+        over.name(),
         kind.name,
         kind.limit_mib,
         peak / MIB
@@ -382,12 +535,37 @@ fn attack(io: Driver, kind: &Kind) -> Option<String> {
     (!is_good).then_some(line)
 }
 
+/// A large body is sent from its place, so without TLS such replies take nearly nothing.
+#[test]
+fn a_crowd_that_does_not_read_takes_little_more_over_tls() {
+    let Some(&io) = Driver::ALL.iter().find(|&&io| driver::is_allowed(io, "a crowd that does not read"))
+    else {
+        return;
+    };
+    let grown = |over: Over| {
+        let target = Target::start(io, over, 64, &[]);
+        fill(&mut target.client(), 1, |_| put(60_000, "60", ""));
+        let crowd: Vec<Sender> =
+            (0..CROWD).map(|_| Sender::connect(&target.clients, b"peek 1\r\n".repeat(20).into())).collect();
+        target.await_rest();
+        let before = target.server.resident_bytes() as u64;
+        target.send_all(crowd);
+        target.await_rest();
+        let peak = target.peak_rss_bytes();
+        println!("{} {}: {} KiB, and {} KiB before", io.name(), over.name(), peak / 1024, before / 1024);
+        assert!(peak * 100 <= 64 * MIB * (100 + EXCESS_PERCENT), "peak RSS {peak} bytes");
+        peak - before
+    };
+    let grown = Over::ALL.iter().map(|&over| grown(over));
+    println!("{:?}", grown.collect::<Vec<_>>());
+}
+
 /// The first batch begins the tables of keys and groups.
 #[test]
 fn an_empty_server_accepts_a_batch_with_tags() {
     under_each("batches with tags", |io| {
         for tags in ["con:k", "grp:g", "aft:g", "grp:g aft:h", "idp:k"] {
-            let target = Target::start(io, 64, &[]);
+            let target = Target::start(io, Over::Clear, 64, &[]);
             let puts: String = (0..1000)
                 .map(|at| put(1, "60", &format!(" {}{at}", tags.replace(' ', &format!("{at} ")))))
                 .collect();
@@ -401,7 +579,7 @@ fn an_empty_server_accepts_a_batch_with_tags() {
 #[test]
 fn puts_are_accepted_after_a_flood_of_kept_keys() {
     under_each("kept keys", |io| {
-        let target = Target::start(io, 48, &[]);
+        let target = Target::start(io, Over::Clear, 48, &[]);
         let mut client = target.client();
         for from in (0..200_000).step_by(100) {
             let puts =

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use beanring::server::{CertificatePem, Effect, Event, Protocol, Server, Service};
+use beanring::server::{CertificatePem, Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::transport::{HANDSHAKE_TIME, Identity, Transport};
 use beanring::values::ids::ConnId;
@@ -114,6 +114,37 @@ fn endless_messages_byte_by_byte_take_little_memory() {
     attack([first, second, first, second]);
 }
 
+/// Each of them may keep a message of 64 KiB, but not all.
+#[test]
+fn a_crowd_with_endless_messages_keeps_the_memory_limit() {
+    const CROWD: usize = 1000;
+    const PIECE_BYTES: usize = 1024;
+    let mut place = Place::new(&["--max-memory", "64m"]);
+    let connect = |_| {
+        let mut tcp = place.tcp();
+        let mut forger = Forger::new(&config(&place.certificates.ca));
+        tcp.write_all(&forger.output()).expect("the server receives");
+        let mut flight = forger.flight(&tcp);
+        tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
+        (tcp, flight.data)
+    };
+    let mut crowd: Vec<(TcpStream, Sealer)> = (0..CROWD).map(connect).collect();
+    let mut most = 0;
+    for (tcp, data) in &mut crowd {
+        let mut message = HEADER.to_vec();
+        message.resize(64 * PIECE_BYTES, 0);
+        let records: Vec<u8> =
+            message.chunks(PIECE_BYTES).flat_map(|piece| data.record(Handshake, piece)).collect();
+        // The server ends connections beyond the limit.
+        let _ = tcp.write_all(&records);
+        most = most.max(place.server.resident_bytes());
+    }
+    place.expect_service();
+    most = most.max(place.server.resident_bytes());
+    println!("{CROWD} connections with a message: {} KiB", most / 1024);
+    assert!(most <= 64 * MIB + 64 * MIB / 10, "{most} bytes");
+}
+
 /// A connection in virtual time, whose handshake has finished.
 struct Open {
     transport: Transport<Server>,
@@ -140,7 +171,7 @@ fn transport() -> (Transport<Server>, ClientConfig) {
 /// Has a client connect and finish its handshake. Returns its connection, and what seals its records.
 fn shake_hands(transport: &mut Transport<Server>, config: &ClientConfig) -> (ConnId, Sealer) {
     let conn = transport.accept(Protocol::Beanstalk);
-    transport.begin_tls(START, conn);
+    transport.begin_tls(START, conn, Peer::unknown().origin);
     let mut forger = Forger::new(config);
     transport.handle(START, Event::Received { conn, bytes: &forger.output() });
     while transport.next_effect().is_some() {}

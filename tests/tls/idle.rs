@@ -3,7 +3,7 @@
 use std::fs;
 use std::rc::Rc;
 
-use beanring::server::{CertificatePem, Effect, Event, Protocol, Server, Service};
+use beanring::server::{CertificatePem, Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::transport::{Identity, Transport};
 use beanring_testkit::certificates::Certificates;
@@ -30,7 +30,7 @@ fn handshakes_that_wait_for_their_turn_leave_nothing_behind() {
     let now = Time::ZERO + Span::from_secs(1);
     let connections = [(); 3].map(|()| {
         let conn = transport.accept(Protocol::Beanstalk);
-        transport.begin_tls(now, conn);
+        transport.begin_tls(now, conn, Peer::unknown().origin);
         conn
     });
     // The beginning of a ClientHello: one has its turn at once, and the others wait.

@@ -2,6 +2,7 @@
 //! restarts, clients that misuse TLS, and other implementations of it.
 
 mod chains;
+mod crowd;
 mod endless;
 mod failures;
 mod forge;

@@ -14,7 +14,7 @@ use beanring_testkit::stream::Stream;
 use super::place::{Place, read_to_end};
 
 /// A header from 192.0.2.7:5555. Command 1 is PROXY, and 0 is LOCAL.
-fn header(command: u8) -> Vec<u8> {
+pub fn header(command: u8) -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
     header.extend([0x20 | command, 0x11, 0, 12, 192, 0, 2, 7, 10, 0, 0, 1]);
     header.extend([5555_u16.to_be_bytes(), 11400_u16.to_be_bytes()].concat());

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::rc::Rc;
 
 use beanring::io::users_file;
-use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use beanring::values::ids::ConnId;
@@ -34,7 +34,7 @@ impl Place {
         let server = Server::new(Config { users, ..config(60_000) });
         let mut transport = Transport::new(server, Some(identity), Rc::default());
         let (now, conn) = (Time::ZERO + Span::from_secs(1), transport.accept(Protocol::Beanstalk));
-        transport.begin_tls(now, conn);
+        transport.begin_tls(now, conn, Peer::unknown().origin);
         let mut place = Self { transport, now, conn, tls: client(&clients), is_closed: false, read: 0 };
         while place.tls.is_handshaking() {
             place.say(b"");

@@ -10,8 +10,8 @@ use nix::sys::socket::{
     MsgFlags, Shutdown, SockaddrStorage, getpeername, getsockname, recv, send, setsockopt, shutdown, sockopt,
 };
 
-use super::BUFFER_BYTES;
 use super::hop::{Hop, OVERHEAD_BYTES, RECORD_BYTES_MAX};
+use super::{BUFFER_BYTES, RECEIVE_BYTES_MIN, RECEIVE_PART};
 use crate::time::Time;
 use crate::transport::forwarded::{ClientAddress, Inbound};
 
@@ -103,12 +103,20 @@ pub struct Pipe {
     pub passed: [u64; 2],
     /// The memory of what is pending and of spare buffers.
     pub memory: usize,
+    /// What it should not pass.
+    memory_max: usize,
 }
 
 impl Pipe {
-    pub fn new() -> Self {
+    pub fn new(memory_max: usize) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into();
-        Self { buffer, translated: Vec::new(), spare: Vec::new(), passed: [0; 2], memory: 0 }
+        Self { buffer, translated: Vec::new(), spare: Vec::new(), passed: [0; 2], memory: 0, memory_max }
+    }
+
+    /// The most that one receive takes: less, the more is pending.
+    fn room(&self) -> usize {
+        let left = self.memory_max.saturating_sub(self.memory);
+        (left / RECEIVE_PART).clamp(RECEIVE_BYTES_MIN, BUFFER_BYTES)
     }
 
     /// Sends what was translated. Returns what the other side does not take.
@@ -191,7 +199,7 @@ impl Connection {
         if !flow.is_unread || flow.has_ended || flow.pending.is_some() {
             return Next::Wait;
         }
-        let bytes_max = RECEIVE_BYTES_MAX[from as usize];
+        let bytes_max = RECEIVE_BYTES_MAX[from as usize].min(pipe.room());
         match recv(source, &mut pipe.buffer[..bytes_max], MsgFlags::MSG_DONTWAIT) {
             Ok(0) => self.end_of(from, pipe),
             Ok(bytes) => {

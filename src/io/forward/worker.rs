@@ -113,7 +113,7 @@ impl Worker {
             connecting: 0,
             deadlines: Deadlines::default(),
             again: VecDeque::new(),
-            pipe: Pipe::new(),
+            pipe: Pipe::new(settings.memory_max),
             warnings: LogLimit::every(WARNING_INTERVAL),
             is_ending: false,
         })

@@ -14,6 +14,7 @@ use crate::values::limits::RECEIVE_DIRECT_BYTES_MAX;
 impl<S: Service, R: Ring> UringDriver<S, R> {
     /// Requests a receive, if the server wants input and no receive is in flight.
     pub(super) fn receive_if_wanted(&mut self, conn: ConnId) {
+        let is_crowded = self.shell.is_crowded();
         let Some(connection) = self.shell.connections.get_mut(conn) else { return };
         if !connection.lacks_receive() {
             return;
@@ -33,7 +34,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         } else if has_turn || !self.wait_for_buffer(conn, false) {
             let connection = self.shell.connection(conn);
             connection.receive = ReceiveRequest::Any;
-            let is_multishot = connection.next_is_multishot() && !has_turn;
+            let is_multishot = connection.next_is_multishot() && !has_turn && !is_crowded;
             self.ring.receive(conn.slot, fd, is_multishot);
         }
     }

@@ -16,7 +16,7 @@ use crate::server::{ClientAct, Core};
 use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
-use crate::values::limits::{DIRECT_RECEIVE_BYTES_MIN, INBOX_BYTES_PAUSE};
+use crate::values::limits::DIRECT_RECEIVE_BYTES_MIN;
 
 /// The line that ends a wait.
 const CANCEL_LINE: &[u8] = b"cancel-reserve\r\n";
@@ -28,7 +28,7 @@ impl Core {
         let used = if session.can_serve_directly() { self.serve(session, bytes, now) } else { 0 };
         if used < bytes.len() && session.is_open() {
             session.inbox.extend_from_slice(&bytes[used..]);
-            self.memory.count_inbox(session);
+            self.count_inbox(session);
         }
         self.after_serving(session, now);
     }
@@ -70,6 +70,9 @@ impl Core {
     /// Serves commands from `input` until it is used up, the session must wait, or its steps are used up. Returns how many
     /// bytes were used.
     pub(in crate::server) fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
+        if self.config.max_memory_bytes.is_some() {
+            self.update_output_pause();
+        }
         let limit = self.engine.budget().turn();
         let mut rest = input;
         let is_traced = trace::is_on();
@@ -151,7 +154,7 @@ impl Core {
         if !inbox.is_empty() {
             session.inbox = inbox;
         }
-        self.memory.count_inbox(session);
+        self.count_inbox(session);
         self.after_serving(session, now);
     }
 
@@ -222,7 +225,7 @@ impl Core {
     }
 
     fn pause_or_resume(&mut self, session: &mut Session) {
-        let is_full = session.inbox.len() >= INBOX_BYTES_PAUSE;
+        let is_full = session.inbox.len() >= self.account.inbox_bytes_pause();
         if is_full != session.is_paused && session.is_open() {
             session.is_paused = is_full;
             let conn = session.conn;

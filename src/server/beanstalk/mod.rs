@@ -7,4 +7,4 @@ mod session;
 mod stats;
 
 pub(super) use self::lists::Listing;
-pub(super) use self::session::{InputEnd, Session};
+pub(super) use self::session::{InputEnd, Session, SessionMemory};

@@ -5,6 +5,7 @@ use bytes::BytesMut;
 use crate::protocol::foreign::Opening;
 use crate::protocol::framing::LineReader;
 use crate::server::client_state::{Input, ProtocolState, SessionState};
+use crate::server::closing::Moved;
 use crate::server::commit_gate::Output;
 use crate::server::trace::Observation;
 use crate::server::{Core, Effect, Server};
@@ -36,8 +37,18 @@ pub(in crate::server) struct Session {
     pub is_paused: bool,
     /// The arrival of the first input that has no complete reply yet, or zero.
     pub unanswered_since: Time,
-    /// The unsent bytes of a connection that is closing, when they were last looked at.
-    pub unsent_before: usize,
+    /// What it has sent, while it must.
+    pub progress: Moved,
+}
+
+/// What a connection keeps for its peer.
+pub(in crate::server) struct SessionMemory {
+    pub inbox_bytes: usize,
+    pub reply_bytes: usize,
+    pub has_long_line: bool,
+    pub has_list: bool,
+    /// The jobs that have arrived of a batch, if there is one.
+    pub batch_jobs: Option<usize>,
 }
 
 /// How far the peer has ended its side of the connection.
@@ -65,7 +76,7 @@ impl Session {
             is_queued: false,
             is_paused: false,
             unanswered_since: Time::ZERO,
-            unsent_before: 0,
+            progress: Moved::default(),
         }
     }
 
@@ -74,6 +85,46 @@ impl Session {
     pub fn note_request(&mut self, now: Time) {
         if self.unanswered_since == Time::ZERO {
             self.unanswered_since = now;
+        }
+    }
+
+    /// What the connection keeps for its peer, beside bodies and [its own record](Self). A field that grows belongs to it: none is left
+    /// out here.
+    pub fn memory(&self) -> SessionMemory {
+        let Self {
+            reader,
+            protocol,
+            output,
+            inbox,
+            inbox_bytes,
+            conn: _,
+            has_long_line: _,
+            opening: _,
+            input_end: _,
+            is_queued: _,
+            is_paused: _,
+            unanswered_since: _,
+            progress: _,
+        } = self;
+        assert!(inbox.capacity() <= *inbox_bytes, "the whole inbox is counted");
+        let ProtocolState {
+            put_batch,
+            list,
+            client: _,
+            state: _,
+            input: _,
+            is_choked: _,
+            batch: _,
+            first_of_batch: _,
+            is_batch_at_once: _,
+            access: _,
+        } = protocol;
+        SessionMemory {
+            inbox_bytes: *inbox_bytes,
+            reply_bytes: output.buffer_bytes(),
+            has_long_line: reader.is_long(),
+            has_list: list.is_some(),
+            batch_jobs: put_batch.as_ref().map(|batch| batch.arrived_jobs()),
         }
     }
 
@@ -110,7 +161,7 @@ impl Core {
         self.charge(Cost::COMMAND);
         self.clients -= 1;
         session.inbox = BytesMut::new();
-        self.memory.count_inbox(session);
+        self.count_inbox(session);
     }
 
     /// Closes a connection that is closing and has sent everything. Returns whether it did.

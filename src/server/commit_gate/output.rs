@@ -9,11 +9,13 @@
 //! ```
 
 use std::io::IoSlice;
+use std::rc::Rc;
 
 use super::Ticket;
 use crate::bodies::{Bodies, PinnedBody, Slot};
 use crate::protocol::reply::{ErrorKind, InsertedLine, Reply};
 use crate::server::trace;
+use crate::values::account::{Account, Held};
 use crate::values::ids::JobId;
 use crate::values::limits::{SEND_SLICES_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX};
 
@@ -23,6 +25,8 @@ pub(in crate::server) struct Output {
     in_flight: Batch,
     /// Bytes of `in_flight` that are sent.
     sent: usize,
+    /// Bytes that were sent so far.
+    sent_bytes: u64,
     /// Replies that need an earlier commit than those in `replies`.
     earlier: Option<Box<Batch>>,
     replies: Replies,
@@ -60,17 +64,20 @@ struct Batch {
 
 /// What the replies of all connections share: buffers that no connection needs now, the number of errors, and the last
 /// `INSERTED`. The last buffer given back is reused first: the CPU cache still holds it.
-#[derive(Default)]
 pub(in crate::server) struct Buffers {
     spare: Vec<Vec<u8>>,
-    /// Capacity of the buffers in use and of the spare ones.
-    bytes: usize,
+    /// It has the capacity of the buffers in use and of the spare ones.
+    account: Rc<Account>,
     /// Error replies since the start, by kind.
     errors: [u64; ErrorKind::COUNT],
     inserted: InsertedLine,
 }
 
 impl Buffers {
+    pub fn new(account: Rc<Account>) -> Self {
+        Self { spare: Vec::new(), account, errors: [0; ErrorKind::COUNT], inserted: InsertedLine::default() }
+    }
+
     fn take(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
@@ -81,7 +88,7 @@ impl Buffers {
             buffer.clear();
             self.spare.push(buffer);
         } else {
-            self.bytes -= buffer.capacity();
+            self.account.change(Held::Replies, buffer.capacity(), 0);
         }
     }
 
@@ -96,11 +103,6 @@ impl Buffers {
     /// The number of error replies of this kind since the start.
     pub const fn errors(&self, kind: ErrorKind) -> u64 {
         self.errors[kind as usize]
-    }
-
-    /// The memory of all buffers, in use or spare.
-    pub const fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// The memory of the spare buffers.
@@ -191,6 +193,7 @@ impl Output {
         Self {
             in_flight: Batch::default(),
             sent: 0,
+            sent_bytes: 0,
             earlier: None,
             replies: Replies {
                 number,
@@ -307,11 +310,25 @@ impl Output {
     /// Takes off the first `count` bytes of what was shown: they are sent.
     pub(super) fn advance(&mut self, count: usize, bodies: &mut Bodies, buffers: &mut Buffers) {
         self.sent += count;
+        self.sent_bytes += count as u64;
         assert!(self.sent <= self.in_flight.len, "a driver sends only what it was shown");
         if self.sent == self.in_flight.len {
             self.in_flight.clear(bodies, buffers);
             self.sent = 0;
         }
+    }
+
+    /// Bytes that were sent so far.
+    pub const fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// The bodies in it whose jobs have ended, in bytes.
+    pub fn ended_bytes(&self, bodies: &Bodies) -> u64 {
+        let batches = [&self.in_flight, &self.replies.batch];
+        let pins = batches.into_iter().chain(self.earlier.as_deref()).flat_map(|batch| &batch.bodies);
+        let ended = pins.filter(|(_, pin)| bodies.is_ended(pin));
+        ended.map(|(_, pin)| pin.len() as u64).sum()
     }
 
     /// The memory of its buffers.
@@ -341,7 +358,9 @@ impl Batch {
         let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
         write(&mut self.bytes);
         self.len += self.bytes.len() - length;
-        buffers.bytes += self.bytes.capacity() - capacity;
+        if self.bytes.capacity() != capacity {
+            buffers.account.change(Held::Replies, capacity, self.bytes.capacity());
+        }
     }
 
     #[inline(always)]

@@ -185,6 +185,7 @@ impl HttpConnection {
         core.access.count_failure(AuthFailure::Http);
         self.work = Work::Refusal(self.next.split_off(from));
         core.access.delay_refusal(self.conn, now);
+        core.count_users();
     }
 
     /// Answers a request of the API with an error, and discards its body.

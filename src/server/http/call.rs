@@ -22,6 +22,7 @@ use super::api::Operation;
 use super::request::Request;
 use super::response::{ErrorKind, ErrorResponse};
 use super::{HttpConnection, Work};
+use crate::bodies::Bodies;
 use crate::protocol::reply::Reply;
 use crate::queue::Notice;
 use crate::server::client_state::{Input, ProtocolState};
@@ -96,6 +97,11 @@ impl Call {
         self.output.buffer_bytes()
     }
 
+    /// The bodies in its response whose jobs have ended, in bytes.
+    pub fn ended_bytes(&self, bodies: &Bodies) -> u64 {
+        self.output.ended_bytes(bodies)
+    }
+
     /// Whether it is receiving a job with tags.
     pub fn has_arriving_tags(&self) -> bool {
         let input = self.protocol.as_ref().map(|protocol| &protocol.input);
@@ -125,7 +131,7 @@ impl Core {
         let HttpConnection { conn, number, peer, input, work: Work::Call(call), .. } = connection else {
             return;
         };
-        self.memory.invalidate_headroom();
+        self.headroom.invalidate();
         if call.stage == Stage::Queued {
             self.charge(Cost::CALL);
             let was_draining = self.draining;

@@ -35,10 +35,14 @@ pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 pub(in crate::server) use self::serve::QUOTA;
 use self::slots::Activity;
+use super::closing::Moved;
 use super::{Core, User};
+use crate::bodies::Bodies;
 use crate::time::{Span, Time};
+use crate::values::account::Held;
 use crate::values::ids::ConnId;
 use crate::values::limits::{HTTP_REQUEST_BYTES_MAX, INBOX_BYTES_PAUSE};
+use crate::values::peer_wait::PeerWait;
 
 /// No further responses are made, and no page is rendered, while this much is unsent.
 const OUTPUT_BYTES_PAUSE: usize = 64 * 1024;
@@ -69,6 +73,10 @@ pub(super) struct HttpConnection {
     pub active: Time,
     /// The driver has an [`Effect::Send`](super::Effect::Send) and has not yet sent everything.
     pub is_sending: bool,
+    /// Bytes that were sent, or received while nothing was to be sent.
+    pub moved_bytes: u64,
+    /// What it has sent, while it must.
+    pub progress: Moved,
     /// The driver has an [`Effect::Pause`](super::Effect::Pause) and no `Resume` since.
     pub is_paused: bool,
     /// In the queue of connections with a page to render, or in that of sessions.
@@ -91,6 +99,29 @@ pub(super) struct HttpConnection {
     sent: usize,
     /// The bytes after those.
     next: Vec<u8>,
+    /// What the account has of it.
+    pub counted: HttpMemory,
+}
+
+/// The memory of a connection in bytes, without replies that are not in a response yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct HttpMemory {
+    pub input: usize,
+    pub output: usize,
+    /// What it needs to make a response.
+    pub work: usize,
+}
+
+impl HttpMemory {
+    /// The memory of all connections, by its kinds.
+    pub fn of_all<'a>(connections: impl Iterator<Item = &'a HttpConnection>) -> [(Held, usize); 3] {
+        let sum = connections.map(HttpConnection::memory).fold(Self::default(), |sum, one| Self {
+            input: sum.input + one.input,
+            output: sum.output + one.output,
+            work: sum.work + one.work,
+        });
+        [(Held::HttpInput, sum.input), (Held::HttpOutput, sum.output), (Held::HttpWork, sum.work)]
+    }
 }
 
 /// What the current response waits for.
@@ -127,6 +158,8 @@ impl HttpConnection {
             has_requested: false,
             active,
             is_sending: false,
+            moved_bytes: 0,
+            progress: Moved::default(),
             is_paused: false,
             is_queued: false,
             work: Work::None,
@@ -140,24 +173,56 @@ impl HttpConnection {
             sending: Vec::new(),
             sent: 0,
             next: Vec::new(),
+            counted: HttpMemory::default(),
         }
     }
 
-    /// Returns the memory of its buffers and of its work, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        let output_bytes = self.sending.capacity() + self.next.capacity();
-        let work_bytes = match &self.work {
-            Work::None => output_bytes,
-            Work::Page(response) => response.memory_bytes(output_bytes),
-            Work::Call(call) => output_bytes + call.memory_bytes(),
-            Work::Refusal(response) => output_bytes + response.capacity(),
+    /// The memory of the connection. A field that grows belongs to it: none is left out here.
+    pub fn memory(&self) -> HttpMemory {
+        let Self {
+            input,
+            sending,
+            next,
+            work,
+            peer,
+            conn: _,
+            number: _,
+            user: _,
+            state: _,
+            has_requested: _,
+            active: _,
+            is_sending: _,
+            moved_bytes: _,
+            progress: _,
+            is_paused: _,
+            is_queued: _,
+            has_news: _,
+            input_ended: _,
+            skip: _,
+            is_last: _,
+            has_wrong_token: _,
+            has_continued: _,
+            sent: _,
+            counted: _,
+        } = self;
+        let output = sending.capacity() + next.capacity();
+        let work = match work {
+            Work::None => 0,
+            Work::Page(response) => response.memory_bytes(output),
+            Work::Call(call) => call.memory_bytes(),
+            Work::Refusal(response) => response.capacity(),
         };
-        self.input.capacity() + self.peer.name.capacity() + work_bytes
+        HttpMemory { input: input.capacity(), output, work: work + peer.name.capacity() }
     }
 
     /// Returns the memory of replies that are not in a response yet: the account of reply buffers has it.
     pub fn reply_bytes(&self) -> usize {
         if let Work::Call(call) = &self.work { call.reply_bytes() } else { 0 }
+    }
+
+    /// The bodies in its response whose jobs have ended, in bytes.
+    pub fn ended_bytes(&self, bodies: &Bodies) -> u64 {
+        if let Work::Call(call) = &self.work { call.ended_bytes(bodies) } else { 0 }
     }
 
     /// Whether it is receiving a job with tags.
@@ -178,6 +243,25 @@ impl HttpConnection {
             (true, true) => Activity::Idle,
             (false, true) => Activity::Pending,
             (_, false) => Activity::Busy,
+        }
+    }
+
+    /// What the server waits for.
+    pub fn awaits(&self) -> Option<PeerWait> {
+        let lacks_body = || matches!(&self.work, Work::Call(call) if call.lacks(&self.input));
+        match self.state {
+            HttpState::Closed => None,
+            // It has its turn without the client.
+            _ if self.is_queued => None,
+            _ if self.is_sending => Some(PeerWait::Response),
+            // The end of the input is known.
+            HttpState::Closing => None,
+            HttpState::Open if lacks_body() || self.skip > 0 => Some(PeerWait::Request),
+            HttpState::Open => match self.work {
+                Work::None if self.input.is_empty() => Some(PeerWait::NextRequest),
+                Work::None => Some(PeerWait::Request),
+                Work::Page(_) | Work::Call(_) | Work::Refusal(_) => None,
+            },
         }
     }
 
@@ -221,6 +305,7 @@ impl HttpConnection {
         if self.state == HttpState::Open && !self.input_ended {
             self.input.extend_from_slice(bytes);
             self.has_news = true;
+            self.moved_bytes += if self.is_sending { 0 } else { bytes.len() as u64 };
         }
     }
 
@@ -242,6 +327,7 @@ impl HttpConnection {
     /// Takes off `bytes` bytes, which the driver has sent.
     pub fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
+        self.moved_bytes += bytes as u64;
         assert!(self.sent <= self.sending.len(), "a driver sends only what it was shown");
         if self.is_idle() {
             // A large page is rare, so its buffers are freed.

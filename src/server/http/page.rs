@@ -65,13 +65,13 @@ impl Page {
 }
 
 impl PageResponse {
-    /// The memory of the page, and of the output of its connection, which has `output_bytes` now.
+    /// The memory of the page, beside the output of its connection, which has `output_bytes` now.
     pub fn memory_bytes(&self, output_bytes: usize) -> usize {
         match &self.page {
-            Page::Metrics(page) => page.memory_bytes() + output_bytes,
-            // It was refused, or had all of this in advance.
-            Page::Tubes(list) => size_of::<TubeList>() + list.memory_bytes_max(),
-            Page::Server(_) => output_bytes,
+            Page::Metrics(page) => page.memory_bytes(),
+            // It was refused, or had all of this in advance, and the output too.
+            Page::Tubes(list) => size_of::<TubeList>() + list.memory_bytes_max().saturating_sub(output_bytes),
+            Page::Server(_) => 0,
         }
     }
 

@@ -16,11 +16,12 @@ pub(in crate::server) const QUOTA: Quota = Quota::of(TURN_STEPS);
 impl Server {
     /// Takes in an accepted connection.
     pub(in crate::server) fn open_http(&mut self) -> ConnId {
-        let Self { connections, .. } = self;
+        let Self { core, connections } = self;
         // `accept` gets no time. The latest activity of another connection is a lower bound for now.
         // Bounded by CONNECTIONS_MAX: the HTTP connections.
         let active = connections.all_http().map(|one| one.active).max().unwrap_or(Time::ZERO);
         let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, active));
+        core.count_http(connections.http(conn));
         self.count_tables();
         conn
     }
@@ -28,7 +29,9 @@ impl Server {
     /// Notes the peer of a new connection. If there are too many connections, another one is closed.
     pub(in crate::server) fn admit_http(&mut self, conn: ConnId, peer: Peer) {
         let Self { core, connections } = self;
-        connections.http(conn).peer = peer;
+        let connection = connections.http(conn);
+        connection.peer = peer;
+        core.count_http(connection);
         // Bounded by CONNECTIONS_MAX: the HTTP connections.
         let open = connections.all_http().filter(|one| one.state < HttpState::Closed);
         let all: Vec<Candidate> = open
@@ -61,13 +64,14 @@ impl Server {
                 connection.is_sending = false;
                 connection.sent(bytes);
             }
-            Event::HungUp { .. } => return core.close_http(connection, now),
+            Event::HungUp { .. } => core.close_http(connection, now),
             Event::Closed { .. } => {
                 assert_eq!(
                     connection.state,
                     HttpState::Closed,
                     "a driver closes a connection only on Effect::Close"
                 );
+                core.forget_http(connection);
                 connections.remove_http(conn);
                 return self.count_tables();
             }
@@ -156,9 +160,13 @@ impl Core {
 
     /// Brings the driver and the queues in line with what has become of a connection.
     pub(in crate::server) fn after_http(&mut self, connection: &mut HttpConnection, now: Time) {
-        if connection.state == HttpState::Closed {
-            return;
+        if connection.state < HttpState::Closed {
+            self.continue_http(connection, now);
         }
+        self.count_http(connection);
+    }
+
+    fn continue_http(&mut self, connection: &mut HttpConnection, now: Time) {
         self.send_response(connection);
         connection.settle();
         if connection.is_cut_off() {
@@ -197,12 +205,13 @@ impl Core {
         if self.has_memory_for_http(OUTPUT_BYTES_PAUSE) { OUTPUT_BYTES_PAUSE } else { OUTPUT_BYTES_SHORT }
     }
 
-    fn close_http(&mut self, connection: &mut HttpConnection, now: Time) {
+    pub(in crate::server) fn close_http(&mut self, connection: &mut HttpConnection, now: Time) {
         if connection.state != HttpState::Closed {
             connection.state = HttpState::Closed;
             connection.end_page(self);
             self.abandon_call(connection, now);
             self.effects.push_back(Effect::Close(connection.conn));
+            self.count_http(connection);
         }
     }
 }

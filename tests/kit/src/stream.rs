@@ -1,17 +1,35 @@
 //! A client's connection to a server process.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use nix::libc::linger;
-use nix::sys::socket::{self, MsgFlags, recv, setsockopt, sockopt};
+use nix::sys::socket::{
+    self, AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, recv, setsockopt, sockopt,
+};
 
 use super::peer::Received;
 #[cfg(feature = "tls")]
 use super::tls_stream::TlsStream;
+
+/// Connects from an address of this machine. All of 127.0.0.0/8 are.
+///
+/// # Errors
+/// Those of socket(2), bind(2) and connect(2).
+///
+/// # Panics
+/// If the server has an IPv6 address.
+pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let SocketAddr::V4(to) = to else { panic!("it is an IPv4 address") };
+    let fd = socket::socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let [a, b, c, d] = from.octets();
+    socket::bind(fd.as_raw_fd(), &SockaddrIn::new(a, b, c, d, 0))?;
+    socket::connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;
+    Ok(TcpStream::from(fd))
+}
 
 #[derive(Debug)]
 pub enum Stream {

@@ -359,7 +359,7 @@ impl Service for Tunnel {
 
     fn accept(&mut self, protocol: Protocol) -> ConnId {
         let conn = self.transport.accept(protocol);
-        self.transport.begin_tls(self.now, conn);
+        self.transport.begin_tls(self.now, conn, Peer::unknown().origin);
         let slot = conn.slot as usize;
         if self.ends.len() <= slot {
             self.ends.resize_with(slot + 1, || None);

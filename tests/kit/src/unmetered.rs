@@ -6,8 +6,9 @@ use std::io::IoSlice;
 use std::rc::Rc;
 
 use beanring::bodies::Bodies;
-use beanring::server::{DriverCounts, Effect, Event, Peer, Priced, Protocol, Server, Service, Users};
+use beanring::server::{DriverCounts, Effect, Peer, Priced, Protocol, Server, Service, Users};
 use beanring::time::Time;
+use beanring::values::account::Account;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
 use beanring::wal::Operation;
@@ -41,6 +42,10 @@ impl Service for Unmetered {
         self.server.users_refused();
     }
 
+    fn account(&self) -> Rc<Account> {
+        if self.is_metered { self.server.account() } else { Rc::default() }
+    }
+
     fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
         self.server.show_counts(counts);
     }
@@ -54,9 +59,7 @@ impl Service for Unmetered {
     }
 
     fn take(&mut self, now: Time, event: Priced<'_>) {
-        if self.is_metered || !matches!(event.event(), Event::DriverMemory(_)) {
-            self.server.take(now, event);
-        }
+        self.server.take(now, event);
     }
 
     fn turn(&mut self, now: Time) {

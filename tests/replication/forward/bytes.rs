@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use beanring::io::forward::{BUFFER_BYTES, Settings};
+use beanring::io::forward::{BUFFER_BYTES, RECEIVE_BYTES_MIN, Settings};
 use beanring::time::Span;
 use beanring_testkit::random::{Random, seeds};
 
@@ -186,4 +186,25 @@ fn a_leader_that_does_not_read_is_not_taken_for_a_dead_one() {
     end_output(&client);
     assert_eq!(rest(&mut end).len(), written);
     assert_eq!(standby.counts().closed_by_silence.get(), 0);
+}
+
+/// Each of them could keep a whole buffer.
+#[test]
+fn a_crowd_that_does_not_read_takes_little_more_than_its_share_of_the_memory() {
+    const CROWD: usize = 300;
+    const SHARE: usize = 2 * 1024 * 1024;
+    let (standby, leader) = Standby::led(Settings { memory_max: SHARE, ..settings() });
+    let mut crowd: Vec<_> = (0..CROWD).map(|_| standby.forwarded_to(&leader)).collect();
+    for _ in 0..4 {
+        for (_, end) in &mut crowd {
+            end.set_nonblocking(true).expect("a socket option");
+            // Until the kernel takes no more.
+            while end.write(&[b'x'; 64 * 1024]).is_ok() {}
+        }
+    }
+    standby.wait_for("bytes that are not taken", |counts| counts.memory.get() > SHARE as u64 / 2);
+    thread::sleep(Duration::from_millis(200));
+    let taken = standby.counts().memory.get() as usize;
+    println!("{CROWD} clients that do not read take {taken} bytes");
+    assert!(taken <= SHARE + CROWD * RECEIVE_BYTES_MIN + 16 * BUFFER_BYTES, "{taken} bytes");
 }
