@@ -112,7 +112,7 @@ impl Shares {
             return None;
         }
         let own = self.by_network.get(&newest.network).map_or(0, Share::count);
-        // Bounded by HANDSHAKES_MAX and HOPS_MAX: the addresses of unfinished connections.
+        // Bounded by HOPS_MAX: the addresses of unfinished connections. HANDSHAKES_MAX is less.
         let most = self.by_network.values().map(Share::count).max()?;
         // An address that is one of several with as many makes room for itself.
         let is_own = own > 0 && own + 1 >= most;
@@ -120,7 +120,7 @@ impl Shares {
             true => *network == newest.network,
             false => share.count() == most,
         };
-        // Bounded by HANDSHAKES_MAX and HOPS_MAX: the addresses of unfinished connections.
+        // Bounded by HOPS_MAX: the addresses of unfinished connections. HANDSHAKES_MAX is less.
         let shares = || self.by_network.iter().filter(may_end).map(|(_, share)| share);
         let silent: usize = shares().map(|share| share.silent.len()).sum();
         let oldest = shares().filter_map(|share| share.oldest(silent > self.max / 2)).min()?;

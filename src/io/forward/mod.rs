@@ -62,7 +62,7 @@ pub struct Settings {
     /// How long an address of the leader may take to accept a connection.
     pub connect: Span,
     /// The memory of bytes that the other side does not take, in bytes. Near it, less is received at once, and beyond it
-    /// [`RECEIVE_BYTES_MIN`].
+    /// [`RECEIVE_BYTES_MIN`], or a record of the leader.
     pub memory_max: usize,
     /// How long the machine of the leader may be silent. The kernel checks once per second.
     pub gone_after: Span,

@@ -31,6 +31,10 @@ struct Shared {
 }
 
 impl TlsEnd {
+    pub fn set_nonblocking(&self, is_set: bool) -> io::Result<()> {
+        self.tcp.set_nonblocking(is_set)
+    }
+
     /// Shakes hands as the leader with this secret. Fails if the other side does not accept its key.
     pub fn greet(mut tcp: TcpStream, secret: LinkSecret) -> io::Result<Self> {
         let mut tls = ServerConnection::new(leader_config(secret)).expect("the configuration is valid");
