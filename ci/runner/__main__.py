@@ -91,7 +91,9 @@ class Run:
         for outcome in outcomes.values():
             if outcome.state == "failed":
                 print(f"\n== {outcome.step.name}: {outcome.why}")
-                print("\n".join(failed_part(self.text_of(outcome.step).splitlines())[-LINES_SHOWN:]))
+                # What cargo prints for programs is not for people.
+                lines = [line for line in self.text_of(outcome.step).splitlines() if not line.startswith('{"reason":')]
+                print("\n".join(failed_part(lines)[-LINES_SHOWN:]))
                 print(f"repeat it with: {outcome.step.repeated_by()}")
 
     def summary(self, outcomes, is_whole):

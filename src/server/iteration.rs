@@ -27,8 +27,10 @@ impl Server {
         }
         let mut is_first = true;
         // Bounded by RUN_STEPS: the steps of one event-loop iteration.
-        while !self.core.engine.budget().is_phase_over() && !self.core.is_behind() {
-            let Some(&conn) = self.core.ready_sessions.front() else { break };
+        while let Some(&conn) = self.core.ready_sessions.front() {
+            if self.core.engine.budget().is_phase_over() || self.core.is_behind() {
+                break;
+            }
             if self.connections.is_storing(conn) {
                 // A whole batch is the work of an iteration: the first of its turns, and if that one had many events, of the next.
                 let is_deferred = std::mem::replace(&mut self.core.has_deferred, is_first);

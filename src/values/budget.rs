@@ -49,7 +49,7 @@ const PATTERNS_PER_STEP: usize = 8;
 
 /// The price of a piece of work, in elementary steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cost(u32);
+pub struct Cost(u64);
 
 /// A position of a [`Budget`] at which a piece of work must stop.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -129,7 +129,7 @@ impl Cost {
     /// As many visits.
     #[inline]
     pub const fn visits(count: usize) -> Self {
-        Self(if count < u32::MAX as usize { count as u32 } else { u32::MAX })
+        Self(count as u64)
     }
 
     /// Bytes of a body that are copied.
@@ -185,13 +185,13 @@ impl Cost {
     #[inline]
     #[must_use]
     pub const fn times(self, count: usize) -> Self {
-        Self(self.0.saturating_mul(Self::visits(count).0))
+        Self(self.0.saturating_mul(count as u64))
     }
 
     /// The number of elementary steps.
     #[inline]
     pub const fn steps(self) -> u32 {
-        self.0
+        if self.0 < u32::MAX as u64 { self.0 as u32 } else { u32::MAX }
     }
 }
 
@@ -240,13 +240,13 @@ impl Budget {
     /// Spends for a piece of work that is not interrupted.
     #[inline]
     pub const fn charge(&mut self, cost: Cost) {
-        self.spent += cost.0 as u64;
+        self.spent += cost.0;
     }
 
     /// Counts the arrival of an event.
     #[inline]
     pub const fn admit(&mut self, cost: Cost) {
-        self.arrivals += cost.0 as u64;
+        self.arrivals += cost.0;
     }
 
     /// Spends for the next piece of a loop. Returns false, and spends nothing, if the limit is reached: then the caller must stop.
@@ -254,7 +254,7 @@ impl Budget {
     #[must_use]
     pub const fn spend(&mut self, cost: Cost, limit: Limit) -> bool {
         let is_left = self.spent < limit.0;
-        self.spent += if is_left { cost.0 as u64 } else { 0 };
+        self.spent += if is_left { cost.0 } else { 0 };
         is_left
     }
 
@@ -267,7 +267,7 @@ impl Budget {
     /// Whether a piece of work with this limit must stop that has set off something for this price, as often.
     #[inline]
     pub const fn is_reached_with(&self, cost: Cost, count: usize, limit: Limit) -> bool {
-        self.spent + cost.0 as u64 * count as u64 >= limit.0
+        self.spent + cost.0 * count as u64 >= limit.0
     }
 
     /// The limit of a piece of work that begins now and may take this many steps.
@@ -345,7 +345,7 @@ mod tests {
         let mut budget = Budget::default();
         budget.charge(Cost(77));
         assert_eq!(budget.begin_phase(), 77);
-        budget.charge(Cost(steps));
+        budget.charge(Cost(steps.into()));
         budget
     }
 
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(budget.turn(), turn);
         budget.begin_iteration();
         assert!(!budget.is_full());
-        budget.charge(Cost(EVENTS_STEPS as u32));
+        budget.charge(Cost(EVENTS_STEPS));
         assert!(budget.is_full());
     }
 
