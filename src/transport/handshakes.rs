@@ -2,9 +2,10 @@
 
 use tracing::{debug, info, warn};
 
+use super::Transport;
 use super::identity::Identity;
+use super::reading::{WAITING_BYTES_MAX, grow};
 use super::session::{Finished, Phase, failure_of, text_of};
-use super::{Transport, WAITING_BYTES_MAX, grow};
 use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment};
 use crate::time::Time;
 use crate::values::budget::{Cost, TURN_STEPS};

@@ -13,6 +13,8 @@ pub mod link;
 mod names;
 mod outgoing;
 mod proxy;
+mod reading;
+mod sending;
 mod session;
 mod sessions;
 mod shares;
@@ -21,12 +23,11 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use rustls::Error;
-use tracing::{debug, warn};
+use tracing::warn;
 
 pub use self::identity::{Identity, IdentityError};
 use self::proxy::Proxied;
-use self::session::{Phase, Progress, RECORD_BYTES_MAX, Session, text_of};
+use self::session::{Phase, Session};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
@@ -35,7 +36,7 @@ use crate::server::{
 };
 use crate::time::{Span, Time};
 use crate::values::account::{Account, Held};
-use crate::values::budget::{Budget, Cost, Limit, Quota, RUN_STEPS, TURN_STEPS};
+use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
 use crate::values::peer_wait::PeerWait;
@@ -50,28 +51,6 @@ pub const HANDSHAKE_TIME: Span = PeerWait::Handshake.within();
 /// The maximum number of unfinished handshakes, and of unfinished headers of load balancers. Another one takes the place of one from
 /// the address that has most.
 pub const HANDSHAKES_MAX: usize = 256;
-
-/// Input that waits for its turn is read up to this size.
-const WAITING_BYTES_MAX: usize = 16 * 1024;
-
-/// The plaintext of a record that is passed on without a copy.
-const PASSED_BYTES_MIN: usize = 4 * 1024;
-
-/// The unit in which input that waits grows.
-const INPUT_UNIT: usize = 4 * 1024;
-
-/// The maximum number of late handshake messages that end their connections in one event-loop iteration.
-const LATE_MESSAGES_MAX: usize = 64;
-
-/// The same while the memory for it is short. Then a connection that is not read keeps a record of this size, and all of them together
-/// little more than plaintext that waits.
-const AHEAD_BYTES_MIN: usize = 1024;
-
-/// The part of the memory that is left for ciphertext that one connection may take.
-const AHEAD_PART: u64 = 8;
-
-/// A connection that the server ends before it has sent everything does not get the rest if nothing was sent for this time.
-const STUCK_TIME: Span = Span::from_secs(1);
 
 /// A server whose connections may be over TLS.
 pub struct Transport<S> {
@@ -214,121 +193,6 @@ impl<S: Service> Transport<S> {
         self.count_shared();
     }
 
-    /// Reports the input of an open connection as plaintext.
-    fn input(&mut self, conn: ConnId, bytes: &[u8]) {
-        let limit = self.server.budget().turn();
-        self.read(conn, bytes, limit);
-    }
-
-    /// Reports records of an open connection as plaintext, up to the limit. The rest waits for its next turn.
-    fn read(&mut self, conn: ConnId, bytes: &[u8], limit: Limit) {
-        let Self { server, sessions, plaintext, account, now, .. } = self;
-        let session = sessions.get(conn);
-        let mut input = std::mem::take(&mut session.incoming);
-        let is_own = !input.is_empty();
-        if is_own {
-            grow(&mut input, bytes.len());
-        } else {
-            input = std::mem::take(&mut self.ciphertext);
-        }
-        input.extend_from_slice(bytes);
-        let paid = session.pay(&input, server.budget(), limit);
-        // A large record goes from where it is decrypted to the place of its body. Small ones share an event.
-        let mut deliver = |payload: &[u8]| {
-            if payload.len() < PASSED_BYTES_MIN {
-                return plaintext.extend_from_slice(payload);
-            }
-            if !plaintext.is_empty() {
-                handle(server, *now, Event::Received { conn, bytes: plaintext });
-                plaintext.clear();
-            }
-            handle(server, *now, Event::Received { conn, bytes: payload });
-        };
-        let progress = session.process(&mut input, &paid, &mut deliver, account);
-        server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records));
-        let rest = &input[progress.used..];
-        if progress.is_last() || rest.is_empty() {
-            input.clear();
-        } else if is_own {
-            // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
-            input.drain(..progress.used);
-            if self.account.is_tls_input_short() {
-                input.shrink_to_fit();
-            }
-            session.incoming = std::mem::take(&mut input);
-        } else {
-            session.incoming.extend_from_slice(rest);
-            input.clear();
-        }
-        if progress.is_unpaid && !progress.is_last() {
-            self.queue_unread(conn);
-        }
-        // A buffer that a large record has needed goes with its connection.
-        if input.capacity() > self.ciphertext.capacity() {
-            self.ciphertext = input;
-        }
-        self.pass_on(conn, &progress);
-    }
-
-    /// Passes decrypted input to the server, and what else it meant.
-    fn pass_on(&mut self, conn: ConnId, progress: &Progress) {
-        if !self.plaintext.is_empty() {
-            handle(&mut self.server, self.now, Event::Received { conn, bytes: &self.plaintext });
-            self.plaintext.clear();
-        }
-        if let Some(error) = &progress.error {
-            debug!(conn = self.server.number(conn), "TLS ends: {}", text_of(error));
-        }
-        let session = self.sessions.get(conn);
-        session.is_failing = progress.error.is_some();
-        session.end_is_waiting |= progress.has_ended;
-        if session.phase == Phase::Open && progress.has_partial_message {
-            self.sessions.begin_message(conn, self.now + PeerWait::HandshakeMessage.within());
-        } else {
-            self.sessions.end_message(conn);
-        }
-        self.continue_later(conn);
-    }
-
-    /// Has a connection with unread records wait for its turn.
-    fn queue_unread(&mut self, conn: ConnId) {
-        self.sessions.get(conn).is_unread = true;
-        self.unread.push_back(conn);
-        self.pause_unread(conn);
-    }
-
-    /// Pauses a connection that has much unread input.
-    fn pause_unread(&mut self, conn: ConnId) {
-        let session = self.sessions.get(conn);
-        session.is_paused = session.incoming.len() > WAITING_BYTES_MAX;
-        self.steer_input(conn);
-    }
-
-    /// Gives connections with unread records their turns, first come, first served. They have the steps of a phase, so those whose
-    /// commands use up the others do not keep them from being read.
-    fn read_on(&mut self) {
-        let mut quota = Quota::of(RUN_STEPS);
-        // Bounded by RUN_STEPS: the turns of one iteration.
-        for _ in 0..self.unread.len() {
-            if quota.is_used_up() {
-                break;
-            }
-            let Some(conn) = self.unread.pop_front() else { break };
-            if !self.sessions.has(conn) || !std::mem::take(&mut self.sessions.get(conn).is_unread) {
-                continue;
-            }
-            if self.sessions.get(conn).phase == Phase::Open {
-                let budget = self.server.budget();
-                let whole = quota.limit(budget);
-                let limit = whole.or_before(budget.within(TURN_STEPS));
-                self.read(conn, &[], limit);
-                self.pause_unread(conn);
-                self.sessions.recount(conn);
-                quota.settle(whole, self.server.budget());
-            }
-        }
-    }
-
     /// Has a connection continue once the effects of the server are carried out.
     fn continue_later(&mut self, conn: ConnId) {
         if !std::mem::replace(&mut self.sessions.get(conn).is_ready, true) {
@@ -369,101 +233,6 @@ impl<S: Service> Transport<S> {
         handle(&mut self.server, self.now, Event::HungUp { conn });
     }
 
-    /// Ends open connections with a handshake message that takes too long.
-    fn end_late_messages(&mut self) {
-        // Bounded by LATE_MESSAGES_MAX: the connections that end in an event-loop iteration.
-        for _ in 0..LATE_MESSAGES_MAX {
-            let Some(conn) = self.sessions.next_late_message(self.now) else { return };
-            self.sessions.end_message(conn);
-            if self.sessions.get(conn).phase == Phase::Open {
-                debug!(conn = self.server.number(conn), "TLS ends: a handshake message takes too long");
-                self.break_off(conn);
-            }
-        }
-    }
-
-    /// Tells the driver to pause or resume the input, if that is news to it.
-    fn steer_input(&mut self, conn: ConnId) {
-        let session = self.sessions.get(conn);
-        let is_paused = session.is_paused || session.is_paused_by_server;
-        if is_paused != std::mem::replace(&mut session.has_told_pause, is_paused) {
-            self.effects.push_back(if is_paused { Effect::Pause(conn) } else { Effect::Resume(conn) });
-        }
-    }
-
-    /// Reports the end of the input once: the client may announce it, and the kernel does.
-    fn end_input(&mut self, conn: ConnId) {
-        let session = self.sessions.get(conn);
-        if !std::mem::replace(&mut session.input_has_ended, true) {
-            handle(&mut self.server, self.now, Event::InputEnded { conn });
-        }
-    }
-
-    /// Encrypts what the server shows, as far as there is room, and has the driver send it.
-    fn send(&mut self, conn: ConnId) {
-        let session = self.sessions.get(conn);
-        if session.has_output && session.can_encrypt() && self.encrypt(conn).is_err() {
-            self.break_off(conn);
-        }
-        let session = self.sessions.get(conn);
-        let has_unsent = session.outgoing.len() > 0;
-        if has_unsent && !std::mem::replace(&mut session.is_sending, true) {
-            session.sent_at = self.now;
-            self.effects.push_back(Effect::Send(conn));
-        }
-        if !has_unsent {
-            session.is_sending = false;
-            let is_closing = session.phase == Phase::Closing;
-            self.sessions.take_buffers(conn);
-            if is_closing {
-                self.tell_close(conn);
-            }
-        }
-    }
-
-    fn encrypt(&mut self, conn: ConnId) -> Result<(), Error> {
-        let Self { server, sessions, iovecs, plaintext, now, account, .. } = self;
-        let ahead_max = ahead_bytes_max(account);
-        if ahead_max == AHEAD_BYTES {
-            sessions.lend(conn);
-        }
-        let session = sessions.get(conn);
-        // Bounded by AHEAD_BYTES: the ciphertext of one connection.
-        while session.outgoing.len() < ahead_max {
-            let room = (ahead_max - session.outgoing.len()).max(AHEAD_BYTES_MIN);
-            let bytes = iovecs
-                .with_outgoing(server, conn, |slices| encrypt_slices(session, slices, room, plaintext))?;
-            if bytes == 0 {
-                session.has_output = false;
-                break;
-            }
-            handle(server, *now, Event::Sent { conn, bytes });
-        }
-        Ok(())
-    }
-
-    /// Closes a connection after what is still to be sent.
-    fn close(&mut self, conn: ConnId) {
-        if self.sessions.get(conn).phase == Phase::Handshake {
-            self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
-        }
-        let session = self.sessions.get(conn);
-        // The server ends a connection whose client does not read, to free what it keeps for it.
-        let is_stuck = session.outgoing.len() > 0 && session.sent_at + STUCK_TIME <= self.now;
-        session.is_broken |= session.has_output && is_stuck;
-        if session.can_encrypt() && session.close_notify().is_err() {
-            debug!(conn = self.server.number(conn), "TLS ends without close_notify, after an error");
-        }
-        session.phase = Phase::Closing;
-        self.closing.add(self.now);
-        if session.is_broken {
-            return self.tell_close(conn);
-        }
-        session.is_paused = session.outgoing.len() > 0;
-        self.steer_input(conn);
-        self.send(conn);
-    }
-
     /// Carries out an effect of the server for a connection over TLS.
     fn translate(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
@@ -486,26 +255,13 @@ impl<S: Service> Transport<S> {
         }
     }
 
-    /// Closes connections whose clients do not take the rest, or a response.
-    fn end_stuck(&mut self) {
-        // Bounded by SLOTS: the connections of one event-loop iteration.
-        for slot in self.closing.next_slots(self.sessions.slots(), self.now) {
-            let Some(conn) = self.sessions.stuck_at(slot, &self.closing, self.now) else { continue };
-            let session = self.sessions.get(conn);
-            session.is_broken = true;
-            match session.phase {
-                Phase::Closing => self.tell_close(conn),
-                _ => self.break_off(conn),
-            }
-        }
-    }
-
     /// Counts the buffers and queues that all connections share.
     fn count_shared(&mut self) {
         let bytes = self.plaintext.capacity()
             + self.ciphertext.capacity()
             + self.effects.capacity() * size_of::<Effect>()
-            + (self.ready.capacity() + self.waiting.capacity()) * size_of::<ConnId>();
+            + (self.ready.capacity() + self.waiting.capacity() + self.unread.capacity())
+                * size_of::<ConnId>();
         self.account.change(Held::TlsInput, std::mem::replace(&mut self.shared_bytes, bytes), bytes);
     }
 
@@ -514,44 +270,6 @@ impl<S: Service> Transport<S> {
         let bytes = self.proxied.bytes();
         self.account.change(Held::ProxyHeaders, std::mem::replace(&mut self.header_bytes, bytes), bytes);
     }
-}
-
-/// Reserves memory for more input, without much beyond it: many connections may wait for the rest of a record.
-fn grow(input: &mut Vec<u8>, more: usize) {
-    let needed = input.len() + more;
-    if input.capacity() < needed {
-        input.reserve_exact(needed.next_multiple_of(INPUT_UNIT) - input.len());
-    }
-}
-
-/// Ciphertext that a connection may have ahead: less, the more all of them have.
-fn ahead_bytes_max(account: &Account) -> usize {
-    let part = usize::try_from(account.ciphertext_room() / AHEAD_PART).unwrap_or(usize::MAX);
-    // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES) => 1 << 30)
-    part.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES)
-}
-
-/// Encrypts slices up to one record, or a large slice, as far as there is room. Returns the bytes of plaintext.
-fn encrypt_slices(
-    session: &mut Session,
-    slices: &[IoSlice<'_>],
-    room: usize,
-    gathered: &mut Vec<u8>,
-) -> Result<usize, Error> {
-    let Some(first) = slices.first() else { return Ok(0) };
-    if slices.len() == 1 || first.len() >= RECORD_BYTES_MAX.min(room) {
-        let part = &first[..first.len().min(room)];
-        return session.encrypt(part).map(|()| part.len());
-    }
-    gathered.clear();
-    // Bounded by SEND_SLICES_MAX: the slices of one send.
-    for slice in slices {
-        let left = RECORD_BYTES_MAX.min(room) - gathered.len();
-        gathered.extend_from_slice(&slice[..slice.len().min(left)]);
-    }
-    let result = session.encrypt(gathered).map(|()| gathered.len());
-    gathered.clear();
-    result
 }
 
 impl<S: Service> Service for Transport<S> {
