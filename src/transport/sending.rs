@@ -106,7 +106,7 @@ impl<S: Service> Transport<S> {
 /// Ciphertext that a connection may have ahead: less, the more all of them have.
 fn ahead_bytes_max(account: &Account) -> usize {
     let part = usize::try_from(account.ciphertext_room() / AHEAD_PART).unwrap_or(usize::MAX);
-    // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES) => 1 << 30)
+    // mutant tls-ciphertext-without-a-bound: AHEAD_BYTES => 1 << 30
     part.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES)
 }
 
