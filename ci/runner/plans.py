@@ -132,7 +132,7 @@ def variants():
         tests("threads-live", "protocol", "live::", "--skip", "epoll", "--skip", "tokio_uring", environment=three, **under("uring")),
         tests("threads-network", "network", "uring", "--skip", "tokio_uring", environment=three, **under("uring")),
         tests("threads-log", "log", "live::", environment=three, **under("uring")),
-        tests("threads-hostile", "network", "hostile::", environment={"BEANRING_IO": "uring", "BEANRING_IO_THREADS": "3"}, **under("uring")),
+        tests("threads-hostile", "network", "hostile::", "--skip", "epoll", "--skip", "tokio_uring", environment={"BEANRING_IO": "uring", "BEANRING_IO_THREADS": "3"}, **under("uring")),
         # The seeds are from the clock, so that every run has new ones. A failure prints how to replay it.
         tests("new-seeds", "simulation", "server::seeds_are_clean", environment={"BEANRING_TEST_FROM": str(int(time.time())) + "000000", "BEANRING_TEST_SECONDS": "40"}),
     ]

@@ -264,13 +264,19 @@ impl Service for Server {
     }
 
     fn take(&mut self, now: Time, event: Priced<'_>) {
-        let event = event.into_event();
+        // It alone is moved: the others would be copied.
+        if matches!(event.event(), Event::Disk(_)) {
+            let Event::Disk(outcome) = event.into_event() else { unreachable!("it is one") };
+            self.disk_completed(outcome, now);
+            return self.deliver_notices(now);
+        }
+        let event = event.event();
         let Self { core, connections } = self;
-        match event {
+        match *event {
             Event::Drain => core.draining = true,
             // Bounded by the one job log.
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
-            Event::Disk(outcome) => self.disk_completed(outcome, now),
+            Event::Disk(_) => {}
             Event::DriverMemory(bytes) => {
                 core.driver_bytes = bytes;
                 core.headroom.invalidate();
@@ -284,9 +290,9 @@ impl Service for Server {
             | Event::Closed { conn } => {
                 core.check_lease(now);
                 if conn.is_http() {
-                    return self.handle_http(conn, &event, now);
+                    return self.handle_http(conn, event, now);
                 }
-                core.handle_client(connections.client(conn), &event, now);
+                core.handle_client(connections.client(conn), event, now);
                 if matches!(event, Event::Closed { .. }) {
                     self.remove_client(conn);
                 }

@@ -212,6 +212,8 @@ const KINDS: &[Kind] = &[
         })
     },
     kind("records of TLS without an end", 64, |target| {
+        #[cfg(not(feature = "tls"))]
+        let _ = target;
         #[cfg(feature = "tls")]
         target.send_all(
             (0..CONNECTIONS).map(|_| Sender::cut(&target.clients, [b'x'; 16_384][..].into())).collect(),
