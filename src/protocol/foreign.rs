@@ -34,7 +34,7 @@ pub enum Verdict {
 ///   Foreign                      RequestLine
 /// ```
 ///
-/// A word of more than [`WORD_BYTES_MAX`] is no method: `Native`.
+/// A word of more than 255 bytes is no method: `Native`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Opening {
     state: State,
