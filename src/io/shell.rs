@@ -246,8 +246,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.admission.closed(protocol, self.now);
     }
 
-    /// Whether the connections are so many that their multishot receives could fill much of the memory limit before the server pauses
-    /// them.
+    /// Whether the multishot receives of all connections could fill a quarter of the memory limit before the server pauses them.
     #[cfg(feature = "uring")]
     pub fn is_crowded(&self) -> bool {
         const MULTISHOT_BYTES: u64 = RECEIVE_BUFFERS_EACH as u64 * RECEIVE_BYTES_MAX as u64;

@@ -33,15 +33,15 @@ pub struct Announced(At);
 
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// In the word, behind so many bytes.
+    /// In the word, after this many bytes of it.
     Word(usize),
-    /// Before an argument, behind so many others.
+    /// Before an argument that has this many others before it.
     Gap(usize),
-    /// In an argument that does not count, with so many others before it.
+    /// In an argument that is passed over. It has this many others before it.
     Argument(usize),
-    /// Behind these digits.
+    /// In the number of bytes, which is this so far.
     Digits(u64),
-    /// Behind everything that counts.
+    /// After the last byte that matters.
     End(Follows),
 }
 

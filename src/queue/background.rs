@@ -41,7 +41,7 @@ pub(super) enum FollowUp {
     Answers,
 }
 
-/// What is left for each kind.
+/// The steps that each kind of work has left.
 pub(super) type Quotas = [Quota; FollowUp::Answers as usize + 1];
 
 pub(super) const QUOTAS: Quotas = [Quota::of(BACKGROUND_STEPS); FollowUp::Answers as usize + 1];

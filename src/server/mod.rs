@@ -101,7 +101,7 @@ struct Core {
     ready_pages: VecDeque<ConnId>,
     /// HTTP connections with input that could not be answered when it came.
     ready_requests: VecDeque<ConnId>,
-    /// What is left for the answers to HTTP requests in this phase of the event-loop iteration.
+    /// The steps that answers to HTTP requests have left in this phase of the event-loop iteration.
     http_quota: Quota,
     /// A `put-batch` that is to be stored has left its turn to the next iteration.
     has_deferred: bool,

@@ -55,7 +55,7 @@ pub struct Cost(u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Limit(u64);
 
-/// What is left for one kind of work until it gets its whole share again.
+/// The steps that one kind of work has left until it gets its whole share again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota(u32);
 

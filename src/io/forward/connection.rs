@@ -96,7 +96,7 @@ struct Pending {
 /// What all connections share for passing bytes on.
 pub struct Pipe {
     buffer: Box<[u8]>,
-    /// What is sent of it.
+    /// The bytes of the buffer in the form that the other side gets.
     translated: Vec<u8>,
     spare: Vec<Vec<u8>>,
     /// Bytes passed on since the counts were updated, by [`Side`].

@@ -159,7 +159,7 @@ fn functions(text: &str, are_iterators: bool) -> impl Iterator<Item = &str> {
 /// How a permit begins: of the loops of a statement or a function, and of all those of a file.
 const PERMITS: [&str; 2] = ["// Bounded by ", "//! Bounded by "];
 
-/// What may bound a loop and has no name: who calls it, what was paid before, when no client is served, and numbers.
+/// Bounds without a name of their own: who calls the loop, what was paid before, when no client is served, and numbers.
 const REASONS: [&str; 9] = [
     "its caller",
     "earlier ",
