@@ -105,10 +105,11 @@ impl<S: Service> Transport<S> {
         self.pause_unread(conn);
     }
 
-    /// Pauses a connection that has much unread input.
+    /// Pauses a connection that has much unread input. The beginning of a record waits for its rest.
     pub(super) fn pause_unread(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        session.is_paused = session.incoming.len() > WAITING_BYTES_MAX;
+        // mutant tls-beginning-of-a-record-paused: session.is_unread && session => session
+        session.is_paused = session.is_unread && session.incoming.len() > WAITING_BYTES_MAX;
         self.steer_input(conn);
     }
 

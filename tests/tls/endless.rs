@@ -348,3 +348,33 @@ fn key_updates_are_read_in_turns() {
     };
     flood("key updates", update);
 }
+
+/// Only input that waits for a turn pauses a connection: the rest of a record must come.
+#[test]
+fn a_connection_that_lacks_the_end_of_a_record_is_not_paused() {
+    let mut open = Open::new();
+    let mut bytes = Vec::new();
+    // More of them than a turn has.
+    for byte in b"list-tube-used\r\n".repeat(40) {
+        bytes.extend(open.data.record(ApplicationData, &[byte]));
+    }
+    let puts = b"put 0 0 60 0\r\n\r\n".repeat(1024);
+    assert_eq!(puts.len(), 1 << 14, "the longest plaintext of a record (RFC 8446, 5.1)");
+    bytes.extend(open.data.record(ApplicationData, &puts));
+    let (first, last) = bytes.split_at(bytes.len() - 1);
+    open.transport.handle(open.now, Event::Received { conn: open.conn, bytes: first });
+    let mut pauses = Vec::new();
+    while open.transport.next_deadline() == Some(Time::ZERO) {
+        while let Some(effect) = open.transport.next_effect() {
+            pauses.extend(matches!(effect, Effect::Pause(_) | Effect::Resume(_)).then_some(effect));
+        }
+        open.transport.turn(open.now);
+    }
+    assert_eq!(pauses, [Effect::Pause(open.conn), Effect::Resume(open.conn)]);
+    open.receive(last);
+    while open.transport.next_deadline() == Some(Time::ZERO) {
+        open.pass(Span::ZERO);
+    }
+    assert_eq!(open.transport.server().engine().jobs().len(), 1024);
+    open.close();
+}
