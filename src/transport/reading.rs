@@ -108,7 +108,7 @@ impl<S: Service> Transport<S> {
     /// Pauses a connection that has much unread input. The beginning of a record waits for its rest.
     pub(super) fn pause_unread(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
-        // mutant tls-beginning-of-a-record-paused: session.is_unread && session => session
+        // mutant tls-beginning-of-a-record-paused: session.is_unread => true
         session.is_paused = session.is_unread && session.incoming.len() > WAITING_BYTES_MAX;
         self.steer_input(conn);
     }
