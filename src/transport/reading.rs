@@ -32,13 +32,14 @@ impl<S: Service> Transport<S> {
     fn read(&mut self, conn: ConnId, bytes: &[u8], limit: Limit) {
         let Self { server, sessions, plaintext, account, now, .. } = self;
         let session = sessions.get(conn);
-        let mut input = std::mem::take(&mut session.incoming);
-        let is_own = !input.is_empty();
+        let mut own = std::mem::take(&mut session.incoming);
+        // Little input goes behind the rest of before. Both go into the shared buffer if there is much.
+        let is_own = !own.is_empty() && bytes.len() < INPUT_UNIT;
+        let mut input = if is_own { std::mem::take(&mut own) } else { std::mem::take(&mut self.ciphertext) };
         if is_own {
             grow(&mut input, bytes.len());
-        } else {
-            input = std::mem::take(&mut self.ciphertext);
         }
+        input.extend_from_slice(&own);
         input.extend_from_slice(bytes);
         let paid = session.pay(&input, server.budget(), limit);
         // A large record goes from where it is decrypted to the place of its body. Small ones share an event.
@@ -60,13 +61,16 @@ impl<S: Service> Transport<S> {
         } else if is_own {
             // Bounded by RECORD_BYTES_MAX: the rest of one record moves.
             input.drain(..progress.used);
-            if self.account.is_tls_input_short() {
-                input.shrink_to_fit();
-            }
             session.incoming = std::mem::take(&mut input);
         } else {
-            session.incoming.extend_from_slice(rest);
+            own.clear();
+            grow(&mut own, rest.len());
+            own.extend_from_slice(rest);
+            session.incoming = own;
             input.clear();
+        }
+        if self.account.is_tls_input_short() {
+            session.incoming.shrink_to_fit();
         }
         if progress.is_unpaid && !progress.is_last() {
             self.queue_unread(conn);

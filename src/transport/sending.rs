@@ -48,8 +48,9 @@ impl<S: Service> Transport<S> {
     fn encrypt(&mut self, conn: ConnId) -> Result<(), Error> {
         let Self { server, sessions, iovecs, plaintext, now, account, .. } = self;
         let ahead_max = ahead_bytes_max(account);
-        if ahead_max == AHEAD_BYTES {
-            sessions.lend(conn);
+        match ahead_max {
+            AHEAD_BYTES => sessions.lend(conn),
+            _ => sessions.free_spares(),
         }
         let session = sessions.get(conn);
         // Bounded by AHEAD_BYTES: the ciphertext of one connection.

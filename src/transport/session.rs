@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use rustls::server::{ServerConfig, UnbufferedServerConnection};
-use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
-};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage};
 
-use super::AHEAD_BYTES;
 use super::chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
 use super::names::names_of;
-use super::outgoing::Outgoing;
+use super::outgoing::{Buffer, Outgoing};
 use super::shares::Key;
 use crate::server::{HandshakeFailure, Moved};
 use crate::time::Time;
@@ -21,7 +18,7 @@ use crate::values::ids::ConnId;
 use crate::values::peer_wait::PeerWait;
 
 /// What a record adds to its plaintext: 5 bytes of header, the content type and the tag of the cipher (RFC 8446, 5.2).
-const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+pub(super) const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 
 /// The longest plaintext of a record (RFC 8446, 5.1).
 pub(super) const RECORD_BYTES_MAX: usize = 1 << 14;
@@ -38,9 +35,6 @@ const HANDSHAKE_MESSAGE_BYTES_MAX: usize = 4 + 0xffff;
 pub(super) const INCOMING_BYTES_MAX: usize = ENCRYPTED_RECORD_BYTES_MAX
     + HANDSHAKE_MESSAGE_BYTES_MAX
     + HANDSHAKE_MESSAGE_BYTES_MAX.div_ceil(1024) * RECORD_OVERHEAD;
-
-/// The ciphertext that a connection has ahead: so much plaintext, in up to eight records.
-const BUFFER_BYTES: usize = AHEAD_BYTES + RECORD_BYTES_MAX + 8 * RECORD_OVERHEAD;
 
 /// Room for the messages that the protocol itself may put before plaintext, such as a key update.
 const MESSAGE_BYTES: usize = 128;
@@ -371,7 +365,7 @@ impl Session {
         let outgoing = self.outgoing.gathered();
         let seen = &mut self.incoming[..self.seen];
         let result = write_traffic(tls, outgoing, seen, |traffic, outgoing| {
-            append(outgoing, room, |buffer| match write(traffic, buffer) {
+            outgoing.append(room, |buffer| match write(traffic, buffer) {
                 Err(EncryptError::InsufficientSize(size)) => Err(Some(size)),
                 Err(EncryptError::EncryptExhausted) => Err(None),
                 Ok(bytes) => Ok(bytes),
@@ -387,9 +381,9 @@ impl Session {
 /// Calls `write` once rustls has nothing else to write.
 fn write_traffic(
     tls: &mut UnbufferedServerConnection,
-    outgoing: &mut Vec<u8>,
+    outgoing: &mut Buffer,
     incoming: &mut [u8],
-    write: impl FnOnce(&mut WriteTraffic<'_>, &mut Vec<u8>) -> Result<(), Error>,
+    write: impl FnOnce(&mut WriteTraffic<'_>, &mut Buffer) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // Bounded by TURN_STEPS: the messages that the records of one turn ask for.
     loop {
@@ -410,7 +404,7 @@ fn write_traffic(
 /// input that it has not discarded, even to write: it remembers places in it.
 fn step(
     tls: &mut UnbufferedServerConnection,
-    outgoing: &mut Vec<u8>,
+    outgoing: &mut Buffer,
     input: &mut [u8],
     deliver: &mut impl FnMut(&[u8]),
     progress: &mut Progress,
@@ -440,7 +434,7 @@ fn step(
 }
 
 /// Appends the alert that rustls may have for an error. It must not be called for more: it would process the same input again.
-fn write_alert(tls: &mut UnbufferedServerConnection, outgoing: &mut Vec<u8>, input: &mut [u8]) {
+fn write_alert(tls: &mut UnbufferedServerConnection, outgoing: &mut Buffer, input: &mut [u8]) {
     if let Ok(state @ ConnectionState::EncodeTlsData(_)) = tls.process_tls_records(input).state {
         // It fails only if rustls encodes a message twice.
         let _ = advance(state, outgoing);
@@ -448,7 +442,7 @@ fn write_alert(tls: &mut UnbufferedServerConnection, outgoing: &mut Vec<u8>, inp
 }
 
 /// Carries out a state that has no input. Returns whether none is left but to wait for input.
-fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Vec<u8>) -> Result<bool, Error> {
+fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Buffer) -> Result<bool, Error> {
     match state {
         ConnectionState::EncodeTlsData(mut message) => {
             let encode = |buffer: &mut [u8]| match message.encode(buffer) {
@@ -456,7 +450,7 @@ fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Vec<u8>) -> Resu
                 Err(EncodeError::AlreadyEncoded) => Err(None),
                 Ok(bytes) => Ok(bytes),
             };
-            append(outgoing, MESSAGE_BYTES, encode)?;
+            outgoing.append(MESSAGE_BYTES, encode)?;
             Ok(false)
         }
         ConnectionState::TransmitTlsData(transmit) => {
@@ -478,42 +472,6 @@ fn finished(tls: &UnbufferedServerConnection) -> Option<Finished> {
 }
 
 type WriteTraffic<'a> = rustls::unbuffered::WriteTraffic<'a, rustls::server::ServerConnectionData>;
-
-/// Appends what `write` puts into a buffer of `room` bytes, or of as many as it demands.
-fn append(
-    outgoing: &mut Vec<u8>,
-    mut room: usize,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<InsufficientSizeError>>,
-) -> Result<(), Error> {
-    let start = outgoing.len();
-    // Bounded by RECORD_BYTES_MAX: the size that is demanded. It grows once.
-    loop {
-        reserve(outgoing, room);
-        outgoing.resize(start + room, 0);
-        match write(&mut outgoing[start..]) {
-            Ok(bytes) => {
-                outgoing.truncate(start + bytes);
-                return Ok(());
-            }
-            Err(Some(InsufficientSizeError { required_size })) if required_size > room => {
-                room = required_size
-            }
-            Err(_) => {
-                outgoing.truncate(start);
-                return Err(Error::EncryptError);
-            }
-        }
-    }
-}
-
-/// Reserves memory at the end of a buffer. It doubles as it grows, but not beyond what one connection has ahead.
-fn reserve(buffer: &mut Vec<u8>, room: usize) {
-    let needed = buffer.len() + room;
-    if buffer.capacity() < needed {
-        let capacity = needed.max((2 * buffer.capacity()).min(BUFFER_BYTES));
-        buffer.reserve_exact(capacity - buffer.len());
-    }
-}
 
 /// Why an error ends a handshake.
 pub(super) fn failure_of(error: &Error) -> HandshakeFailure {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use super::outgoing::Buffer;
 use super::session::{Memory, Phase, SESSION_BYTES, Session};
 use super::shares::Shares;
 use super::{HANDSHAKE_TIME, HANDSHAKES_MAX};
@@ -12,11 +13,9 @@ use crate::values::account::{Account, Held};
 use crate::values::ids::ConnId;
 use crate::values::peer_wait::PeerWait;
 
-/// Buffers that are kept for the next connection with output.
+/// Buffers that are kept for the next connection with output: so many, with so many bytes together.
 const SPARES_MAX: usize = 64;
-
-/// A larger buffer is freed.
-const SPARE_BYTES_MAX: usize = 32 * 1024;
+const SPARE_BYTES_MAX: usize = 1024 * 1024;
 
 /// All connections over TLS.
 pub(super) struct Sessions {
@@ -27,7 +26,7 @@ pub(super) struct Sessions {
     /// The slots of open connections with an unfinished handshake message, by the time when it must have ended.
     messages: BTreeSet<(Time, u32)>,
     /// Buffers for ciphertext, all empty.
-    spares: Vec<Vec<u8>>,
+    spares: Vec<Buffer>,
     spare_bytes: usize,
     /// HTTP connections with a response that is not sent.
     responding: usize,
@@ -191,15 +190,24 @@ impl Sessions {
         }
     }
 
+    /// Frees the buffers that no connection has, since memory is short.
+    pub fn free_spares(&mut self) {
+        if !self.spares.is_empty() {
+            self.spares.clear();
+            self.spare_bytes = 0;
+            self.count_connections();
+        }
+    }
+
     /// Takes the buffers of a connection that has sent everything.
     pub fn take_buffers(&mut self, conn: ConnId) {
         // Bounded by the two buffers of a connection.
-        for buffer in self.get(conn).outgoing.take_buffers() {
-            let is_of_use = (1..=SPARE_BYTES_MAX).contains(&buffer.capacity());
-            if is_of_use && self.spares.len() < SPARES_MAX {
-                let mut buffer = buffer;
+        for mut buffer in self.get(conn).outgoing.take_buffers() {
+            let bytes = buffer.capacity();
+            let has_place = self.spares.len() < SPARES_MAX && self.spare_bytes + bytes <= SPARE_BYTES_MAX;
+            if bytes > 0 && has_place {
                 buffer.clear();
-                self.spare_bytes += buffer.capacity();
+                self.spare_bytes += bytes;
                 self.spares.push(buffer);
             }
         }
