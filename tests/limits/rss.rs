@@ -419,7 +419,12 @@ fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) ->
 fn bodies_of_ended_jobs(target: &Target, ask: impl Fn(u64)) {
     let mut client = target.client();
     for id in 1..=7 {
-        assert_eq!(client.ask(&put(7_000_000, "60", "")).0, format!("INSERTED {id}"));
+        let reply = client.ask(&put(7_000_000, "60", "")).0;
+        // The last one fits only if nothing else takes memory at this moment.
+        if id == 7 && reply == "OUT_OF_MEMORY" {
+            break;
+        }
+        assert_eq!(reply, format!("INSERTED {id}"));
         ask(id);
         target.await_rest();
         client.expect(&format!("delete {id}\r\n"), "DELETED");

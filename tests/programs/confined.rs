@@ -53,8 +53,8 @@ mod own {
     use std::os::unix::fs::{FileTypeExt, lchown};
     use std::path::Path;
 
-    /// Gives the server the ownership of files that tests have made for it: directories that they name, sockets, and
-    /// the directories of sockets.
+    /// Gives the server the ownership of files that tests have made for it: directories and files that they name, sockets, and
+    /// the directories of these.
     pub fn give(argument: &str, user: u32) -> io::Result<()> {
         let path = Path::new(argument.strip_prefix("unix:").unwrap_or(argument));
         let temporary = std::env::temp_dir();
@@ -64,7 +64,7 @@ mod own {
         if path.is_dir() {
             return all(path, user);
         }
-        if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket() || file.is_file()) {
             lchown(path, Some(user), Some(user))?;
         }
         match path.parent() {

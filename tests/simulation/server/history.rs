@@ -70,7 +70,7 @@ pub enum Promise {
     Replied,
     /// All steps that a reply has revealed by this time.
     RepliedBy(Time),
-    /// All steps up to this time.
+    /// All steps before this time. A power cut at the moment in which a sync must end may come before its end.
     Until(Time),
     /// All steps.
     All,
@@ -111,7 +111,7 @@ impl History {
         let kept = match promise {
             Promise::Replied => self.revealed_by(now),
             Promise::RepliedBy(time) => self.revealed_by(time),
-            Promise::Until(time) => self.steps.iter().take_while(|step| step.at <= time).count(),
+            Promise::Until(time) => self.steps.iter().take_while(|step| step.at < time).count(),
             Promise::All => count,
             Promise::None => 0,
         };
