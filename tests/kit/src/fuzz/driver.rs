@@ -8,7 +8,7 @@ use beanring::time::{Span, Time};
 use beanring::wal::{self, Durability, Operation};
 
 use super::super::config::config;
-use super::super::connection::{Connection, ConnectionState};
+use super::super::connection::{Connection, ConnectionState, outgoing};
 use super::dialogue::{Book, Dialogue};
 use super::log_decoder;
 use super::made_log::{BEGIN, Files, begin, carry_out, jobs_of, kept_keys_of};
@@ -41,6 +41,8 @@ pub struct End {
     pub reads: bool,
     /// The client has reset the connection.
     pub is_broken: bool,
+    /// The server has closed it before all replies were sent.
+    is_cut: bool,
 }
 
 impl End {
@@ -88,6 +90,7 @@ impl Driver {
             dialogue: Dialogue::new(),
             reads: true,
             is_broken: false,
+            is_cut: false,
         });
         self.carry_out();
         self.ends.len() - 1
@@ -250,7 +253,7 @@ impl Driver {
         self.settle();
         for end in &self.ends {
             assert_eq!(end.connection.state, ConnectionState::Closed, "a connection without input ends");
-            if !end.is_broken {
+            if !end.is_broken && !end.is_cut {
                 end.dialogue.check_answered(false);
             }
         }
@@ -270,7 +273,14 @@ impl Driver {
     fn carry_out(&mut self) {
         while let Some(effect) = self.server.next_effect() {
             match effect {
-                Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
+                Effect::Close(conn) => {
+                    // The server closes a connection at last that has replies left which its client does not read.
+                    let is_cut = !outgoing(&mut self.server, conn).is_empty();
+                    let end = &mut self.ends[self.numbers[&conn.to_u64()]];
+                    end.is_cut = is_cut;
+                    end.connection.apply(&effect);
+                }
+                Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) => {
                     self.ends[self.numbers[&conn.to_u64()]].connection.apply(&effect);
                 }
                 Effect::LogClient(..) => {}

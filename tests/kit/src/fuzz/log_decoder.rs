@@ -77,7 +77,8 @@ impl Scan {
         self.replay.open(&header);
         let mut scanner = Scanner::new(Bytes(file), file.len() as u64, header, Vec::new());
         while let Ok(Some((offset, framed))) = scanner.next_record() {
-            assert!(offset + framed.bytes as u64 <= file.len() as u64, "a record is in its file");
+            // Zeros may be missing at its end.
+            assert!(offset < file.len() as u64, "a record begins in its file");
             self.replay.apply(&framed.record, framed.bytes, engine).expect("there is memory");
         }
         let end = scanner.end();

@@ -153,7 +153,7 @@ impl Attack {
                 self.is_changed |= !is_shaking_hands;
             }
             1 => {
-                self.is_changed |= at < bytes.len();
+                self.is_changed |= at < bytes.len() && !is_shaking_hands;
                 bytes.truncate(at);
             }
             2 => {
