@@ -14,7 +14,7 @@ use super::users::{Rights, User, Users};
 use super::{ClientAct, Core, Effect, Server};
 use crate::protocol::reply::Reply;
 use crate::time::{Span, Time};
-use crate::values::budget::Cost;
+use crate::values::budget::{Cost, RUN_STEPS};
 use crate::values::ids::{ClientKey, ConnId, JobId};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
@@ -479,13 +479,17 @@ impl Server {
         let Some(from) = self.core.access.sweep else { return };
         self.deliver_notices(now);
         let end = from + SWEEP_SLOTS;
+        let limit = self.core.engine.budget().within(RUN_STEPS);
+        let mut next = from;
         // Bounded by SWEEP_SLOTS: the slots of one piece.
-        for slot in from..end {
+        while next < end && !self.core.engine.budget().is_reached(limit) {
+            let slot = next;
+            next += 1;
             if let Some(session) = self.connections.client_at(slot).filter(|session| session.is_open()) {
                 self.core.renew_user(session, now);
                 self.deliver_notices(now);
             }
         }
-        self.core.access.sweep = (end < self.connections.capacity()).then_some(end);
+        self.core.access.sweep = (next < self.connections.capacity()).then_some(next);
     }
 }

@@ -294,6 +294,7 @@ impl Core {
     }
 
     fn free_jobs(&mut self, jobs: &mut List) {
+        self.charge(Cost::FREED_JOB.times(jobs.len()));
         while let Some(job) = self.take_arrived(jobs) {
             self.free_incoming(job);
         }

@@ -4,7 +4,7 @@ use tracing::{debug, info, warn};
 
 use super::Transport;
 use super::identity::Identity;
-use super::reading::{WAITING_BYTES_MAX, grow};
+use super::reading::{LATE_MAX, WAITING_BYTES_MAX, grow};
 use super::session::{Finished, Phase, failure_of, text_of};
 use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment};
 use crate::time::Time;
@@ -110,8 +110,9 @@ impl<S: Service> Transport<S> {
 
     /// Ends the handshakes that take too long.
     pub(super) fn end_late_handshakes(&mut self) {
-        // Bounded by HANDSHAKES_MAX: the unfinished handshakes.
-        while let Some(conn) = self.sessions.next_late(self.now) {
+        // Bounded by LATE_MAX: the connections that end in an event-loop iteration.
+        for _ in 0..LATE_MAX {
+            let Some(conn) = self.sessions.next_late(self.now) else { return };
             self.fail(conn, HandshakeFailure::Timeout);
         }
     }

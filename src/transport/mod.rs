@@ -248,6 +248,7 @@ impl<S: Service> Transport<S> {
             }
             Effect::Pause(conn) | Effect::Resume(conn) if self.sessions.has(conn) => {
                 self.sessions.get(conn).is_paused_by_server = effect == Effect::Pause(conn);
+                self.watch_record(conn, true);
                 self.steer_input(conn);
                 None
             }
@@ -378,7 +379,7 @@ impl<S: Service> Service for Transport<S> {
         self.has_shaken_hands = false;
         self.end_late_headers();
         self.end_late_handshakes();
-        self.end_late_messages();
+        self.end_unfinished();
         self.closing.note_others(self.sessions.has_responses(), false, now);
         self.end_stuck();
         self.continue_handshake();

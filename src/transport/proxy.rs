@@ -8,6 +8,7 @@ use ppp::v2::{Addresses, Command, Header, ParseError};
 use tracing::debug;
 
 use super::forwarded::{HOP_BYTES_MAX, Inbound, admit};
+use super::reading::LATE_MAX;
 use super::shares::{Key, Shares};
 use super::{HANDSHAKES_MAX, Transport};
 use crate::server::{ClientAct, Effect, Event, Origin, Peer, PeerKind, Service, handle, increment};
@@ -299,8 +300,9 @@ impl<S: Service> Transport<S> {
 
     /// Ends connections whose header takes too long.
     pub(super) fn end_late_headers(&mut self) {
-        // Bounded by HOPS_MAX: the unfinished headers of standbys, with HANDSHAKES_MAX of balancers.
-        while let Some(conn) = self.proxied.next_late(self.now) {
+        // Bounded by LATE_MAX: the connections that end in an event-loop iteration.
+        for _ in 0..LATE_MAX {
+            let Some(conn) = self.proxied.next_late(self.now) else { return };
             self.refuse_header(conn);
         }
     }

@@ -18,8 +18,8 @@ const PASSED_BYTES_MIN: usize = 4 * 1024;
 /// The unit in which input that waits grows.
 const INPUT_UNIT: usize = 4 * 1024;
 
-/// The maximum number of late handshake messages that end their connections in one event-loop iteration.
-const LATE_MESSAGES_MAX: usize = 64;
+/// The maximum number of late connections of one kind that end in an event-loop iteration.
+pub(super) const LATE_MAX: usize = 64;
 
 impl<S: Service> Transport<S> {
     /// Reports the input of an open connection as plaintext.
@@ -95,9 +95,9 @@ impl<S: Service> Transport<S> {
         session.is_failing = progress.error.is_some();
         session.end_is_waiting |= progress.has_ended;
         if session.phase == Phase::Open && progress.has_partial_message {
-            self.sessions.begin_message(conn, self.now + PeerWait::HandshakeMessage.within());
+            self.sessions.begin_unfinished(conn, PeerWait::HandshakeMessage, true, self.now);
         } else {
-            self.sessions.end_message(conn);
+            self.watch_record(conn, progress.used == 0);
         }
         self.continue_later(conn);
     }
@@ -142,15 +142,41 @@ impl<S: Service> Transport<S> {
         }
     }
 
-    /// Ends open connections with a handshake message that takes too long.
-    pub(super) fn end_late_messages(&mut self) {
-        // Bounded by LATE_MESSAGES_MAX: the connections that end in an event-loop iteration.
-        for _ in 0..LATE_MESSAGES_MAX {
-            let Some(conn) = self.sessions.next_late_message(self.now) else { return };
-            self.sessions.end_message(conn);
-            if self.sessions.get(conn).phase == Phase::Open {
-                debug!(conn = self.server.number(conn), "TLS ends: a handshake message takes too long");
+    /// Limits the time for the rest of a record, if the connection waits for it and may send it. `is_same` is whether it waited for this
+    /// record before.
+    pub(super) fn watch_record(&mut self, conn: ConnId, is_same: bool) {
+        let session = self.sessions.get(conn);
+        let is_awaited = session.phase == Phase::Open
+            && !session.incoming.is_empty()
+            && !session.is_unread
+            && !session.is_paused_by_server;
+        match is_awaited {
+            true => self.sessions.begin_unfinished(conn, PeerWait::Record, is_same, self.now),
+            false => self.sessions.end_unfinished(conn),
+        }
+    }
+
+    /// Ends open connections with a record or handshake message that takes too long, and the one that has waited longest while memory
+    /// for them is short.
+    pub(super) fn end_unfinished(&mut self) {
+        // Bounded by LATE_MAX: the connections that end in an event-loop iteration.
+        for _ in 0..LATE_MAX {
+            let Some((conn, until)) = self.sessions.next_unfinished() else { return };
+            // mutant tls-records-without-an-end: self.account.is_tls_input_over() => false
+            if until > self.now && !self.account.is_tls_input_over() {
+                return;
+            }
+            self.sessions.end_unfinished(conn);
+            let session = self.sessions.get(conn);
+            if session.phase == Phase::Open {
+                // Now, so that no more connections end than must.
+                session.forget_input();
+                debug!(
+                    conn = self.server.number(conn),
+                    "TLS ends: a record or handshake message takes too long"
+                );
                 self.break_off(conn);
+                self.sessions.recount(conn);
             }
         }
     }

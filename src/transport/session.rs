@@ -15,6 +15,7 @@ use crate::time::Time;
 use crate::values::account::Account;
 use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::ConnId;
+use crate::values::limits::ALLOCATION_BYTES;
 use crate::values::peer_wait::PeerWait;
 
 /// What a record adds to its plaintext: 5 bytes of header, the content type and the tag of the cipher (RFC 8446, 5.2).
@@ -74,8 +75,10 @@ pub(super) struct Session {
     seen: usize,
     /// It has whole records that wait for a turn of the connection.
     pub is_unread: bool,
-    /// When the handshake message that has begun must have ended.
-    pub message_until: Option<Time>,
+    /// The record or handshake message that has begun, and when it must have ended.
+    pub unfinished: Option<(PeerWait, Time)>,
+    /// The certificates of the client, which rustls keeps.
+    chain_bytes: usize,
     pub outgoing: Outgoing,
     /// The driver was asked to send, and has not sent everything since.
     pub is_sending: bool,
@@ -110,11 +113,12 @@ pub(super) struct Session {
     pub counted: Option<Memory>,
 }
 
-/// The buffers of a connection in bytes. What rustls has beside them is [`SESSION_BYTES`].
+/// The buffers of a connection, and the certificates of its client, in bytes. What rustls has beside them is [`SESSION_BYTES`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Memory {
     pub input: usize,
     pub output: usize,
+    pub chain: usize,
 }
 
 /// What input has led to.
@@ -200,7 +204,8 @@ impl Session {
             incoming: Vec::new(),
             seen: 0,
             is_unread: false,
-            message_until: None,
+            unfinished: None,
+            chain_bytes: 0,
             outgoing: Outgoing::default(),
             is_sending: false,
             has_output: false,
@@ -232,7 +237,8 @@ impl Session {
             tls: _,
             phase: _,
             handshake: _,
-            message_until: _,
+            unfinished: _,
+            chain_bytes,
             is_sending: _,
             has_output: _,
             is_paused: _,
@@ -250,18 +256,20 @@ impl Session {
             is_responding: _,
             counted: _,
         } = self;
-        Memory { input: incoming.capacity(), output: outgoing.capacity() }
+        Memory { input: incoming.capacity(), output: outgoing.capacity(), chain: *chain_bytes }
     }
 
     /// What the transport waits for. What an open connection waits for besides is the server's.
     pub const fn awaits(&self) -> Option<PeerWait> {
         match self.phase {
             Phase::Handshake => Some(PeerWait::Handshake),
-            Phase::Open if self.message_until.is_some() => Some(PeerWait::HandshakeMessage),
             Phase::Open if self.conn.is_http() && self.outgoing.len() > 0 => Some(PeerWait::Response),
-            Phase::Open if !self.incoming.is_empty() => Some(PeerWait::Record),
+            Phase::Open => match self.unfinished {
+                Some((what, _)) => Some(what),
+                None => None,
+            },
             // The server closes a connection that has failed.
-            Phase::Open | Phase::Failed => None,
+            Phase::Failed => None,
             Phase::Closing => Some(PeerWait::LastReplies),
         }
     }
@@ -306,6 +314,8 @@ impl Session {
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
             progress.finished = finished(tls);
+            let chain = tls.peer_certificates().unwrap_or_default();
+            self.chain_bytes = chain.iter().map(|certificate| certificate.len() + ALLOCATION_BYTES).sum();
         }
         let rest = &mut input[progress.used..];
         if let Err(error) = result {
@@ -325,6 +335,11 @@ impl Session {
             self.tls = None;
         }
         progress
+    }
+
+    /// Frees the input that waits for more. Nothing is processed or encrypted after this.
+    pub fn forget_input(&mut self) {
+        (self.tls, self.incoming, self.seen) = (None, Vec::new(), 0);
     }
 
     /// Pays for whole records up to the limit.

@@ -23,14 +23,16 @@ pub(super) struct Sessions {
     open: usize,
     /// Handshakes that have not ended.
     handshakes: Shares,
-    /// The slots of open connections with an unfinished handshake message, by the time when it must have ended.
-    messages: BTreeSet<(Time, u32)>,
+    /// The slots of open connections with an unfinished record or handshake message, by the time when it must have ended.
+    unfinished: BTreeSet<(Time, u32)>,
     /// Buffers for ciphertext, all empty.
     spares: Vec<Buffer>,
     spare_bytes: usize,
     /// HTTP connections with a response that is not sent.
     responding: usize,
     account: Rc<Account>,
+    /// The certificates of clients.
+    chain_bytes: usize,
     /// What the account has of connections beside their buffers.
     counted_bytes: usize,
 }
@@ -41,11 +43,12 @@ impl Sessions {
             by_slot: Vec::new(),
             open: 0,
             handshakes: Shares::new(HANDSHAKES_MAX, HANDSHAKE_TIME),
-            messages: BTreeSet::new(),
+            unfinished: BTreeSet::new(),
             spares: Vec::new(),
             spare_bytes: 0,
             responding: 0,
             account,
+            chain_bytes: 0,
             counted_bytes: 0,
         }
     }
@@ -57,7 +60,8 @@ impl Sessions {
     /// Counts what connections have beside their buffers.
     fn count_connections(&mut self) {
         let table = self.by_slot.capacity() * size_of::<Option<Box<Session>>>();
-        let bytes = self.open * SESSION_BYTES + table + self.handshakes.bytes() + self.spare_bytes;
+        let own = table + self.handshakes.bytes() + self.spare_bytes;
+        let bytes = self.open * SESSION_BYTES + self.chain_bytes + own;
         let before = std::mem::replace(&mut self.counted_bytes, bytes);
         self.account.change(Held::TlsConnections, before, bytes);
     }
@@ -96,7 +100,7 @@ impl Sessions {
 
     /// Removes a connection that the driver has closed.
     pub fn remove(&mut self, conn: ConnId, counts: &TlsCounts) {
-        self.end_message(conn);
+        self.end_unfinished(conn);
         let session = self.by_slot[conn.slot as usize].take().expect("the connection is one over TLS");
         self.count(session.counted, Memory::default());
         self.responding -= usize::from(session.is_responding);
@@ -136,29 +140,36 @@ impl Sessions {
         self.handshakes.next_late(now)
     }
 
-    /// Notes that a handshake message of an open connection has begun, and ends at `until` at the latest, unless one has before.
-    pub fn begin_message(&mut self, conn: ConnId, until: Time) {
-        let until = *self.get(conn).message_until.get_or_insert(until);
-        self.messages.insert((until, conn.slot));
+    /// Notes that an open connection waits for the rest of a record or handshake message. Its time goes on if it has waited for the
+    /// same one before.
+    pub fn begin_unfinished(&mut self, conn: ConnId, what: PeerWait, is_same: bool, now: Time) {
+        let before = self.get(conn).unfinished;
+        if before.is_some_and(|(kind, _)| kind == what && is_same) {
+            return;
+        }
+        self.end_unfinished(conn);
+        let until = now + what.within();
+        self.get(conn).unfinished = Some((what, until));
+        self.unfinished.insert((until, conn.slot));
     }
 
-    /// Notes that a connection has no unfinished handshake message.
-    pub fn end_message(&mut self, conn: ConnId) {
-        if let Some(until) = self.get(conn).message_until.take() {
-            self.messages.remove(&(until, conn.slot));
+    /// Notes that a connection has no unfinished record or handshake message.
+    pub fn end_unfinished(&mut self, conn: ConnId) {
+        if let Some((_, until)) = self.get(conn).unfinished.take() {
+            self.unfinished.remove(&(until, conn.slot));
         }
     }
 
-    /// A connection with a handshake message that takes too long.
-    pub fn next_late_message(&self, now: Time) -> Option<ConnId> {
-        let &(_, slot) = self.messages.first().filter(|&&(until, _)| until <= now)?;
-        self.by_slot[slot as usize].as_ref().map(|session| session.conn)
+    /// The connection whose record or handshake message must end first, and until when.
+    pub fn next_unfinished(&self) -> Option<(ConnId, Time)> {
+        let &(until, slot) = self.unfinished.first()?;
+        self.by_slot[slot as usize].as_ref().map(|session| (session.conn, until))
     }
 
-    /// When the next handshake, or message after it, takes too long.
+    /// When the next handshake, or record or message after it, takes too long.
     pub fn next_deadline(&self) -> Option<Time> {
-        let message = self.messages.first().map(|&(until, _)| until);
-        [self.handshakes.next_deadline(), message].into_iter().flatten().min()
+        let unfinished = self.unfinished.first().map(|&(until, _)| until);
+        [self.handshakes.next_deadline(), unfinished].into_iter().flatten().min()
     }
 
     /// The number of slots.
@@ -225,8 +236,12 @@ impl Sessions {
         self.count(before, memory);
     }
 
-    fn count(&self, before: Option<Memory>, after: Memory) {
+    fn count(&mut self, before: Option<Memory>, after: Memory) {
         let before = before.unwrap_or_default();
+        if before.chain != after.chain {
+            self.chain_bytes = self.chain_bytes - before.chain + after.chain;
+            self.count_connections();
+        }
         self.account.change(Held::TlsInput, before.input, after.input);
         self.account.change(Held::TlsOutput, before.output, after.output);
     }

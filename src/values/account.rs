@@ -143,6 +143,11 @@ impl Account {
         self.limit.is_some_and(|limit| self.of(Held::TlsInput) as u64 > limit / TLS_INPUT_SHARE)
     }
 
+    /// Whether it takes so much more that connections must end.
+    pub fn is_tls_input_over(&self) -> bool {
+        self.limit.is_some_and(|limit| self.of(Held::TlsInput) as u64 > 2 * (limit / TLS_INPUT_SHARE))
+    }
+
     /// What ciphertext that is not sent may still take.
     pub fn ciphertext_room(&self) -> u64 {
         let ciphertext = self.of(Held::TlsOutput) as u64;

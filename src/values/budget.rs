@@ -83,6 +83,8 @@ impl Cost {
     pub const SEND: Self = Self(32);
     /// A job that a batch stores or reserves: it takes 0.1 us if the CPU has its memory in the cache, and up to 2.5 us if not.
     pub const BATCH_JOB: Self = Self(8);
+    /// A job of a batch that is not stored: its body and its tags are freed.
+    pub const FREED_JOB: Self = Self(1);
     /// The percentiles of a tube: each reads all bins of a histogram.
     pub const PERCENTILES: Self = Self(8);
     /// A watch that a user may lose, and whose tube may disappear, in addition to the patterns that the tube is compared with.

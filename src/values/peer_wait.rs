@@ -70,11 +70,9 @@ impl PeerWait {
                 "a client that is stopped for a while loses nothing; all replies have a quarter of the memory limit",
             ),
             Self::NextRequest => Limit::Lasts("the next connection beyond 64 takes the place of an idle one"),
-            Self::Record => {
-                Limit::Lasts("a record has at most 16 KiB, like the input of a client that waits")
-            }
             Self::EndedBody | Self::LastReplies | Self::Request | Self::Response => Limit::Progress(PROGRESS),
             Self::Handshake | Self::HandshakeMessage | Self::Header => Limit::Within(HANDSHAKE),
+            Self::Record => Limit::Within(RECORD),
         }
     }
 
@@ -100,5 +98,8 @@ pub const PROGRESS: Span = Span::from_secs(30);
 
 /// The time that a handshake may take, a handshake message after it, and a header before it.
 const HANDSHAKE: Span = Span::from_secs(5);
+
+/// The time that a TLS record may take, from its first bytes on: it has at most 16 KiB.
+const RECORD: Span = Span::from_secs(30);
 
 const _: () = assert!(PeerWait::ALL[PeerWait::ALL.len() - 1] as usize + 1 == PeerWait::ALL.len());

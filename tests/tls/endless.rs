@@ -267,19 +267,70 @@ fn a_message_after_the_handshake_has_five_seconds() {
     open.close();
 }
 
-/// Like an incomplete line, which is as small.
 #[test]
-fn an_incomplete_record_waits() {
+fn a_record_has_thirty_seconds() {
     let mut open = Open::new();
     let record = open.data.record(ApplicationData, b"put 0 0 60 5\r\nhello\r\n");
     let (first, rest) = record.split_at(record.len() - 1);
     open.receive(first);
-    assert_eq!(open.transport.next_deadline(), None);
-    open.pass(Span::from_secs(3600));
-    assert!(!open.is_closed);
+    open.pass(Span::from_secs(29));
     open.receive(rest);
     assert_eq!(open.transport.server().engine().jobs().len(), 1);
+    assert_eq!(open.transport.next_deadline(), None);
+    // Each record has its own time, also if it begins with the end of the one before.
+    let mut records = Vec::new();
+    for _ in 0..3 {
+        records.extend(open.data.record(ApplicationData, b"put 0 0 60 1\r\nx\r\n"));
+    }
+    let (first, rest) = records.split_at(5);
+    open.receive(first);
+    open.pass(Span::from_secs(29));
+    open.receive(&rest[..rest.len() - 1]);
+    assert_eq!(open.transport.server().engine().jobs().len(), 3);
+    open.pass(Span::from_secs(29));
+    assert!(!open.is_closed);
+    open.pass(Span::from_secs(1));
+    assert!(open.is_closed);
     open.close();
+}
+
+/// While the server wants no more input of a client, its record cannot end.
+#[test]
+fn the_record_of_a_paused_client_has_no_end() {
+    let mut open = Open::new();
+    let mut bytes = open.data.record(ApplicationData, b"reserve\r\n");
+    for _ in 0..8 {
+        bytes.extend(open.data.record(ApplicationData, &b"delete 1\r\n".repeat(1600)));
+    }
+    bytes.extend(&open.data.record(ApplicationData, b"stats\r\n")[..7]);
+    open.receive(&bytes);
+    open.pass(Span::from_secs(3600));
+    assert!(!open.is_closed);
+    open.close();
+}
+
+/// Each of them may keep a record, but not all.
+#[test]
+fn unfinished_records_take_a_part_of_the_memory() {
+    const CROWD: usize = 1500;
+    let mut place = Place::new(&["--max-memory", "32m"]);
+    let connect = |_| {
+        let mut tcp = place.tcp();
+        let mut forger = Forger::new(&config(&place.certificates.ca));
+        tcp.write_all(&forger.output()).expect("the server receives");
+        let mut flight = forger.flight(&tcp);
+        tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
+        let record = flight.data.record(ApplicationData, &[b'x'; 1 << 14]);
+        // The server ends connections beyond the limit.
+        let _ = tcp.write_all(&record[..record.len() - 1]);
+        tcp
+    };
+    let crowd: Vec<TcpStream> = (0..CROWD).map(connect).collect();
+    place.expect_service();
+    let bytes = place.server.resident_bytes();
+    println!("{CROWD} connections with a record: {} KiB", bytes / 1024);
+    drop(crowd);
+    assert!(bytes <= 32 * MIB + 32 * MIB / 10, "{bytes} bytes");
 }
 
 /// CPU time of an event-loop iteration, without optimization.
