@@ -481,7 +481,6 @@ impl Server {
         let end = from + SWEEP_SLOTS;
         let limit = self.core.engine.budget().within(RUN_STEPS);
         let mut next = from;
-        // Bounded by SWEEP_SLOTS: the slots of one piece.
         while next < end && !self.core.engine.budget().is_reached(limit) {
             let slot = next;
             next += 1;

@@ -314,6 +314,7 @@ impl Session {
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
             progress.finished = finished(tls);
+            // Bounded by CHAIN_MAX: the certificates that the verifier accepts.
             let chain = tls.peer_certificates().unwrap_or_default();
             self.chain_bytes = chain.iter().map(|certificate| certificate.len() + ALLOCATION_BYTES).sum();
         }
