@@ -6,5 +6,6 @@ mod end;
 mod leader;
 mod link;
 mod place;
+mod shares;
 mod silence;
 mod waiting;
