@@ -8,4 +8,5 @@ mod link;
 mod place;
 mod shares;
 mod silence;
+mod turns;
 mod waiting;
