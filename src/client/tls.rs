@@ -16,6 +16,7 @@ use super::time_limit::{time_left, time_of};
 use super::tls_problem::TlsProblem;
 use crate::cli::verbs::ServerFlags;
 use crate::io::named_file::{self, PEM_BYTES_MAX};
+use crate::io::trusted;
 
 /// Ciphertext that is read at once: the longest record has 16 KiB and some bytes.
 const INPUT_BYTES: usize = 18 * 1024;
@@ -91,7 +92,9 @@ fn roots_in(path: &Path) -> Result<RootCertStore, ClientError> {
 /// Certificates of the system that are not valid are left out, as in other programs.
 fn system_roots() -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let found = trusted::authorities()
+        .map_err(|(path, error)| ClientError::File { path: Some(path), error: error.into() })?;
+    roots.add_parsable_certificates(found);
     if roots.is_empty() {
         let problem = "the system has no trusted certificates; name the CA's certificate with --tls-ca";
         return Err(ClientError::Usage(problem.to_owned()));

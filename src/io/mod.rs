@@ -37,6 +37,8 @@ pub mod stdout;
 pub mod systemd;
 #[cfg(feature = "tokio-uring")]
 pub mod tokio_uring;
+#[cfg(feature = "tls")]
+pub mod trusted;
 #[cfg(feature = "uring")]
 pub mod uring;
 pub mod users_file;

@@ -15,7 +15,7 @@ use super::{ClientAct, Core, Effect, Server};
 use crate::protocol::reply::Reply;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, RUN_STEPS};
-use crate::values::ids::{ClientKey, ConnId, JobId};
+use crate::values::ids::{ClientKey, ConnId, JobId, TagsKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
@@ -108,6 +108,11 @@ impl Access {
 
     pub const fn users(&self) -> Option<&Users> {
         self.users.as_ref()
+    }
+
+    /// How often the users have changed.
+    pub const fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub const fn failures(&self, reason: AuthFailure) -> u64 {
@@ -362,20 +367,33 @@ impl Core {
         protocol.access = Some(SessionAccess::new(user, used, self.access.generation));
     }
 
-    /// Whether the client may still put the job that has arrived. The users may have changed since its line.
+    /// Why the client may not put a job with these tags that has arrived: the users may have changed since its line.
     #[inline]
-    pub(super) fn may_still_put(&self, protocol: &ProtocolState) -> bool {
-        protocol.access.as_ref().is_none_or(|access| match access.generation == self.access.generation {
-            // mutant auth-put-of-before-a-reload: access.used.has_any(Rights::PRODUCE) => true
-            true => access.used.has_any(Rights::PRODUCE),
-            false => self.may_put_now(protocol.client, &access.user),
-        })
+    pub(super) fn refused_since(
+        &mut self,
+        protocol: &ProtocolState,
+        tags_key: Option<TagsKey>,
+    ) -> Option<Refusal> {
+        let access = protocol.access.as_ref()?;
+        if access.generation == self.access.generation && tags_key.is_none() {
+            // mutant auth-put-of-before-a-reload: !access.used.has_any(Rights::PRODUCE) => false
+            let is_refused = !access.used.has_any(Rights::PRODUCE);
+            return is_refused.then_some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
+        }
+        self.refused_now(protocol.client, &access.user, tags_key)
     }
 
     #[cold]
-    fn may_put_now(&self, client: ClientKey, user: &User) -> bool {
-        let user = self.access.users().and_then(|users| users.again(user));
-        user.is_some_and(|user| user.may(Rights::PRODUCE, self.engine.used(client).name()))
+    fn refused_now(&mut self, client: ClientKey, user: &User, tags_key: Option<TagsKey>) -> Option<Refusal> {
+        let Some(user) = self.access.users().and_then(|users| users.again(user)) else {
+            return Some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
+        };
+        let names = Need::Put(self.engine.stored_tags(tags_key)).tubes();
+        self.engine.budget().charge(user.grants.cost().times(1 + names));
+        let need = Need::Put(self.engine.stored_tags(tags_key));
+        // mutant auth-key-of-before-a-reload: self.meets(client, user, need) => self.meets(client, user, Need::Put(Tags::NONE))
+        let may = self.meets(client, user, need);
+        (!may).then(|| Refusal::Forbidden(self.missing(user, need)))
     }
 
     /// Closes the connection of a user that is gone, before it has its turn in the sweep.

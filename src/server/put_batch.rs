@@ -6,11 +6,10 @@
 //! Bounded by BATCH_JOBS_MAX: the jobs of one batch.
 
 use super::Core;
-use super::Rights;
 use super::beanstalk::Session;
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::rights::{Missing, Need};
+use super::rights::Need;
 use super::trace::Observation;
 use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::protocol::announced::Follows;
@@ -39,6 +38,8 @@ pub(super) struct PutBatch {
     record_bytes: u64,
     /// Why the whole batch is refused, if it is.
     refusal: Option<Refusal>,
+    /// The users with which it began.
+    generation: u64,
 }
 
 /// A job that has arrived, in the list of its batch.
@@ -92,7 +93,8 @@ impl Core {
         // The jobs of a batch are skipped before it is refused.
         let refusal = self.authorize(protocol, Need::Put(Tags::NONE)).err();
         let jobs = List::new();
-        let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal };
+        let generation = self.access.generation();
+        let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal, generation };
         self.put_batches += 1;
         self.count_batches();
         protocol.put_batch = Some(Box::new(batch));
@@ -199,9 +201,7 @@ impl Core {
         self.with_replies(output, |core, replies| {
             let mut batch = protocol.put_batch.take().expect("a complete batch is stored");
             core.put_batches -= 1;
-            if !core.may_still_put(protocol) {
-                batch.refusal = Some(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
-            }
+            batch.refusal = core.batch_refused_since(protocol, &batch).or(batch.refusal);
             let outcome = core.store_batch(protocol.client, *batch, now);
             core.count_batches();
             core.reply(protocol, replies, outcome, now);
@@ -210,6 +210,16 @@ impl Core {
         });
         self.charge(Cost::COMMAND);
         self.after_serving(session, now);
+    }
+
+    /// Why the client may not put a batch that has arrived: the users may have changed since its lines.
+    fn batch_refused_since(&mut self, protocol: &ProtocolState, batch: &PutBatch) -> Option<Refusal> {
+        let refused = self.refused_since(protocol, None);
+        if refused.is_some() || batch.generation == self.access.generation() {
+            return refused;
+        }
+        let tagged: Vec<TagsKey> = tags_keys_of(&batch.jobs, &self.arrived).collect();
+        tagged.into_iter().find_map(|tags_key| self.refused_since(protocol, Some(tags_key)))
     }
 
     /// Queues the jobs of a complete batch, unless it is refused.

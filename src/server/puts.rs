@@ -6,9 +6,8 @@ use super::Core;
 use super::access::Permit;
 use super::client_state::{IncomingJob, Input, ProtocolState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
-use super::rights::{Missing, Need};
+use super::rights::Need;
 use super::trace::Observation;
-use super::users::Rights;
 use crate::bodies::Slot;
 use crate::protocol::announced::Follows;
 use crate::protocol::command::PutArgs;
@@ -271,13 +270,15 @@ impl Core {
             unreachable!("the body is complete")
         };
         Some(match incoming.id {
-            Some(id) if !self.may_still_put(protocol) => {
-                self.free_incoming(incoming);
-                let refused = Outcome::Refused(Refusal::Forbidden(Missing::on_tube(Rights::PRODUCE)));
-                self.note_refused(protocol.client, id, &refused, now);
-                refused
-            }
-            Some(id) => self.put(protocol.client, (id, incoming), space, now),
+            Some(id) => match self.refused_since(protocol, incoming.tags_key) {
+                Some(refusal) => {
+                    self.free_incoming(incoming);
+                    let refused = Outcome::Refused(refusal);
+                    self.note_refused(protocol.client, id, &refused, now);
+                    refused
+                }
+                None => self.put(protocol.client, (id, incoming), space, now),
+            },
             None => {
                 self.add_to_batch(protocol, incoming);
                 Outcome::Pending

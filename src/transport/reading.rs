@@ -185,7 +185,7 @@ impl<S: Service> Transport<S> {
     pub(super) fn steer_input(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
         let is_paused = session.is_paused || session.is_paused_by_server;
-        if is_paused != std::mem::replace(&mut session.has_told_pause, is_paused) {
+        if !session.has_told_close && is_paused != std::mem::replace(&mut session.has_told_pause, is_paused) {
             self.effects.push_back(if is_paused { Effect::Pause(conn) } else { Effect::Resume(conn) });
         }
     }

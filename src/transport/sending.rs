@@ -26,6 +26,10 @@ impl<S: Service> Transport<S> {
     /// Encrypts what the server shows, as far as there is room, and has the driver send it.
     pub(super) fn send(&mut self, conn: ConnId) {
         let session = self.sessions.get(conn);
+        // No effect follows the one that closes.
+        if session.has_told_close {
+            return;
+        }
         if session.has_output && session.can_encrypt() && self.encrypt(conn).is_err() {
             self.break_off(conn);
         }

@@ -314,9 +314,7 @@ impl Session {
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
             progress.finished = finished(tls);
-            // Bounded by CHAIN_MAX: the certificates that the verifier accepts.
-            let chain = tls.peer_certificates().unwrap_or_default();
-            self.chain_bytes = chain.iter().map(|certificate| certificate.len() + ALLOCATION_BYTES).sum();
+            self.chain_bytes = chain_bytes(tls);
         }
         let rest = &mut input[progress.used..];
         if let Err(error) = result {
@@ -475,6 +473,13 @@ fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Buffer) -> Resul
         }
         _ => Ok(true),
     }
+}
+
+/// The memory of the certificates of the client.
+fn chain_bytes(tls: &UnbufferedServerConnection) -> usize {
+    let chain = tls.peer_certificates().unwrap_or_default();
+    // Bounded by CHAIN_MAX: the certificates that the verifier accepts.
+    chain.iter().map(|certificate| certificate.len() + ALLOCATION_BYTES).sum()
 }
 
 /// What the handshake was, once it has finished.

@@ -118,6 +118,46 @@ fn a_reload_takes_a_key_from_jobs_to_come() {
     bench.expect(one, "reserve\r\n", "RESERVED 1 1\r\nx\r\n");
 }
 
+/// The rest comes after the connection has had its turn, or before.
+#[test]
+fn a_key_is_lost_while_its_job_arrives() {
+    let with = |keys: &str| users(&format!("{ROOT}{}", two_users(keys)));
+    for is_before in [false, true] {
+        let (mut bench, _) = bench("keys = [\"k\", \"kept\"]\n");
+        let open = |bench: &mut InMemoryServer, lines: &str| {
+            let conn = bench.one();
+            bench.expect(conn, &format!("use a\r\n{lines}"), "USING a\r\n");
+            conn
+        };
+        let lost =
+            ["con:k", "grp:k", "aft:k"].map(|tag| open(&mut bench, &format!("put 0 0 9 5 {tag}\r\nab")));
+        let batch = open(
+            &mut bench,
+            "put-batch 3\r\nput 0 0 9 1 con:kept\r\nx\r\nput 0 0 9 1 con:k\r\ny\r\nput 0 0 9 5\r\nab",
+        );
+        let kept =
+            ["con:kept", "grp:a", "idp:k"].map(|tag| open(&mut bench, &format!("put 0 0 9 5 {tag}\r\nab")));
+        let kept_batch = open(&mut bench, "put-batch 2\r\nput 0 0 9 1 con:kept\r\nx\r\nput 0 0 9 5\r\nab");
+        if is_before {
+            bench.replace_users_at_once(with("keys = [\"kept\"]\n"));
+        } else {
+            bench.replace_users(with("keys = [\"kept\"]\n"));
+        }
+        for conn in lost.into_iter().chain([batch]) {
+            bench.receive_at_once(conn, "cde\r\n");
+            bench.turn();
+            assert_eq!(bench.reply(conn), "FORBIDDEN\r\n", "{conn}, {is_before}");
+        }
+        for conn in kept.into_iter().chain([kept_batch]) {
+            bench.receive_at_once(conn, "cde\r\n");
+            bench.turn();
+            let reply = bench.reply(conn);
+            assert!(reply.starts_with("INSERTED"), "{reply}");
+        }
+        bench.check();
+    }
+}
+
 #[test]
 fn keys_are_refused_over_http_too() {
     let mut bench = HttpInMemory::new(with_users(&two_users("")), Cut::Whole);

@@ -98,3 +98,28 @@ fn a_client_reads_only_regular_files() {
         );
     }
 }
+
+/// The authorities that the environment names instead of those of the system.
+#[cfg(all(feature = "client", feature = "tls"))]
+#[test]
+fn authorities_of_the_environment_are_regular_files() {
+    let scratch = Scratch::new("files-trusted");
+    mkfifo(&scratch.join("fifo"), Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+    for (named, expected) in [
+        (scratch.join("fifo"), "it is a FIFO, not a regular file"),
+        (Path::new("/dev/zero").to_owned(), "it is a device, not a regular file"),
+        (scratch.join("nothing"), "there is no such file"),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -v {ADDRESS_SPACE}; exec \"$0\" \"$@\"")]);
+        command.arg(beanring(&[]).get_program()).args(["stats", "-a", "beanstalks://127.0.0.1:1"]);
+        command.env("SSL_CERT_FILE", &named);
+        let (code, said) = refusal(command);
+        assert!(code == Some(2) && said.contains(expected), "{}: {code:?} {said}", named.display());
+    }
+    // Of a directory only the regular files count, and there are none.
+    let mut command = beanring(&["stats", "-a", "beanstalks://127.0.0.1:1"]);
+    command.env_remove("SSL_CERT_FILE").env("SSL_CERT_DIR", &scratch.0);
+    let (code, said) = refusal(command);
+    assert!(code == Some(2) && said.contains("the system has no trusted certificates"), "{code:?} {said}");
+}

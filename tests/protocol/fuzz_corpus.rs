@@ -48,16 +48,46 @@ tests! {
     client_replies;
     #[cfg(feature = "tls")]
     tls;
+    #[cfg(feature = "tls")]
+    records;
+    #[cfg(feature = "tls")]
+    chains;
+    #[cfg(feature = "tls")]
+    headers;
     log_decoder;
     binlog_import;
     log_tools;
 }
 
+/// Runs inputs that no corpus has.
+#[cfg(feature = "tls")]
+fn replay_random(count: u64, bytes: usize, run: fn(&[u8])) {
+    for seed in seeds(count) {
+        println!("BEANRING_TEST_SEED={seed}");
+        run(&fuzz::input::filler(seed, bytes));
+    }
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn tls_with_random_inputs() {
-    for seed in seeds(300) {
-        println!("BEANRING_TEST_SEED={seed}");
-        fuzz::tls::run(&fuzz::input::filler(seed, 400));
-    }
+    replay_random(300, 400, fuzz::tls::run);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn records_with_random_inputs() {
+    replay_random(300, 300, fuzz::records::run);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn chains_with_random_inputs() {
+    replay_random(40, 300, fuzz::chains::run);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn headers_with_random_inputs() {
+    replay_random(300, 200, fuzz::headers::run);
 }

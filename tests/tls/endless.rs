@@ -15,12 +15,13 @@ use beanring::values::ids::ConnId;
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::config::config as server_config;
 use beanring_testkit::connection::outgoing;
+use beanring_testkit::forge::{Forger, Sealer, config};
 use beanring_testkit::measured::thread_cpu_time;
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::tls_stream::certificate;
 use rustls::ClientConfig;
 use rustls::ContentType::{ApplicationData, Handshake};
 
-use super::forge::{Forger, Sealer, config};
 use super::place::Place;
 
 const MIB: usize = 1024 * 1024;
@@ -42,7 +43,7 @@ fn send_endless(place: &Place, when: When) -> TcpStream {
     const SENT_MAX: usize = 48 * MIB;
     let mut tcp = place.tcp();
     tcp.set_nodelay(true).expect("a socket option");
-    let mut forger = Forger::new(&config(&place.certificates.ca));
+    let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
     tcp.write_all(&forger.output()).expect("the server receives");
     let mut flight = forger.flight(&tcp);
     let sealer = match when {
@@ -122,7 +123,7 @@ fn a_crowd_with_endless_messages_keeps_the_memory_limit() {
     let mut place = Place::new(&["--max-memory", "64m"]);
     let connect = |_| {
         let mut tcp = place.tcp();
-        let mut forger = Forger::new(&config(&place.certificates.ca));
+        let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
         tcp.write_all(&forger.output()).expect("the server receives");
         let mut flight = forger.flight(&tcp);
         tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
@@ -165,7 +166,7 @@ fn transport() -> (Transport<Server>, ClientConfig) {
     let (chain, key) = (read(&certificates.server.certificate), read(&certificates.server.key));
     let identity = Identity::read(&CertificatePem { chain, key, client_ca: None }).expect("it is good");
     let transport = Transport::new(Server::new(server_config(100)), Some(identity), Rc::default());
-    (transport, config(&certificates.ca))
+    (transport, config(certificate(&certificates.ca)))
 }
 
 /// Has a client connect and finish its handshake. Returns its connection, and what seals its records.

@@ -5,7 +5,6 @@ mod chains;
 mod crowd;
 mod endless;
 mod failures;
-mod forge;
 mod harm;
 mod https;
 mod idle;

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use beanring::io::driver::Driver;
 use beanring_testkit::driver;
+use beanring_testkit::forge::{Flight, Forger, Sealer, config};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::tls_stream::certificate;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ClientConfig;
 use rustls::ContentType::{Alert, ApplicationData, ChangeCipherSpec, Handshake};
 
-use super::forge::{Flight, Forger, Sealer, config};
 use super::place::Place;
 
 /// Every command line that ends a connection, some that do not, and first lines of other protocols.
@@ -198,7 +199,7 @@ fn converse(place: &Place, config: &ClientConfig, random: &mut Random) -> TcpStr
 }
 
 fn outlive(place: &mut Place, io: Driver) {
-    let config = config(&place.certificates.ca);
+    let config = config(certificate(&place.certificates.ca));
     let mut kept = Vec::new();
     for seed in seeds(conversations()) {
         println!("{}, seed {seed}: BEANRING_TEST_SEED={seed} replays it", io.name());
@@ -232,7 +233,7 @@ fn the_server_outlives_an_error_after_an_end() {
     ];
     for io in drivers("errors after the end of TLS") {
         let mut place = place(io, &[]);
-        let config = config(&place.certificates.ca);
+        let config = config(certificate(&place.certificates.ca));
         for case in cases {
             println!("{}: {case:?}", io.name());
             let mut tcp = place.tcp();

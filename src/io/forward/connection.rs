@@ -14,6 +14,7 @@ use super::hop::{Hop, OVERHEAD_BYTES, RECORD_BYTES_MAX};
 use super::{BUFFER_BYTES, RECEIVE_BYTES_MIN, RECEIVE_PART};
 use crate::time::Time;
 use crate::transport::forwarded::{ClientAddress, Inbound};
+use crate::values::budget::{Budget, Cost};
 
 /// Buffers that are kept for the next connection that is blocked.
 const SPARE_MAX: usize = 16;
@@ -86,6 +87,8 @@ struct Flow {
     has_ended: bool,
     /// What the other side did not take. Nothing is received before it does.
     pending: Option<Pending>,
+    /// The kernel has announced that the other side takes more.
+    may_flush: bool,
 }
 
 struct Pending {
@@ -105,12 +108,22 @@ pub struct Pipe {
     pub memory: usize,
     /// What it should not pass.
     memory_max: usize,
+    /// The work of the thread. Each part of it is charged where it is done.
+    pub budget: Budget,
 }
 
 impl Pipe {
     pub fn new(memory_max: usize) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into();
-        Self { buffer, translated: Vec::new(), spare: Vec::new(), passed: [0; 2], memory: 0, memory_max }
+        Self {
+            buffer,
+            translated: Vec::new(),
+            spare: Vec::new(),
+            passed: [0; 2],
+            memory: 0,
+            memory_max,
+            budget: Budget::default(),
+        }
     }
 
     /// The most that one receive takes: less, the more is pending.
@@ -169,26 +182,31 @@ impl Connection {
         sent
     }
 
-    /// Handles an event of one of its sockets.
-    pub fn handle(&mut self, side: Side, events: EpollFlags, pipe: &mut Pipe) -> Next {
+    /// Notes an event of one of its sockets, for the next turn.
+    pub fn note(&mut self, side: Side, events: EpollFlags) {
         let is_broken = events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP);
         let flow = &mut self.flows[side as usize];
         flow.is_ending |= is_broken || events.contains(EpollFlags::EPOLLRDHUP);
         flow.stops_short |= events.contains(EpollFlags::EPOLLPRI);
         flow.is_unread |= flow.is_ending || events.contains(EpollFlags::EPOLLIN);
-        let sent = if events.contains(EpollFlags::EPOLLOUT) || is_broken {
-            self.flush(side.other(), pipe)
-        } else {
-            Next::Wait
-        };
-        if sent == Next::Close { sent } else { self.pump(side, pipe).or(sent) }
+        self.flows[side.other() as usize].may_flush |= is_broken || events.contains(EpollFlags::EPOLLOUT);
     }
 
-    /// Gives it a turn without an event.
+    /// Gives it a turn: in each direction it sends what is pending, or receives once.
     pub fn pump_both(&mut self, pipe: &mut Pipe) -> Next {
-        match self.pump(Side::Client, pipe) {
+        match self.pump_one(Side::Client, pipe) {
             Next::Close => Next::Close,
-            next => next.or(self.pump(Side::Leader, pipe)),
+            next => next.or(self.pump_one(Side::Leader, pipe)),
+        }
+    }
+
+    fn pump_one(&mut self, from: Side, pipe: &mut Pipe) -> Next {
+        let flow = &mut self.flows[from as usize];
+        let may_flush = std::mem::take(&mut flow.may_flush);
+        match &flow.pending {
+            Some(_) if may_flush => self.flush(from, pipe),
+            Some(_) => Next::Wait,
+            None => self.pump(from, pipe),
         }
     }
 
@@ -204,6 +222,9 @@ impl Connection {
             Ok(0) => self.end_of(from, pipe),
             Ok(bytes) => {
                 flow.is_unread = bytes == bytes_max || flow.is_ending || flow.stops_short;
+                let passed_on = Cost::record(bytes).plus(Cost::sent(bytes));
+                // mutant forwarded-bytes-without-a-price: Cost::received(bytes).plus(passed_on) => Cost::NOTHING
+                pipe.budget.charge(Cost::received(bytes).plus(passed_on));
                 let Ok(has_ended) = self.translate(from, bytes, pipe) else { return Next::Close };
                 let flow = &mut self.flows[from as usize];
                 match pipe.send(sink) {
@@ -231,6 +252,7 @@ impl Connection {
         let Some((_, sink)) = self.sockets(from) else { return Next::Wait };
         let flow = &mut self.flows[from as usize];
         let Some(pending) = &mut flow.pending else { return Next::Wait };
+        pipe.budget.charge(Cost::sent(pending.bytes.len() - pending.sent));
         match send_all(sink, &pending.bytes[pending.sent..]) {
             Ok(sent) => pending.sent += sent,
             Err(_) => return Next::Close,

@@ -26,6 +26,7 @@ use crate::io::clock::Clock;
 use crate::io::socket::text_of;
 use crate::time::{Span, Time};
 use crate::transport::forwarded::{Inbound, header};
+use crate::values::budget::Cost;
 use crate::values::log_limit::LogLimit;
 
 const EVENTS_MAX: usize = 256;
@@ -78,7 +79,7 @@ pub struct Worker {
     waiting_count: usize,
     connecting: usize,
     deadlines: Deadlines,
-    /// Connections that may have more input than one turn allows.
+    /// Connections that may have more input than one turn allows, or that had no turn yet in an iteration that was full.
     again: VecDeque<Key>,
     pipe: Pipe,
     warnings: LogLimit,
@@ -129,14 +130,18 @@ impl Worker {
                 Err(errno) => panic!("the forwarding thread cannot wait for events: {errno}"),
             };
             self.now = self.clock.now();
+            self.pipe.budget.begin_iteration();
             // First: after a change of leader no byte is passed on.
             self.take_orders();
             for event in &events[..count] {
                 self.handle(Token::from_word(event.data()), event.events());
             }
             for _ in 0..self.again.len() {
+                if self.pipe.budget.is_full() {
+                    break;
+                }
                 let key = self.again.pop_front().expect("the queue does not shrink otherwise");
-                self.pump_again(key);
+                self.take_turn(key);
             }
             self.expire();
             self.look_up_leader();
@@ -151,7 +156,7 @@ impl Worker {
     }
 
     fn timeout(&self) -> EpollTimeout {
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || self.may_connect() {
             return EpollTimeout::ZERO;
         }
         let Deadlines { waits, connects, greetings, lingers } = &self.deadlines;
@@ -278,15 +283,17 @@ impl Worker {
             }
             Token::Watch => self.handle_watch(events),
             Token::Connection(key, side) => {
+                self.pipe.budget.charge(Cost::STEP);
+                let is_full = self.pipe.budget.is_full();
                 let Some(connection) = self.find(key) else { return };
                 match (&connection.phase, side) {
                     (Phase::Open { .. }, _) => {
-                        let Self { connections, pipe, .. } = self;
-                        let next = connections[key.slot as usize].handle(side, events, pipe);
-                        self.go_on(key, next);
+                        connection.note(side, events);
+                        self.take_turn_or_wait(key, is_full);
                     }
-                    (Phase::Connecting { .. }, Side::Leader) => self.connected(key),
-                    (Phase::Greeting { .. }, Side::Leader) => self.greet(key),
+                    (Phase::Connecting { .. } | Phase::Greeting { .. }, Side::Leader) => {
+                        self.take_turn_or_wait(key, is_full);
+                    }
                     (Phase::Waiting | Phase::Connecting { .. } | Phase::Greeting { .. }, Side::Client) => {
                         if events.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
                             self.close(key);
@@ -299,26 +306,40 @@ impl Worker {
         }
     }
 
-    fn pump_again(&mut self, key: Key) {
-        let Self { connections, pipe, .. } = self;
-        let found = connections.get_mut(key.slot as usize);
-        let Some(connection) = found.filter(|connection| connection.generation == key.generation) else {
-            return;
-        };
+    /// Gives a connection with an event its turn, unless it waits for one, or the iteration is full.
+    fn take_turn_or_wait(&mut self, key: Key, is_full: bool) {
+        if is_full {
+            self.queue(key);
+        } else if !self.connections[key.slot as usize].is_queued {
+            self.take_turn(key);
+        }
+    }
+
+    fn take_turn(&mut self, key: Key) {
+        let Some(connection) = self.find(key) else { return };
         connection.is_queued = false;
-        let next = connection.pump_both(pipe);
-        self.go_on(key, next);
+        match connection.phase {
+            Phase::Waiting => {}
+            Phase::Connecting { .. } => self.connected(key),
+            Phase::Greeting { .. } => self.greet(key),
+            Phase::Open { .. } => {
+                let Self { connections, pipe, .. } = self;
+                let next = connections[key.slot as usize].pump_both(pipe);
+                self.go_on(key, next);
+            }
+        }
+    }
+
+    fn queue(&mut self, key: Key) {
+        if !std::mem::replace(&mut self.connections[key.slot as usize].is_queued, true) {
+            self.again.push_back(key);
+        }
     }
 
     fn go_on(&mut self, key: Key, next: Next) {
         match next {
             Next::Close => return self.close(key),
-            Next::Again => {
-                let connection = &mut self.connections[key.slot as usize];
-                if !std::mem::replace(&mut connection.is_queued, true) {
-                    self.again.push_back(key);
-                }
-            }
+            Next::Again => self.queue(key),
             Next::Wait => {}
         }
         let connection = &mut self.connections[key.slot as usize];
@@ -331,9 +352,7 @@ impl Worker {
 
     /// Begins connections to the leader for clients that wait.
     fn connect_waiting(&mut self) {
-        while self.waiting_count > 0
-            && self.leader.as_ref().is_some_and(|leader| leader.can_connect(self.now, self.connecting))
-        {
+        while self.may_connect() && !self.pipe.budget.is_full() {
             let Some(key) = self.waiting.pop_front() else { return };
             let is_waiting = |connection: &mut Connection| matches!(connection.phase, Phase::Waiting);
             if self.find(key).is_some_and(is_waiting) {
@@ -345,6 +364,12 @@ impl Worker {
         }
     }
 
+    /// Whether a client waits that may have a connection now.
+    fn may_connect(&self) -> bool {
+        self.waiting_count > 0
+            && self.leader.as_ref().is_some_and(|leader| leader.can_connect(self.now, self.connecting))
+    }
+
     /// Connects to the address with this index, or the next one that does not fail at once.
     fn dial(&mut self, key: Key, mut index: usize, mut tried: usize, mut failure: Cow<'static, str>) {
         while let Some(leader) = &self.leader
@@ -352,6 +377,7 @@ impl Worker {
             && let Some(address) = leader.address(index)
         {
             let event = Token::Connection(key, Side::Leader).event(EVERYTHING);
+            self.pipe.budget.charge(Cost::ACCEPT);
             match begin_connect(address).and_then(|hop| self.epoll.add(&hop, event).map(|()| hop)) {
                 Ok(hop) => {
                     let until = self.now + self.settings.connect;
@@ -439,6 +465,7 @@ impl Worker {
     /// Continues the handshake. Nothing of the client is read before the leader has proved its key.
     fn greet(&mut self, key: Key) {
         let Phase::Greeting { hop, .. } = &mut self.connections[key.slot as usize].phase else { return };
+        self.pipe.budget.charge(Cost::HANDSHAKE);
         match hop.shake_hands() {
             Ok(true) => self.open(key),
             Ok(false) => {}

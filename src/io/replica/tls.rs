@@ -25,6 +25,7 @@ use x509_cert::der::Decode;
 use super::settings::UrlError;
 use crate::io::lenient_verifier::LenientVerifier;
 use crate::io::named_file::{self, PEM_BYTES_MAX};
+use crate::io::trusted;
 
 /// The checks of the certificate of the database, by the words of `sslmode`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -107,7 +108,9 @@ fn issued_by(
             }
         }
         None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            let found =
+                trusted::authorities().map_err(|(path, error)| UrlError::File(path, error.to_string()))?;
+            roots.add_parsable_certificates(found);
         }
     }
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())

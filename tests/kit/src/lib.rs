@@ -8,6 +8,7 @@
 //! * clients of the HTTP listener of either: [`http_client`];
 //! * conversations with either, both of which are a [`peer`]: [`conversation`], [`pattern`], [`runner`], [`suite`];
 //! * certificates for TLS: [`certificates`]; TLS in front of a server: `tls_front`; a server in memory behind TLS: `tunnel`;
+//!   records that no library would send: `forge`;
 //! * what `stats` and similar commands reply: [`statistics`];
 //! * PostgreSQL with standbys: [`postgres`];
 //! * random numbers and the seeds of a test: [`random`];
@@ -26,6 +27,8 @@ pub mod conversation;
 mod diagnosis;
 pub mod disk;
 pub mod driver;
+#[cfg(feature = "tls")]
+pub mod forge;
 pub mod fuzz;
 pub mod http_client;
 pub mod in_memory;

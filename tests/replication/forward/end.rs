@@ -54,6 +54,11 @@ impl TlsEnd {
         Ok(Self { tcp, shared: Arc::new(Mutex::new(shared)) })
     }
 
+    /// Receives ciphertext and drops it.
+    pub fn discard(&self) -> io::Result<usize> {
+        (&self.tcp).read(&mut vec![0; 64 * 1024])
+    }
+
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { tcp: self.tcp.try_clone()?, shared: Arc::clone(&self.shared) })
     }

@@ -6,5 +6,7 @@ mod end;
 mod leader;
 mod link;
 mod place;
+mod shares;
 mod silence;
+mod turns;
 mod waiting;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use beanring::io::named_file::{self, PEM_BYTES_MAX};
+use beanring::io::trusted;
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -66,7 +67,9 @@ pub fn prepare(ca: Option<&Path>, name: &str) -> Result<(), String> {
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let Some(path) = ca else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let found = trusted::authorities()
+            .map_err(|(path, error)| format!("SSL_CERT_FILE={}: {error}", path.display()))?;
+        roots.add_parsable_certificates(found);
         return Ok(roots);
     };
     let wrong = |error: pem::Error| format!("--tls-ca {}: {error}", path.display());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use beanring::server::{Config, Effect, Event, HttpAccess, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
+use beanring::values::account::Held;
 use beanring::values::ids::ConnId;
 use beanring::values::limits::HTTP_REQUEST_BYTES_MAX;
 
@@ -42,9 +43,36 @@ const CALLS: [(&str, &str, &str, &[&str]); 22] = [
     ("POST", "tubes/1/move", "{\"to\":\"2\",\"state\":\"ready\",\"count\":#}", &["200", "400", "404"]),
     ("POST", "tubes/#/config", "{\"key\":\"max-attempts\",\"value\":#}", &["200", "400"]),
 ];
+/// Fields that are right, wrong, or said twice, and lines that are none.
+const FIELDS: [&str; 20] = [
+    "Host: a",
+    "Host: b",
+    "Host : a",
+    "host:a",
+    "Content-Length: 5",
+    "Content-Length: +5",
+    "Content-Length: 99999999999999999999",
+    "Transfer-Encoding: chunked",
+    "Expect: 100-continue",
+    "Authorization: Bearer 0123456789abcdef",
+    "Connection: close, keep-alive",
+    "Content-Type: application/octet-stream",
+    "Origin: http://b",
+    "If-None-Match: *",
+    " folded",
+    ":",
+    "\0: a",
+    "",
+    "X-\u{e9}: \u{e9}",
+    "X",
+];
+const LINE_ENDS: [&str; 6] = ["\r\n", "\r\n", "\r\n", "\n", "\r", "\r\r\n"];
 const MONITORS_MAX: usize = 8;
 /// More lines than one step renders.
 const TUBES: usize = 60;
+/// What an iteration may cost: its events until a driver keeps further ones (8,192 steps), the last of them, and the turns of
+/// connections in two phases.
+const ITERATION_STEPS_MAX: u64 = 4 * 8192;
 
 struct Watched {
     server: Server,
@@ -52,6 +80,8 @@ struct Watched {
     client: ConnId,
     monitors: Vec<Monitor>,
     is_draining: bool,
+    /// The position of the budget at which the iteration has begun.
+    iteration: u64,
 }
 
 struct Monitor {
@@ -79,7 +109,8 @@ pub fn run(data: &[u8]) {
     let http_access = HttpAccess { token: None, allow_writes: true };
     let mut server = Server::new(Config { http_access, ..config(100) });
     let client = server.accept(Protocol::Beanstalk);
-    let mut watched = Watched { server, now: Time::ZERO, client, monitors: Vec::new(), is_draining: false };
+    let mut watched =
+        Watched { server, now: Time::ZERO, client, monitors: Vec::new(), is_draining: false, iteration: 0 };
     watched.connect();
     while !input.is_empty() {
         watched.step(&mut input);
@@ -111,6 +142,7 @@ impl Watched {
             }
             10 => self.now = self.now + Span::from_millis(u32::from(input.half())),
             11 | 12 => self.monitors[at].call(input),
+            13 => self.monitors[at].say_anything(input),
             _ => self.monitors[at].ask(input),
         }
         if what & 0x40 == 0 {
@@ -147,6 +179,7 @@ impl Watched {
     }
 
     fn receive(&mut self, at: usize, count: usize) {
+        self.make_room();
         let monitor = &mut self.monitors[at];
         if monitor.is_gone() {
             return;
@@ -167,6 +200,7 @@ impl Watched {
 
     /// Sends up to `count` bytes.
     fn send(&mut self, at: usize, count: usize) -> bool {
+        self.make_room();
         let Monitor { connection, received, is_broken, .. } = &mut self.monitors[at];
         if !connection.wants_send || !connection.is_open() || *is_broken {
             return false;
@@ -195,6 +229,16 @@ impl Watched {
     fn turn(&mut self) {
         self.server.turn(self.now);
         self.carry_out();
+        let spent = self.server.budget().spent();
+        let steps = spent - std::mem::replace(&mut self.iteration, spent);
+        assert!(steps <= ITERATION_STEPS_MAX, "an iteration has cost {steps} steps");
+    }
+
+    /// Ends the iteration if a driver would keep further events.
+    fn make_room(&mut self) {
+        if self.server.budget().is_full() {
+            self.turn();
+        }
     }
 
     /// Waits until all requests are answered.
@@ -247,6 +291,10 @@ impl Watched {
         self.monitors.iter_mut().for_each(|monitor| monitor.connection.is_half_closed = true);
         self.settle();
         assert!(self.monitors.iter().all(Monitor::is_closed), "a connection without input ends");
+        let account = self.server.account();
+        for kind in [Held::HttpInput, Held::HttpOutput, Held::HttpWork] {
+            assert_eq!(account.of(kind), 0, "something is left of {kind:?}");
+        }
     }
 }
 
@@ -289,6 +337,21 @@ impl Monitor {
             is_page,
             keeps_alive: version == "1.1" && header != "Connection: close\r\n",
         });
+    }
+
+    /// Sends a head of any fields, which may be a request.
+    fn say_anything(&mut self, input: &mut Input<'_>) {
+        let method = input.pick(&["GET", "POST", "DELETE", "get", "G\tT", "", "OPTIONS"]);
+        let path = input.pick(&["/metrics", "/api/v1/tubes/1/jobs", "*", "http://b/healthz", "/%", ""]);
+        let version = input.pick(&["HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "http/1.1", ""]);
+        let mut head = format!("{method} {path} {version}{}", input.pick(&LINE_ENDS));
+        let count = if input.below(16) == 1 { 70 } else { input.below(8) };
+        for _ in 0..count {
+            head += input.pick(&FIELDS);
+            head += input.pick(&LINE_ENDS);
+        }
+        head += input.pick(&["\r\n", "\r\n", "\r\nhello", "\n\n", ""]);
+        self.is_wild |= self.send(head.as_bytes());
     }
 
     fn call(&mut self, input: &mut Input<'_>) {

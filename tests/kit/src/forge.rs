@@ -1,10 +1,9 @@
 //! The client's keys of a connection, for records that no library would send: during the handshake, and after it.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::io::Read;
 use std::sync::{Arc, Mutex};
 
-use beanring_testkit::tls_stream::{certificate, client};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::cipher::{
@@ -13,9 +12,12 @@ use rustls::crypto::cipher::{
 use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::ring::default_provider;
 use rustls::crypto::tls13::OkmBlock;
+use rustls::pki_types::CertificateDer;
 use rustls::{
     ClientConfig, ClientConnection, ContentType, KeyLog, ProtocolVersion, RootCertStore, Tls13CipherSuite,
 };
+
+use super::tls_stream::client;
 
 /// The most that a record carries, with its content type and the padding (RFC 8446, 5.4).
 const INNER_BYTES_MAX: usize = (1 << 14) + 1;
@@ -58,9 +60,12 @@ pub struct Sealer {
 }
 
 /// Returns the settings of a forger that trusts an authority.
-pub fn config(ca: &Path) -> ClientConfig {
+///
+/// # Panics
+/// If the certificate is not valid.
+pub fn config(authority: CertificateDer<'static>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    roots.add(certificate(ca)).expect("the authority is valid");
+    roots.add(authority).expect("the authority is valid");
     let provider =
         CryptoProvider { cipher_suites: vec![TLS13_CHACHA20_POLY1305_SHA256], ..default_provider() };
     let mut config = ClientConfig::builder_with_provider(provider.into())
@@ -73,6 +78,7 @@ pub fn config(ca: &Path) -> ClientConfig {
 }
 
 impl Forger {
+    /// Begins a handshake.
     pub fn new(config: &ClientConfig) -> Self {
         let secrets = Arc::new(Secrets::default());
         let mut config = config.clone();
@@ -90,7 +96,10 @@ impl Forger {
     }
 
     /// Reads from the server until it has said everything.
-    pub fn flight(&mut self, mut server: impl std::io::Read) -> Flight {
+    ///
+    /// # Panics
+    /// If the server does not end the handshake, or is not trusted.
+    pub fn flight(&mut self, mut server: impl Read) -> Flight {
         while self.tls.is_handshaking() {
             let bytes = self.tls.read_tls(&mut server).expect("the server answers");
             assert!(bytes > 0, "the server ends the handshake");
@@ -132,7 +141,7 @@ impl Sealer {
         record.encode()
     }
 
-    /// Returns the next record, as long as it can be.
+    /// Returns the next record, padded to the full length.
     pub fn padded(&mut self, typ: ContentType, payload: &[u8]) -> Vec<u8> {
         let mut inner = [payload, &[u8::from(typ)]].concat();
         inner.resize(INNER_BYTES_MAX - 1, 0);

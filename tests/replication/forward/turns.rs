@@ -1,0 +1,106 @@
+//! A client beside others that send without an end. What it waits for is the CPU time that the forwarding thread spends before it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::end::TlsEnd;
+use super::place::{Standby, settings};
+
+/// Clients that send without an end. If each of them could pass on all that the kernel has, this would take some 12 ms.
+const SENDERS: usize = 96;
+
+/// What the thread may spend between a byte of the client and the reply: an iteration in each direction.
+const MOST: Duration = Duration::from_millis(6);
+
+/// The CPU time of each thread of this process that forwards, by its id.
+fn forwarding_threads() -> BTreeMap<String, Duration> {
+    let tasks = fs::read_dir("/proc/self/task").expect("there is /proc");
+    let ids = tasks.filter_map(|task| task.ok()?.file_name().into_string().ok());
+    ids.filter_map(|id| cpu_time(&id).map(|time| (id, time))).collect()
+}
+
+/// None if it is another thread, or has ended.
+fn cpu_time(id: &str) -> Option<Duration> {
+    let name = fs::read_to_string(format!("/proc/self/task/{id}/comm")).ok()?;
+    // The clock of a thread: clock_getcpuclockid(3) has only that of a process.
+    let clock = ClockId::from_raw(!id.parse::<i32>().ok()? << 3 | 6);
+    (name == "forward\n").then(|| clock_gettime(clock).ok().map(Duration::from)).flatten()
+}
+
+/// Writes to all clients, and reads what arrives at the leader, until told to stop.
+fn load(senders: &[(TcpStream, TlsEnd)], stops: &AtomicBool) {
+    let bytes = vec![7; 64 * 1024];
+    let is_open = |error: std::io::Error| error.kind() == ErrorKind::WouldBlock;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stops.load(Ordering::Relaxed) {
+                for (client, _) in senders {
+                    let written = (&*client).write(&bytes);
+                    assert!(written.map_or_else(is_open, |count| count > 0), "the client is connected");
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !stops.load(Ordering::Relaxed) {
+                for (_, end) in senders {
+                    let read = end.discard();
+                    assert!(read.map_or_else(is_open, |count| count > 0), "the leader is connected");
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_client_does_not_wait_for_all_bytes_of_others() {
+    let before = forwarding_threads();
+    let (standby, leader) = Standby::led(settings());
+    let senders: Vec<(TcpStream, TlsEnd)> = (0..SENDERS).map(|_| standby.forwarded_to(&leader)).collect();
+    for (client, end) in &senders {
+        client.set_nonblocking(true).expect("a socket option");
+        end.set_nonblocking(true).expect("a socket option");
+    }
+    let (mut client, mut end) = standby.forwarded_to(&leader);
+    let stops = AtomicBool::new(false);
+    let mut spent: Vec<Duration> = thread::scope(|scope| {
+        scope.spawn(|| load(&senders, &stops));
+        scope.spawn(move || {
+            let mut byte = [0];
+            while let Ok(1) = end.read(&mut byte) {
+                end.write_all(&byte).expect("the client reads");
+            }
+        });
+        let mut ask = || {
+            client.write_all(b"x").expect("it is connected");
+            client.read_exact(&mut [0]).expect("it is connected");
+        };
+        (0..10).for_each(|_| ask());
+        // That of another test is idle, beside this one.
+        let own = forwarding_threads()
+            .into_iter()
+            .max_by_key(|(id, time)| time.saturating_sub(before.get(id).copied().unwrap_or_default()));
+        let (own, _) = own.expect("the thread runs");
+        let of_own = || cpu_time(&own).expect("the thread runs");
+        let spent = (0..60).map(|_| {
+            let before = of_own();
+            ask();
+            of_own() - before
+        });
+        let spent = spent.collect();
+        stops.store(true, Ordering::Relaxed);
+        drop(client);
+        spent
+    });
+    spent.sort();
+    let median = spent[spent.len() / 2];
+    println!("CPU time before the reply: median {median:?}, at most {:?}", spent[spent.len() - 1]);
+    assert!(standby.counts().to_leader.get() > 30 << 20, "the others were busy");
+    assert!(median <= MOST, "{median:?}");
+}
