@@ -47,7 +47,7 @@ impl<S: Service> Transport<S> {
         let plaintext = &mut self.plaintext;
         let mut deliver = |payload: &[u8]| plaintext.extend_from_slice(payload);
         let mut progress = session.process(&mut input, &paid, &mut deliver, &self.account);
-        self.server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records));
+        self.server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records).plus(progress.keys));
         if !progress.is_last() && progress.used < input.len() {
             // Bounded by INCOMING_BYTES_MAX: the rest of the input moves.
             input.drain(..progress.used);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustls::server::{ServerConfig, UnbufferedServerConnection};
+use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
 };
@@ -10,6 +10,8 @@ use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage};
 
 use super::AHEAD_BYTES;
 use super::chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
+use super::identity::Identity;
+use super::keys::{Checks, KeyKind, agreement};
 use super::names::names_of;
 use super::outgoing::Outgoing;
 use super::shares::Key;
@@ -71,6 +73,10 @@ pub(super) struct Session {
     pub conn: ConnId,
     /// None after an error: rustls remembers places in input that is gone then, and must not be called.
     tls: Option<UnbufferedServerConnection>,
+    /// The kind of the server's key, until it has signed.
+    unused_key: Option<KeyKind>,
+    /// The signatures of clients that were checked.
+    checks: Arc<Checks>,
     pub phase: Phase,
     /// Its place among the unfinished handshakes.
     pub handshake: Option<Key>,
@@ -138,6 +144,8 @@ pub(super) struct Progress {
     pub has_partial_message: bool,
     /// Whole records are left, and the limit is reached.
     pub is_unpaid: bool,
+    /// The price of the keys that the handshake has used with this input.
+    pub keys: Cost,
     /// Records that had plaintext.
     filled_records: usize,
     /// The other records: each may change the keys.
@@ -197,10 +205,12 @@ pub(super) struct Finished {
 }
 
 impl Session {
-    pub fn new(conn: ConnId, config: Arc<ServerConfig>) -> Result<Self, Error> {
+    pub fn new(conn: ConnId, identity: &Identity) -> Result<Self, Error> {
         Ok(Self {
             conn,
-            tls: Some(UnbufferedServerConnection::new(config)?),
+            tls: Some(UnbufferedServerConnection::new(identity.config.clone())?),
+            unused_key: Some(identity.key),
+            checks: Arc::clone(&identity.checks),
             phase: Phase::Handshake,
             handshake: None,
             incoming: Vec::new(),
@@ -236,6 +246,8 @@ impl Session {
             is_unread: _,
             conn: _,
             tls: _,
+            unused_key: _,
+            checks: _,
             phase: _,
             handshake: _,
             message_until: _,
@@ -311,6 +323,7 @@ impl Session {
         progress.empty_records = records.saturating_sub(progress.filled_records);
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
+            progress.keys = self.checks.take().plus(used_keys(tls, &mut self.unused_key));
             progress.finished = finished(tls);
         }
         let rest = &mut input[progress.used..];
@@ -465,6 +478,17 @@ fn advance<D>(state: ConnectionState<'_, '_, D>, outgoing: &mut Vec<u8>) -> Resu
         }
         _ => Ok(true),
     }
+}
+
+/// The price of the agreement on keys, and of the signature of the server, once they are made.
+fn used_keys(tls: &UnbufferedServerConnection, unused_key: &mut Option<KeyKind>) -> Cost {
+    let (Some(kind), Some(group)) = (tls.handshake_kind(), tls.negotiated_key_exchange_group()) else {
+        return Cost::NOTHING;
+    };
+    // mutant tls-keys-without-a-price: let Some(key) = unused_key.take() => let Some(key) = None::<KeyKind>
+    let Some(key) = unused_key.take() else { return Cost::NOTHING };
+    let signature = if kind == HandshakeKind::Resumed { Cost::NOTHING } else { key.signature() };
+    agreement(group.name()).plus(signature)
 }
 
 /// What the handshake was, once it has finished.
