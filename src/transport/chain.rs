@@ -11,6 +11,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use webpki::EndEntityCert;
 
+use super::keys::{Checks, KeyKind};
+
 /// The maximum number of certificates of a client, its own included. Chains in use have two to four.
 pub(super) const CHAIN_MAX: usize = 10;
 
@@ -18,9 +20,14 @@ pub(super) const CHAIN_MAX: usize = 10;
 pub(super) const CHAIN_BYTES_MAX: usize = 32 * 1024;
 
 /// Verifies clients by another verifier, which gets one path of certificates: if it had a choice, its work would grow with the
-/// number of paths.
+/// number of paths. Counts the signatures that are checked.
 #[derive(Debug)]
-pub(super) struct OnePath(pub Arc<dyn ClientCertVerifier>);
+pub(super) struct OnePath {
+    pub verifier: Arc<dyn ClientCertVerifier>,
+    /// The most expensive key of an authority.
+    pub authority: KeyKind,
+    pub checks: Arc<Checks>,
+}
 
 impl ClientCertVerifier for OnePath {
     fn verify_client_cert(
@@ -34,11 +41,14 @@ impl ClientCertVerifier for OnePath {
             return Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
         }
         let path = path(end_entity, intermediates, self.root_hint_subjects());
-        self.0.verify_client_cert(end_entity, &path, now)
+        // Each certificate is signed by the next key, the last one by that of an authority.
+        self.checks.add(self.authority);
+        path.iter().for_each(|certificate| self.checks.add(key_of(certificate)));
+        self.verifier.verify_client_cert(end_entity, &path, now)
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+        self.verifier.root_hint_subjects()
     }
 
     fn verify_tls12_signature(
@@ -47,7 +57,7 @@ impl ClientCertVerifier for OnePath {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signed)
+        self.verifier.verify_tls12_signature(message, certificate, signed)
     }
 
     fn verify_tls13_signature(
@@ -56,12 +66,19 @@ impl ClientCertVerifier for OnePath {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signed)
+        self.checks.add(key_of(certificate));
+        self.verifier.verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
+}
+
+/// The kind of the key in a certificate. The smallest, if it cannot be read: then no signature is checked.
+fn key_of(certificate: &CertificateDer<'_>) -> KeyKind {
+    let info = EndEntityCert::try_from(certificate).map(|read| read.subject_public_key_info().len());
+    KeyKind::of_info(info.unwrap_or(0))
 }
 
 /// Returns the certificates between that of the client and an authority, each issued by the next: by their names, the shortest path.
@@ -98,6 +115,7 @@ mod tests {
     use rustls::server::WebPkiClientVerifier;
 
     use super::*;
+    use crate::values::budget::Cost;
 
     /// Returns the path from a certificate that `issuer` has issued to the authority "r". A certificate is its subject and its
     /// issuer, one letter each.
@@ -185,7 +203,8 @@ mod tests {
         let mut roots = RootCertStore::empty();
         roots.add(root.certified_by(&root).into()).expect("it is valid");
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), default_provider().into());
-        let verifier = OnePath(verifier.build().expect("it has an authority"));
+        let verifier = verifier.build().expect("it has an authority");
+        let verifier = OnePath { verifier, authority: KeyKind::P256, checks: Arc::default() };
         let (own, _) = root.client();
         let room = CHAIN_BYTES_MAX - own.len();
         let own = CertificateDer::from(own);
@@ -200,5 +219,27 @@ mod tests {
         };
         assert!(accepts(&[10; CHAIN_MAX - 1]) && !accepts(&[10; CHAIN_MAX]));
         assert!(accepts(&[room - 1, 1]) && !accepts(&[room, 1]));
+    }
+
+    #[test]
+    fn every_check_of_a_signature_has_its_price() {
+        let root = Authority::new("r");
+        let mut roots = RootCertStore::empty();
+        roots.add(root.certified_by(&root).into()).expect("it is valid");
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), default_provider().into());
+        let verifier = verifier.build().expect("it has an authority");
+        let authority = KeyKind::Rsa { bits: 4096 };
+        let verifier = OnePath { verifier, authority, checks: Arc::default() };
+        let (own, _) = root.client();
+        verifier.verify_client_cert(&own.into(), &[], UnixTime::now()).expect("it is valid");
+        assert_eq!(verifier.checks.take(), authority.check());
+        // A path of one more, by whatever key.
+        let (own, issuer) = (bare("a", "c", 0).into(), CertificateDer::from(bare("r", "a", 0)));
+        assert!(verifier.verify_client_cert(&own, std::slice::from_ref(&issuer), UnixTime::now()).is_err());
+        assert_eq!(verifier.checks.take(), authority.check().plus(key_of(&issuer).check()));
+        // One beyond the limits of a chain is not looked at.
+        let many = vec![issuer; CHAIN_MAX];
+        assert!(verifier.verify_client_cert(&own, &many, UnixTime::now()).is_err());
+        assert_eq!(verifier.checks.take(), Cost::NOTHING);
     }
 }

@@ -43,11 +43,13 @@ impl<S: Service> Transport<S> {
         budget.charge(Cost::HANDSHAKE);
         let limit = budget.within(TURN_STEPS);
         let paid = session.pay(&input, budget, limit);
+        // mutant tls-hellos-without-a-price: Cost::hello(paid.bytes()) => Cost::NOTHING
+        budget.charge(Cost::hello(paid.bytes()));
         // The server learns who the client is before it gets its first command.
         let plaintext = &mut self.plaintext;
         let mut deliver = |payload: &[u8]| plaintext.extend_from_slice(payload);
         let mut progress = session.process(&mut input, &paid, &mut deliver, &self.account);
-        self.server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records));
+        self.server.budget().charge(Cost::NEW_KEYS.times(progress.empty_records).plus(progress.keys));
         if !progress.is_last() && progress.used < input.len() {
             // Bounded by INCOMING_BYTES_MAX: the rest of the input moves.
             input.drain(..progress.used);

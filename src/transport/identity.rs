@@ -10,6 +10,7 @@ use rustls::server::{NoServerSessionStorage, ServerConfig, VerifierBuilderError,
 use rustls::{InconsistentKeys, RootCertStore};
 
 use super::chain::OnePath;
+use super::keys::{Checks, KeyKind};
 use super::names::{OwnCertificate, own_certificate};
 use crate::server::CertificatePem;
 use crate::time::Time;
@@ -26,6 +27,10 @@ pub struct Identity {
     pub is_authority: bool,
     /// Clients show certificates too.
     knows_clients: bool,
+    /// The kind of its key.
+    pub(super) key: KeyKind,
+    /// The signatures of clients that were checked.
+    pub(super) checks: Arc<Checks>,
 }
 
 /// Why files are no certificate that can be used.
@@ -56,8 +61,10 @@ impl Identity {
     pub fn read(files: &CertificatePem) -> Result<Self, IdentityError> {
         let chain = certificates(&files.chain, "--tls-cert")?;
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| no_key(&files.key))?;
-        let OwnCertificate { not_before_s, not_after_s, is_authority } = own_certificate(&chain[0])
-            .ok_or_else(|| IdentityError::Certificate("it is not X.509".to_owned()))?;
+        let OwnCertificate { not_before_s, not_after_s, is_authority, key_bytes } =
+            own_certificate(&chain[0])
+                .ok_or_else(|| IdentityError::Certificate("it is not X.509".to_owned()))?;
+        let checks = Arc::new(Checks::default());
         let provider = Arc::new(default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -67,10 +74,15 @@ impl Identity {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
                 let roots = roots(authorities)?;
+                // Bounded by the configuration: the authorities of a file.
+                let sizes = roots.roots.iter().map(|root| root.subject_public_key_info.len());
+                let kinds = sizes.map(KeyKind::of_info);
+                let authority = kinds.max_by_key(|kind| kind.check().steps()).unwrap_or(KeyKind::P256);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
                 let verifier = verifier
                     .map_err(|error: VerifierBuilderError| IdentityError::Authority(error.to_string()))?;
-                builder.with_client_cert_verifier(Arc::new(OnePath(verifier)))
+                let checks = Arc::clone(&checks);
+                builder.with_client_cert_verifier(Arc::new(OnePath { verifier, authority, checks }))
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
@@ -85,7 +97,16 @@ impl Identity {
         } else {
             config.ticketer = Ticketer::new().map_err(|_| IdentityError::Random)?;
         }
-        Ok(Self { config: config.into(), not_before_s, not_after_s, is_authority, knows_clients })
+        let key = KeyKind::of_info(key_bytes);
+        Ok(Self {
+            config: config.into(),
+            not_before_s,
+            not_after_s,
+            is_authority,
+            knows_clients,
+            key,
+            checks,
+        })
     }
 
     /// Whether the certificate is valid at this time.
@@ -93,10 +114,18 @@ impl Identity {
         (self.not_before_s..self.not_after_s).contains(&now.since(Time::ZERO).as_secs())
     }
 
-    /// An identity that is not from files.
+    /// An identity that is not from files, with a key of Ed25519.
     #[cfg(feature = "replicate")]
-    pub(super) const fn of_key(config: Arc<ServerConfig>) -> Self {
-        Self { config, not_before_s: 0, not_after_s: u64::MAX, is_authority: false, knows_clients: false }
+    pub(super) fn of_key(config: Arc<ServerConfig>) -> Self {
+        Self {
+            config,
+            not_before_s: 0,
+            not_after_s: u64::MAX,
+            is_authority: false,
+            knows_clients: false,
+            key: KeyKind::Ed25519,
+            checks: Arc::default(),
+        }
     }
 
     /// Keeps the keys of session tickets, so that clients resume their sessions after a change of the certificate.

@@ -8,6 +8,7 @@ mod chain;
 pub mod forwarded;
 mod handshakes;
 mod identity;
+mod keys;
 #[cfg(feature = "replicate")]
 pub mod link;
 mod names;
@@ -317,7 +318,7 @@ impl<S: Service> Service for Transport<S> {
             self.fail(surplus, HandshakeFailure::Surplus);
         }
         let identity = self.identity.as_ref().expect("a listener with TLS has a certificate");
-        match Session::new(conn, identity.config.clone()) {
+        match Session::new(conn, identity) {
             Ok(session) => self.sessions.insert(session, origin, now, &self.counts),
             Err(error) => {
                 warn!("cannot begin a TLS connection: {error}");

@@ -2,7 +2,7 @@
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;
-use x509_cert::der::Decode;
+use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
@@ -28,6 +28,8 @@ pub(super) struct OwnCertificate {
     pub not_after_s: u64,
     /// It is that of an authority.
     pub is_authority: bool,
+    /// The size of its public key in DER.
+    pub key_bytes: usize,
 }
 
 pub(super) fn own_certificate(certificate: &CertificateDer<'_>) -> Option<OwnCertificate> {
@@ -37,9 +39,11 @@ pub(super) fn own_certificate(certificate: &CertificateDer<'_>) -> Option<OwnCer
     let certificate = certificate.tbs_certificate();
     let validity = certificate.validity();
     let constraints = certificate.get_extension::<BasicConstraints>().ok().flatten();
+    let key = certificate.subject_public_key_info().encoded_len().ok()?;
     Some(OwnCertificate {
         not_before_s: validity.not_before.to_unix_duration().as_secs(),
         not_after_s: validity.not_after.to_unix_duration().as_secs(),
         is_authority: constraints.is_some_and(|(_, constraints)| constraints.ca),
+        key_bytes: u32::from(key) as usize,
     })
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use rustls::server::{ServerConfig, UnbufferedServerConnection};
+use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage};
 
 use super::chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
+use super::identity::Identity;
+use super::keys::{Checks, KeyKind, agreement};
 use super::names::names_of;
 use super::outgoing::{Buffer, Outgoing};
 use super::shares::Key;
@@ -66,6 +68,10 @@ pub(super) struct Session {
     pub conn: ConnId,
     /// None after an error: rustls remembers places in input that is gone then, and must not be called.
     tls: Option<UnbufferedServerConnection>,
+    /// The kind of the server's key, until it has signed.
+    unused_key: Option<KeyKind>,
+    /// The signatures of clients that were checked.
+    checks: Arc<Checks>,
     pub phase: Phase,
     /// Its place among the unfinished handshakes.
     pub handshake: Option<Key>,
@@ -136,6 +142,8 @@ pub(super) struct Progress {
     pub has_partial_message: bool,
     /// Whole records are left, and the limit is reached.
     pub is_unpaid: bool,
+    /// The price of the keys that the handshake has used with this input.
+    pub keys: Cost,
     /// Records that had plaintext.
     filled_records: usize,
     /// The other records: each may change the keys.
@@ -146,12 +154,20 @@ pub(super) struct Progress {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paid {
     records: usize,
-    /// Where the last one ends.
+    /// Where the first one begins, and the last one ends.
+    begin: usize,
     end: usize,
     /// What follows is no record.
     is_wrong: bool,
     /// What follows is not paid for.
     is_unpaid: bool,
+}
+
+impl Paid {
+    /// The bytes of the records.
+    pub const fn bytes(&self) -> usize {
+        self.end - self.begin
+    }
 }
 
 /// What input begins with.
@@ -195,10 +211,12 @@ pub(super) struct Finished {
 }
 
 impl Session {
-    pub fn new(conn: ConnId, config: Arc<ServerConfig>) -> Result<Self, Error> {
+    pub fn new(conn: ConnId, identity: &Identity) -> Result<Self, Error> {
         Ok(Self {
             conn,
-            tls: Some(UnbufferedServerConnection::new(config)?),
+            tls: Some(UnbufferedServerConnection::new(identity.config.clone())?),
+            unused_key: Some(identity.key),
+            checks: Arc::clone(&identity.checks),
             phase: Phase::Handshake,
             handshake: None,
             incoming: Vec::new(),
@@ -235,6 +253,8 @@ impl Session {
             is_unread: _,
             conn: _,
             tls: _,
+            unused_key: _,
+            checks: _,
             phase: _,
             handshake: _,
             unfinished: _,
@@ -296,7 +316,7 @@ impl Session {
         deliver: &mut impl FnMut(&[u8]),
         account: &Account,
     ) -> Progress {
-        let &Paid { records, end, is_wrong, is_unpaid } = paid;
+        let &Paid { records, end, is_wrong, is_unpaid, .. } = paid;
         let mut progress = Progress { is_unpaid, ..Progress::default() };
         let incomplete = if progress.is_unpaid { 0 } else { input.len() - end };
         let input = &mut input[..end];
@@ -313,6 +333,7 @@ impl Session {
         progress.empty_records = records.saturating_sub(progress.filled_records);
         // An error may follow the end of the handshake.
         if self.phase == Phase::Handshake {
+            progress.keys = self.checks.take().plus(used_keys(tls, &mut self.unused_key));
             progress.finished = finished(tls);
             self.chain_bytes = chain_bytes(tls);
         }
@@ -343,7 +364,8 @@ impl Session {
 
     /// Pays for whole records up to the limit.
     pub fn pay(&self, input: &[u8], budget: &mut Budget, limit: Limit) -> Paid {
-        let mut paid = Paid { records: 0, end: self.seen, is_wrong: false, is_unpaid: false };
+        let mut paid =
+            Paid { records: 0, begin: self.seen, end: self.seen, is_wrong: false, is_unpaid: false };
         loop {
             match Record::at(&input[paid.end..]) {
                 Record::Incomplete => return paid,
@@ -480,6 +502,17 @@ fn chain_bytes(tls: &UnbufferedServerConnection) -> usize {
     let chain = tls.peer_certificates().unwrap_or_default();
     // Bounded by CHAIN_MAX: the certificates that the verifier accepts.
     chain.iter().map(|certificate| certificate.len() + ALLOCATION_BYTES).sum()
+}
+
+/// The price of the agreement on keys, and of the signature of the server, once they are made.
+fn used_keys(tls: &UnbufferedServerConnection, unused_key: &mut Option<KeyKind>) -> Cost {
+    let (Some(kind), Some(group)) = (tls.handshake_kind(), tls.negotiated_key_exchange_group()) else {
+        return Cost::NOTHING;
+    };
+    // mutant tls-keys-without-a-price: let Some(key) = unused_key.take() => let Some(key) = None::<KeyKind>
+    let Some(key) = unused_key.take() else { return Cost::NOTHING };
+    let signature = if kind == HandshakeKind::Resumed { Cost::NOTHING } else { key.signature() };
+    agreement(group.name()).plus(signature)
 }
 
 /// What the handshake was, once it has finished.

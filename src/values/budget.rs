@@ -41,6 +41,9 @@ const ENTRIES_PER_STEP: usize = 4;
 const RECEIVED_BYTES_PER_STEP: usize = 512;
 const SENT_BYTES_PER_STEP: usize = 512;
 
+/// Bytes of handshake messages that are read in the time of one step. A message may have very many small parts.
+const HELLO_BYTES_PER_STEP: usize = 8;
+
 /// Bytes of a TLS record that are decrypted in the time of one step.
 const DECRYPTED_BYTES_PER_STEP: usize = 256;
 
@@ -48,7 +51,7 @@ const DECRYPTED_BYTES_PER_STEP: usize = 256;
 const PATTERNS_PER_STEP: usize = 8;
 
 /// The price of a piece of work, in elementary steps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cost(u64);
 
 /// A position of a [`Budget`] at which a piece of work must stop.
@@ -65,10 +68,10 @@ pub struct Budget {
     spent: u64,
     /// The position at which the present phase has begun.
     phase: u64,
-    /// The position at which this event-loop iteration has begun.
-    iteration: u64,
-    /// The price of the events since then. It is apart, since every connection is owed one command, however much has come.
+    /// The price of all events. It is apart, since every connection is owed one command, however much has come.
     arrivals: u64,
+    /// What was [charged](Self::charged) before this event-loop iteration.
+    iteration: u64,
 }
 
 impl Cost {
@@ -105,10 +108,15 @@ impl Cost {
     /// An operation of the job log that has ended.
     pub const DISK: Self = Self(10);
 
-    /// A step of a TLS handshake: some 120 us with an ECDSA key, more with others. At most one goes on per iteration.
-    pub const HANDSHAKE: Self = Self(1200);
+    /// A step of a TLS handshake, in addition to its keys: messages are made, and keys are derived. At most one goes on per iteration.
+    pub const HANDSHAKE: Self = Self(200);
     /// A TLS record without plaintext, such as a change of keys, in addition to its decryption: keys are derived.
     pub const NEW_KEYS: Self = Self(40);
+
+    /// Handshake messages that are read, in addition to the decryption of their records.
+    pub const fn hello(bytes: usize) -> Self {
+        Self::visits(bytes / HELLO_BYTES_PER_STEP)
+    }
 
     /// A TLS record that is decrypted.
     #[inline]
@@ -292,16 +300,21 @@ impl Budget {
         self.spent
     }
 
+    /// All that is spent, and the price of all events, in elementary steps.
+    #[inline]
+    pub const fn charged(&self) -> u64 {
+        self.spent + self.arrivals
+    }
+
     /// Begins an event-loop iteration: its events come next.
     pub const fn begin_iteration(&mut self) {
-        self.iteration = self.spent;
-        self.arrivals = 0;
+        self.iteration = self.charged();
     }
 
     /// Whether a driver is to keep further events for the next iteration.
     #[inline]
     pub const fn is_full(&self) -> bool {
-        self.spent - self.iteration + self.arrivals >= EVENTS_STEPS
+        self.charged() - self.iteration >= EVENTS_STEPS
     }
 
     /// Begins a phase. Returns what the one before has spent.

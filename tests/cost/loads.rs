@@ -61,7 +61,7 @@ pub const LOADS: &[Load] = &[
         waiting(world, n, &command, |_| {});
     }),
     load("idle clients", [64, 500], |world, n| {
-        world.clients = (0..n).map(|_| Talk::connect(world.server.address)).collect();
+        world.clients = (0..n).map(|_| world.connect()).collect();
     }),
     load("ready jobs", [10_000, 125_000], |world, n| world.jobs = world.put_many(n, 0)),
     load("delayed jobs", [10_000, 125_000], |world, n| world.jobs = world.put_many(n, 100_000)),
@@ -120,11 +120,11 @@ pub const LOADS: &[Load] = &[
     }),
     load("clients that have lists to read", [16, 64], |world, n| {
         in_tubes(world, 10_000, "tube", |_| put(0, ""));
-        world.clients = (0..n).map(|_| Talk::connect(world.server.address)).collect();
+        world.clients = (0..n).map(|_| world.connect()).collect();
         world.clients.iter_mut().for_each(|client| client.send(&"list-tubes\r\n".repeat(40)));
     }),
     load("clients within a put-batch", [64, 500], |world, n| {
-        world.clients = (0..n).map(|_| Talk::connect(world.server.address)).collect();
+        world.clients = (0..n).map(|_| world.connect()).collect();
         let part = format!("put-batch 1000\r\n{}", put(0, "").repeat(20));
         world.clients.iter_mut().for_each(|client| client.send(&part));
     }),
@@ -301,7 +301,7 @@ fn reserve_all(world: &mut World, count: usize) -> Vec<u64> {
 fn full_lanes(world: &mut World, keys: usize) {
     world.put_tagged(keys, 0, |at| format!(" con:k{at}"));
     world.jobs = reserve_all(world, keys);
-    let mut searcher = Talk::connect(world.server.address);
+    let mut searcher = world.connect();
     for lane in 0..LANE_TUBES {
         world.helper.expect(&format!("use lane{lane}\r\n"), "USING");
         world.put_tagged(keys, 0, |at| format!(" con:k{at}"));

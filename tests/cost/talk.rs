@@ -1,10 +1,9 @@
 //! Clients that send many commands and read all replies.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use beanring_testkit::client::Client;
+use beanring_testkit::peer::Received;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::stream::Stream;
 
@@ -15,10 +14,8 @@ const AHEAD_BYTES: usize = 24 * 1024;
 pub struct Talk(Client);
 
 impl Talk {
-    pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the server accepts");
-        stream.set_nodelay(true).expect("a TCP socket");
-        Self(Client::new(Stream::Tcp(stream)))
+    pub fn new(stream: Stream) -> Self {
+        Self(Client::new(stream))
     }
 
     pub fn send(&mut self, commands: &str) {
@@ -90,14 +87,18 @@ impl Talk {
     }
 }
 
-/// Asks over HTTP, and reads the response. Returns its status.
-pub fn http(address: SocketAddr, method: &str, path: &str) -> u16 {
-    let mut stream = TcpStream::connect(address).expect("the server accepts");
-    stream.set_read_timeout(Some(REPLY_PATIENCE)).expect("a TCP socket");
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("the server runs");
+/// Asks over HTTP, with another field that may be empty, and reads the response. Returns its status.
+pub fn http(mut stream: Stream, method: &str, path: &str, field: &str) -> u16 {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{field}Connection: close\r\n\r\n");
+    stream.send(request.as_bytes());
     let mut response = Vec::new();
-    stream.read_to_end(&mut response).expect("the server answers");
+    loop {
+        match stream.receive(REPLY_PATIENCE) {
+            Received::Bytes(bytes) => response.extend(bytes),
+            Received::Closed => break,
+            Received::Silence => panic!("the server answers"),
+        }
+    }
     let head = String::from_utf8_lossy(&response[..response.len().min(20)]).into_owned();
     head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{head:?}"))
 }

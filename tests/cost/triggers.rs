@@ -2,7 +2,7 @@
 
 use beanring_testkit::measured::Iterations;
 
-use crate::talk::{Talk, http, put, put_batch};
+use crate::talk::{Talk, put, put_batch};
 use crate::world::{BATCH, TUBE, World};
 
 /// Ids of any length that fit into the line of a `delete-batch`.
@@ -150,7 +150,7 @@ pub const TRIGGERS: &[Trigger] = &[
         })
     }),
     trigger("reserve by another client, cancel-reserve", |world| {
-        let mut client = Talk::connect(world.server.address);
+        let mut client = world.connect();
         client.expect("watch nothing\r\n", "WATCHING");
         world.measure(|_| {
             client.send("reserve\r\ncancel-reserve\r\n");
@@ -166,7 +166,7 @@ pub const TRIGGERS: &[Trigger] = &[
     }),
     trigger("100 connections come and go", |world| {
         world.measure(|world| {
-            let clients: Vec<Talk> = (0..100).map(|_| Talk::connect(world.server.address)).collect();
+            let clients: Vec<Talk> = (0..100).map(|_| world.connect()).collect();
             drop(clients);
         })
     }),
@@ -201,7 +201,7 @@ pub const ENDS: &[Trigger] = &[
     trigger("the clients of the load leave", |world| world.measure(|world| world.clients.clear())),
     trigger("the actor leaves", |world| {
         world.measure(|world| {
-            let other = Talk::connect(world.server.address);
+            let other = world.connect();
             drop(std::mem::replace(&mut world.actor, other));
         })
     }),
@@ -243,7 +243,7 @@ fn put_aside(world: &mut World) -> Vec<u64> {
 
 fn get(world: &mut World, method: &str, path: &str) -> Iterations {
     world.measure(|world| {
-        http(world.server.http, method, path);
+        world.http(method, path);
     })
 }
 

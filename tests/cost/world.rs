@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use beanring::io::driver::Driver;
-use beanring::server::{Config, HttpAccess, Token};
+use beanring::server::{Config, HttpAccess, Protocol, Token};
 use beanring_testkit::config::config;
 use beanring_testkit::measured::{Iterations, MeasuredServer};
 
-use crate::talk::{Talk, put, put_batch};
+use crate::doors::Door;
+use crate::scenarios::Place;
+use crate::talk::{Talk, http, put, put_batch};
 
 /// The tube that loads are about.
 pub const TUBE: &str = "load";
@@ -20,6 +21,8 @@ const WATCHES_MAX: u32 = 65_536;
 pub const BATCH: usize = 1000;
 
 pub struct World {
+    /// How clients come in.
+    pub door: Door,
     /// Sends what is measured. Uses [`TUBE`], and watches it alone unless the load says otherwise.
     pub actor: Talk,
     /// Prepares things. Uses [`TUBE`] too.
@@ -37,20 +40,33 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(io: Driver) -> Self {
-        Self::with_token(io, None)
+    pub fn new(place: Place) -> Self {
+        Self::with_token(place, None)
     }
 
     /// Starts a server whose API needs this token.
-    pub fn with_token(io: Driver, token: Option<Token>) -> Self {
-        let server = MeasuredServer::start(io, server_config(token));
-        let [actor, helper] = [(); 2].map(|()| worker(&server));
-        Self { server, actor, helper, clients: Vec::new(), again: None, jobs: Vec::new(), ends_at: None }
+    pub fn with_token(place: Place, token: Option<Token>) -> Self {
+        // Users have tokens of their own.
+        let token = token.filter(|_| place.door != Door::Users);
+        let server = place.door.serve(place.io, server_config(token), None);
+        let [actor, helper] = [(); 2].map(|()| worker(&server, place.door));
+        let (clients, jobs) = (Vec::new(), Vec::new());
+        Self { door: place.door, actor, helper, clients, again: None, jobs, ends_at: None, server }
+    }
+
+    /// Connects a client.
+    pub fn connect(&self) -> Talk {
+        self.door.connect(&self.server)
     }
 
     /// Connects a client that uses and watches [`TUBE`] alone.
     pub fn worker(&self) -> Talk {
-        worker(&self.server)
+        worker(&self.server, self.door)
+    }
+
+    /// Asks over HTTP. Returns the status of the response.
+    pub fn http(&self, method: &str, path: &str) -> u16 {
+        http(self.door.enter(&self.server, Protocol::Http), method, path, &self.door.field())
     }
 
     /// Puts many jobs without tags into the used tube of the helper. Returns their ids.
@@ -99,8 +115,8 @@ impl World {
     }
 }
 
-fn worker(server: &MeasuredServer) -> Talk {
-    let mut client = Talk::connect(server.address);
+fn worker(server: &MeasuredServer, door: Door) -> Talk {
+    let mut client = door.connect(server);
     client.expect(&format!("use {TUBE}\r\n"), "USING");
     client.expect(&format!("watch {TUBE}\r\n"), "WATCHING");
     client.expect("ignore default\r\n", "WATCHING");
@@ -108,7 +124,7 @@ fn worker(server: &MeasuredServer) -> Talk {
 }
 
 /// The limits of a server without flags.
-fn server_config(token: Option<Token>) -> Config {
+pub fn server_config(token: Option<Token>) -> Config {
     Config {
         max_tubes: Some(TUBES_MAX),
         max_watches: Some(WATCHES_MAX),

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, date_time_ymd,
 };
 
 /// The names of a server on this machine.
@@ -20,6 +20,46 @@ pub const CLIENT_NAME: &str = "client.test";
 
 /// The only name in [`Certificates::other_name`].
 pub const OTHER_NAME: &str = "queue.test";
+
+/// A kind of private key that TLS 1.3 uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyKind {
+    EcdsaP256,
+    EcdsaP384,
+    Ed25519,
+    Rsa2048,
+    Rsa4096,
+}
+
+impl KeyKind {
+    pub const ALL: [Self; 5] =
+        [Self::EcdsaP256, Self::EcdsaP384, Self::Ed25519, Self::Rsa2048, Self::Rsa4096];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EcdsaP256 => "ECDSA P-256",
+            Self::EcdsaP384 => "ECDSA P-384",
+            Self::Ed25519 => "Ed25519",
+            Self::Rsa2048 => "RSA 2048",
+            Self::Rsa4096 => "RSA 4096",
+        }
+    }
+
+    /// Returns a key of this kind. Those of RSA are always the same, since the library makes none.
+    ///
+    /// # Panics
+    /// If the system has no random numbers.
+    pub fn key(self) -> KeyPair {
+        let key = match self {
+            Self::EcdsaP256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+            Self::EcdsaP384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
+            Self::Ed25519 => KeyPair::generate_for(&PKCS_ED25519),
+            Self::Rsa2048 => KeyPair::from_pem(include_str!("../keys/rsa-2048.pem")),
+            Self::Rsa4096 => KeyPair::from_pem(include_str!("../keys/rsa-4096.pem")),
+        };
+        key.expect("the key is valid")
+    }
+}
 
 /// The files of a certificate and its private key, both PEM.
 #[derive(Clone, Debug)]
@@ -95,6 +135,24 @@ impl Certificates {
         signed(&self.dir, &self.authority, file, &params(file, names, ExtendedKeyUsagePurpose::ServerAuth))
     }
 
+    /// Creates a pair as [`Self::for_server`] does for [`LOCAL_NAMES`], with a key of this kind.
+    ///
+    /// # Panics
+    /// If the files cannot be written.
+    pub fn for_server_with(&self, file: &str, kind: KeyKind) -> Pair {
+        let params = params(file, &LOCAL_NAMES, ExtendedKeyUsagePurpose::ServerAuth);
+        signed_with(&self.dir, &self.authority, file, &params, &kind.key())
+    }
+
+    /// Creates a pair as [`Self::for_client`] does for [`CLIENT_NAME`], with a key of this kind.
+    ///
+    /// # Panics
+    /// If the files cannot be written.
+    pub fn for_client_with(&self, file: &str, kind: KeyKind) -> Pair {
+        let params = params(CLIENT_NAME, &[CLIENT_NAME], ExtendedKeyUsagePurpose::ClientAuth);
+        signed_with(&self.dir, &self.authority, file, &params, &kind.key())
+    }
+
     /// Creates a pair as [`Self::for_server`] does, which is valid from a time on.
     ///
     /// # Panics
@@ -143,8 +201,17 @@ fn params(common_name: &str, names: &[&str], usage: ExtendedKeyUsagePurpose) -> 
 }
 
 fn signed(dir: &Path, issuer: &Issuer<'static, KeyPair>, file: &str, params: &CertificateParams) -> Pair {
-    let key = KeyPair::generate().expect("the system has random numbers");
-    let certificate = params.signed_by(&key, issuer).expect("the parameters are valid");
+    signed_with(dir, issuer, file, params, &KeyKind::EcdsaP256.key())
+}
+
+fn signed_with(
+    dir: &Path,
+    issuer: &Issuer<'static, KeyPair>,
+    file: &str,
+    params: &CertificateParams,
+    key: &KeyPair,
+) -> Pair {
+    let certificate = params.signed_by(key, issuer).expect("the parameters are valid");
     let pair = Pair { certificate: dir.join(format!("{file}.pem")), key: dir.join(format!("{file}.key")) };
     fs::write(&pair.certificate, certificate.pem()).expect("there is space");
     let mut key_file = File::options()

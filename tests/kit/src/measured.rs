@@ -2,12 +2,12 @@
 //!
 //! The drivers are generic over [`Service`]. [`Measured`] stands between a driver and the server, and reads the CPU time of its
 //! thread at the end of each turn. So the time of an iteration has everything that the thread does for it: system calls, the
-//! code of the driver, and the server, whatever the server's own counters say.
+//! code of the driver, and the server, whatever the server's own counters say. What those say is recorded too.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::io::{IoSlice, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -22,13 +22,20 @@ use beanring::io::signal::Signals;
 use beanring::io::socket::{Listener, ListenerKind};
 use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
-use beanring::server::{Config, Effect, Event, Peer, Priced, Protocol, Server, Service, Users};
+use beanring::server::{
+    CertificatePem, Config, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, Server, ServerRole,
+    Service, Users,
+};
 use beanring::time::Time;
+use beanring::values::account::Account;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
+use beanring::values::link_secret::LinkSecret;
+use beanring::wal::Operation;
 use clap::ValueEnum;
 use nix::sys::signal::{Signal, raise};
 use nix::time::{ClockId, clock_gettime};
+use perf_event::{Builder, Counter};
 
 use super::process::{Address, REPLY_PATIENCE, Transport};
 
@@ -41,6 +48,9 @@ const IDLE: Duration = Duration::from_micros(1500);
 struct Shared {
     longest_ns: AtomicU64,
     total_ns: AtomicU64,
+    /// What the server itself has counted.
+    steps: AtomicU64,
+    instructions: AtomicU64,
     iterations: AtomicU64,
     /// The server has work that no event brings.
     has_work: AtomicBool,
@@ -54,13 +64,17 @@ pub struct Iterations {
     pub longest: Duration,
     /// CPU time of all.
     pub total: Duration,
+    /// What the server has charged for all, in elementary steps.
+    pub steps: u64,
+    /// Instructions of all, those of the kernel included. 0 if the kernel does not count them.
+    pub instructions: u64,
     pub count: u64,
 }
 
 /// A [`Service`] that measures the iterations of its driver.
-struct Measured {
+struct Measured<S> {
     /// Dropped when it has stopped: the driver uring never drops its service.
-    server: Option<Server>,
+    server: Option<S>,
     shared: Arc<Shared>,
     /// CPU time of the thread at the end of the last turn.
     turn_ended: Duration,
@@ -69,6 +83,7 @@ struct Measured {
     now: Cell<Time>,
     /// Counts once the server is dropped.
     budget_after: Budget,
+    instructions: Option<Counter>,
 }
 
 /// A server on a thread of its own. Dropping it stops the server.
@@ -78,6 +93,7 @@ pub struct MeasuredServer {
     pub address: SocketAddr,
     /// Where HTTP is served.
     pub http: SocketAddr,
+    listeners: Vec<(ListenerKind, SocketAddr)>,
     thread: Option<JoinHandle<()>>,
     /// Wakes the thread for its stop, with input that has no reply: nothing of the server may be in flight then.
     waker: TcpStream,
@@ -131,22 +147,42 @@ impl MeasuredServer {
     /// # Panics
     /// If the kernel does not allow it.
     pub fn watching(io: Driver, config: Config, files: WatchedFiles) -> Self {
+        Self::serving(io, &[], files, move || Server::new(config))
+    }
+
+    /// Starts a service that is made on its thread, with a further listener of each of these kinds.
+    ///
+    /// # Panics
+    /// If the kernel does not allow it.
+    pub fn serving<S: Service + 'static>(
+        io: Driver,
+        kinds: &[ListenerKind],
+        files: WatchedFiles,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Self {
         host::tune_allocator();
         descriptors::raise_limit().expect("a soft limit can be raised");
-        let [clients, mut http] = [(); 2].map(|()| listener());
-        http.set_kind(ListenerKind::HTTP);
-        let [address, http_address] =
-            [&clients, &http].map(|listener| listener.local_name().parse().expect("a TCP address"));
+        let kinds = [ListenerKind::CLEAR, ListenerKind::HTTP].into_iter().chain(kinds.iter().copied());
+        let open: Vec<Listener> = kinds.map(listener).collect();
+        let address = |listener: &Listener| listener.local_name().parse().expect("a TCP address");
+        let listeners: Vec<_> = open.iter().map(|listener| (listener.kind(), address(listener))).collect();
         let shared = Arc::new(Shared::default());
         let service_shared = Arc::clone(&shared);
-        let run = move || {
-            let service = Measured::new(Server::new(config), service_shared);
-            run_beside(io, vec![clients, http], files, service);
-        };
+        let run = move || run_beside(io, open, files, Measured::new(make(), service_shared));
         let thread = thread::Builder::new().name("server".to_owned()).spawn(run);
         let thread = Some(thread.expect("a thread can be started"));
+        let (address, http) = (listeners[0].1, listeners[1].1);
         let waker = TcpStream::connect(address).expect("the server listens");
-        Self { shared, address, http: http_address, thread, waker }
+        Self { shared, address, http, listeners, thread, waker }
+    }
+
+    /// Returns the address of the listener of this kind.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn address_of(&self, kind: ListenerKind) -> SocketAddr {
+        let found = self.listeners.iter().find(|(each, _)| *each == kind);
+        found.unwrap_or_else(|| panic!("no listener is {kind:?}")).1
     }
 
     /// Begins a measurement. The server should be [idle](Self::await_idle).
@@ -154,6 +190,8 @@ impl MeasuredServer {
         self.shared.longest_ns.store(0, Ordering::SeqCst);
         Start {
             total_ns: self.shared.total_ns.load(Ordering::SeqCst),
+            steps: self.shared.steps.load(Ordering::SeqCst),
+            instructions: self.shared.instructions.load(Ordering::SeqCst),
             count: self.shared.iterations.load(Ordering::SeqCst),
         }
     }
@@ -163,6 +201,8 @@ impl MeasuredServer {
         Iterations {
             longest: Duration::from_nanos(self.shared.longest_ns.load(Ordering::SeqCst)),
             total: Duration::from_nanos(self.shared.total_ns.load(Ordering::SeqCst) - start.total_ns),
+            steps: self.shared.steps.load(Ordering::SeqCst) - start.steps,
+            instructions: self.shared.instructions.load(Ordering::SeqCst) - start.instructions,
             count: self.shared.iterations.load(Ordering::SeqCst) - start.count,
         }
     }
@@ -191,6 +231,8 @@ impl MeasuredServer {
 #[derive(Debug)]
 pub struct Start {
     total_ns: u64,
+    steps: u64,
+    instructions: u64,
     count: u64,
 }
 
@@ -211,10 +253,12 @@ impl Drop for MeasuredServer {
 }
 
 /// A listener at an address of its own.
-fn listener() -> Listener {
+fn listener(kind: ListenerKind) -> Listener {
     let Address::Tcp(address) = Address::fresh(Transport::Tcp) else { unreachable!("it is one for TCP") };
     let address = beanring::io::socket::Address::Tcp { host: address.ip().to_string(), port: address.port() };
-    Listener::open(&address).unwrap_or_else(|error| panic!("{error}"))
+    let mut listener = Listener::open(&address).unwrap_or_else(|error| panic!("{error}"));
+    listener.set_kind(kind);
+    listener
 }
 
 /// Returns the CPU time of this thread.
@@ -225,14 +269,24 @@ pub fn thread_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has this clock").into()
 }
 
-impl Measured {
-    fn new(server: Server, shared: Arc<Shared>) -> Self {
+/// Counts the instructions of this thread from now on, if the kernel permits it and the CPU can: many virtual machines cannot.
+fn instructions() -> Option<Counter> {
+    let mut builder = Builder::new();
+    builder.include_kernel();
+    let mut counter = builder.build().ok()?;
+    counter.enable().ok()?;
+    Some(counter)
+}
+
+impl<S: Service> Measured<S> {
+    fn new(server: S, shared: Arc<Shared>) -> Self {
         let (turn_ended, now) = (thread_cpu_time(), Cell::new(Time::ZERO));
         let budget_after = Budget::default();
-        Self { server: Some(server), shared, turn_ended, is_stopping: false, now, budget_after }
+        let instructions = instructions();
+        Self { server: Some(server), shared, turn_ended, is_stopping: false, now, budget_after, instructions }
     }
 
-    fn server(&mut self) -> &mut Server {
+    fn server(&mut self) -> &mut S {
         self.server.as_mut().expect("no client connects after the stop")
     }
 
@@ -240,17 +294,24 @@ impl Measured {
         let now = thread_cpu_time();
         let spent = u64::try_from((now - self.turn_ended).as_nanos()).expect("less than centuries");
         self.turn_ended = now;
+        if let Some(server) = &mut self.server {
+            self.shared.steps.store(server.budget().charged(), Ordering::SeqCst);
+        }
+        if let Some(counter) = &mut self.instructions {
+            let count = counter.read().expect("the kernel counts");
+            self.shared.instructions.store(count, Ordering::SeqCst);
+        }
         self.shared.longest_ns.fetch_max(spent, Ordering::SeqCst);
         self.shared.total_ns.fetch_add(spent, Ordering::SeqCst);
         self.shared.iterations.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-impl Service for Measured {
-    type Identity = Infallible;
+impl<S: Service> Service for Measured<S> {
+    type Identity = S::Identity;
 
-    fn replace_users(&mut self, users: Users) -> Option<Users> {
-        self.server().replace_users(users)
+    fn read_identity(files: &CertificatePem) -> Result<S::Identity, String> {
+        S::read_identity(files)
     }
 
     fn accept(&mut self, protocol: Protocol) -> ConnId {
@@ -259,6 +320,58 @@ impl Service for Measured {
 
     fn set_peer(&mut self, conn: ConnId, peer: Peer) {
         self.server().set_peer(conn, peer);
+    }
+
+    fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {
+        self.server().begin_proxied(now, conn, has_tls, balancer);
+    }
+
+    fn begin_forwarded(&mut self, now: Time, conn: ConnId, standby: Origin) {
+        self.server().begin_forwarded(now, conn, standby);
+    }
+
+    fn begin_tls(&mut self, now: Time, conn: ConnId, origin: Origin) {
+        self.server().begin_tls(now, conn, origin);
+    }
+
+    fn certified(&mut self, conn: ConnId, names: &[String]) {
+        self.server().certified(conn, names);
+    }
+
+    fn set_link_secret(&mut self, secret: Option<LinkSecret>) {
+        self.server().set_link_secret(secret);
+    }
+
+    fn leader_token(&self) -> Option<u64> {
+        self.server.as_ref()?.leader_token()
+    }
+
+    fn peer_name(&self, conn: ConnId) -> Option<&str> {
+        self.server.as_ref()?.peer_name(conn)
+    }
+
+    fn user_name(&self, conn: ConnId) -> Option<&str> {
+        self.server.as_ref()?.user_name(conn)
+    }
+
+    fn replace_users(&mut self, users: Users) -> Option<Users> {
+        self.server().replace_users(users)
+    }
+
+    fn users_refused(&mut self) {
+        self.server().users_refused();
+    }
+
+    fn replace_certificate(&mut self, now: Time, identity: Result<S::Identity, String>) {
+        self.server().replace_certificate(now, identity);
+    }
+
+    fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
+        self.server().show_counts(counts);
+    }
+
+    fn account(&self) -> Rc<Account> {
+        self.server.as_ref().map_or_else(Rc::default, Service::account)
     }
 
     fn number(&self, conn: ConnId) -> u64 {
@@ -314,6 +427,26 @@ impl Service for Measured {
         if let Some(server) = &mut self.server {
             server.outgoing(conn, slices);
         }
+    }
+
+    fn disk(&mut self, now: Time) -> Option<Operation> {
+        self.server.as_mut()?.disk(now)
+    }
+
+    fn role(&self) -> ServerRole {
+        self.server.as_ref().map_or(ServerRole::Serving, Service::role)
+    }
+
+    fn is_draining(&self) -> bool {
+        self.server.as_ref().is_some_and(Service::is_draining)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.server.as_ref().is_none_or(Service::is_settled)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.server.as_ref()?.failure()
     }
 
     fn body_memory(&mut self) -> Option<&mut Bodies> {
