@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use super::ROOT;
+use super::{ROOT, one};
 
 const TWO: &str = "[users.two]\ntoken = \"two-two-two-two-two\"\nproduce = [\"*\"]\n";
 
@@ -160,13 +160,19 @@ fn log_lines_name_the_user_and_no_token() {
     for word in ["auth", "AUTH ", " auth ", "\t \x01Auth "] {
         typo.expect(&format!("{word}root-root-root-root\r\n"), "UNKNOWN_COMMAND");
     }
+    // A file that is about to be written.
     secret(&users, "");
+    server.signal(Signal::SIGWINCH);
+    let log = || fs::read_to_string(scratch.join("stderr")).expect("the log can be read");
+    wait::until("the empty file is looked at", || log().contains("users.toml: no user has a right"));
+    root.expect("list-tube-used\r\n", "USING default");
+    secret(&users, &one("produce = [\"a\"]"));
     server.signal(Signal::SIGWINCH);
     assert_eq!(root.line(), None, "the user is gone");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
-    let text = fs::read_to_string(scratch.join("stderr")).expect("the log can be read");
-    assert_eq!(text.matches("users.toml: no user has a right, so every").count(), 1, "{text}");
+    let text = log();
+    assert_eq!(text.matches("the users stay as they were: ").count(), 1, "{text}");
     assert!(!text.contains("root-root") && !text.contains("wrong-wrong"), "{text}");
     assert!(text.contains("command: auth ...") && text.contains("sent a wrong token"), "{text}");
     for act in ["drain from ", "undrain from "] {
