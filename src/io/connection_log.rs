@@ -96,7 +96,9 @@ impl ConnectionLog {
                     info!(conn, "undrain from {}: {}{left_out}", peer(), ClientAct::UNDRAIN_EFFECT);
                 }
             }
-            ClientAct::HandshakeFailed(failure) => self.handshake_failed(now, conn, peer, failure),
+            ClientAct::HandshakeFailed(failure, reason) => {
+                self.handshake_failed(now, conn, peer, failure, reason);
+            }
             ClientAct::WrongProxyHeader => {
                 if let Some(left_out) = self.headers.admit(now) {
                     warn!(
@@ -147,12 +149,13 @@ impl ConnectionLog {
         conn: u64,
         peer: impl FnOnce() -> String,
         failure: HandshakeFailure,
+        reason: &str,
     ) {
         if failure == HandshakeFailure::Disconnected {
             return debug!(conn, "the client has closed the connection within the TLS handshake");
         }
         if let Some(left_out) = self.handshakes.admit(now) {
-            warn!(conn, "the TLS handshake with {} has failed: {}{left_out}", peer(), failure.text());
+            warn!(conn, "the TLS handshake with {} has failed: {reason}{left_out}", peer());
         }
     }
 

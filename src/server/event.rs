@@ -112,8 +112,8 @@ pub enum ClientAct {
     Undrain,
     /// Its connection is closed because it began with a request of another protocol.
     ForeignRequest(Foreign),
-    /// Its connection is closed because the TLS handshake has failed.
-    HandshakeFailed(HandshakeFailure),
+    /// Its connection is closed because the TLS handshake has failed, for this reason in words.
+    HandshakeFailed(HandshakeFailure, &'static str),
     /// Its connection is closed because it has not begun with a header of the PROXY protocol.
     WrongProxyHeader,
     /// Its connection is closed because it has not shown the secret that a standby knows.
