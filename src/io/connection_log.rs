@@ -119,6 +119,17 @@ impl ConnectionLog {
                     );
                 }
             }
+            ClientAct::WrongForwardKind { has_tls } => {
+                if let Some(left_out) = self.forwarded.admit(now) {
+                    let with = if has_tls { "with" } else { "without" };
+                    warn!(
+                        conn,
+                        "a client of the standby at {} came {with} TLS, and this server has no listener {with} TLS: give all servers \
+                         the same listeners{left_out}",
+                        peer()
+                    );
+                }
+            }
             ClientAct::WrongToken => {
                 if let Some(left_out) = self.wrong_token.admit(now) {
                     let peer = peer();

@@ -118,6 +118,12 @@ pub enum ClientAct {
     WrongProxyHeader,
     /// Its connection is closed because it has not shown the secret that a standby knows.
     WrongForwardSecret,
+    /// Its connection is closed because its standby, with the right secret, has a listener that this server lacks: one with TLS, or
+    /// one without.
+    WrongForwardKind {
+        /// Whether the client speaks TLS.
+        has_tls: bool,
+    },
     /// It has sent a token of no user.
     WrongToken,
 }
