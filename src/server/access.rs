@@ -330,6 +330,7 @@ impl Core {
         };
         let on = match need {
             Need::Everywhere(_) => Lacking::AllTubes,
+            Need::Somewhere(_) => Lacking::AnyTube,
             Need::Put(tags) if !user.may_name(tags) => Lacking::Key,
             _ => Lacking::Tube,
         };
@@ -362,6 +363,11 @@ impl Core {
         protocol.access = Some(SessionAccess::new(user, used, self.access.generation));
     }
 
+    /// Whether the file of users no longer has this one.
+    pub(super) fn is_gone(&self, user: &User) -> bool {
+        self.access.users().is_some_and(|users| users.again(user).is_none())
+    }
+
     /// Whether the client may still put the job that has arrived. The users may have changed since its line.
     #[inline]
     pub(super) fn may_still_put(&self, protocol: &ProtocolState) -> bool {
@@ -383,7 +389,7 @@ impl Core {
     pub(super) fn end_if_removed(&mut self, session: &mut Session, now: Time) {
         if let Some(access) = &session.protocol.access
             && access.generation != self.access.generation
-            && self.access.users().is_some_and(|users| users.again(&access.user).is_none())
+            && self.is_gone(&access.user)
         {
             self.renew_user(session, now);
         }
