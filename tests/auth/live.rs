@@ -205,6 +205,12 @@ fn a_bad_file_is_refused_with_its_line() {
         let (code, text) = check(&auth);
         assert!(code == Some(0) && text.contains("users.toml: no user has a right"), "{text}");
     }
+    secret(&users, "[anonymous]\nproduce = [\"*\"]\nconsume = [\"*\"]\nadmin = [\"*\"]\n");
+    let (code, text) = check(&auth);
+    assert!(
+        code == Some(0) && text.contains("[anonymous] may produce, consume and administer all"),
+        "{text}"
+    );
     secret(&users, ROOT);
     let (code, text) = check(&auth);
     assert!(code == Some(0) && !text.contains("--auth"), "{text}");
