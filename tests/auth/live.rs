@@ -218,3 +218,31 @@ fn a_bad_file_is_refused_with_its_line() {
     refused(&auth, "run chmod o-r on the file");
     refused(&[&auth[..], &["--http", "0", "--http-token", auth[1]]].concat(), "cannot be used with --auth");
 }
+
+/// The client must not ask for statistics that its user may not see.
+#[test]
+fn verbs_of_the_client_need_the_rights_of_their_commands() {
+    let scratch = Scratch::new("auth-client");
+    let [users, token] = ["users.toml", "token"].map(|name| scratch.join(name));
+    secret(&users, &format!("{ROOT}{}", one("produce = [\"a\"]\nadmin = [\"a\", \"b\"]")));
+    secret(&token, "one-one-one-one-one\n");
+    let auth = users.to_str().expect("a name in UTF-8");
+    let (mut server, _) = start(&scratch, Driver::Epoll, &["--auth", auth]);
+    let flags = server.client_flags();
+    let verb = |line: &str| {
+        let mut command = Command::new(program());
+        command.args(line.split(' ')).args(flags.split_whitespace()).env("BEANRING_TOKEN_FILE", &token);
+        let output = command.output().expect("the program runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let done = |said: &str| (Some(0), said.to_owned(), String::new());
+    assert_eq!(verb("put x -t a --idp order-7 --grp a --delay 60"), done("1\n"));
+    assert_eq!(verb("kick -t a --count 1"), done("kicked 1 job\n"));
+    assert_eq!(verb("move a b"), done("moved 1 job from a to b\n"));
+    assert_eq!(verb("move a b --count 5"), done("moved 0 jobs from a to b\n"));
+    let (code, _, said) = verb("kick -t a --all");
+    let expected = "beanring: tube a: FORBIDDEN: --all asks how many jobs are buried, and needs the right inspect on the tube; use --count\n";
+    assert_eq!((code, &*said), (Some(1), expected));
+    server.stop();
+}
