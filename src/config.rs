@@ -299,6 +299,15 @@ impl Setting {
         if self.value.is_empty() { Err(self.error(Problem::Empty(what))) } else { Ok(self) }
     }
 
+    /// Refuses a value that names no file. One that may be a secret is not shown in the error.
+    fn for_file(self) -> Result<Self, ConfigError> {
+        let is_secret = self.value.to_str().is_some_and(passwords::may_be_secret);
+        if is_secret && !self.path().exists() {
+            return Err(ConfigError::SecretForFile { origin: self.origin });
+        }
+        self.refuse_empty("a file")
+    }
+
     fn error(&self, problem: Problem) -> ConfigError {
         ConfigError::Value { setting: self.clone(), problem }
     }
@@ -451,15 +460,15 @@ fn http_hosts(given: Vec<Setting>) -> Result<Vec<String>, ConfigError> {
 
 /// With users, each has a token of its own.
 fn http_token(given: &mut Settings) -> Result<Option<PathBuf>, ConfigError> {
-    let token = given.take("http-token");
+    let token = given.take("http-token").map(Setting::for_file).transpose()?;
     match token {
         Some(token) if given.get("auth").is_some() => Err(token.error(Problem::TokenBesideUsers)),
-        token => file(token),
+        token => Ok(token.map(|token| token.path().to_owned())),
     }
 }
 
 fn file(given: Option<Setting>) -> Result<Option<PathBuf>, ConfigError> {
-    given.map(|file| Ok(file.refuse_empty("a file")?.path().to_owned())).transpose()
+    given.map(|file| Ok(file.for_file()?.path().to_owned())).transpose()
 }
 
 fn metrics_tubes(given: Option<Setting>) -> Result<u32, ConfigError> {

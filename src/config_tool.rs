@@ -92,8 +92,22 @@ impl Row {
 fn text(flag: &Flag, setting: &Setting) -> String {
     match (flag.kind, setting.as_switch()) {
         (Kind::Switch, Some(is_on)) => yes_or_no(is_on),
+        _ if flag.name == "replicate" && !is_url(setting) => passwords::HIDDEN.to_owned(),
         _ => passwords::hide(&setting.value.to_string_lossy()).escape_debug().to_string(),
     }
+}
+
+/// Whether a value is a URL in which a password would be found.
+#[cfg(feature = "replicate")]
+fn is_url(setting: &Setting) -> bool {
+    use crate::io::replica::{LogNumber, Settings, UrlError};
+    let url = setting.value.to_str().map(|url| Settings::parse(url, LogNumber::default()));
+    matches!(url, Some(Ok(_) | Err(UrlError::File(..))))
+}
+
+#[cfg(not(feature = "replicate"))]
+const fn is_url(_: &Setting) -> bool {
+    false
 }
 
 fn yes_or_no(is_on: bool) -> String {

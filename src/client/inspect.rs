@@ -48,6 +48,14 @@ pub(super) fn of_server(connection: &mut Connection) -> Result<Stats, ClientErro
     Stats::parse(Kind::Server, &connection.ask_for(Follows::Statistics, "stats")?.into_ok("stats")?)
 }
 
+/// Returns what was asked for, or none if the user of the client may not see it.
+pub(super) fn if_permitted<T>(asked: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match asked {
+        Err(ClientError::Refused(refusal)) if refusal.word() == "FORBIDDEN" => Ok(None),
+        asked => asked.map(Some),
+    }
+}
+
 /// Returns the statistics of a tube. `absent` explains that there is none.
 pub(super) fn of_tube(connection: &mut Connection, tube: &str, absent: &str) -> Result<Stats, ClientError> {
     let reply = connection.ask_for(Follows::Statistics, format!("stats-tube {tube}"))?;

@@ -43,13 +43,27 @@ pub(super) fn kick(verb: &verbs::Kick) -> Result<ExitCode, ClientError> {
 /// jobs it gets their number, and is not sent if there are none.
 fn kick_tube(connection: &mut Connection, verb: &verbs::Kick) -> Result<u64, ClientError> {
     let verbs::Kick { tube, all, count, .. } = verb;
-    let buried = inspect::of_tube(connection, tube, NO_TUBE)?.number("current-jobs-buried");
-    let count = if *all { buried.min(u32::MAX.into()) } else { count.unwrap_or(1).into() };
+    let stats = inspect::of_tube(connection, tube, NO_TUBE);
+    let count = if *all {
+        stats.map_err(without_inspect)?.number("current-jobs-buried").min(u32::MAX.into())
+    } else {
+        inspect::if_permitted(stats)?;
+        count.unwrap_or(1).into()
+    };
     if count == 0 {
         return Ok(0);
     }
     connection.use_tube(tube)?;
     connection.ask(format!("kick {count}"))?.expect("KICKED", &format!("tube {tube}"))?.count()
+}
+
+/// Says why `--all` needs a right that the command itself does not need.
+fn without_inspect(error: ClientError) -> ClientError {
+    let meaning = "--all asks how many jobs are buried, and needs the right inspect on the tube; use --count";
+    match error {
+        ClientError::Refused(refusal) => refusal.meaning("FORBIDDEN", meaning).into(),
+        error => error,
+    }
 }
 
 pub(super) fn delete(verb: &verbs::Delete) -> Result<ExitCode, ClientError> {

@@ -52,9 +52,9 @@ pub(super) fn run(verb: &verbs::Move) -> Result<ExitCode, ClientError> {
         return Err(ClientError::Usage(format!("FROM and TO are the same tube, {}; name another", verb.to)));
     }
     let mut from = super::connect(&verb.common)?;
-    let stats = inspect::of_tube(&mut from, &verb.from, NO_TUBE)?;
-    // Jobs that are put during the move stay.
-    let all = stats.number(&format!("current-jobs-{}", verb.state.word()));
+    let stats = inspect::if_permitted(inspect::of_tube(&mut from, &verb.from, NO_TUBE))?;
+    // Jobs that are put during the move stay, if it is known how many there are.
+    let all = stats.map_or(u64::MAX, |stats| stats.number(&format!("current-jobs-{}", verb.state.word())));
     let limit = verb.count.map_or(all, |count| all.min(count.into()));
     from.use_tube(&verb.from)?;
     let mut to = super::connect(&verb.common)?;
@@ -121,7 +121,7 @@ impl Move {
             self.moved += moved;
             progress.set_position(self.moved);
             if moved < most {
-                let Some(next) = self.next_job()? else { break };
+                let Some(next) = inspect::if_permitted(self.next_job())?.flatten() else { break };
                 // Whether it moves or is gone, one job less is to be moved.
                 if !self.move_alone(next, to)? {
                     limit -= 1;

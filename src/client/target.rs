@@ -12,6 +12,7 @@ use super::escape::escaped;
 use super::output::say;
 use crate::cli::verbs::ServerFlags;
 use crate::config::address::Remote;
+use crate::config::passwords;
 use crate::io::named_file::{self, FileError};
 
 /// The longest token.
@@ -143,6 +144,13 @@ impl Target {
 
 impl Token {
     fn read(path: &Path) -> Result<Self, ClientError> {
+        if path.to_str().is_some_and(passwords::may_be_secret) && !path.exists() {
+            return Err(ClientError::Usage(
+                "--token-file, BEANRING_TOKEN_FILE: there is no such file, and the value may be the token itself; name the file \
+                 that contains it"
+                    .to_owned(),
+            ));
+        }
         let failed =
             |error: FileError| ClientError::File { path: Some(path.to_owned()), error: error.into() };
         let mut bytes = named_file::read(path, TOKEN_FILE_BYTES_MAX).map_err(failed)?.content;

@@ -19,6 +19,11 @@ pub enum ConfigError {
         /// The problem with it.
         problem: Problem,
     },
+    /// The value for a file is none, and may be a secret, so it is not shown.
+    SecretForFile {
+        /// Where it was given.
+        origin: Origin,
+    },
     /// A variable begins like those of the server, and is none of them.
     UnknownVariable {
         /// The variable.
@@ -235,6 +240,12 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value { setting, problem } => write!(f, "{setting}: {problem}"),
+            Self::SecretForFile { origin } => {
+                write!(
+                    f,
+                    "{origin}: there is no such file, and the value may be a secret; name the file that contains it"
+                )
+            }
             Self::UnknownVariable { name, suggestion: Some(meant) } => {
                 write!(f, "{name}: no such variable; did you mean {meant}?")
             }

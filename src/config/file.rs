@@ -122,9 +122,13 @@ impl Reader<'_> {
     fn wrong(&self, at: Range<usize>, problem: String) -> ConfigError {
         let (begin, end) = (self.line_begin(at.start), self.text.floor_char_boundary(at.start));
         let column = 1 + self.text[begin..end].chars().count();
-        let line = passwords::hide(self.line_text(at.start));
-        let text = line.chars().take(SHOWN_CHARS_MAX).filter(|char| !char.is_control()).collect();
-        let problem = passwords::hide(&problem);
+        let line = self.line_text(at.start);
+        let hide = |text: &str| match secret_in(line) {
+            Some(secret) => passwords::hide(&text.replace(secret, passwords::HIDDEN)),
+            None => passwords::hide(text),
+        };
+        let text = hide(line).chars().take(SHOWN_CHARS_MAX).filter(|char| !char.is_control()).collect();
+        let problem = hide(&problem);
         ConfigError::Syntax { path: self.path.to_owned(), line: self.line(at), column, text, problem }
     }
 
@@ -143,6 +147,26 @@ impl Reader<'_> {
 
     fn line(&self, at: Range<usize>) -> usize {
         1 + self.text.bytes().take(at.start).filter(|&byte| byte == b'\n').count()
+    }
+}
+
+/// Returns what may be a secret in a line that is wrong: the file may be one with a token, or with users.
+fn secret_in(line: &str) -> Option<&str> {
+    let is_long = |text: &&str| text.len() >= passwords::SECRET_BYTES_MIN;
+    let Some((key, value)) = line.split_once('=').filter(|_| !line.starts_with('[')) else {
+        return Some(line).filter(is_long).filter(|line| !line.starts_with('['));
+    };
+    let (key, value) = (key.trim(), value.trim());
+    let text = value.trim_matches(['"', '\'']);
+    match Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) {
+        Some(flag) if flag.kind == Kind::Value("FILE") => {
+            Some(text).filter(|text| passwords::may_be_secret(text))
+        }
+        Some(_) => None,
+        None if RuleKey::named(key.as_bytes()).is_some() => None,
+        // The end of a token in Base64.
+        None if text.trim_matches('=').is_empty() => Some(line).filter(is_long),
+        None => Some(text).filter(is_long),
     }
 }
 

@@ -70,7 +70,7 @@ impl Settings {
     pub fn complete(mut self) -> Result<Self, ConfigError> {
         self.fill_from(environment::read(std::env::vars_os())?);
         if let Some(config) = self.get("config").cloned() {
-            let mut file = file::read(&config.refuse_empty("a file")?)?;
+            let mut file = file::read(&config.for_file()?)?;
             self.rules = std::mem::take(&mut file.rules);
             self.fill_from(file);
         }

@@ -535,6 +535,35 @@ fn an_error_of_the_file_has_its_line() {
     assert_eq!(missing, "--config \"/nowhere/at/all\": there is no such file; correct the path");
 }
 
+/// The token itself is given where its file must be named, or the file of a token or of users is taken for this one.
+#[test]
+fn what_may_be_a_secret_is_not_shown() {
+    const TOKEN: &str = "5d2e9c0f5d2e9c0f5d2e9c0f5d2e9c0f";
+    let missing = "there is no such file, and the value may be a secret; name the file that contains it";
+    for flag in ["--http-token", "--auth", "--tls-cert", "--auth /users --http-token"] {
+        let name = flag.split(' ').next_back().expect("a flag");
+        assert_eq!(check(&format!("{flag} {TOKEN}")).unwrap_err(), format!("{name}: {missing}"));
+    }
+    let config = settings(&format!("--config {TOKEN}")).complete().unwrap_err().to_string();
+    assert_eq!(config, format!("--config: {missing}"));
+    let base64 = "q3Fz8Kj2mN+vL0pRsT4uXw7yZaBcDeFgHiJkLmNoPQ==";
+    for (text, error) in [
+        (TOKEN.to_owned(), "beanring.toml:1:33: ***: must be KEY = VALUE, such as port = 11300"),
+        (format!("{base64}\n"), "beanring.toml:1:44: ***: must be KEY = VALUE, with a text in quotes"),
+        (format!("http-token = \"{TOKEN}\""), "beanring.toml:1: http-token: {missing}"),
+        (
+            format!("http-token = {TOKEN}"),
+            "beanring.toml:1:15: http-token = ***: a text needs quotes: http-token = \"***\"",
+        ),
+        (
+            format!("token = {TOKEN}"),
+            "beanring.toml:1:10: token = ***: must be KEY = VALUE, with a text in quotes",
+        ),
+    ] {
+        assert_eq!(with_file(&text, "").unwrap_err(), error.replace("{missing}", missing), "{text}");
+    }
+}
+
 #[test]
 fn a_text_that_is_not_toml_is_shown_with_its_remedy() {
     for (text, error) in [

@@ -67,7 +67,7 @@ pub(super) fn tls(given: &mut Settings) -> Result<Option<Tls>, ConfigError> {
     let http = given.get("http-tls").cloned();
     let serves_http = switch(given, "http-tls")?;
     let listen = given.take("tls-listen");
-    let mut file = |name| given.take(name).map(|file| file.refuse_empty("a file")).transpose();
+    let mut file = |name| given.take(name).map(Setting::for_file).transpose();
     let (chain, key, client_ca) = (file("tls-cert")?, file("tls-key")?, file("tls-client-ca")?);
     let needs_certificate = listen.as_ref().or(http.as_ref().filter(|_| serves_http));
     let Some(chain) = chain else {

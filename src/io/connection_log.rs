@@ -96,7 +96,9 @@ impl ConnectionLog {
                     info!(conn, "undrain from {}: {}{left_out}", peer(), ClientAct::UNDRAIN_EFFECT);
                 }
             }
-            ClientAct::HandshakeFailed(failure) => self.handshake_failed(now, conn, peer, failure),
+            ClientAct::HandshakeFailed(failure, reason) => {
+                self.handshake_failed(now, conn, peer, failure, reason);
+            }
             ClientAct::WrongProxyHeader => {
                 if let Some(left_out) = self.headers.admit(now) {
                     warn!(
@@ -113,6 +115,17 @@ impl ConnectionLog {
                         conn,
                         "closed the connection from {}, which did not show the secret of the present leader: the port is for \
                          standbys, and one that follows an earlier leader is refused{left_out}",
+                        peer()
+                    );
+                }
+            }
+            ClientAct::WrongForwardKind { has_tls } => {
+                if let Some(left_out) = self.forwarded.admit(now) {
+                    let with = if has_tls { "with" } else { "without" };
+                    warn!(
+                        conn,
+                        "a client of the standby at {} came {with} TLS, and this server has no listener {with} TLS: give all servers \
+                         the same listeners{left_out}",
                         peer()
                     );
                 }
@@ -147,12 +160,13 @@ impl ConnectionLog {
         conn: u64,
         peer: impl FnOnce() -> String,
         failure: HandshakeFailure,
+        reason: &str,
     ) {
         if failure == HandshakeFailure::Disconnected {
             return debug!(conn, "the client has closed the connection within the TLS handshake");
         }
         if let Some(left_out) = self.handshakes.admit(now) {
-            warn!(conn, "the TLS handshake with {} has failed: {}{left_out}", peer(), failure.text());
+            warn!(conn, "the TLS handshake with {} has failed: {reason}{left_out}", peer());
         }
     }
 

@@ -47,6 +47,8 @@ pub enum UsersError {
     Unreadable(FileError),
     /// Every user of the machine can read it.
     Open,
+    /// Nobody has a right: a running server keeps the users that it has.
+    WithoutRights,
     /// A line is not valid.
     Line {
         /// The number of the line, from 1.
@@ -236,6 +238,7 @@ impl fmt::Display for UsersError {
             Self::Open => {
                 f.write_str("every user of this machine can read the tokens; run chmod o-r on the file")
             }
+            Self::WithoutRights => f.write_str("no user has a right; add users with rights"),
             Self::Line { line, problem } => write!(f, "line {line}: {problem}"),
         }
     }

@@ -158,7 +158,9 @@ impl WatchedFile {
             Err(UsersError::Unreadable(error)) if error.is_temporary() => self.seen = None,
             Err(_) => {}
         }
-        read.map(|file| file.users)
+        // Such a file is empty, or about to be written.
+        let users = read?.users;
+        if users.are_without_rights() { Err(UsersError::WithoutRights) } else { Ok(users) }
     }
 }
 
@@ -184,12 +186,6 @@ impl<I: Send + 'static> FileWatch<I> {
             match change {
                 Change::Users(path, Ok(users)) => {
                     info!("{}: the users have changed", path.display());
-                    if users.are_without_rights() {
-                        warn!(
-                            "--auth {}: no user has a right, so every client is refused: add users with rights",
-                            path.display()
-                        );
-                    }
                     if let Some(earlier) = service.replace_users(users) {
                         let _ = self.requests.try_send(Request::Free(earlier));
                     }

@@ -47,6 +47,13 @@ impl Found<'_> {
                 path.display()
             ));
         }
+        if users.need_no_token() {
+            return Some(format!(
+                "--auth {}: [anonymous] may produce, consume and administer all tubes, so no client needs a token: remove rights \
+                 of it",
+                path.display()
+            ));
+        }
         let knows_clients = config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
         let user = users.first_without_token().filter(|_| !knows_clients)?;
         Some(format!(
@@ -60,12 +67,22 @@ impl Found<'_> {
 // docs/RUNBOOK.md lists these messages.
 pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option<String> {
     let knows_clients = has_tls && config.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some());
-    (!knows_clients && config.auth.is_none()).then(|| {
-        format!(
-            "other machines may connect to {name}, and whoever does may read, take and delete all jobs: the protocol has no \
-             passwords; protect the port by a firewall, or choose -l 127.0.0.1"
-        )
-    })
+    match (config.auth.is_some(), has_tls) {
+        (true, false) => Some(format!(
+            "other machines may connect to {name}, and tokens and jobs travel there in clear text: set --tls-listen and -l none, or \
+             choose -l 127.0.0.1"
+        )),
+        (true, true) => None,
+        (false, _) if knows_clients => None,
+        (false, true) => Some(format!(
+            "other machines may connect to {name}, and whoever does may read, take and delete all jobs: set --auth or \
+             --tls-client-ca, or choose --tls-listen 127.0.0.1"
+        )),
+        (false, false) => Some(format!(
+            "other machines may connect to {name}, and whoever does may read, take and delete all jobs: protect the port by a \
+             firewall, set --auth, or choose -l 127.0.0.1"
+        )),
+    }
 }
 
 // docs/RUNBOOK.md lists these messages.
@@ -93,4 +110,39 @@ fn cgroup_limit(max: Option<u64>, cgroup: Option<u64>) -> Option<String> {
              --max-memory below that limit"
         ),
     })
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+
+    fn config(flags: &str) -> ServerConfig {
+        match crate::cli::parse(["beanring"].into_iter().chain(flags.split_whitespace())) {
+            Ok(ControlFlow::Continue(parsed)) => {
+                parsed.settings.complete().and_then(ServerConfig::check).expect("it is valid")
+            }
+            other => panic!("{flags}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_open_listener_is_warned_of_by_what_it_lacks() {
+        let tls = "--tls-listen 1 --tls-cert /c";
+        for (flags, has_tls, expected) in [
+            ("", false, "protect the port by a firewall, set --auth, or choose -l 127.0.0.1"),
+            (tls, true, "set --auth or --tls-client-ca, or choose --tls-listen 127.0.0.1"),
+            ("--auth /u", false, "clear text: set --tls-listen and -l none, or choose -l 127.0.0.1"),
+            (&*format!("{tls} --auth /u"), true, ""),
+            (&*format!("{tls} --tls-client-ca /a"), true, ""),
+            (&*format!("{tls} --tls-client-ca /a"), false, "set --auth, or choose -l 127.0.0.1"),
+        ] {
+            let warning = open_listener("0.0.0.0:1", has_tls, &config(flags)).unwrap_or_default();
+            assert!(
+                warning.ends_with(expected) && warning.is_empty() == expected.is_empty(),
+                "{flags}: {warning}"
+            );
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What follows a refused line: the body of a `put`, whatever else is wrong with its line, or the jobs of a `put-batch`.
+//! What follows a refused line: the body of a `put`, whatever else is wrong with its line, or bytes without a known end.
 
 /// What the bytes after a line are that is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -6,9 +6,9 @@ pub enum Follows {
     /// The next command.
     Commands,
     /// A body of this many bytes and a CR LF. None of it may be taken for a command.
-    Body(u64),
-    /// Jobs of a `put-batch`. Where they end is unknown.
-    Jobs,
+    Body(u32),
+    /// Jobs of a `put-batch`, or a body beyond 32 bits. Where they end is unknown, and none of it may be taken for a command.
+    Unknown,
 }
 
 impl Follows {
@@ -60,7 +60,7 @@ impl Announced {
             self.0 = match (self.0, byte) {
                 (At::Word(PUT_BYTES), b' ') => At::Gap(0),
                 (At::Word(at), _) if byte != BATCH_WORD[at] => At::End(Follows::Commands),
-                (At::Word(at), _) if at + 1 == BATCH_WORD.len() => At::End(Follows::Jobs),
+                (At::Word(at), _) if at + 1 == BATCH_WORD.len() => At::End(Follows::Unknown),
                 (At::Word(at), _) => At::Word(at + 1),
                 (At::Gap(arguments), b' ') => At::Gap(arguments),
                 (At::Gap(ARGUMENTS_BEFORE), b'0'..=b'9') => At::Digits((byte - b'0').into()),
@@ -71,7 +71,7 @@ impl Announced {
                 (At::Digits(bytes), b'0'..=b'9') => {
                     At::Digits(bytes.saturating_mul(10).saturating_add((byte - b'0').into()))
                 }
-                (At::Digits(bytes), _) => At::End(Follows::Body(bytes)),
+                (At::Digits(bytes), _) => At::End(body(bytes)),
                 (At::End(_), _) => break,
             };
         }
@@ -79,13 +79,17 @@ impl Announced {
     }
 
     /// Returns what follows the line, which has ended.
-    pub const fn follows(self) -> Follows {
+    pub fn follows(self) -> Follows {
         match self.0 {
-            At::Digits(bytes) => Follows::Body(bytes),
+            At::Digits(bytes) => body(bytes),
             At::End(follows) => follows,
             At::Word(_) | At::Gap(_) | At::Argument(_) => Follows::Commands,
         }
     }
+}
+
+fn body(bytes: u64) -> Follows {
+    u32::try_from(bytes).map_or(Follows::Unknown, Follows::Body)
 }
 
 #[cfg(test)]
@@ -129,9 +133,17 @@ mod tests {
         ] {
             check(line, Follows::Body(8));
         }
-        check("put 0 0 60 4294967296", Follows::Body(1 << 32));
-        check("put 0 0 60 18446744073709551615", Follows::Body(u64::MAX));
-        check("put 0 0 60 99999999999999999999999999", Follows::Body(u64::MAX));
+        check("put 0 0 60 4294967295", Follows::Body(u32::MAX));
+    }
+
+    #[test]
+    fn a_body_beyond_32_bits_has_no_known_end() {
+        for bytes in
+            ["4294967296", "18446744073709551615", "18446744073709551616", "99999999999999999999999999"]
+        {
+            check(&format!("put 0 0 60 {bytes}"), Follows::Unknown);
+            check(&format!("put 0 -1 60 {bytes} idp:"), Follows::Unknown);
+        }
     }
 
     #[test]
@@ -158,7 +170,7 @@ mod tests {
             check(line, Follows::Commands);
         }
         for line in ["put-batch", "put-batch 5", "put-batches 1 2 3 4"] {
-            check(line, Follows::Jobs);
+            check(line, Follows::Unknown);
         }
     }
 
@@ -177,12 +189,7 @@ mod tests {
             }
             for parsed in [parse(&line), parse_decimals(&line)] {
                 if let Ok(Command::Put { args, .. }) = parsed {
-                    assert_eq!(
-                        Follows::line(&line),
-                        Follows::Body(args.bytes.into()),
-                        "{}",
-                        line.escape_ascii()
-                    );
+                    assert_eq!(Follows::line(&line), Follows::Body(args.bytes), "{}", line.escape_ascii());
                 }
             }
         }

@@ -361,8 +361,8 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_shows_what_follows() {
         for (word, bytes, follows) in [
-            ("put-batch ", LINE_BYTES_MAX, Follows::Jobs),
-            ("put-batch", LINE_BYTES_MAX, Follows::Jobs),
+            ("put-batch ", LINE_BYTES_MAX, Follows::Unknown),
+            ("put-batch", LINE_BYTES_MAX, Follows::Unknown),
             ("put-batc ", LINE_BYTES_MAX, Follows::Commands),
             ("put 0 0 60 5 idp:", LINE_BYTES_LONG_MAX, Follows::Body(5)),
             ("put 0 ", LINE_BYTES_LONG_MAX, Follows::Commands),

@@ -335,6 +335,7 @@ impl Core {
         };
         let on = match need {
             Need::Everywhere(_) => Lacking::AllTubes,
+            Need::Somewhere(_) => Lacking::AnyTube,
             Need::Put(tags) if !user.may_name(tags) => Lacking::Key,
             _ => Lacking::Tube,
         };
@@ -365,6 +366,11 @@ impl Core {
         let user = Arc::clone(users.again(user).unwrap_or(users.anonymous()));
         let used = self.engine.used(protocol.client).name();
         protocol.access = Some(SessionAccess::new(user, used, self.access.generation));
+    }
+
+    /// Whether the file of users no longer has this one.
+    pub(super) fn is_gone(&self, user: &User) -> bool {
+        self.access.users().is_some_and(|users| users.again(user).is_none())
     }
 
     /// Why the client may not put a job with these tags that has arrived: the users may have changed since its line.
@@ -401,7 +407,7 @@ impl Core {
     pub(super) fn end_if_removed(&mut self, session: &mut Session, now: Time) {
         if let Some(access) = &session.protocol.access
             && access.generation != self.access.generation
-            && self.access.users().is_some_and(|users| users.again(&access.user).is_none())
+            && self.is_gone(&access.user)
         {
             self.renew_user(session, now);
         }

@@ -112,12 +112,18 @@ pub enum ClientAct {
     Undrain,
     /// Its connection is closed because it began with a request of another protocol.
     ForeignRequest(Foreign),
-    /// Its connection is closed because the TLS handshake has failed.
-    HandshakeFailed(HandshakeFailure),
+    /// Its connection is closed because the TLS handshake has failed, for this reason in words.
+    HandshakeFailed(HandshakeFailure, &'static str),
     /// Its connection is closed because it has not begun with a header of the PROXY protocol.
     WrongProxyHeader,
     /// Its connection is closed because it has not shown the secret that a standby knows.
     WrongForwardSecret,
+    /// Its connection is closed because its standby, with the right secret, has a listener that this server lacks: one with TLS, or
+    /// one without.
+    WrongForwardKind {
+        /// Whether the client speaks TLS.
+        has_tls: bool,
+    },
     /// It has sent a token of no user.
     WrongToken,
 }

@@ -66,6 +66,8 @@ pub(super) enum Refusal {
     BadFormat,
     /// The user lacks a right.
     Forbidden(Missing),
+    /// The users have changed since the request began, and its user is not among them.
+    UserGone,
     OutOfMemory(Shortage),
 }
 
@@ -149,6 +151,7 @@ impl Refusal {
             Self::NoCrlf => Reply::ExpectedCrlf,
             Self::BadFormat => Reply::BadFormat,
             Self::Forbidden(_) => Reply::Forbidden,
+            Self::UserGone => Reply::Unauthorized,
             Self::OutOfMemory(_) => Reply::OutOfMemory,
         }
     }

@@ -88,7 +88,7 @@ impl Core {
         protocol: &mut ProtocolState,
         count: Option<u32>,
     ) -> Outcome<'static> {
-        let Some(count) = count else { return self.lose_batch(protocol) };
+        let Some(count) = count else { return self.refuse_rest(protocol) };
         self.engine.mark_producer(protocol.client);
         // The jobs of a batch are skipped before it is refused.
         let refusal = self.authorize(protocol, Need::Put(Tags::NONE)).err();
@@ -285,9 +285,10 @@ impl Core {
         Ok(self.engine.admits(client, jobs.len(), body_bytes as u64).map_err(Shortage::Rule)?)
     }
 
-    /// Drops a batch whose end is unknown, and closes its connection: the input behind it must not be taken for commands.
+    /// Closes a connection whose batch or body has no known end, and drops the batch: the input behind it must not be taken for
+    /// commands.
     #[inline(never)]
-    pub(super) fn lose_batch(&mut self, protocol: &mut ProtocolState) -> Outcome<'static> {
+    pub(super) fn refuse_rest(&mut self, protocol: &mut ProtocolState) -> Outcome<'static> {
         self.drop_batch(protocol);
         protocol.state = SessionState::Closing;
         Outcome::Refused(Refusal::BadFormat)

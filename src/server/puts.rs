@@ -121,10 +121,10 @@ impl Core {
         match follows {
             Follows::Body(bytes) => {
                 let of_batch = protocol.put_batch.as_ref().and_then(|batch| batch.refusal());
-                protocol.skip_body(bytes.saturating_add(2), of_batch.unwrap_or(Refusal::BadFormat))
+                protocol.skip_body(u64::from(bytes) + 2, of_batch.unwrap_or(Refusal::BadFormat))
             }
             Follows::Commands if protocol.put_batch.is_none() => Outcome::Refused(Refusal::BadFormat),
-            Follows::Commands | Follows::Jobs => self.lose_batch(protocol),
+            Follows::Commands | Follows::Unknown => self.refuse_rest(protocol),
         }
     }
 

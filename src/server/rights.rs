@@ -39,6 +39,8 @@ pub enum Need<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lacking {
     Tube,
+    /// No tube has it, and one would be enough.
+    AnyTube,
     AllTubes,
     /// The name of a concurrency key or a group.
     Key,
@@ -57,6 +59,11 @@ impl Missing {
     /// The lack of one of these rights on a tube.
     pub const fn on_tube(rights: Rights) -> Self {
         Self { rights, on: Lacking::Tube, may_reveal: false }
+    }
+
+    /// The lack of one of these rights on every tube.
+    pub const fn on_any_tube(rights: Rights) -> Self {
+        Self { rights, on: Lacking::AnyTube, may_reveal: false }
     }
 }
 

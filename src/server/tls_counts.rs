@@ -24,13 +24,11 @@ impl HandshakeFailure {
     pub const ALL: [Self; 6] =
         [Self::Protocol, Self::Certificate, Self::Alert, Self::Timeout, Self::Surplus, Self::Disconnected];
 
-    /// What an operator reads in the log.
+    /// What an operator reads in the log, where no reason is more exact.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Protocol => "the client does not speak TLS 1.3",
-            Self::Certificate => {
-                "the certificate of the client is missing, expired, or from another authority"
-            }
+            Self::Certificate => "the certificate of the client is not valid",
             Self::Alert => {
                 "the client has refused, perhaps because it does not trust the certificate of the server"
             }

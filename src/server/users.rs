@@ -262,6 +262,12 @@ impl Users {
         self.users.iter().chain([&self.anonymous]).all(|user| user.grants.somewhere() == Rights::NONE)
     }
 
+    /// Whether clients that have not authenticated may do everything with jobs, so that the users protect nothing.
+    pub fn need_no_token(&self) -> bool {
+        let everywhere = self.anonymous.grants.everywhere();
+        [Rights::PRODUCE, Rights::CONSUME, Rights::ADMIN].iter().all(|&right| everywhere.has_any(right))
+    }
+
     /// The first user who can authenticate only by a certificate.
     pub fn first_without_token(&self) -> Option<&User> {
         // Bounded by Users::MAX: at the start.

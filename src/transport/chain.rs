@@ -1,6 +1,9 @@
 //! The certificates that a client may show.
 //!
 //! Bounded by CHAIN_MAX: the certificates of a client are counted before anything else.
+//!
+//! A client may send certificates that its path to an authority does not need, so the limit of those that it sends is above that of
+//! the path.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,6 +21,14 @@ pub(super) const CHAIN_MAX: usize = 10;
 
 /// The maximum size of them all.
 pub(super) const CHAIN_BYTES_MAX: usize = 32 * 1024;
+
+/// The maximum number of certificates on the path to an authority, that of the client included and that of the authority not. webpki
+/// refuses a longer one.
+const PATH_MAX: usize = 7;
+
+/// Why a client is refused that goes beyond one of these.
+pub(super) const TOO_LONG: &str =
+    "the client's chain is too long: at most 7 certificates below the authority, 10 in all, and 32 KiB";
 
 /// Verifies clients by another verifier, which gets one path of certificates: if it had a choice, its work would grow with the
 /// number of paths. Counts the signatures that are checked.
@@ -41,6 +52,9 @@ impl ClientCertVerifier for OnePath {
             return Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
         }
         let path = path(end_entity, intermediates, self.root_hint_subjects());
+        if path.len() >= PATH_MAX {
+            return Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
+        }
         // Each certificate is signed by the next key, the last one by that of an authority.
         self.checks.add(self.authority);
         path.iter().for_each(|certificate| self.checks.add(key_of(certificate)));

@@ -5,7 +5,7 @@ use tracing::{debug, info, warn};
 use super::Transport;
 use super::identity::Identity;
 use super::reading::{LATE_MAX, WAITING_BYTES_MAX, grow};
-use super::session::{Finished, Phase, failure_of, text_of};
+use super::session::{Finished, Phase, failure_of, reason_of, text_of};
 use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment};
 use crate::time::Time;
 use crate::values::budget::{Cost, TURN_STEPS};
@@ -63,7 +63,8 @@ impl<S: Service> Transport<S> {
                 // Nothing of this client may reach the next one.
                 self.plaintext.clear();
                 debug!(conn = self.server.number(conn), "the TLS handshake fails: {}", text_of(error));
-                return self.fail(conn, failure_of(error));
+                let failure = failure_of(error);
+                return self.fail_because(conn, failure, reason_of(error).unwrap_or(failure.text()));
             }
             (None, None) if has_ended => return self.fail(conn, HandshakeFailure::Disconnected),
             (None, None) => {}
@@ -90,9 +91,13 @@ impl<S: Service> Transport<S> {
 
     /// Ends a handshake that has failed. The client may get an alert before the connection closes.
     pub(super) fn fail(&mut self, conn: ConnId, failure: HandshakeFailure) {
+        self.fail_because(conn, failure, failure.text());
+    }
+
+    fn fail_because(&mut self, conn: ConnId, failure: HandshakeFailure, reason: &'static str) {
         self.counts.add_failure(failure);
         self.sessions.end_handshake(conn, Phase::Failed, &self.counts);
-        self.effects.push_back(Effect::LogClient(conn, ClientAct::HandshakeFailed(failure)));
+        self.effects.push_back(Effect::LogClient(conn, ClientAct::HandshakeFailed(failure, reason)));
         handle(&mut self.server, self.now, Event::HungUp { conn });
     }
 

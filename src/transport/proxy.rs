@@ -235,8 +235,15 @@ impl<S: Service> Transport<S> {
         let header = &unfinished.received[..bytes];
         let secret = self.link_secret.map(|secret| secret.shown);
         let inbound = if is_hop { admit(header, secret) } else { None };
-        if is_hop && !inbound.is_some_and(|inbound| self.takes(inbound)) {
-            return self.refuse_header(conn);
+        if is_hop {
+            match inbound {
+                None => return self.refuse_header(conn),
+                Some(inbound) if !self.takes(inbound) => {
+                    let has_tls = inbound.has_tls;
+                    return self.refuse_header_as(conn, ClientAct::WrongForwardKind { has_tls });
+                }
+                Some(_) => {}
+            }
         }
         let Unfinished { received, sender, .. } =
             self.proxied.finish(conn).expect("the header was not complete");
@@ -288,10 +295,15 @@ impl<S: Service> Transport<S> {
     }
 
     fn refuse_header(&mut self, conn: ConnId) {
-        let act = match self.proxied.finish(conn) {
+        let act = match self.proxied.unfinished.get(&conn) {
             Some(Unfinished { sender: Sender::Standby(_), .. }) => ClientAct::WrongForwardSecret,
             _ => ClientAct::WrongProxyHeader,
         };
+        self.refuse_header_as(conn, act);
+    }
+
+    fn refuse_header_as(&mut self, conn: ConnId, act: ClientAct) {
+        self.proxied.finish(conn);
         self.count_headers();
         increment(&self.counts.wrong_proxy_headers);
         self.effects.push_back(Effect::LogClient(conn, act));

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage};
+use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage, PeerIncompatible};
 
-use super::chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
+use super::chain::TOO_LONG;
 use super::identity::Identity;
 use super::keys::{Checks, KeyKind, agreement};
 use super::names::names_of;
@@ -536,21 +536,44 @@ pub(super) fn failure_of(error: &Error) -> HandshakeFailure {
     }
 }
 
+/// What is wrong with the certificate of a client, or with what it offers, as far as an operator can act on it.
+pub(super) const fn reason_of(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::NoCertificatesPresented => "the client has sent no certificate",
+        Error::InvalidCertificate(error) => match error {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the certificate of the client has expired"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the certificate of the client is not valid yet"
+            }
+            CertificateError::UnknownIssuer => {
+                "the certificate of the client is not from an authority of --tls-client-ca"
+            }
+            CertificateError::ApplicationVerificationFailure => TOO_LONG,
+            _ => return None,
+        },
+        Error::PeerIncompatible(
+            PeerIncompatible::IncorrectCertificateTypeExtension
+            | PeerIncompatible::UnsolicitedCertificateTypeExtension,
+        ) => "the client wants a certificate, and the port is for standbys",
+        Error::PeerIncompatible(
+            PeerIncompatible::NoCipherSuitesInCommon
+            | PeerIncompatible::NoKxGroupsInCommon
+            | PeerIncompatible::NoSignatureSchemesInCommon,
+        ) => "the client and the server have no algorithm in common",
+        _ => return None,
+    })
+}
+
 /// The error in words for an operator.
 pub(super) fn text_of(error: &Error) -> String {
+    if let Some(reason) = reason_of(error) {
+        return reason.to_owned();
+    }
     match error {
-        Error::NoCertificatesPresented => "the client has sent no certificate".to_owned(),
-        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "the certificate of the client has expired".to_owned()
-        }
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the certificate of the client is not from an authority of --tls-client-ca".to_owned()
-        }
         Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => {
             "the client sends a handshake message that is too long".to_owned()
-        }
-        Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
-            format!("the client sends more than {CHAIN_MAX} certificates, or {CHAIN_BYTES_MAX} bytes of them")
         }
         Error::InvalidMessage(_) => "the client does not speak TLS".to_owned(),
         Error::PeerIncompatible(_) => "the client does not offer TLS 1.3".to_owned(),

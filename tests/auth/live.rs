@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use super::ROOT;
+use super::{ROOT, one};
 
 const TWO: &str = "[users.two]\ntoken = \"two-two-two-two-two\"\nproduce = [\"*\"]\n";
 
@@ -160,13 +160,19 @@ fn log_lines_name_the_user_and_no_token() {
     for word in ["auth", "AUTH ", " auth ", "\t \x01Auth "] {
         typo.expect(&format!("{word}root-root-root-root\r\n"), "UNKNOWN_COMMAND");
     }
+    // A file that is about to be written.
     secret(&users, "");
+    server.signal(Signal::SIGWINCH);
+    let log = || fs::read_to_string(scratch.join("stderr")).expect("the log can be read");
+    wait::until("the empty file is looked at", || log().contains("users.toml: no user has a right"));
+    root.expect("list-tube-used\r\n", "USING default");
+    secret(&users, &one("produce = [\"a\"]"));
     server.signal(Signal::SIGWINCH);
     assert_eq!(root.line(), None, "the user is gone");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
-    let text = fs::read_to_string(scratch.join("stderr")).expect("the log can be read");
-    assert_eq!(text.matches("users.toml: no user has a right, so every").count(), 1, "{text}");
+    let text = log();
+    assert_eq!(text.matches("the users stay as they were: ").count(), 1, "{text}");
     assert!(!text.contains("root-root") && !text.contains("wrong-wrong"), "{text}");
     assert!(text.contains("command: auth ...") && text.contains("sent a wrong token"), "{text}");
     for act in ["drain from ", "undrain from "] {
@@ -199,10 +205,44 @@ fn a_bad_file_is_refused_with_its_line() {
         let (code, text) = check(&auth);
         assert!(code == Some(0) && text.contains("users.toml: no user has a right"), "{text}");
     }
+    secret(&users, "[anonymous]\nproduce = [\"*\"]\nconsume = [\"*\"]\nadmin = [\"*\"]\n");
+    let (code, text) = check(&auth);
+    assert!(
+        code == Some(0) && text.contains("[anonymous] may produce, consume and administer all"),
+        "{text}"
+    );
     secret(&users, ROOT);
     let (code, text) = check(&auth);
     assert!(code == Some(0) && !text.contains("--auth"), "{text}");
     fs::set_permissions(&users, fs::Permissions::from_mode(0o644)).expect("the mode can be set");
     refused(&auth, "run chmod o-r on the file");
     refused(&[&auth[..], &["--http", "0", "--http-token", auth[1]]].concat(), "cannot be used with --auth");
+}
+
+/// The client must not ask for statistics that its user may not see.
+#[test]
+fn verbs_of_the_client_need_the_rights_of_their_commands() {
+    let scratch = Scratch::new("auth-client");
+    let [users, token] = ["users.toml", "token"].map(|name| scratch.join(name));
+    secret(&users, &format!("{ROOT}{}", one("produce = [\"a\"]\nadmin = [\"a\", \"b\"]")));
+    secret(&token, "one-one-one-one-one\n");
+    let auth = users.to_str().expect("a name in UTF-8");
+    let (mut server, _) = start(&scratch, Driver::Epoll, &["--auth", auth]);
+    let flags = server.client_flags();
+    let verb = |line: &str| {
+        let mut command = Command::new(program());
+        command.args(line.split(' ')).args(flags.split_whitespace()).env("BEANRING_TOKEN_FILE", &token);
+        let output = command.output().expect("the program runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let done = |said: &str| (Some(0), said.to_owned(), String::new());
+    assert_eq!(verb("put x -t a --idp order-7 --grp a --delay 60"), done("1\n"));
+    assert_eq!(verb("kick -t a --count 1"), done("kicked 1 job\n"));
+    assert_eq!(verb("move a b"), done("moved 1 job from a to b\n"));
+    assert_eq!(verb("move a b --count 5"), done("moved 0 jobs from a to b\n"));
+    let (code, _, said) = verb("kick -t a --all");
+    let expected = "beanring: tube a: FORBIDDEN: --all asks how many jobs are buried, and needs the right inspect on the tube; use --count\n";
+    assert_eq!((code, &*said), (Some(1), expected));
+    server.stop();
 }

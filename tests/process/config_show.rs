@@ -75,6 +75,15 @@ fn the_password_of_the_database_is_hidden() {
             assert!(output.status.success() && text.contains(SHOWN) && !text.contains("s3cret"), "{text}");
         }
     }
+    // Nothing is shown of a value that a server would not start with.
+    for url in ["me:s3cret@h/q", "postgres://h/q?passwd=s3cret", "PASSWORD=s3cret host=x", "s3cret"] {
+        let output = show(&["--replicate", url], &[], &[]);
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(
+            output.status.success() && text.contains(" *** ") && !text.contains("s3cret"),
+            "{url}: {text}"
+        );
+    }
     for wrong in [
         format!("replicate = {url}\n"),
         format!("replicate = \"{url}\n"),

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::place::Place;
+use super::place::{Place, expect_reply};
 
 /// The name of the authority that the server accepts.
 const ROOT: &str = "root";
@@ -125,6 +125,25 @@ fn chains_are_accepted_in_any_order() {
         assert!(format!("{received:?}").contains("Bytes"), "{what}: {received:?}");
     }
     assert_eq!(place.failures(), [0; 6]);
+}
+
+#[test]
+fn a_chain_has_seven_certificates_below_the_authority() {
+    let root = Authority::new(ROOT);
+    let links: Vec<Authority> = (0..7).map(|number| Authority::new(&format!("link {number}"))).collect();
+    let issuers = std::iter::once(&root).chain(&links);
+    let certificates: Vec<Vec<u8>> =
+        links.iter().zip(issuers).map(|(link, issuer)| link.certified_by(issuer)).collect();
+    let mut place = place(&root);
+    let client =
+        |between: usize| client(&place, links[between - 1].client(), certificates[..between].to_vec());
+    let [whole, longer] = [client(6), client(7)];
+    let mut stream = TlsStream::over(place.tcp(), &whole).expect("the client has finished");
+    expect_reply(&mut stream, b"list-tube-used\r\n", "USING default\r\n");
+    cost_of_refusal(&place, &longer);
+    place.expect_failure("certificate");
+    let log = place.log();
+    assert!(log.contains("has failed: the client's chain is too long: at most 7 certificates"), "{log}");
 }
 
 #[test]

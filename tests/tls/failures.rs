@@ -113,13 +113,15 @@ fn the_oldest_of_too_many_handshakes_ends() {
 fn clients_without_the_right_certificate_are_refused() {
     type Own = fn(&Place) -> Option<Pair>;
     let cases: [(&str, Own); 4] = [
-        ("none", |_| None),
-        ("one that has expired", |place| Some(place.certificates.expired.clone())),
-        ("one of another authority", |place| Some(place.certificates.other_client.clone())),
-        ("one for a server", |place| Some(place.certificates.server.clone())),
+        ("the client has sent no certificate", |_| None),
+        ("the certificate of the client has expired", |place| Some(place.certificates.expired.clone())),
+        ("the certificate of the client is not from an authority of --tls-client-ca", |place| {
+            Some(place.certificates.other_client.clone())
+        }),
+        ("the certificate of the client is not valid", |place| Some(place.certificates.server.clone())),
     ];
-    for (what, own) in cases {
-        println!("a certificate: {what}");
+    for (said, own) in cases {
+        println!("{said}");
         let mut place = Place::with(&[], |certificates| {
             vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
         });
@@ -132,6 +134,7 @@ fn clients_without_the_right_certificate_are_refused() {
         let error = received.expect_err("the server sends an alert");
         println!("{error}");
         place.expect_failure("certificate");
+        assert!(place.log().contains(&format!("has failed: {said}\n")), "{}", place.log());
         assert_eq!(place.control.stat("total-jobs"), 0);
         // The right one is served, in every new connection: nothing resumes a session.
         let config = client_config(&place.certificates.ca, Some(&place.certificates.client));

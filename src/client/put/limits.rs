@@ -13,7 +13,7 @@ use crate::values::tube_rules::RuleKey;
 /// # Errors
 /// If the connection breaks.
 pub(super) fn found(connection: &mut Connection, tube: &str) -> Result<Option<String>, ClientError> {
-    let server = inspect::of_server(connection)?;
+    let Some(server) = inspect::if_permitted(inspect::of_server(connection))? else { return Ok(None) };
     let has_refused = |reason: &str| server.number(&format!("put-refusals-{reason}")) > 0;
     let mut limits = Vec::new();
     if has_refused("tube-rule")

@@ -95,12 +95,14 @@ fn check_tags(tags: &str) -> Result<(), ClientError> {
     Err(ClientError::Usage(problem.to_owned()))
 }
 
-/// Asks whether the server knows tags. One that does not would take a body for commands.
+/// Asks whether the server knows tags. One that does not would take a body for commands. One that knows rights knows tags, too.
 fn require_tags(connection: &mut Connection) -> Result<(), ClientError> {
     let advice = "leave out --idp, --con, --grp and --aft";
-    match inspect::of_server(connection)?.get("cmd-stats-group") {
-        Some(_) => Ok(()),
-        None => Err(ClientError::Unknown { what: "tags", advice }),
+    match inspect::if_permitted(inspect::of_server(connection))? {
+        Some(stats) if stats.get("cmd-stats-group").is_none() => {
+            Err(ClientError::Unknown { what: "tags", advice })
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

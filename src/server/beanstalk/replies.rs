@@ -86,10 +86,12 @@ impl Core {
             return;
         }
         // mutant refused-put-runs-its-body: Follows::line(line) => Follows::Commands
-        if let follows @ Follows::Body(_) = Follows::line(line) {
-            self.refuse_line(protocol, follows);
-        } else {
-            replies.refuse(error.into(), &mut self.buffers);
+        match Follows::line(line) {
+            Follows::Commands => replies.refuse(error.into(), &mut self.buffers),
+            follows => {
+                let outcome = self.refuse_line(protocol, follows);
+                self.reply(protocol, replies, outcome, now);
+            }
         }
     }
 

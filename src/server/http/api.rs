@@ -166,7 +166,7 @@ impl Plan {
             Target::Server | Target::Tubes(_)
                 if user.is_some_and(|user| !user.grants.somewhere().has_any(Rights::INSPECT)) =>
             {
-                return Err(Refusal::Forbidden(Missing::on_tube(Rights::INSPECT)).response(config));
+                return Err(Refusal::Forbidden(Missing::on_any_tube(Rights::INSPECT)).response(config));
             }
             Target::Server => return Ok(Self::Page(Page::Server(user.cloned()))),
             Target::Tubes(query) => {

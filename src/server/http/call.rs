@@ -27,7 +27,7 @@ use crate::protocol::reply::Reply;
 use crate::queue::Notice;
 use crate::server::client_state::{Input, ProtocolState};
 use crate::server::commit_gate::Output;
-use crate::server::outcome::Outcome;
+use crate::server::outcome::{Outcome, Refusal};
 use crate::server::{ClientAct, Core, User};
 use crate::time::{Span, Time};
 use crate::values::budget::Cost;
@@ -184,6 +184,10 @@ impl Core {
     fn end_operation(&mut self, call: &mut Call, outcome: &Outcome<'_>, is_harmless: bool, now: Time) {
         // The statistics of a tube should not count this client.
         self.leave_call(call, now);
+        let is_forbidden =
+            matches!(outcome, Outcome::Refused(Refusal::Forbidden(missing)) if !missing.may_reveal);
+        let is_gone = is_forbidden && call.user.as_ref().is_some_and(|user| self.is_gone(user));
+        let outcome = if is_gone { &Outcome::Refused(Refusal::UserGone) } else { outcome };
         let Call { request, operation, stage, output, .. } = call;
         let bytes = self.with_replies(output, |core, replies| {
             core.record_changes(now);

@@ -24,6 +24,7 @@ impl Refusal {
             Self::Forbidden(Missing { rights, on, .. }) => {
                 let message = match on {
                     Lacking::Tube => format!("this user lacks the right {rights} on the tube"),
+                    Lacking::AnyTube => format!("this user lacks the right {rights} on any tube"),
                     Lacking::AllTubes => format!("this user lacks the right {rights} on all tubes"),
                     Lacking::Key => "this user may not name the key or group of a tag: its name must match \
                          one of produce, consume or keys"
@@ -32,6 +33,10 @@ impl Refusal {
                 let message = format!("{message}: see the file of --auth");
                 return ErrorResponse::new(ErrorKind::Forbidden, message);
             }
+            Self::UserGone => (
+                ErrorKind::Unauthorized,
+                "this user is no longer in the file of --auth: send the token of another one",
+            ),
             Self::JobReserved { seconds_left } => {
                 let message = format!(
                     "a client has reserved the job, and its TTR ends in {seconds_left} s: wait, or stop that worker"

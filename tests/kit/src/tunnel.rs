@@ -160,7 +160,7 @@ impl Tunnel {
                     end.is_cut = is_cut;
                     end.close();
                 }
-                Effect::LogClient(conn, ClientAct::HandshakeFailed(why)) => {
+                Effect::LogClient(conn, ClientAct::HandshakeFailed(why, _)) => {
                     assert!(self.end(conn).has_hung_up, "the handshake fails: {why:?}");
                 }
                 effect => self.effects.push_back(effect),

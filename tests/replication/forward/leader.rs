@@ -9,7 +9,8 @@ use std::thread;
 use beanring::io::driver::Driver;
 use beanring::io::forward::Target;
 use beanring::io::socket::{Address, Listener, ListenerKind};
-use beanring::server::{Server, Service, TlsCounts};
+use beanring::server::{ClientAct, Effect, Event, Origin, Protocol, Server, Service, TlsCounts};
+use beanring::time::Time;
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
 use beanring::transport::link::{Link, standby_config};
@@ -222,4 +223,30 @@ fn a_leader_without_a_plaintext_listener_takes_only_clients_with_tls() {
         assert!(!matches!(received, Ok(Received::Bytes(_) | Received::Silence)), "{received:?}");
         assert_eq!(tls.stat("total-jobs"), 1);
     });
+}
+
+#[test]
+fn a_client_of_the_wrong_kind_is_told_from_a_wrong_secret() {
+    for (has_tls, takes_clear, shown, expected) in [
+        (false, false, SECRET.shown, ClientAct::WrongForwardKind { has_tls: false }),
+        (true, true, SECRET.shown, ClientAct::WrongForwardKind { has_tls: true }),
+        (false, true, 7, ClientAct::WrongForwardSecret),
+    ] {
+        let mut transport = Transport::new(Server::new(config(65_535)), None, Rc::default());
+        if !takes_clear {
+            transport.refuse_clear_clients();
+        }
+        transport.set_link_secret(Some(SECRET));
+        let conn = transport.accept(Protocol::Beanstalk);
+        transport.begin_forwarded(Time::ZERO, conn, Origin { network: 0, is_local: false });
+        let inbound = Inbound { has_tls, ..Inbound::default() };
+        let bytes = header(ClientAddress::Unix, inbound, shown);
+        transport.handle(Time::ZERO, Event::Received { conn, bytes: &bytes });
+        let effects = std::iter::from_fn(|| transport.next_effect());
+        let acts = effects.filter_map(|effect| match effect {
+            Effect::LogClient(_, act) => Some(act),
+            _ => None,
+        });
+        assert_eq!(acts.collect::<Vec<_>>(), [expected]);
+    }
 }

@@ -396,7 +396,7 @@ impl Checker {
     /// Refuses a line outside of a batch, with the body that it announces.
     fn refuse_line(&mut self, client: usize, line: &[u8]) {
         match Follows::line(line) {
-            Follows::Jobs => return self.lose_batch(client),
+            Follows::Unknown => return self.lose_batch(client),
             Follows::Body(bytes) => self.clients[client].skip(bytes),
             Follows::Commands => {}
         }
@@ -405,7 +405,7 @@ impl Checker {
 
     fn put(&mut self, client: usize, args: PutArgs, tags: Option<Tags>) {
         let record = &mut self.clients[client];
-        record.skip(args.bytes.into());
+        record.skip(args.bytes);
         if args.bytes > self.totals.max_job_bytes {
             return self.answer(client, Reply::JobTooBig);
         }
@@ -595,9 +595,8 @@ fn number_arrivals(model: &mut Model) {
 
 impl Client {
     /// Takes a body and its CR LF from what the client sends next.
-    fn skip(&mut self, body_bytes: u64) {
-        let bytes = usize::try_from(body_bytes.saturating_add(2)).unwrap_or(usize::MAX);
-        self.served = self.served.saturating_add(bytes);
+    const fn skip(&mut self, body_bytes: u32) {
+        self.served += body_bytes as usize + 2;
     }
 
     /// Whether the server still serves it.

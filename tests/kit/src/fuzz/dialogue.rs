@@ -262,12 +262,13 @@ impl Dialogue {
 
     /// Takes a line that is no command where it stands.
     fn refuse_line(&mut self, line: &[u8]) {
-        if let Follows::Body(bytes) = follows(line) {
-            self.expects = Expects::Skip(bytes.saturating_add(2), "BAD_FORMAT");
-            return;
-        }
-        if self.batch.is_some() || line.starts_with(b"put-batch") {
-            (self.batch, self.has_quit) = (None, true);
+        match follows(line) {
+            Follows::Body(bytes) => {
+                self.expects = Expects::Skip(u64::from(bytes) + 2, "BAD_FORMAT");
+                return;
+            }
+            Follows::Commands if self.batch.is_none() => {}
+            Follows::Commands | Follows::Unknown => (self.batch, self.has_quit) = (None, true),
         }
         self.pending.push_back(Pending::Fixed("BAD_FORMAT"));
     }

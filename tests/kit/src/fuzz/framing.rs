@@ -77,9 +77,9 @@ pub(super) fn follows(line: &[u8]) -> Follows {
         .and_then(|arguments| arguments.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(3));
     let digits: Vec<u8> = fourth.unwrap_or_default().iter().copied().take_while(u8::is_ascii_digit).collect();
     match String::from_utf8(digits).expect("digits are ASCII") {
-        _ if line.starts_with(b"put-batch") => Follows::Jobs,
+        _ if line.starts_with(b"put-batch") => Follows::Unknown,
         digits if digits.is_empty() => Follows::Commands,
-        digits => Follows::Body(digits.parse().unwrap_or(u64::MAX)),
+        digits => digits.parse().map_or(Follows::Unknown, Follows::Body),
     }
 }
 
