@@ -37,7 +37,7 @@ use crate::server::{
 };
 use crate::time::{Span, Time};
 use crate::values::account::{Account, Held};
-use crate::values::budget::Budget;
+use crate::values::budget::{Budget, Cost};
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
 use crate::values::peer_wait::PeerWait;
@@ -182,6 +182,7 @@ impl<S: Service> Transport<S> {
                 }
             }
             Event::Closed { .. } => {
+                self.server.budget().charge(Cost::TLS_CLOSE);
                 self.sessions.remove(conn, &self.counts);
                 self.proxied.remove(conn);
                 self.count_headers();

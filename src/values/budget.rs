@@ -113,6 +113,8 @@ impl Cost {
     /// A TLS record without plaintext, such as a change of keys, in addition to its decryption: keys are derived.
     pub const NEW_KEYS: Self = Self(40);
 
+    /// The end of a connection over TLS, in addition to its close: an alert is encrypted and sent, and keys are cleared and freed.
+    pub const TLS_CLOSE: Self = Self(80);
     /// Handshake messages that are read, in addition to the decryption of their records.
     pub const fn hello(bytes: usize) -> Self {
         Self::visits(bytes / HELLO_BYTES_PER_STEP)
