@@ -15,7 +15,7 @@ BUILD = ("cargo", "test", "--locked", "--no-run", "--message-format=json-render-
 CLIPPY = ("cargo", "clippy", "--locked", "--quiet")
 LINTS = ("--", "-D", "warnings")
 # What plain `cargo clippy --all-targets` leaves out.
-OTHER_TARGETS = ("--bench", "batch", "--bench", "compare", "--bench", "disk", "--bench", "stress")
+OTHER_TARGETS = ("--bench", "batch", "--bench", "compare", "--bench", "disk", "--bench", "stress", "--test", "cost")
 
 
 def tests(name, program, *selected, build="build", threads=None, environment=None, **fields):
@@ -127,8 +127,6 @@ def variants():
             tests(f"{driver}-tls-hostile", "network", "hostile::", environment=io | tls, **under(driver)),
         ]
     three = {"BEANRING_TEST_IO_THREADS": "3"}
-    # The scenarios are from the clock too. CPU time is measured, so it has the cores to itself.
-    found.append(tests("cost", "cost", cores=2, environment={"BEANRING_TEST_SEED": str(int(time.time()))}))
     # It changes a setting of the kernel, which suites that measure memory would notice.
     found.append(tests("huge-pages", "limits", "ceilings::", command=("ci/huge-pages",), needs=("limits", "tls-limits")))
     found += [

@@ -317,7 +317,7 @@ fn unfinished_records_take_a_part_of_the_memory() {
     let mut place = Place::new(&["--max-memory", "32m"]);
     let connect = |_| {
         let mut tcp = place.tcp();
-        let mut forger = Forger::new(&config(&place.certificates.ca));
+        let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
         tcp.write_all(&forger.output()).expect("the server receives");
         let mut flight = forger.flight(&tcp);
         tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
