@@ -49,7 +49,7 @@ impl Found<'_> {
         }
         if users.need_no_token() {
             return Some(format!(
-                "--auth {}: [anonymous] may produce, consume and administer all tubes, so no client needs a token: remove rights \
+                "--auth {}: [anonymous] may produce, consume and administer all tubes, so no client needs a token; remove rights \
                  of it",
                 path.display()
             ));
@@ -79,7 +79,7 @@ pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option
              --tls-client-ca, or choose --tls-listen 127.0.0.1"
         )),
         (false, false) => Some(format!(
-            "other machines may connect to {name}, and whoever does may read, take and delete all jobs: protect the port by a \
+            "other machines may connect to {name}, and whoever does may read, take and delete all jobs; protect the port by a \
              firewall, set --auth, or choose -l 127.0.0.1"
         )),
     }
