@@ -483,8 +483,9 @@ fn listeners(
         && !has(&inherited, |kind| kind.is_forwarded)
     {
         let bound = Listener::bind(&address, &SocketAccess::default(), user);
-        let origin = given.advertise.as_ref().map_or("--advertise".to_owned(), ToString::to_string);
-        let mut listener = bound.map_err(|error| SettingError::about([origin], error))?;
+        let default = || "the port for standbys (--advertise)".to_owned();
+        let origin = given.advertise.as_ref().map_or_else(default, ToString::to_string);
+        let mut listener = bound.map_err(|error| SettingError::about([origin], error.of_advertised()))?;
         listener.set_kind(ListenerKind::FORWARDED);
         listeners.push(listener);
     }
