@@ -175,6 +175,7 @@ fn log_lines_name_the_user_and_no_token() {
     let text = log();
     assert_eq!(text.matches("the users stay as they were: ").count(), 1, "{text}");
     assert!(!text.contains("root-root") && !text.contains("wrong-wrong"), "{text}");
+    assert!(text.contains("authenticated as user root conn="), "{text}");
     assert!(text.contains("command: auth ...") && text.contains("sent a wrong token"), "{text}");
     for act in ["drain from ", "undrain from "] {
         let line = text.lines().find(|line| line.contains(&format!(" {act}127.0.0.1:")));
