@@ -4,7 +4,7 @@
 mod with_tls {
     use std::rc::Rc;
 
-    use crate::config::{Proxied, ServerConfig, SettingError};
+    use crate::config::{ServerConfig, SettingError};
     use crate::server::{Server, Service, TlsCounts};
     use crate::time::Time;
     use crate::transport::{Identity, Transport};
@@ -24,15 +24,16 @@ mod with_tls {
         Ok(Some(identity))
     }
 
-    /// Puts TLS before the server. `serves_clear_clients` is whether a listener takes clients without it.
+    /// Puts TLS before the server. `expects_headers` is whether a listener is for load balancers or standbys, and
+    /// `serves_clear_clients` whether one takes clients without TLS.
     pub fn with_tls(
         mut server: Server,
         certificate: Option<Certificate>,
-        proxied: Proxied,
+        expects_headers: bool,
         serves_clear_clients: bool,
     ) -> impl Service + 'static {
         let counts = Rc::new(TlsCounts::default());
-        if certificate.is_some() || proxied != Proxied::default() {
+        if certificate.is_some() || expects_headers {
             server.show_tls(counts.clone());
         }
         let mut transport = Transport::new(server, certificate, counts);
@@ -76,7 +77,7 @@ mod with_tls {
 mod without_tls {
     use std::convert::Infallible;
 
-    use crate::config::{Proxied, ServerConfig, SettingError};
+    use crate::config::{ServerConfig, SettingError};
     use crate::server::Server;
     use crate::time::Time;
 
@@ -87,7 +88,7 @@ mod without_tls {
         Ok(None)
     }
 
-    pub fn with_tls(server: Server, _: Option<Certificate>, _: Proxied, _: bool) -> Server {
+    pub fn with_tls(server: Server, _: Option<Certificate>, _: bool, _: bool) -> Server {
         server
     }
 
