@@ -135,7 +135,7 @@ impl Prepared {
         let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
         let mut watched_files = WatchedFiles::default();
         if let Some(tls) = &config.tls {
-            watched_files.add_certificate(tls.files.clone());
+            watched_files.add_certificate(tls.files.clone(), config.given.certificate_names());
         }
         let certificate = certificate::read(&config)?;
         let users = config.auth.as_deref().map(UsersFile::read).transpose();

@@ -21,8 +21,8 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use super::{Identity, Transport};
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, ServerRole, Service,
-    TlsCounts, Users, handle,
+    CertificatePart, CertificatePem, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, ServerRole,
+    Service, TlsCounts, Users, handle,
 };
 use crate::time::Time;
 use crate::values::account::Account;
@@ -59,7 +59,7 @@ impl<S: Service> Link<S> {
 impl<S: Service> Service for Link<S> {
     type Identity = Identity;
 
-    fn read_identity(files: &CertificatePem) -> Result<Identity, String> {
+    fn read_identity(files: &CertificatePem) -> Result<Identity, (Option<CertificatePart>, String)> {
         Transport::<S>::read_identity(files)
     }
 
