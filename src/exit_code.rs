@@ -12,9 +12,9 @@ use crate::cli::UsageError;
 #[cfg(feature = "client")]
 use crate::client::ClientError;
 use crate::config::{ConfigError, SettingError};
-use crate::io::certificate::CertificateFileError;
 use crate::io::driver::{Cause, Unavailable};
 use crate::io::http_token::TokenError;
+use crate::io::named_file::FileError;
 use crate::io::privileges::PrivilegesError;
 #[cfg(feature = "replicate")]
 use crate::io::replica::{CheckError, RewriteError, TransferError, UrlError};
@@ -101,7 +101,7 @@ fn is_wrong_certificate(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<IdentityError>() {
         return !matches!(error, IdentityError::Random);
     }
-    error.downcast_ref::<CertificateFileError>().is_some_and(CertificateFileError::is_wrong)
+    error.downcast_ref::<FileError>().is_some_and(FileError::is_wrong)
 }
 
 /// A database that cannot be reached now may be reachable later.

@@ -19,7 +19,7 @@ use tracing::{error, info};
 
 use self::certificate::Certificate;
 use self::warnings::Found;
-use crate::config::{ServerConfig, SettingError};
+use crate::config::{Proxied, ServerConfig, SettingError};
 use crate::io::binlog_import::{self, ImportError};
 use crate::io::clock::Clock;
 use crate::io::driver::{Cause, PreparedDriver};
@@ -135,7 +135,7 @@ impl Prepared {
         let token = token.map_err(|error| SettingError::about(&config.given.http_token, error))?;
         let mut watched_files = WatchedFiles::default();
         if let Some(tls) = &config.tls {
-            watched_files.add_certificate(tls.files.clone());
+            watched_files.add_certificate(tls.files.clone(), config.given.certificate_names());
         }
         let certificate = certificate::read(&config)?;
         let users = config.auth.as_deref().map(UsersFile::read).transpose();
@@ -266,6 +266,8 @@ impl Prepared {
         report::little_memory(config.max_memory_bytes, server.memory_bytes());
         report::ready(clock.now().since(began));
         let serves_clear_clients = listeners.iter().any(|listener| listener.kind().is_clear());
+        let expects_headers = config.proxied != Proxied::default()
+            || listeners.iter().any(|listener| listener.kind().is_forwarded);
         let (registered_bytes_max, connections_max) = (config.zero_copy_bytes_max, config.max_connections);
         let resources = Resources {
             listeners,
@@ -279,7 +281,7 @@ impl Prepared {
             process,
             watched_files,
         };
-        let service = certificate::with_tls(server, certificate, config.proxied, serves_clear_clients);
+        let service = certificate::with_tls(server, certificate, expects_headers, serves_clear_clients);
         let exit = driver.run(service, resources)?;
         let uptime = clock.now().since(began).as_secs();
         let (listeners, lock, fences) = match exit {
@@ -483,8 +485,9 @@ fn listeners(
         && !has(&inherited, |kind| kind.is_forwarded)
     {
         let bound = Listener::bind(&address, &SocketAccess::default(), user);
-        let origin = given.advertise.as_ref().map_or("--advertise".to_owned(), ToString::to_string);
-        let mut listener = bound.map_err(|error| SettingError::about([origin], error))?;
+        let default = || "the port for standbys (--advertise)".to_owned();
+        let origin = given.advertise.as_ref().map_or_else(default, ToString::to_string);
+        let mut listener = bound.map_err(|error| SettingError::about([origin], error.of_advertised()))?;
         listener.set_kind(ListenerKind::FORWARDED);
         listeners.push(listener);
     }

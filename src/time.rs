@@ -48,6 +48,21 @@ impl Time {
     }
 }
 
+/// Returns a point in seconds since 1970 as a date and time of UTC, such as `2026-11-28T08:00:00Z`.
+pub fn date(seconds: u64) -> String {
+    // Years begin in March, so that a leap day is the last of its year. 719,468 days before 1970 an era of 400 years began.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 impl Add<Span> for Time {
     type Output = Self;
 
@@ -83,5 +98,24 @@ impl Span {
     /// The whole seconds of the span.
     pub const fn as_secs(self) -> u64 {
         self.0 / 1_000_000_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn dates_have_leap_years() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (2_000_000_000, "2033-05-18T03:33:20Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(date(seconds), expected);
+        }
     }
 }

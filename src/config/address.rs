@@ -1,7 +1,7 @@
 //! Addresses to listen on: those of `-l` and `-p`, and that of `--http`.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::settings::{Setting, Settings};
@@ -145,10 +145,16 @@ pub(super) fn advertised(given: &Setting) -> Result<Address, ConfigError> {
         return Err(given.error(Problem::AdvertisedHostMissing));
     }
     // Kubernetes writes the address of a pod without brackets.
-    if let Ok(address) = given.text()?.parse::<Ipv6Addr>() {
-        return Ok(Address::Tcp { host: address.to_string(), port: super::PORT_FORWARD });
+    let address = match given.text()?.parse::<Ipv6Addr>() {
+        Ok(address) => Address::Tcp { host: address.to_string(), port: super::PORT_FORWARD },
+        Err(_) => tcp_endpoint(given, 1, Some(super::PORT_FORWARD))?,
+    };
+    let ip = address.host().and_then(|host| host.parse::<IpAddr>().ok());
+    match ip {
+        // It would lead other servers to themselves.
+        Some(ip) if ip.is_unspecified() => Err(given.error(Problem::AdvertisedHostMissing)),
+        _ => Ok(address),
     }
-    tcp_endpoint(given, 1, Some(super::PORT_FORWARD))
 }
 
 /// Reads an address to listen on, whose port may be 0. A UNIX socket may have options.

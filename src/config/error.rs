@@ -206,7 +206,7 @@ pub enum Problem {
     WalDirBesideReplicate,
     /// An address for standbys, which do not forward.
     AdvertiseWithoutForward,
-    /// A port alone, where other machines connect.
+    /// A port alone or every address, where other machines connect.
     AdvertisedHostMissing,
     /// The program was built without this feature.
     NotBuilt(&'static str),
@@ -337,7 +337,8 @@ impl fmt::Display for Problem {
             Self::AdvertisedHostMissing => {
                 write!(
                     f,
-                    "must name the host that other servers reach this one by, as in 10.0.0.5 or HOST:PORT"
+                    "must name the host that other servers reach this one by, as in 10.0.0.5 or HOST:PORT; a name has the server \
+                     listen on every address"
                 )
             }
             Self::NotBuilt(feature) => {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::settings::{Origin, Setting, Settings};
+use crate::io::certificate::CertificateNames;
 
 /// The sources of settings that only the system can check. Without a source, the default applies.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -16,6 +17,10 @@ pub struct Given {
     pub tls_listen: Option<Origin>,
     /// The file of the certificate.
     pub tls_cert: Option<Setting>,
+    /// The file of its key.
+    pub tls_key: Option<Setting>,
+    /// The file of the authorities of clients.
+    pub tls_client_ca: Option<Setting>,
     /// The file of the token.
     pub http_token: Option<Setting>,
     /// The file of users.
@@ -50,12 +55,25 @@ impl Given {
             http: origin("http"),
             tls_listen: origin("tls-listen"),
             tls_cert: settings.get("tls-cert").cloned(),
+            tls_key: settings.get("tls-key").cloned(),
+            tls_client_ca: settings.get("tls-client-ca").cloned(),
             http_token: settings.get("http-token").cloned(),
             auth: settings.get("auth").cloned(),
             wal_dir: settings.get("wal-dir").cloned(),
             replicate: origin("replicate"),
             advertise: origin("advertise"),
             user: settings.get("user").cloned(),
+        }
+    }
+
+    /// What errors call the files of the certificate.
+    pub fn certificate_names(&self) -> CertificateNames {
+        let name = |given: &Option<Setting>| given.as_ref().map(ToString::to_string);
+        let chain = name(&self.tls_cert).unwrap_or_default();
+        CertificateNames {
+            key: name(&self.tls_key).unwrap_or_else(|| chain.clone()),
+            client_ca: name(&self.tls_client_ca).unwrap_or_default(),
+            chain,
         }
     }
 }

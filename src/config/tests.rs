@@ -535,6 +535,16 @@ fn an_error_of_the_file_has_its_line() {
     assert_eq!(missing, "--config \"/nowhere/at/all\": there is no such file; correct the path");
 }
 
+#[cfg(feature = "replicate")]
+#[test]
+fn other_servers_are_told_an_address_that_leads_here() {
+    for address in ["11401", "0.0.0.0", "0.0.0.0:7", "::", "[::]:7"] {
+        let error = check(&format!("--replicate postgres://a/b --advertise {address}")).unwrap_err();
+        let expected = "must name the host that other servers reach this one by, as in 10.0.0.5 or HOST:PORT";
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 /// The token itself is given where its file must be named, or the file of a token or of users is taken for this one.
 #[test]
 fn what_may_be_a_secret_is_not_shown() {

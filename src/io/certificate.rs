@@ -1,11 +1,10 @@
 //! The files of the certificate of TLS.
 
-use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::named_file::{self, FileError, PEM_BYTES_MAX};
-use crate::server::CertificatePem;
+use crate::server::{CertificatePart, CertificatePem};
 
 /// The permission of every user to read.
 const OTHERS_READ: u32 = 0o004;
@@ -21,30 +20,50 @@ pub struct CertificateFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-/// A file of a certificate cannot be read.
-#[derive(Debug)]
-pub struct CertificateFileError {
-    flag: &'static str,
-    path: PathBuf,
-    error: FileError,
+/// What errors call the files: each by the source of its setting, with the path.
+#[derive(Clone, Default, Debug)]
+pub struct CertificateNames {
+    /// The certificate.
+    pub chain: String,
+    /// Its key.
+    pub key: String,
+    /// The authorities of clients.
+    pub client_ca: String,
+}
+
+impl CertificateNames {
+    /// The name of a part.
+    pub fn of(&self, part: CertificatePart) -> &str {
+        match part {
+            CertificatePart::Chain => &self.chain,
+            CertificatePart::Key => &self.key,
+            CertificatePart::ClientCa => &self.client_ca,
+        }
+    }
 }
 
 impl CertificateFiles {
     /// Reads the files.
     ///
     /// # Errors
-    /// If one of them cannot be read.
-    pub fn read(&self) -> Result<CertificatePem, CertificateFileError> {
+    /// The first one that cannot be read.
+    pub fn read(&self) -> Result<CertificatePem, (CertificatePart, FileError)> {
+        let client_ca = self.client_ca.as_deref();
         Ok(CertificatePem {
-            chain: content("--tls-cert", &self.chain)?,
-            key: content(if self.key == self.chain { "--tls-cert" } else { "--tls-key" }, &self.key)?,
-            client_ca: self.client_ca.as_deref().map(|path| content("--tls-client-ca", path)).transpose()?,
+            chain: content(CertificatePart::Chain, &self.chain)?,
+            key: content(CertificatePart::Key, &self.key)?,
+            client_ca: client_ca.map(|path| content(CertificatePart::ClientCa, path)).transpose()?,
         })
     }
 
-    /// Whether every user of the machine can read the key.
-    pub fn is_key_open(&self) -> bool {
-        self.key.metadata().is_ok_and(|file| file.permissions().mode() & OTHERS_READ != 0)
+    /// The warning that every user of the machine can read the key.
+    // docs/RUNBOOK.md lists these messages.
+    pub fn open_key(&self) -> Option<String> {
+        let is_open = self.key.metadata().is_ok_and(|file| file.permissions().mode() & OTHERS_READ != 0);
+        is_open.then(|| {
+            let key = self.key.display();
+            format!("--tls-key {key}: every user of this machine can read the key: run chmod o-r on the file")
+        })
     }
 
     /// All files, each once.
@@ -54,27 +73,6 @@ impl CertificateFiles {
     }
 }
 
-fn content(flag: &'static str, path: &Path) -> Result<Vec<u8>, CertificateFileError> {
-    let read = named_file::read(path, PEM_BYTES_MAX);
-    read.map(|file| file.content).map_err(|error| CertificateFileError { flag, path: path.to_owned(), error })
+fn content(part: CertificatePart, path: &Path) -> Result<Vec<u8>, (CertificatePart, FileError)> {
+    named_file::read(path, PEM_BYTES_MAX).map(|file| file.content).map_err(|error| (part, error))
 }
-
-impl CertificateFileError {
-    /// Whether the path or the file is wrong.
-    pub const fn is_wrong(&self) -> bool {
-        self.error.is_wrong()
-    }
-
-    /// Whether another attempt may succeed although the file stays the same.
-    pub fn is_temporary(&self) -> bool {
-        self.error.is_temporary()
-    }
-}
-
-impl fmt::Display for CertificateFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.flag, self.path.display(), self.error)
-    }
-}
-
-impl std::error::Error for CertificateFileError {}

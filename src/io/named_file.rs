@@ -6,12 +6,13 @@ use std::fmt;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
 
 use super::privileges::current_user;
+use super::sandbox;
 use super::socket::text_of;
 
 /// The largest file of certificates or of a key: hundreds of certificates.
@@ -42,7 +43,10 @@ pub enum FileError {
     /// The user of the process may not read it.
     Denied,
     /// The user may read it, but this process gave up access to other places than those of its files.
-    OutOfReach,
+    OutOfReach {
+        /// The directory of the file, or that of the target of a link.
+        directory: PathBuf,
+    },
     /// Anything else.
     System(io::Error),
 }
@@ -101,7 +105,10 @@ impl FileError {
             ErrorKind::NotFound if fs::symlink_metadata(path).is_ok() => Self::DanglingLink,
             ErrorKind::NotFound => Self::Missing,
             // Landlock and its like restrict only the opening of a file.
-            ErrorKind::PermissionDenied if access(path, AccessFlags::R_OK).is_ok() => Self::OutOfReach,
+            ErrorKind::PermissionDenied if access(path, AccessFlags::R_OK).is_ok() => {
+                let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                Self::OutOfReach { directory: sandbox::directory_of(&real) }
+            }
             ErrorKind::PermissionDenied => Self::Denied,
             // open(2) of a socket.
             _ if error.raw_os_error() == Some(libc::ENXIO) => Self::NotRegular("socket"),
@@ -111,7 +118,7 @@ impl FileError {
 
     /// Whether the path or the file is wrong. With other errors it may be readable later.
     pub const fn is_wrong(&self) -> bool {
-        !matches!(self, Self::Denied | Self::OutOfReach | Self::System(_))
+        !matches!(self, Self::Denied | Self::OutOfReach { .. } | Self::System(_))
     }
 
     /// Whether another attempt may succeed although the file stays the same.
@@ -137,9 +144,17 @@ impl fmt::Display for FileError {
             Self::Denied => {
                 write!(f, "permission denied: user {} must be able to read it", current_user())
             }
-            Self::OutOfReach => f.write_str(
-                "a running server can read new files only beside those that it was started with, and not in / or /tmp; move the \
-                 file, or the target of the link, or restart the server",
+            Self::OutOfReach { directory } if sandbox::is_shared(directory) => write!(
+                f,
+                "the directory {} is shared (docs/OPERATIONS.md), and a running server reads no new file there; overwrite the old \
+                 file in place, or restart the server",
+                directory.display()
+            ),
+            Self::OutOfReach { directory } => write!(
+                f,
+                "a running server does not reach the directory {}; move the file, or the target of the link, beside the files that \
+                 the server was started with, or restart the server",
+                directory.display()
             ),
             Self::System(error) => f.write_str(&text_of(error)),
         }

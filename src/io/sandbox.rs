@@ -178,8 +178,15 @@ fn reach_all(files: &[PathBuf]) -> Vec<PathBuf> {
     named.chain(targets.map(|target| reach(&target))).collect()
 }
 
+/// The directory that programs share in which a file is, or the one that a link leads to: a file that replaces it cannot be read.
+pub fn shared_directory(file: &Path) -> Option<PathBuf> {
+    let real = file.canonicalize().ok();
+    let directories = [Some(file), real.as_deref()].into_iter().flatten().map(directory_of);
+    directories.filter_map(|directory| directory.canonicalize().ok()).find(|directory| is_shared(directory))
+}
+
 /// Whether programs share a directory, whose path contains no links.
-fn is_shared(directory: &Path) -> bool {
+pub fn is_shared(directory: &Path) -> bool {
     let is_home = env::var_os("HOME").is_some_and(|home| directory == Path::new(&home))
         || directory.parent() == Some(Path::new("/home"));
     is_home || SHARED.iter().any(|shared| directory == Path::new(shared))

@@ -89,12 +89,25 @@ pub enum ListenError {
     UnknownGroup { address: Address, group: String },
     /// The system did not let the socket file have its owner and group.
     Owner { address: Address, errno: Errno },
+    /// The machine does not have the address that it advertises.
+    ForeignAdvertised { address: Address },
     /// The system refused to bind the address.
     System { address: Address, errno: Errno },
     /// The system refused to listen on a bound address.
     Refused { name: String, errno: Errno },
     /// A descriptor of LISTEN_FDS is not a listening socket.
     Inherited { fd: RawFd },
+}
+
+impl ListenError {
+    /// The same error about an address that other servers are told.
+    #[must_use]
+    pub fn of_advertised(self) -> Self {
+        match self {
+            Self::System { address, errno: Errno::EADDRNOTAVAIL } => Self::ForeignAdvertised { address },
+            error => error,
+        }
+    }
 }
 
 impl Address {
@@ -580,6 +593,13 @@ impl fmt::Display for ListenError {
                      for a group of user {}",
                     errno.desc(),
                     current_user()
+                )
+            }
+            Self::ForeignAdvertised { address } => {
+                write!(
+                    f,
+                    "cannot listen on {address}: this machine does not have the address; advertise a name instead, with which the \
+                     server listens on every address"
                 )
             }
             Self::System { address, errno: Errno::EADDRINUSE } => {

@@ -86,9 +86,30 @@ pub fn parse(text: &str) -> Result<Users, UsersError> {
         let line = 1 + text.bytes().take(at.start).filter(|&byte| byte == b'\n').count();
         UsersError::Line { line, problem }
     };
-    let table = DeTable::parse(text)
-        .map_err(|error| at_line(error.span().unwrap_or_default(), syntax(error.message())))?;
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().unwrap_or_default();
+        let begin = text[..text.floor_char_boundary(at.start)].rfind('\n').map_or(0, |end| end + 1);
+        let line = text[begin..].lines().next().unwrap_or_default();
+        at_line(at, without_quotes(line).unwrap_or_else(|| syntax(error.message())))
+    })?;
     users_of(table.get_ref()).map_err(|(at, problem)| at_line(at, problem))
+}
+
+/// The remedy for a line whose text lacks its quotes. It quotes nothing of the text, which may be a token.
+fn without_quotes(line: &str) -> Option<String> {
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.split('#').next().unwrap_or_default().trim());
+    if value.is_empty() || value.contains(['"', '\'']) {
+        return None;
+    }
+    let is_list = |name: &str| {
+        name == "certificate" || name == "keys" || Rights::ALL.iter().any(|(_, word)| *word == name)
+    };
+    match key {
+        "token" => Some("a text needs quotes: write token = \"...\"".to_owned()),
+        name if is_list(name) => Some(format!("each text of a list needs quotes: write {name} = [\"...\"]")),
+        _ => None,
+    }
 }
 
 /// The first line of a message of the parser, which may quote no secret.
@@ -214,7 +235,8 @@ fn add_patterns(grants: &mut Grants, right: Rights, value: &Table<'_>) -> Result
     })?;
     for (at, text) in texts {
         let pattern = Pattern::parse(text).ok_or_else(|| {
-            (at, "this is no tube: write a name, or the beginning of names with a * at the end".to_owned())
+            let what = if right == Rights::KEYS { "key" } else { "tube" };
+            (at, format!("this is no {what}: write a name, or the beginning of names with a * at the end"))
         })?;
         grants.add(right, pattern);
     }
@@ -285,7 +307,13 @@ mod tests {
             ("[users.\"a b\"]\ntoken = \"0123456789abcdef\"", "line 1: the name of a user"),
             ("[user.a]\n", "line 1: no such table"),
             ("[anonymous]\ntoken = \"0123456789abcdef\"", "line 2: no such key"),
-            ("\n\n[users.a]\ntoken = 0123456789abcdef", "line 4: this is not TOML"),
+            ("\n\n[users.a]\ntoken = 0123456789abcdef", "line 4: a text needs quotes: write token = \"...\""),
+            (
+                "[users.a]\nproduce = [mail]",
+                "line 2: each text of a list needs quotes: write produce = [\"...\"]",
+            ),
+            ("[users.a]\ntoken", "line 2: this is not TOML"),
+            ("[users.a]\ntoken = \"0123456789abcdef\"\nkeys = [\"-x\"]", "line 3: this is no key"),
             ("[users.a]\ncertificate = []", "line 2: certificate is a list"),
             (
                 "[users.a]\ntoken = \"0123456789abcdef\"\n[users.b]\ntoken = \"0123456789abcdef\"",

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::bell::Bell;
-use super::certificate::CertificateFiles;
+use super::certificate::{CertificateFiles, CertificateNames};
 use super::users_file::{UsersError, UsersFile};
 use crate::server::{Service, Users};
 use crate::time::Time;
@@ -32,7 +32,7 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 pub struct WatchedFiles {
     files: Vec<WatchedFile>,
     /// The files of the certificate, which are read together.
-    certificate: Option<CertificateFiles>,
+    certificate: Option<(CertificateFiles, CertificateNames)>,
 }
 
 /// The event loop's end of the thread that looks at files. `I` is a certificate that was read.
@@ -106,13 +106,13 @@ impl WatchedFiles {
     }
 
     /// Adds the files of a certificate. They are read after this call, so that a change in between is not lost.
-    pub fn add_certificate(&mut self, files: CertificateFiles) {
+    pub fn add_certificate(&mut self, files: CertificateFiles, names: CertificateNames) {
         self.files.extend(files.paths().map(|path| WatchedFile {
             kind: WatchedKind::Certificate,
             path: path.to_owned(),
             seen: identity_at(path),
         }));
-        self.certificate = Some(files);
+        self.certificate = Some((files, names));
     }
 
     /// Whether there are none.
@@ -141,12 +141,21 @@ impl WatchedFiles {
     }
 
     fn read_certificate<S: Service>(&mut self) -> Option<Result<S::Identity, String>> {
-        let read = self.certificate.as_ref()?.read();
-        if read.as_ref().is_err_and(|error| error.is_temporary()) {
+        let (files, names) = self.certificate.as_ref()?;
+        let read = files.read();
+        if read.as_ref().is_err_and(|(_, error)| error.is_temporary()) {
             let parts = self.files.iter_mut().filter(|file| file.kind == WatchedKind::Certificate);
             parts.for_each(|file| file.seen = None);
         }
-        Some(read.map_err(|error| error.to_string()).and_then(|files| S::read_identity(&files)))
+        if let Some(warning) = files.open_key() {
+            warn!("{warning}");
+        }
+        let read = read.map_err(|(part, error)| (Some(part), error.to_string()));
+        let identity = read.and_then(|files| S::read_identity(&files));
+        Some(identity.map_err(|(part, problem)| match part {
+            Some(part) => format!("{}: {problem}", names.of(part)),
+            None => problem,
+        }))
     }
 }
 

@@ -4,10 +4,10 @@
 mod with_tls {
     use std::rc::Rc;
 
-    use crate::config::{Proxied, ServerConfig, SettingError};
+    use crate::config::{ServerConfig, SettingError};
     use crate::server::{Server, Service, TlsCounts};
-    use crate::time::Time;
-    use crate::transport::{Identity, Transport};
+    use crate::time::{Time, date};
+    use crate::transport::{Identity, IdentityError, Transport};
 
     /// The certificate of a start.
     pub type Certificate = Identity;
@@ -18,21 +18,23 @@ mod with_tls {
     /// If it cannot be read or used.
     pub fn read(config: &ServerConfig) -> Result<Option<Certificate>, SettingError> {
         let Some(tls) = &config.tls else { return Ok(None) };
-        // Both errors name the flag and the file.
-        let files = tls.files.read().map_err(|error| SettingError::about(&None::<&str>, error))?;
-        let identity = Identity::read(&files).map_err(|error| SettingError::about(&None::<&str>, error))?;
-        Ok(Some(identity))
+        let names = config.given.certificate_names();
+        let files = tls.files.read().map_err(|(part, error)| SettingError::about([names.of(part)], error))?;
+        let refused =
+            |error: IdentityError| SettingError::about(error.part().map(|part| names.of(part)), error);
+        Ok(Some(Identity::read(&files).map_err(refused)?))
     }
 
-    /// Puts TLS before the server. `serves_clear_clients` is whether a listener takes clients without it.
+    /// Puts TLS before the server. `expects_headers` is whether a listener is for load balancers or standbys, and
+    /// `serves_clear_clients` whether one takes clients without TLS.
     pub fn with_tls(
         mut server: Server,
         certificate: Option<Certificate>,
-        proxied: Proxied,
+        expects_headers: bool,
         serves_clear_clients: bool,
     ) -> impl Service + 'static {
         let counts = Rc::new(TlsCounts::default());
-        if certificate.is_some() || proxied != Proxied::default() {
+        if certificate.is_some() || expects_headers {
             server.show_tls(counts.clone());
         }
         let mut transport = Transport::new(server, certificate, counts);
@@ -52,15 +54,25 @@ mod with_tls {
         now: Time,
     ) -> Vec<String> {
         let Some((tls, certificate)) = config.tls.as_ref().zip(certificate) else { return Vec::new() };
-        let (key, chain) = (tls.files.key.display(), tls.files.chain.display());
+        let chain = tls.files.chain.display();
         let mut warnings = Vec::new();
-        if tls.files.is_key_open() {
+        warnings.extend(tls.files.open_key());
+        let (now_s, valid_s) = (now.since(Time::ZERO).as_secs(), certificate.not_before_s);
+        if valid_s > now_s {
             warnings.push(format!(
-                "--tls-key {key}: every user of this machine can read the key: run chmod o-r on the file"
+                "--tls-cert {chain}: the certificate becomes valid on {}, and clients refuse it until then",
+                date(valid_s)
             ));
         }
-        if certificate.not_after_s <= now.since(Time::ZERO).as_secs() {
+        if certificate.not_after_s <= now_s {
             warnings.push(format!("--tls-cert {chain}: the certificate has expired, and clients refuse it"));
+        }
+        if let Some(path) = tls.files.client_ca.as_ref().filter(|_| !certificate.has_client_authority) {
+            warnings.push(format!(
+                "--tls-client-ca {}: the file contains no certificate of an authority: put that of the authority into it which has \
+                 signed those of the clients",
+                path.display()
+            ));
         }
         if certificate.is_authority {
             warnings.push(format!(
@@ -76,7 +88,7 @@ mod with_tls {
 mod without_tls {
     use std::convert::Infallible;
 
-    use crate::config::{Proxied, ServerConfig, SettingError};
+    use crate::config::{ServerConfig, SettingError};
     use crate::server::Server;
     use crate::time::Time;
 
@@ -87,7 +99,7 @@ mod without_tls {
         Ok(None)
     }
 
-    pub fn with_tls(server: Server, _: Option<Certificate>, _: Proxied, _: bool) -> Server {
+    pub fn with_tls(server: Server, _: Option<Certificate>, _: bool, _: bool) -> Server {
         server
     }
 

@@ -1,12 +1,19 @@
 //! What an operator may not have meant: the log of a start and `--check-config` name it alike.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
 use super::certificate::{self, Certificate};
 use super::report::Bytes;
-use crate::config::ServerConfig;
-use crate::io::descriptors;
+use crate::config::settings::Origin;
+use crate::config::{ServerConfig, passwords};
 use crate::io::http_token::TokenFile;
 use crate::io::users_file::UsersFile;
+use crate::io::{descriptors, sandbox};
 use crate::time::Time;
+
+/// The permission of every user to read.
+const OTHERS_READ: u32 = 0o004;
 
 /// What a start has found on the system.
 pub struct Found<'a> {
@@ -33,6 +40,8 @@ impl Found<'_> {
         }
         warnings.extend(certificate::certificate_warnings(config, self.certificate, self.now));
         warnings.extend(self.users_warning(config));
+        warnings.extend(shared_directories(config));
+        warnings.extend(open_password(config));
         warnings.extend(few_descriptors(config, self.descriptors_max));
         warnings.extend(cgroup_limit(config.max_memory_bytes, self.cgroup_bytes));
         warnings
@@ -49,7 +58,7 @@ impl Found<'_> {
         }
         if users.need_no_token() {
             return Some(format!(
-                "--auth {}: [anonymous] may produce, consume and administer all tubes, so no client needs a token: remove rights \
+                "--auth {}: [anonymous] may produce, consume and administer all tubes, so no client needs a token; remove rights \
                  of it",
                 path.display()
             ));
@@ -61,6 +70,36 @@ impl Found<'_> {
              the user a token"
         ))
     }
+}
+
+/// A file that replaces one in a shared directory cannot be read by a running server.
+// docs/RUNBOOK.md lists these messages.
+fn shared_directories(config: &ServerConfig) -> impl Iterator<Item = String> {
+    let certificate = config.tls.iter().flat_map(|tls| tls.files.paths());
+    let files = config.auth.iter().map(PathBuf::as_path).chain(certificate);
+    files.filter_map(|file| {
+        let directory = sandbox::shared_directory(file)?;
+        Some(format!(
+            "{}: the directory {} is shared (docs/OPERATIONS.md), and a running server reads no new file there; to renew the file, \
+             overwrite it in place, or move it to a directory of its own",
+            file.display(),
+            directory.display()
+        ))
+    })
+}
+
+/// Every user of the machine can read the file of `--config`, which has the password of the database.
+// docs/RUNBOOK.md lists these messages.
+fn open_password(config: &ServerConfig) -> Option<String> {
+    let url = &config.replicate.as_ref()?.url;
+    let Some(Origin::File { path, .. }) = &config.given.replicate else { return None };
+    let is_open = path.metadata().is_ok_and(|file| file.permissions().mode() & OTHERS_READ != 0);
+    (is_open && passwords::hide(url) != *url).then(|| {
+        format!(
+            "--config {}: every user of this machine can read the password of the database; run chmod o-r on the file",
+            path.display()
+        )
+    })
 }
 
 /// Returns the warning that other machines reach the clients' listener of this name without a proof of who they are.
@@ -79,7 +118,7 @@ pub fn open_listener(name: &str, has_tls: bool, config: &ServerConfig) -> Option
              --tls-client-ca, or choose --tls-listen 127.0.0.1"
         )),
         (false, false) => Some(format!(
-            "other machines may connect to {name}, and whoever does may read, take and delete all jobs: protect the port by a \
+            "other machines may connect to {name}, and whoever does may read, take and delete all jobs; protect the port by a \
              firewall, set --auth, or choose -l 127.0.0.1"
         )),
     }
@@ -112,8 +151,9 @@ fn cgroup_limit(max: Option<u64>, cgroup: Option<u64>) -> Option<String> {
     })
 }
 
-#[cfg(all(test, feature = "tls"))]
+#[cfg(all(test, feature = "replicate", feature = "tls"))]
 mod tests {
+    use std::fs::{self, Permissions};
     use std::ops::ControlFlow;
 
     use super::*;
@@ -144,5 +184,21 @@ mod tests {
                 "{flags}: {warning}"
             );
         }
+    }
+
+    #[test]
+    fn a_password_that_others_can_read_is_reported() {
+        let file = std::env::temp_dir().join(format!("beanring-password-{}", std::process::id()));
+        for (url, mode, expected) in [
+            ("postgres://me:s3cret@db/queue", 0o644, true),
+            ("postgres://me:s3cret@db/queue", 0o640, false),
+            ("postgres://me@db/queue", 0o644, false),
+        ] {
+            fs::write(&file, format!("replicate = \"{url}\"\n")).expect("there is space");
+            fs::set_permissions(&file, Permissions::from_mode(mode)).expect("the file belongs to this test");
+            let warning = open_password(&config(&format!("--config {}", file.display())));
+            assert_eq!(warning.is_some(), expected, "{url} {mode:o}: {warning:?}");
+        }
+        fs::remove_file(&file).expect("it belongs to this test");
     }
 }

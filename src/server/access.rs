@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tracing::info;
+use tracing::{debug, info};
 
 use super::beanstalk::Session;
 use super::client_state::{ProtocolState, SessionState};
@@ -191,6 +191,7 @@ impl Core {
         match users.by_token(token).map(Arc::clone) {
             Some(user) => {
                 self.engine.budget().charge(user.grants.cost());
+                debug!(conn = replies.number(), "authenticated as user {user}");
                 self.become_user(protocol, user);
                 replies.set_harmless(true);
                 replies.reply(Reply::Authenticated, &mut self.buffers);

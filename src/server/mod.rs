@@ -45,7 +45,7 @@ pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};
 pub use iovecs::IoVecs;
 pub use replica::ServerRole;
 pub use rights::Need;
-pub use service::{CertificatePem, Priced, Protocol, Service, handle};
+pub use service::{CertificatePart, CertificatePem, Priced, Protocol, Service, handle};
 pub use tls_counts::{HandshakeFailure, TlsCounts, increment};
 pub use trace::{Observation, Observer};
 pub use users::{Grants, Pattern, Rights, User, Users};

@@ -21,6 +21,17 @@ pub enum Protocol {
     Http,
 }
 
+/// A file of a certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CertificatePart {
+    /// The certificate of the server, then those between it and its authority.
+    Chain,
+    /// Its private key.
+    Key,
+    /// The authorities of clients.
+    ClientCa,
+}
+
 /// The contents of the files of a certificate, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificatePem {
@@ -78,7 +89,7 @@ pub trait Service {
     ///
     /// # Errors
     /// The file that is wrong, and why.
-    fn read_identity(_files: &CertificatePem) -> Result<Self::Identity, String>
+    fn read_identity(_files: &CertificatePem) -> Result<Self::Identity, (Option<CertificatePart>, String)>
     where
         Self: Sized,
     {

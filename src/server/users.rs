@@ -265,7 +265,9 @@ impl Users {
     /// Whether clients that have not authenticated may do everything with jobs, so that the users protect nothing.
     pub fn need_no_token(&self) -> bool {
         let everywhere = self.anonymous.grants.everywhere();
-        [Rights::PRODUCE, Rights::CONSUME, Rights::ADMIN].iter().all(|&right| everywhere.has_any(right))
+        everywhere.has_any(Rights::PRODUCE)
+            && everywhere.has_any(Rights::CONSUME)
+            && everywhere.has_any(Rights::ADMIN)
     }
 
     /// The first user who can authenticate only by a certificate.

@@ -7,7 +7,7 @@ use super::identity::Identity;
 use super::reading::{LATE_MAX, WAITING_BYTES_MAX, grow};
 use super::session::{Finished, Phase, failure_of, reason_of, text_of};
 use crate::server::{ClientAct, Effect, Event, HandshakeFailure, Service, TlsCounts, handle, increment};
-use crate::time::Time;
+use crate::time::{Span, Time, date};
 use crate::values::budget::{Cost, TURN_STEPS};
 use crate::values::ids::ConnId;
 
@@ -132,10 +132,10 @@ impl<S: Service> Transport<S> {
         let is_valid = self.identity.as_ref().is_some_and(|present| present.is_valid(now));
         match identity {
             Ok(identity) if is_valid && !identity.is_valid(now) => {
-                let seconds = identity.not_before_s.saturating_sub(now.since(Time::ZERO).as_secs());
-                if seconds > 0 {
+                if identity.not_before_s > now.since(Time::ZERO).as_secs() {
                     self.keep_certificate(&format!(
-                        "the new certificate of --tls-cert becomes valid in {seconds} s, and is used from then on"
+                        "the new certificate of --tls-cert becomes valid on {}, and is used from then on",
+                        date(identity.not_before_s)
                     ));
                     self.next_identity = Some(identity);
                 } else {
@@ -166,10 +166,18 @@ impl<S: Service> Transport<S> {
         });
     }
 
-    /// Takes a certificate into use that has become valid. Called before a handshake.
+    /// When a certificate becomes valid that waits for that.
+    pub(super) fn next_identity_at(&self) -> Option<Time> {
+        let seconds = self.next_identity.as_ref()?.not_before_s;
+        Some(Time::ZERO + Span::from_secs(u32::try_from(seconds).unwrap_or(u32::MAX)))
+    }
+
+    /// Takes a certificate into use that has become valid.
     pub(super) fn use_next_identity(&mut self) {
-        if let Some(identity) = self.next_identity.take_if(|next| next.is_valid(self.now)) {
-            self.use_identity(identity);
+        if self.next_identity_at().is_some_and(|at| at <= self.now)
+            && let Some(identity) = self.next_identity.take()
+        {
+            self.renew_identity(self.now, Ok(identity));
         }
     }
 }

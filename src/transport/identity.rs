@@ -12,7 +12,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 use super::chain::OnePath;
 use super::keys::{Checks, KeyKind};
 use super::names::{OwnCertificate, own_certificate};
-use crate::server::CertificatePem;
+use crate::server::{CertificatePart, CertificatePem};
 use crate::time::Time;
 
 /// A certificate with its key, ready to be used.
@@ -25,6 +25,8 @@ pub struct Identity {
     pub not_after_s: u64,
     /// The certificate is that of an authority, which clients refuse from a server.
     pub is_authority: bool,
+    /// A certificate that clients may be signed by is that of an authority.
+    pub has_client_authority: bool,
     /// Clients show certificates too.
     knows_clients: bool,
     /// The kind of its key.
@@ -38,7 +40,7 @@ pub struct Identity {
 #[allow(missing_docs)]
 pub enum IdentityError {
     /// A file is not PEM, or has nothing of the kind.
-    Pem { file: &'static str, holds: &'static str },
+    Pem { part: CertificatePart, holds: &'static str },
     /// The key has a passphrase.
     Encrypted,
     /// The key does not belong to the certificate.
@@ -57,9 +59,9 @@ impl Identity {
     /// Reads the contents of the files.
     ///
     /// # Errors
-    /// [`IdentityError`] names the file that is wrong.
+    /// [`IdentityError::part`] is the file that is wrong.
     pub fn read(files: &CertificatePem) -> Result<Self, IdentityError> {
-        let chain = certificates(&files.chain, "--tls-cert")?;
+        let chain = certificates(&files.chain, CertificatePart::Chain)?;
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| no_key(&files.key))?;
         let OwnCertificate { not_before_s, not_after_s, is_authority, key_bytes } =
             own_certificate(&chain[0])
@@ -70,10 +72,11 @@ impl Identity {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has suites of TLS 1.3");
         let knows_clients = files.client_ca.is_some();
+        let mut has_client_authority = false;
         let builder = match &files.client_ca {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
-                let roots = roots(authorities)?;
+                let roots = roots(authorities, &mut has_client_authority)?;
                 // Bounded by the configuration: the authorities of a file.
                 let sizes = roots.roots.iter().map(|root| root.subject_public_key_info.len());
                 let kinds = sizes.map(KeyKind::of_info);
@@ -103,6 +106,7 @@ impl Identity {
             not_before_s,
             not_after_s,
             is_authority,
+            has_client_authority,
             knows_clients,
             key,
             checks,
@@ -122,6 +126,7 @@ impl Identity {
             not_before_s: 0,
             not_after_s: u64::MAX,
             is_authority: false,
+            has_client_authority: false,
             knows_clients: false,
             key: KeyKind::Ed25519,
             checks: Arc::default(),
@@ -146,45 +151,58 @@ fn no_key(pem: &[u8]) -> IdentityError {
     if memchr::memmem::find(pem, b"ENCRYPTED").is_some() {
         IdentityError::Encrypted
     } else {
-        IdentityError::Pem { file: "--tls-key", holds: "private key" }
+        IdentityError::Pem { part: CertificatePart::Key, holds: "private key" }
     }
 }
 
-fn certificates(pem: &[u8], file: &'static str) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+fn certificates(pem: &[u8], part: CertificatePart) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let read: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
-    read.ok().filter(|found| !found.is_empty()).ok_or(IdentityError::Pem { file, holds: "certificate" })
+    read.ok().filter(|found| !found.is_empty()).ok_or(IdentityError::Pem { part, holds: "certificate" })
 }
 
-fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
+fn roots(pem: &[u8], has_authority: &mut bool) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
     // Bounded by the configuration: the certificates of a file, read at the start or after a change.
-    for certificate in certificates(pem, "--tls-client-ca")? {
+    for certificate in certificates(pem, CertificatePart::ClientCa)? {
+        *has_authority |= own_certificate(&certificate).is_some_and(|read| read.is_authority);
         roots.add(certificate).map_err(|error| IdentityError::Authority(error.to_string()))?;
     }
     Ok(roots)
 }
 
+impl IdentityError {
+    /// The file that is wrong.
+    pub const fn part(&self) -> Option<CertificatePart> {
+        match self {
+            Self::Pem { part, .. } => Some(*part),
+            Self::KeyOfAnother | Self::Certificate(_) => Some(CertificatePart::Chain),
+            Self::Encrypted | Self::Key(_) => Some(CertificatePart::Key),
+            Self::Authority(_) => Some(CertificatePart::ClientCa),
+            Self::Random => None,
+        }
+    }
+}
+
+/// The problem of the [file](Self::part).
+// docs/RUNBOOK.md lists these messages.
 impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pem { file, holds } => {
-                write!(
-                    f,
-                    "{file}: the file contains no {holds} in PEM; name another one, or convert it with openssl"
-                )
+            Self::Pem { holds, .. } => {
+                write!(f, "the file contains no {holds} in PEM; put one into it, or convert it with openssl")
             }
             Self::Encrypted => {
-                write!(
-                    f,
-                    "--tls-key: the key has a passphrase; write it without one (openssl pkey -in KEY -out NEW)"
-                )
+                write!(f, "the key has a passphrase; write it without one (openssl pkey -in KEY -out NEW)")
             }
             Self::KeyOfAnother => {
-                write!(f, "the key of --tls-key does not belong to the first certificate of --tls-cert")
+                write!(
+                    f,
+                    "the key of --tls-key does not belong to the first certificate; replace one of them"
+                )
             }
-            Self::Certificate(why) => write!(f, "the first certificate of --tls-cert cannot be used: {why}"),
-            Self::Key(why) => write!(f, "the key of --tls-key cannot be used: {why}"),
-            Self::Authority(why) => write!(f, "the authorities of --tls-client-ca cannot be used: {why}"),
+            Self::Certificate(why) => write!(f, "the first certificate cannot be used: {why}"),
+            Self::Key(why) => write!(f, "the key cannot be used: {why}"),
+            Self::Authority(why) => write!(f, "the authorities cannot be used: {why}"),
             Self::Random => write!(f, "the system has no random numbers"),
         }
     }

@@ -21,8 +21,8 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use super::{Identity, Transport};
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, ServerRole, Service,
-    TlsCounts, Users, handle,
+    CertificatePart, CertificatePem, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, ServerRole,
+    Service, TlsCounts, Users, handle,
 };
 use crate::time::Time;
 use crate::values::account::Account;
@@ -59,7 +59,7 @@ impl<S: Service> Link<S> {
 impl<S: Service> Service for Link<S> {
     type Identity = Identity;
 
-    fn read_identity(files: &CertificatePem) -> Result<Identity, String> {
+    fn read_identity(files: &CertificatePem) -> Result<Identity, (Option<CertificatePart>, String)> {
         Transport::<S>::read_identity(files)
     }
 
@@ -292,7 +292,27 @@ impl ServerCertVerifier for Pinned {
 
 #[cfg(test)]
 mod tests {
+    use super::super::session::text_of;
     use super::*;
+
+    /// Such as `openssl s_client`, which does offer TLS 1.3.
+    #[test]
+    fn a_client_that_wants_a_certificate_is_told_from_one_without_tls_13() {
+        let config = ClientConfig::builder_with_provider(default_provider().into())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider has suites of TLS 1.3")
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").expect("it is one");
+        let mut client = rustls::ClientConnection::new(config.into(), name).expect("it can begin");
+        let leader = leader_config(LinkSecret { token: 1, shown: 2 });
+        let mut leader = rustls::ServerConnection::new(leader).expect("it can begin");
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).expect("a vector grows");
+        leader.read_tls(&mut &hello[..]).expect("it is read");
+        let error = leader.process_new_packets().expect_err("it has no certificate");
+        assert_eq!(text_of(&error), "the client wants a certificate, and the port is for standbys");
+    }
 
     #[test]
     fn each_secret_has_a_key_of_its_own() {

@@ -32,8 +32,8 @@ use self::session::{Phase, Session};
 use self::sessions::Sessions;
 use crate::bodies::Bodies;
 use crate::server::{
-    CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs, Origin, Peer,
-    Priced, Protocol, ServerRole, Service, TlsCounts, Users, handle,
+    CertificatePart, CertificatePem, ClosingWatch, DriverCounts, Effect, Event, HandshakeFailure, IoVecs,
+    Origin, Peer, Priced, Protocol, ServerRole, Service, TlsCounts, Users, handle,
 };
 use crate::time::{Span, Time};
 use crate::values::account::{Account, Held};
@@ -278,8 +278,8 @@ impl<S: Service> Transport<S> {
 impl<S: Service> Service for Transport<S> {
     type Identity = Identity;
 
-    fn read_identity(files: &CertificatePem) -> Result<Identity, String> {
-        Identity::read(files).map_err(|error| error.to_string())
+    fn read_identity(files: &CertificatePem) -> Result<Identity, (Option<CertificatePart>, String)> {
+        Identity::read(files).map_err(|error| (error.part(), error.to_string()))
     }
 
     fn accept(&mut self, protocol: Protocol) -> ConnId {
@@ -314,7 +314,6 @@ impl<S: Service> Service for Transport<S> {
 
     fn begin_tls(&mut self, now: Time, conn: ConnId, origin: Origin) {
         self.now = now;
-        self.use_next_identity();
         if let Some(surplus) = self.sessions.surplus(origin) {
             self.fail(surplus, HandshakeFailure::Surplus);
         }
@@ -379,6 +378,7 @@ impl<S: Service> Service for Transport<S> {
     fn turn(&mut self, now: Time) {
         self.now = now;
         self.has_shaken_hands = false;
+        self.use_next_identity();
         self.end_late_headers();
         self.end_late_handshakes();
         self.end_unfinished();
@@ -419,7 +419,7 @@ impl<S: Service> Service for Transport<S> {
         if !self.waiting.is_empty() || !self.unread.is_empty() || !self.ready.is_empty() {
             return Some(Time::ZERO);
         }
-        let header = self.proxied.next_deadline();
+        let header = [self.proxied.next_deadline(), self.next_identity_at()].into_iter().flatten().min();
         let own = match self.sessions.is_empty() {
             true => header,
             false => {

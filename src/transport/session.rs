@@ -536,7 +536,7 @@ pub(super) fn failure_of(error: &Error) -> HandshakeFailure {
     }
 }
 
-/// What is wrong with the certificate of a client, or with what it offers, as far as an operator can act on it.
+/// The problem with the certificate of a client, or with what it offers, as far as an operator can act on it.
 pub(super) const fn reason_of(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::NoCertificatesPresented => "the client has sent no certificate",

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -130,7 +131,7 @@ fn a_file_that_blocks_stops_nothing() {
         wait::until("the link is looked at", || {
             let said = fs::read_to_string(&log).expect("the log can be read");
             // Without Landlock it is followed.
-            said.contains("a running server can read new files only beside")
+            said.contains("a running server does not reach the directory")
                 || said.contains("the users have changed")
         });
         root.expect("use b\r\n", "USING b");
@@ -174,6 +175,7 @@ fn log_lines_name_the_user_and_no_token() {
     let text = log();
     assert_eq!(text.matches("the users stay as they were: ").count(), 1, "{text}");
     assert!(!text.contains("root-root") && !text.contains("wrong-wrong"), "{text}");
+    assert!(text.contains("authenticated as user root conn="), "{text}");
     assert!(text.contains("command: auth ...") && text.contains("sent a wrong token"), "{text}");
     for act in ["drain from ", "undrain from "] {
         let line = text.lines().find(|line| line.contains(&format!(" {act}127.0.0.1:")));
@@ -214,6 +216,14 @@ fn a_bad_file_is_refused_with_its_line() {
     secret(&users, ROOT);
     let (code, text) = check(&auth);
     assert!(code == Some(0) && !text.contains("--auth"), "{text}");
+    let shared = Path::new("/tmp").join(format!("beanring-users-{}", std::process::id()));
+    secret(&shared, ROOT);
+    let (code, text) = check(&["--auth", shared.to_str().expect("a name in UTF-8")]);
+    fs::remove_file(&shared).expect("it exists");
+    assert!(
+        code == Some(0) && text.contains(": the directory /tmp is shared (docs/OPERATIONS.md)"),
+        "{text}"
+    );
     fs::set_permissions(&users, fs::Permissions::from_mode(0o644)).expect("the mode can be set");
     refused(&auth, "run chmod o-r on the file");
     refused(&[&auth[..], &["--http", "0", "--http-token", auth[1]]].concat(), "cannot be used with --auth");

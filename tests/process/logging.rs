@@ -122,7 +122,7 @@ fn the_flags_of_beanstalkd() {
         "INFO durability: sync within N ms of a change (-f N): a power failure may lose the latest changes",
         LIMITS,
         LISTENING,
-        "WARN other machines may connect to N.N.N.N:N, and whoever does may read, take and delete all jobs: protect the port by a \
+        "WARN other machines may connect to N.N.N.N:N, and whoever does may read, take and delete all jobs; protect the port by a \
          firewall, set --auth, or choose -l N.N.N.N",
         READY,
     ];

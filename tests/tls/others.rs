@@ -181,6 +181,9 @@ fn a_bad_certificate_is_a_mistake_of_the_configuration() {
         println!("{text}");
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(says), "{says} is missing in {text}");
+        let names =
+            [(certificate, "cert"), (key, "key")].map(|(path, flag)| format!("--tls-{flag} \"{path}\": "));
+        assert!(names.iter().any(|name| text.contains(name)), "{text}");
         assert_eq!(text.trim_end().lines().count(), 1, "{text}");
     }
 }

@@ -1,7 +1,8 @@
 //! Certificates that change while the server runs.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,8 @@ use beanring::io::driver::Driver;
 use beanring_testkit::certificates::Pair;
 use beanring_testkit::client::{Client, put};
 use beanring_testkit::driver;
+use beanring_testkit::process::program;
+use beanring_testkit::scratch::await_text;
 use beanring_testkit::stream::Stream;
 use beanring_testkit::tls_stream::{TlsStream, certificate, client_config};
 use beanring_testkit::wait;
@@ -109,8 +112,36 @@ fn a_bad_pair_keeps_the_one_before() {
     let log = place.log();
     assert_eq!(log.matches("the certificate of TLS stays as it was").count(), 4, "{log}");
     fs::write(&key, good).expect("there is space");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("the mode can be set");
     place.rotate(1);
     assert_eq!(place.shown(), before);
+    let log = place.log();
+    assert!(log.contains("every user of this machine can read the key: run chmod o-r on the file"), "{log}");
+}
+
+#[test]
+fn a_start_warns_of_certificates_that_are_of_no_use() {
+    let place = Place::new(&[]);
+    let from = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+    let Pair { certificate, key } = place.certificates.for_server_from("early", &["localhost"], from);
+    let mut command = Command::new(program());
+    command.args(["-l", "127.0.0.1", "-p", "0", "--tls-listen", "127.0.0.1:0", "--check-config"]);
+    command
+        .arg("--tls-cert")
+        .arg(&certificate)
+        .arg("--tls-key")
+        .arg(&key)
+        .arg("--tls-client-ca")
+        .arg(&certificate);
+    let output = command.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for expected in [
+        "the certificate becomes valid on 2033-05-18T03:33:20Z, and clients refuse it until then\n",
+        "the file contains no certificate of an authority: put that of the authority into it",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
 }
 
 /// Files of the certificate become FIFOs while the server runs.
@@ -150,7 +181,7 @@ fn replace_by_fifos(io: Driver) {
 /// A certificate that clients would refuse does not replace one that they accept.
 #[test]
 fn a_certificate_that_is_not_valid_does_not_replace_a_valid_one() {
-    let mut place = Place::new(&[]);
+    let mut place = Place::new(&["--log-level", "info"]);
     let before = place.shown();
     let pair = place.certificates.server.clone();
     let with = |place: &mut Place, other: &Pair| {
@@ -172,11 +203,9 @@ fn a_certificate_that_is_not_valid_does_not_replace_a_valid_one() {
         let line = log.lines().find(|line| line.contains(said) && line.contains(why));
         assert!(line.is_some_and(|line| line.contains(" WARN ")), "{log}");
     }
-    wait::until("the new certificate is valid", || {
-        let config = client_config(&place.certificates.ca, None);
-        let tls = TlsStream::over(place.tcp(), &config).expect("the server is trusted");
-        tls.tls.peer_certificates().expect("it has one")[0] == certificate(&early.certificate)
-    });
+    // Nothing else happens on the server by then.
+    await_text(&place.dir.join("stderr"), "the certificate of TLS was replaced", 1);
+    assert_eq!(place.shown(), certificate(&early.certificate).to_vec());
     place.await_stat("tls-certificate-reloads", 1);
 }
 

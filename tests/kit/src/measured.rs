@@ -23,8 +23,8 @@ use beanring::io::socket::{Listener, ListenerKind};
 use beanring::io::watched_files::WatchedFiles;
 use beanring::io::{IoThreads, Resources};
 use beanring::server::{
-    CertificatePem, Config, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol, Server, ServerRole,
-    Service, Users,
+    CertificatePart, CertificatePem, Config, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol,
+    Server, ServerRole, Service, Users,
 };
 use beanring::time::Time;
 use beanring::values::account::Account;
@@ -310,7 +310,7 @@ impl<S: Service> Measured<S> {
 impl<S: Service> Service for Measured<S> {
     type Identity = S::Identity;
 
-    fn read_identity(files: &CertificatePem) -> Result<S::Identity, String> {
+    fn read_identity(files: &CertificatePem) -> Result<S::Identity, (Option<CertificatePart>, String)> {
         S::read_identity(files)
     }
 

@@ -117,6 +117,8 @@ fn a_leader_with_the_address_of_its_standby_is_reported() {
     let Some(site) = site("servers with the same --advertise") else { return };
     let (leader, mut client) = start(&site.url(), &[]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
+    // Without TLS for clients, too: the port for standbys expects headers.
+    assert_eq!(client.stat("proxy-header-failures"), 0);
     let mut standby = Node::new(&site.url(), &["--lease", "1"], None);
     let be_at = |address: &str| {
         site.primary.sql(&format!("update beanring_epoch set address = '{address}'"));
