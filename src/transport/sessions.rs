@@ -13,8 +13,10 @@ use crate::values::account::{Account, Held};
 use crate::values::ids::ConnId;
 use crate::values::peer_wait::PeerWait;
 
-/// Buffers that are kept for the next connection with output: so many, with so many bytes together.
+/// The maximum number of buffers that are kept for the next connection with output.
 const SPARES_MAX: usize = 64;
+
+/// The maximum size of all of them, in bytes.
 const SPARE_BYTES_MAX: usize = 1024 * 1024;
 
 /// All connections over TLS.

@@ -43,7 +43,7 @@ const PATTERNS_MAX: usize = 64;
 pub enum Door {
     /// No TLS, no users, no load balancer.
     Clear,
-    /// With `--auth`, as one of as many users as there may be, who has as many patterns as a user may have.
+    /// With `--auth`, a full file of users, and a full list of patterns for each right.
     Users,
     /// Behind a load balancer, with a header of the PROXY protocol.
     Proxied,

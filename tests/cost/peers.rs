@@ -15,13 +15,13 @@ use crate::senders::{Actor, parts};
 use crate::talk::put;
 use crate::world::World;
 
-/// What a peer that sends byte by byte sends before it begins anew.
+/// The bytes that a dripping peer sends, one at a time, before it leaves and comes again.
 const DRIPS: usize = 64;
 
 /// A body that fits into the buffers of a socket.
 const BODY_BYTES: usize = 30_000;
 
-/// What is not finished.
+/// What a peer begins and does not finish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     Line,
@@ -49,8 +49,7 @@ pub enum Habit {
     Stays,
     /// It sends that, leaves, and comes again.
     Leaves,
-    /// It sends byte by byte, as TLS records where there are any, then leaves, and comes again. What is to be read is read byte by
-    /// byte.
+    /// It sends one byte at a time, over TLS in a record each, and then leaves and comes again. A peer that reads, reads so.
     Drips,
 }
 
