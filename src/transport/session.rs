@@ -509,7 +509,7 @@ fn used_keys(tls: &UnbufferedServerConnection, unused_key: &mut Option<KeyKind>)
     let (Some(kind), Some(group)) = (tls.handshake_kind(), tls.negotiated_key_exchange_group()) else {
         return Cost::NOTHING;
     };
-    // mutant tls-keys-without-a-price: let Some(key) = unused_key.take() => let Some(key) = None::<KeyKind>
+    // mutant tls-keys-without-a-price: unused_key.take() => None::<KeyKind>
     let Some(key) = unused_key.take() else { return Cost::NOTHING };
     let signature = if kind == HandshakeKind::Resumed { Cost::NOTHING } else { key.signature() };
     agreement(group.name()).plus(signature)

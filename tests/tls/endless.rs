@@ -313,8 +313,8 @@ fn the_record_of_a_paused_client_has_no_end() {
 /// Each of them may keep a record, but not all.
 #[test]
 fn unfinished_records_take_a_part_of_the_memory() {
-    const CROWD: usize = 1500;
-    let mut place = Place::new(&["--max-memory", "32m"]);
+    const CROWD: usize = 900;
+    let mut place = Place::new(&["--max-memory", "24m"]);
     let connect = |_| {
         let mut tcp = place.tcp();
         let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
@@ -331,7 +331,7 @@ fn unfinished_records_take_a_part_of_the_memory() {
     let bytes = place.server.resident_bytes();
     println!("{CROWD} connections with a record: {} KiB", bytes / 1024);
     drop(crowd);
-    assert!(bytes <= 32 * MIB + 32 * MIB / 10, "{bytes} bytes");
+    assert!(bytes <= 24 * MIB + 24 * MIB / 10, "{bytes} bytes");
 }
 
 /// CPU time of an event-loop iteration, without optimization.
