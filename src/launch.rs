@@ -91,6 +91,7 @@ struct Prepared {
 pub fn run(config: ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
     let program = Program::of_this_process();
     logging::to_stderr(config.log_level.into(), config.log_format);
+    reexec::inherited_lost_lines().into_iter().for_each(log_writer::continue_after);
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
     let lock = reexec::inherit_lock();

@@ -101,6 +101,7 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     let certificate = certificate::read(config)?;
     let users = config.auth.as_deref().map(UsersFile::read).transpose();
     let users = users.map_err(|error| SettingError::about(&given.auth, error))?;
+    replicate::check_url(config)?;
     // The sandbox of a running server hides other directories, so this comes before the check fails for that reason.
     let is_other =
         |present: &RunningServer, path| Directory::identity_at(path).is_ok_and(|own| own != present.wal_dir);

@@ -1,5 +1,6 @@
 //! Log lines on their way to stderr. What reads them may be slow or gone, so the event loop only appends to a bounded buffer, and
-//! a thread writes. Before the thread starts, and in tools, a line is written at once.
+//! a thread writes. Before the thread starts, and in tools, a line is written at once. A program that an in-place restart has executed
+//! waits for no reader even then.
 
 use std::io::{self, ErrorKind, Write};
 use std::mem;
@@ -18,11 +19,20 @@ const BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// A buffer that has become larger is freed when it is written.
 const BUFFER_BYTES_KEPT: usize = 16 * 1024;
 
+/// The most that one write has. A pipe takes so much as a whole or not at all (pipe(7), PIPE_BUF), so an end of the process tears no line.
+const WRITE_BYTES_MAX: usize = 4096;
+
 /// How long the end of the process waits until the lines are written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-static STATE: Mutex<State> =
-    Mutex::new(State { has_thread: false, lines: Vec::new(), is_writing: false, lost: 0 });
+static STATE: Mutex<State> = Mutex::new(State {
+    has_thread: false,
+    patience: None,
+    lines: Vec::new(),
+    is_writing: false,
+    lost: 0,
+    unmentioned: 0,
+});
 
 /// There are lines to write.
 static HAS_LINES: Condvar = Condvar::new();
@@ -33,12 +43,19 @@ static IS_WRITTEN: Condvar = Condvar::new();
 /// The lines that were not written since the start.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
+/// The lines that the thread is writing.
+static IN_FLIGHT: AtomicU64 = AtomicU64::new(0);
+
 struct State {
     has_thread: bool,
+    /// How long a line waits for its reader before there is a thread. None: until it reads.
+    patience: Option<Duration>,
     lines: Vec<u8>,
     is_writing: bool,
-    /// Lines for which the buffer had no space, and which no line mentions yet.
+    /// Lines for which the buffer had no space.
     lost: u64,
+    /// More of them, for which a line that says so is not written yet.
+    unmentioned: u64,
 }
 
 /// Takes log lines, each in one write.
@@ -48,12 +65,11 @@ pub struct LogWriter;
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = state();
-        if !state.has_thread {
+        if !state.has_thread && state.has_reader() {
             drop(state);
             io::stderr().write_all(line)?;
-        } else if state.lines.len() + line.len() > BUFFER_BYTES_MAX {
-            state.lost += 1;
-            LOST.fetch_add(1, Ordering::Relaxed);
+        } else if !state.has_thread || state.lines.len() + line.len() > BUFFER_BYTES_MAX {
+            state.lose(1);
         } else {
             let was_empty = state.lines.is_empty();
             state.lines.extend_from_slice(line);
@@ -68,6 +84,33 @@ impl Write for LogWriter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+impl State {
+    fn lose(&mut self, lines: u64) {
+        self.lost += lines;
+        LOST.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// Whether what reads stderr takes a line, before there is a thread.
+    fn has_reader(&mut self) -> bool {
+        let Some(patience) = self.patience else { return true };
+        let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
+        let stderr = io::stderr();
+        let is_ready = poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], timeout) != Ok(0);
+        if !is_ready {
+            self.patience = Some(Duration::ZERO);
+        }
+        is_ready
+    }
+}
+
+/// Has this program, which an in-place restart has executed, wait for no reader, and count the lines that the program before has
+/// [lost](flush_for_next).
+pub fn continue_after(lost: u64) {
+    let mut state = state();
+    state.patience = Some(FLUSH_PATIENCE);
+    state.lose(lost);
 }
 
 /// Starts the thread. It has the rights and the signal mask of the caller.
@@ -88,6 +131,13 @@ pub fn flush() {
     drop(IS_WRITTEN.wait_timeout_while(state, FLUSH_PATIENCE, is_waiting));
 }
 
+/// Does the same for a program that this one executes. Returns the number of lines that are lost then, and that no line mentions.
+pub fn flush_for_next() -> u64 {
+    flush();
+    let state = state();
+    state.lost + state.unmentioned + count(&state.lines) + IN_FLIGHT.load(Ordering::Relaxed)
+}
+
 /// The number of lines that were not written since the start.
 pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
@@ -100,11 +150,14 @@ fn state() -> MutexGuard<'static, State> {
 fn run() {
     state().has_thread = true;
     let mut lines = Vec::new();
+    // Of the lines that are lost: those that a line among `lines` mentions, and those that one of the next lines does.
+    let (mut mentioned, mut mentioned_next) = (0, 0);
     loop {
-        let lost = wait_for_lines(&mut lines);
+        let lost = wait_for_lines(&mut lines, mentioned);
         if write_all(&lines).is_err() {
-            LOST.fetch_add(lines.iter().filter(|&&byte| byte == b'\n').count() as u64, Ordering::Relaxed);
+            LOST.fetch_add(IN_FLIGHT.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
+        (mentioned, mentioned_next) = (mentioned_next, lost);
         if lines.capacity() > BUFFER_BYTES_KEPT {
             lines = Vec::new();
         }
@@ -114,11 +167,13 @@ fn run() {
     }
 }
 
-/// Replaces `lines`, which are written, by those to write next. Returns the number of lines that were left out after them.
-fn wait_for_lines(lines: &mut Vec<u8>) -> u64 {
+/// Replaces `lines`, which are written and mention this number of lost ones, by those to write next. Returns the number of lines that were
+/// left out after them.
+fn wait_for_lines(lines: &mut Vec<u8>, mentioned: u64) -> u64 {
     lines.clear();
     let mut state = state();
     state.is_writing = false;
+    state.unmentioned -= mentioned;
     if state.lines.is_empty() {
         IS_WRITTEN.notify_all();
     }
@@ -126,15 +181,33 @@ fn wait_for_lines(lines: &mut Vec<u8>) -> u64 {
         HAS_LINES.wait_while(state, |state| state.lines.is_empty()).unwrap_or_else(PoisonError::into_inner);
     state.is_writing = true;
     mem::swap(lines, &mut state.lines);
-    mem::take(&mut state.lost)
+    IN_FLIGHT.store(count(lines), Ordering::Relaxed);
+    let lost = mem::take(&mut state.lost);
+    state.unmentioned += lost;
+    lost
+}
+
+fn count(lines: &[u8]) -> u64 {
+    lines.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+/// The lines that one write has, or the beginning of a very long one.
+fn next_write(lines: &[u8]) -> &[u8] {
+    let most = &lines[..lines.len().min(WRITE_BYTES_MAX)];
+    let end = most.iter().rposition(|&byte| byte == b'\n').map_or(most.len(), |at| at + 1);
+    &most[..end]
 }
 
 fn write_all(mut lines: &[u8]) -> io::Result<()> {
     let mut stderr = io::stderr();
     while !lines.is_empty() {
-        match stderr.write(lines) {
+        match stderr.write(next_write(lines)) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => lines = &lines[count..],
+            Ok(bytes) => {
+                let (written, rest) = lines.split_at(bytes);
+                IN_FLIGHT.fetch_sub(count(written), Ordering::Relaxed);
+                lines = rest;
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // The process shares stderr with one that has made it non-blocking.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

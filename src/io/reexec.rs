@@ -86,8 +86,11 @@ const LOCK: &str = "BEANRING_WAL_LOCK";
 /// The environment variable that passes on how often another server has ended the term of this process: its process and the number.
 const FENCES: &str = "BEANRING_FENCES";
 
+/// The environment variable that passes on how many log lines were lost at the restart: the process and the number.
+const LOST_LINES: &str = "BEANRING_LOST_LOG_LINES";
+
 /// The variables of this module, which are no settings.
-pub const VARIABLES: [&str; 3] = [RUNNING_SERVER, LOCK, FENCES];
+pub const VARIABLES: [&str; 4] = [RUNNING_SERVER, LOCK, FENCES, LOST_LINES];
 
 /// The most that is read of the output of a check, and logged of its stderr.
 const OUTPUT_BYTES_MAX: u64 = 4096;
@@ -181,6 +184,8 @@ impl Program {
 
     /// Executes a file, without a shell: one would try to interpret any file. Returns why it cannot.
     fn execute(&self, file: &Path, variables: &[(&str, String)]) -> io::Error {
+        let lost_lines = (LOST_LINES, format!("{}:{}", process::id(), log_writer::flush_for_next()));
+        let variables: Vec<_> = variables.iter().chain([&lost_lines]).collect();
         let kept = env::vars_os().filter(|(name, _)| !variables.iter().any(|(other, _)| name == other));
         let set = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let words = kept.chain(set).map(|(mut word, value)| {
@@ -189,7 +194,6 @@ impl Program {
             word
         });
         let to_c = |word: OsString| CString::new(word.into_vec());
-        log_writer::flush();
         let environment: Result<Vec<CString>, _> = words.map(to_c).collect();
         let name = self.path.clone().into_os_string();
         let arguments: Result<Vec<CString>, _> =
@@ -206,6 +210,11 @@ impl Program {
 /// How often another server has ended the term of this process, before restarts in place.
 pub fn inherited_fences() -> u64 {
     inherited(FENCES).unwrap_or(0)
+}
+
+/// How many log lines the program that ran in this process before has lost at its end. None if there was no such program.
+pub fn inherited_lost_lines() -> Option<u64> {
+    inherited(LOST_LINES)
 }
 
 /// A number that the program that ran in this process before has passed on.

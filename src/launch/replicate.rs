@@ -71,6 +71,15 @@ pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Er
     }
 }
 
+/// Checks the URL of the database, if there is one, and the files that it names. The database may be down.
+///
+/// # Errors
+/// If it is not valid, or a file cannot be used.
+#[cfg(feature = "replicate")]
+pub(crate) fn check_url(config: &ServerConfig) -> Result<(), SettingError> {
+    config.replicate.as_ref().map_or(Ok(()), |replicate| settings(config, replicate).map(drop))
+}
+
 /// Checks the database now, if there is one.
 ///
 /// # Errors
@@ -106,6 +115,12 @@ pub(super) const fn files(_: Option<&Checked>) -> Vec<PathBuf> {
 #[cfg(not(feature = "replicate"))]
 #[allow(clippy::unnecessary_wraps)]
 pub(crate) const fn check_once(_: &ServerConfig) -> Result<(), Box<dyn Error>> {
+    Ok(())
+}
+
+#[cfg(not(feature = "replicate"))]
+#[allow(clippy::unnecessary_wraps)]
+pub(crate) const fn check_url(_: &ServerConfig) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 

@@ -1,10 +1,13 @@
 //! What a user can learn of the tubes of others, and influence there: each row of the table in docs/SECURITY.md, and nothing by keys
 //! or groups.
 
+use std::time::Duration;
+
 use beanring::server::{Config, PeerKind};
 use beanring_testkit::config::config;
 use beanring_testkit::http_client::{HttpInMemory, OCTETS, get, request, signed};
 use beanring_testkit::in_memory::{Cut, InMemoryServer};
+use beanring_testkit::measured::thread_cpu_time;
 
 use super::{Authenticate, ROOT, one, server, users, with_users};
 
@@ -219,6 +222,83 @@ fn memory_and_tubes_are_shared() {
     // `default`, `a` and `b` are there.
     bench.expect(one, "watch a1\r\n", "WATCHING 2\r\n");
     bench.expect(two, "watch b1\r\n", "OUT_OF_MEMORY\r\n");
+}
+
+#[test]
+fn the_share_of_kept_keys_is_one() {
+    let users = Some(users(&format!("{ROOT}{}", two_users(""))));
+    let config = Config { users, max_memory_bytes: Some(16 << 20), ..config(65_535) };
+    let (mut bench, [one, two]) = bench_with(config);
+    // Keys for more than an hour have half of the share.
+    let put = |number: usize| format!("put 0 0 9 1 idp:{number:0>190}:7200\r\nx\r\n");
+    let mut puts = 0;
+    while bench.ask(one, &put(puts)).starts_with("INSERTED ") {
+        puts += 1;
+        assert!(puts < 20_000, "the share is used up");
+    }
+    assert!(puts > 1000, "{puts}");
+    bench.expect(two, &put(puts), "OUT_OF_MEMORY\r\n");
+    // The two refused puts have taken ids.
+    bench.expect(two, "put 0 0 9 1\r\nx\r\n", &format!("INSERTED {}\r\n", puts + 3));
+}
+
+#[test]
+fn a_key_or_group_that_both_may_name_is_shared() {
+    let (mut bench, [one, two]) = {
+        let keys = "keys = [\"k\"]\n";
+        let text = format!("{}{TWO}{keys}", one(&format!("{ONE_RIGHTS}{keys}")));
+        bench_with(with_users(&text))
+    };
+    // It may raise the limit of the key, ...
+    bench.expect(two, &put(" con:k").repeat(2), "INSERTED 1\r\nINSERTED 2\r\n");
+    bench.expect(two, "reserve\r\nreserve-with-timeout 0\r\n", "RESERVED 1 1\r\nx\r\nTIMED_OUT\r\n");
+    bench.expect(one, &put(" con:k:2"), "INSERTED 3\r\n");
+    bench.expect(two, "reserve-with-timeout 0\r\n", "RESERVED 2 1\r\nx\r\n");
+    // ... learns whether it is at its limit, ...
+    bench.expect(one, "reserve-with-timeout 0\r\n", "TIMED_OUT\r\n");
+    bench.expect(two, "delete 1\r\n", "DELETED\r\n");
+    bench.expect(one, "reserve-with-timeout 0\r\n", "RESERVED 3 1\r\nx\r\n");
+    bench.expect(one, "delete 3\r\n", "DELETED\r\n");
+    bench.expect(two, "delete 2\r\n", "DELETED\r\n");
+    // ... adds members to the group, and learns whether it has ended.
+    bench.expect(two, &put(" grp:k"), "INSERTED 4\r\n");
+    bench.expect(one, &put(" grp:k"), "INSERTED 5\r\n");
+    bench.expect(two, &put(" aft:k"), "INSERTED 6\r\n");
+    bench.expect(one, &put(" aft:k"), "INSERTED 7\r\n");
+    bench.expect(two, "delete 4\r\nreserve-with-timeout 0\r\n", "DELETED\r\nTIMED_OUT\r\n");
+    bench.expect(one, "delete 5\r\nreserve-with-timeout 0\r\n", "DELETED\r\nRESERVED 7 1\r\nx\r\n");
+    bench.expect(two, "reserve-with-timeout 0\r\n", "RESERVED 6 1\r\nx\r\n");
+}
+
+/// Replies take longer beside the load of another user: by a few event-loop iterations, each within its budget.
+#[test]
+fn load_of_others_delays_a_reply_within_the_budgets() {
+    const COMMANDS: usize = 20_000;
+    const OTHERS: usize = 8;
+    /// CPU time of an iteration, without optimization.
+    const ITERATION_MAX: Duration = Duration::from_millis(8);
+    let (mut bench, [_, two]) = bench("");
+    let others: Vec<usize> = (0..OTHERS).map(|_| bench.one()).collect();
+    let mut bench = bench.unchecked();
+    // Each command is one that its user may not give.
+    for &other in &others {
+        bench.receive_at_once(other, &"delete 1\r\nuse b\r\n".repeat(COMMANDS / 2));
+    }
+    bench.turn();
+    assert!(bench.is_busy(), "the load is more than one iteration does");
+    bench.receive_at_once(two, "list-tube-used\r\n");
+    let (mut turns, mut longest) = (0, Duration::ZERO);
+    while bench.take(two).is_empty() {
+        let begun = thread_cpu_time();
+        bench.turn();
+        longest = longest.max(thread_cpu_time() - begun);
+        turns += 1;
+        assert!(turns <= OTHERS, "each other connection has had its turn");
+    }
+    println!("a reply after {turns} iterations, the longest of {longest:?}");
+    assert!(longest < ITERATION_MAX, "an iteration takes {longest:?}");
+    let answered: usize = others.iter().map(|&other| bench.take(other).lines().count()).sum();
+    assert!(answered < OTHERS * COMMANDS, "it does not wait for the end of the load");
 }
 
 #[test]

@@ -10,6 +10,8 @@ use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, launch};
 use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, post, signed};
+#[cfg(feature = "tls")]
+use beanring_testkit::process::Transport;
 use beanring_testkit::process::{Address, ServerProcess, program};
 use beanring_testkit::scratch::{Scratch, await_text, secret};
 use beanring_testkit::wait;
@@ -91,6 +93,56 @@ fn change_users(io: Driver) {
     next.expect("peek 1\r\n", "FOUND 1 1");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_wait_for_a_job_over_tls_ends_with_its_user() {
+    driver::under_each("a removed user that waits over TLS", |io| {
+        let scratch = Scratch::new("auth-wait");
+        let users = scratch.join("users.toml");
+        secret(&users, &format!("{ROOT}{TWO}"));
+        let path = users.to_str().expect("a name in UTF-8").to_owned();
+        let flags = [driver::flags(io), vec!["--auth".to_owned(), path]].concat();
+        let address = Address::fresh(Transport::Tls);
+        let (mut server, stream) = ServerProcess::launch(Command::new(program()), address, &flags);
+        let mut root = Client::new(stream);
+        root.expect("auth root-root-root-root\r\n", "AUTHENTICATED");
+        root.expect("put 0 0 9 1\r\nx\r\n", "INSERTED 1");
+        let mut two = client(&server);
+        two.expect("auth two-two-two-two-two\r\n", "AUTHENTICATED");
+        two.send("wait-job 1 600\r\n");
+        root.await_stat("current-job-waits", |waits| waits == 1);
+        secret(&users, ROOT);
+        server.signal(Signal::SIGWINCH);
+        // No reply: the job has not ended.
+        two.expect_end();
+        for (key, left) in
+            [("current-job-waits", 0), ("current-connections", 1), ("current-tls-connections", 1)]
+        {
+            root.await_stat(key, |count| count == left);
+        }
+        root.expect("delete 1\r\n", "DELETED");
+        server.stop();
+    });
+}
+
+#[test]
+fn connections_are_shared_with_users_of_other_tubes() {
+    driver::under_each("connections of other users", |io| {
+        let scratch = Scratch::new("auth-connections");
+        let users = scratch.join("users.toml");
+        secret(&users, &format!("{ROOT}{TWO}"));
+        let auth = users.to_str().expect("a name in UTF-8");
+        let (mut server, mut root) = start(&scratch, io, &["--auth", auth, "--max-connections", "1"]);
+        root.expect("auth root-root-root-root\r\n", "AUTHENTICATED");
+        let mut two = client(&server);
+        two.send("auth two-two-two-two-two\r\n");
+        assert!(!two.has_reply(Duration::from_millis(100)), "it must wait");
+        drop(root);
+        two.expect_reply("AUTHENTICATED");
+        server.stop();
+    });
 }
 
 /// The file becomes something else than a file while the server runs. It says what, and serves on.

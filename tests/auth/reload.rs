@@ -51,6 +51,20 @@ fn a_wait_ends_when_its_user_changes_or_goes() {
 }
 
 #[test]
+fn a_wait_for_a_job_ends_with_its_user() {
+    let mut bench = server(&one("inspect = [\"*\"]"));
+    let root = bench.root();
+    bench.ask(root, "put 0 0 99 1\r\nx\r\n");
+    let conn = bench.one();
+    bench.expect(conn, "wait-job 1 99\r\n", "");
+    assert_eq!(bench.stat(root, "current-job-waits"), 1);
+    replace(&mut bench, "");
+    assert_eq!(bench.reply(conn), "closed");
+    assert_eq!(bench.stat(root, "current-job-waits"), 0);
+    bench.expect(root, "delete 1\r\n", "DELETED\r\n");
+}
+
+#[test]
 fn jobs_of_a_removed_user_are_released_to_others() {
     let mut bench = server(&one("consume = [\"default\"]"));
     let root = bench.root();

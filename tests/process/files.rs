@@ -6,9 +6,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+#[cfg(feature = "replicate")]
+use beanring_testkit::certificates::Certificates;
+#[cfg(feature = "replicate")]
+use beanring_testkit::logged::LoggedServer;
 use beanring_testkit::process::{REPLY_PATIENCE, beanring};
 use beanring_testkit::scratch::{Scratch, secret};
 use beanring_testkit::wait;
+#[cfg(feature = "replicate")]
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
@@ -75,6 +81,40 @@ fn a_start_reads_only_regular_files() {
             assert!(code == Some(2) && said.contains(expected), "{flag} {}: {code:?} {said}", path.display());
         }
     }
+}
+
+/// The files in the URL of a database. A check refuses them as a start does.
+#[cfg(feature = "replicate")]
+#[test]
+fn a_start_reads_only_regular_files_of_the_database() {
+    let scratch = Scratch::new("files-database");
+    let client = Certificates::new(&scratch.0).client;
+    let [fifo, certificate, key] =
+        [&scratch.join("fifo"), &client.certificate, &client.key].map(|path| path.display().to_string());
+    mkfifo(&scratch.join("fifo"), Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+    let at = |words: &str| format!("postgres://queue@127.0.0.1:1/queue?sslmode=require&{words}");
+    for words in [
+        format!("sslrootcert={fifo}"),
+        format!("sslcert={fifo}"),
+        format!("sslcert={fifo}&sslkey={key}"),
+        format!("sslcert={certificate}&sslkey={fifo}"),
+    ] {
+        for check in [&[][..], &["--check-config"]] {
+            let mut command = beanring(&["-l", "127.0.0.1", "-p", "0", "--replicate", &at(&words)]);
+            command.args(check).args(["--no-forward"]);
+            let (code, said) = refusal(command);
+            let expected = format!("{fifo} in the URL of the database: it is a FIFO, not a regular file");
+            assert!(code == Some(2) && said.contains(&expected), "{words} {check:?}: {code:?} {said}");
+        }
+    }
+    // As with psql, a password file of another kind is ignored. The start goes on, and waits for the database.
+    let url = at(&format!("passfile={fifo}"));
+    let command = beanring(&["-l", "127.0.0.1", "-p", "0", "--replicate", &url, "--no-forward"]);
+    let mut server = LoggedServer::spawn(command, Scratch::new("files-passfile"));
+    server.logged(&format!("{fifo} is ignored: it is a FIFO, not a regular file"));
+    server.logged("this server waits for that");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
 }
 
 #[cfg(feature = "client")]

@@ -3,10 +3,11 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, pipe};
+use std::io::{BufRead, BufReader, Read, pipe};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use beanring::logging::{self, LogFormat};
 use beanring_testkit::client::{Client, put, serve_by};
@@ -480,6 +481,51 @@ fn a_log_that_nothing_reads_stops_nothing() {
             client.reply().expect("it is served");
         }
         server.stop();
+    });
+}
+
+/// Nothing reads stderr while the process restarts in place. The new program serves, and each line is whole or counted.
+#[test]
+fn a_restart_waits_for_no_reader_of_the_log_and_counts_lost_lines() {
+    const PUTS: usize = 5_000;
+    /// Lines of the start, of the restart, and of clients that look for the new program.
+    const OTHERS_MAX: usize = 3_000;
+    under_each("a restart beside a log that nothing reads", |io| {
+        let scratch = Scratch::new("unread-restart");
+        let (mut reader, stderr) = pipe().expect("a descriptor is free");
+        let mut command = beanring(&["--io", io.name(), "-b", &scratch.0.display().to_string(), "-F"]);
+        command.stderr(stderr);
+        let address = Address::fresh(Transport::Tcp);
+        let (mut server, stream) = ServerProcess::launch(command, address, &["-VV".to_owned()]);
+        let mut client = Client::new(stream);
+        for _ in 0..PUTS / 100 {
+            let replies = client.ask_all((0..100).map(|_| put(0, 0, "x")));
+            assert!(replies.iter().all(|(line, _)| line.starts_with("INSERTED ")));
+        }
+        drop(client);
+        // The pipe and the buffer are full, before the restart and after it.
+        let mut client = server.restart();
+        client.expect("peek 1\r\n", "FOUND 1 1");
+        let reading = thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).expect("it is text");
+            text
+        });
+        client.expect("peek 2\r\n", "FOUND 2 1");
+        drop(client);
+        server.stop();
+        let text = reading.join().expect("it reads to the end");
+        let lines: Vec<&str> = text.lines().collect();
+        let torn = lines.iter().find(|line| !line.starts_with("20") || line.get(26..27) != Some("Z"));
+        assert_eq!(torn, None, "each line is whole");
+        let lost = |line: &&str| -> Option<usize> {
+            line.split_once(" log lines were left out")?.0.rsplit(' ').next()?.parse().ok()
+        };
+        let lost: usize = lines.iter().filter_map(lost).sum();
+        println!("{}: {} lines, and {lost} are lost", io.name(), lines.len());
+        let all = lines.len() + lost;
+        assert!((2 * PUTS..2 * PUTS + OTHERS_MAX).contains(&all), "{} and {lost}", lines.len());
+        assert!(lines.iter().any(|line| line.contains("command: peek 2 ")), "the new program logs");
     });
 }
 

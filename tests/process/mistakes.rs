@@ -110,9 +110,13 @@ fn each_typical_mistake_is_one_line_and_starts_nothing() {
 #[cfg(feature = "replicate")]
 #[test]
 fn a_database_of_another_kind() {
-    let output = beanring().args(["-p", "0", "--replicate", "db.example/queue"]).output().expect("it starts");
     let expected = "beanring: --replicate: the URL must begin with postgres://\n";
-    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(2), expected));
+    for check in [&[][..], &["--check-config"]] {
+        let output = beanring().args(["-p", "0", "--replicate", "db.example/queue"]).args(check).output();
+        let output = output.expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*said), (Some(2), expected), "{check:?}");
+    }
 }
 
 #[test]

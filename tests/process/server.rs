@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::{Client, put};
+use beanring_testkit::client::{Client, put, serve_under};
 use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, page};
 use beanring_testkit::logged::LoggedServer;
-use beanring_testkit::process::{REPLY_PATIENCE, beanring, program};
+use beanring_testkit::process::{REPLY_PATIENCE, Transport, beanring, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::signals::mask_has;
 use beanring_testkit::wait;
@@ -381,4 +381,31 @@ fn a_half_close_behind_unread_input_ends_the_wait_of_a_client() {
     client.expect_reply("TIMED_OUT");
     client.expect_bytes("USING default\r\n".repeat(COMMANDS));
     client.expect_end();
+}
+
+/// The kernel closes the listeners of an io_uring only some time after their process has ended.
+#[test]
+fn a_start_waits_for_the_address_of_a_killed_server() {
+    const CLIENTS: usize = 100;
+    driver::under_each("the address of a killed server", |io| {
+        let (mut server, first) = serve_under(io, Transport::Tcp, &[]);
+        drop(first);
+        for _ in 0..5 {
+            let clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+            server.kill();
+            let began = Instant::now();
+            drop(server.launch_again(Command::new(program()), &driver::flags(io)));
+            // Until then the listener of the killed server may accept connections.
+            wait::until("the next server replies", || {
+                let mut client = server.try_connect().map(Client::new);
+                client.as_mut().is_ok_and(|client| {
+                    client.send("list-tube-used\r\n");
+                    client.reply().is_some()
+                })
+            });
+            println!("{}: the next server replies after {:?}", io.name(), began.elapsed());
+            drop(clients);
+        }
+        server.stop();
+    });
 }

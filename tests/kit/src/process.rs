@@ -418,7 +418,11 @@ impl ServerProcess {
         self.address.over(tcp).unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.address))
     }
 
-    fn try_connect(&self) -> io::Result<Stream> {
+    /// Opens a connection, if the server does not refuse it.
+    ///
+    /// # Errors
+    /// Those of connect(2), and of the handshake.
+    pub fn try_connect(&self) -> io::Result<Stream> {
         let at = match &self.address {
             Address::Unix(path) => return Ok(Stream::Unix(UnixStream::connect(path)?)),
             Address::Tcp(at) => *at,

@@ -3,6 +3,7 @@
 mod bytes;
 mod changes;
 mod end;
+mod flood;
 mod leader;
 mod link;
 mod place;

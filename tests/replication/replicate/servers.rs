@@ -3,15 +3,19 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::put;
 use beanring_testkit::postgres::End;
-use beanring_testkit::scratch::Scratch;
+use beanring_testkit::scratch::{Scratch, secret};
 use beanring_testkit::wait;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::node::Node;
 use crate::site::{own_empty, own_site, replicate, run, site, start, with_tables};
@@ -109,6 +113,55 @@ fn a_restart_in_place_hands_over() {
     assert!(standby.log_text().contains("cannot connect to the database"), "{}", standby.log_text());
     site.primary.start();
     standby.serves("peek 2\r\n", "FOUND 2 3");
+}
+
+/// A restart reads the files of the URL again. One that blocks refuses it, and the server goes on.
+#[test]
+fn a_file_of_the_database_that_blocks_refuses_a_restart() {
+    let Some(site) = site("a file of the database that blocks") else { return };
+    let scratch = Scratch::new("replicate-blocks");
+    let ca = Certificates::new(&scratch.0).ca;
+    let url = site.url();
+    let mark = if url.contains('?') { '&' } else { '?' };
+    let (server, mut client) = start(&format!("{url}{mark}sslmode=prefer&sslrootcert={}", ca.display()), &[]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    fs::remove_file(&ca).expect("it exists");
+    mkfifo(&ca, Mode::S_IRUSR | Mode::S_IWUSR).expect("it is new");
+    server.signal(Signal::SIGUSR2);
+    server.wait_for("no restart: the preflight check of");
+    let log = server.log_text();
+    assert!(log.contains("in the URL of the database: it is a FIFO, not a regular file"), "{log}");
+    client.expect("peek 1\r\n", "FOUND 1 3");
+}
+
+/// Each server reads its own file of users. What a user may name is what the file of the present leader says.
+#[test]
+fn keys_of_users_are_those_of_the_file_of_the_leader() {
+    let Some(site) = site("users of two servers") else { return };
+    let scratch = Scratch::new("replicate-users");
+    let user = "[users.one]\ntoken = \"one-one-one-one-one\"\nproduce = [\"default\"]\n";
+    let with_keys = format!("{user}keys = [\"shared\"]\n");
+    let [first, second] = ["first.toml", "second.toml"].map(|name| scratch.join(name));
+    secret(&first, &with_keys);
+    secret(&second, user);
+    let flags = |file: &Path| ["--auth".to_owned(), file.display().to_string()];
+    let auth = "auth one-one-one-one-one\r\n";
+    let with_key = "put 0 0 60 1 con:shared\r\nx\r\n";
+    let (mut leader, mut client) = start(&site.url(), &flags(&first).each_ref().map(String::as_str));
+    client.expect(auth, "AUTHENTICATED");
+    client.expect(with_key, "INSERTED 1");
+    let (mut standby, mut forwarded) = start(&site.url(), &flags(&second).each_ref().map(String::as_str));
+    // The leader decides for clients of the standby.
+    forwarded.expect(auth, "AUTHENTICATED");
+    forwarded.expect(with_key, "INSERTED 2");
+
+    leader.kill();
+    let (mut client, _) = standby.serves(auth, "AUTHENTICATED");
+    client.expect(with_key, "FORBIDDEN");
+    client.expect(&put(0, 0, "x"), "INSERTED 3");
+    secret(&second, &with_keys);
+    standby.signal(Signal::SIGWINCH);
+    wait::until("the file is read", || client.ask(with_key).0 != "FORBIDDEN");
 }
 
 /// Two servers of one machine cannot listen at the same address, so the row of the epoch names that of the standby.

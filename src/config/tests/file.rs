@@ -1,0 +1,293 @@
+//! Settings of the file: its keys, its tables of rules, and the places of mistakes.
+
+use super::super::*;
+use super::{check, settings, with_file};
+use crate::flags::{FLAGS, Sources};
+use crate::values::limits::RULED_TUBES_MAX;
+use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::RuleValue;
+
+#[test]
+fn every_flag_is_a_key_of_the_file() {
+    let text = r#"
+        listen = "::1"
+        port = 11301
+        wal-dir = "/var/lib/queue"
+        sync-interval = 0
+        wal-segment-size = "1m"
+        keep-reservations = true
+        user = "nobody"
+        max-job-size = 7
+        max-memory = "256m"
+        max-connections = 9
+        max-tubes = 8
+        max-watches = "7"
+        io = "uring"
+        io-threads = 2
+        io-cpus = "0,2-3"
+        zero-copy-memory = 0
+        http = 9100
+        http-host = ["queue.example", "*.svc"]
+        http-token = "/etc/queue/token"
+        http-allow-writes = true
+        allow-foreign-protocols = true
+        sub-second = true
+        metrics-prefix = "queue"
+        metrics-tubes = 10
+        log-level = "debug"
+        log-format = "json"
+    "#;
+    let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 --keep-reservations -u nobody -z 7 --max-memory 256m --max-connections 9 \
+                --max-tubes 8 --max-watches 7 --io uring --io-threads 2 --io-cpus 0,2-3 --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
+                --http-token /etc/queue/token --http-allow-writes --allow-foreign-protocols --sub-second --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
+    // A warning names where the setting is from.
+    let without_warnings = |result: Result<ServerConfig, String>| {
+        result.map(|config| ServerConfig { warnings: Vec::new(), ..config })
+    };
+    assert_eq!(without_warnings(with_file(text, "")), without_warnings(check(line)));
+    let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
+    let tls = ["tls-listen", "tls-cert", "tls-key", "tls-client-ca", "http-tls", "proxy-protocol"];
+    let replicate = ["replicate", "replicate-trust-storage", "lease", "advertise", "no-forward"];
+    let other = [&["no-sync", "verbose", "auth"][..], &tls, &replicate].concat();
+    for flag in FLAGS.iter().filter(|flag| flag.sources == Sources::File) {
+        assert!(keys.contains(&flag.name) || other.contains(&flag.name), "{} is a key", flag.name);
+    }
+    assert_eq!(with_file("auth = \"/users\"", ""), check("--auth /users"));
+    #[cfg(feature = "tls")]
+    assert_eq!(
+        with_file(
+            r#"
+                tls-listen = "[::1]:11400"
+                tls-cert = "/c"
+                tls-key = "/k"
+                tls-client-ca = "/ca"
+                http = 9100
+                http-tls = true
+                proxy-protocol = ["listen", "http"]
+            "#,
+            ""
+        ),
+        check(
+            "--tls-listen [::1]:11400 --tls-cert /c --tls-key /k --tls-client-ca /ca --http 9100 --http-tls --proxy-protocol listen,http"
+        )
+    );
+    assert_eq!(with_file("no-sync = true\nverbose = 2", "-b /a"), check("-b /a -F -VV"));
+    assert_eq!(with_file("log-dir = \"/a\"", ""), check("-b /a"));
+}
+
+#[test]
+fn the_command_line_overrides_the_file() {
+    assert_eq!(with_file("port = 1", "-p 2"), check("-p 2"));
+    assert_eq!(with_file("log-dir = \"/a\"", "-b /b"), check("-b /b"));
+    assert_eq!(with_file("no-sync = true", "-f 5"), check("-f 5"));
+    assert_eq!(with_file("sync-interval = 5", "-F"), check("-F"));
+    assert_eq!(with_file("sync-interval = 5\nno-sync = false", "-b /a"), check("-b /a -f 5"));
+    assert_eq!(with_file("verbose = 1", "-VV"), check("-VV"));
+    assert_eq!(with_file("verbose = 1", "--log-level warn"), check("--log-level warn"));
+    assert_eq!(with_file("log-level = \"warn\"", "-V"), check("-V"));
+    assert_eq!(with_file("http-host = \"a\"", "--http 1"), check("--http 1 --http-host a"));
+    assert_eq!(with_file("http-host = \"a\"", "--http-host b"), check("--http-host b"));
+}
+
+#[test]
+fn an_error_of_the_file_has_its_line() {
+    for (text, error) in [
+        ("port = 1\nprot = 2", "beanring.toml:2: prot: no such key; did you mean port?"),
+        (
+            "[server]\nport = 2",
+            "beanring.toml:1:2: [server]: no such table; put the keys at the top of the file",
+        ),
+        ("[tube.mail]\nrate = 1", "beanring.toml:1:2: [tube.mail]: no such table; did you mean tubes?"),
+        (
+            "[[wal-dir]]\nport = 2",
+            "beanring.toml:1:3: [[wal-dir]]: no such table; put the keys at the top of the file",
+        ),
+        (
+            "server.port = 2",
+            "beanring.toml:1:1: server.port = 2: no such table; put the keys at the top of the file",
+        ),
+        ("port = 1.5", "beanring.toml:1:8: port = 1.5: must be a whole number"),
+        ("\nport = 70000", "beanring.toml:2: port = 70000: must be a number from 0 to 65535"),
+        ("port = true", "beanring.toml:1:8: port = true: must be a number"),
+        ("verbose = \"1\"", "beanring.toml:1:11: verbose = \"1\": must be a number from 0 to 2"),
+        ("verbose = 3", "beanring.toml:1: verbose = 3: must be a number from 0 to 2"),
+        ("no-sync = 1", "beanring.toml:1:11: no-sync = 1: must be true or false"),
+        (
+            "wal-dir = \"\"",
+            "beanring.toml:1: wal-dir = \"\": the value is empty; name a directory, or remove the setting",
+        ),
+        ("\nio = \"fast\"", "beanring.toml:2: io = \"fast\": must be auto, uring, epoll or tokio-uring"),
+        (
+            "http-host = [1]",
+            "beanring.toml:1:13: http-host = [1]: must be a text in quotes, or a list of them",
+        ),
+        (
+            "http-host = [\n  \"a\",\n  1 # é\n]",
+            "beanring.toml:1:13: http-host = [: must be a text in quotes, or a list of them",
+        ),
+        (
+            "log-dir = \"/a\"\nwal-dir = \"/a\"",
+            "beanring.toml:2: wal-dir and log-dir of line 1 are the same setting; remove log-dir, its old name",
+        ),
+        (
+            "sync-interval = 5\nno-sync = true",
+            "beanring.toml:1: sync-interval and no-sync of line 2 set the same thing; remove one of them",
+        ),
+        (
+            "verbose = 1\nlog-level = \"warn\"",
+            "beanring.toml:2: log-level and verbose of line 1 set the same thing; remove one of them",
+        ),
+    ] {
+        assert_eq!(with_file(text, "").unwrap_err(), error, "{text:?}");
+    }
+    let nul = with_file("p\0o\0r\0t\0", "").unwrap_err();
+    assert_eq!(nul, "--config \"beanring.toml\": the file has NUL bytes; save it as UTF-8 text");
+    let missing = settings("--config /nowhere/at/all").complete().unwrap_err().to_string();
+    assert_eq!(missing, "--config \"/nowhere/at/all\": there is no such file; correct the path");
+}
+
+/// The token itself is given where its file must be named, or the file of a token or of users is taken for this one.
+#[test]
+fn what_may_be_a_secret_is_not_shown() {
+    const TOKEN: &str = "5d2e9c0f5d2e9c0f5d2e9c0f5d2e9c0f";
+    let missing = "there is no such file, and the value may be a secret; name the file that contains it";
+    for flag in ["--http-token", "--auth", "--tls-cert", "--auth /users --http-token"] {
+        let name = flag.split(' ').next_back().expect("a flag");
+        assert_eq!(check(&format!("{flag} {TOKEN}")).unwrap_err(), format!("{name}: {missing}"));
+    }
+    let config = settings(&format!("--config {TOKEN}")).complete().unwrap_err().to_string();
+    assert_eq!(config, format!("--config: {missing}"));
+    let base64 = "q3Fz8Kj2mN+vL0pRsT4uXw7yZaBcDeFgHiJkLmNoPQ==";
+    for (text, error) in [
+        (TOKEN.to_owned(), "beanring.toml:1:33: ***: must be KEY = VALUE, such as port = 11300"),
+        (format!("{base64}\n"), "beanring.toml:1:44: ***: must be KEY = VALUE, with a text in quotes"),
+        (format!("http-token = \"{TOKEN}\""), "beanring.toml:1: http-token: {missing}"),
+        (
+            format!("http-token = {TOKEN}"),
+            "beanring.toml:1:15: http-token = ***: a text needs quotes: http-token = \"***\"",
+        ),
+        (
+            format!("token = {TOKEN}"),
+            "beanring.toml:1:10: token = ***: must be KEY = VALUE, with a text in quotes",
+        ),
+    ] {
+        assert_eq!(with_file(&text, "").unwrap_err(), error.replace("{missing}", missing), "{text}");
+    }
+}
+
+#[test]
+fn a_text_that_is_not_toml_is_shown_with_its_remedy() {
+    for (text, error) in [
+        ("\n\nport = ", "beanring.toml:3:8: port =: the value is missing"),
+        ("port = 1\n\nport = 2\n", "beanring.toml:3:1: port = 2: this key is set twice; remove one"),
+        ("port", "beanring.toml:1:5: port: must be KEY = VALUE, such as port = 11300"),
+        ("port: 1", "beanring.toml:1:7: port: 1: must be KEY = VALUE, such as port = 11300"),
+        (
+            "max-memory = 2g # two",
+            "beanring.toml:1:14: max-memory = 2g # two: a text needs quotes: max-memory = \"2g\"",
+        ),
+        (
+            "  wal-dir = /var/lib/é\n",
+            "beanring.toml:1:13: wal-dir = /var/lib/é: a text needs quotes: wal-dir = \"/var/lib/é\"",
+        ),
+        ("listen = \"::", "beanring.toml:1:13: listen = \"::: the closing quote is missing"),
+        ("listen = '::\nport = 1", "beanring.toml:1:13: listen = '::: the closing quote is missing"),
+        (
+            "wal-dir = \"C:\\jobs\"",
+            "beanring.toml:1:15: wal-dir = \"C:\\jobs\": the escape is unknown; write \\\\ for a backslash, or put the text \
+             in single quotes",
+        ),
+        (
+            "listen = \"a\\u12\"",
+            "beanring.toml:1:16: listen = \"a\\u12\": the escape is unknown; write \\\\ for a backslash, or put the text in \
+             single quotes",
+        ),
+        (
+            "listen = \"\"\"::\n",
+            "beanring.toml:2:1: the file ends within a text, a list or a table; close it",
+        ),
+        ("no-sync = yes", "beanring.toml:1:11: no-sync = yes: must be true or false"),
+        ("verbose = 1x", "beanring.toml:1:11: verbose = 1x: must be a number from 0 to 2"),
+        ("nosuch = x", "beanring.toml:1:10: nosuch = x: must be KEY = VALUE, with a text in quotes"),
+        (
+            "http-host = [\"a\",\n",
+            "beanring.toml:1:18: http-host = [\"a\",: must be a text in quotes, or a list of them",
+        ),
+        ("[", "beanring.toml:1:2: [: must be KEY = VALUE, such as port = 11300"),
+        ("\u{7}=é", "beanring.toml:1:1: =é: must be KEY = VALUE, with a text in quotes"),
+    ] {
+        assert_eq!(with_file(text, "").unwrap_err(), error, "{text:?}");
+    }
+}
+
+#[test]
+fn the_file_has_rules_of_tubes() {
+    let text = r#"
+        port = 1
+        [tubes.mail]
+        max-attempts = 5
+        dead-letter = "mail/dead"
+        [tubes."mail/dead"]
+        retention = 1_000
+        [tubes.other]
+        max-bytes = "64k"
+        default-ttr = "90s"
+        retention = "5m"
+    "#;
+    let config = with_file(text, "").expect("the file is valid");
+    let rules = config.tube_rules.iter().flat_map(|(tube, rules)| {
+        rules.iter().map(move |(key, value)| format!("{tube} {} {value:?}", key.word()))
+    });
+    let dead = TubeName::new(b"mail/dead").expect("a valid name");
+    let expected = [
+        format!("mail max-attempts {:?}", RuleValue::Number(5)),
+        format!("mail dead-letter {:?}", RuleValue::Tube(dead)),
+        format!("mail/dead retention {:?}", RuleValue::Number(1000)),
+        format!("other max-bytes {:?}", RuleValue::Number(65_536)),
+        format!("other default-ttr {:?}", RuleValue::Number(90)),
+        format!("other retention {:?}", RuleValue::Number(300)),
+    ];
+    assert_eq!(rules.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_mistake_in_a_rule_has_its_place() {
+    let many: String = (0..=RULED_TUBES_MAX).map(|tube| format!("[tubes.t{tube}]\nrate = 1\n")).collect();
+    for (text, error) in [
+        ("tubes = 1", "1:9: tubes = 1: must be tables, such as [tubes.mail]"),
+        ("[tubes]\nmail = 1", "2:8: mail = 1: must be a table: [tubes.mail]"),
+        (
+            "[tubes.mail/dead]\nrate = 1",
+            "1:12: [tubes.mail/dead]: the name needs quotes: [tubes.\"mail/dead\"]",
+        ),
+        ("[tubes.\"a b\"]\nrate = 1", "1:8: [tubes.\"a b\"]: this is not the name of a tube"),
+        ("[tubes.t]\nmax-job = 1", "2:1: max-job = 1: no such rule; did you mean max-jobs?"),
+        (
+            "[tubes.t]\nspeed = 1",
+            "2:1: speed = 1: no such rule; the keys of the server stand before the first table",
+        ),
+        ("[tubes.t]\nrate = 0", "2:8: rate = 0: must be a number from 1 to 1000000"),
+        ("[tubes.t]\nrate = 1.5", "2:8: rate = 1.5: must be a number from 1 to 1000000"),
+        (
+            "[tubes.t]\nretention = \"5 m\"",
+            "2:13: retention = \"5 m\": must be a number of seconds from 1 to 4294967295, or a text such as \"5m\"",
+        ),
+        ("[tubes.t]\nretention = 5m", "2:13: retention = 5m: a text needs quotes: retention = \"5m\""),
+        (
+            "[tubes.t]\nmax-bytes = \"0\"",
+            "2:13: max-bytes = \"0\": must be a number of bytes from 1 to 9223372036854775807, or a text such as \"64k\"",
+        ),
+        ("[tubes.t]\nmax-jobs = \"5\"", "2:12: max-jobs = \"5\": must be a number from 1 to 4294967295"),
+        (
+            "[tubes.t]\ndead-letter = \"t\"",
+            "2:15: dead-letter = \"t\": must be the name of another tube, but for 0, as a text in quotes",
+        ),
+        (
+            "[tubes.t]\ndead-letter = 5",
+            "2:15: dead-letter = 5: must be the name of another tube, but for 0, as a text in quotes",
+        ),
+        (&many, "2001:8: [tubes.t1000]: at most 1000 tubes may have rules"),
+    ] {
+        assert_eq!(with_file(text, "").unwrap_err(), format!("beanring.toml:{error}"), "{text:?}");
+    }
+}
