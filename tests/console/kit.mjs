@@ -31,15 +31,20 @@ export async function until(what, condition, patience = PATIENCE_MS) {
   }
 }
 
-const freePort = () =>
+const listening = () =>
   new Promise((resolve, reject) => {
     const probe = net.createServer()
     probe.on('error', reject)
-    probe.listen(0, HOST, () => {
-      const { port } = probe.address()
-      probe.close(() => resolve(port))
-    })
+    probe.listen(0, HOST, () => resolve(probe))
   })
+
+/** All are taken before one is free again: the kernel may give the same port twice. */
+async function freePorts(count) {
+  const probes = await Promise.all(Array.from({ length: count }, listening))
+  const ports = probes.map((probe) => probe.address().port)
+  await Promise.all(probes.map((probe) => new Promise((resolve) => probe.close(resolve))))
+  return ports
+}
 
 const running = new Set()
 
@@ -53,8 +58,8 @@ export class Server {
   static async start({ flags = ['--http-allow-writes'], wal = false } = {}) {
     const server = new Server()
     server.directory = fs.mkdtempSync(path.join(os.tmpdir(), 'beanring-console-'))
-    server.port = await freePort()
-    server.httpPort = await freePort()
+    const [port, httpPort] = await freePorts(2)
+    Object.assign(server, { port, httpPort })
     server.url = `http://${HOST}:${server.httpPort}/`
     server.wal = path.join(server.directory, 'wal')
     fs.mkdirSync(server.wal)

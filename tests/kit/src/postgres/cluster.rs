@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
@@ -70,7 +71,8 @@ impl Shared {
         SHARED.get_or_init(|| {
             let scratch = directory(programs);
             let mut cleaner = Command::new("sh");
-            cleaner.args(["-c", CLEAN]).arg(&scratch.0).stdin(Stdio::piped());
+            // Whoever ends the tests ends their process group, and gigabytes of memory would stay used.
+            cleaner.args(["-c", CLEAN]).arg(&scratch.0).stdin(Stdio::piped()).process_group(0);
             let cleaner = cleaner.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
             let input = cleaner.expect("there is a shell").stdin.take().expect("it is a pipe");
             let shared = Self { directory: scratch.0.clone(), _cleaner: input };
