@@ -251,6 +251,7 @@ impl<S: Service> Transport<S> {
             Effect::Pause(conn) | Effect::Resume(conn) if self.sessions.has(conn) => {
                 self.sessions.get(conn).is_paused_by_server = effect == Effect::Pause(conn);
                 self.watch_record(conn, true);
+                self.sessions.recount(conn);
                 self.steer_input(conn);
                 None
             }

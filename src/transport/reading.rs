@@ -156,14 +156,14 @@ impl<S: Service> Transport<S> {
         }
     }
 
-    /// Ends open connections with a record or handshake message that takes too long, and the one that has waited longest while memory
-    /// for them is short.
+    /// Ends open connections with a record or handshake message that takes too long, and those that have waited longest while they all
+    /// take too much memory.
     pub(super) fn end_unfinished(&mut self) {
         // Bounded by LATE_MAX: the connections that end in an event-loop iteration.
         for _ in 0..LATE_MAX {
             let Some((conn, until)) = self.sessions.next_unfinished() else { return };
-            // mutant tls-records-without-an-end: self.account.is_tls_input_over() => false
-            if until > self.now && !self.account.is_tls_input_over() {
+            // mutant tls-records-without-an-end: self.sessions.is_too_much_unfinished() => false
+            if until > self.now && !self.sessions.is_too_much_unfinished() {
                 return;
             }
             self.sessions.end_unfinished(conn);

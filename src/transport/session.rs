@@ -125,6 +125,8 @@ pub(super) struct Memory {
     pub input: usize,
     pub output: usize,
     pub chain: usize,
+    /// The part of the input that waits for the rest of a record or handshake message.
+    pub unfinished: usize,
 }
 
 /// What input has led to.
@@ -257,7 +259,7 @@ impl Session {
             checks: _,
             phase: _,
             handshake: _,
-            unfinished: _,
+            unfinished,
             chain_bytes,
             is_sending: _,
             has_output: _,
@@ -276,7 +278,9 @@ impl Session {
             is_responding: _,
             counted: _,
         } = self;
-        Memory { input: incoming.capacity(), output: outgoing.capacity(), chain: *chain_bytes }
+        let input = incoming.capacity();
+        let unfinished = if unfinished.is_some() { input } else { 0 };
+        Memory { input, output: outgoing.capacity(), chain: *chain_bytes, unfinished }
     }
 
     /// What the transport waits for. What an open connection waits for besides is the server's.

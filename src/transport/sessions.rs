@@ -33,7 +33,9 @@ pub(super) struct Sessions {
     /// HTTP connections with a response that is not sent.
     responding: usize,
     account: Rc<Account>,
-    /// The certificates of clients.
+    /// The input of connections with an unfinished record or handshake message, in bytes.
+    unfinished_bytes: usize,
+    /// The certificates of clients, in bytes.
     chain_bytes: usize,
     /// What the account has of connections beside their buffers.
     counted_bytes: usize,
@@ -50,6 +52,7 @@ impl Sessions {
             spare_bytes: 0,
             responding: 0,
             account,
+            unfinished_bytes: 0,
             chain_bytes: 0,
             counted_bytes: 0,
         }
@@ -162,6 +165,11 @@ impl Sessions {
         }
     }
 
+    /// Whether unfinished records and handshake messages take more memory than they may. What waits for its turn does not count.
+    pub fn is_too_much_unfinished(&self) -> bool {
+        self.account.is_too_much_unfinished(self.unfinished_bytes)
+    }
+
     /// The connection whose record or handshake message must end first, and until when.
     pub fn next_unfinished(&self) -> Option<(ConnId, Time)> {
         let &(until, slot) = self.unfinished.first()?;
@@ -240,6 +248,7 @@ impl Sessions {
 
     fn count(&mut self, before: Option<Memory>, after: Memory) {
         let before = before.unwrap_or_default();
+        self.unfinished_bytes = self.unfinished_bytes - before.unfinished + after.unfinished;
         if before.chain != after.chain {
             self.chain_bytes = self.chain_bytes - before.chain + after.chain;
             self.count_connections();

@@ -143,9 +143,9 @@ impl Account {
         self.limit.is_some_and(|limit| self.of(Held::TlsInput) as u64 > limit / TLS_INPUT_SHARE)
     }
 
-    /// Whether it takes so much more that connections must end.
-    pub fn is_tls_input_over(&self) -> bool {
-        self.limit.is_some_and(|limit| self.of(Held::TlsInput) as u64 > 2 * (limit / TLS_INPUT_SHARE))
+    /// Whether unfinished records and messages of this size take so much of it that connections must end.
+    pub fn is_too_much_unfinished(&self, bytes: usize) -> bool {
+        self.limit.is_some_and(|limit| bytes as u64 > 2 * (limit / TLS_INPUT_SHARE))
     }
 
     /// What ciphertext that is not sent may still take.
