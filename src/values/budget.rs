@@ -70,7 +70,7 @@ pub struct Budget {
     phase: u64,
     /// The price of all events. It is apart, since every connection is owed one command, however much has come.
     arrivals: u64,
-    /// What was [charged](Self::charged) before this event-loop iteration.
+    /// The steps that were [charged](Self::charged) before this event-loop iteration.
     iteration: u64,
 }
 

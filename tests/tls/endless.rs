@@ -115,21 +115,23 @@ fn endless_messages_byte_by_byte_take_little_memory() {
     attack([first, second, first, second]);
 }
 
+/// Opens a connection. Returns it, and what seals its records.
+fn open(place: &Place) -> (TcpStream, Sealer) {
+    let mut tcp = place.tcp();
+    let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
+    tcp.write_all(&forger.output()).expect("the server receives");
+    let mut flight = forger.flight(&tcp);
+    tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
+    (tcp, flight.data)
+}
+
 /// Each of them may keep a message of 64 KiB, but not all.
 #[test]
 fn a_crowd_with_endless_messages_keeps_the_memory_limit() {
     const CROWD: usize = 1000;
     const PIECE_BYTES: usize = 1024;
     let mut place = Place::new(&["--max-memory", "64m"]);
-    let connect = |_| {
-        let mut tcp = place.tcp();
-        let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
-        tcp.write_all(&forger.output()).expect("the server receives");
-        let mut flight = forger.flight(&tcp);
-        tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
-        (tcp, flight.data)
-    };
-    let mut crowd: Vec<(TcpStream, Sealer)> = (0..CROWD).map(connect).collect();
+    let mut crowd: Vec<(TcpStream, Sealer)> = (0..CROWD).map(|_| open(&place)).collect();
     let mut most = 0;
     for (tcp, data) in &mut crowd {
         let mut message = HEADER.to_vec();
@@ -316,12 +318,8 @@ fn unfinished_records_take_a_part_of_the_memory() {
     const CROWD: usize = 900;
     let mut place = Place::new(&["--max-memory", "24m"]);
     let connect = |_| {
-        let mut tcp = place.tcp();
-        let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
-        tcp.write_all(&forger.output()).expect("the server receives");
-        let mut flight = forger.flight(&tcp);
-        tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
-        let record = flight.data.record(ApplicationData, &[b'x'; 1 << 14]);
+        let (mut tcp, mut data) = open(&place);
+        let record = data.record(ApplicationData, &[b'x'; 1 << 14]);
         // The server ends connections beyond the limit.
         let _ = tcp.write_all(&record[..record.len() - 1]);
         tcp

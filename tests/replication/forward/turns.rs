@@ -92,7 +92,7 @@ fn a_client_does_not_wait_for_all_bytes_of_others() {
         };
         let before = forwarding_threads();
         (0..10).for_each(|_| ask());
-        // Those of other tests do little meanwhile, and may end.
+        // The threads of other tests do little meanwhile, and may end.
         let own = forwarding_threads()
             .into_iter()
             .filter_map(|(id, time)| before.get(&id).map(|&then| (id, time.saturating_sub(then))))
