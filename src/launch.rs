@@ -95,6 +95,7 @@ pub fn run(config: ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
     // Before anything opens a descriptor.
     let inherited = Listener::inherit()?;
     let lock = reexec::inherit_lock();
+    reexec::inherit_connections(&inherited);
     let prepared = match Prepared::take(config, program, inherited, lock) {
         Err(error) if is_stop(&*error) => return Ok(stopped_early()),
         result => result?,

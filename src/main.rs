@@ -10,7 +10,7 @@ use beanring::cli::{self, CommandLine, Tool};
 use beanring::client;
 use beanring::config::ServerConfig;
 use beanring::io::log_writer;
-use beanring::io::reexec::CHECK_PASSED;
+use beanring::io::reexec::{CHECK_PASSED, RunningServer, TAKES_CONNECTIONS};
 use beanring::io::stdout::print;
 use beanring::io::systemd;
 use beanring::logging::LogFormat;
@@ -74,6 +74,9 @@ fn check(config: &ServerConfig) -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("beanring: {warning}");
     }
     print(&format_args!("the configuration is valid\n{CHECK_PASSED}{driver}\n"))?;
+    if RunningServer::from_environment().is_some() {
+        print(&format_args!("{TAKES_CONNECTIONS}\n"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -55,6 +55,14 @@ impl<T> ConnTable<T> {
         self.slots.iter().flatten().map(|entry| &entry.value)
     }
 
+    /// The open connections.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
+        self.slots.iter().enumerate().filter_map(|(slot, entry)| {
+            let Entry { generation, value } = entry.as_ref()?;
+            Some((ConnId { slot: slot as u32, generation: *generation }, value))
+        })
+    }
+
     /// Removes a connection.
     ///
     /// # Panics
@@ -66,6 +74,12 @@ impl<T> ConnTable<T> {
     }
 
     /// The value of a connection, unless it is closed.
+    pub fn get(&self, conn: ConnId) -> Option<&T> {
+        let entry = self.slots.get(conn.slot as usize)?.as_ref()?;
+        (entry.generation == conn.generation).then_some(&entry.value)
+    }
+
+    /// The same, to change it.
     #[inline]
     pub fn get_mut(&mut self, conn: ConnId) -> Option<&mut T> {
         let entry = self.slots.get_mut(conn.slot as usize)?.as_mut()?;

@@ -220,6 +220,7 @@ impl<S: Service> EpollDriver<S> {
         match result {
             Ok(0) => self.end_input(conn),
             Ok(bytes) => {
+                self.shell.connection(conn).untouched = None;
                 self.note_unread(conn, bytes == room);
                 self.deliver(conn, bytes, direct);
             }
@@ -341,12 +342,13 @@ impl<S: Service> Backend for EpollDriver<S> {
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
         let conn = self.shell.register(listener, &fd);
+        let untouched = Some(listener as u16);
         let listener = &self.shell.listeners[listener].listener;
         let (protocol, stops_short) = (listener.protocol(), listener.is_unix());
         let input = EpollFlags::EPOLLIN | EpollFlags::EPOLLPRI | EpollFlags::EPOLLRDHUP;
         let everything = input | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         let watched = self.epoll.add(&fd, Token::Connection(conn).event(everything));
-        self.shell.insert(conn, Connection::new(fd, protocol, stops_short));
+        self.shell.insert(conn, Connection { untouched, ..Connection::new(fd, protocol, stops_short) });
         if let Err(errno) = watched {
             // The kernel limits how many descriptors a user watches (epoll(7), max_user_watches).
             self.hang_up(conn);
@@ -365,6 +367,8 @@ struct Connection {
     fd: OwnedFd,
     protocol: Protocol,
     input: InputState,
+    /// The number of its listener, until something has come.
+    untouched: Option<u16>,
     /// The kernel may have more than was received.
     is_unread: bool,
     /// A receive may end before the input does: at urgent data, and on a UNIX socket at a message that carries descriptors.
@@ -386,6 +390,7 @@ impl Connection {
             fd,
             protocol,
             input: InputState::Receiving,
+            untouched: None,
             is_unread: false,
             stops_short,
             is_ending: false,
@@ -407,6 +412,19 @@ impl shell::Connection for Connection {
 
     fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    fn untouched(&self) -> Option<u16> {
+        self.untouched
+    }
+
+    /// Each receive completes at once.
+    fn has_receive(&self) -> bool {
+        false
+    }
+
+    fn into_fd(self) -> Option<OwnedFd> {
+        Some(self.fd)
     }
 }
 

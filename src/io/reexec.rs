@@ -1,5 +1,6 @@
 //! In-place restart: the process checks the program as it is installed now, and executes it with the listeners and the lock of
-//! the job log. New connections wait in the listen backlog.
+//! the job log. New connections wait in the listen backlog, and those on which nothing has come yet are handed over with their
+//! listener.
 //!
 //! The process stays the same, so it can be the first of a container or the main process of a service.
 
@@ -8,7 +9,7 @@ use std::env;
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{self, Path, PathBuf};
@@ -61,6 +62,8 @@ pub(super) struct Preflight {
     running: Option<Check>,
     /// A check has passed, so no other is started.
     has_passed: bool,
+    /// The program that has passed takes over connections.
+    takes_connections: bool,
 }
 
 /// A check that is running.
@@ -74,6 +77,12 @@ struct Check {
 /// Begins the line that a check prints when it has passed. Another program prints none.
 pub const CHECK_PASSED: &str = "I/O driver: ";
 
+/// The line that a check prints for the server that has started it, since its program takes over connections.
+pub const TAKES_CONNECTIONS: &str = "takes over connections";
+
+/// The most connections that are handed over. They are named in one environment variable.
+pub const HANDED_OVER_MAX: usize = 4096;
+
 /// Stands for the address of a socket from socket activation.
 pub const ACTIVATED: &str = "activated";
 
@@ -86,11 +95,15 @@ const LOCK: &str = "BEANRING_WAL_LOCK";
 /// The environment variable that passes on how often another server has ended the term of this process: its process and the number.
 const FENCES: &str = "BEANRING_FENCES";
 
+/// The environment variable that passes on connections on which nothing has come: the process, the first descriptor, and the number
+/// of the listener of each.
+const CONNECTIONS: &str = "BEANRING_CONNECTIONS";
+
 /// The environment variable that passes on how many log lines were lost at the restart: the process and the number.
 const LOST_LINES: &str = "BEANRING_LOST_LOG_LINES";
 
 /// The variables of this module, which are no settings.
-pub const VARIABLES: [&str; 4] = [RUNNING_SERVER, LOCK, FENCES, LOST_LINES];
+pub const VARIABLES: [&str; 5] = [RUNNING_SERVER, LOCK, FENCES, CONNECTIONS, LOST_LINES];
 
 /// The most that is read of the output of a check, and logged of its stderr.
 const OUTPUT_BYTES_MAX: u64 = 4096;
@@ -143,8 +156,9 @@ impl Program {
         [Some(self.path.clone()), target].into_iter().flatten().collect()
     }
 
-    /// Executes this program in place of the running one. It finds the listeners as if by socket activation, and the lock of
-    /// the job log, and [how often it was fenced](inherited_fences). Signals stay blocked, so none is lost.
+    /// Executes this program in place of the running one. It finds the listeners as if by socket activation, their [connections
+    /// that were handed over](inherit_connections), the lock of the job log, and [how often it was fenced](inherited_fences).
+    /// Signals stay blocked, so none is lost.
     ///
     /// # Errors
     /// Returns only if neither the program nor the running one can be executed.
@@ -156,13 +170,20 @@ impl Program {
     ) -> io::Result<Infallible> {
         let names: Vec<String> = listeners.iter().map(Listener::activation_name).collect();
         let sockets = listeners.iter().map(|listener| listener.as_fd().as_raw_fd());
-        place(&sockets.chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect::<Vec<_>>())?;
+        let mut passed: Vec<RawFd> = sockets.chain(lock.as_ref().map(AsRawFd::as_raw_fd)).collect();
+        let [lock_number, first] =
+            [listeners.len(), passed.len()].map(|count| FIRST_INHERITED + count as RawFd);
+        let connections: Vec<(usize, OwnedFd)> = listeners.iter().enumerate().flat_map(handed_over).collect();
+        passed.extend(connections.iter().map(|(_, fd)| fd.as_raw_fd()));
+        place(&passed)?;
         let pid = process::id();
-        let lock_number = FIRST_INHERITED + listeners.len() as RawFd;
+        let accepted_by: Vec<String> = connections.iter().map(|(number, _)| number.to_string()).collect();
         let mut variables = vec![
             ("LISTEN_PID", pid.to_string()),
             ("LISTEN_FDS", listeners.len().to_string()),
             ("LISTEN_FDNAMES", names.join(":")),
+            // Set in any case: the process may have inherited one.
+            (CONNECTIONS, format!("{pid}:{first}:{}", accepted_by.join(","))),
         ];
         if lock.is_some() {
             variables.push((LOCK, format!("{pid}:{lock_number}")));
@@ -207,6 +228,11 @@ impl Program {
     }
 }
 
+/// The connections that a listener hands over, with its number.
+fn handed_over((number, listener): (usize, &Listener)) -> impl Iterator<Item = (usize, OwnedFd)> {
+    listener.take_handed_over().into_iter().map(move |fd| (number, fd))
+}
+
 /// How often another server has ended the term of this process, before restarts in place.
 pub fn inherited_fences() -> u64 {
     inherited(FENCES).unwrap_or(0)
@@ -227,14 +253,35 @@ fn inherited<T: FromStr>(variable: &str) -> Option<T> {
 /// The lock of the job log, if the program that ran in this process before has passed it. Must be called once, before anything
 /// in the process opens descriptors.
 pub fn inherit_lock() -> Option<File> {
-    let fd: RawFd = inherited(LOCK)?;
+    own(inherited(LOCK)?).map(File::from)
+}
+
+/// Gives listeners the connections that the program that ran in this process before has handed over with them. Must be called once,
+/// before anything in the process opens descriptors.
+pub fn inherit_connections(listeners: &[Listener]) {
+    let Some(passed) = inherited::<String>(CONNECTIONS) else { return };
+    let Some((first, numbers)) = passed.split_once(':') else { return };
+    let Ok(first) = first.parse::<RawFd>() else { return };
+    for (fd, number) in (first..).zip(numbers.split(',')) {
+        let Some((fd, number)) = number.parse::<usize>().ok().and_then(|number| Some((own(fd)?, number)))
+        else {
+            return;
+        };
+        if let Some(listener) = listeners.get(number) {
+            listener.hand_over(fd);
+        }
+    }
+}
+
+/// Takes ownership of a descriptor that an environment variable has passed to this process. None if it is not open.
+fn own(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: the call changes a flag of the descriptor with this number, and fails if there is none.
     #[allow(unsafe_code)]
     let changed = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     // SAFETY: the descriptor is open. The variable says that it was passed to this process, and nothing else could have
     // opened it.
     #[allow(unsafe_code)]
-    (changed == 0).then(|| unsafe { File::from_raw_fd(fd) })
+    (changed == 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Finds the file of a program as a shell does.
@@ -270,7 +317,7 @@ fn duplicate(from: RawFd, to: RawFd, flags: i32) -> io::Result<()> {
 
 impl Preflight {
     pub const fn new(program: Program, server: RunningServer) -> Self {
-        Self { program, server, running: None, has_passed: false }
+        Self { program, server, running: None, has_passed: false, takes_connections: false }
     }
 
     /// Starts a check, in place of one that is running.
@@ -286,7 +333,7 @@ impl Preflight {
         info!("preflight check of {} and its configuration", path.display());
         let mut command = Command::new(path);
         command.args(arguments).arg("--check-config").env(RUNNING_SERVER, self.server.to_words());
-        for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", LOCK, "NOTIFY_SOCKET"] {
+        for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", LOCK, CONNECTIONS, "NOTIFY_SOCKET"] {
             command.env_remove(variable);
         }
         match spawn(command.stdin(Stdio::null())) {
@@ -311,12 +358,18 @@ impl Preflight {
         let program = self.program.path.display();
         match child.try_wait() {
             Ok(None) => return false,
-            Ok(Some(status)) if status.success() && !has_passed_line(&output(stdout)) => warn!(
-                "no restart: {program} is no beanring: it has not printed the result of the preflight check; install beanring there"
-            ),
             Ok(Some(status)) if status.success() => {
-                info!("the preflight check has passed: the server stops and restarts in place");
-                self.has_passed = true;
+                let said = output(stdout);
+                self.has_passed = has_line(&said, CHECK_PASSED);
+                self.takes_connections = has_line(&said, TAKES_CONNECTIONS);
+                if self.has_passed {
+                    info!("the preflight check has passed: the server stops and restarts in place");
+                } else {
+                    warn!(
+                        "no restart: {program} is no beanring: it has not printed the result of the preflight check; install \
+                         beanring there"
+                    );
+                }
             }
             Ok(Some(status)) => match reason(&output(stderr)) {
                 reason if reason.is_empty() => {
@@ -330,6 +383,11 @@ impl Preflight {
         }
         self.running = None;
         self.has_passed
+    }
+
+    /// Whether the program that has passed takes over connections.
+    pub const fn takes_connections(&self) -> bool {
+        self.takes_connections
     }
 
     /// Kills the check that is running, if one is.
@@ -375,8 +433,8 @@ fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o111 != 0)
 }
 
-fn has_passed_line(stdout: &str) -> bool {
-    stdout.lines().any(|line| line.starts_with(CHECK_PASSED))
+fn has_line(stdout: &str, begin: &str) -> bool {
+    stdout.lines().any(|line| line.starts_with(begin))
 }
 
 /// The errors of a failed check, as one line.

@@ -4,12 +4,17 @@
 //! that trait, and the [`Shell`] that the driver keeps its state in, do the rest: they carry out effects, read signals,
 //! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
 
+mod handover;
+mod role;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use tracing::{info, warn};
 
+#[cfg(feature = "replicate")]
+use super::Forwarding;
 use super::bell::Bell;
 use super::clock::Clock;
 use super::conn_table::ConnTable;
@@ -21,22 +26,14 @@ use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_o
 use super::wal_files::Disk;
 use super::watched_files::{FileWatch, WatchedFiles};
 use super::{Database, DriverError, Exit, Resources};
-#[cfg(feature = "replicate")]
-use super::{Forwarding, forward::Target};
 use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service, handle};
 use crate::time::Time;
-#[cfg(feature = "replicate")]
-use crate::transport::forwarded::Inbound;
 #[cfg(any(feature = "replicate", feature = "uring"))]
 use crate::values::account::Account;
-#[cfg(feature = "replicate")]
-use crate::values::account::Held;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 #[cfg(feature = "uring")]
 use crate::values::limits::{RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
-#[cfg(feature = "replicate")]
-use crate::values::link_secret::LinkSecret;
 use crate::wal::{Operation, Outcome};
 
 /// Connections accepted from one listener before the established ones have their turn.
@@ -69,6 +66,10 @@ pub struct Shell<S: Service, C> {
     /// Memory that the driver has allocated for itself.
     memory_bytes: u64,
     run_state: RunState,
+    /// Connections that are [held](Backend::hold_untouched) for the next program.
+    held: Vec<ConnId>,
+    /// Listeners have connections that the program before has handed over.
+    has_handed_over: bool,
     /// A signal to stop has come, and none to restart before it.
     stops: bool,
 }
@@ -80,15 +81,20 @@ pub struct WatchedListener {
 }
 
 /// ```text
-///             SIGTERM, or SIGUSR2 and a check that passed
-///   Running -----------------------------------------------> Stopping
-///      |           the job log cannot be written                 |
-///      +----------------------> Failed <-------------------------+
+///            SIGUSR2 and a check that passed
+///   Running ---------------------------------> Holding
+///      |                                          | the receives of connections that are held have ended, or SIGTERM
+///      |                SIGTERM                   v
+///      +--------------------------------------> Stopping
+///
+///   From each of them, if the job log cannot be written: Failed.
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RunState {
     Running,
-    /// The run ends when the server has settled.
+    /// The server serves on until nothing more can come on the connections that it [holds](Backend::hold_untouched).
+    Holding,
+    /// The run ends when the server has settled. It serves no more commands.
     Stopping {
         /// The process restarts in place afterwards.
         restarts: bool,
@@ -130,6 +136,15 @@ pub trait Connection {
 
     /// Its descriptor, which is open.
     fn fd(&self) -> RawFd;
+
+    /// The number of the listener that has accepted it, until something has come on it. None of a driver that cannot hand it over.
+    fn untouched(&self) -> Option<u16>;
+
+    /// Whether the kernel may still receive for this program.
+    fn has_receive(&self) -> bool;
+
+    /// Returns its descriptor, for the next program.
+    fn into_fd(self) -> Option<OwnedFd>;
 }
 
 impl<S: Service, C: Connection> Shell<S, C> {
@@ -165,8 +180,11 @@ impl<S: Service, C: Connection> Shell<S, C> {
             log: ConnectionLog::default(),
             memory_bytes: 0,
             run_state: RunState::Running,
+            held: Vec::new(),
+            has_handed_over: false,
             stops: false,
         };
+        shell.note_handed_over();
         if shell.listeners.iter().any(|watched| watched.listener.protocol() == Protocol::Http) {
             shell.admission.reserve_for_http();
         }
@@ -305,39 +323,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
     pub fn is_accept_paused(&self, listener: usize) -> bool {
         let kind = self.listeners[listener].listener.kind();
         let is_served = kind.protocol == Protocol::Http || self.role == ServerRole::Serving;
-        self.admission.is_paused(kind.protocol) || !is_served && !self.can_forward(kind)
-    }
-
-    /// Whether connections of this kind are forwarded to the leader.
-    #[cfg(feature = "replicate")]
-    fn can_forward(&self, kind: ListenerKind) -> bool {
-        !kind.is_forwarded
-            && self.forwarding.as_ref().is_some_and(|forwarding| !forwarding.forwarder.is_full())
-    }
-
-    #[cfg(not(feature = "replicate"))]
-    const fn can_forward(&self, _: ListenerKind) -> bool {
-        false
-    }
-
-    /// Forwards an accepted connection to the leader if this server is a standby. Returns a connection that it serves itself.
-    #[cfg(feature = "replicate")]
-    fn forward(&self, listener: usize, fd: OwnedFd) -> Option<OwnedFd> {
-        let ListenerKind { protocol, has_tls, is_proxied, .. } = self.listeners[listener].listener.kind();
-        match &self.forwarding {
-            Some(Forwarding { forwarder, .. })
-                if self.role != ServerRole::Serving && protocol == Protocol::Beanstalk =>
-            {
-                forwarder.forward(fd, Inbound { has_tls, is_proxied, is_watch: false });
-                None
-            }
-            _ => Some(fd),
-        }
-    }
-
-    #[cfg(not(feature = "replicate"))]
-    const fn forward(&self, _: usize, fd: OwnedFd) -> Option<OwnedFd> {
-        Some(fd)
+        let restarts = matches!(self.run_state, RunState::Holding | RunState::Stopping { restarts: true });
+        restarts || self.admission.is_paused(kind.protocol) || !is_served && !self.can_forward(kind)
     }
 
     /// A descriptor that is readable when an operation of the job log has ended, or a file has changed. None if there are neither.
@@ -380,57 +367,6 @@ impl<S: Service, C: Connection> Shell<S, C> {
         }
     }
 
-    /// Learns the role of the server. Returns whether connections may be accepted that were not before.
-    fn note_role(&mut self) -> bool {
-        if self.database.is_none() {
-            return false;
-        }
-        let role = self.server.role();
-        if role == self.role {
-            return false;
-        }
-        match &role {
-            ServerRole::Serving => info!("this server leads"),
-            ServerRole::StandbyOfOwnAddress(leader) => info!(
-                "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
-                leader.address
-            ),
-            ServerRole::Standby(Some(leader)) if leader.address.is_empty() => {
-                info!("this server is a standby of a leader that accepts no forwarded connections");
-            }
-            ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
-            ServerRole::Standby(None) | ServerRole::Ended(_) => {}
-        }
-        self.role = role;
-        #[cfg(feature = "replicate")]
-        self.show_role();
-        self.role == ServerRole::Serving
-    }
-
-    /// Counts the memory of the thread that forwards.
-    #[cfg(feature = "replicate")]
-    fn count_forwarded(&self) {
-        if let Some(Forwarding { forwarder, .. }) = &self.forwarding {
-            self.account.set(Held::Forwarded, forwarder.counts().memory.get() as usize);
-        }
-    }
-
-    /// Tells the thread that forwards who leads, and standbys what they must show.
-    #[cfg(feature = "replicate")]
-    fn show_role(&mut self) {
-        let Some(Forwarding { forwarder, own_address, own_secret }) = &self.forwarding else { return };
-        let own = self.server.leader_token().map(|token| LinkSecret { token, shown: *own_secret });
-        self.server.set_link_secret(own);
-        forwarder.lead_to(match (&self.role, own) {
-            (ServerRole::Serving, Some(secret)) => Some(Target { address: own_address.clone(), secret }),
-            (ServerRole::Standby(Some(leader)), _) if !leader.address.is_empty() => {
-                let secret = LinkSecret { token: leader.token, shown: leader.secret };
-                Some(Target { address: leader.address.to_string(), secret })
-            }
-            _ => None,
-        });
-    }
-
     /// The first listener that is not watched though connections are accepted at it.
     fn next_unwatched(&self) -> Option<usize> {
         let mut listeners = 0..self.listeners.len();
@@ -439,15 +375,29 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// The next moment at which an iteration must run even if nothing happens.
     pub fn next_deadline(&self) -> Option<Time> {
-        [self.server.next_deadline(), self.admission.deadline()].into_iter().flatten().min()
+        let deadlines = [self.server.next_deadline(), self.admission.deadline(), self.handed_over_due()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether the run ends: the server stops and has settled, or it has failed.
     pub fn is_done(&self) -> bool {
         match self.run_state {
-            RunState::Running => false,
+            RunState::Running | RunState::Holding => false,
             RunState::Stopping { .. } => self.server.is_settled(),
             RunState::Failed => true,
+        }
+    }
+
+    /// Has the server stop. The run ends when it has settled.
+    fn stop(&mut self, restarts: bool) {
+        let was_stopping = matches!(self.run_state, RunState::Stopping { .. } | RunState::Failed);
+        if self.run_state != RunState::Failed {
+            self.run_state = RunState::Stopping { restarts };
+        }
+        self.handle(Event::Stop);
+        if !was_stopping && !self.server.is_settled() {
+            let place = if self.database.is_some() { "in the database" } else { "on disk" };
+            info!("waiting until the job log is {place}");
         }
     }
 
@@ -473,13 +423,16 @@ impl<S: Service, C: Connection> Shell<S, C> {
         if self.stops {
             return Ok(Exit::Stopped);
         }
-        let listeners = listeners.into_iter().map(|watched| watched.listener).collect();
+        let listeners: Vec<Listener> = listeners.into_iter().map(|watched| watched.listener).collect();
         if let ServerRole::Ended(end) = self.server.role() {
             warn!("{end}: all connections are closed, and this server becomes a standby");
             return Ok(Exit::Fenced(listeners));
         }
         match self.run_state {
-            RunState::Stopping { restarts: true } => Ok(Exit::Restart(listeners, lock)),
+            RunState::Stopping { restarts: true } => {
+                self.hand_over(&listeners);
+                Ok(Exit::Restart(listeners, lock))
+            }
             _ => Ok(Exit::Stopped),
         }
     }
@@ -527,6 +480,7 @@ pub trait Backend {
             match effect {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Pause(conn) => self.pause(conn),
+                Effect::Resume(conn) if self.shell().held.contains(&conn) => {}
                 Effect::Resume(conn) => self.resume(conn),
                 Effect::Close(conn) => {
                     self.shell().log_close(conn);
@@ -574,6 +528,14 @@ pub trait Backend {
         shell.count_forwarded();
         shell.server.turn(shell.now);
         self.carry_out();
+        if self.shell().stop_if_held() {
+            let shell = self.shell();
+            shell.server.turn(shell.now);
+            self.carry_out();
+        }
+        if self.shell().has_handed_over {
+            self.accept_handed_over()?;
+        }
         let shell = self.shell();
         let has_role = shell.note_role();
         if shell.admission.resume(shell.now) || has_role {
@@ -586,25 +548,38 @@ pub trait Backend {
         while let Some(signal) = self.shell().read_signal().map_err(DriverError::Signals)? {
             self.begin_iteration();
             let shell = self.shell();
-            let is_stopping = shell.run_state != RunState::Running;
             match signal {
                 Signal::CheckFiles => shell.file_watch.iter().for_each(FileWatch::look),
                 Signal::Drain => shell.handle(Event::Drain),
-                Signal::Restart if is_stopping => {}
-                Signal::Stop | Signal::Restart => {
-                    shell.stops |= signal == Signal::Stop;
-                    if shell.run_state != RunState::Failed {
-                        shell.run_state = RunState::Stopping { restarts: signal == Signal::Restart };
-                    }
-                    shell.handle(Event::Stop);
-                    if !is_stopping && !shell.server.is_settled() {
-                        let place = if shell.database.is_some() { "in the database" } else { "on disk" };
-                        info!("waiting until the job log is {place}");
-                    }
+                Signal::Restart if shell.run_state != RunState::Running => {}
+                Signal::Restart => self.hold_untouched(),
+                Signal::Stop => {
+                    shell.stops = true;
+                    shell.stop(false);
                 }
             }
         }
         self.carry_out();
+        Ok(())
+    }
+
+    /// Has connections on which nothing has come wait for the next program. The server stops when their receives have ended: what these
+    /// bring is served.
+    fn hold_untouched(&mut self) {
+        for conn in self.shell().begin_to_hold() {
+            self.pause(conn);
+        }
+        self.shell().stop_if_held();
+    }
+
+    /// Accepts connections that the program before has handed over.
+    fn accept_handed_over(&mut self) -> Result<(), DriverError> {
+        for index in 0..self.shell().listeners.len() {
+            if self.shell().listeners[index].listener.has_handed_over() {
+                self.accept_batch(index)?;
+            }
+        }
+        self.shell().note_handed_over();
         Ok(())
     }
 

@@ -79,6 +79,11 @@ impl Signals {
         Ok(())
     }
 
+    /// Whether the next program takes over connections. Not known before its preflight check has passed.
+    pub fn takes_connections(&self) -> bool {
+        self.preflight.as_ref().is_some_and(Preflight::takes_connections)
+    }
+
     /// Ends a preflight check that is running, and begins no more. Dropping this does the same.
     pub fn end_preflight(&mut self) {
         self.preflight = None;

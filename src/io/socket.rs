@@ -3,6 +3,8 @@
 mod access;
 mod kind;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -60,6 +62,7 @@ pub struct Listener {
     is_unix: bool,
     kind: ListenerKind,
     is_from_restart: bool,
+    handed_over: RefCell<VecDeque<OwnedFd>>,
 }
 
 /// Why a connection was not accepted.
@@ -210,6 +213,22 @@ impl Listener {
         }
     }
 
+    /// Adds a connection of this listener on which nothing has come. It waits as those in the backlog do, and before them: for
+    /// [`accept`](Self::accept), or for the next program.
+    pub fn hand_over(&self, connection: OwnedFd) {
+        self.handed_over.borrow_mut().push_back(connection);
+    }
+
+    /// Whether connections wait that were handed over.
+    pub fn has_handed_over(&self) -> bool {
+        !self.handed_over.borrow().is_empty()
+    }
+
+    /// Takes the connections that were handed over.
+    pub fn take_handed_over(&self) -> VecDeque<OwnedFd> {
+        self.handed_over.take()
+    }
+
     /// Accepts the next connection that waits. It is nonblocking, closed on exec, and has the options of the listener.
     ///
     /// # Errors
@@ -267,7 +286,16 @@ impl Listener {
         name(getsockname(self.fd.as_raw_fd()))
     }
 
+    const fn new(fd: OwnedFd, file: Option<SocketFile>, is_unix: bool) -> Self {
+        let handed_over = RefCell::new(VecDeque::new());
+        Self { file, fd, is_unix, kind: ListenerKind::CLEAR, is_from_restart: false, handed_over }
+    }
+
     fn accept_with(&self, flags: SockFlag) -> Result<OwnedFd, AcceptError> {
+        if let Some(fd) = self.handed_over.borrow_mut().pop_front() {
+            set_nonblocking(&fd, flags.contains(SockFlag::SOCK_NONBLOCK))?;
+            return Ok(fd);
+        }
         let fd = accept4(self.fd.as_raw_fd(), flags).map_err(AcceptError::from)?;
         // SAFETY: accept4 has just created this descriptor, and nothing else knows it.
         #[allow(unsafe_code)]
@@ -401,7 +429,7 @@ fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     set_connection_options(&fd)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
-    Ok(Listener { is_unix: false, file: None, fd, kind: ListenerKind::CLEAR, is_from_restart: false })
+    Ok(Listener::new(fd, None, false))
 }
 
 /// Sets the options of connections on the listener, from which they inherit them.
@@ -446,7 +474,7 @@ fn bind_path(
     owner.take(path, file.identity).map_err(refused)?;
     // Another server would replace a socket file without a listener.
     listen(&fd, Backlog::MAXALLOWABLE).map_err(system)?;
-    Ok(Listener { is_unix: true, file: Some(file), fd, kind: ListenerKind::CLEAR, is_from_restart: false })
+    Ok(Listener::new(fd, Some(file), true))
 }
 
 /// Whether a server listens at a socket file. Only a refused connection shows that none does. With a full backlog, or with a
@@ -498,8 +526,7 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
         return Err(Errno::EINVAL);
     }
     fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-    let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
-    fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    set_nonblocking(&fd, true)?;
     let address: SockaddrStorage = getsockname(fd.as_raw_fd())?;
     let path = address.as_unix_addr().and_then(UnixAddr::path).map(Path::to_owned);
     let is_unix = address.as_unix_addr().is_some();
@@ -515,13 +542,14 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     let mut numbers = words.map_while(|word| word.parse().ok());
     let identity = numbers.next().zip(numbers.next());
     let file = path.zip(identity).map(|(path, identity)| SocketFile { path, identity });
-    Ok(Listener {
-        file,
-        fd,
-        is_unix,
-        kind: ListenerKind { protocol, has_tls, is_proxied: false, is_forwarded },
-        is_from_restart,
-    })
+    let kind = ListenerKind { protocol, has_tls, is_proxied: false, is_forwarded };
+    Ok(Listener { kind, is_from_restart, ..Listener::new(fd, file, is_unix) })
+}
+
+fn set_nonblocking(fd: &OwnedFd, is_set: bool) -> nix::Result<()> {
+    let mut flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    flags.set(OFlag::O_NONBLOCK, is_set);
+    fcntl(fd, FcntlArg::F_SETFL(flags)).map(drop)
 }
 
 impl From<Errno> for AcceptError {

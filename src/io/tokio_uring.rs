@@ -145,11 +145,12 @@ fn is_out_of_memory(error: &io::Error) -> bool {
 }
 
 /// Gives the server its turn: after each batch of events, at its deadlines, and while it has work left.
-async fn turns<S: Service>(shared: Shared<S>) {
+async fn turns<S: Service + 'static>(shared: Shared<S>) {
     let mut timer = pin!(sleep_until(Instant::now()));
     let mut armed: Option<Time> = None;
     loop {
         let (now, deadline) = shared.borrow_mut().turn();
+        serve_admitted(&shared);
         match deadline {
             Some(at) if at <= now => {
                 // A round trip through the ring, so that requests that have completed come first.
@@ -174,16 +175,21 @@ async fn turns<S: Service>(shared: Shared<S>) {
     }
 }
 
+/// Starts the tasks of accepted connections.
+fn serve_admitted<S: Service + 'static>(shared: &Shared<S>) {
+    let admitted = mem::take(&mut shared.borrow_mut().admitted);
+    for (conn, fd) in admitted {
+        spawn(connection::serve(shared.clone(), conn, fd));
+    }
+}
+
 /// Accepts connections at a listener, a bounded number before the other tasks run.
 async fn accept_connections<S: Service + 'static>(shared: Shared<S>, index: usize, listener: Watched) {
     loop {
         poll_fn(|cx| shared.borrow_mut().poll_accept(index, cx)).await;
         let readable = listener.readable().await;
         let accepted = shared.borrow_mut().accept_batch(index);
-        let admitted = mem::take(&mut shared.borrow_mut().admitted);
-        for (conn, fd) in admitted {
-            spawn(connection::serve(shared.clone(), conn, fd));
-        }
+        serve_admitted(&shared);
         let may_have_more = match accepted {
             Ok(may_have_more) => may_have_more,
             Err(error) => return shared.borrow_mut().end.set(Err(error)),

@@ -1,4 +1,4 @@
-//! SIGUSR2: the process restarts in place. No connection is refused, and no job is lost.
+//! SIGUSR2: the process restarts in place. No connection is refused, none on which nothing has come is closed, and no job is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
@@ -162,6 +163,88 @@ fn check_jobs(client: &mut Client, replies: &[Replies]) {
             }
         }
     }
+}
+
+/// Whether a restart under this driver hands connections over: the receives of tokio-uring cannot be cancelled without a loss.
+fn hands_over(io: Driver) -> bool {
+    io.name() != "tokio-uring"
+}
+
+/// Connects again and again, each time for one command after a pause. Returns how often it has no reply.
+fn call(server: &ServerProcess, load: &Load, pause: Duration) -> usize {
+    let mut dropped = 0;
+    while !load.stop.load(Ordering::Relaxed) {
+        let mut client = server.client();
+        thread::sleep(pause);
+        match ask(&mut client, "list-tube-used\r\n") {
+            Some(line) => assert_eq!(line, "USING default"),
+            None => dropped += 1,
+        }
+        load.stored.fetch_add(1, Ordering::Relaxed);
+    }
+    dropped
+}
+
+#[test]
+fn no_connection_that_is_made_during_a_restart_is_dropped() {
+    const CLIENTS: u64 = 6;
+    const RESTARTS: usize = 4;
+    under_each("connections that are made during restarts", |io| {
+        for transport in [Transport::Tcp, Transport::Unix] {
+            let scratch = Scratch::new("calls");
+            let log = scratch.0.display().to_string();
+            let (mut server, first) = serve_under(io, transport, &["-b", &log]);
+            drop(first);
+            let load = Load::default();
+            let dropped: usize = thread::scope(|scope| {
+                let (server, load) = (&server, &load);
+                let start =
+                    |client| scope.spawn(move || call(server, load, Duration::from_micros(300 * client)));
+                let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+                let stop = Stop(load);
+                for _ in 0..RESTARTS {
+                    load.wait_for(3 * CLIENTS as usize);
+                    server.restart();
+                }
+                load.wait_for(3 * CLIENTS as usize);
+                drop(stop);
+                clients.into_iter().map(|client| client.join().expect("the client does not panic")).sum()
+            });
+            let calls = load.stored.load(Ordering::Relaxed);
+            println!("{} {transport:?}: {dropped} of {calls} connections have no reply", io.name());
+            assert!(dropped == 0 || !hands_over(io), "{}: {dropped} of {calls}", io.name());
+            server.stop();
+        }
+    });
+}
+
+#[test]
+fn a_connection_on_which_nothing_has_come_is_handed_over() {
+    const CLIENTS: u64 = 150;
+    under_each("connections that are handed over", |io| {
+        if !hands_over(io) {
+            return;
+        }
+        for transport in [Transport::Tcp, Transport::Unix] {
+            let scratch = Scratch::new("silent");
+            let log = scratch.0.display().to_string();
+            let (mut server, mut control) = serve_under(io, transport, &["-b", &log]);
+            let mut silent: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+            let mut half = server.client();
+            half.send("put 0 0 60 5\r\nhe");
+            control.await_stat("current-connections", |count| count == CLIENTS + 2);
+            server.settle();
+            for _ in 0..2 {
+                server.restart();
+            }
+            for (client, id) in silent.iter_mut().zip(1..) {
+                client.expect(&put(0, 0, "x"), &format!("INSERTED {id}"));
+            }
+            half.expect_end();
+            control.expect_end();
+            server.stop();
+        }
+    });
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 
+use beanring::io::driver::Driver;
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::Client;
+use beanring_testkit::driver;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::{Scratch, await_text};
 use beanring_testkit::statistics::field;
@@ -44,6 +46,20 @@ fn a_restart_keeps_both_listeners() {
     let place = Place::new(&["-b", wal.0.to_str().expect("UTF-8")]);
     restart(&place.server, place.at, &place.trusting);
     expect_service(&mut Client::new(place.server.connect()));
+}
+
+#[test]
+fn a_connection_before_its_handshake_is_handed_over() {
+    // The receives of tokio-uring cannot be cancelled without a loss.
+    let hands_over = |io: &Driver| io.name() != "tokio-uring";
+    for io in driver::allowed("a connection before its handshake, at a restart").filter(hands_over) {
+        let wal = Scratch::new("restart-tls");
+        let mut place = Place::new(&["--io", io.name(), "-b", wal.0.to_str().expect("UTF-8")]);
+        let tcp = place.tcp();
+        place.await_stat("current-tls-handshakes", 1);
+        restart(&place.server, place.at, &place.trusting);
+        expect_service(&mut Client::new(Stream::Tls(place.over(tcp))));
+    }
 }
 
 #[test]

@@ -90,6 +90,19 @@ impl Connection for Record {
     fn fd(&self) -> RawFd {
         self.fd
     }
+
+    /// A receive cannot be cancelled without a loss, so the next program gets no connection.
+    fn untouched(&self) -> Option<u16> {
+        None
+    }
+
+    fn has_receive(&self) -> bool {
+        false
+    }
+
+    fn into_fd(self) -> Option<OwnedFd> {
+        None
+    }
 }
 
 impl<S: Service> TokioDriver<S> {
@@ -121,8 +134,9 @@ impl<S: Service> TokioDriver<S> {
         }
         // Events that the effects lead to belong to this batch.
         self.is_in_batch = true;
-        self.run_turn().expect("waking a task does not fail");
-        if self.shell.is_done() {
+        if let Err(error) = self.run_turn() {
+            self.end.set(Err(error));
+        } else if self.shell.is_done() {
             self.end.set(Ok(()));
         }
         self.is_in_batch = false;

@@ -25,6 +25,8 @@ pub struct Connection {
     /// `None` once it is closed and only notifications are left to come.
     fd: Option<OwnedFd>,
     pub input: InputState,
+    /// The number of its listener, until something has come.
+    pub untouched: Option<u16>,
     pub receive: ReceiveRequest,
     pub watch: WatchRequest,
     /// When a receive that is still armed brought something.
@@ -91,6 +93,7 @@ impl Connection {
             protocol,
             fd: Some(fd),
             input: InputState::Receiving,
+            untouched: None,
             receive: ReceiveRequest::None,
             watch: WatchRequest::None,
             last_input: Time::ZERO,
@@ -170,6 +173,18 @@ impl shell::Connection for Connection {
 
     fn fd(&self) -> RawFd {
         Self::fd(self)
+    }
+
+    fn untouched(&self) -> Option<u16> {
+        self.untouched
+    }
+
+    fn has_receive(&self) -> bool {
+        self.receive != ReceiveRequest::None
+    }
+
+    fn into_fd(self) -> Option<OwnedFd> {
+        self.fd
     }
 }
 

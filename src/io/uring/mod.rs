@@ -275,7 +275,9 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
         let protocol = self.shell.listeners[listener].listener.protocol();
         let conn = self.shell.register(listener, &fd);
-        self.shell.insert(conn, Connection::new(fd, protocol));
+        let mut connection = Connection::new(fd, protocol);
+        connection.untouched = Some(listener as u16);
+        self.shell.insert(conn, connection);
         let grown = self.self_check.make_room(self.shell.connections.slots());
         self.shell.allocated(grown);
         self.ring.open(conn.slot, protocol);

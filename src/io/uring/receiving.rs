@@ -94,6 +94,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         match result {
             Ok(0) => self.all_received(conn),
             Ok(bytes) => {
+                self.shell.connection(conn).untouched = None;
                 let in_buffer = buffer.map_or(0, Buffer::len);
                 if is_direct {
                     self.shell.handle(Event::ReceivedDirect { conn, bytes: bytes as usize - in_buffer });

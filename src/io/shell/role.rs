@@ -1,0 +1,104 @@
+//! Servers that stand by for each other: which role this one has, and where its connections are served.
+
+use std::os::fd::OwnedFd;
+
+use tracing::info;
+
+use super::{Connection, Shell};
+use crate::io::socket::ListenerKind;
+#[cfg(feature = "replicate")]
+use crate::io::{Forwarding, forward::Target};
+#[cfg(feature = "replicate")]
+use crate::server::Protocol;
+use crate::server::{ServerRole, Service};
+#[cfg(feature = "replicate")]
+use crate::transport::forwarded::Inbound;
+#[cfg(feature = "replicate")]
+use crate::values::account::Held;
+#[cfg(feature = "replicate")]
+use crate::values::link_secret::LinkSecret;
+
+impl<S: Service, C: Connection> Shell<S, C> {
+    /// Whether connections of this kind are forwarded to the leader.
+    #[cfg(feature = "replicate")]
+    pub(super) fn can_forward(&self, kind: ListenerKind) -> bool {
+        !kind.is_forwarded
+            && self.forwarding.as_ref().is_some_and(|forwarding| !forwarding.forwarder.is_full())
+    }
+
+    #[cfg(not(feature = "replicate"))]
+    pub(super) const fn can_forward(&self, _: ListenerKind) -> bool {
+        false
+    }
+
+    /// Forwards an accepted connection to the leader if this server is a standby. Returns a connection that it serves itself.
+    #[cfg(feature = "replicate")]
+    pub(super) fn forward(&self, listener: usize, fd: OwnedFd) -> Option<OwnedFd> {
+        let ListenerKind { protocol, has_tls, is_proxied, .. } = self.listeners[listener].listener.kind();
+        match &self.forwarding {
+            Some(Forwarding { forwarder, .. })
+                if self.role != ServerRole::Serving && protocol == Protocol::Beanstalk =>
+            {
+                forwarder.forward(fd, Inbound { has_tls, is_proxied, is_watch: false });
+                None
+            }
+            _ => Some(fd),
+        }
+    }
+
+    #[cfg(not(feature = "replicate"))]
+    pub(super) const fn forward(&self, _: usize, fd: OwnedFd) -> Option<OwnedFd> {
+        Some(fd)
+    }
+
+    /// Learns the role of the server. Returns whether connections may be accepted that were not before.
+    pub(super) fn note_role(&mut self) -> bool {
+        if self.database.is_none() {
+            return false;
+        }
+        let role = self.server.role();
+        if role == self.role {
+            return false;
+        }
+        match &role {
+            ServerRole::Serving => info!("this server leads"),
+            ServerRole::StandbyOfOwnAddress(leader) => info!(
+                "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
+                leader.address
+            ),
+            ServerRole::Standby(Some(leader)) if leader.address.is_empty() => {
+                info!("this server is a standby of a leader that accepts no forwarded connections");
+            }
+            ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
+            ServerRole::Standby(None) | ServerRole::Ended(_) => {}
+        }
+        self.role = role;
+        #[cfg(feature = "replicate")]
+        self.show_role();
+        self.role == ServerRole::Serving
+    }
+
+    /// Counts the memory of the thread that forwards.
+    #[cfg(feature = "replicate")]
+    pub(super) fn count_forwarded(&self) {
+        if let Some(Forwarding { forwarder, .. }) = &self.forwarding {
+            self.account.set(Held::Forwarded, forwarder.counts().memory.get() as usize);
+        }
+    }
+
+    /// Tells the thread that forwards who leads, and standbys what they must show.
+    #[cfg(feature = "replicate")]
+    fn show_role(&mut self) {
+        let Some(Forwarding { forwarder, own_address, own_secret }) = &self.forwarding else { return };
+        let own = self.server.leader_token().map(|token| LinkSecret { token, shown: *own_secret });
+        self.server.set_link_secret(own);
+        forwarder.lead_to(match (&self.role, own) {
+            (ServerRole::Serving, Some(secret)) => Some(Target { address: own_address.clone(), secret }),
+            (ServerRole::Standby(Some(leader)), _) if !leader.address.is_empty() => {
+                let secret = LinkSecret { token: leader.token, shown: leader.secret };
+                Some(Target { address: leader.address.to_string(), secret })
+            }
+            _ => None,
+        });
+    }
+}
