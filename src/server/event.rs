@@ -59,7 +59,7 @@ impl Event<'_> {
             Self::Received { bytes, .. } => Cost::received(bytes.len()),
             Self::ReceivedDirect { bytes, .. } => Cost::received(bytes),
             Self::Sent { bytes, .. } => Cost::sent(bytes),
-            Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::STEP,
+            Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::END,
             Self::Closed { .. } => Cost::CLOSE,
             Self::Disk(_) => Cost::DISK,
             Self::DriverMemory(_) | Self::Drain | Self::Stop => Cost::STEP,

@@ -103,8 +103,10 @@ impl Cost {
     pub const LOG_LINE: Self = Self(50);
     /// A connection that is accepted: two system calls, and its entries in the tables.
     pub const ACCEPT: Self = Self(80);
+    /// The end of the input of a connection, which usually ends its client: some 5 us, most of it in the kernel.
+    pub const END: Self = Self(64);
     /// A connection that is closed: its descriptor, and its entries in the tables.
-    pub const CLOSE: Self = Self(20);
+    pub const CLOSE: Self = Self(32);
     /// An operation of the job log that has ended.
     pub const DISK: Self = Self(10);
 
@@ -115,6 +117,7 @@ impl Cost {
 
     /// The end of a connection over TLS, in addition to its close: an alert is encrypted and sent, and keys are cleared and freed.
     pub const TLS_CLOSE: Self = Self(80);
+
     /// Handshake messages that are read, in addition to the decryption of their records.
     pub const fn hello(bytes: usize) -> Self {
         Self::visits(bytes / HELLO_BYTES_PER_STEP)

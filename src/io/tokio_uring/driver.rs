@@ -1,5 +1,6 @@
 //! The state that the tasks of the driver share.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll, Waker};
@@ -23,6 +24,10 @@ use crate::wal::{Operation, Outcome};
 /// its next receive.
 pub const IDLE_BUFFER_BYTES: usize = 1024;
 
+/// Tasks that waited for their turn and are woken at once: more than spend the budget of a batch. To wake all each time would cost
+/// more than their work.
+const WOKEN_MAX: usize = 256;
+
 /// The server and what the driver knows of its connections.
 pub struct TokioDriver<S: Service> {
     shell: Shell<S, Record>,
@@ -31,7 +36,7 @@ pub struct TokioDriver<S: Service> {
     /// The connection whose task runs. It checks for changes before it waits, so it need not be woken.
     running: Option<ConnId>,
     /// Tasks of connections that have their turn in the next batch: this one has spent its budget.
-    waiting: Vec<Waker>,
+    waiting: VecDeque<Waker>,
     /// Tasks that wait until accept is resumed, by the index of their listener.
     paused_accepts: Vec<Option<Waker>>,
     /// Accepted connections whose tasks are not started yet.
@@ -113,7 +118,7 @@ impl<S: Service> TokioDriver<S> {
             shell,
             clock,
             is_in_batch: false,
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             running: None,
             admitted: Vec::new(),
             fixed: FixedBuffers::default(),
@@ -141,8 +146,11 @@ impl<S: Service> TokioDriver<S> {
         }
         self.is_in_batch = false;
         self.batch.value = None;
-        self.waiting.drain(..).for_each(Waker::wake);
-        (self.shell.now, self.shell.next_deadline())
+        let woken = self.waiting.len().min(WOKEN_MAX);
+        self.waiting.drain(..woken).for_each(Waker::wake);
+        let deadline =
+            if self.waiting.is_empty() { self.shell.next_deadline() } else { Some(self.shell.now) };
+        (self.shell.now, deadline)
     }
 
     pub fn disk_completed(&mut self, outcome: Outcome) {
@@ -173,7 +181,7 @@ impl<S: Service> TokioDriver<S> {
     pub fn must_wait(&mut self, waker: &Waker) -> bool {
         let is_full = self.is_in_batch && self.shell.is_full();
         if is_full {
-            self.waiting.push(waker.clone());
+            self.waiting.push_back(waker.clone());
         }
         is_full
     }
