@@ -6,7 +6,6 @@ mod environment;
 mod error;
 mod file;
 mod given;
-mod io_threads;
 pub mod passwords;
 mod replicate;
 mod rules;
@@ -28,15 +27,14 @@ use self::settings::{Origin, Setting, Settings};
 use self::size::{Size, SizeError};
 pub use self::tls::{Proxied, Tls};
 use crate::flags::{Flag, Kind};
-use crate::io::IoThreads;
 use crate::io::driver::Choice;
 use crate::io::socket::{Address, SocketAccess};
 use crate::logging::{LogFormat, LogLevel};
 use crate::server::Hosts;
 use crate::time::Span;
 use crate::values::limits::{
-    IO_THREAD_BYTES, JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT,
-    METRICS_TUBES_DEFAULT, TUBE_NAME_BYTES_MAX, WAL_FILE_BYTES_DEFAULT,
+    JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, METRICS_TUBES_DEFAULT,
+    TUBE_NAME_BYTES_MAX, WAL_FILE_BYTES_DEFAULT,
 };
 use crate::values::tags::Tags;
 use crate::values::tube_rules::TubeRules;
@@ -120,8 +118,6 @@ pub struct ServerConfig {
     pub user: Option<String>,
     /// The I/O driver.
     pub io: Choice,
-    /// The I/O threads of the driver uring.
-    pub io_threads: IoThreads,
     /// Maximum memory registered with the kernel for zero-copy sends, in bytes.
     pub zero_copy_bytes_max: u64,
     /// Maximum size of a job body.
@@ -225,8 +221,7 @@ impl ServerConfig {
         let wal_dir = given.take("wal-dir").map(|dir| dir.refuse_empty("a directory")).transpose()?;
         let wal_dir = wal_dir.map(|dir| dir.path().to_owned());
         let io = choice(given, "io")?;
-        let io_threads = io_threads::io_threads(given, io)?;
-        let max_memory_bytes = memory_limit(given, io_threads.count)?;
+        let max_memory_bytes = memory_limit(given)?;
         let job_bytes_max =
             given.take("max-job-size").map(|given| job_bytes(given, &mut warnings)).transpose()?;
         let job_bytes_max = match wal_dir.as_ref().map(|_| ()).or(replicate.as_ref().map(|_| ())) {
@@ -259,7 +254,6 @@ impl ServerConfig {
             metrics_tubes: metrics_tubes(given.take("metrics-tubes"))?,
             user: user(given.take("user"))?,
             io,
-            io_threads,
             zero_copy_bytes_max: zero_copy_memory(given, max_memory_bytes)?,
             job_bytes_max,
             max_memory_bytes,
@@ -413,13 +407,12 @@ fn log_level(given: &mut Settings) -> Result<LogLevel, ConfigError> {
     })
 }
 
-fn memory_limit(given: &mut Settings, io_threads: usize) -> Result<Option<u64>, ConfigError> {
+fn memory_limit(given: &mut Settings) -> Result<Option<u64>, ConfigError> {
     let Some(given) = given.take("max-memory") else { return Ok(None) };
-    let min = MEMORY_BYTES_MIN + io_threads as u64 * IO_THREAD_BYTES;
     match size(&given, None)? {
         0 => Ok(None),
-        bytes if bytes >= min => Ok(Some(bytes)),
-        _ => Err(given.error(Problem::MemoryTooSmall { min, io_threads })),
+        bytes if bytes >= MEMORY_BYTES_MIN => Ok(Some(bytes)),
+        _ => Err(given.error(Problem::MemoryTooSmall)),
     }
 }
 

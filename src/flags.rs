@@ -79,14 +79,6 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("io", "DRIVER", Heading::Network)
     },
     Flag {
-        help: "I/O threads of the driver uring, experimental; 0: none [default: 0]",
-        ..Flag::long_value("io-threads", "NUMBER", Heading::Network)
-    },
-    Flag {
-        help: "CPUs of the event loop and then of each I/O thread, such as 0,2-3 [default: any]",
-        ..Flag::long_value("io-cpus", "LIST", Heading::Network)
-    },
-    Flag {
         help: "Maximum memory for zero-copy sends; 0: none [default: 64m]",
         old_name: Some("registered-memory"),
         ..Flag::long_value("zero-copy-memory", "SIZE", Heading::Network)

@@ -9,10 +9,8 @@ use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::num::NonZero;
 use std::path::Path;
 use std::process::{self, ExitCode};
-use std::thread;
 
 use nix::errno::Errno;
 use tracing::{error, info};
@@ -76,8 +74,6 @@ struct Prepared {
     users: Option<UsersFile>,
     directory: Option<Directory>,
     database: Option<replicate::Checked>,
-    /// CPUs that the process may use at the same time, by its affinity and the quota of its cgroup.
-    cpus: usize,
     driver: PreparedDriver,
     /// Why `--io auto` has chosen epoll.
     fallback: Option<Cause>,
@@ -120,7 +116,7 @@ impl Prepared {
         let clock = Clock::start();
         let began = clock.now();
         host::tune_allocator();
-        let descriptors_max = descriptors_max(config.io_threads.count)?;
+        let descriptors_max = descriptors_max()?;
         let cgroup_bytes = cgroup::memory_limit();
         let refused_user = |error| SettingError::about(&config.given.user, error);
         let user = config.user.as_deref().map(User::find).transpose().map_err(refused_user)?;
@@ -161,8 +157,7 @@ impl Prepared {
                 RunningServer { wal_dir, segment_bytes, speaks_http, pid, listen, tls_listen, http };
             signals.enable_restart(program.clone(), running).map_err(cannot("read signals"))?;
         }
-        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-        let (driver, fallback) = PreparedDriver::choose(config.io, &config.io_threads)?;
+        let (driver, fallback) = PreparedDriver::choose(config.io)?;
         Ok(Self {
             config,
             program,
@@ -182,7 +177,6 @@ impl Prepared {
             users,
             directory,
             database,
-            cpus,
             driver,
             fallback,
         })
@@ -348,12 +342,10 @@ impl fmt::Display for TooFewDescriptors {
 impl Error for TooFewDescriptors {}
 
 /// Raises the limit of open files as far as possible, and returns it.
-fn descriptors_max(io_threads: usize) -> Result<u64, Box<dyn Error>> {
+fn descriptors_max() -> Result<u64, Box<dyn Error>> {
     let max = descriptors::raise_limit().map_err(cannot("raise its limit of open files"))?;
-    // Each has a ring and an eventfd.
-    let without_threads = max.saturating_sub(2 * io_threads as u64);
     // Otherwise the start fails at some file, and names that one.
-    let has_room = descriptors::connections_within(without_threads) > 0;
+    let has_room = descriptors::connections_within(max) > 0;
     if has_room { Ok(max) } else { Err(TooFewDescriptors(max).into()) }
 }
 

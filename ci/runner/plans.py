@@ -107,7 +107,7 @@ def epoll_alone():
 
 
 def variants():
-    """Suites that run again over TLS, under each driver, with I/O threads, and with new seeds."""
+    """Suites that run again over TLS, under each driver, and with new seeds."""
     tls = {"BEANRING_TEST_TLS": "1"}
     # The suite live has conversations over TLS.
     no_conversations = ("--skip", "conversations")
@@ -126,14 +126,9 @@ def variants():
             tests(f"{driver}-bench", "bench", "tool::", environment=io, **under(driver)),
             tests(f"{driver}-tls-hostile", "network", "hostile::", environment=io | tls, **under(driver)),
         ]
-    three = {"BEANRING_TEST_IO_THREADS": "3"}
     # It changes a setting of the kernel, which suites that measure memory would notice.
     found.append(tests("huge-pages", "limits", "ceilings::", command=("ci/huge-pages",), needs=("limits", "tls-limits")))
     found += [
-        tests("threads-live", "protocol", "live::", "--skip", "epoll", "--skip", "tokio_uring", environment=three, **under("uring")),
-        tests("threads-network", "network", "uring", "--skip", "tokio_uring", environment=three, **under("uring")),
-        tests("threads-log", "log", "live::", environment=three, **under("uring")),
-        tests("threads-hostile", "network", "hostile::", "--skip", "epoll", "--skip", "tokio_uring", environment={"BEANRING_IO": "uring", "BEANRING_IO_THREADS": "3"}, **under("uring")),
         # The seeds are from the clock, so that every run has new ones. A failure prints how to replay it.
         tests("new-seeds", "simulation", "server::seeds_are_clean", environment={"BEANRING_TEST_FROM": str(int(time.time())) + "000000", "BEANRING_TEST_SECONDS": "40"}),
     ]
@@ -211,9 +206,7 @@ def long_runs(hours):
         tests("faults", "replication", "faults::", environment=variables, needs=("tools",), **hours),
         tests("restarts", "process", "restart::", environment={"BEANRING_TEST_RESTARTS": "50"}, **hours),
         tests("cycles", "log", "live::acknowledged", environment={"BEANRING_TEST_CYCLES": "200"}, **hours),
-        tests("threads-one", "network", "uring", "--skip", "tokio_uring", environment={"BEANRING_TEST_IO_THREADS": "1"}, **hours),
         tests("tls-churn", "network", "churn::", environment={"BEANRING_TEST_TLS": "1"}, **hours),
-        Step("loom", ("cargo", "test", "--locked", "--release", "--manifest-path", "tests/loom/Cargo.toml"), environment={"LOOM_MAX_PREEMPTIONS": "3"}, needs=("build-long",), reads="results", **hours),
     ]
 
 

@@ -13,7 +13,7 @@ use crate::values::limits::JOB_BYTES_MAX;
 const LINE_BYTES_MAX: u64 = 4 * 1024;
 
 /// The most statistics. The groups of `stats-group` are the longest: 100 names of 200 bytes, 21 KB. `stats` has some 150 lines of
-/// 60 bytes, and with 32 I/O threads 100 more: 15 KB.
+/// 60 bytes: 9 KB.
 const STATISTICS_BYTES_MAX: u64 = 256 * 1024;
 
 /// The longest list. `list-tubes` has a line of at most 205 bytes for each tube: with the default `--max-tubes`, 100,000, that is

@@ -165,7 +165,7 @@ const NONE_IF_ZERO: [&str; 5] =
 
 /// CPU time, in seconds with decimals.
 fn is_cpu_time(key: &[u8]) -> bool {
-    key.starts_with(b"rusage-") || key.starts_with(b"io-thread-") && key.ends_with(b"-cpu")
+    key.starts_with(b"rusage-")
 }
 
 fn is_size(key: &[u8]) -> bool {
@@ -308,7 +308,6 @@ mod tests {
             ("time-left", 59.999, "59.999 s"),
             ("time-left", 3599.5, "1 h"),
             ("rusage-utime", 0.125, "0.12 s"),
-            ("io-thread-1-cpu", 61.5, "61.50 s"),
         ] {
             assert_eq!(Value::Decimal(number).with_unit(key.as_bytes()), text, "{key}");
         }

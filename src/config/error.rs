@@ -8,6 +8,7 @@ use super::settings::{Origin, Setting};
 use super::size::{Size, SizeError};
 use crate::flags::{Flag, Sources, variable};
 use crate::io::named_file::FileError;
+use crate::values::limits::MEMORY_BYTES_MIN;
 
 /// Why a server with this configuration does not start.
 #[derive(Debug)]
@@ -110,23 +111,7 @@ pub enum Problem {
         max: Option<u64>,
     },
     /// It is a size, and too small for a memory limit.
-    MemoryTooSmall {
-        /// The smallest one.
-        min: u64,
-        /// The number of I/O threads that it is for.
-        io_threads: usize,
-    },
-    /// The driver that was chosen has no I/O threads.
-    ThreadsWithoutUring,
-    /// CPUs are named, and there are no I/O threads.
-    CpusWithoutThreads,
-    /// It is not a list of CPUs.
-    CpuList,
-    /// It is a list of the wrong length.
-    CpuCount {
-        /// The right one.
-        count: usize,
-    },
+    MemoryTooSmall,
     /// A switch is neither on nor off.
     Switch,
     /// It is not one of these words.
@@ -300,22 +285,9 @@ impl fmt::Display for Problem {
                 write!(f, "must be a size such as 65536, 64k, 10m or 2g")?;
                 max.map_or(Ok(()), |max| write!(f, ", at most {}", Size(max)))
             }
-            Self::MemoryTooSmall { min, io_threads } => {
-                write!(f, "must be at least {}", Size(*min))?;
-                match io_threads {
-                    0 => {}
-                    1 => write!(f, " with 1 I/O thread")?,
-                    count => write!(f, " with {count} I/O threads")?,
-                }
-                write!(f, ", such as 512m or 2g, or 0 for no limit")
-            }
-            Self::ThreadsWithoutUring => {
-                write!(f, "only the driver uring has I/O threads; set --io uring, or remove this setting")
-            }
-            Self::CpusWithoutThreads => write!(f, "needs --io-threads; set it, or remove this setting"),
-            Self::CpuList => write!(f, "must be a list of CPUs such as 0,2-3"),
-            Self::CpuCount { count } => {
-                write!(f, "must name {count} CPUs: one for the event loop, and one for each I/O thread")
+            Self::MemoryTooSmall => {
+                let min = Size(MEMORY_BYTES_MIN);
+                write!(f, "must be at least {min}, such as 512m or 2g, or 0 for no limit")
             }
             Self::Switch => write!(f, "must be yes or no"),
             Self::CertificateMissing => write!(f, "TLS needs a certificate; set --tls-cert and --tls-key"),

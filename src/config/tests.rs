@@ -200,48 +200,6 @@ fn limits() {
 }
 
 #[test]
-fn io_threads() {
-    let threads = |line| check(line).map(|config| (config.io_threads.count, config.io_threads.cpus));
-    assert_eq!(threads(""), Ok((0, vec![])));
-    assert_eq!(threads("--io-threads 0 --io epoll"), Ok((0, vec![])));
-    assert_eq!(threads("--io-cpus any"), Ok((0, vec![])));
-    assert_eq!(threads("--io-threads 2 --io-cpus any"), Ok((2, vec![])));
-    assert_eq!(threads("--io-threads 32 --io uring"), Ok((32, vec![])));
-    assert_eq!(threads("--io-threads 3 --io-cpus 7,0-1,7"), Ok((3, vec![7, 0, 1, 7])));
-    let count =
-        |count| format!("must name {count} CPUs: one for the event loop, and one for each I/O thread");
-    let without = "needs --io-threads; set it, or remove this setting";
-    for (line, setting, problem) in [
-        ("--io-threads 33", "--io-threads \"33\"", "must be a number from 0 to 32"),
-        ("--io-threads -1", "--io-threads \"-1\"", "must be a number from 0 to 32"),
-        (
-            "--io epoll --io-threads 1",
-            "--io-threads \"1\"",
-            "only the driver uring has I/O threads; set --io uring, or remove this setting",
-        ),
-        (
-            "--io tokio-uring --io-threads 2",
-            "--io-threads \"2\"",
-            "only the driver uring has I/O threads; set --io uring, or remove this setting",
-        ),
-        ("--io-cpus 1", "--io-cpus \"1\"", without),
-        ("--io-threads 0 --io-cpus 1", "--io-cpus \"1\"", without),
-        ("--io-threads 1 --io-cpus 1", "--io-cpus \"1\"", &count(2)),
-        ("--io-threads 1 --io-cpus 0-2", "--io-cpus \"0-2\"", &count(2)),
-        ("--io-threads 1 --io-cpus 1,", "--io-cpus \"1,\"", "must be a list of CPUs such as 0,2-3"),
-        ("--io-threads 1 --io-cpus 2-1", "--io-cpus \"2-1\"", "must be a list of CPUs such as 0,2-3"),
-        ("--io-threads 1 --io-cpus 0-8192", "--io-cpus \"0-8192\"", "must be a list of CPUs such as 0,2-3"),
-        ("--io-threads 1 --io-cpus +1,2", "--io-cpus \"+1,2\"", "must be a list of CPUs such as 0,2-3"),
-    ] {
-        assert_eq!(threads(line), Err(format!("{setting}: {problem}")), "{line}");
-    }
-    let memory = |line| check(line).map(|config| config.max_memory_bytes);
-    assert_eq!(memory("--io-threads 2 --max-memory 28m"), Ok(Some(28 << 20)));
-    let error = "--max-memory \"27m\": must be at least 28m with 2 I/O threads, such as 512m or 2g, or 0 for no limit";
-    assert_eq!(memory("--io-threads 2 --max-memory 27m"), Err(error.to_owned()));
-}
-
-#[test]
 fn monitoring() {
     let http = |given: &str| check(&format!("--http {given}")).map(|config| config.http);
     assert_eq!(check("").unwrap().http, None);

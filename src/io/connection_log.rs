@@ -85,8 +85,8 @@ impl ConnectionLog {
         self.refused.end("the kernel refuses to send or receive");
     }
 
-    /// Logs what a client has done.
-    pub fn acted(&mut self, now: Time, conn: u64, peer: impl FnOnce() -> String, act: ClientAct) {
+    /// Logs what a client has done. `peer` finds out who it is.
+    pub fn acted(&mut self, now: Time, conn: u64, peer: &dyn Fn() -> String, act: ClientAct) {
         match act {
             ClientAct::Drain | ClientAct::Undrain => {
                 let Some(left_out) = self.drain.admit(now) else { return };
@@ -158,7 +158,7 @@ impl ConnectionLog {
         &mut self,
         now: Time,
         conn: u64,
-        peer: impl FnOnce() -> String,
+        peer: &dyn Fn() -> String,
         failure: HandshakeFailure,
         reason: &str,
     ) {

@@ -3,13 +3,12 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use nix::errno::Errno;
 
 #[cfg(feature = "tokio-uring")]
 use super::tokio_uring;
 #[cfg(feature = "uring")]
 use super::uring;
-use super::{DriverError, Exit, IoThreads, Resources, epoll};
+use super::{DriverError, Exit, Resources, epoll};
 use crate::server::Service;
 
 /// The value of `--io`.
@@ -39,9 +38,9 @@ pub enum Driver {
 
 /// A driver with what the kernel has granted it.
 pub enum PreparedDriver {
-    /// With its rings.
+    /// With its ring.
     #[cfg(feature = "uring")]
-    Uring(Box<uring::PreparedRings>),
+    Uring(Box<uring::PreparedRing>),
     /// Needs nothing in advance.
     Epoll,
     /// With its ring.
@@ -75,17 +74,17 @@ impl PreparedDriver {
     ///
     /// # Errors
     /// If it was chosen by name, and is not built in or is refused by the kernel.
-    pub fn choose(choice: Choice, threads: &IoThreads) -> Result<(Self, Option<Cause>), Unavailable> {
+    pub fn choose(choice: Choice) -> Result<(Self, Option<Cause>), Unavailable> {
         let named = |driver: Result<Self, Cause>, name| match driver {
             Ok(driver) => Ok((driver, None)),
             Err(cause) => Err(Unavailable { name, cause }),
         };
         match choice {
-            Choice::Auto => match Self::uring(threads) {
+            Choice::Auto => match Self::uring() {
                 Ok(driver) => Ok((driver, None)),
                 Err(cause) => Ok((Self::Epoll, Some(cause))),
             },
-            Choice::Uring => named(Self::uring(threads), "uring"),
+            Choice::Uring => named(Self::uring(), "uring"),
             Choice::Epoll => Ok((Self::Epoll, None)),
             Choice::TokioUring => named(Self::tokio_uring(), "tokio-uring"),
         }
@@ -96,7 +95,7 @@ impl PreparedDriver {
     /// # Errors
     /// As those of [`choose`](Self::choose).
     pub fn name_of_choice(choice: Choice) -> Result<String, Unavailable> {
-        let (driver, fallback) = Self::choose(choice, &IoThreads::default())?;
+        let (driver, fallback) = Self::choose(choice)?;
         Ok(match fallback {
             Some(cause) => format!("{} ({cause})", driver.name()),
             None => driver.name().to_owned(),
@@ -104,12 +103,12 @@ impl PreparedDriver {
     }
 
     #[cfg(feature = "uring")]
-    fn uring(threads: &IoThreads) -> Result<Self, Cause> {
-        uring::prepare(threads).map(Box::new).map(Self::Uring).map_err(Cause::Refused)
+    fn uring() -> Result<Self, Cause> {
+        uring::prepare().map(Box::new).map(Self::Uring).map_err(Cause::Refused)
     }
 
     #[cfg(not(feature = "uring"))]
-    const fn uring(_: &IoThreads) -> Result<Self, Cause> {
+    const fn uring() -> Result<Self, Cause> {
         Err(Cause::NotBuilt { name: "uring" })
     }
 
@@ -133,15 +132,6 @@ impl PreparedDriver {
             Self::TokioUring(_) => Driver::TokioUring,
         };
         driver.name()
-    }
-
-    /// The number of I/O threads, and why there are fewer than wanted.
-    pub const fn io_threads(&self) -> (usize, Option<Errno>) {
-        match self {
-            #[cfg(feature = "uring")]
-            Self::Uring(rings) => rings.threads(),
-            _ => (0, None),
-        }
     }
 
     /// Runs the server until it stops or restarts in place.

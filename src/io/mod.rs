@@ -119,15 +119,6 @@ pub trait Database: LogStore + fmt::Debug {
     fn end(self: Box<Self>);
 }
 
-/// The I/O threads that the driver uring is to have.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct IoThreads {
-    /// How many.
-    pub count: usize,
-    /// The CPU that the event loop runs on, and then that of each I/O thread. Empty: any.
-    pub cpus: Vec<usize>,
-}
-
 /// Pauses between attempts at something that the kernel may not have back yet from a process that has ended: an address, or
 /// locked memory.
 const RETRY_PAUSES: [Span; 3] = [Span::from_millis(50), Span::from_millis(100), Span::from_millis(200)];

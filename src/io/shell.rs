@@ -22,9 +22,9 @@ use super::connection_log::ConnectionLog;
 use super::counts::Counts;
 use super::descriptors::Admission;
 use super::signal::{Signal, Signals};
-use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_of, text_without_number};
+use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_without_number};
 use super::wal_files::Disk;
-use super::watched_files::{FileWatch, WatchedFiles};
+use super::watched_files::{self, FileWatch, WatchedFiles};
 use super::{Database, DriverError, Exit, Resources};
 use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service, handle};
 use crate::time::Time;
@@ -287,7 +287,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
                 None => peer,
             }
         };
-        self.log.acted(self.now, number, peer, act);
+        self.log.acted(self.now, number, &peer, act);
     }
 
     /// Reports memory that the driver has allocated for itself.
@@ -348,16 +348,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
             Some(shared) => Bell::share(shared),
             None => Bell::new().and_then(|own| Bell::share(self.file_bell.insert(own).as_fd())),
         };
-        self.file_watch = bell.and_then(|bell| FileWatch::start::<S>(files, bell)).map_or_else(
-            |error| {
-                warn!(
-                    "cannot start the thread that looks at changed files, so a restart is needed for them: {}",
-                    text_of(&error)
-                );
-                None
-            },
-            Some,
-        );
+        let watch = bell.and_then(|bell| FileWatch::start::<S>(files, bell));
+        self.file_watch = watch.inspect_err(watched_files::log_no_thread).ok();
     }
 
     fn next_outcome(&mut self) -> Option<Outcome> {

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::bell::Bell;
 use super::certificate::{CertificateFiles, CertificateNames};
+use super::socket::text_of;
 use super::users_file::{UsersError, UsersFile};
 use crate::server::{Service, Users};
 use crate::time::Time;
@@ -171,6 +172,14 @@ impl WatchedFile {
         let users = read?.users;
         if users.are_without_rights() { Err(UsersError::WithoutRights) } else { Ok(users) }
     }
+}
+
+/// Logs that the thread cannot be started.
+pub(super) fn log_no_thread(error: &io::Error) {
+    warn!(
+        "cannot start the thread that looks at changed files, so a restart is needed for them: {}",
+        text_of(error)
+    );
 }
 
 impl<I: Send + 'static> FileWatch<I> {

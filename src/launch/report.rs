@@ -8,7 +8,6 @@ use tracing::{info, warn};
 use super::{Prepared, warnings};
 use crate::config::size::largest_unit;
 use crate::config::{ServerConfig, Warning};
-use crate::io::driver::PreparedDriver;
 use crate::io::socket::Listener;
 use crate::server::Protocol;
 use crate::time::Span;
@@ -16,7 +15,7 @@ use crate::wal::Durability;
 
 /// Logs what the start has taken from the system, and what an operator may not have meant.
 pub(super) fn start(prepared: &Prepared) {
-    let Prepared { config, listeners, user, cpus, driver, fallback, .. } = prepared;
+    let Prepared { config, listeners, user, driver, fallback, .. } = prepared;
     let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
     let restarted = if listeners.iter().any(Listener::is_from_restart) { ", restarted in place" } else { "" };
     info!("beanring {version} (pid {pid}){restarted}");
@@ -41,14 +40,10 @@ pub(super) fn start(prepared: &Prepared) {
     if let Some(user) = user {
         info!("running as user {}", user.name());
     }
-    match (fallback, driver.io_threads()) {
-        (Some(cause), _) => info!("I/O driver: {}: {cause}", driver.name()),
-        (None, (0, _)) => info!("I/O driver: {}", driver.name()),
-        (None, (count, _)) => {
-            info!("I/O driver: {}, with {} (experimental)", driver.name(), Count(count, "I/O thread"));
-        }
+    match fallback {
+        Some(cause) => info!("I/O driver: {}: {cause}", driver.name()),
+        None => info!("I/O driver: {}", driver.name()),
     }
-    io_threads(config.io_threads.count, driver, *cpus);
 }
 
 /// Logs what recovery has found.
@@ -156,31 +151,6 @@ pub(super) fn dropped_keys(count: u64) {
 pub(super) fn ready(took: Span) {
     let duration_ms = millis(took);
     info!(duration_ms, "ready after {duration_ms} ms");
-}
-
-/// Threads that share a core, or a quota of CPU time, wait for each other.
-fn io_threads(wanted: usize, driver: &PreparedDriver, cpus: usize) {
-    let (count, refusal) = driver.io_threads();
-    if count < wanted {
-        let name = driver.name();
-        match refusal {
-            Some(errno) => warn!(
-                "--io-threads {wanted}: the kernel grants the rings of {} ({}); raise the limit of locked memory (ulimit -l) or \
-                 the memory of the container",
-                Count(count, "I/O thread"),
-                errno.desc()
-            ),
-            None => warn!("--io-threads {wanted} has no effect: the driver is {name}"),
-        }
-    }
-    let needed = count + 2;
-    if count > 0 && needed > cpus {
-        warn!(
-            "--io-threads {wanted}: the server may use {}, fewer than the {needed} that the event loop, the I/O threads and the \
-             network need; it may be slower than without I/O threads",
-            Count(cpus, "CPU")
-        );
-    }
 }
 
 const fn millis(span: Span) -> u64 {

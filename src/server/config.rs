@@ -128,7 +128,7 @@ pub struct ForwardedStats {
 }
 
 /// What `stats` and `/metrics` show of a driver. Counts are since its start.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct DriverStats {
     /// Waits for events.
     pub waits: u64,
@@ -144,30 +144,10 @@ pub struct DriverStats {
     pub self_check_repairs: u64,
     /// Log lines that were not written, because nothing read them in time.
     pub lost_log_lines: u64,
-    /// The threads of a driver with I/O threads.
-    pub threads: Option<ThreadStats>,
     /// CPU time of the process.
     pub cpu: CpuUsage,
     /// Other resources of the process.
     pub process: ProcessUsage,
-}
-
-/// What the threads of a driver use.
-#[derive(Clone, Debug)]
-pub struct ThreadStats {
-    /// CPU time of the event loop in microseconds.
-    pub event_loop_cpu_us: u64,
-    /// At least one.
-    pub io_threads: Vec<IoThreadStats>,
-}
-
-/// What an I/O thread uses.
-#[derive(Clone, Copy, Debug)]
-pub struct IoThreadStats {
-    /// Connections that it receives from and sends to.
-    pub connections: u32,
-    /// CPU time in microseconds.
-    pub cpu_us: u64,
 }
 
 /// CPU time in microseconds.

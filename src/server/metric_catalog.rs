@@ -1,16 +1,16 @@
 //! Every number of `stats`, `stats-tube` and `/metrics`, with its key, its metric, or both. The order is that of `stats` and
 //! `stats-tube`. [`stats`](super::beanstalk::stats) renders it as YAML, [`http`](super::http) for Prometheus.
 //!
-//! Bounded by IO_THREADS_MAX: the threads. The keys of `stats` are fixed.
+//! Bounded by the compiler: the keys of `stats` are fixed.
 
 mod replica;
 mod tls;
 mod tube;
 
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
+use super::Core;
 use super::access::AuthFailure;
 use super::put_refusals::PutReason;
-use super::{Core, ThreadStats};
 use crate::protocol::command::{CommandKind, Counted};
 use crate::protocol::reply::ErrorKind;
 use crate::queue::{JobState, JobTotals, KeyStats, RuleCounts};
@@ -344,29 +344,6 @@ fn io_driver(core: &Core, catalog: &mut Catalog<'_>) {
     let repairs =
         counter("io_self_check_repairs_total", "Number of lost wake-ups that the driver has found.");
     catalog.both("io-self-check-repairs", repairs, driver.self_check_repairs);
-    if let Some(threads) = &driver.threads {
-        io_threads(threads, catalog);
-    }
-}
-
-/// Shown only if there are I/O threads.
-fn io_threads(threads: &ThreadStats, catalog: &mut Catalog<'_>) {
-    let ThreadStats { event_loop_cpu_us, io_threads } = threads;
-    catalog.both("io-threads", gauge("io_threads", "Number of I/O threads."), io_threads.len() as u64);
-    let cpu = counter("io_thread_cpu_seconds_total", "CPU time of the event loop and each I/O thread.");
-    let seconds = |us: u64| Value::Seconds(us as f64 / 1e6);
-    catalog.both("io-thread-event-loop-cpu", cpu.label("thread", "event-loop"), seconds(*event_loop_cpu_us));
-    let numbered =
-        || io_threads.iter().zip(1..).map(|(thread, number): (_, u32)| (thread, number.to_string()));
-    for (thread, number) in numbered() {
-        let key = format!("io-thread-{number}-cpu");
-        catalog.both(&key, cpu.label("thread", &number), seconds(thread.cpu_us));
-    }
-    let connections = gauge("io_thread_connections", "Number of client connections of each I/O thread.");
-    for (thread, number) in numbered() {
-        let key = format!("io-thread-{number}-connections");
-        catalog.both(&key, connections.label("thread", &number), thread.connections);
-    }
 }
 
 fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {

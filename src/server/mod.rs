@@ -37,8 +37,7 @@ use std::rc::Rc;
 
 pub use closing::{ClosingWatch, Moved, Standing};
 pub use config::{
-    Config, CpuUsage, DriverCounts, DriverStats, ForwardedCounts, ForwardedStats, HostFacts, IoThreadStats,
-    ProcessUsage, ThreadStats,
+    Config, CpuUsage, DriverCounts, DriverStats, ForwardedCounts, ForwardedStats, HostFacts, ProcessUsage,
 };
 pub use event::{ClientAct, Effect, Event};
 pub use http::{Hosts, HttpAccess, Origin, Peer, PeerKind, Token};

@@ -97,19 +97,6 @@ pub const RECEIVE_BUFFERS: u16 = 128;
 /// exceed [`INBOX_BYTES_PAUSE`] by their size.
 pub const RECEIVE_BUFFERS_EACH: u16 = 4;
 
-/// Receive buffers of the ring of an I/O thread. It receives while the event loop is busy, so it needs more of them, and larger groups:
-/// a receive whose group has no buffer left ends, and must be requested again.
-pub const THREAD_BUFFERS: u16 = 256;
-
-/// Receive buffers that one connection has at most on the ring of an I/O thread.
-pub const THREAD_BUFFERS_EACH: u16 = 8;
-
-/// The largest value of `--io-threads`: more than any event loop keeps busy.
-pub const IO_THREADS_MAX: u32 = 32;
-
-/// The memory that an I/O thread needs: its buffers, and its rings.
-pub const IO_THREAD_BYTES: u64 = 6 * 1024 * 1024;
-
 /// Large bodies that are received at the same time with a tail buffer of [`RECEIVE_BYTES_MAX`] each for what follows them.
 /// Further ones take one more receive.
 pub const TAIL_BUFFERS_MAX: u16 = 64;

@@ -1,5 +1,4 @@
-"""A Prometheus client library reads what docs/METRICS.md describes, with the values of `stats` and `stats-tube`. The server has
-an I/O thread, if the kernel allows it one.
+"""A Prometheus client library reads what docs/METRICS.md describes, with the values of `stats` and `stats-tube`.
 
 Usage: metrics_test.py HOST:PORT HTTP-HOST:PORT
 """
@@ -73,9 +72,6 @@ def main():
     rows = documented()
     # The job log is off, Linux before 6.2 does not count descriptors, and no tube has rules.
     absent = {"beanring_wal_sync_seconds", "process_open_fds"} | {f"beanring_tube_{name}_total" for name in RULES}
-    if "io-threads" not in stats:
-        assert stats["io-driver"] != "uring", "the server has I/O threads under uring"
-        absent |= {name for name in rows if name.startswith("beanring_io_thread")}
     if "current-tls-connections" not in stats:
         absent |= {name for name in rows if name.startswith(("beanring_tls_", "beanring_proxy_"))}
     if "replication-role" not in stats:

@@ -6,13 +6,10 @@ mod input;
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
-use beanring::values::limits::{
-    INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, THREAD_BUFFERS,
-    THREAD_BUFFERS_EACH,
-};
+use beanring::values::limits::{INBOX_BYTES_PAUSE, RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
 use beanring_testkit::client::{Client, put, serve};
 use beanring_testkit::process::{ServerProcess, Transport};
 use beanring_testkit::random::{Random, seeds};
@@ -24,11 +21,6 @@ const MIB: usize = 1024 * 1024;
 
 fn start(flags: &[&str]) -> (ServerProcess, Client) {
     serve(Transport::of_suite(), flags)
-}
-
-/// The number of I/O threads of the servers.
-fn threads() -> usize {
-    env::var("BEANRING_IO_THREADS").map_or(0, |text| text.parse().expect("a number"))
 }
 
 /// Runs a job through its life in a separate tube, and checks every reply.
@@ -82,12 +74,9 @@ fn waiting_clients_that_pipeline_take_little_memory() {
     check_server(&mut control);
     server.settle();
     let grown = server.resident_bytes().saturating_sub(before);
-    let threads = threads();
-    let buffers_each = if threads > 0 { THREAD_BUFFERS_EACH } else { RECEIVE_BUFFERS_EACH };
-    let each = 2 * (INBOX_BYTES_PAUSE + usize::from(buffers_each) * RECEIVE_BYTES_MAX);
+    let each = 2 * (INBOX_BYTES_PAUSE + usize::from(RECEIVE_BUFFERS_EACH) * RECEIVE_BYTES_MAX);
     // The flood makes the driver use its buffers too.
-    let of_threads = threads * usize::from(THREAD_BUFFERS);
-    let buffers = (usize::from(RECEIVE_BUFFERS) + of_threads + 1) * RECEIVE_BYTES_MAX;
+    let buffers = (usize::from(RECEIVE_BUFFERS) + 1) * RECEIVE_BYTES_MAX;
     assert!(grown < CLIENTS * each + buffers, "{CLIENTS} waiting clients took {grown} bytes");
     drop(waiting);
     check_server(&mut control);

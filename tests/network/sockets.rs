@@ -4,6 +4,8 @@
 //! The kernel copies them in the end, since both are the same machine. Until then, and until they are acknowledged, it reads them
 //! where they lie. With `BEANRING_TEST_TLS` that is where their ciphertext lies, which is never registered.
 
+use std::env;
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -21,8 +23,6 @@ use beanring_testkit::statistics::number;
 use beanring_testkit::suite::{flags, in_real_time, run_at_once};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
 use nix::unistd::geteuid;
-
-use super::turn_of_limited;
 
 const BODY_BYTES: usize = 60_000;
 
@@ -82,9 +82,7 @@ fn more_bodies_than_lockable_memory() {
         drop(server);
         let mut lines = String::new();
         said.read_to_string(&mut lines).expect("UTF-8");
-        // Other lines say that the machine has fewer CPUs than the I/O threads need, and that other machines may connect.
-        let is_other =
-            |line: &&str| line.contains("--io-threads") || line.contains("other machines may connect");
+        let is_other = |line: &&str| line.contains("other machines may connect");
         let lines: Vec<&str> = lines.lines().filter(|line| !is_other(line)).collect();
         // Nothing else needs more locked memory than there is.
         assert_eq!(
@@ -106,11 +104,9 @@ fn conversations_with_a_limit_of_locked_memory() {
         return println!("skipped: {WHAT}, because {error}");
     }
     let _turn = turn_of_limited();
-    // The limit is that of the user, which has room for some 30 rings. The kernel frees a ring after the end of its process, and a
-    // server with I/O threads has several.
+    // The limit is that of the user, which has room for some 30 rings. The kernel frees a ring after the end of its process.
     let flags_of_driver = driver::flags(Driver::Uring);
-    let servers = if flags_of_driver.contains(&"--io-threads".to_owned()) { 1 } else { 4 };
-    run_at_once(servers, in_real_time().collect(), |conversation| {
+    run_at_once(4, in_real_time().collect(), |conversation| {
         let flags = [flags(conversation), flags_of_driver.clone()].concat();
         let limited = command(&[&limit()[..], &[program()]].concat());
         let server = ServerProcess::launch(limited, Address::fresh(Transport::of_suite()), &flags);
@@ -192,6 +188,15 @@ fn limit() -> Vec<&'static str> {
         words.extend(["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]);
     }
     words
+}
+
+/// Locks a file, so that only one server with a limit of locked memory runs at a time, in all processes: the memory of all of them
+/// counts for each.
+fn turn_of_limited() -> File {
+    let name = format!("beanring-test-locked-memory-{}", geteuid());
+    let file = File::create(env::temp_dir().join(name)).expect("the file is created");
+    file.lock().expect("the file is locked");
+    file
 }
 
 fn launch(network: &Network, flags: &[&str]) -> (ServerProcess, Client) {

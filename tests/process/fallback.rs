@@ -12,7 +12,6 @@ use beanring_testkit::live::Live;
 use beanring_testkit::logged::LoggedServer;
 use beanring_testkit::process::{Transport, beanring, program};
 use beanring_testkit::runner::{Dialect, run};
-use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::field;
 use beanring_testkit::suite::{flags, in_real_time, run_all};
 use nix::errno::Errno;
@@ -40,19 +39,6 @@ fn the_choice_is_logged_once_and_shown_by_stats() {
             assert!(line.contains(part), "{line}");
         }
         assert_eq!(server.count("I/O driver: "), 1);
-    });
-}
-
-#[test]
-fn without_io_uring_there_are_no_io_threads() {
-    where_setup_fails(Errno::EPERM, || {
-        let mut command = beanring(&["-l", "127.0.0.1", "-p", "0", "--io-threads", "2"]);
-        command.env_remove("BEANRING_IO");
-        let server = LoggedServer::spawn(command, Scratch::new("no-threads"));
-        let warning = server.logged("WARN");
-        server.logged("ready after");
-        assert!(warning.ends_with("--io-threads 2 has no effect: the driver is epoll"), "{warning}");
-        assert_eq!(server.count("WARN"), 1);
     });
 }
 

@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use std::mem;
 
 use beanring::bodies::Bodies;
+use beanring::io::Resources;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, PreparedDriver};
@@ -13,7 +14,6 @@ use beanring::io::host::ProcessFiles;
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
 use beanring::io::watched_files::WatchedFiles;
-use beanring::io::{IoThreads, Resources};
 use beanring::server::{Effect, Event, Priced, Protocol, Service};
 use beanring::time::Time;
 use beanring::values::budget::Budget;
@@ -42,8 +42,7 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         process: ProcessFiles::default(),
         watched_files: WatchedFiles::default(),
     };
-    let (driver, _) =
-        PreparedDriver::choose(choice, &IoThreads::default()).map_err(|error| failed(&error))?;
+    let (driver, _) = PreparedDriver::choose(choice).map_err(|error| failed(&error))?;
     driver.run(Bare::default(), resources).map(drop).map_err(|error| failed(&error))
 }
 

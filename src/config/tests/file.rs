@@ -23,8 +23,6 @@ fn every_flag_is_a_key_of_the_file() {
         max-tubes = 8
         max-watches = "7"
         io = "uring"
-        io-threads = 2
-        io-cpus = "0,2-3"
         zero-copy-memory = 0
         http = 9100
         http-host = ["queue.example", "*.svc"]
@@ -38,7 +36,7 @@ fn every_flag_is_a_key_of_the_file() {
         log-format = "json"
     "#;
     let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 --keep-reservations -u nobody -z 7 --max-memory 256m --max-connections 9 \
-                --max-tubes 8 --max-watches 7 --io uring --io-threads 2 --io-cpus 0,2-3 --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
+                --max-tubes 8 --max-watches 7 --io uring --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
                 --http-token /etc/queue/token --http-allow-writes --allow-foreign-protocols --sub-second --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
     // A warning names where the setting is from.
     let without_warnings = |result: Result<ServerConfig, String>| {

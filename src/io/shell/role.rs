@@ -60,18 +60,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         if role == self.role {
             return false;
         }
-        match &role {
-            ServerRole::Serving => info!("this server leads"),
-            ServerRole::StandbyOfOwnAddress(leader) => info!(
-                "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
-                leader.address
-            ),
-            ServerRole::Standby(Some(leader)) if leader.address.is_empty() => {
-                info!("this server is a standby of a leader that accepts no forwarded connections");
-            }
-            ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
-            ServerRole::Standby(None) | ServerRole::Ended(_) => {}
-        }
+        log_role(&role);
         self.role = role;
         #[cfg(feature = "replicate")]
         self.show_role();
@@ -92,13 +81,34 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let Some(Forwarding { forwarder, own_address, own_secret }) = &self.forwarding else { return };
         let own = self.server.leader_token().map(|token| LinkSecret { token, shown: *own_secret });
         self.server.set_link_secret(own);
-        forwarder.lead_to(match (&self.role, own) {
-            (ServerRole::Serving, Some(secret)) => Some(Target { address: own_address.clone(), secret }),
-            (ServerRole::Standby(Some(leader)), _) if !leader.address.is_empty() => {
-                let secret = LinkSecret { token: leader.token, shown: leader.secret };
-                Some(Target { address: leader.address.to_string(), secret })
-            }
-            _ => None,
-        });
+        forwarder.lead_to(target(&self.role, own, own_address));
+    }
+}
+
+fn log_role(role: &ServerRole) {
+    match role {
+        ServerRole::Serving => info!("this server leads"),
+        ServerRole::StandbyOfOwnAddress(leader) => info!(
+            "the last leader had the address of this server, {}: an earlier run of it, or a server with the same --advertise",
+            leader.address
+        ),
+        ServerRole::Standby(Some(leader)) if leader.address.is_empty() => {
+            info!("this server is a standby of a leader that accepts no forwarded connections");
+        }
+        ServerRole::Standby(Some(leader)) => info!("this server is a standby of {}", leader.address),
+        ServerRole::Standby(None) | ServerRole::Ended(_) => {}
+    }
+}
+
+/// Where clients are forwarded to that come to a server with this role.
+#[cfg(feature = "replicate")]
+fn target(role: &ServerRole, own: Option<LinkSecret>, own_address: &str) -> Option<Target> {
+    match (role, own) {
+        (ServerRole::Serving, Some(secret)) => Some(Target { address: own_address.to_owned(), secret }),
+        (ServerRole::Standby(Some(leader)), _) if !leader.address.is_empty() => {
+            let secret = LinkSecret { token: leader.token, shown: leader.secret };
+            Some(Target { address: leader.address.to_string(), secret })
+        }
+        _ => None,
     }
 }

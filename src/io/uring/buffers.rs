@@ -17,64 +17,42 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::ring::Buffer;
 use crate::io::socket::to_errno;
-use crate::values::limits::{
-    RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, THREAD_BUFFERS, THREAD_BUFFERS_EACH,
-};
+use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
 
 /// The ring of each group begins at a page. Pages have at most 64 KiB.
 const GROUP_ENTRIES: usize = 65_536 / size_of::<BufRingEntry>();
 
-/// How many buffers a ring has, and how many of them form a group: powers of two.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    buffers: u16,
-    each: u16,
-}
+const GROUPS: u16 = RECEIVE_BUFFERS / RECEIVE_BUFFERS_EACH;
 
-impl Shape {
-    /// Of the ring of the event loop.
-    pub const OWN: Self = Self::new(RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH);
-    /// Of the ring of an I/O thread.
-    pub const THREAD: Self = Self::new(THREAD_BUFFERS, THREAD_BUFFERS_EACH);
-
-    const fn new(buffers: u16, each: u16) -> Self {
-        assert!(buffers.is_power_of_two() && each.is_power_of_two() && buffers >= each);
-        assert!(each as usize <= GROUP_ENTRIES && buffers / each <= u32::BITS as u16);
-        Self { buffers, each }
-    }
-
-    const fn groups(self) -> u16 {
-        self.buffers / self.each
-    }
-}
+const _: () = assert!(GROUPS.is_power_of_two() && GROUPS <= u32::BITS as u16);
+const _: () =
+    assert!(RECEIVE_BUFFERS_EACH.is_power_of_two() && RECEIVE_BUFFERS_EACH as usize <= GROUP_ENTRIES);
 
 /// Buffers of [`RECEIVE_BYTES_MAX`], and the rings that offer them to the kernel. They are mapped for the life of the process,
 /// since the kernel may use them as long as the ring exists.
 pub struct Buffers {
-    shape: Shape,
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
     /// By group: buffers given back so far; the kernel reads it as a number modulo 2^16.
-    tails: Vec<u16>,
+    tails: [u16; GROUPS as usize],
     /// A bit for each group with buffers that the kernel does not see yet.
     unseen: u32,
 }
 
 impl Buffers {
     /// Registers all buffers with a ring.
-    pub fn register(submitter: &Submitter<'_>, shape: Shape) -> nix::Result<Self> {
-        let entries_bytes = shape.groups() as usize * GROUP_ENTRIES * size_of::<BufRingEntry>();
+    pub fn register(submitter: &Submitter<'_>) -> nix::Result<Self> {
+        let entries_bytes = GROUPS as usize * GROUP_ENTRIES * size_of::<BufRingEntry>();
         let entries: NonNull<BufRingEntry> = map(entries_bytes)?.cast();
-        let bytes = map(shape.buffers as usize * RECEIVE_BYTES_MAX)?;
-        let tails = vec![0; shape.groups() as usize];
-        let mut buffers = Self { shape, entries, bytes, tails, unseen: 0 };
-        for group in 0..shape.groups() {
+        let bytes = map(RECEIVE_BUFFERS as usize * RECEIVE_BYTES_MAX)?;
+        let mut buffers = Self { entries, bytes, tails: [0; GROUPS as usize], unseen: 0 };
+        for group in 0..GROUPS {
             let address = buffers.ring(group).as_ptr().addr() as u64;
             // SAFETY: the mapping has room for that many entries, and is never unmapped.
-            unsafe { submitter.register_buf_ring_with_flags(address, shape.each, group, 0) }
+            unsafe { submitter.register_buf_ring_with_flags(address, RECEIVE_BUFFERS_EACH, group, 0) }
                 .map_err(|error| to_errno(&error))?;
         }
-        for id in 0..shape.buffers {
+        for id in 0..RECEIVE_BUFFERS {
             buffers.give_back(id);
         }
         buffers.show();
@@ -83,19 +61,14 @@ impl Buffers {
 
     /// The group that the receives of the connection in this slot use.
     #[inline]
-    pub const fn group_of(&self, slot: u32) -> u16 {
-        slot as u16 & (self.shape.groups() - 1)
-    }
-
-    /// The number of buffers in a group.
-    pub const fn each(&self) -> u16 {
-        self.shape.each
+    pub const fn group_of(slot: u32) -> u16 {
+        slot as u16 & (GROUPS - 1)
     }
 
     /// The bytes that were received into a buffer.
     pub fn bytes(&self, buffer: &Buffer) -> &[u8] {
-        let Buffer { id, len, .. } = *buffer;
-        assert!(id < self.shape.buffers && len as usize <= RECEIVE_BYTES_MAX, "the buffer is one of these");
+        let Buffer { id, len } = *buffer;
+        assert!(id < RECEIVE_BUFFERS && len as usize <= RECEIVE_BYTES_MAX, "the buffer is one of these");
         // SAFETY: in bounds, as asserted. The kernel does not write to this buffer before `give_back`, which ends the life of the
         // only `Buffer` of it.
         unsafe { slice::from_raw_parts(self.place(id).as_ptr(), len as usize) }
@@ -103,8 +76,8 @@ impl Buffers {
 
     /// Returns a buffer. The kernel sees it after [`show`](Self::show).
     pub fn give_back(&mut self, id: u16) {
-        let group = id / self.shape.each;
-        let (ring, place, mask) = (self.ring(group), self.place(id), self.shape.each - 1);
+        let group = id / RECEIVE_BUFFERS_EACH;
+        let (ring, place, mask) = (self.ring(group), self.place(id), RECEIVE_BUFFERS_EACH - 1);
         let tail = &mut self.tails[group as usize];
         // SAFETY: the index is below the number of entries. The kernel reads an entry only after the tail has passed it,
         // and not after it has returned the buffer: so it does not read this one now.

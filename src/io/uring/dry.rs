@@ -25,8 +25,8 @@ pub enum Dryness {
 /// The queues of all groups.
 #[derive(Default)]
 pub struct DryQueues {
-    /// By ring, then by number. A connection may close while it waits.
-    groups: Vec<Vec<VecDeque<ConnId>>>,
+    /// By number. A connection may close while it waits.
+    groups: Vec<VecDeque<ConnId>>,
     waiting: usize,
 }
 
@@ -34,7 +34,7 @@ impl DryQueues {
     /// Whether connections of a group wait.
     #[inline]
     pub fn has(&self, group: Group) -> bool {
-        self.waiting > 0 && self.queue(group).is_some_and(|queue| !queue.is_empty())
+        self.groups.get(usize::from(group.number)).is_some_and(|queue| !queue.is_empty())
     }
 
     /// Whether no connection waits.
@@ -43,20 +43,13 @@ impl DryQueues {
         self.waiting == 0
     }
 
-    fn queue(&self, group: Group) -> Option<&VecDeque<ConnId>> {
-        self.groups.get(usize::from(group.ring))?.get(usize::from(group.number))
-    }
-
     /// Queues a connection: at the front if it had its turn and got nothing. Returns by how many bytes the memory has grown.
     fn push(&mut self, group: Group, conn: ConnId, is_first: bool) -> usize {
-        let (ring, number) = (usize::from(group.ring), usize::from(group.number));
-        if self.groups.len() <= ring {
-            self.groups.resize_with(ring + 1, Vec::new);
+        let number = usize::from(group.number);
+        if self.groups.len() <= number {
+            self.groups.resize_with(number + 1, VecDeque::new);
         }
-        if self.groups[ring].len() <= number {
-            self.groups[ring].resize_with(number + 1, VecDeque::new);
-        }
-        let queue = &mut self.groups[ring][number];
+        let queue = &mut self.groups[number];
         let before = queue.capacity();
         if is_first {
             queue.push_front(conn);
@@ -67,8 +60,8 @@ impl DryQueues {
         (queue.capacity() - before) * size_of::<ConnId>()
     }
 
-    fn pop(&mut self, ring: usize, number: usize) -> Option<ConnId> {
-        let conn = self.groups[ring][number].pop_front()?;
+    fn pop(&mut self, number: usize) -> Option<ConnId> {
+        let conn = self.groups[number].pop_front()?;
         self.waiting -= 1;
         Some(conn)
     }
@@ -97,23 +90,21 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if self.dry.is_empty() {
             return;
         }
-        for ring in 0..self.dry.groups.len() {
-            for number in 0..self.dry.groups[ring].len() {
-                let mut requested = 0;
-                while let Some(conn) = self.dry.pop(ring, number) {
-                    let Some(connection) = self.shell.connections.get_mut(conn) else { continue };
-                    connection.dryness = Dryness::Requested;
-                    self.receive_if_wanted(conn);
-                    let connection = self.shell.connection(conn);
-                    if connection.receive == ReceiveRequest::None {
-                        // The server wants no input any more.
-                        connection.dryness = Dryness::None;
-                        continue;
-                    }
-                    requested += 1;
-                    if requested >= self.ring.group_of(conn.slot).buffers {
-                        break;
-                    }
+        for number in 0..self.dry.groups.len() {
+            let mut requested = 0;
+            while let Some(conn) = self.dry.pop(number) {
+                let Some(connection) = self.shell.connections.get_mut(conn) else { continue };
+                connection.dryness = Dryness::Requested;
+                self.receive_if_wanted(conn);
+                let connection = self.shell.connection(conn);
+                if connection.receive == ReceiveRequest::None {
+                    // The server wants no input any more.
+                    connection.dryness = Dryness::None;
+                    continue;
+                }
+                requested += 1;
+                if requested >= self.ring.group_of(conn.slot).buffers {
+                    break;
                 }
             }
         }

@@ -11,32 +11,27 @@ use std::ptr::NonNull;
 
 use nix::errno::Errno;
 
-use super::ring::{Buffer, Completion, Flags, Group, Registration, Ring, RingNumber, Token};
-use crate::io::counts::ReadThreads;
+use super::ring::{Buffer, Completion, Flags, Group, Ring, Token};
 use crate::io::socket::{AcceptError, Listener};
-use crate::server::Protocol;
 use crate::time::Span;
 use crate::values::limits::RECEIVE_BYTES_MAX;
 use beanring_testkit::random::Random;
 
-/// Of each ring. Few, so that they run out.
+/// Few, so that they run out.
 const BUFFERS: u16 = 3;
 
-/// The rings of the fake kernel: that of the event loop, and those of I/O threads. Requests on the latter make progress at any time.
+/// The ring of the fake kernel.
 pub struct FakeRing {
     pub random: Random,
     pub sockets: HashMap<RawFd, Socket>,
     pub requests: Vec<Request>,
-    /// By ring. The rings are read in any order.
-    pub completions: Vec<VecDeque<Completion>>,
-    /// The rings of open connections, by slot.
-    rings: HashMap<u32, RingNumber>,
+    pub completions: VecDeque<Completion>,
     /// The results of accept(2) at the first listener.
     pub backlog: VecDeque<Result<RawFd, Errno>>,
-    /// By ring: the contents of each receive buffer, `None` while the kernel has it. Then those of tail buffers.
-    pub buffers: Vec<Vec<Option<Vec<u8>>>>,
-    /// The memory of registered buffers, by ring and number.
-    pub registered: HashMap<(RingNumber, u16), Range<usize>>,
+    /// The contents of each receive buffer, `None` while the kernel has it. Then those of tail buffers.
+    pub buffers: Vec<Option<Vec<u8>>>,
+    /// The memory of registered buffers, by number.
+    pub registered: HashMap<u16, Range<usize>>,
     /// A cancellation is processed once in this number of steps.
     pub cancel_delay: usize,
     /// Receives take all input, and multishot ones end only for a reason.
@@ -67,7 +62,6 @@ pub struct Socket {
 }
 
 pub struct Request {
-    pub ring: RingNumber,
     pub token: Token,
     pub fd: RawFd,
     pub work: Work,
@@ -97,10 +91,6 @@ pub enum Work {
     },
     Watch,
     Cancel(Token),
-    /// An I/O thread registers memory.
-    Register {
-        memory: Range<usize>,
-    },
 }
 
 /// The output of a send: its bytes at the time of the request, and the places where they must stay.
@@ -111,19 +101,16 @@ pub struct Output {
 }
 
 impl FakeRing {
-    /// With no, one or three I/O threads.
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let rings = 1 + [0, 1, 3][seed as usize % 3];
         Self {
             cancel_delay: [1, 4, 100][random.below(3)],
             random,
             sockets: HashMap::new(),
             requests: Vec::new(),
-            completions: (0..rings).map(|_| VecDeque::new()).collect(),
-            rings: HashMap::new(),
+            completions: VecDeque::new(),
             backlog: VecDeque::new(),
-            buffers: (0..rings).map(|_| vec![None; BUFFERS as usize]).collect(),
+            buffers: vec![None; BUFFERS as usize],
             registered: HashMap::new(),
             is_steady: false,
             refuses_zero_copy: false,
@@ -152,26 +139,22 @@ impl FakeRing {
     pub fn request(&mut self, token: Token, fd: RawFd, work: Work) {
         let is_twice = self.requests.iter().any(|request| request.token == token && token != Token::Cancel);
         assert!(!is_twice, "{token:?} is in flight twice");
-        let cancelled = if let Work::Cancel(cancelled) = work { cancelled } else { token };
-        let ring = cancelled.slot().map_or(0, |slot| self.rings[&slot]);
-        self.requests.push(Request { ring, token, fd, work });
+        self.requests.push(Request { token, fd, work });
     }
 
     pub fn complete(
         &mut self,
-        ring: RingNumber,
         token: Token,
         result: Result<u32, Errno>,
         buffer: Option<Buffer>,
         is_last: bool,
     ) {
-        self.completions[ring as usize].push_back(Completion { token, result, buffer, is_last });
+        self.completions.push_back(Completion { token, result, buffer, is_last });
     }
 
     /// Whether no request can make progress.
     pub fn is_at_rest(&self) -> bool {
-        self.completions.iter().all(VecDeque::is_empty)
-            && !self.requests.iter().any(|request| self.can_progress(request))
+        self.completions.is_empty() && !self.requests.iter().any(|request| self.can_progress(request))
     }
 
     pub fn can_progress(&self, request: &Request) -> bool {
@@ -179,7 +162,7 @@ impl FakeRing {
         match request.work {
             Work::Wait => false,
             Work::WatchListener => !self.backlog.is_empty(),
-            Work::Cancel(_) | Work::Notify { .. } | Work::Register { .. } => true,
+            Work::Cancel(_) | Work::Notify { .. } => true,
             Work::Send { waits: false, .. } => true,
             Work::Send { .. } => self.can_send(request.fd),
             Work::Watch => ends(&self.sockets[&request.fd]),
@@ -214,10 +197,10 @@ impl FakeRing {
         }
     }
 
-    /// Makes progress with one of the requests, on a ring from `first` upwards.
-    pub fn step(&mut self, first: RingNumber) {
-        let is_able = |request: &Request| request.ring >= first && self.can_progress(request);
-        let able: Vec<usize> = (0..self.requests.len()).filter(|&at| is_able(&self.requests[at])).collect();
+    /// Makes progress with one of the requests.
+    pub fn step(&mut self) {
+        let is_able = |&at: &usize| self.can_progress(&self.requests[at]);
+        let able: Vec<usize> = (0..self.requests.len()).filter(is_able).collect();
         if able.is_empty() {
             return;
         }
@@ -227,41 +210,32 @@ impl FakeRing {
             return;
         }
         let mut request = self.requests.swap_remove(at);
-        let ring = request.ring;
         let is_done = match &mut request.work {
             Work::Wait => unreachable!("it does not progress"),
             Work::WatchListener => {
-                self.complete(ring, request.token, Ok(1), None, true);
+                self.complete(request.token, Ok(1), None, true);
                 true
             }
-            Work::Receive { is_multishot } => {
-                self.receive_some(ring, request.token, request.fd, *is_multishot)
-            }
-            Work::ReceiveInto { place, filled } => {
-                self.fill_some(ring, request.token, request.fd, *place, filled)
-            }
+            Work::Receive { is_multishot } => self.receive_some(request.token, request.fd, *is_multishot),
+            Work::ReceiveInto { place, filled } => self.fill_some(request.token, request.fd, *place, filled),
             Work::Send { output, is_zero_copy, sent, .. } => {
                 output.check_unmoved();
-                self.send_some(ring, request.token, request.fd, output, sent, *is_zero_copy)
+                self.send_some(request.token, request.fd, output, sent, *is_zero_copy)
             }
             Work::Notify { output } => {
                 output.check_unmoved();
                 let was_copied = u32::from(self.one_in(32));
-                self.complete(ring, request.token, Ok(was_copied), None, true);
+                self.complete(request.token, Ok(was_copied), None, true);
                 true
             }
             Work::Watch => {
                 let fails = !self.is_steady && self.one_in(4);
                 let result = if fails { Err(Errno::ENOMEM) } else { Ok(1) };
-                self.complete(ring, request.token, result, None, true);
+                self.complete(request.token, result, None, true);
                 true
             }
             Work::Cancel(token) => {
-                self.cancel_now(ring, *token);
-                true
-            }
-            Work::Register { memory } => {
-                self.register_now(request.token, memory.clone());
+                self.cancel_now(*token);
                 true
             }
         };
@@ -270,18 +244,8 @@ impl FakeRing {
         }
     }
 
-    fn register_now(&mut self, token: Token, memory: Range<usize>) {
-        let Token::Registered { ring, number } = token else { unreachable!("it is a registration") };
-        let result = if self.one_in(8) { Err(Errno::ENOMEM) } else { Ok(0) };
-        if result.is_ok() {
-            self.registered.insert((ring, number), memory);
-        }
-        self.complete(ring, token, result, None, true);
-    }
-
-    pub fn receive_some(&mut self, ring: RingNumber, token: Token, fd: RawFd, is_multishot: bool) -> bool {
-        let buffers = &mut self.buffers[ring as usize];
-        let free = buffers[..BUFFERS as usize].iter().position(Option::is_none);
+    pub fn receive_some(&mut self, token: Token, fd: RawFd, is_multishot: bool) -> bool {
+        let free = self.buffers[..BUFFERS as usize].iter().position(Option::is_none);
         let failure = [Errno::ENOBUFS, Errno::EINTR, Errno::EAGAIN, Errno::ECANCELED][self.random.below(4)];
         let fails = !self.is_steady && self.one_in(16);
         let is_steady = self.is_steady;
@@ -293,8 +257,8 @@ impl FakeRing {
             _ if let Some(errno) = socket.receives_fail => (Err(errno), None),
             // Some kernels return a buffer with the end of the input.
             Some(id) if socket.input.is_empty() && share.is_multiple_of(2) => {
-                self.buffers[ring as usize][id] = Some(Vec::new());
-                (Ok(0), Some(Buffer { ring, id: id as u16, len: 0 }))
+                self.buffers[id] = Some(Vec::new());
+                (Ok(0), Some(Buffer { id: id as u16, len: 0 }))
             }
             _ if socket.input.is_empty() => (Ok(0), None),
             None => (Err(Errno::ENOBUFS), None),
@@ -302,31 +266,24 @@ impl FakeRing {
             Some(id) => {
                 let available = socket.input.len().min(if is_steady { RECEIVE_BYTES_MAX } else { most });
                 let count = if is_steady { available } else { 1 + share % available };
-                self.buffers[ring as usize][id] = Some(socket.input.drain(..count).collect());
-                (Ok(count as u32), Some(Buffer { ring, id: id as u16, len: count as u32 }))
+                self.buffers[id] = Some(socket.input.drain(..count).collect());
+                (Ok(count as u32), Some(Buffer { id: id as u16, len: count as u32 }))
             }
         };
         let goes_on = buffer.is_some() && result != Ok(0) && is_multishot;
         let is_last = !goes_on || !self.is_steady && self.one_in(8);
-        self.complete(ring, token, result, buffer, is_last);
+        self.complete(token, result, buffer, is_last);
         is_last
     }
 
-    pub fn fill_some(
-        &mut self,
-        ring: RingNumber,
-        token: Token,
-        fd: RawFd,
-        place: *mut [u8],
-        filled: &mut usize,
-    ) -> bool {
+    pub fn fill_some(&mut self, token: Token, fd: RawFd, place: *mut [u8], filled: &mut usize) -> bool {
         let ends_short = self.one_in(4);
         let goes_beyond = self.one_in(2);
         let share = self.random.next() as usize;
         let socket = self.sockets.get_mut(&fd).expect("the socket exists");
         let room = (place.len() - *filled).min(socket.input.len());
         if socket.is_broken && *filled == 0 {
-            self.complete(ring, token, Err(Errno::ECONNRESET), None, true);
+            self.complete(token, Err(Errno::ECONNRESET), None, true);
             return true;
         }
         if room > 0 && !socket.is_broken {
@@ -345,22 +302,20 @@ impl FakeRing {
         let beyond: Vec<u8> = socket.input.drain(..beyond.min(socket.input.len())).collect();
         if is_done {
             let result = Ok((*filled + beyond.len()) as u32);
-            let buffer = (!beyond.is_empty()).then(|| self.fill_buffer(ring, beyond));
-            self.complete(ring, token, result, buffer, true);
+            let buffer = (!beyond.is_empty()).then(|| self.fill_buffer(beyond));
+            self.complete(token, result, buffer, true);
         }
         is_done
     }
 
-    fn fill_buffer(&mut self, ring: RingNumber, bytes: Vec<u8>) -> Buffer {
-        let buffers = &mut self.buffers[ring as usize];
-        let (id, len) = (buffers.len() as u16, bytes.len() as u32);
-        buffers.push(Some(bytes));
-        Buffer { ring, id, len }
+    fn fill_buffer(&mut self, bytes: Vec<u8>) -> Buffer {
+        let (id, len) = (self.buffers.len() as u16, bytes.len() as u32);
+        self.buffers.push(Some(bytes));
+        Buffer { id, len }
     }
 
     pub fn send_some(
         &mut self,
-        ring: RingNumber,
         token: Token,
         fd: RawFd,
         output: &mut Output,
@@ -368,7 +323,7 @@ impl FakeRing {
         is_zero_copy: bool,
     ) -> bool {
         if is_zero_copy && self.refuses_zero_copy {
-            self.complete(ring, token, Err(Errno::EINVAL), None, true);
+            self.complete(token, Err(Errno::EINVAL), None, true);
             return true;
         }
         let rest = &output.bytes[*sent..];
@@ -396,22 +351,22 @@ impl FakeRing {
             // A failed send may have a notification too.
             let is_last = !is_zero_copy || self.one_in(8);
             let result = failure.filter(|_| *sent == 0).map_or(Ok(*sent as u32), Err);
-            self.complete(ring, token, result, None, is_last);
+            self.complete(token, result, None, is_last);
             if !is_last {
                 let Token::Send(slot) = token else { unreachable!("only sends are sent") };
                 let work = Work::Notify { output: std::mem::take(output) };
-                self.requests.push(Request { ring, token: Token::Notification(slot), fd: -1, work });
+                self.requests.push(Request { token: Token::Notification(slot), fd: -1, work });
             }
         }
         is_done
     }
 
-    pub fn cancel_now(&mut self, ring: RingNumber, token: Token) {
+    pub fn cancel_now(&mut self, token: Token) {
         let found = self.requests.iter().position(|request| request.token == token);
         let reports_first = self.one_in(2);
         let answer = found.map(|_| 0).ok_or(Errno::ENOENT);
         if reports_first {
-            self.complete(ring, Token::Cancel, answer, None, true);
+            self.complete(Token::Cancel, answer, None, true);
         }
         if let Some(at) = found {
             let Request { fd, work, .. } = self.requests.swap_remove(at);
@@ -424,10 +379,10 @@ impl FakeRing {
                 }
                 _ => Err(Errno::ECANCELED),
             };
-            self.complete(ring, token, result, None, true);
+            self.complete(token, result, None, true);
         }
         if !reports_first {
-            self.complete(ring, Token::Cancel, answer, None, true);
+            self.complete(Token::Cancel, answer, None, true);
         }
     }
 }
@@ -460,26 +415,8 @@ impl Output {
 }
 
 impl Ring for FakeRing {
-    fn open(&mut self, slot: u32, protocol: Protocol) {
-        let threads = self.completions.len() - 1;
-        let ring =
-            if threads == 0 || protocol == Protocol::Http { 0 } else { 1 + self.random.below(threads) };
-        let before = self.rings.insert(slot, ring as RingNumber);
-        assert_eq!(before, None, "the slot is free");
-    }
-
-    fn close(&mut self, slot: u32) {
-        let is_its = |token: Token| token.slot() == Some(slot);
-        assert!(!self.requests.iter().any(|request| is_its(request.token)), "a request outlives its slot");
-        self.rings.remove(&slot).expect("a slot is closed once");
-    }
-
-    fn ring_of(&self, slot: u32) -> RingNumber {
-        self.rings[&slot]
-    }
-
-    fn group_of(&mut self, slot: u32) -> Group {
-        Group { ring: self.ring_of(slot), number: 0, buffers: BUFFERS }
+    fn group_of(&self, _: u32) -> Group {
+        Group { number: 0, buffers: BUFFERS }
     }
 
     fn memory_bytes(&self) -> usize {
@@ -513,39 +450,21 @@ impl Ring for FakeRing {
 
     unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool) {
         if let Some(number) = buffer {
-            let memory = &self.registered[&(self.rings[&slot], number)];
+            let memory = &self.registered[&number];
             assert!(memory.contains(&piece.as_ptr().addr()), "the piece lies in its buffer");
         }
         let work = Work::Send { output: Output::new(&[piece]), is_zero_copy: true, waits: wait, sent: 0 };
         self.request(Token::Send(slot), fd, work);
     }
 
-    unsafe fn register(
-        &mut self,
-        ring: RingNumber,
-        number: u16,
-        memory: NonNull<[u8]>,
-    ) -> nix::Result<Registration> {
-        let start = memory.addr().get();
-        let memory = start..start + memory.len();
-        assert!(!self.registered.contains_key(&(ring, number)), "a number is used once");
-        if ring > 0 {
-            if self
-                .requests
-                .iter()
-                .any(|other| matches!(other.work, Work::Register { .. }) && other.ring == ring)
-            {
-                return Ok(Registration::Busy);
-            }
-            let token = Token::Registered { ring, number };
-            self.requests.push(Request { ring, token, fd: -1, work: Work::Register { memory } });
-            return Ok(Registration::Pending);
-        }
+    unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()> {
         if self.one_in(8) {
             return Err(Errno::ENOMEM);
         }
-        self.registered.insert((ring, number), memory);
-        Ok(Registration::Done)
+        let start = memory.addr().get();
+        let before = self.registered.insert(number, start..start + memory.len());
+        assert_eq!(before, None, "a number is used once");
+        Ok(())
     }
 
     fn is_remote(&self, fd: RawFd) -> bool {
@@ -574,32 +493,22 @@ impl Ring for FakeRing {
 
     fn enter(&mut self, _: Option<Span>) -> nix::Result<()> {
         for _ in 0..self.random.below(8) {
-            self.step(0);
+            self.step();
         }
         Ok(())
     }
 
     fn next(&mut self) -> Option<Completion> {
-        let rings = self.completions.len();
-        // I/O threads run beside the event loop.
-        if rings > 1 && self.one_in(2) {
-            self.step(1);
-        }
-        let first = self.random.below(rings);
-        (0..rings).find_map(|offset| self.completions[(first + offset) % rings].pop_front())
+        self.completions.pop_front()
     }
 
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
-        self.buffers[buffer.ring as usize][buffer.id as usize].as_deref().expect("the buffer is filled")
+        self.buffers[buffer.id as usize].as_deref().expect("the buffer is filled")
     }
 
     fn give_back(&mut self, buffer: Buffer) {
-        let before = self.buffers[buffer.ring as usize][buffer.id as usize].take();
+        let before = self.buffers[buffer.id as usize].take();
         assert!(before.is_some(), "a buffer is given back once");
-    }
-
-    fn threads(&self) -> Option<ReadThreads> {
-        None
     }
 
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {

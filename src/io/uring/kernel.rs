@@ -1,4 +1,4 @@
-//! The rings of the running kernel.
+//! The ring of the running kernel.
 
 #![allow(unsafe_code)]
 
@@ -6,9 +6,6 @@ use std::io::IoSlice;
 use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{CompletionQueue, Submitter};
@@ -16,31 +13,19 @@ use nix::errno::Errno;
 use nix::libc::{self, iovec};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, getpeername, getsockname, recv};
 
-use super::buffers::{Buffers, Shape};
+use super::buffers::Buffers;
 use super::requests::Requests;
-use super::ring::{Buffer, Completion, Flags, Group, Registration, Ring, RingNumber, Token};
+use super::ring::{Buffer, Completion, Flags, Group, Ring, Token};
 use super::setup;
-use super::threads::{self, PreparedThreads, SPIN, Sleeper, Threads};
-use crate::io::counts::ReadThreads;
 use crate::io::socket::{AcceptError, Listener, to_errno};
-use crate::server::Protocol;
 use crate::time::Span;
-use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
+use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
 
-/// The memory of the receive and tail buffers of the event loop's ring.
-const OWN_BUFFER_BYTES: usize = (RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX;
+/// The memory of the receive and tail buffers.
+const BUFFER_BYTES: usize = (RECEIVE_BUFFERS + TAIL_BUFFERS_MAX) as usize * RECEIVE_BYTES_MAX;
 
-/// The ring of the event loop, and those of the I/O threads. Nothing of them is freed, since the kernel may use it until the
-/// process ends.
-pub struct KernelRings {
-    own: OwnRing,
-    threads: Threads,
-    /// The event loop, as the threads see it.
-    event_loop: Arc<Sleeper>,
-}
-
-/// The ring that the event loop enters itself.
-struct OwnRing {
+/// The ring of the event loop. Nothing of it is freed, since the kernel may use it until the process ends.
+pub struct KernelRing {
     submitter: Submitter<'static>,
     completions: CompletionQueue<'static>,
     requests: Requests,
@@ -48,23 +33,98 @@ struct OwnRing {
     has_buffer_table: bool,
 }
 
-impl OwnRing {
-    fn new() -> nix::Result<Self> {
+impl KernelRing {
+    /// Sets up a ring with all that the driver needs.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the kernel does not know all operations; those of io_uring_setup(2) and io_uring_register(2).
+    pub fn new() -> nix::Result<Self> {
         let ring = setup::build()?;
-        let buffers = Buffers::register(&ring.submitter(), Shape::OWN)?;
+        let buffers = Buffers::register(&ring.submitter())?;
         setup::restrict(&ring.submitter())?;
         let (mut submitter, submissions, completions) = Box::leak(Box::new(ring)).split();
         setup::enable(&mut submitter)?;
-        let requests = Requests::new(0, submissions, buffers);
+        let requests = Requests::new(submissions, buffers);
         Ok(Self { submitter, completions, requests, has_buffer_table: false })
     }
+}
 
-    /// Whether the kernel has something to do for this ring, or completions are not taken.
-    fn has_work(&self) -> bool {
-        self.requests.need_enter() || !self.completions.is_empty()
+impl Ring for KernelRing {
+    fn group_of(&self, slot: u32) -> Group {
+        Group { number: Buffers::group_of(slot), buffers: RECEIVE_BUFFERS_EACH }
     }
 
-    /// Submits all requests and waits for a completion, at most for `timeout`.
+    fn memory_bytes(&self) -> usize {
+        BUFFER_BYTES
+    }
+
+    fn watch_listener(&mut self, number: u32, fd: RawFd) {
+        self.requests.poll(Token::Listener(number), fd, libc::POLLIN);
+    }
+
+    fn accept(&mut self, listener: &Listener) -> Result<OwnedFd, AcceptError> {
+        listener.accept_blocking()
+    }
+
+    fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool) {
+        self.requests.receive(slot, fd, is_multishot);
+    }
+
+    unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
+        // SAFETY: the caller promises the same.
+        unsafe { self.requests.receive_into(slot, fd, place) };
+    }
+
+    unsafe fn send(&mut self, slot: u32, fd: RawFd, slices: &[IoSlice<'_>], flags: Flags) {
+        // SAFETY: the caller promises the same.
+        unsafe { self.requests.send(slot, fd, slices, flags) };
+    }
+
+    unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool) {
+        // SAFETY: the caller promises the same.
+        unsafe { self.requests.send_zero_copy(slot, fd, piece, buffer, wait) };
+    }
+
+    unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()> {
+        let memory = iovec { iov_base: memory.as_ptr().cast(), iov_len: memory.len() };
+        // SAFETY: the caller promises the same.
+        unsafe { setup::register_buffer(&self.submitter, &mut self.has_buffer_table, number, memory) }
+    }
+
+    fn is_remote(&self, fd: RawFd) -> bool {
+        let ip = |address: nix::Result<SockaddrStorage>| {
+            let address = address.ok()?;
+            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()).to_canonical()))
+        };
+        match (ip(getsockname(fd)), ip(getpeername(fd))) {
+            (Some(ours), Some(theirs)) => ours != theirs && !theirs.is_loopback(),
+            _ => false,
+        }
+    }
+
+    fn watch(&mut self, slot: u32, fd: RawFd) {
+        // io_uring reports POLLHUP and POLLERR in any case.
+        self.requests.poll(Token::Watch(slot), fd, libc::POLLRDHUP);
+    }
+
+    fn watch_signals(&mut self, fd: RawFd) {
+        self.requests.poll(Token::Signals, fd, libc::POLLIN);
+    }
+
+    fn watch_disk(&mut self, fd: RawFd) {
+        self.requests.poll(Token::Disk, fd, libc::POLLIN);
+    }
+
+    unsafe fn write(&mut self, fd: RawFd, offset: u64, bytes: &[u8]) {
+        // SAFETY: the caller promises the same.
+        unsafe { self.requests.write(fd, offset, bytes) };
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.requests.cancel(token);
+    }
+
     #[inline]
     fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()> {
         let has_flushed = self.requests.flush();
@@ -91,227 +151,15 @@ impl OwnRing {
     #[inline]
     fn next(&mut self) -> Option<Completion> {
         let entry = self.completions.next()?;
-        Some(self.requests.read(entry.into()))
-    }
-}
-
-impl KernelRings {
-    /// Sets up the ring of the event loop with all that the driver needs.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` if the kernel does not know all operations; those of io_uring_setup(2), io_uring_register(2) and eventfd(2).
-    pub fn new() -> nix::Result<Self> {
-        let (own, event_loop) = (OwnRing::new()?, Arc::new(Sleeper::new()?));
-        Ok(Self { own, threads: Threads::default(), event_loop })
-    }
-
-    /// Starts the I/O threads. With CPUs, the event loop runs on the first, and each thread on one of the others.
-    pub fn start(&mut self, prepared: PreparedThreads, cpus: &[usize]) {
-        self.threads = Threads::start(prepared, cpus.get(1..).unwrap_or_default(), &self.event_loop);
-        // The threads would inherit it.
-        if let Some(&cpu) = cpus.first() {
-            threads::pin(cpu);
-        }
-        if !self.threads.is_empty() {
-            self.own.requests.poll_always(Token::Wake, self.event_loop.fd(), libc::POLLIN);
-        }
-    }
-
-    /// Ends the I/O threads, which submit all requests first.
-    pub fn end(&mut self) {
-        self.threads.end();
-    }
-
-    #[inline]
-    fn requests(&mut self, slot: u32) -> &mut Requests {
-        match self.ring_of(slot) {
-            0 => &mut self.own.requests,
-            ring => self.threads.requests(ring),
-        }
-    }
-
-    /// Enters the ring of the event loop. While a thread may pass completions on, it waits only if none has.
-    #[inline(never)]
-    fn enter_beside_threads(&mut self, timeout: Option<Span>) -> nix::Result<()> {
-        // What the last call has submitted is not submitted again.
-        self.own.requests.flush();
-        let have_shown_all = self.threads.show()?;
-        if !have_shown_all {
-            thread::yield_now();
-        }
-        if timeout == Some(Span::ZERO) || !have_shown_all || self.has_news() {
-            return self.poll();
-        }
-        let spin = timeout.map_or(SPIN, |timeout| SPIN.min(Duration::from_nanos(timeout.as_nanos())));
-        let began = Instant::now();
-        while began.elapsed() < spin {
-            thread::yield_now();
-            if self.has_news() {
-                return self.poll();
-            }
-        }
-        self.event_loop.prepare();
-        let result = if self.has_news() { self.poll() } else { self.own.enter(timeout) };
-        self.event_loop.rise();
-        result
-    }
-
-    /// Enters the ring of the event loop if the kernel has something to do there, and does not wait.
-    fn poll(&mut self) -> nix::Result<()> {
-        if self.own.requests.need_enter() { self.own.enter(Some(Span::ZERO)) } else { Ok(()) }
-    }
-
-    fn has_news(&mut self) -> bool {
-        self.threads.have_news() || self.own.has_work()
-    }
-
-    #[inline(never)]
-    fn next_of_all(&mut self) -> Option<Completion> {
-        while let Some(completion) = self.own.next() {
-            if completion.token != Token::Wake {
-                return Some(completion);
-            }
-            if completion.is_last {
-                self.own.requests.poll_always(Token::Wake, self.event_loop.fd(), libc::POLLIN);
-            }
-        }
-        self.threads.next()
-    }
-}
-
-impl Ring for KernelRings {
-    fn open(&mut self, slot: u32, protocol: Protocol) {
-        if !self.threads.is_empty() {
-            self.threads.open(slot, protocol);
-        }
-    }
-
-    fn close(&mut self, slot: u32) {
-        if !self.threads.is_empty() {
-            self.threads.close(slot);
-        }
-    }
-
-    #[inline]
-    fn ring_of(&self, slot: u32) -> RingNumber {
-        if self.threads.is_empty() { 0 } else { self.threads.ring_of(slot) }
-    }
-
-    fn group_of(&mut self, slot: u32) -> Group {
-        self.requests(slot).group_of(slot)
-    }
-
-    fn memory_bytes(&self) -> usize {
-        OWN_BUFFER_BYTES + self.threads.memory_bytes()
-    }
-
-    fn watch_listener(&mut self, number: u32, fd: RawFd) {
-        self.own.requests.poll(Token::Listener(number), fd, libc::POLLIN);
-    }
-
-    fn accept(&mut self, listener: &Listener) -> Result<OwnedFd, AcceptError> {
-        listener.accept_blocking()
-    }
-
-    fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool) {
-        self.requests(slot).receive(slot, fd, is_multishot);
-    }
-
-    unsafe fn receive_into(&mut self, slot: u32, fd: RawFd, place: *mut [u8]) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.requests(slot).receive_into(slot, fd, place) };
-    }
-
-    unsafe fn send(&mut self, slot: u32, fd: RawFd, slices: &[IoSlice<'_>], flags: Flags) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.requests(slot).send(slot, fd, slices, flags) };
-    }
-
-    unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.requests(slot).send_zero_copy(slot, fd, piece, buffer, wait) };
-    }
-
-    unsafe fn register(
-        &mut self,
-        ring: RingNumber,
-        number: u16,
-        memory: NonNull<[u8]>,
-    ) -> nix::Result<Registration> {
-        if ring > 0 {
-            // SAFETY: the caller promises the same.
-            return Ok(unsafe { self.threads.register(ring, number, memory) });
-        }
-        let OwnRing { submitter, has_buffer_table, .. } = &mut self.own;
-        let memory = iovec { iov_base: memory.as_ptr().cast(), iov_len: memory.len() };
-        // SAFETY: the caller promises the same.
-        unsafe { setup::register_buffer(submitter, has_buffer_table, number, memory)? };
-        Ok(Registration::Done)
-    }
-
-    fn is_remote(&self, fd: RawFd) -> bool {
-        let ip = |address: nix::Result<SockaddrStorage>| {
-            let address = address.ok()?;
-            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()).to_canonical()))
-        };
-        match (ip(getsockname(fd)), ip(getpeername(fd))) {
-            (Some(ours), Some(theirs)) => ours != theirs && !theirs.is_loopback(),
-            _ => false,
-        }
-    }
-
-    fn watch(&mut self, slot: u32, fd: RawFd) {
-        // io_uring reports POLLHUP and POLLERR in any case.
-        self.requests(slot).poll(Token::Watch(slot), fd, libc::POLLRDHUP);
-    }
-
-    fn watch_signals(&mut self, fd: RawFd) {
-        self.own.requests.poll(Token::Signals, fd, libc::POLLIN);
-    }
-
-    fn watch_disk(&mut self, fd: RawFd) {
-        self.own.requests.poll(Token::Disk, fd, libc::POLLIN);
-    }
-
-    unsafe fn write(&mut self, fd: RawFd, offset: u64, bytes: &[u8]) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.own.requests.write(fd, offset, bytes) };
-    }
-
-    fn cancel(&mut self, token: Token) {
-        let requests = match token.slot() {
-            Some(slot) => self.requests(slot),
-            None => &mut self.own.requests,
-        };
-        requests.cancel(token);
-    }
-
-    fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()> {
-        if self.threads.is_empty() { self.own.enter(timeout) } else { self.enter_beside_threads(timeout) }
-    }
-
-    fn next(&mut self) -> Option<Completion> {
-        if self.threads.is_empty() { self.own.next() } else { self.next_of_all() }
+        Some(self.requests.read(&entry))
     }
 
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
-        match buffer.ring {
-            0 => self.own.requests.bytes(buffer),
-            _ => self.threads.bytes(buffer),
-        }
+        self.requests.bytes(buffer)
     }
 
     fn give_back(&mut self, buffer: Buffer) {
-        let requests = match buffer.ring {
-            0 => &mut self.own.requests,
-            ring => self.threads.requests(ring),
-        };
-        requests.give_back(buffer);
-    }
-
-    fn threads(&self) -> Option<ReadThreads> {
-        self.threads.read_stats()
+        self.requests.give_back(buffer);
     }
 
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize> {
@@ -328,10 +176,10 @@ mod tests {
     use io_uring::opcode;
 
     use super::*;
-    use crate::values::limits::{RECEIVE_BUFFERS_EACH, REQUESTS_QUEUED_MAX};
+    use crate::values::limits::REQUESTS_QUEUED_MAX;
 
     /// Receives once, with the running kernel.
-    fn receive(ring: &mut KernelRings, slot: u32, fd: RawFd) -> Completion {
+    fn receive(ring: &mut KernelRing, slot: u32, fd: RawFd) -> Completion {
         ring.receive(slot, fd, false);
         loop {
             ring.enter(None).expect("the ring works");
@@ -344,7 +192,7 @@ mod tests {
     /// Uses more than 2^16 buffers in one group, so that the tail of its ring wraps around.
     #[test]
     fn a_buffer_is_not_reused_until_it_is_given_back() {
-        let mut ring = match KernelRings::new() {
+        let mut ring = match KernelRing::new() {
             Ok(ring) => ring,
             Err(errno) => return println!("skipped: buffers of the real ring, because {}", errno.desc()),
         };
@@ -376,7 +224,7 @@ mod tests {
 
     #[test]
     fn requests_beyond_the_queue_are_made_before_the_ring_waits() {
-        let mut ring = match KernelRings::new() {
+        let mut ring = match KernelRing::new() {
             Ok(ring) => ring,
             Err(errno) => return println!("skipped: backlog of the real ring, because {}", errno.desc()),
         };
@@ -397,14 +245,14 @@ mod tests {
 
     #[test]
     fn the_ring_refuses_requests_that_the_driver_never_makes() {
-        let mut ring = match KernelRings::new() {
+        let mut ring = match KernelRing::new() {
             Ok(ring) => ring,
             Err(errno) => {
                 return println!("skipped: restrictions of the real ring, because {}", errno.desc());
             }
         };
         // SAFETY: it refers to no memory.
-        unsafe { ring.own.requests.push(Token::Cancel, opcode::Nop::new().build()) };
+        unsafe { ring.requests.push(Token::Cancel, opcode::Nop::new().build()) };
         ring.enter(None).expect("the ring works");
         assert_eq!(ring.next().expect("it has ended").result, Err(Errno::EACCES));
     }

@@ -25,7 +25,6 @@ mod setup;
 mod tail_buffers;
 #[cfg(test)]
 mod tests;
-mod threads;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -35,17 +34,16 @@ use nix::errno::Errno;
 
 use self::connection::Connection;
 use self::dry::DryQueues;
-use self::kernel::KernelRings;
+use self::kernel::KernelRing;
 use self::log_writes::LogWrite;
 use self::registered::Registered;
 use self::ring::{Completion, Ring, Token};
 use self::self_check::SelfCheck;
 use self::setup::RING_BYTES_MIN;
-use self::threads::PreparedThreads;
 use super::ring_error::RingError;
 use super::shell::{Backend, InputState, Shell};
 use super::socket::AcceptError;
-use super::{DriverError, Exit, IoThreads, Resources, retry_for_locked_memory};
+use super::{DriverError, Exit, Resources, retry_for_locked_memory};
 use crate::server::{Event, Service};
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
@@ -55,33 +53,18 @@ use crate::wal::{Operation, Outcome};
 /// What `stats` calls this driver.
 pub const NAME: &str = "uring";
 
-/// The rings of a driver, before it runs.
-pub struct PreparedRings {
-    rings: KernelRings,
-    threads: PreparedThreads,
-    cpus: Vec<usize>,
-}
+/// The ring of a driver, before it runs.
+pub struct PreparedRing(KernelRing);
 
-/// Sets up the ring of the event loop, and as many as the kernel grants for I/O threads.
+/// Sets up the ring.
 ///
 /// # Errors
-/// If the kernel grants none to the event loop.
-pub fn prepare(threads: &IoThreads) -> Result<PreparedRings, DriverError> {
+/// If the kernel grants none.
+pub fn prepare() -> Result<PreparedRing, DriverError> {
     let is_shortage = |&errno: &Errno| errno == Errno::ENOMEM;
-    let rings = retry_for_locked_memory(RING_BYTES_MIN, KernelRings::new, is_shortage).map_err(refused)?;
-    let cpus = threads.cpus.clone();
-    Ok(PreparedRings { rings, threads: PreparedThreads::new(threads.count), cpus })
-}
-
-impl PreparedRings {
-    /// The number of I/O threads, and why there are fewer than wanted.
-    pub const fn threads(&self) -> (usize, Option<Errno>) {
-        (self.threads.len(), self.threads.refusal)
-    }
-}
-
-const fn refused(errno: Errno) -> DriverError {
-    DriverError::Ring(RingError { driver: NAME, oldest: "6.0", errno })
+    let ring = retry_for_locked_memory(RING_BYTES_MIN, KernelRing::new, is_shortage);
+    let refused = |errno| DriverError::Ring(RingError { driver: NAME, oldest: "6.0", errno });
+    ring.map(PreparedRing).map_err(refused)
 }
 
 /// Runs the server until it stops or restarts in place.
@@ -90,15 +73,12 @@ const fn refused(errno: Errno) -> DriverError {
 /// If the ring or a listener breaks, or the server fails.
 pub fn run<S: Service>(
     server: S,
-    prepared: PreparedRings,
+    PreparedRing(ring): PreparedRing,
     resources: Resources,
 ) -> Result<Exit, DriverError> {
     let clock = resources.clock;
-    let PreparedRings { mut rings, threads, cpus } = prepared;
-    rings.start(threads, &cpus);
-    let mut driver = UringDriver::new(server, rings, resources, clock.now());
+    let mut driver = UringDriver::new(server, ring, resources, clock.now());
     let result = driver.run(|| clock.now());
-    driver.ring.end();
     driver.self_check.end();
     let exit = driver.shell.exit(result);
     // The kernel may read and write the memory of requests in flight until the process ends.
@@ -133,7 +113,6 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             refuses_zero_copy: false,
             log_write: None,
         };
-        driver.shell.counts.set_threads(driver.ring.threads());
         driver.shell.now = now;
         driver.shell.allocated(driver.ring.memory_bytes());
         driver.watch_signals();
@@ -193,9 +172,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
                 self.watch_disk();
             }
             Token::LogWrite => self.log_written(result),
-            Token::Registered { ring, number } => self.registered(ring, number, result),
             Token::Cancel => {}
-            Token::Wake => unreachable!("a wake-up ends at the ring"),
         }
         self.carry_out();
         Ok(())
@@ -223,7 +200,6 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         // The network may read what was sent without a copy after the socket is closed.
         if notifications == 0 {
             self.shell.connections.remove(conn);
-            self.ring.close(conn.slot);
             self.shell.handle(Event::Closed { conn });
         }
     }
@@ -280,7 +256,6 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
         self.shell.insert(conn, connection);
         let grown = self.self_check.make_room(self.shell.connections.slots());
         self.shell.allocated(grown);
-        self.ring.open(conn.slot, protocol);
         self.receive_if_wanted(conn);
         self.carry_out();
     }

@@ -19,7 +19,7 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 use nix::sys::socket::{Backlog, MsgFlags, accept, listen, recv, send};
 
-use super::buffers::{Buffers, Shape};
+use super::buffers::Buffers;
 use beanring_testkit::random::Random;
 
 const TRIES: usize = 3_000;
@@ -88,7 +88,7 @@ fn lost(
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(4096);
     let ring: IoUring = builder.build(64).expect("the kernel grants a ring");
-    let buffers = Buffers::register(&ring.submitter(), Shape::OWN).expect("the buffers are registered");
+    let buffers = Buffers::register(&ring.submitter()).expect("the buffers are registered");
     let (client, fd) = match work {
         Work::Connect => (None, listener),
         Work::Send => (Some(connect()), own(accept(listener.as_raw_fd()).expect("one has come"))),

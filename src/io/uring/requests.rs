@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::libc::{self, iovec, msghdr};
 
 use super::buffers::Buffers;
-use super::ring::{Buffer, Completion, Flags, Group, RingNumber, Token};
+use super::ring::{Buffer, Completion, Flags, Token};
 use super::tail_buffers::{self, TailBuffers};
 use crate::values::limits::SEND_SLICES_MAX;
 
@@ -26,26 +26,15 @@ const WAS_COPIED: u32 = 1 << 31;
 
 /// The requests on a ring. Nothing of it is freed, since the kernel may use it until the process ends.
 pub struct Requests {
-    ring: RingNumber,
     submissions: SubmissionQueue<'static>,
     /// Requests that found no room in the submission queue.
     backlog: VecDeque<squeue::Entry>,
-    /// Requests that were put into the submission queue so far, modulo 2^32.
-    made: u32,
     buffers: Buffers,
     /// By slot: what a send of several slices that is in flight refers to.
     messages: Vec<Option<Box<Message>>>,
     #[allow(clippy::vec_box)] // Moved to a slot instead of copied.
     spare: Vec<Box<Message>>,
     tail_buffers: TailBuffers,
-}
-
-/// A completion as the kernel writes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RawCompletion {
-    pub word: u64,
-    pub result: i32,
-    pub flags: u32,
 }
 
 /// The slices of a send, in the form that the kernel reads.
@@ -55,12 +44,10 @@ struct Message {
 }
 
 impl Requests {
-    pub fn new(ring: RingNumber, submissions: SubmissionQueue<'static>, buffers: Buffers) -> Self {
+    pub fn new(submissions: SubmissionQueue<'static>, buffers: Buffers) -> Self {
         Self {
-            ring,
             submissions,
             backlog: VecDeque::new(),
-            made: 0,
             buffers,
             messages: Vec::new(),
             spare: Vec::new(),
@@ -76,9 +63,7 @@ impl Requests {
     pub unsafe fn push(&mut self, token: Token, entry: squeue::Entry) {
         let entry = entry.user_data(token.to_word());
         // SAFETY: the caller promises what this function demands.
-        if self.backlog.is_empty() && unsafe { self.submissions.push(&entry) }.is_ok() {
-            self.made = self.made.wrapping_add(1);
-        } else {
+        if !self.backlog.is_empty() || unsafe { self.submissions.push(&entry) }.is_err() {
             self.backlog.push_back(entry);
         }
     }
@@ -102,20 +87,9 @@ impl Requests {
             if unsafe { self.submissions.push(entry) }.is_err() {
                 break;
             }
-            self.made = self.made.wrapping_add(1);
             self.backlog.pop_front();
         }
         self.submissions.sync();
-    }
-
-    /// The number of requests that were put into the submission queue so far, modulo 2^32.
-    pub const fn made(&self) -> u32 {
-        self.made
-    }
-
-    /// Whether there are requests that are not submitted, or completions that the kernel has not written.
-    pub fn need_enter(&self) -> bool {
-        !self.submissions.is_empty() || self.submissions.taskrun() || self.submissions.cq_overflow()
     }
 
     /// Completes once, when one of these events of poll(2) occurs.
@@ -125,21 +99,9 @@ impl Requests {
         unsafe { self.push(token, entry) };
     }
 
-    /// Completes each time when one of these events of poll(2) occurs, until the last completion.
-    pub fn poll_always(&mut self, token: Token, fd: RawFd, events: libc::c_short) {
-        let entry = opcode::PollAdd::new(Fd(fd), events as u32).multi(true).build();
-        // SAFETY: it refers to no memory.
-        unsafe { self.push(token, entry) };
-    }
-
-    /// The group of buffers that the receives of a connection use.
-    pub const fn group_of(&self, slot: u32) -> Group {
-        Group { ring: self.ring, number: self.buffers.group_of(slot), buffers: self.buffers.each() }
-    }
-
     /// See [`Ring::receive`](super::ring::Ring::receive).
     pub fn receive(&mut self, slot: u32, fd: RawFd, is_multishot: bool) {
-        let group = self.buffers.group_of(slot);
+        let group = Buffers::group_of(slot);
         let entry = if is_multishot {
             opcode::RecvMulti::new(Fd(fd), group).build()
         } else {
@@ -233,9 +195,8 @@ impl Requests {
 
     /// Reads a completion.
     #[inline]
-    pub fn read(&mut self, raw: RawCompletion) -> Completion {
-        let RawCompletion { word, result, flags } = raw;
-        let token = Token::from_word(word);
+    pub fn read(&mut self, entry: &cqueue::Entry) -> Completion {
+        let (token, result, flags) = (Token::from_word(entry.user_data()), entry.result(), entry.flags());
         if let Token::Send(slot) = token
             && cqueue::notif(flags)
         {
@@ -256,9 +217,8 @@ impl Requests {
         let len = result.unwrap_or(0);
         let buffer = match token {
             Token::Receive(slot) => {
-                let ring = self.ring;
-                let chosen = cqueue::buffer_select(flags).map(|id| Buffer { ring, id, len });
-                chosen.or_else(|| self.tail_buffers.complete(ring, slot, len))
+                let chosen = cqueue::buffer_select(flags).map(|id| Buffer { id, len });
+                chosen.or_else(|| self.tail_buffers.complete(slot, len))
             }
             _ => None,
         };
@@ -305,12 +265,6 @@ const fn send_flags(flags: Flags) -> i32 {
     let wait = if wait { 0 } else { libc::MSG_DONTWAIT };
     let more = if more { libc::MSG_MORE } else { 0 };
     libc::MSG_NOSIGNAL | wait | more
-}
-
-impl From<cqueue::Entry> for RawCompletion {
-    fn from(entry: cqueue::Entry) -> Self {
-        Self { word: entry.user_data(), result: entry.result(), flags: entry.flags() }
-    }
 }
 
 impl Default for Message {

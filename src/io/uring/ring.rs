@@ -8,9 +8,7 @@ use std::ptr::NonNull;
 
 use nix::errno::Errno;
 
-use crate::io::counts::ReadThreads;
 use crate::io::socket::{AcceptError, Listener};
-use crate::server::Protocol;
 use crate::time::Span;
 
 /// What a request is about. The kernel passes it through as one word.
@@ -35,18 +33,7 @@ pub enum Token {
     Disk,
     /// A write to the job log.
     LogWrite,
-    /// A thread that sleeps in its ring is woken.
-    Wake,
-    /// The registration of the buffer with this number by an I/O thread.
-    Registered {
-        /// The ring that it is registered with.
-        ring: RingNumber,
-        number: u16,
-    },
 }
-
-/// The number of a ring: 0 for that of the event loop, and from 1 upwards for those of the I/O threads.
-pub type RingNumber = u8;
 
 impl Token {
     pub const fn to_word(self) -> u64 {
@@ -60,26 +47,8 @@ impl Token {
             Self::Notification(slot) => (6, slot),
             Self::Disk => (7, 0),
             Self::LogWrite => (8, 0),
-            Self::Wake => (9, 0),
-            Self::Registered { ring, number } => (10, (ring as u32) << 16 | number as u32),
         };
         (kind << 32) | number as u64
-    }
-
-    /// The slot of the connection, if it is about one.
-    pub const fn slot(self) -> Option<u32> {
-        match self {
-            Self::Receive(slot) | Self::Send(slot) | Self::Notification(slot) | Self::Watch(slot) => {
-                Some(slot)
-            }
-            Self::Listener(_)
-            | Self::Signals
-            | Self::Cancel
-            | Self::Disk
-            | Self::LogWrite
-            | Self::Wake
-            | Self::Registered { .. } => None,
-        }
     }
 
     /// Returns the token of a word that [`to_word`](Self::to_word) made.
@@ -98,8 +67,6 @@ impl Token {
             6 => Self::Notification(number),
             7 => Self::Disk,
             8 => Self::LogWrite,
-            9 => Self::Wake,
-            10 => Self::Registered { ring: (number >> 16) as RingNumber, number: number as u16 },
             kind => panic!("a completion of the unknown kind {kind}"),
         }
     }
@@ -120,7 +87,6 @@ pub struct Completion {
 /// A filled receive buffer. It is returned to the kernel by [`Ring::give_back`].
 #[derive(Debug)]
 pub struct Buffer {
-    pub(super) ring: RingNumber,
     pub(super) id: u16,
     pub(super) len: u32,
 }
@@ -132,10 +98,9 @@ impl Buffer {
     }
 }
 
-/// The receive buffers that some connections of a ring share.
+/// The receive buffers that some connections share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
-    pub ring: RingNumber,
     pub number: u16,
     /// How many there are.
     pub buffers: u16,
@@ -150,33 +115,12 @@ pub struct Flags {
     pub more: bool,
 }
 
-/// How far the registration of memory is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Registration {
-    Done,
-    /// [`Token::Registered`] follows.
-    Pending,
-    /// Another one is pending on this ring: try again later.
-    Busy,
-}
-
-/// The kernel's side of the driver: the ring of the event loop, and those of I/O threads. A request that the kernel refuses
-/// completes with an error.
+/// The kernel's side of the driver. A request that the kernel refuses completes with an error.
 ///
-/// Each connection is on one ring. It has at most one request of each kind in flight. Requests on the ring of the event loop gather
-/// until [`enter`](Self::enter). Those on other rings may complete at any time.
+/// A connection has at most one request of each kind in flight. Requests gather until [`enter`](Self::enter).
 pub trait Ring {
-    /// Chooses the ring for a new connection.
-    fn open(&mut self, slot: u32, protocol: Protocol);
-
-    /// Ends the use of a slot. No request of its connection is in flight.
-    fn close(&mut self, slot: u32);
-
-    /// The ring of a connection.
-    fn ring_of(&self, slot: u32) -> RingNumber;
-
     /// The receive buffers that a connection shares with others.
-    fn group_of(&mut self, slot: u32) -> Group;
+    fn group_of(&self, slot: u32) -> Group;
 
     /// The memory of all buffers.
     fn memory_bytes(&self) -> usize;
@@ -215,16 +159,11 @@ pub trait Ring {
     /// completion if it is the last.
     unsafe fn send_zero_copy(&mut self, slot: u32, fd: RawFd, piece: &[u8], buffer: Option<u16>, wait: bool);
 
-    /// Registers memory with a ring as the buffer with this number.
+    /// Registers memory as the buffer with this number.
     ///
     /// # Safety
     /// The memory must stay mapped, with its present pages, for the life of the process.
-    unsafe fn register(
-        &mut self,
-        ring: RingNumber,
-        number: u16,
-        memory: NonNull<[u8]>,
-    ) -> nix::Result<Registration>;
+    unsafe fn register(&mut self, number: u16, memory: NonNull<[u8]>) -> nix::Result<()>;
 
     /// Whether the peer is on another machine. What stays on this one is copied in any case.
     fn is_remote(&self, fd: RawFd) -> bool;
@@ -247,7 +186,7 @@ pub trait Ring {
     /// Cancels a request. Its last completion still follows.
     fn cancel(&mut self, token: Token);
 
-    /// Submits all requests and waits for a completion, at most for `timeout`. Fails if a thread has failed.
+    /// Submits all requests and waits for a completion, at most for `timeout`.
     fn enter(&mut self, timeout: Option<Span>) -> nix::Result<()>;
 
     /// Takes the next completion, if there is one.
@@ -258,9 +197,6 @@ pub trait Ring {
 
     /// Returns a buffer to the kernel.
     fn give_back(&mut self, buffer: Buffer);
-
-    /// How to read what the threads use, if there are I/O threads.
-    fn threads(&self) -> Option<ReadThreads>;
 
     /// Returns 0 at the end of the input, 1 if input lies unread, and `EAGAIN` if neither.
     fn peek(&mut self, fd: RawFd) -> nix::Result<usize>;
@@ -284,8 +220,6 @@ mod tests {
             Token::Cancel,
             Token::Disk,
             Token::LogWrite,
-            Token::Wake,
-            Token::Registered { ring: 3, number: 1023 },
         ] {
             assert_eq!(Token::from_word(token.to_word()), token);
         }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use tracing::info;
 
 use super::UringDriver;
-use super::ring::{Flags, Ring, RingNumber, Token};
+use super::ring::{Flags, Ring, Token};
 use crate::io::shell::{Backend, InputState, Shell};
 use crate::server::{Event, Service};
 use crate::time::Time;
@@ -46,7 +46,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             match large {
                 _ if rest.is_empty() => {}
                 Some(0) => {
-                    let buffer = registered.find(ring.ring_of(conn.slot), &rest[0]);
+                    let buffer = registered.find(&rest[0]);
                     unsafe { ring.send_zero_copy(conn.slot, connection.fd(), &rest[0], buffer, wait) };
                     return buffer.is_none().then(|| rest[0].as_ptr().addr());
                 }
@@ -62,16 +62,9 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if let Some(address) = unregistered
             && let Some(memory) = server.body_memory()
         {
-            registered.add(address, ring.ring_of(conn.slot), memory, ring);
+            registered.add(address, memory, ring);
             shell.counts.kept().registered_bytes = registered.bytes();
         }
-    }
-
-    /// Processes the registration of body memory with the ring of an I/O thread.
-    pub(super) fn registered(&mut self, ring: RingNumber, number: u16, result: Result<u32, Errno>) {
-        let memory = self.shell.server.body_memory().expect("its memory was to be registered");
-        self.registered.complete(ring, number, result.map(drop), memory);
-        self.shell.counts.kept().registered_bytes = self.registered.bytes();
     }
 
     /// Processes the completion of a send. If it is not the last, a notification follows.

@@ -17,7 +17,7 @@ use crate::values::limits::REQUESTS_QUEUED_MAX;
 pub const RING_BYTES_MIN: u64 = 64 * REQUESTS_QUEUED_MAX as u64 + 16 * COMPLETIONS_QUEUED_MAX as u64;
 
 /// Entries of the completion queue. Further completions wait in the kernel.
-pub const COMPLETIONS_QUEUED_MAX: u32 = 4096;
+const COMPLETIONS_QUEUED_MAX: u32 = 4096;
 
 /// io_uring_register(2).
 const REGISTER_BUFFERS2: u8 = 15;

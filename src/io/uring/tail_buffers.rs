@@ -5,13 +5,13 @@
 use nix::libc::{iovec, msghdr};
 
 use super::requests::empty_message;
-use super::ring::{Buffer, RingNumber};
-use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX, THREAD_BUFFERS};
+use super::ring::Buffer;
+use crate::values::limits::{RECEIVE_BUFFERS, RECEIVE_BYTES_MAX, TAIL_BUFFERS_MAX};
 
 /// The id of the first tail buffer. Those of receive buffers are lower.
 const FIRST: u16 = 1 << 15;
 
-const _: () = assert!(RECEIVE_BUFFERS <= FIRST && THREAD_BUFFERS <= FIRST);
+const _: () = assert!(RECEIVE_BUFFERS <= FIRST);
 
 /// The tail buffers. They are never freed: the kernel may write to them as long as the ring exists.
 #[derive(Default)]
@@ -56,10 +56,10 @@ impl TailBuffers {
     }
 
     /// Processes the completion of the receive of this slot. Returns what was received beyond the place.
-    pub fn complete(&mut self, ring: RingNumber, slot: u32, bytes: u32) -> Option<Buffer> {
+    pub fn complete(&mut self, slot: u32, bytes: u32) -> Option<Buffer> {
         let number = self.in_flight.get_mut(slot as usize)?.take()?;
         let len = bytes.saturating_sub(self.all[number as usize].pieces[0].iov_len as u32);
-        let buffer = Buffer { ring, id: FIRST + number, len };
+        let buffer = Buffer { id: FIRST + number, len };
         if len == 0 {
             self.give_back(&buffer);
             return None;

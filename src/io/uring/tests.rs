@@ -146,7 +146,7 @@ impl Simulated {
         let UringDriver { shell: Shell { connections, listeners, .. }, ring, .. } = &mut self.driver;
         let is_under_way = |token: Token| {
             ring.requests.iter().any(|request| request.token == token)
-                || ring.completions.iter().flatten().any(|completion| completion.token == token)
+                || ring.completions.iter().any(|completion| completion.token == token)
         };
         for slot in 0..connections.slots() as u32 {
             let Some((_, connection)) = connections.at_slot(slot) else { continue };
@@ -184,10 +184,7 @@ impl Simulated {
             let is_own = |work: &Work| matches!(work, Work::Wait | Work::WatchListener);
             let left = self.driver.ring.requests.iter().filter(|request| !is_own(&request.work));
             assert_eq!(left.count(), 0, "no request outlives its connection");
-            assert!(
-                self.driver.ring.buffers.iter().flatten().all(Option::is_none),
-                "all buffers are given back"
-            );
+            assert!(self.driver.ring.buffers.iter().all(Option::is_none), "all buffers are given back");
             assert!(!no_jobs || slots == 0, "every body is freed");
         }
     }

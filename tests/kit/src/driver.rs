@@ -79,13 +79,7 @@ macro_rules! tests_of_drivers {
     };
 }
 
-/// Returns the flags that select the driver. `BEANRING_TEST_IO_THREADS` gives I/O threads to the one that can have some.
+/// Returns the flags that select the driver.
 pub fn flags(driver: Driver) -> Vec<String> {
-    let mut flags = vec!["--io".to_owned(), driver.name().to_owned()];
-    if let Ok(threads) = env::var("BEANRING_TEST_IO_THREADS")
-        && driver.name() == "uring"
-    {
-        flags.extend(["--io-threads".to_owned(), threads]);
-    }
-    flags
+    vec!["--io".to_owned(), driver.name().to_owned()]
 }

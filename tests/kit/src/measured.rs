@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use beanring::bodies::Bodies;
+use beanring::io::Resources;
 use beanring::io::clock::Clock;
 use beanring::io::descriptors;
 use beanring::io::driver::{Choice, Driver, PreparedDriver};
@@ -21,7 +22,6 @@ use beanring::io::host::{self, ProcessFiles};
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Listener, ListenerKind};
 use beanring::io::watched_files::WatchedFiles;
-use beanring::io::{IoThreads, Resources};
 use beanring::server::{
     CertificatePart, CertificatePem, Config, DriverCounts, Effect, Event, Origin, Peer, Priced, Protocol,
     Server, ServerRole, Service, Users,
@@ -128,7 +128,7 @@ fn run_beside(
         forwarding: None,
     };
     let choice = Choice::from_str(io.name(), false).expect("a driver is a choice");
-    let chosen = PreparedDriver::choose(choice, &IoThreads::default());
+    let chosen = PreparedDriver::choose(choice);
     let (driver, _) = chosen.unwrap_or_else(|error| panic!("{error}"));
     driver.run(service, resources).unwrap_or_else(|error| panic!("{error}"));
 }

@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use beanring::values::limits::{RECEIVE_BYTES_MAX, THREAD_BUFFERS};
 use beanring_testkit::peer::Received;
 use beanring_testkit::stream::Stream;
 
-use super::{MIB, start, threads};
+use super::{MIB, start};
 
 const CLIENTS: usize = 20;
 const ROUNDS: usize = 8;
@@ -80,8 +79,7 @@ fn attack(beginning: &str, commands: impl Fn(usize) -> String) {
         let waited = started.elapsed();
         assert!(waited < PATIENCE, "round {round}: another client waits for {waited:?}");
         let resident = server.resident_bytes();
-        let buffers = threads() * usize::from(THREAD_BUFFERS) * RECEIVE_BYTES_MAX;
-        assert!(resident < LIMIT_BYTES + BEYOND_BYTES + buffers, "round {round}: {resident} bytes");
+        assert!(resident < LIMIT_BYTES + BEYOND_BYTES, "round {round}: {resident} bytes");
     }
     drop(attackers);
     assert_eq!(control.ask("reserve\r\n"), ("RESERVED 1 2".to_owned(), "hi\r\n".to_owned()));
