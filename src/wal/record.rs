@@ -1,14 +1,15 @@
 //! The format of records (docs/internals/LOG.md).
 //!
 //! ```text
-//!  0       4        8            16            24     25        32
-//!  | crc32c | bytes  | position   | durable     | kind | zeros   | payload ... | zeros to 8 bytes
+//!  0       4        8            16            24     25      28           32
+//!  | crc32c | bytes  | position   | durable     | kind | zeros | head check | payload ... | zeros to 8 bytes
 //! ```
-//! The checksum covers everything behind it except the last zeros. It begins with a seed of the segment, so bytes from an
-//! earlier use of the file are never valid records.
+//! The checksum covers everything behind it except the last zeros, the head check the bytes between both. Both begin with a seed of the
+//! segment, so bytes from an earlier use of the file are never valid records. No length is believed before its head is checked: clients
+//! do not know the seed, so the body of a job cannot look like a head.
 
 use super::batch::{BLOCK_BYTES, Batch};
-use super::checksum::seed_of;
+use super::checksum::{masked, seed_of, unmasked};
 use super::segment::{HEADER_BYTES, SegmentNumber};
 use crate::queue::{Counts, Engine, Job, KeptKey, LoggedState, PersistedState};
 use crate::time::{Seconds, Span, Time};
@@ -29,6 +30,9 @@ impl Lsn {
 
 /// The size of what precedes the payload.
 pub const FRAME_BYTES: usize = 32;
+
+/// Where the head check is, behind the bytes that it covers.
+const HEAD_CHECK_AT: usize = 28;
 
 /// Records begin at multiples of this.
 pub const ALIGN_BYTES: usize = 8;
@@ -193,6 +197,8 @@ pub enum Absent {
     Short(usize),
     /// A record of this size begins here and is not whole.
     Torn(usize),
+    /// The position is that of a record here. The rest of the head is damaged, or was never one.
+    Head,
     /// The bytes are not a record of this position.
     Other,
 }
@@ -296,6 +302,8 @@ impl Record<'_> {
         frame[8..16].copy_from_slice(&stamp.at.0.to_le_bytes());
         frame[16..24].copy_from_slice(&stamp.durable.0.to_le_bytes());
         frame[24] = self.kind();
+        let check = head_check(stamp.seed, &frame);
+        frame[HEAD_CHECK_AT..].copy_from_slice(&check.to_le_bytes());
         out.push(&frame);
         match self {
             Self::Job(job) => {
@@ -367,23 +375,40 @@ impl Record<'_> {
     /// # Errors
     /// If none is.
     pub fn find(bytes: &[u8], seed: u32, at: Lsn) -> Result<usize, Absent> {
-        let Some((frame, rest)) = bytes.split_first_chunk::<FRAME_BYTES>() else {
+        let whole = Self::head(bytes, seed, at)?;
+        match bytes.get(..whole) {
+            None => Err(Absent::Short(whole)),
+            Some(record) if Self::is_sound(record, seed) => Ok(whole),
+            Some(_) => Err(Absent::Torn(whole)),
+        }
+    }
+
+    /// Returns the size that the head of a record at the beginning of `bytes` announces, if one is valid at this position.
+    ///
+    /// # Errors
+    /// If none is.
+    pub fn head(bytes: &[u8], seed: u32, at: Lsn) -> Result<usize, Absent> {
+        let Some(frame) = bytes.first_chunk::<FRAME_BYTES>() else {
             return Err(Absent::Short(FRAME_BYTES));
         };
-        let mut fields = Reader(&frame[..]);
-        let (crc, payload, position) = (fields.u32(), fields.u32() as usize, fields.u64());
+        let mut fields = Reader(&frame[4..]);
+        let (payload, position) = (fields.u32() as usize, fields.u64());
         // Zeros were never written.
         if position != at.0 || *frame == [0; FRAME_BYTES] {
             return Err(Absent::Other);
         }
-        let whole = framed_bytes(payload);
-        if rest.len() < whole - FRAME_BYTES {
-            return Err(Absent::Short(whole));
-        }
-        let is_sound = frame[25..] == [0; 7]
-            && crc32c::crc32c_append(seed, &bytes[4..FRAME_BYTES + payload]) == crc
-            && Self::parse(frame[24], &rest[..payload]).is_some();
-        if is_sound { Ok(whole) } else { Err(Absent::Torn(whole)) }
+        let is_valid = frame[HEAD_CHECK_AT..] == head_check(seed, frame).to_le_bytes();
+        if is_valid { Ok(framed_bytes(payload)) } else { Err(Absent::Head) }
+    }
+
+    /// Whether the record is whole whose head is valid, and which has these bytes.
+    pub fn is_sound(record: &[u8], seed: u32) -> bool {
+        let mut fields = Reader(record);
+        let (crc, payload) = (fields.u32(), fields.u32() as usize);
+        let end = FRAME_BYTES + payload;
+        record[25..HEAD_CHECK_AT] == [0; 3]
+            && crc32c::crc32c_append(seed, &record[4..end]) == crc
+            && Self::parse(record[24], &record[FRAME_BYTES..end]).is_some()
     }
 
     /// Decodes a record that [`find`](Self::find) has found.
@@ -407,19 +432,20 @@ impl Record<'_> {
         bytes.get(..FRAME_BYTES).map(|frame| Lsn(Reader(&frame[16..]).u64()))
     }
 
-    /// Returns the position and the size of a record at the beginning of `bytes`, and the seed with which it is valid.
-    /// Any bytes that look like a record have a seed, so one such record proves nothing.
+    /// Returns the position and the size that the head of a record at the beginning of `bytes` announces, and the seed with which it is
+    /// valid. Any bytes have such a seed, so one head proves nothing.
     pub fn seed(bytes: &[u8]) -> Option<(Lsn, usize, u32)> {
-        let (frame, rest) = bytes.split_first_chunk::<FRAME_BYTES>()?;
-        let mut fields = Reader(&frame[..]);
-        let (crc, payload, position) = (fields.u32(), fields.u32() as usize, fields.u64());
-        let looks_right = frame[25..] == [0; 7] && Self::parse(frame[24], rest.get(..payload)?).is_some();
-        let seed = || seed_of(crc, &bytes[4..FRAME_BYTES + payload]);
+        let frame = bytes.first_chunk::<FRAME_BYTES>()?;
+        let mut fields = Reader(&frame[4..]);
+        let (payload, position) = (fields.u32() as usize, fields.u64());
+        let looks_right = frame[25..HEAD_CHECK_AT] == [0; 3] && (1..=KIND_MAX).contains(&frame[24]);
+        let check = u32::from_le_bytes(frame[HEAD_CHECK_AT..].try_into().expect("four bytes"));
+        let seed = || seed_of(unmasked(check), &frame[4..HEAD_CHECK_AT]);
         looks_right.then(|| (Lsn(position), framed_bytes(payload), seed()))
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
-        const FIXED: [usize; 13] = [
+        const FIXED: [usize; KIND_MAX as usize + 1] = [
             0,
             JOB_BYTES,
             STATE_BYTES,
@@ -498,6 +524,14 @@ impl Record<'_> {
             _ => return None,
         })
     }
+}
+
+/// The largest kind of a record.
+const KIND_MAX: u8 = 12;
+
+/// The check of the head in a frame.
+fn head_check(seed: u32, frame: &[u8; FRAME_BYTES]) -> u32 {
+    masked(crc32c::crc32c_append(seed, &frame[4..HEAD_CHECK_AT]))
 }
 
 /// The bits of a number of milliseconds below 1,000.

@@ -20,18 +20,23 @@ const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 
 /// The format without records of reservations. A new format is needed if an older version would mistake new records for damage
 /// or a torn write.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 5;
 
 /// The format with records of reservations, which is written only if they are kept.
-pub const FORMAT_WITH_RESERVATIONS: u32 = 4;
+pub const FORMAT_WITH_RESERVATIONS: u32 = 6;
 
 /// The format of segments with or without records of reservations.
 pub const fn format_of(keeps_reservations: bool) -> u32 {
     if keeps_reservations { FORMAT_WITH_RESERVATIONS } else { FORMAT }
 }
 
-/// The oldest format that this version reads. It has no record that closes the log, and no tags.
-pub const FORMAT_MIN: u32 = 1;
+/// The oldest format that this version reads. Those before it have no checks of heads.
+pub const FORMAT_MIN: u32 = FORMAT;
+
+/// Which version has a format that this one does not read.
+pub const fn version_of(format: u32) -> &'static str {
+    if format < FORMAT_MIN { "an older version of beanring" } else { "a newer version of beanring" }
+}
 
 /// Bytes that the checksum of the header covers.
 const CHECKED_BYTES: usize = 72;

@@ -14,7 +14,7 @@ use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
-use beanring::wal::segment::{FORMAT, FORMAT_MIN, Header};
+use beanring::wal::segment::{FORMAT, FORMAT_MIN, FORMAT_WITH_RESERVATIONS, Header};
 use beanring::wal::{Destination, Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 
@@ -386,23 +386,34 @@ fn impossible_headers_are_refused() {
     }
 }
 
-/// A segment has only records that its format knows: format 1 has no closing record, and format 2 no tags.
+/// A segment has only records that its format knows.
 #[test]
-fn a_log_of_an_older_format_continues_in_a_new_file() {
-    for format in FORMAT_MIN..FORMAT {
-        let scratch = Scratch::in_memory("damage-older");
-        let (_, after) = written(&scratch);
-        change_header(&scratch.join(FILE), |bytes| bytes[16..20].copy_from_slice(&format.to_le_bytes()));
-        let older = fs::read(scratch.join(FILE)).expect("a segment");
-        let id = put_new(&scratch);
-        let file = fs::read(scratch.join(FILE)).expect("a segment");
-        assert_eq!(file, older, "the older file does not change");
-        let newer = fs::read(scratch.join(NEXT_FILE)).expect("the next segment");
-        assert_eq!(newer[16..20], FORMAT.to_le_bytes());
-        let mut expected = after.last().expect("the jobs at the end").clone();
-        expected.insert(id.0, b"new\r\n".to_vec());
-        assert_eq!(jobs_of(&scratch.0).expect("it is sound"), expected);
-    }
+fn a_log_of_another_format_continues_in_a_new_file() {
+    let scratch = Scratch::in_memory("damage-format");
+    let (_, after) = written(&scratch);
+    let format = FORMAT_WITH_RESERVATIONS.to_le_bytes();
+    change_header(&scratch.join(FILE), |bytes| bytes[16..20].copy_from_slice(&format));
+    let older = fs::read(scratch.join(FILE)).expect("a segment");
+    let id = put_new(&scratch);
+    let file = fs::read(scratch.join(FILE)).expect("a segment");
+    assert_eq!(file, older, "the older file does not change");
+    let newer = fs::read(scratch.join(NEXT_FILE)).expect("the next segment");
+    assert_eq!(newer[16..20], FORMAT.to_le_bytes());
+    let mut expected = after.last().expect("the jobs at the end").clone();
+    expected.insert(id.0, b"new\r\n".to_vec());
+    assert_eq!(jobs_of(&scratch.0).expect("it is sound"), expected);
+}
+
+#[test]
+fn an_older_format_is_refused_and_left_as_it_is() {
+    let scratch = Scratch::in_memory("damage-older");
+    written(&scratch);
+    let format = (FORMAT_MIN - 1).to_le_bytes();
+    change_header(&scratch.join(FILE), |bytes| bytes[16..20].copy_from_slice(&format));
+    let before = fs::read(scratch.join(FILE)).expect("a segment");
+    let refusal = jobs_of(&scratch.0).expect_err("its records have no checks of heads").to_string();
+    assert!(refusal.contains("of an older version of beanring"), "{refusal}");
+    assert_eq!(fs::read(scratch.join(FILE)).expect("a segment"), before);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod closing;
 mod common;
 mod damage;
 mod disks;
+mod hostile_bodies;
 mod hostile_directory;
 mod live;
 mod reservations;

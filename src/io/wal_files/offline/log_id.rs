@@ -15,6 +15,9 @@ use crate::wal::segment::{HEADER_BYTES, Header};
 /// Records that must agree on a seed.
 const RECORDS_MIN: u32 = 2;
 
+/// Bytes of what looks like a record and is none, whose checksums are computed for each byte of the file.
+const SUMS_PER_BYTE: usize = 4;
+
 /// Returns the id that the records of a segment show, if there are enough of them, and the position of the last one.
 pub fn shown_by(directory: &Path, number: SegmentNumber) -> io::Result<Option<(u64, Lsn)>> {
     let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
@@ -38,16 +41,24 @@ pub fn agreed(shown: impl Iterator<Item = (u64, Lsn)>) -> Option<u64> {
 /// at smaller positions.
 fn seed(bytes: &[u8]) -> Option<(u32, Lsn)> {
     let mut seeds: BTreeMap<u32, (u32, Lsn)> = BTreeMap::new();
-    let mut at = 0;
+    let (mut at, mut left) = (0, SUMS_PER_BYTE * bytes.len());
     while at < bytes.len() {
-        let Some((position, whole, seed)) = Record::seed(&bytes[at..]) else {
+        let head = Record::seed(&bytes[at..]);
+        let record =
+            head.and_then(|(position, whole, seed)| Some((position, bytes.get(at..at + whole)?, seed)));
+        let Some((position, record, seed)) = record.filter(|(_, record, _)| record.len() <= left) else {
             at += ALIGN_BYTES;
             continue;
         };
+        if !Record::is_sound(record, seed) {
+            left -= record.len();
+            at += ALIGN_BYTES;
+            continue;
+        }
         let (records, last) = seeds.entry(seed).or_default();
         (*records, *last) = (*records + 1, position.max(*last));
         // Not within the record: the body of a job may look like anything.
-        at += whole;
+        at += record.len();
     }
     let agreed = seeds.into_iter().filter(|(_, (records, _))| *records >= RECORDS_MIN);
     agreed.map(|(seed, (_, last))| (seed, last)).max_by_key(|&(_, last)| last)

@@ -305,7 +305,11 @@ impl fmt::Display for SurveyError {
                  restore a backup of the directory"
             ),
             Self::Version(file, version) => {
-                write!(f, "{file} has format {version} of a newer version of beanring; use that version")
+                write!(
+                    f,
+                    "{file} has format {version} of {}; use that version",
+                    segment::version_of(*version)
+                )
             }
         }
     }

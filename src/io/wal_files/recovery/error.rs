@@ -8,6 +8,7 @@ use crate::io::socket::text_of;
 use crate::io::wal_files::plain_file::FileRefusal;
 use crate::values::ids::JobId;
 use crate::wal::is_full;
+use crate::wal::segment::version_of;
 
 /// Why a job log cannot be recovered. Only [`NoSpace`](Self::NoSpace) and [`Unstable`](Self::Unstable) may leave changes
 /// in the directory: none that loses a record.
@@ -105,7 +106,7 @@ impl fmt::Display for RecoveryError {
                  intact jobs, if any"
             ),
             Self::Version(file, version) => {
-                write!(f, "{file} has format {version} of a newer version of beanring; start that version")
+                write!(f, "{file} has format {version} of {}; start that version", version_of(*version))
             }
             Self::Foreign(file) => {
                 write!(f, "{file} belongs to another job log; move it out of the directory")

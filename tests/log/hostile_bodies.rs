@@ -1,0 +1,134 @@
+//! Bytes behind the last record that look like heads of records, as bodies of jobs may: whatever they are, start, check, salvage and
+//! dump take a CPU time in proportion to the file.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use beanring::io::wal_files::offline;
+use beanring::io::wal_files::{Directory, recover};
+use beanring::queue::Engine;
+use beanring::time::Time;
+use beanring::values::ids::JobId;
+use beanring::wal::batch::Batch;
+use beanring::wal::record::{Lsn, Record, Stamp};
+use beanring::wal::segment::{FORMAT, HEADER_BYTES, Header};
+use beanring::wal::{Destination, Durability, SegmentNumber, WalConfig};
+use beanring_testkit::measured::thread_cpu_time;
+use beanring_testkit::scratch::Scratch;
+
+/// The length that each head announces.
+const ANNOUNCED_BYTES: u32 = 5 << 20;
+
+/// The size of a file, and four times as much.
+const SIZES: [u64; 2] = [4 << 20, 16 << 20];
+
+/// What a build without optimization takes for a MiB, in some ms, and as much again.
+const CPU_TIME_MAX: Duration = Duration::from_secs(4);
+
+const NOW: Time = Time::from_nanos(1_000_000_000);
+
+/// Who has written the bytes.
+#[derive(Clone, Copy, Debug)]
+enum Writer {
+    /// A client, which knows the format and the positions, but not the seed.
+    Client,
+    /// Somebody who has read the header.
+    Forger,
+}
+
+/// What else is wrong with the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    Nothing,
+    /// Neither the header nor the first record can be read.
+    Headless,
+}
+
+const HEADER: Header = Header {
+    format: FORMAT,
+    log_id: 7,
+    number: SegmentNumber(5),
+    first: Lsn(0),
+    next_id: JobId(5),
+    oldest: SegmentNumber(5),
+    previous: SegmentNumber(4),
+};
+
+/// A head at this position, by docs/internals/LOG.md and without the code of the server.
+fn head(at: u64, writer: Writer) -> [u8; 32] {
+    let mut head = [0; 32];
+    head[..4].copy_from_slice(&0x1234_5678_u32.to_le_bytes());
+    head[4..8].copy_from_slice(&ANNOUNCED_BYTES.to_le_bytes());
+    head[8..16].copy_from_slice(&at.to_le_bytes());
+    head[24] = 1;
+    let seed = match writer {
+        Writer::Client => 0xdead_beef,
+        Writer::Forger => HEADER.seed(),
+    };
+    let check = crc32c::crc32c_append(seed, &head[4..28]).rotate_right(15).wrapping_add(0x5bea_41c7);
+    head[28..].copy_from_slice(&check.to_le_bytes());
+    head
+}
+
+fn write(dir: &Path, bytes: u64, writer: Writer, fault: Fault) {
+    let mut batch = Batch::default();
+    HEADER.encode(&mut batch);
+    let records = [Record::Deleted(JobId(1)), Record::Deleted(JobId(2))];
+    let mut at = HEADER.first;
+    for record in records {
+        record.encode(&Stamp { seed: HEADER.seed(), at, durable: Lsn(0) }, &mut batch);
+        at.0 += record.bytes() as u64;
+    }
+    if fault == Fault::Headless {
+        batch.bytes_mut()[..HEADER_BYTES as usize + 8].fill(0);
+    }
+    while (batch.len() as u64) < bytes {
+        batch.push(&head(batch.len() as u64 - HEADER_BYTES, writer));
+    }
+    fs::write(dir.join(HEADER.number.to_string()), batch.bytes()).expect("there is space");
+}
+
+fn start(dir: &Path, bytes: u64) {
+    let config = WalConfig {
+        durability: Durability::Always,
+        segment_bytes: bytes,
+        destination: Destination::Directory,
+        keep_reservations: false,
+    };
+    let directory = Directory::open(dir, false).expect("the lock is free");
+    drop(recover(&directory, config, &mut Engine::new(0), NOW));
+}
+
+/// Returns the CPU time of each way to read the file.
+fn cpu_times(bytes: u64, writer: Writer, fault: Fault) -> [Duration; 4] {
+    let scratch = Scratch::in_memory(&format!("hostile-bodies-{writer:?}-{fault:?}-{bytes}"));
+    let (dir, to) = (scratch.0.join("log"), scratch.0.join("salvaged"));
+    fs::create_dir(&dir).expect("it is new");
+    write(&dir, bytes, writer, fault);
+    let time = |way: &dyn Fn()| {
+        let before = thread_cpu_time();
+        way();
+        thread_cpu_time() - before
+    };
+    [
+        time(&|| drop(offline::check(&dir, NOW))),
+        time(&|| drop(offline::dump(&dir, |_| Ok(())))),
+        time(&|| drop(offline::salvage(&dir, &to, NOW))),
+        time(&|| start(&dir, bytes)),
+    ]
+}
+
+#[test]
+fn every_reader_takes_a_time_in_proportion_to_the_file() {
+    for writer in [Writer::Client, Writer::Forger] {
+        for fault in [Fault::Nothing, Fault::Headless] {
+            let [small, large] = SIZES.map(|bytes| cpu_times(bytes, writer, fault));
+            println!("{writer:?}, {fault:?}: check, dump, salvage, start: {small:?}, {large:?}");
+            for (small, large) in small.into_iter().zip(large) {
+                let is_linear = large < small * 6 + Duration::from_millis(50);
+                assert!(is_linear && large < CPU_TIME_MAX, "{writer:?}, {fault:?}: {small:?}, {large:?}");
+            }
+        }
+    }
+}
