@@ -20,11 +20,12 @@ use super::common::{in_parallel, tool};
 const KEEP: [&str; 6] = ["--keep-reservations", "-f0", "-s", "65536", "-z", "1000"];
 
 /// The format in the header of the newest segment.
-fn newest_format(dir: &Path) -> u8 {
+fn newest_format(dir: &Path) -> u32 {
     let mut headers = contents(dir)
         .into_iter()
         .filter(|(name, bytes)| name.starts_with("log.") && bytes.starts_with(b"beanring log"));
-    headers.next_back().expect("a segment").1[16]
+    let header = headers.next_back().expect("a segment").1;
+    u32::from_le_bytes(header[16..20].try_into().expect("four bytes"))
 }
 
 fn job(client: &mut Client, id: u64) -> String {
