@@ -244,6 +244,7 @@ fn a_signal_ends_put_with_a_count() {
             ran.fails(code, &format!("put 2 jobs; stopped by {name}"));
             assert_eq!(bodies(place, "default"), [&b"one"[..], b"two"]);
         }
+        place.await_stat("current-connections", 1);
         // Without lines the whole input is the body, and it has not ended.
         let (running, _stdin) = place.begin_fed(&["put"]);
         // The other one is the connection that looks.
