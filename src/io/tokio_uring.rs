@@ -53,7 +53,7 @@ const COMPLETIONS: u32 = 8 * SUBMISSIONS;
 const FIXED_BYTES: u64 = (FIXED_BUFFERS * FIXED_BUFFER_BYTES) as u64;
 
 /// Memory of the ring without its headers: requests and completions.
-const RING_BYTES_MIN: u64 = 64 * SUBMISSIONS as u64 + 16 * COMPLETIONS as u64;
+const RING_BYTES: u64 = 64 * SUBMISSIONS as u64 + 16 * COMPLETIONS as u64;
 
 /// Iterations of the ring at the end, in which the last replies are sent.
 const LAST_ITERATIONS_MAX: usize = 1000;
@@ -99,7 +99,7 @@ pub fn runtime() -> Result<Runtime, DriverError> {
             _ => Err(error),
         })
     };
-    retry_for_locked_memory(RING_BYTES_MIN, attempt, is_out_of_memory).map_err(|error| {
+    retry_for_locked_memory(RING_BYTES, attempt, is_out_of_memory).map_err(|error| {
         DriverError::Ring(RingError { driver: NAME, oldest: "5.10", errno: to_errno(&error) })
     })
 }

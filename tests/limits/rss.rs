@@ -535,12 +535,12 @@ fn attack(io: Driver, over: Over, kind: &Kind) -> Option<String> {
     let (peak, limit) = (target.peak_rss_bytes(), kind.limit_mib * MIB);
     let is_good = peak * 100 <= limit * (100 + kind.excess_percent);
     let line = format!(
-        "{:<12} {:<6} {:<55} limit {:>4} MiB, peak RSS {:>5} MiB",
+        "{:<12} {:<6} {:<55} limit {:>4} MiB, peak RSS {:>7.1} MiB",
         io.name(),
         over.name(),
         kind.name,
         kind.limit_mib,
-        peak / MIB
+        peak as f64 / MIB as f64
     );
     println!("{:<4} {line}", if is_good { "" } else { "RED" });
     (!is_good).then_some(line)

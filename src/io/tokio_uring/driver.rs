@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use nix::errno::Errno;
 
+use super::RING_BYTES;
 use super::buffers::{Buffer, DirectPlace, FixedBuffers, Outgoing};
 use super::log_files::LogFiles;
 use super::readiness::End;
@@ -127,7 +128,7 @@ impl<S: Service> TokioDriver<S> {
             end: Awaited::default(),
         };
         driver.shell.now = clock.now();
-        driver.shell.allocated(FIXED_BUFFERS * FIXED_BUFFER_BYTES);
+        driver.shell.allocated(FIXED_BUFFERS * FIXED_BUFFER_BYTES + RING_BYTES as usize);
         driver
     }
 
