@@ -165,7 +165,7 @@ impl Sessions {
         }
     }
 
-    /// Whether unfinished records and handshake messages take more memory than they may. What waits for its turn does not count.
+    /// Whether unfinished records and handshake messages take more memory than they may. Complete records that are not read yet do not count.
     pub fn is_too_much_unfinished(&self) -> bool {
         self.account.is_too_much_unfinished(self.unfinished_bytes)
     }

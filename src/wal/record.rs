@@ -8,10 +8,13 @@
 //! segment, so bytes from an earlier use of the file are never valid records. No length is believed before its head is checked: clients
 //! do not know the seed, so the body of a job cannot look like a head.
 
+mod fields;
+
+use self::fields::{Fields, MILLIS_MASK, Reader, STATE_MASK, state_word};
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::{masked, seed_of, unmasked};
 use super::segment::{HEADER_BYTES, SegmentNumber};
-use crate::queue::{Counts, Engine, Job, KeptKey, LoggedState, PersistedState};
+use crate::queue::{Engine, Job, KeptKey, PersistedState};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::JOB_BYTES_MAX;
@@ -44,9 +47,6 @@ const JOB_BYTES: usize = 60;
 const TAGGED_JOB_BYTES: usize = JOB_BYTES + 4;
 
 const STATE_BYTES: usize = 48;
-
-/// The largest number of a burial that is valid in a record. It leaves space for later burials.
-const BURIALS_MAX: u64 = i64::MAX as u64;
 
 /// The fixed fields of a pause, before the name of its tube.
 const PAUSE_BYTES: usize = 24;
@@ -197,7 +197,7 @@ pub enum Absent {
     Short(usize),
     /// A record of this size begins here and is not whole.
     Torn(usize),
-    /// The position is that of a record here. The rest of the head is damaged, or was never one.
+    /// The position is that of a record here. The rest of the head is damaged, or this is no head.
     Head,
     /// The bytes are not a record of this position.
     Other,
@@ -302,8 +302,8 @@ impl Record<'_> {
         frame[8..16].copy_from_slice(&stamp.at.0.to_le_bytes());
         frame[16..24].copy_from_slice(&stamp.durable.0.to_le_bytes());
         frame[24] = self.kind();
-        let check = head_check(stamp.seed, &frame);
-        frame[HEAD_CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+        let head_crc = head_crc(stamp.seed, &frame);
+        frame[HEAD_CHECK_AT..].copy_from_slice(&masked(head_crc).to_le_bytes());
         out.push(&frame);
         match self {
             Self::Job(job) => {
@@ -365,7 +365,7 @@ impl Record<'_> {
             Self::Padding(bytes) => out.pad_to(begin + bytes),
             Self::Closed => {}
         }
-        let crc = crc32c::crc32c_append(stamp.seed, &out.bytes()[begin + 4..]);
+        let crc = crc32c::crc32c_append(head_crc, &out.bytes()[begin + HEAD_CHECK_AT..]);
         out.bytes_mut()[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
         out.pad_to(begin + bytes);
     }
@@ -397,11 +397,12 @@ impl Record<'_> {
         if position != at.0 || *frame == [0; FRAME_BYTES] {
             return Err(Absent::Other);
         }
-        let is_valid = frame[HEAD_CHECK_AT..] == head_check(seed, frame).to_le_bytes();
+        // mutant wal-length-believed-unchecked: frame[HEAD_CHECK_AT..] == masked(head_crc(seed, frame)).to_le_bytes() => true
+        let is_valid = frame[HEAD_CHECK_AT..] == masked(head_crc(seed, frame)).to_le_bytes();
         if is_valid { Ok(framed_bytes(payload)) } else { Err(Absent::Head) }
     }
 
-    /// Whether the record is whole whose head is valid, and which has these bytes.
+    /// Whether a record is whole. Its head is valid, and announces as many bytes.
     pub fn is_sound(record: &[u8], seed: u32) -> bool {
         let mut fields = Reader(record);
         let (crc, payload) = (fields.u32(), fields.u32() as usize);
@@ -529,28 +530,9 @@ impl Record<'_> {
 /// The largest kind of a record.
 const KIND_MAX: u8 = 12;
 
-/// The check of the head in a frame.
-fn head_check(seed: u32, frame: &[u8; FRAME_BYTES]) -> u32 {
-    masked(crc32c::crc32c_append(seed, &frame[4..HEAD_CHECK_AT]))
-}
-
-/// The bits of a number of milliseconds below 1,000.
-const MILLIS_MASK: u32 = 0x3ff;
-
-/// The bits of what [`state_word`] returns.
-const STATE_MASK: u32 = MILLIS_MASK << 4 | 0xf;
-
-/// The kind of a persisted state in 4 bits, and the milliseconds of its delay beyond whole seconds in 10 bits.
-fn state_word(state: &PersistedState) -> u32 {
-    let kind = match state.state {
-        LoggedState::Ready => 0,
-        LoggedState::Delayed(_) => 1,
-        LoggedState::Buried(_) => 2,
-        LoggedState::Held(_) => 3,
-        LoggedState::Reserved(_) => 4,
-    };
-    // mutant fraction-lost-by-a-restart: u32::from(state.delay.millis()) << 4 | kind => kind
-    u32::from(state.delay.millis()) << 4 | kind
+/// The checksum of the head in a frame. Masked, it is the head check. That of the whole record continues it.
+fn head_crc(seed: u32, frame: &[u8; FRAME_BYTES]) -> u32 {
+    crc32c::crc32c_append(seed, &frame[4..HEAD_CHECK_AT])
 }
 
 const fn rule_code(key: RuleKey) -> u32 {
@@ -562,97 +544,5 @@ const fn rule_code(key: RuleKey) -> u32 {
         RuleKey::DefaultTtr => 5,
         RuleKey::Retention => 6,
         RuleKey::Rate => 7,
-    }
-}
-
-/// Fixed fields, one after another, little-endian.
-struct Fields<const N: usize> {
-    bytes: [u8; N],
-    len: usize,
-}
-
-impl<const N: usize> Default for Fields<N> {
-    fn default() -> Self {
-        Self { bytes: [0; N], len: 0 }
-    }
-}
-
-impl<const N: usize> Fields<N> {
-    fn put(&mut self, bytes: &[u8]) -> &mut Self {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-        self
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.put(&value.to_le_bytes())
-    }
-
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.put(&value.to_le_bytes())
-    }
-
-    /// All of a persisted state but what [`state_word`] encodes: 36 bytes.
-    fn state(&mut self, state: &PersistedState) -> &mut Self {
-        let order = match state.state {
-            LoggedState::Ready => 0,
-            LoggedState::Delayed(until) | LoggedState::Held(until) | LoggedState::Reserved(until) => {
-                until.as_nanos()
-            }
-            LoggedState::Buried(order) => order,
-        };
-        let Counts { reserves, timeouts, releases, buries, kicks } = state.counts;
-        self.u64(order).u32(state.pri).u32(state.delay.as_whole());
-        [reserves, timeouts, releases, buries, kicks].into_iter().for_each(|count| {
-            self.u32(count);
-        });
-        self
-    }
-}
-
-/// The inverse of [`Fields`].
-struct Reader<'a>(&'a [u8]);
-
-struct RawState {
-    order: u64,
-    pri: u32,
-    delay: u32,
-    counts: Counts,
-}
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (first, rest) = self.0.split_first_chunk().expect("fixed fields have a fixed length");
-        self.0 = rest;
-        *first
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-
-    fn state(&mut self) -> RawState {
-        let (order, pri, delay) = (self.u64(), self.u32(), self.u32());
-        let [reserves, timeouts, releases, buries, kicks] = [(); 5].map(|()| self.u32());
-        RawState { order, pri, delay, counts: Counts { reserves, timeouts, releases, buries, kicks } }
-    }
-}
-
-impl RawState {
-    fn state(self, word: u32) -> Option<PersistedState> {
-        let delay = Seconds::new(self.delay, (word >> 4 & MILLIS_MASK) as u16)?;
-        let state = match word & !(MILLIS_MASK << 4) {
-            0 => LoggedState::Ready,
-            1 => LoggedState::Delayed(Time::from_nanos(self.order)),
-            2 if self.order <= BURIALS_MAX => LoggedState::Buried(self.order),
-            3 => LoggedState::Held(Time::from_nanos(self.order)),
-            4 => LoggedState::Reserved(Time::from_nanos(self.order)),
-            _ => return None,
-        };
-        Some(PersistedState { pri: self.pri, delay, state, counts: self.counts })
     }
 }

@@ -19,11 +19,11 @@ pub trait Source {
 /// Bytes per read, unless a record is larger.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Bytes of records that are not whole, whose checksums are computed behind the last record, for each byte of the file.
-const SUMS_PER_BYTE: u64 = 4;
+/// For each byte that is searched: bytes whose checksums may be computed in vain, since a record turns out not to be whole.
+pub const SUMS_PER_BYTE: u64 = 4;
 
-/// What may be computed beyond that.
-const SUMMED_BYTES_MIN: u64 = 64 << 20;
+/// As many may be in any case.
+const SUMS_MIN: u64 = 64 << 20;
 
 /// Zeros that count as if they followed the last block of a file.
 const ZEROS_BYTES: u64 = 1 << 20;
@@ -139,11 +139,11 @@ impl<S: Source> Scanner<S> {
         }
     }
 
-    /// Whether the record here is whole. Its head is valid. Heads of records that are not whole and overlap were never written: beyond
-    /// some, none is believed.
+    /// Whether the record here, whose head is valid, is whole. A server writes no record within another. So a file with many heads that
+    /// overlap is forged, and after some of them none is believed.
     fn is_sound(&mut self, offset: u64, whole: usize) -> Result<bool, S::Error> {
         let passed = offset - HEADER_BYTES;
-        if self.summed > SUMS_PER_BYTE * passed + SUMMED_BYTES_MIN {
+        if self.summed > SUMS_PER_BYTE * passed + SUMS_MIN {
             return Ok(false);
         }
         let is_there = self.window.len() - self.used >= whole || self.read(whole)?;

@@ -148,12 +148,12 @@ fn without_the_flag_a_reserved_job_is_ready_after_a_restart() {
     let scratch = Scratch::in_memory("reservations-off");
     let (server, mut worker) = start(&scratch.0, Driver::Epoll, &KEEP[1..]);
     reserved(&mut worker, &[60]);
-    assert_eq!(newest_format(&scratch.0), FORMAT, "older versions read it");
+    assert_eq!(newest_format(&scratch.0), FORMAT);
     let (server, mut one) = again(server, Signal::SIGTERM, &scratch.0, Driver::Epoll, &KEEP);
     let stats = job(&mut one, 1);
     assert_eq!((field(&stats, "state"), field(&stats, "reserves")), ("ready", "0"), "{stats}");
     one.expect("reserve\r\n", "RESERVED 1 1");
-    assert_eq!(newest_format(&scratch.0), FORMAT_WITH_RESERVATIONS, "older versions would misread it");
+    assert_eq!(newest_format(&scratch.0), FORMAT_WITH_RESERVATIONS);
     let (server, mut two) = again(server, Signal::SIGTERM, &scratch.0, Driver::Epoll, &KEEP[1..]);
     let stats = job(&mut two, 1);
     let counts = ["state", "reserves", "timeouts", "releases"].map(|key| field(&stats, key));

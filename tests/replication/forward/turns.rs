@@ -16,7 +16,7 @@ use super::place::{Standby, settings};
 /// Clients that send without an end. If each of them could pass on all that the kernel has, this would take some 12 ms.
 const SENDERS: usize = 96;
 
-/// What has been forwarded when the load has begun. As much follows.
+/// Bytes of the others that are forwarded before the client is measured. As many follow while it is.
 const BUSY_BYTES: u64 = 8 << 20;
 
 /// What the thread may spend between a byte of the client and the reply: an iteration in each direction.
@@ -96,7 +96,7 @@ fn a_client_does_not_wait_for_all_bytes_of_others() {
         standby.wait_for("the load of the others", |counts| counts.to_leader.get() > BUSY_BYTES);
         let before = forwarding_threads();
         (0..10).for_each(|_| ask());
-        // The threads of other tests do little meanwhile, and may end.
+        // Other tests have such threads too. They use less CPU time meanwhile, or have ended.
         let own = forwarding_threads()
             .into_iter()
             .filter_map(|(id, time)| before.get(&id).map(|&then| (id, time.saturating_sub(then))))

@@ -301,15 +301,14 @@ fn records_end(file: &File, bytes: u64, header: Header) -> io::Result<Option<u64
     let mut found = scanner()?;
     while found.next_record()?.is_some() {}
     let end = found.end();
+    while found.next_beyond()?.is_some() {}
+    let beyond = if may_be_recycled(header.oldest) { found.traces_end() } else { found.nonzero_end() };
+    if beyond <= header.offset(end) {
+        return Ok(Some(header.offset(end)));
+    }
     for _ in 0..LOOKS_MAX {
-        while found.next_beyond()?.is_some() {}
-        let beyond = if may_be_recycled(header.oldest) { found.traces_end() } else { found.nonzero_end() };
-        if beyond <= header.offset(end) {
-            return Ok(Some(header.offset(end)));
-        }
         thread::sleep(PAUSE);
-        found = scanner()?.starting_at(end);
-        if found.next_record()?.is_some() {
+        if scanner()?.starting_at(end).next_record()?.is_some() {
             return Ok(Some(header.offset(end)));
         }
     }

@@ -10,13 +10,11 @@ use crate::io::wal_files::plain_file;
 use crate::io::wal_files::storage::read_up_to;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, Lsn, Record};
+use crate::wal::scan::SUMS_PER_BYTE;
 use crate::wal::segment::{HEADER_BYTES, Header};
 
 /// Records that must agree on a seed.
 const RECORDS_MIN: u32 = 2;
-
-/// Bytes of what looks like a record and is none, whose checksums are computed for each byte of the file.
-const SUMS_PER_BYTE: usize = 4;
 
 /// Returns the id that the records of a segment show, if there are enough of them, and the position of the last one.
 pub fn shown_by(directory: &Path, number: SegmentNumber) -> io::Result<Option<(u64, Lsn)>> {
@@ -41,7 +39,7 @@ pub fn agreed(shown: impl Iterator<Item = (u64, Lsn)>) -> Option<u64> {
 /// at smaller positions.
 fn seed(bytes: &[u8]) -> Option<(u32, Lsn)> {
     let mut seeds: BTreeMap<u32, (u32, Lsn)> = BTreeMap::new();
-    let (mut at, mut left) = (0, SUMS_PER_BYTE * bytes.len());
+    let (mut at, mut left) = (0, SUMS_PER_BYTE as usize * bytes.len());
     while at < bytes.len() {
         let head = Record::seed(&bytes[at..]);
         let record =
