@@ -518,6 +518,10 @@ impl Worker {
             let now = self.now;
             let is_late = |connection: &mut Connection| matches!(connection.phase, Phase::Connecting { until, .. } if until <= now);
             if self.find(key).is_some_and(is_late) {
+                // The connection may be made, and this thread late to see it.
+                self.connected(key);
+            }
+            if self.find(key).is_some_and(is_late) {
                 self.dial_next(key, Errno::ETIMEDOUT.desc().into());
             }
         }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 
 use beanring::io::driver::Driver;
-use beanring::io::forward::Target;
+use beanring::io::forward::{Settings, Target};
 use beanring::io::socket::{Address, Listener, ListenerKind};
 use beanring::server::{ClientAct, Effect, Event, Origin, Protocol, Server, Service, TlsCounts};
-use beanring::time::Time;
+use beanring::time::{Span, Time};
 use beanring::transport::Transport;
 use beanring::transport::forwarded::{ClientAddress, Inbound, header};
 use beanring::transport::link::{Link, standby_config};
@@ -195,8 +195,23 @@ fn after_a_take_over_hundreds_of_clients_come_at_once() {
             let (reply, _) = client.ask(&put(0, 0, "x"));
             assert!(reply.starts_with("INSERTED "), "{reply}");
         }
-        assert_eq!(leader.control().stat("proxy-header-failures"), 0);
+        let failures = leader.control().stat("proxy-header-failures");
+        assert_eq!(failures, 0, "{:?}", standby.counts());
     });
+}
+
+/// The thread that forwards is busy with handshakes, so it sees late that a connection is made.
+#[test]
+fn a_connection_that_is_made_is_not_given_up() {
+    let leader = Leader::start(Driver::Epoll, Some(SECRET), false);
+    let standby = Standby::new(Settings { connect: Span::from_millis(1), ..settings() });
+    let mut clients: Vec<Client> = (0..200).map(|_| client_of(&standby)).collect();
+    standby.lead_to(leader.standbys);
+    for client in &mut clients {
+        let (reply, _) = client.ask(&put(0, 0, "x"));
+        assert!(reply.starts_with("INSERTED "), "{reply}");
+    }
+    assert_eq!(standby.counts().failed_connects.get(), 0);
 }
 
 #[test]

@@ -103,18 +103,17 @@ fn a_client_does_not_wait_for_all_bytes_of_others() {
             .max_by_key(|&(_, time)| time);
         let (own, _) = own.expect("the thread runs");
         let of_own = || cpu_time(&own).expect("the thread runs");
-        let spent = (0..60).map(|_| {
+        let mut spent = Vec::new();
+        while spent.len() < 60 || standby.counts().to_leader.get() < 2 * BUSY_BYTES {
             let before = of_own();
             ask();
-            of_own() - before
-        });
-        let spent = spent.collect();
+            spent.push(of_own() - before);
+        }
         drop((stop, client));
         spent
     });
     spent.sort();
     let median = spent[spent.len() / 2];
     println!("CPU time before the reply: median {median:?}, at most {:?}", spent[spent.len() - 1]);
-    assert!(standby.counts().to_leader.get() > 2 * BUSY_BYTES, "the others were busy");
     assert!(median <= MOST, "{median:?}");
 }
