@@ -1,10 +1,12 @@
 //! A standby's thread, clients of it, and a leader that a test plays.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use beanring::io::descriptors;
 use beanring::io::forward::{ForwardCounts, Forwarder, Settings, Target};
@@ -13,6 +15,7 @@ use beanring::transport::forwarded::{Inbound, admit};
 use beanring::values::link_secret::LinkSecret;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::wait;
+use nix::time::{ClockId, clock_gettime};
 
 use super::end::TlsEnd;
 
@@ -24,7 +27,20 @@ pub const TLS_BYTES: u64 = 10 * 1024;
 /// A standby: a listener whose connections the thread forwards.
 pub struct Standby {
     pub forwarder: Forwarder,
+    /// The id of its thread.
+    thread: String,
     listener: TcpListener,
+}
+
+/// One starts at a time, so that its thread is known.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// The ids of the threads of this process that forward: those of other tests too.
+fn forwarding_threads() -> BTreeSet<String> {
+    let tasks = fs::read_dir("/proc/self/task").expect("there is /proc");
+    let ids = tasks.filter_map(|task| task.ok()?.file_name().into_string().ok());
+    let name = |id: &str| fs::read_to_string(format!("/proc/self/task/{id}/comm"));
+    ids.filter(|id| name(id).is_ok_and(|name| name == "forward\n")).collect()
 }
 
 /// The addresses of a forwarded client: its own, and the one that it has connected to. Both tell it from the connection that watches
@@ -47,9 +63,24 @@ pub fn settings() -> Settings {
 impl Standby {
     pub fn new(settings: Settings) -> Self {
         descriptors::raise_limit().expect("a soft limit can be raised");
+        let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = forwarding_threads();
         let forwarder = Forwarder::start(settings).expect("a thread can be started");
+        let mut thread = None;
+        // A thread has its name when it runs.
+        wait::until("the thread runs", || {
+            thread = forwarding_threads().difference(&others).next().cloned();
+            thread.is_some()
+        });
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        Self { forwarder, listener }
+        Self { forwarder, thread: thread.expect("it runs"), listener }
+    }
+
+    /// The CPU time of its thread.
+    pub fn cpu_time(&self) -> Duration {
+        let id: i32 = self.thread.parse().expect("the name of a task is a number");
+        // The clock of a thread: clock_getcpuclockid(3) has only that of a process.
+        clock_gettime(ClockId::from_raw(!id << 3 | 6)).expect("the thread runs").into()
     }
 
     /// A standby of a played leader.

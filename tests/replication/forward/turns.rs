@@ -1,14 +1,10 @@
 //! A client beside others that send without an end. What it waits for is the CPU time that the forwarding thread spends before it.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-
-use nix::time::{ClockId, clock_gettime};
 
 use super::end::TlsEnd;
 use super::place::{Standby, settings};
@@ -21,21 +17,6 @@ const BUSY_BYTES: u64 = 8 << 20;
 
 /// What the thread may spend between a byte of the client and the reply: an iteration in each direction.
 const MOST: Duration = Duration::from_millis(6);
-
-/// The CPU time of each thread of this process that forwards, by its id.
-fn forwarding_threads() -> BTreeMap<String, Duration> {
-    let tasks = fs::read_dir("/proc/self/task").expect("there is /proc");
-    let ids = tasks.filter_map(|task| task.ok()?.file_name().into_string().ok());
-    ids.filter_map(|id| cpu_time(&id).map(|time| (id, time))).collect()
-}
-
-/// None if it is another thread, or has ended.
-fn cpu_time(id: &str) -> Option<Duration> {
-    let name = fs::read_to_string(format!("/proc/self/task/{id}/comm")).ok()?;
-    // The clock of a thread: clock_getcpuclockid(3) has only that of a process.
-    let clock = ClockId::from_raw(!id.parse::<i32>().ok()? << 3 | 6);
-    (name == "forward\n").then(|| clock_gettime(clock).ok().map(Duration::from)).flatten()
-}
 
 /// Ends the load, also after a panic.
 struct Stop<'a>(&'a AtomicBool);
@@ -94,20 +75,11 @@ fn a_client_does_not_wait_for_all_bytes_of_others() {
             client.read_exact(&mut [0]).expect("it is connected");
         };
         standby.wait_for("the load of the others", |counts| counts.to_leader.get() > BUSY_BYTES);
-        let before = forwarding_threads();
-        (0..10).for_each(|_| ask());
-        // Other tests have such threads too. They use less CPU time meanwhile, or have ended.
-        let own = forwarding_threads()
-            .into_iter()
-            .filter_map(|(id, time)| before.get(&id).map(|&then| (id, time.saturating_sub(then))))
-            .max_by_key(|&(_, time)| time);
-        let (own, _) = own.expect("the thread runs");
-        let of_own = || cpu_time(&own).expect("the thread runs");
         let mut spent = Vec::new();
         while spent.len() < 60 || standby.counts().to_leader.get() < 2 * BUSY_BYTES {
-            let before = of_own();
+            let before = standby.cpu_time();
             ask();
-            spent.push(of_own() - before);
+            spent.push(standby.cpu_time() - before);
         }
         drop((stop, client));
         spent
