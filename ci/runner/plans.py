@@ -84,25 +84,27 @@ def run():
         *checks(),
         Step("build-static", ("deploy/static",), "build", ("build",)),
         Step("mutants", ("ci/mutants", "--run"), needs=("build",)),
-        *(tests(program, program, needs=("tools",)) for program in (*COMPUTING, *UNITS)),
+        # What computes for long comes first: at the end nothing would be left for the other core.
+        *epoll_alone(),
+        script("http-api", "ci/http-api", "target/debug/beanring", "5", needs=("build", "tools")),
+        script("instructions", "ci/instructions", needs=("build-static", "tools")),
         Step("lints-epoll", (*CLIPPY, "--all-targets", "--no-default-features", *LINTS), "check", ("lints",)),
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
         # There is none today, as examples are conversations.
         Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), "check", needs=("doc",)),
-        *epoll_alone(),
+        *(tests(program, program, needs=("tools",)) for program in (*COMPUTING, *UNITS)),
         *variants(),
         *scripts(),
     ]
 
 
-def epoll_alone():
-    """The build without features. It has a directory of its own, since its programs have the names of the others."""
-    build = ("ci/shared-build", "epoll", *BUILD, "--no-default-features", "--lib", "--test", "protocol", "--test", "process")
+def epoll_alone(*suites):
+    """The build without features, with its unit tests. It has a directory of its own, since its programs have the names of the others."""
+    programs = [f"--test={suite}" for suite in suites]
+    build = ("ci/shared-build", "epoll", *BUILD, "--no-default-features", "--lib", *programs)
     return [
         Step("build-epoll", build, "build", ("build",)),
         tests("epoll-alone-units", "beanring", build="build-epoll"),
-        tests("epoll-alone-core", "protocol", "core::", build="build-epoll"),
-        tests("epoll-alone-process", "process", "server::", build="build-epoll", needs=("tools",)),
     ]
 
 
@@ -130,7 +132,7 @@ def variants():
     found.append(tests("huge-pages", "limits", "ceilings::", command=("ci/huge-pages",), needs=("limits", "tls-limits")))
     found += [
         # The seeds are from the clock, so that every run has new ones. A failure prints how to replay it.
-        tests("new-seeds", "simulation", "server::seeds_are_clean", environment={"BEANRING_TEST_FROM": str(int(time.time())) + "000000", "BEANRING_TEST_SECONDS": "40"}),
+        tests("new-seeds", "simulation", "server::seeds_are_clean", environment={"BEANRING_TEST_FROM": str(int(time.time())) + "000000", "BEANRING_TEST_SECONDS": "20"}),
     ]
     return found
 
@@ -140,7 +142,6 @@ def scripts():
     debug = "target/debug/beanring"
     waits = {"needs": ("build", "tools"), "cores": 0}
     return [
-        script("http-api", "ci/http-api", debug, needs=("build", "tools")),
         script("prometheus", "ci/prometheus", debug, **waits),
         script("first-steps", "ci/first-steps", **waits),
         script("sslyze", "ci/tls", debug, **waits),
@@ -149,7 +150,6 @@ def scripts():
         # With the library for Python that the check of clients installs.
         script("page-commands", "ci/doc-commands", needs=("clients",), cores=0),
         script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools")),
-        script("instructions", "ci/instructions", needs=("build-static", "tools")),
     ]
 
 
@@ -176,6 +176,10 @@ def deep():
         Step("build-long", long, "build", ("build",), cores=2),
         Step("mutants", ("ci/mutants",), needs=("build",), **hours),
         *long_runs(hours),
+        *epoll_alone("protocol", "process"),
+        tests("epoll-alone-core", "protocol", "core::", build="build-epoll", **hours),
+        tests("epoll-alone-process", "process", "server::", build="build-epoll", needs=("tools",), **hours),
+        script("http-api", "ci/http-api", "target/debug/beanring", "30", needs=("build", "tools"), **hours),
         script("kernels", "ci/kernels", needs=("build", "tools"), cores=0, **hours),
         script("docker", "ci/docker", needs=("build", "tools"), cores=0, **hours),
         script("package", "ci/deploy", needs=("build", "tools"), cores=0, **hours),
@@ -192,10 +196,10 @@ def deep():
 def long_runs(hours):
     """Random suites with many seeds, and faults with many rounds."""
     seeds = [
-        ("seeds-server", "simulation", "server::seeds_are_clean", {"BEANRING_TEST_SECONDS": "1200"}),
+        ("seeds-server", "simulation", "server::seeds_are_clean", {"BEANRING_TEST_SECONDS": "900"}),
         ("seeds-replicas", "simulation", "replicas::seeds_are_clean", {"BEANRING_TEST_SEEDS": "100000"}),
         ("seeds-log", "simulation", "log::power_fails_and_every", {"BEANRING_TEST_SEEDS": "20000"}),
-        ("seeds-operations", "simulation", "log::every_operation", {"BEANRING_TEST_SEEDS": "200"}),
+        ("seeds-operations", "simulation", "log::every_operation", {"BEANRING_TEST_SEEDS": "60"}),
         ("seeds-model", "queue", "model::", {"BEANRING_TEST_SEEDS": "10000"}),
         ("seeds-differential", "protocol", "differential::", {"BEANRING_TEST_SEEDS": "200", "BEANRING_TEST_STEPS": "500"}),
     ]

@@ -9,14 +9,14 @@ use std::time::Duration;
 use super::end::TlsEnd;
 use super::place::{Standby, settings};
 
-/// Clients that send without an end. If each of them could pass on all that the kernel has, this would take some 12 ms.
-const SENDERS: usize = 96;
+/// Clients that send without an end. If each of them could pass on all that the kernel has, this would take some 50 ms.
+const SENDERS: usize = 384;
 
 /// Bytes of the others that are forwarded before the client is measured. As many follow while it is.
 const BUSY_BYTES: u64 = 8 << 20;
 
 /// What the thread may spend between a byte of the client and the reply: an iteration in each direction.
-const MOST: Duration = Duration::from_millis(6);
+const MOST: Duration = Duration::from_millis(12);
 
 /// Ends the load, also after a panic.
 struct Stop<'a>(&'a AtomicBool);
