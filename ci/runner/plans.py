@@ -210,6 +210,7 @@ def long_runs(hours):
         tests("faults", "replication", "faults::", environment=variables, needs=("tools",), **hours),
         tests("restarts", "process", "restart::", environment={"BEANRING_TEST_RESTARTS": "50"}, **hours),
         tests("cycles", "log", "live::acknowledged", environment={"BEANRING_TEST_CYCLES": "200"}, **hours),
+        tests("sweep", "log", "sweep::", environment={"BEANRING_TEST_SWEEP": "1"}, **hours),
         tests("tls-churn", "network", "churn::", environment={"BEANRING_TEST_TLS": "1"}, **hours),
     ]
 

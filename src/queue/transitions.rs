@@ -16,6 +16,7 @@ use super::latency::LatencyKind;
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobKey, TubeSlot};
+use crate::values::limits::BURIALS_MAX;
 
 /// Where a job goes.
 #[derive(Clone, Copy)]
@@ -191,7 +192,7 @@ impl Engine {
     /// that of the last burial. So the numbers show both the order and the times, and a record needs nothing else.
     pub(super) fn enter_buried(&mut self, job: JobKey, now: Time) {
         self.enter(job, JobState::Buried);
-        let burial = self.burials.max(now.as_nanos());
+        let burial = self.burials.max(now.as_nanos()).min(BURIALS_MAX);
         self.burials = burial + 1;
         let lifecycle = self.jobs.lifecycle_mut(job);
         lifecycle.set_burial(burial);

@@ -28,6 +28,10 @@ pub const PAGE_JOBS_MAX: u32 = 1000;
 /// Jobs that a `list-jobs` without a limit shows.
 pub const PAGE_JOBS_DEFAULT: u32 = 100;
 
+/// The largest number of a burial, which is its time in nanoseconds since 1970: in the year 2116. At the limit all burials have the same
+/// number, and after a restart such jobs are in the order of their ids.
+pub const BURIALS_MAX: u64 = 1 << 62;
+
 /// The priority of a job that the client, the HTTP API or the console puts without one: that of greenstalk and beaneater. It
 /// leaves room for more urgent jobs, and such a job does not count as urgent.
 pub const PRIORITY_DEFAULT: u32 = 65_536;

@@ -1,12 +1,15 @@
 //! From changes of the queue to records in the gathering batch.
 
+use std::io;
+
 use super::Wal;
 use super::pauses::{FORGOTTEN_PER_PAUSE, LoggedPause};
-use super::record::{JobRecord, PauseRecord, Record, padding_bytes};
-use super::segment::Header;
+use super::record::{JobRecord, Lsn, PauseRecord, Record, job_record_bytes, padding_bytes};
+use super::segment::{Header, SegmentNumber};
 use crate::queue::{Change, Engine, KeptKey};
 use crate::time::{Span, Time};
-use crate::values::ids::{IdpSlot, JobKey};
+use crate::values::ids::{IdpSlot, JobId, JobKey};
+use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
 impl Wal {
@@ -177,9 +180,20 @@ impl Wal {
         // mutant ids-again-after-a-restart: engine.upcoming_id() => crate::values::ids::JobId(1)
         let next_id = engine.upcoming_id();
         let first = self.commits.end();
+        if number > SegmentNumber::LAST || first > Lsn::LAST {
+            // Nothing is written that the next start would refuse.
+            self.failure.get_or_insert(io::Error::other("the numbers of segments have run out"));
+        }
+        self.note_ids(engine);
         let format = self.config.format();
         self.begin_segment(Header { format, log_id, number, first, next_id, oldest, previous });
         self.retirement.declare(oldest, first);
+    }
+
+    /// Refuses puts from now on if those of a segment could have ids from which no server starts.
+    pub(super) fn note_ids(&mut self, engine: &Engine) {
+        let jobs_max = self.config.segment_bytes / job_record_bytes(1, Tags::NONE, 2) as u64;
+        self.is_out_of_ids |= engine.upcoming_id().0 + jobs_max > JobId::START_MAX.0;
     }
 
     pub(super) fn begin_segment(&mut self, header: Header) {

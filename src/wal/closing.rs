@@ -1,8 +1,9 @@
 //! The record that closes the job log when the server stops or is idle. With it, recovery distinguishes damage to the
-//! records before it from a torn write.
+//! records before it from a torn write. Its position is kept outside the log too, so that the last segments cannot be lost unnoticed.
 
-use super::Wal;
 use super::record::{Lsn, Record};
+use super::segment::Header;
+use super::{Destination, EndMark, Wal};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 
@@ -17,12 +18,21 @@ pub struct CloseSchedule {
     due: Option<Time>,
     /// Where the log was closed last: behind the record and its padding.
     closed_at: Option<Lsn>,
+    /// Behind the last closing record, or the beginning of the log.
+    ends: Option<EndMark>,
+    /// The mark that is kept.
+    marked: Option<EndMark>,
 }
 
 impl CloseSchedule {
-    /// For a log whose closing record ends at this position, if it has one.
-    pub const fn new(closed_at: Option<Lsn>) -> Self {
-        Self { due: None, closed_at }
+    /// For a log that was closed at this position, if it was, and whose mark has that one.
+    pub const fn new(closed_at: Option<Lsn>, ends: EndMark, marked: Option<EndMark>) -> Self {
+        Self { due: None, closed_at, ends: Some(ends), marked }
+    }
+
+    /// A mark is kept, or there was no space for it.
+    pub const fn note_marked(&mut self, mark: EndMark) {
+        self.marked = Some(mark);
     }
 
     /// Something was written or synced: the idle time starts again.
@@ -45,6 +55,8 @@ impl Wal {
         let due = *self.closing.due.get_or_insert(now + IDLE);
         if self.is_stopping || due <= now {
             self.append_change(&Record::Closed, engine);
+            let &Header { log_id, number: segment, .. } = self.appender.active();
+            self.closing.ends = Some(EndMark { log_id, segment, end: self.commits.end() });
             // The batch is closed here, so that its padding belongs to the closed log.
             self.close_batch();
             self.closing.closed_at = Some(self.commits.end());
@@ -58,6 +70,20 @@ impl Wal {
         let fits = Record::Closed.bytes() as u64 <= self.bytes_left();
         let has_space = fits || self.segments.prepared() > 0 && !self.space.is_full();
         is_quiet && self.commits.is_all_durable() && !self.closing.is_closed(self.commits.end()) && has_space
+    }
+
+    /// The mark to keep: that of the last closing record once it is on disk, or that the active segment has begun.
+    pub(super) fn wanted_mark(&self) -> Option<EndMark> {
+        if self.config.destination != Destination::Directory {
+            return None;
+        }
+        let (durable, marked) = (self.commits.durable(), self.closing.marked);
+        let &Header { log_id, number: segment, first, .. } = self.appender.active();
+        let is_begun = durable > first && marked.is_none_or(|marked| marked.segment < segment);
+        let begun = is_begun.then_some(EndMark { log_id, segment, end: durable });
+        let is_due =
+            |ends: &EndMark| ends.end <= durable && marked.is_none_or(|marked| marked.end < ends.end);
+        self.closing.ends.filter(is_due).or(begun)
     }
 
     /// When to close the log if nothing else happens.

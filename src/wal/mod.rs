@@ -11,6 +11,7 @@ mod closing;
 mod commit;
 mod compaction;
 mod disk_space;
+mod end_mark;
 mod operation;
 mod operations;
 mod pauses;
@@ -39,11 +40,12 @@ use self::closing::CloseSchedule;
 use self::commit::CommitState;
 use self::compaction::Compactor;
 use self::disk_space::DiskSpace;
+pub use self::end_mark::{EndMark, MARK_BYTES};
 pub use self::operation::{Arrangement, Operation, Outcome, is_full};
 use self::pauses::Pauses;
 use self::placed::KeptKeys;
 pub use self::record::job_record_bytes;
-use self::record::{PauseRecord, Record, job_bytes_max};
+use self::record::{Lsn, PauseRecord, Record, job_bytes_max};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 use self::rules::LoggedRules;
@@ -139,6 +141,8 @@ pub struct Wal {
     is_stopping: bool,
     /// See [`refuse_puts`](Self::refuse_puts).
     refuses_puts: bool,
+    /// Further puts could have ids from which no server starts.
+    is_out_of_ids: bool,
     /// See [`rewrite`](Self::rewrite).
     rewritten_up_to: Option<SegmentNumber>,
     /// See [`hold`](Self::hold).
@@ -162,7 +166,8 @@ impl Wal {
             assert!(writes_in_flight_max > 0, "a log is written");
             assert_eq!(config.durability, Durability::Always, "a network has no sync of its own");
         }
-        let Recovered { log_id, end, active: last, other_size_up_to, largest, is_closed, .. } = recovered;
+        let Recovered { log_id, end, active: last, other_size_up_to, largest, closed_end, mark, .. } =
+            recovered;
         let Recovered { index, pauses, kept_keys, rules, .. } = recovered;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
@@ -187,11 +192,12 @@ impl Wal {
             compactor: Compactor::default(),
             retirement: Retirement::new(active.oldest, end),
             commits: CommitState::new(config.durability, end),
-            closing: CloseSchedule::new(last.and(is_closed.then_some(end))),
+            closing: CloseSchedule::default(),
             counters: WalCounters::default(),
             changes: Vec::new(),
             is_stopping: false,
             refuses_puts: false,
+            is_out_of_ids: false,
             rewritten_up_to: None,
             is_held: false,
             failure: None,
@@ -199,10 +205,18 @@ impl Wal {
         if last.is_none() {
             wal.begin_segment(active);
         }
-        if is_new {
+        let closed_at = match last {
+            Some(_) => closed_end.map(|_| end),
             // There is no record before it that a closing record could protect.
-            wal.closing = CloseSchedule::new(Some(wal.commits.end()));
-        }
+            None => is_new.then(|| wal.commits.end()),
+        };
+        let (segment, end) = match (last, closed_end) {
+            (Some(last), Some(end)) => (last.number, end),
+            _ => (SegmentNumber(0), Lsn::default()),
+        };
+        let ends = EndMark { log_id, segment, end };
+        wal.closing = CloseSchedule::new(closed_at, ends, mark);
+        wal.note_ids(engine);
         wal.end_pauses_without_tube(engine);
         // A crash came between the last deletion and this record. Later jobs of the group must not hold its jobs again.
         // mutant grp-end-not-logged-after-a-crash: removed
@@ -262,7 +276,7 @@ impl Wal {
         let capacity = self.capacity();
         if !capacity.fits_segment(bytes) {
             PutSpace::TooLarge
-        } else if self.space.is_stalled() || self.refuses_puts {
+        } else if self.space.is_stalled() || self.refuses_puts || self.is_out_of_ids {
             PutSpace::Unavailable
         } else if capacity.has_space_for_job(bytes) {
             PutSpace::Available
@@ -349,7 +363,11 @@ impl Wal {
     /// Whether everything that was recorded is durable and, if possible, the log is closed; or it has failed.
     pub fn is_settled(&self) -> bool {
         let is_written = !self.appender.is_gathering() && self.appender.is_idle();
-        self.failure.is_some() || is_written && self.commits.is_all_durable() && !self.can_close()
+        self.failure.is_some()
+            || is_written
+                && self.commits.is_all_durable()
+                && !self.can_close()
+                && self.wanted_mark().is_none()
     }
 
     /// The error that has ended the WAL. Records that are not committed yet never will be.

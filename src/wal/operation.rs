@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use super::record::Lsn;
 use super::replica::{Reply, Request};
-use super::{Batch, SegmentNumber};
+use super::{Batch, EndMark, SegmentNumber};
 
 /// What the WAL asks for. At most one `Sync` and one `Arrange` are in flight, and one `Write`, or
 /// [several](super::Destination::Network) across a network.
@@ -40,7 +40,7 @@ pub enum Operation {
     Replicate(Box<Request>),
 }
 
-/// A change of which segments there are.
+/// A change of which segments there are, or of what is kept beside them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Arrangement {
@@ -51,6 +51,8 @@ pub enum Arrangement {
     Recycle { from: SegmentNumber, to: SegmentNumber },
     /// Remove a segment that is not needed any more.
     Remove(SegmentNumber),
+    /// Keep the mark of the log's end, outside the segments. Only [files](super::Destination::Directory) are asked for it.
+    MarkEnd(EndMark),
 }
 
 /// How an operation ended.

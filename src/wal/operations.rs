@@ -77,8 +77,12 @@ impl Wal {
     }
 
     fn wanted_arrangement(&self) -> Option<Arrangement> {
+        if let Some(mark) = self.wanted_mark() {
+            return Some(Arrangement::MarkEnd(mark));
+        }
         let capacity = self.capacity();
-        let is_wanted = capacity.has_missing || capacity.wants_prepared() && !self.is_stopping;
+        let is_wanted =
+            self.has_number() && (capacity.has_missing || capacity.wants_prepared() && !self.is_stopping);
         if self.space.is_stalled() && self.has_spare() && !self.retirement.is_active() {
             return self.segments.last_prepared().map(Arrangement::Remove);
         }
@@ -97,11 +101,17 @@ impl Wal {
         (is_wanted && may_grow).then_some(Arrangement::Create { segment, bytes })
     }
 
+    /// Whether there is a number for another segment.
+    fn has_number(&self) -> bool {
+        self.segments.next_number() <= SegmentNumber::LAST
+    }
+
     /// What becomes of the file of the oldest segment.
     fn retired_arrangement(&self, is_wanted: bool) -> Arrangement {
         let (from, capacity) = (self.oldest(), self.capacity());
         let is_declared = self.retirement.is_declared(from);
-        let is_kept = is_wanted || capacity.segments() <= capacity.segments_max() || !is_declared;
+        let is_kept = self.has_number()
+            && (is_wanted || capacity.segments() <= capacity.segments_max() || !is_declared);
         // Where a write takes new space, a removed file gives some.
         let is_space_wanted = self.space.writes_take_space() && is_declared;
         if is_kept && !self.segments.may_have_other_size(from) && !is_space_wanted {
@@ -189,7 +199,10 @@ impl Wal {
                 }
                 self.space.change_failed(now);
             }
+            // The next closing record has it written again.
+            (Arrangement::MarkEnd(mark), Err(error)) if is_full(&error) => self.closing.note_marked(mark),
             (_, Err(error)) => return Err(error),
+            (Arrangement::MarkEnd(mark), Ok(())) => self.closing.note_marked(mark),
             (Arrangement::Create { segment, .. }, Ok(())) => {
                 self.space.clear_full();
                 self.segments.add(segment);

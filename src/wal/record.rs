@@ -383,6 +383,11 @@ impl Record<'_> {
         }
     }
 
+    /// Returns the position that the head of a record has.
+    pub fn position(head: &[u8; FRAME_BYTES]) -> Lsn {
+        Lsn(u64::from_le_bytes(head[8..16].try_into().expect("eight bytes")))
+    }
+
     /// Returns the size that the head of a record at the beginning of `bytes` announces, if one is valid at this position.
     ///
     /// # Errors

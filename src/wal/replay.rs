@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::EndMark;
 use super::pauses::Pauses;
 use super::placed::KeptKeys;
 use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord};
@@ -41,8 +42,10 @@ pub struct Recovered {
     pub other_size_up_to: SegmentNumber,
     /// The size of the largest record of a job, in bytes.
     pub largest: u64,
-    /// Whether the last record closes the log.
-    pub is_closed: bool,
+    /// The position behind the last record, if that closes the log.
+    pub closed_end: Option<Lsn>,
+    /// The mark of the log's end, if both copies of it agree.
+    pub mark: Option<EndMark>,
     pub(super) index: SegmentIndex,
     pub(super) pauses: Pauses,
     pub(super) kept_keys: KeptKeys,
@@ -210,7 +213,8 @@ impl Replay {
             active: None,
             other_size_up_to: SegmentNumber(0),
             largest: index.largest(),
-            is_closed: false,
+            closed_end: None,
+            mark: None,
             index,
             pauses,
             kept_keys,

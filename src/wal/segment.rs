@@ -1,5 +1,6 @@
 //! Segments: the pieces of the log, each with a header that says where it belongs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::batch::{BLOCK_BYTES, Batch};
@@ -48,6 +49,9 @@ pub struct SegmentNumber(pub u64);
 impl SegmentNumber {
     /// The largest valid number. No log is expected to reach it: 40 PiB in segments of the default size.
     pub const LAST: Self = Self(0xffff_0000);
+
+    /// The largest number in a name. Prepared files may have larger ones than [`LAST`](Self::LAST).
+    pub const LAST_NAME: Self = Self(u32::MAX as u64);
 
     /// Returns the number for the name of a segment's file.
     pub fn from_file_name(name: &str) -> Option<Self> {
@@ -104,6 +108,29 @@ pub enum HeaderFault {
     Version(u32),
 }
 
+/// The headers of files, by the numbers in their names. A file of zeros has none.
+pub type Headers = BTreeMap<SegmentNumber, Option<Header>>;
+
+/// Returns the id of the log that most files belong to: that of the largest position, if there are several. Files that do not have the
+/// number of their name count only if no file has.
+pub fn log_of_most(headers: &Headers) -> Option<u64> {
+    let mut logs: BTreeMap<u64, (u32, u32, Lsn)> = BTreeMap::new();
+    for (&number, header) in headers {
+        let Some(header) = header else { continue };
+        let (own, all, first) = logs.entry(header.log_id).or_default();
+        (*own, *all) = (*own + u32::from(header.number == number), *all + 1);
+        *first = header.first.max(*first);
+    }
+    logs.into_iter().max_by_key(|&(_, weight)| weight).map(|(log_id, _)| log_id)
+}
+
+/// Whether a file with the header of another number has been renamed by somebody else than a server. That gives a recycled file a
+/// larger number, and never the number of a file that exists.
+pub fn is_misnamed(number: SegmentNumber, header: &Header, headers: &Headers) -> bool {
+    let is_taken = |other: &Option<Header>| other.is_none_or(|other| other.number != header.number);
+    header.number > number || headers.get(&header.number).is_some_and(is_taken)
+}
+
 impl Header {
     /// Returns the seed that the checksums of the segment's records begin with.
     pub fn seed(&self) -> u32 {
@@ -118,6 +145,12 @@ impl Header {
         // The first four bytes are combined with the seed by exclusive or: an id below 2^32 has the checksum that eight zeros
         // have with the id as their seed.
         seed_of(checksum, &[0; 8]).into()
+    }
+
+    /// A header for a segment without one, whose first record has this position.
+    pub const fn reconstructed(number: SegmentNumber, log_id: u64, first: Lsn) -> Self {
+        let (oldest, previous) = (SegmentNumber(0), SegmentNumber(0));
+        Self { format: FORMAT, log_id, number, first, next_id: JobId(0), oldest, previous }
     }
 
     /// Returns the position of the byte at this offset in the file.

@@ -112,6 +112,7 @@ impl<'a> Line<'a> {
             Finding::Gap { file, offset, at, bytes } => {
                 Self { kind: "gap", bytes: Some(bytes), ..Self::at(file, offset, at.0) }
             }
+            Finding::OtherLog { file, .. } => Self { kind: "segment of another log", ..Self::at(file, 0, 0) },
             Finding::Missing { file, at, bytes } => {
                 Self { kind: "missing segment", bytes: Some(bytes), ..Self::at(file, 0, at.0) }
             }

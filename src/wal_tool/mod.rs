@@ -216,6 +216,10 @@ impl fmt::Display for Line<'_> {
                 )
             }
             Damage::Missing { file } => write!(f, "{file}: the file is missing"),
+            Damage::OtherLog { file, log_id, of_most } => write!(
+                f,
+                "{file}: the file belongs to another job log, with the id {log_id:016x}; most files here have {of_most:016x}"
+            ),
         }
     }
 }

@@ -130,7 +130,7 @@ fn before_it_is_closed() {
 /// The first file of a log has no records of an earlier use.
 #[test]
 fn discarded_bytes_that_are_no_record_are_reported_once() {
-    let scratch = killed("unlike", &["-f", "5"], &["first", BODY]);
+    let scratch = killed("unlike", &["-F"], &["first", BODY]);
     let log = &*scratch.0;
     let bytes = fs::read(scratch.join(FIRST)).expect("a segment");
     let (begin, body) = place_of_last(&bytes);
@@ -139,9 +139,11 @@ fn discarded_bytes_that_are_no_record_are_reported_once() {
         let mut damaged = bytes.clone();
         damaged[begin..until].fill(0xee);
         fs::write(scratch.join(FIRST), damaged).expect("a segment");
+        // Those of the server below would show that it went on from here.
+        ["log.end.1", "log.end.2"].iter().for_each(|mark| _ = fs::remove_file(scratch.join(mark)));
         tool("check", &[log]).fails(1, "discards").fails(1, &format!("{FIRST}:{begin}"));
         tool("salvage", &[log, &Scratch::in_memory("unlike-saved").0]).fails(3, "");
-        let (mut server, mut client) = start(log, Driver::Epoll, &[&FLAGS[..], &["-f", "5"]].concat());
+        let (mut server, mut client) = start(log, Driver::Epoll, &[&FLAGS[..], &["-F"]].concat());
         client.expect("peek 1\r\n", "FOUND 1 5");
         client.expect("peek 2\r\n", "NOT_FOUND");
         server.kill();

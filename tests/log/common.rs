@@ -17,6 +17,7 @@ use beanring_testkit::client::{Client, start};
 use beanring_testkit::driver;
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -199,9 +200,24 @@ pub fn refusal(dir: &Path, flags: &[&str], code: i32) -> String {
 /// Returns the paths of all segments, used or not, in order.
 pub fn segments(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let mut segments: Vec<PathBuf> = paths.filter(|path| name(path).starts_with("log.")).collect();
+    let mut segments: Vec<PathBuf> = paths.filter(|path| name(path).starts_with("log.0")).collect();
     segments.sort();
     segments
+}
+
+/// Waits until the mark of the log's end shows that its last segment has records.
+pub fn await_mark(dir: &Path) {
+    // Both a header and the mark have the number of a segment there.
+    let number = |path: &Path| {
+        let bytes = fs::read(path).ok()?;
+        Some(u64::from_le_bytes(*bytes.get(24..)?.first_chunk()?))
+    };
+    let file = |number: u64| format!("log.{number:016x}");
+    wait::until("the last segment is marked", || {
+        let has_own = |path: &PathBuf| number(path).is_some_and(|own| file(own) == name(path));
+        let last = used_segments(dir).into_iter().rfind(has_own).expect("there is one");
+        number(&dir.join("log.end.2")).is_some_and(|marked| file(marked) == name(&last))
+    });
 }
 
 /// Returns the paths of the segments that have a header.

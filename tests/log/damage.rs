@@ -10,12 +10,13 @@ use beanring::io::wal_files::{Directory, RecoveryError, recover};
 use beanring::queue::{Counts, Engine, JobState, LoggedState, PersistedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::values::limits::BURIALS_MAX;
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_MIN, FORMAT_WITH_RESERVATIONS, Header};
-use beanring::wal::{Destination, Durability, Operation, Outcome, SegmentNumber, Wal, WalConfig};
+use beanring::wal::{Destination, Durability, Operation, Outcome, PutSpace, SegmentNumber, Wal, WalConfig};
 use beanring_testkit::scratch::Scratch;
 
 use super::common::{FIRST as FILE, change, change_header, put_job};
@@ -65,8 +66,7 @@ fn jobs_of(dir: &Path) -> Result<Jobs, RecoveryError> {
     let mut engine = Engine::new(0);
     recover(&directory, CONFIG, &mut engine, NOW)?;
     engine.check();
-    let found = (1..100).filter_map(|id| Some((id, engine.jobs().find(JobId(id))?)));
-    Ok(found.map(|(id, job)| (id, engine.body(job).to_vec())).collect())
+    Ok(engine.jobs().iter().map(|(key, job)| (job.id.0, engine.body(key).to_vec())).collect())
 }
 
 /// Writes a log of several batches. Returns its bytes, and the jobs after each of its records.
@@ -366,6 +366,70 @@ fn ids_that_could_run_out_are_refused() {
                 found => assert!(!is_refused && found.is_ok(), "{id}"),
             }
         }
+    }
+}
+
+/// A log with numbers at their limits: what a server acknowledges, the next one has.
+#[test]
+fn a_server_writes_nothing_that_the_next_one_refuses() {
+    let last = SegmentNumber::LAST.0;
+    let buried = PersistedState { state: LoggedState::Buried(BURIALS_MAX), ..ready() };
+    let logs = [
+        ("an id", header(1, 0), Record::Job(job(JobId::START_MAX.0)), 0),
+        ("a burial", header(1, 0), Record::Job(JobRecord { state: buried, ..job(1) }), 5),
+        ("a segment", Header { previous: SegmentNumber(0), ..header(last, 0) }, Record::Job(job(1)), 1),
+        ("a position", header(1, Lsn::LAST.0), Record::Job(job(1)), 1),
+    ];
+    for (what, header, record, puts_min) in logs {
+        let scratch = Scratch::in_memory("damage-edge");
+        write_segment(&scratch, header.number.0, &header, &[record], SEGMENT_BYTES);
+        let acknowledged = after_puts(&scratch, 300);
+        assert!(acknowledged.len() > puts_min, "{what}: {} jobs", acknowledged.len());
+        for start in ["next", "second"] {
+            let found = jobs_of(&scratch.0).unwrap_or_else(|error| panic!("{what}, {start} start: {error}"));
+            assert_eq!(found, acknowledged, "{what}, {start} start");
+        }
+    }
+}
+
+/// Starts from a log, and puts and buries jobs as long as it accepts any. Returns the acknowledged jobs.
+fn after_puts(scratch: &Scratch, puts: usize) -> Jobs {
+    let mut engine = Engine::new(0);
+    let (mut log, directory) = open(&scratch.0, &mut engine);
+    let client = connect(&mut engine);
+    let mut acknowledged = Jobs::new();
+    for _ in 0..=puts {
+        carry_out_all(&mut log, &directory, scratch);
+        if log.failure().is_some() {
+            break;
+        }
+        let jobs = engine.jobs().iter().map(|(key, job)| (job.id.0, engine.body(key).to_vec()));
+        acknowledged = jobs.collect();
+        if log.space_for_put(7, Tags::NONE, 3) == PutSpace::Available {
+            let id = put_job(&mut engine, client, b"x\r\n", "", NOW);
+            assert!(engine.reserve_job(client, id, NOW).is_some() && engine.bury(client, id, 0, NOW));
+        }
+        log.record(&mut engine, NOW);
+    }
+    acknowledged
+}
+
+/// Does all that the WAL asks for.
+fn carry_out_all(log: &mut Wal, directory: &Directory, scratch: &Scratch) {
+    while let Some(operation) = log.next_operation(NOW) {
+        let outcome = match operation {
+            Operation::Write { segment, offset, batch, .. } => {
+                let place = offset as usize..offset as usize + batch.len();
+                change(&scratch.join(&segment.to_string()), |bytes| {
+                    bytes[place].copy_from_slice(batch.bytes())
+                });
+                Outcome::Written(batch, Ok(()))
+            }
+            Operation::Sync(_) => Outcome::Synced(Ok(())),
+            Operation::Arrange(arrangement) => Outcome::Arranged(arrangement, directory.arrange(arrangement)),
+            Operation::Replicate(_) => unreachable!("the log is in files"),
+        };
+        log.complete(outcome, NOW);
     }
 }
 

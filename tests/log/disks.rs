@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -256,17 +257,10 @@ fn fill_and_change_jobs(stage: &Stage, dir: &Path) {
     fill(&filler);
     run("sync", &["-f", text(disk)]).expect("it syncs");
 
-    let mut refused = 0;
-    for round in 0..60 {
-        let puts = client.ask_all(vec![command.clone(); 10]);
-        refused += puts.iter().filter(|(line, _)| line == "OUT_OF_MEMORY").count();
-        for id in ids.clone().skip(round % 30 * 10).take(10) {
-            // One at a time: a larger write may find no space.
-            assert!(client.ask(&format!("reserve-job {id}\r\n")).0.starts_with("RESERVED "), "{id}");
-            client.expect(&format!("bury {id} 3\r\n"), "BURIED");
-            client.expect(&format!("kick-job {id}\r\n"), "KICKED");
-        }
-    }
+    let Some(refused) = change_on_a_full_disk(&mut client, &command, ids.clone()) else {
+        fs::remove_file(filler).expect("it is there");
+        return end_at_a_sync(stage, server, dir, ids);
+    };
     println!("{:?}: {refused} of 600 puts were refused", stage.case);
     assert!(refused > 0, "the disk was full");
     for id in ids.take(100) {
@@ -278,6 +272,45 @@ fn fill_and_change_jobs(stage: &Stage, dir: &Path) {
     drop((client, server));
     let (_server, mut client) = stage.start(dir);
     assert_eq!(client.stat("current-jobs-ready"), jobs);
+}
+
+/// Returns how many of 600 puts were refused, or none if the server has ended.
+fn change_on_a_full_disk(client: &mut Client, command: &str, ids: RangeInclusive<u64>) -> Option<usize> {
+    let mut refused = 0;
+    for round in 0..60 {
+        client.send(&command.repeat(10));
+        for _ in 0..10 {
+            refused += usize::from(reply_of_a_running(client)? == "OUT_OF_MEMORY");
+        }
+        for id in ids.clone().skip(round % 30 * 10).take(10) {
+            // One at a time: a larger write may find no space.
+            let steps =
+                [("reserve-job", "", "RESERVED "), ("bury", " 3", "BURIED"), ("kick-job", "", "KICKED")];
+            for (verb, priority, expected) in steps {
+                client.send(&format!("{verb} {id}{priority}\r\n"));
+                let line = reply_of_a_running(client)?;
+                assert!(line.starts_with(expected), "{verb} {id}: {line}");
+            }
+        }
+    }
+    Some(refused)
+}
+
+/// Returns the line of the next reply, or none if the server ends because it cannot write.
+fn reply_of_a_running(client: &mut Client) -> Option<String> {
+    client.reply().map(|(line, _)| line).filter(|line| line != "INTERNAL_ERROR")
+}
+
+/// The file system has promised space to writes that the sync after them does not find: the server ends, and loses nothing that was
+/// synced before.
+fn end_at_a_sync(stage: &Stage, mut server: ServerProcess, dir: &Path, synced: RangeInclusive<u64>) {
+    println!("{:?}: a sync found no space", stage.case);
+    assert_eq!(server.wait(), Some(1));
+    assert_eq!(stage.lines("cannot write the job log: No space left on device"), 1);
+    let (_server, mut client) = stage.start(dir);
+    for id in synced {
+        assert!(client.ask(&format!("peek {id}\r\n")).0.starts_with("FOUND "), "{id}");
+    }
 }
 
 /// A snapshot shares the blocks that are overwritten in place otherwise: the next write to each takes new space, and

@@ -17,7 +17,7 @@ use beanring_testkit::statistics::{field, number};
 use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
-use super::common::{Case, MODES, cases, change, change_header, in_parallel, refusal};
+use super::common::{Case, MODES, cases, change, change_header, in_parallel, refusal, segments};
 
 /// Small segments.
 const SMALL: [&str; 2] = ["-s", "65536"];
@@ -491,9 +491,9 @@ fn pauses_of_many_tubes_survive_compaction() {
     }
 }
 
-/// Returns the size of all files: by their lengths, and by their blocks.
+/// Returns the size of all segments: by their lengths, and by their blocks.
 fn disk_use(dir: &Path) -> (u64, u64) {
-    let files = fs::read_dir(dir).expect("a directory").filter_map(|entry| entry.ok()?.metadata().ok());
+    let files = segments(dir).into_iter().filter_map(|path| fs::metadata(path).ok());
     files.fold((0, 0), |(bytes, blocks), file| (bytes + file.len(), blocks + 512 * file.blocks()))
 }
 
@@ -512,7 +512,7 @@ fn a_refused_directory_gets_one_line_and_does_not_change() {
     wait::until("the server is stopped", || server.state() == 'T');
     refuses(&good, &[], 1, "another server uses this job log");
     drop((client, server));
-    let segments = contents(&good).into_keys().filter(|name| name.starts_with("log.")).collect::<Vec<_>>();
+    let segments = contents(&good).into_keys().filter(|name| name.starts_with("log.0")).collect::<Vec<_>>();
     assert!(segments.len() >= 3, "{segments:?}");
 
     refuses(&scratch.join("none"), &[], 2, "no such directory; create it first");

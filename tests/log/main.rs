@@ -13,5 +13,6 @@ mod reservations;
 mod restored;
 mod shortage;
 mod stall;
+mod sweep;
 mod tools;
 mod window;

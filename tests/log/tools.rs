@@ -14,7 +14,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::common::{
-    Ended, FIRST, Run, body, change, change_header, name, refusal, tool, used_segments as segments,
+    Ended, FIRST, Run, await_mark, body, change, change_header, name, refusal, tool,
+    used_segments as segments,
 };
 
 const FLAGS: [&str; 6] = ["-s", "65536", "-f", "1", "-z", "60000"];
@@ -39,6 +40,7 @@ fn log_of(name: &str, write: impl FnOnce(&mut Client)) -> Scratch {
     let log = Scratch::in_memory(name);
     let (_server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
     write(&mut client);
+    await_mark(&log.0);
     log
 }
 
@@ -195,21 +197,56 @@ fn files_that_are_missing_or_have_no_header() {
         fs::remove_file(file).expect("a segment");
         let (found, lost) = saved(&log.0);
         assert!(found.len() < alive().len(), "it had jobs");
-        let result = tool_on("check", &log);
-        // No file shows that the last one existed.
-        let is_last = at + 1 == files.len();
-        assert_eq!(result.code, Some(i32::from(!is_last)), "{result:?}");
-        if at == 0 {
-            result.fails(1, &format!("{name} is missing"));
-        } else if !is_last {
-            let damage: Vec<&str> = result.out.lines().filter(|line| line.starts_with("log.")).collect();
-            assert_eq!(damage, [format!("{name}: the file is missing")]);
-            let reported: BTreeSet<u64> = found.union(&lost).copied().collect();
-            assert!(reported.is_superset(&alive()), "every job is found or reported as lost");
-            result.fails(1, &format!("the job log is damaged: {name} is missing"));
-        }
+        // The mark of the end shows that the last one existed.
+        let result = tool_on("check", &log).fails(1, &format!("{name} is missing"));
+        let damage: Vec<&str> = result.out.lines().filter(|line| line.starts_with("log.")).collect();
+        assert!(at == 0 || damage == [format!("{name}: the file is missing")], "{damage:?}");
+        let reported: BTreeSet<u64> = found.union(&lost).copied().collect();
+        let last = found.last().copied().unwrap_or_default();
+        let are_reported = if at + 1 < files.len() { reported.is_superset(&alive()) } else { last < JOBS };
+        assert!(
+            at == 0 || are_reported,
+            "every job is found or reported as lost, but those behind the last one"
+        );
         fs::write(file, bytes).expect("a segment");
     }
+}
+
+/// Files of another log at either end, which a copy to the wrong place leaves.
+#[test]
+fn files_of_another_log() {
+    let (log, other) = (written("own"), written("foreign"));
+    let files = segments(&log.0);
+    for file in [&files[0], &files[files.len() - 1]] {
+        let (own, name) = (fs::read(file).expect("a segment"), name(file));
+        fs::copy(other.join(&name), file).expect("the other log has as many");
+        assert_refused(&log.0, &format!("{name} belongs to another job log, with the id "))
+            .fails(1, "; most files here have ");
+        tool_to("salvage", &log.0)
+            .fails(3, "")
+            .prints(&format!("{name}: the file belongs to another job log, with the id "));
+        let (found, _) = saved(&log.0);
+        fs::remove_file(file).expect("it is there");
+        assert_eq!(found, saved(&log.0).0, "nothing of it is read");
+        fs::write(file, own).expect("a segment");
+    }
+    tool_on("check", &log).succeeds("no damage");
+    for file in &files {
+        fs::copy(other.join(&name(file)), file).expect("the other log has as many");
+    }
+    assert_refused(&log.0, "log.end.1 belongs to another job log, with the id ");
+}
+
+#[test]
+fn files_that_have_exchanged_their_names() {
+    let log = written("exchanged");
+    let files = segments(&log.0);
+    let between = log.join("between");
+    for (from, to) in [(&files[0], &between), (&files[2], &files[0]), (&between, &files[2])] {
+        fs::rename(from, to).expect("the name is free");
+    }
+    assert_refused(&log.0, &format!("{FIRST} is {} by its header: files", name(&files[2])));
+    assert_eq!(saved(&log.0), (alive(), BTreeSet::new()));
 }
 
 /// Kills a server while it writes the third segment, and starts it again: prepared files get new numbers.
@@ -229,6 +266,8 @@ fn the_newest_files_are_missing() {
 
     let files = segments(&log.0);
     fs::remove_file(&files[2]).expect("a segment");
+    assert_refused(&log.0, &format!("{} is missing", name(&files[2])));
+    remove_marks(&log);
     let line = format!("{} is full and was not closed, and the next file is log.", name(&files[1]));
     let checked = tool_on("check", &log).succeeds(&line);
     assert!(!checked.out.contains("no damage"), "{checked:?}");
@@ -254,7 +293,12 @@ fn a_torn_write() {
     assert!(exported.out.starts_with(&line), "{line}: {exported:?}");
 }
 
-/// Without a valid header, the records show the id of the log.
+/// Removes the marks of the log's end. A copy of its segments has none.
+fn remove_marks(log: &Scratch) {
+    ["log.end.1", "log.end.2"].iter().for_each(|mark| fs::remove_file(log.join(mark)).expect("a mark"));
+}
+
+/// Without a valid header or a mark, the records show the id of the log.
 #[test]
 fn no_file_has_a_valid_header() {
     for jobs in [2, JOBS] {
@@ -264,6 +308,7 @@ fn no_file_has_a_valid_header() {
             log_of("headless-two", |client| put_each(client, 1..=jobs, |id| put(0, 0, &body(id))))
         };
         segments(&log.0).iter().for_each(|file| change(file, |bytes| bytes[..4096].fill(0xee)));
+        remove_marks(&log);
         let expected = if jobs == JOBS { alive() } else { (1..=jobs).collect() };
         assert_refused(&log.0, &format!("{FIRST}: checksum mismatch at offset 0; restore"))
             .prints(&format!("{FIRST}:0: checksum mismatch in the header"))
@@ -279,13 +324,15 @@ fn with_one_job(name: &str) -> Scratch {
     log_of(name, |client| client.expect(&put(0, 0, "one"), "INSERTED 1"))
 }
 
-/// One record alone does not prove the id of the log.
+/// One record alone does not prove the id of the log, and the mark of its end does.
 #[test]
 fn too_little_is_left_to_salvage() {
     let log = with_one_job("hopeless");
     let (file, to) = (log.join(FIRST), log.0.with_extension("to"));
     let sound = fs::read(&file).expect("a segment");
     change(&file, |bytes| bytes[..4096].fill(0xee));
+    tool_to("salvage", &log.0).fails(3, "").prints("1 job written to ");
+    remove_marks(&log);
     for name in ["check", "dump", "salvage"] {
         let dirs = [&*log.0, &*to];
         let result = tool(name, &dirs[..if name == "salvage" { 2 } else { 1 }]);
@@ -432,6 +479,7 @@ fn a_first_file_that_was_never_written() {
 #[test]
 fn numbers_and_words_agree() {
     let log = with_one_job("one");
+    remove_marks(&log);
     let printed = format!(
         "1 record in 1 segment\n1 job\n  default: 1 ready, 0 delayed, 0 buried\nthe last 8192 bytes may be unsynced; \
          the next start rewrites them (normal)\nno damage; beanring -b {} can start from it\n",

@@ -17,6 +17,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::Access;
+use super::end_marks::{self, END_MARKS};
 use super::in_flight;
 use super::in_place::Overwrites;
 use super::lock::Lock;
@@ -288,6 +289,9 @@ impl Directory {
                 fs::remove_file(self.file(&segment.to_string()))?;
                 return self.sync().map_err(after_change);
             }
+            Arrangement::MarkEnd(mark) => {
+                return if end_marks::write(&self.path, &mark)? { self.sync() } else { Ok(()) };
+            }
         }
         self.sync()
     }
@@ -411,12 +415,13 @@ fn refuse_foreign(path: &Path) -> Result<(), DirectoryError> {
 /// Whether a file belongs to a job log, or to a binlog of beanstalkd and its import.
 fn is_log_file(name: &str) -> bool {
     let is_of_import = name.starts_with("binlog.") || name == IMPORT_BEGUN || name == IMPORT_DONE;
-    is_of_import || SegmentNumber::from_file_name(name).is_some()
+    is_of_import || END_MARKS.contains(&name) || SegmentNumber::from_file_name(name).is_some()
 }
 
 /// Whether a start opens a file of this name.
 fn is_opened(name: &str) -> bool {
-    let is_of_start = name == LOCK || name == IMPORT_BEGUN || name == IMPORT_DONE;
+    let is_of_start =
+        name == LOCK || name == IMPORT_BEGUN || name == IMPORT_DONE || END_MARKS.contains(&name);
     is_of_start || binlog_number(name).is_some() || SegmentNumber::from_file_name(name).is_some()
 }
 

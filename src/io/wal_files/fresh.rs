@@ -9,7 +9,7 @@ use crate::values::ids::JobId;
 use crate::wal::batch::Batch;
 use crate::wal::record::{Lsn, Record, Stamp};
 use crate::wal::segment::{HEADER_BYTES, Header};
-use crate::wal::{Arrangement, SegmentNumber};
+use crate::wal::{Arrangement, EndMark, SegmentNumber};
 
 /// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -71,7 +71,9 @@ impl<'a> Fresh<'a> {
         Record::Closed.encode(&stamp, &mut self.batch);
         self.write()?;
         self.file.sync_all()?;
-        self.directory.sync()
+        let end = Lsn(self.end.0 + Record::Closed.bytes() as u64);
+        let &Header { log_id, number: segment, .. } = &self.header;
+        self.directory.arrange(Arrangement::MarkEnd(EndMark { log_id, segment, end }))
     }
 
     fn begin_next_segment(&mut self) -> io::Result<()> {

@@ -3,6 +3,7 @@
 //! some of it on the ring instead.
 
 pub(super) mod directory;
+mod end_marks;
 pub(super) mod fresh;
 mod in_flight;
 mod in_place;
@@ -26,6 +27,7 @@ use std::sync::mpsc::{self, Receiver};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub use self::directory::{Directory, DirectoryError};
+pub use self::end_marks::EndMarks;
 pub use self::recovery::{RecoveryError, recover};
 pub use self::storage::{Segments, Storage};
 #[cfg(any(feature = "tokio-uring", feature = "uring"))]

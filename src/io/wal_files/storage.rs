@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::{Access, Directory, plain_file};
+use super::{Access, Directory, EndMarks, plain_file};
 use crate::io::signal::refuse_to_go_on;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
 use crate::wal::scan::Source;
@@ -23,6 +23,9 @@ pub trait Segments {
 
     /// Opens a segment for reading.
     fn open(&self, segment: SegmentNumber) -> io::Result<Self::File>;
+
+    /// Returns the copies of the mark of the log's end.
+    fn end_marks(&self) -> io::Result<EndMarks>;
 }
 
 /// A place where segments can be changed. A change is durable when the method returns only if its comment says so.
@@ -59,6 +62,10 @@ impl Segments for Path {
     fn open(&self, segment: SegmentNumber) -> io::Result<File> {
         plain_file::open_to_read(&self.join(segment.to_string()))
     }
+
+    fn end_marks(&self) -> io::Result<EndMarks> {
+        EndMarks::read(self)
+    }
 }
 
 impl Segments for Directory {
@@ -66,6 +73,10 @@ impl Segments for Directory {
 
     fn open(&self, segment: SegmentNumber) -> io::Result<File> {
         self.path().open(segment)
+    }
+
+    fn end_marks(&self) -> io::Result<EndMarks> {
+        self.path().end_marks()
     }
 }
 

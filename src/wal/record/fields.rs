@@ -2,9 +2,7 @@
 
 use crate::queue::{Counts, LoggedState, PersistedState};
 use crate::time::{Seconds, Time};
-
-/// The largest number of a burial that is valid in a record. It leaves space for later burials.
-const BURIALS_MAX: u64 = i64::MAX as u64;
+use crate::values::limits::BURIALS_MAX;
 
 /// The bits of a number of milliseconds below 1,000.
 pub(super) const MILLIS_MASK: u32 = 0x3ff;

@@ -409,7 +409,7 @@ impl Leader {
     /// The database needs no preparation for a segment, and a segment that is not needed is trimmed.
     fn arrange(&mut self, arrangement: Arrangement, wal: &mut Wal, now: Time) {
         let from = match arrangement {
-            Arrangement::Create { .. } => None,
+            Arrangement::Create { .. } | Arrangement::MarkEnd(_) => None,
             Arrangement::Recycle { from, .. } | Arrangement::Remove(from) => Some(from),
         };
         let is_oldest = self.starts.front().is_some_and(|&(oldest, _)| Some(oldest) == from);

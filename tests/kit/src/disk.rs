@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 
-use beanring::io::wal_files::{Segments, Storage};
+use beanring::io::wal_files::{EndMarks, Segments, Storage};
 use beanring::wal::scan::Source;
-use beanring::wal::{Arrangement, Destination, Operation, Outcome, SegmentNumber};
+use beanring::wal::{Arrangement, Destination, EndMark, Operation, Outcome, SegmentNumber};
 use nix::errno::Errno;
 
 use super::random::Random;
@@ -22,6 +22,8 @@ const PAGE_BYTES: usize = 4096;
 #[derive(Default)]
 pub struct Disk {
     files: RefCell<BTreeMap<SegmentNumber, File>>,
+    /// The mark of the log's end. Two copies are written one after the other, so one is whole.
+    mark: Cell<Option<EndMark>>,
     /// Operations in flight, in order, each with the number of operations that had ended when it began.
     under_way: Vec<(usize, Operation)>,
     /// The number of operations that have ended.
@@ -284,6 +286,10 @@ impl Segments for Disk {
         let files = self.files.borrow();
         files.get(&segment).map(|file| Reading(file.cached.clone())).ok_or(ErrorKind::NotFound.into())
     }
+
+    fn end_marks(&self) -> io::Result<EndMarks> {
+        Ok(EndMarks { valid: self.mark.get().map_or(Vec::new(), |mark| vec![mark; 2]), damaged: Vec::new() })
+    }
 }
 
 impl Source for Reading {
@@ -339,7 +345,8 @@ impl Storage for Disk {
     }
 
     fn arrange(&self, arrangement: Arrangement) -> io::Result<()> {
-        self.retired.update(|count| count + usize::from(!matches!(arrangement, Arrangement::Create { .. })));
+        let retires = matches!(arrangement, Arrangement::Recycle { .. } | Arrangement::Remove(_));
+        self.retired.update(|count| count + usize::from(retires));
         match arrangement {
             Arrangement::Create { segment, bytes } => {
                 if !self.has_room() {
@@ -354,6 +361,10 @@ impl Storage for Disk {
             }
             Arrangement::Recycle { from, to } => self.rename(from, to),
             Arrangement::Remove(segment) => self.remove(segment),
+            Arrangement::MarkEnd(mark) => {
+                self.mark.set(Some(mark));
+                Ok(())
+            }
         }
     }
 

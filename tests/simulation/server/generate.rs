@@ -45,6 +45,9 @@ const NETWORK_ONE_IN: u64 = 3;
 /// One seed in this many has TLS between clients and server.
 const TLS_ONE_IN: u64 = 4;
 
+/// One seed in this many has clients whose bodies look like records of the job log.
+const FORGED_ONE_IN: u64 = 5;
+
 pub struct Generator {
     random: Random,
     profile: Profile,
@@ -52,6 +55,10 @@ pub struct Generator {
     bodies: u64,
     /// The server accepts fractions of a second.
     has_decimals: bool,
+    /// Bodies look like records of the job log.
+    forges: bool,
+    /// The end of the job log.
+    log_end: u64,
 }
 
 impl Generator {
@@ -96,11 +103,17 @@ impl Generator {
             lazy_one_in: pick(&[3, 1_000]),
             has_troubles: pick(&[0, 1]) == 1,
         };
-        (Self { random, profile, planned: VecDeque::new(), bodies: 0, has_decimals: sub_second }, setting)
+        let forges = seed % FORGED_ONE_IN == 1;
+        let has_decimals = sub_second;
+        (
+            Self { random, profile, planned: VecDeque::new(), bodies: 0, has_decimals, forges, log_end: 0 },
+            setting,
+        )
     }
 
     pub fn next(&mut self, world: &World) -> Action {
         self.has_decimals = world.setting.sub_second;
+        self.log_end = world.server.server().wal().map_or(0, |wal| wal.end().0);
         if world.has_failed && self.one_in(3) && !world.links.is_empty() {
             return Action::Transmit { client: self.random.below(world.links.len()), bytes: 1 << 20 };
         } else if world.has_failed {
@@ -339,6 +352,9 @@ impl Generator {
         let length = 1 + self.random.below(self.profile.body_max);
         let fill = b'a' + self.random.below(26) as u8;
         body.resize(length.max(body.len()), fill);
+        if self.forges {
+            self.forge(&mut body);
+        }
         let bytes = body.len();
         let end = if self.one_in(40) { "xx" } else { "\r\n" };
         let trailing = match () {
@@ -350,6 +366,26 @@ impl Generator {
         out.extend_from_slice(format!("put {pri} {delay} {ttr} {bytes}{tags}{trailing}\r\n").as_bytes());
         out.extend_from_slice(&body);
         out.extend_from_slice(end.as_bytes());
+    }
+
+    /// Fills a body with heads of records by docs/internals/LOG.md: at positions that the log reaches in this use of the file or a later one,
+    /// and with lengths up to that of a segment. Only the seed of their checks is not that of the segment, which no client knows.
+    fn forge(&mut self, body: &mut [u8]) {
+        let first = body.len().min(8 + self.random.below(8));
+        let later = self.random.below(4) as u64 * self.random.below(100_000) as u64 / 8 * 8;
+        let (payload, kind) = (self.pick(&[0_u32, 8, 100, 20_000]), self.pick(&[1_u8, 3, 6, 7]));
+        for (number, head) in (0..).zip(body[first..].chunks_exact_mut(32)) {
+            let at = self.log_end / 8 * 8 + later + 32 * number;
+            head.fill(0);
+            head[4..8].copy_from_slice(&payload.to_le_bytes());
+            head[8..16].copy_from_slice(&at.to_le_bytes());
+            head[16..24].copy_from_slice(&at.to_le_bytes());
+            head[24] = kind;
+            let check = crc32c::crc32c(&head[4..28]).rotate_right(15).wrapping_add(0x5bea_41c7);
+            head[28..].copy_from_slice(&check.to_le_bytes());
+            let crc = crc32c::crc32c(&head[4..]);
+            head[..4].copy_from_slice(&crc.to_le_bytes());
+        }
     }
 
     fn tags(&mut self) -> String {

@@ -46,7 +46,9 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
         Err(ToolError::Log(
             refusal @ (RecoveryError::Damaged { .. }
             | RecoveryError::Truncated { .. }
-            | RecoveryError::Missing(_)),
+            | RecoveryError::Missing(_)
+            | RecoveryError::Misnamed { .. }
+            | RecoveryError::OtherLog { .. }),
         )) => (None, Vec::new(), 0, None, Some(refusal)),
         Err(error) => return Err(error),
     };

@@ -27,6 +27,7 @@ use self::survey::{SurveyError, UnreadableBytes, survey};
 #[cfg(feature = "replicate")]
 pub use self::transfer::{Content, Source, read, write};
 use super::directory::{self, Directory, DirectoryError, IMPORT_BEGUN};
+use super::end_marks::EndMarks;
 use super::fresh::Fresh;
 use super::lock::Lock;
 use super::plain_file;
@@ -37,6 +38,7 @@ use crate::io::socket::text_of;
 use crate::io::stdout::OutputError;
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::wal::record::Lsn;
 use crate::wal::segment::format_of;
 use crate::wal::{Recovered, SegmentNumber, snapshot};
 
@@ -175,7 +177,12 @@ impl<'a> Offline<'a> {
             return Err(ToolError::Importing(path.to_owned()));
         }
         if files.is_empty() {
-            return Err(ToolError::without_segments(path));
+            let marks = EndMarks::read(path).map_err(unusable)?;
+            let is_lost = marks.valid.iter().find(|mark| mark.end > Lsn::default());
+            return Err(match is_lost {
+                Some(mark) => ToolError::Log(RecoveryError::Missing(mark.segment.to_string())),
+                None => ToolError::without_segments(path),
+            });
         }
         Ok(Self { path, files, _lock: lock })
     }
@@ -209,7 +216,7 @@ impl<'a> Offline<'a> {
                 discarded.extend(unreadable.map(discard));
             }
         }
-        let is_closed = tail.is_some_and(|tail| tail.is_closed);
+        let is_closed = tail.is_some_and(|tail| tail.closed_end.is_some());
         let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
         let (hole, refusal) = (findings.hole, findings.take_refusal());
         Ok(Start { engine, recovered, discarded, unproven_bytes, hole, refusal })

@@ -6,7 +6,7 @@ use super::losses::Losses;
 use super::survey::{Finding, survey};
 use super::{Hole, Offline, PUBLIC, ToolError, make_empty, release_held, write_log};
 use crate::bodies::OutOfMemory;
-use crate::io::wal_files::RecoveryError;
+use crate::io::wal_files::{EndMarks, RecoveryError};
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
@@ -44,6 +44,15 @@ pub enum Damage {
     Missing {
         /// The name of the file.
         file: String,
+    },
+    /// A file belongs to another job log, so nothing of it was read.
+    OtherLog {
+        /// The name of the file.
+        file: String,
+        /// The id of its log.
+        log_id: u64,
+        /// The id of the log that most files belong to.
+        of_most: u64,
     },
 }
 
@@ -91,7 +100,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
     let mut engine = log.new_engine()?;
     let (mut replay, mut losses) = (Replay::default(), Losses::default());
     let mut gaps: Vec<(Lsn, Damage)> = Vec::new();
-    let (mut segments, mut records) = (0, 0);
+    let (mut segments, mut records, mut log_id) = (0, 0, None);
     let (mut first, mut oldest) = (None, SegmentNumber(0));
     let (mut end, mut proven) = ((Lsn(0), String::new(), 0), Lsn(0));
     survey(log.path, &log.files, |finding| {
@@ -103,6 +112,7 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                     gaps.push((Lsn(0), Damage::Short { file: file.to_owned(), bytes }));
                 }
                 segments += 1;
+                log_id = Some(header.log_id);
                 first.get_or_insert(header.previous);
                 if is_headless {
                     gaps.push((Lsn(0), Damage::Header { file: file.to_owned() }));
@@ -115,6 +125,10 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                 losses.gap();
                 let file = file.to_owned();
                 gaps.push((at, Damage::Records { file, offset, bytes, were_durable: false }));
+            }
+            Finding::OtherLog { file, log_id, of_most } => {
+                losses.gap();
+                gaps.push((Lsn(0), Damage::OtherLog { file: file.to_owned(), log_id, of_most }));
             }
             Finding::Missing { file, at, .. } => {
                 losses.gap();
@@ -135,6 +149,15 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
         }
         Ok::<(), ToolError>(())
     })?;
+    let marks = EndMarks::read(log.path).map_err(|error| ToolError::Unusable(log.path.to_owned(), error))?;
+    let of_log = marks.valid.iter().filter(|mark| log_id.is_none_or(|log_id| mark.log_id == log_id));
+    if let Some(mark) = of_log.max_by_key(|mark| mark.end).filter(|mark| mark.end > proven) {
+        proven = mark.end;
+        if !log.files.contains_key(&mark.segment) && end.0 < proven {
+            losses.gap();
+            gaps.push((end.0, Damage::Missing { file: mark.segment.to_string() }));
+        }
+    }
     let (end, file, offset) = end;
     let is_told = |(at, damage): &(Lsn, Damage)| {
         *at == end && matches!(damage, Damage::Records { .. } | Damage::Missing { .. })

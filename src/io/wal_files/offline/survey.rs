@@ -7,13 +7,13 @@ use std::{fmt, io};
 
 use super::log_id;
 use crate::io::socket::text_of;
+use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::plain_file::{self, FileRefusal};
 use crate::io::wal_files::storage::read_up_to;
-use crate::values::ids::JobId;
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
-use crate::wal::segment::{self, FORMAT, HEADER_BYTES, Header, HeaderFault};
+use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault, Headers};
 
 /// Bytes that are searched for the first record of a segment without a valid header.
 pub const SEARCH_BYTES: u64 = 1 << 24;
@@ -42,6 +42,15 @@ pub enum Finding<'a> {
         at: Lsn,
         /// The number of bytes.
         bytes: u64,
+    },
+    /// A file belongs to another job log, so nothing of it is read.
+    OtherLog {
+        /// The name of the file.
+        file: &'a str,
+        /// The id of its log.
+        log_id: u64,
+        /// The id of the log that most files belong to.
+        of_most: u64,
     },
     /// A file is missing, with these records.
     Missing {
@@ -104,7 +113,10 @@ pub fn survey<E: From<SurveyError>>(
     files: &BTreeMap<SegmentNumber, u64>,
     mut visit: impl FnMut(Finding<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let Survey { segments, unreadable } = segments(directory, files)?;
+    let Survey { segments, unreadable, foreign, log_id } = segments(directory, files)?;
+    for (file, other) in &foreign {
+        visit(Finding::OtherLog { file, log_id: *other, of_most: log_id })?;
+    }
     for UnreadableBytes { file, offset, bytes } in &unreadable {
         visit(Finding::Gap { file, offset: *offset, at: Lsn(0), bytes: *bytes })?;
     }
@@ -164,6 +176,9 @@ pub fn survey<E: From<SurveyError>>(
 struct Survey {
     segments: Vec<Segment>,
     unreadable: Vec<UnreadableBytes>,
+    /// Files of other logs, with their ids.
+    foreign: Vec<(String, u64)>,
+    log_id: u64,
 }
 
 /// Bytes of a file that has neither a header nor a valid record.
@@ -213,16 +228,24 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
     if is_blank {
         // As on a disk where the first write of a job log was torn.
         let unreadable = files.keys().filter_map(|&number| unreadable_of(number).transpose());
-        return Ok(Survey { segments: Vec::new(), unreadable: unreadable.collect::<Result<_, _>>()? });
+        let unreadable = unreadable.collect::<Result<_, _>>()?;
+        return Ok(Survey { segments: Vec::new(), unreadable, foreign: Vec::new(), log_id: 0 });
     }
-    let log_id = log_id(directory, files, &headers)?;
-    let (mut segments, mut unreadable) = (Vec::new(), Vec::new());
+    let found: Headers = files.keys().copied().zip(headers.iter().map(|header| header.ok())).collect();
+    let log_id = log_id(directory, &found, &headers)?;
+    let (mut segments, mut unreadable, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
     for ((&number, &bytes), header) in files.iter().zip(headers) {
         let name = number.to_string();
+        let is_right =
+            |header: &Header| header.number == number || segment::is_misnamed(number, header, &found);
         let (header, is_headless) = match header.ok() {
-            // The segment is unused, or belongs to another log.
             _ if number > SegmentNumber::LAST => continue,
-            Some(header) if header.number != number || header.log_id != log_id => continue,
+            Some(header) if header.log_id != log_id => {
+                foreign.push((name, header.log_id));
+                continue;
+            }
+            // The segment is unused.
+            Some(header) if !is_right(&header) => continue,
             Some(header) => (header, false),
             None => {
                 let file = plain_file::open_to_read(&directory.join(&name));
@@ -241,23 +264,29 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         };
         segments.push(Segment { name, bytes, header, is_headless, limit: Lsn(u64::MAX) });
     }
+    segments.sort_by_key(|segment| segment.header.number);
     for at in (1..segments.len()).rev() {
         segments[at - 1].limit = segments[at].limit.min(segments[at].header.first);
     }
-    Ok(Survey { segments, unreadable })
+    Ok(Survey { segments, unreadable, foreign, log_id })
 }
 
-/// Returns the id of the log: that of a valid header, or else the one that the records show.
+/// Returns the id of the log: that of most valid headers, or else the one that a mark of its end or the records show.
 fn log_id(
     directory: &Path,
-    files: &BTreeMap<SegmentNumber, u64>,
+    found: &Headers,
     headers: &[Result<Header, HeaderFault>],
 ) -> Result<u64, SurveyError> {
-    if let Some(header) = headers.iter().find_map(|header| header.ok()) {
-        return Ok(header.log_id);
+    let mark = || {
+        let marks =
+            EndMarks::read(directory).map_err(|error| SurveyError::Io(END_MARKS[0].to_owned(), error))?;
+        Ok(marks.valid.iter().max_by_key(|mark| mark.end).map(|mark| mark.log_id))
+    };
+    if let Some(log_id) = segment::log_of_most(found).map_or_else(mark, |log_id| Ok(Some(log_id)))? {
+        return Ok(log_id);
     }
     let mut shown = Vec::new();
-    for (&number, header) in files.keys().zip(headers) {
+    for (&number, header) in found.keys().zip(headers) {
         if let Err(HeaderFault::Version(version)) = header {
             return Err(SurveyError::Version(number.to_string(), *version));
         }
@@ -274,9 +303,7 @@ fn reconstruct_header(
     number: SegmentNumber,
     log_id: u64,
 ) -> io::Result<Option<Header>> {
-    let (oldest, previous) = (SegmentNumber(0), SegmentNumber(0));
-    let (format, first, next_id) = (FORMAT, Lsn(0), JobId(0));
-    let mut header = Header { format, log_id, number, first, next_id, oldest, previous };
+    let mut header = Header::reconstructed(number, log_id, Lsn(0));
     let seed = header.seed();
     let mut searched = vec![0; SEARCH_BYTES.min(bytes) as usize];
     let count = read_up_to(file, HEADER_BYTES, &mut searched)?;

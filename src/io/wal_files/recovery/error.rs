@@ -36,6 +36,22 @@ pub enum RecoveryError {
     Version(String, u32),
     /// The file belongs to another log.
     Foreign(String),
+    /// The file belongs to another log than most files.
+    OtherLog {
+        /// The name of the file.
+        file: String,
+        /// The id of its log.
+        log_id: u64,
+        /// The id of the log that most files belong to.
+        of_most: u64,
+    },
+    /// Somebody has renamed files.
+    Misnamed {
+        /// The name of the file.
+        file: String,
+        /// The name that its header has.
+        is: String,
+    },
     /// A job needs a larger segment than `-s` allows.
     JobTooLarge {
         /// The size that it needs, in bytes.
@@ -111,6 +127,16 @@ impl fmt::Display for RecoveryError {
             Self::Foreign(file) => {
                 write!(f, "{file} belongs to another job log; move it out of the directory")
             }
+            Self::OtherLog { file, log_id, of_most } => write!(
+                f,
+                "{file} belongs to another job log, with the id {log_id:016x}; most files here have {of_most:016x}; move it out \
+                 of the directory"
+            ),
+            Self::Misnamed { file, is } => write!(
+                f,
+                "{file} is {is} by its header: files of the job log have been renamed; rename it, or run beanring wal salvage, which \
+                 goes by the headers"
+            ),
             Self::Id { file, id } => write!(
                 f,
                 "{file}: job {id} has too large an id: the ids above it could run out; export the job log to beanstalkd \

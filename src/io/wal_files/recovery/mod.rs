@@ -38,6 +38,10 @@ pub fn recover(
     let files = storage.list().map_err(RecoveryError::of_directory)?;
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
     tail.iter().for_each(report_discarded);
+    findings.lost.iter().for_each(report_lost);
+    for file in &findings.damaged_marks {
+        warn!("{file} is damaged, and is written again when the job log is closed");
+    }
     if let Some(Hole { last, next }) = findings.hole {
         warn!(
             "{last} is full and was not closed, and the next file is {next}: if a file between them was removed, its jobs are \
@@ -104,7 +108,8 @@ fn read_all<S: Segments + ?Sized>(
     match &tail {
         Some(tail) => {
             (recovered.log_id, recovered.end) = (tail.header.log_id, tail.end);
-            recovered.is_closed = tail.is_closed;
+            recovered.closed_end = tail.closed_end;
+            recovered.mark = findings.agreed_mark;
             findings.note_hole(tail, recovered.largest);
         }
         None => {
@@ -123,6 +128,13 @@ fn report_discarded(tail: &Tail) {
              whole records in them: {left}"
         );
     }
+}
+
+/// Without a record before it, nothing of such a file was durable.
+fn report_lost(segment: &SegmentNumber) {
+    warn!(
+        "{segment}: discarded the unsynced segment that the last run left: its records do not follow those before it"
+    );
 }
 
 /// Rewrites what is not proven to be on disk, with `filling` behind it: the next record will say that it is durable. To

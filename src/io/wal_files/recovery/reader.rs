@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 
 use super::{RecoveryError, io_error};
 use crate::bodies::OutOfMemory;
+use crate::io::wal_files::end_marks::END_MARKS;
 use crate::io::wal_files::storage::Segments;
 use crate::queue::Engine;
 use crate::values::ids::JobId;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
-use crate::wal::record::{Lsn, Record, Stamp, padding_bytes};
+use crate::wal::record::{FRAME_BYTES, Lsn, Record, Stamp, padding_bytes};
 use crate::wal::scan::{Scanner, Source};
-use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault};
-use crate::wal::{BACKLOG_BYTES_MAX, Replay, SegmentNumber, WalConfig};
+use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault, Headers};
+use crate::wal::{BACKLOG_BYTES_MAX, EndMark, Replay, SegmentNumber, WalConfig};
 
 /// Discarded bytes behind the last record are overwritten with zeros up to this size, about what a server may have in
 /// flight. Behind more than that, the job log continues in another file.
@@ -38,6 +39,14 @@ pub struct Findings {
     pub proven: Lsn,
     /// Files that may be missing behind the last segment.
     pub hole: Option<Hole>,
+    /// The first lost segment, if its header is missing.
+    headless: Option<SegmentNumber>,
+    /// The last mark of this log's end.
+    mark: Option<EndMark>,
+    /// The same, if both copies agree.
+    pub agreed_mark: Option<EndMark>,
+    /// Files without a valid mark.
+    pub damaged_marks: Vec<&'static str>,
     /// The first file with an id that a server does not start from.
     id_too_large: Option<(String, JobId)>,
 }
@@ -76,8 +85,8 @@ pub struct Tail {
     pub discarded: u64,
     /// Bytes behind the end up to the last one that is not zero.
     nonzero: u64,
-    /// Whether the last record closes the job log.
-    pub is_closed: bool,
+    /// The position behind the closing record, if that is the last one.
+    pub closed_end: Option<Lsn>,
 }
 
 impl Tail {
@@ -120,14 +129,18 @@ impl Tail {
     }
 }
 
-/// What the header of a file shows.
-enum FileContent {
+/// What a file of the directory is.
+enum FileUse {
     Segment(Header),
+    /// A segment without its header, which is reconstructed.
+    Headless(Header),
     /// No records under this name. `was` is the segment of this log that it was before.
     Unused {
         was: Option<SegmentNumber>,
     },
 }
+
+const UNUSED: FileUse = FileUse::Unused { was: None };
 
 /// Reads segments one after the other into a [`Replay`].
 pub struct Reader<'a, S: ?Sized> {
@@ -160,26 +173,27 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         files: &BTreeMap<SegmentNumber, u64>,
     ) -> Result<(Replay, Option<Tail>, Findings, &'a mut Engine), RecoveryError> {
         self.findings.last = files.keys().next_back().copied();
+        let headers = files.keys().map(|&number| Ok((number, self.header(number)?)));
+        let headers = headers.collect::<Result<BTreeMap<_, _>, RecoveryError>>()?;
+        let log_id = self.read_marks(&headers)?;
         let mut window = Vec::new();
         let mut renamed = Vec::new();
-        for (&number, &bytes) in files {
-            let name = number.to_string();
-            if number > SegmentNumber::LAST {
-                return Err(RecoveryError::Foreign(name));
-            }
-            let mut file = self.segments.open(number).map_err(|error| io_error(&name, error))?;
-            let header = match self.content(number, &name, &mut file)? {
-                FileContent::Unused { was } => {
+        for ((&number, &header), &bytes) in headers.iter().zip(files.values()) {
+            let (header, is_headless) = match self.use_of(number, header, log_id, &headers)? {
+                FileUse::Segment(header) => (header, false),
+                FileUse::Headless(header) => (header, true),
+                FileUse::Unused { was } => {
                     self.findings.unused.push(number);
                     renamed.extend(was.map(|was| (number, was)));
                     continue;
                 }
-                FileContent::Segment(header) => header,
             };
+            let file = self.open(number)?;
             self.oldest = self.oldest.max(header.oldest);
-            window = if self.is_lost(&header) {
+            window = if is_headless || self.is_lost(&header) {
                 if self.findings.lost.is_empty() {
                     self.findings.missing = self.missing_before(&header, files);
+                    self.findings.headless = Some(number).filter(|_| is_headless);
                 }
                 self.findings.lost.push(number);
                 self.read_lost(file, bytes, header, window)?
@@ -188,8 +202,69 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 self.read(file, bytes, header, window)?
             };
         }
-        self.refuse_damage(renamed)?;
+        self.refuse_damage(renamed, files)?;
         Ok((self.replay, self.tail, self.findings, self.engine))
+    }
+
+    /// Decides what a file is, by its header and those of the others.
+    fn use_of(
+        &self,
+        number: SegmentNumber,
+        header: Option<Header>,
+        log_id: Option<u64>,
+        headers: &Headers,
+    ) -> Result<FileUse, RecoveryError> {
+        let file = || number.to_string();
+        match (header, log_id) {
+            (Some(header), Some(of_most)) if header.log_id != of_most && header.number == number => {
+                Err(RecoveryError::OtherLog { file: file(), log_id: header.log_id, of_most })
+            }
+            (Some(header), Some(of_most)) if header.log_id != of_most => Ok(FileUse::Unused { was: None }),
+            (Some(header), _) if header.number == number => Ok(FileUse::Segment(header)),
+            (Some(header), _) if segment::is_misnamed(number, &header, headers) => {
+                Err(RecoveryError::Misnamed { file: file(), is: header.number.to_string() })
+            }
+            // It was recycled: renamed after its old segment was retired, and not written to since.
+            (Some(header), _) => {
+                let was = Some(header.number).filter(|was| self.tail.is_some() && !headers.contains_key(was));
+                Ok(FileUse::Unused { was })
+            }
+            (None, Some(log_id)) => Ok(self.headless(number, log_id)?.map_or(UNUSED, FileUse::Headless)),
+            (None, None) => Ok(UNUSED),
+        }
+    }
+
+    /// Returns a header for a file whose own is zeros, if a record follows. A power failure may leave that of a segment's first write, and
+    /// a disk that has lost a block does.
+    fn headless(&self, number: SegmentNumber, log_id: u64) -> Result<Option<Header>, RecoveryError> {
+        let mut head = [0; FRAME_BYTES];
+        let read = self.open(number)?.read_at(HEADER_BYTES, &mut head);
+        read.map_err(|error| io_error(&number.to_string(), error))?;
+        let header = Header::reconstructed(number, log_id, Record::position(&head));
+        Ok(Record::head(&head, header.seed(), header.first).is_ok().then_some(header))
+    }
+
+    fn open(&self, number: SegmentNumber) -> Result<S::File, RecoveryError> {
+        self.segments.open(number).map_err(|error| io_error(&number.to_string(), error))
+    }
+
+    /// Reads the marks of the log's end. Returns the id of the log, if anything shows it.
+    fn read_marks(&mut self, headers: &Headers) -> Result<Option<u64>, RecoveryError> {
+        let marks = self.segments.end_marks().map_err(|error| io_error(END_MARKS[0], error))?;
+        let last = marks.valid.iter().max_by_key(|mark| mark.end);
+        let log_id = segment::log_of_most(headers).or(last.map(|mark| mark.log_id));
+        let of_log = marks.valid.iter().filter(|mark| Some(mark.log_id) == log_id);
+        self.findings.mark = of_log.max_by_key(|mark| mark.end).copied();
+        self.findings.agreed_mark = marks.agreed().filter(|mark| Some(mark.log_id) == log_id);
+        self.findings.damaged_marks = marks.damaged;
+        match (log_id, last) {
+            // The mark of a log that has never been closed shows nothing.
+            (Some(of_most), Some(other)) if self.findings.mark.is_none() && other.end > Lsn::default() => {
+                let file = END_MARKS[0].to_owned();
+                Err(RecoveryError::OtherLog { file, log_id: other.log_id, of_most })
+            }
+            _ => Ok(log_id),
+        }
     }
 
     /// Whether a segment comes behind a gap: records before it are missing.
@@ -211,19 +286,17 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     fn refuse_damage(
         &mut self,
         mut renamed: Vec<(SegmentNumber, SegmentNumber)>,
+        files: &BTreeMap<SegmentNumber, u64>,
     ) -> Result<(), RecoveryError> {
-        let (end, file, offset) = match (&self.tail, self.findings.unused.first()) {
-            (Some(tail), _) => (tail.end, tail.file.clone(), tail.offset),
-            // Records are missing from the beginning of the job log on.
-            (None, Some(unused)) => (Lsn::default(), unused.to_string(), 0),
-            (None, None) => return Ok(()),
-        };
+        let end = self.tail.as_ref().map_or(Lsn::default(), |tail| tail.end);
         if self.findings.proven > end {
-            if let Some(missing) = self.findings.missing {
-                return Err(RecoveryError::Missing(missing.to_string()));
-            }
-            return Err(RecoveryError::Damaged { file, offset });
+            return Err(self.before_proven());
         }
+        if let Some(mark) = self.findings.mark.filter(|mark| mark.end > end) {
+            return Err(self.before_mark(&mark, files));
+        }
+        self.findings.proven =
+            self.findings.mark.map_or(Lsn::default(), |mark| mark.end).max(self.findings.proven);
         renamed.retain(|&(_, was)| was >= self.oldest);
         for (number, was) in renamed {
             self.findings.markers.push(number);
@@ -233,7 +306,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
             && let Some(tail) = &mut self.tail
         {
             tail.discarded = tail.discarded.max(tail.nonzero);
-            tail.is_closed &= tail.discarded == 0;
+            tail.closed_end = tail.closed_end.filter(|_| tail.discarded == 0);
         }
         match self.first {
             Some(Header { previous, .. }) if previous.0 > 0 && previous >= self.oldest => {
@@ -243,39 +316,52 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         }
     }
 
-    fn content(
-        &self,
-        number: SegmentNumber,
-        name: &str,
-        file: &mut S::File,
-    ) -> Result<FileContent, RecoveryError> {
+    /// Says where the records are missing that a mark of the log's end proves.
+    fn before_mark(&self, mark: &EndMark, files: &BTreeMap<SegmentNumber, u64>) -> RecoveryError {
+        let file = mark.segment.to_string();
+        let last = self.tail.as_ref().filter(|tail| tail.header.number == mark.segment);
+        match last {
+            _ if !files.contains_key(&mark.segment) => RecoveryError::Missing(file),
+            _ => RecoveryError::Damaged { file, offset: last.map_or(0, |tail| tail.offset) },
+        }
+    }
+
+    /// Says where the records are missing that later ones prove.
+    fn before_proven(&self) -> RecoveryError {
+        let Findings { missing, headless, unused, lost, .. } = &self.findings;
+        if let Some(missing) = missing {
+            return RecoveryError::Missing(missing.to_string());
+        }
+        match (&self.tail, headless.or(unused.first().copied()).or(lost.first().copied())) {
+            (Some(Tail { file, offset, .. }), _) if headless.is_none() => {
+                RecoveryError::Damaged { file: file.clone(), offset: *offset }
+            }
+            (_, first) => {
+                RecoveryError::Damaged { file: first.expect("a file has proven it").to_string(), offset: 0 }
+            }
+        }
+    }
+
+    /// Returns the header of a file, if it has one. Zeros are none.
+    fn header(&self, number: SegmentNumber) -> Result<Option<Header>, RecoveryError> {
+        let name = number.to_string();
+        if number > SegmentNumber::LAST_NAME {
+            return Err(RecoveryError::Foreign(name));
+        }
         let mut block = vec![0; HEADER_BYTES as usize];
-        let count = file.read_at(0, &mut block).map_err(|error| io_error(name, error))?;
+        let read = self.segments.open(number).and_then(|mut file| file.read_at(0, &mut block));
+        let count = read.map_err(|error| io_error(&name, error))?;
         block.truncate(count);
-        if block.len() < HEADER_BYTES as usize && block.iter().any(|&byte| byte != 0) {
+        let is_blank = block.iter().all(|&byte| byte == 0);
+        if count < HEADER_BYTES as usize && !is_blank {
             // A file gets all its space before anything is written to it.
-            return Err(RecoveryError::Truncated { file: name.to_owned(), bytes: count as u64 });
+            return Err(RecoveryError::Truncated { file: name, bytes: count as u64 });
         }
-        let header = match Header::decode(&block) {
-            Ok(header) => header,
-            Err(HeaderFault::Version(version)) => {
-                return Err(RecoveryError::Version(name.to_owned(), version));
-            }
-            Err(HeaderFault::Invalid) if block.iter().all(|&byte| byte == 0) => {
-                return Ok(FileContent::Unused { was: None });
-            }
-            Err(HeaderFault::Invalid) => {
-                return Err(RecoveryError::Damaged { file: name.to_owned(), offset: 0 });
-            }
-        };
-        if header.number != number {
-            // It was recycled: renamed after its old segment was retired, and not written to since.
-            let is_ours = self.tail.as_ref().is_some_and(|tail| tail.header.log_id == header.log_id);
-            return Ok(FileContent::Unused { was: Some(header.number).filter(|_| is_ours) });
-        }
-        match &self.tail {
-            Some(tail) if tail.header.log_id != header.log_id => Err(RecoveryError::Foreign(name.to_owned())),
-            _ => Ok(FileContent::Segment(header)),
+        match Header::decode(&block) {
+            Ok(header) => Ok(Some(header)),
+            Err(HeaderFault::Version(version)) => Err(RecoveryError::Version(name, version)),
+            Err(HeaderFault::Invalid) if is_blank => Ok(None),
+            Err(HeaderFault::Invalid) => Err(RecoveryError::Damaged { file: name, offset: 0 }),
         }
     }
 
@@ -292,8 +378,8 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         self.replay.open(&header);
         self.findings.note_id(&name, JobId(header.next_id.0.saturating_sub(1)));
         let mut scanner = Scanner::new(file, bytes, header, window);
-        let mut is_closed = false;
-        while let Some((_, mut framed)) = scanner.next_record().map_err(failed)? {
+        let mut closed_end = None;
+        while let Some((at, mut framed)) = scanner.next_record().map_err(failed)? {
             self.note(&framed.record, framed.durable);
             if let Record::Job(job) = &mut framed.record {
                 self.findings.note_id(&name, job.id);
@@ -301,10 +387,10 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                     job.body = b"\r\n";
                 }
             }
-            is_closed = match framed.record {
-                Record::Padding(_) => is_closed,
-                Record::Closed => true,
-                _ => false,
+            closed_end = match framed.record {
+                Record::Padding(_) => closed_end,
+                Record::Closed => Some(Lsn(header.lsn(at).0 + framed.bytes as u64)),
+                _ => None,
             };
             let applied = self.replay.apply(&framed.record, framed.bytes, self.engine);
             applied.map_err(|OutOfMemory| RecoveryError::Memory)?;
@@ -314,10 +400,10 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let offset = header.offset(end);
         let discarded = scanner.traces_end().saturating_sub(offset);
         let nonzero = scanner.nonzero_end().saturating_sub(offset);
-        is_closed &= discarded == 0;
+        let closed_end = closed_end.filter(|_| discarded == 0);
         self.findings.read.push(Piece { header, end, bytes });
         self.tail =
-            Some(Tail { header, end, file: name, offset, bytes, left, discarded, nonzero, is_closed });
+            Some(Tail { header, end, file: name, offset, bytes, left, discarded, nonzero, closed_end });
         Ok(scanner.into_window())
     }
 
@@ -361,7 +447,7 @@ impl Findings {
     pub fn note_hole(&mut self, tail: &Tail, largest: u64) {
         let last = tail.header.number;
         let is_full = tail.offset + largest > tail.bytes;
-        let goes_on = is_full && !tail.is_closed && tail.is_whole() && self.lost.is_empty();
+        let goes_on = is_full && tail.closed_end.is_none() && tail.is_whole() && self.lost.is_empty();
         let next = self.unused.first().filter(|&&next| goes_on && next > last.next());
         self.hole = next.map(|&next| Hole { last, next });
     }

@@ -303,6 +303,7 @@ fn arrange(files: &mut Files, arrangement: Arrangement) {
             assert!(files.insert(to, file).is_none(), "its new name is new");
         }
         Arrangement::Remove(segment) => assert!(files.remove(&segment).is_some(), "it is there"),
+        Arrangement::MarkEnd(_) => {}
     }
 }
 

@@ -1,0 +1,72 @@
+//! Two copies of the mark of the log's end, each in a file of its own beside the segments.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::plain_file;
+use super::storage::read_up_to;
+use crate::wal::{EndMark, MARK_BYTES};
+
+/// The names of the files.
+pub const END_MARKS: [&str; 2] = ["log.end.1", "log.end.2"];
+
+/// What the copies say.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct EndMarks {
+    /// The valid ones.
+    pub valid: Vec<EndMark>,
+    /// Files without a valid mark.
+    pub damaged: Vec<&'static str>,
+}
+
+impl EndMarks {
+    /// Reads the copies in a directory.
+    ///
+    /// # Errors
+    /// If one exists and cannot be read.
+    pub fn read(directory: &Path) -> io::Result<Self> {
+        let mut marks = Self::default();
+        for name in END_MARKS {
+            let mut bytes = [0; MARK_BYTES];
+            match plain_file::open_to_read(&directory.join(name)) {
+                Ok(file) => _ = read_up_to(&file, 0, &mut bytes)?,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            }
+            match EndMark::decode(&bytes) {
+                Some(mark) => marks.valid.push(mark),
+                None => marks.damaged.push(name),
+            }
+        }
+        Ok(marks)
+    }
+
+    /// The mark, if both copies are the same.
+    pub fn agreed(&self) -> Option<EndMark> {
+        match *self.valid {
+            [one, other] if one == other => Some(one),
+            _ => None,
+        }
+    }
+}
+
+/// Writes both copies, one after the other, so that one is whole at any time. Durable but for the names of new files: returns whether
+/// there are any.
+///
+/// # Errors
+/// If there is no space, or the disk reports an error.
+pub fn write(directory: &Path, mark: &EndMark) -> io::Result<bool> {
+    let mut is_new = false;
+    for name in END_MARKS {
+        let path = directory.join(name);
+        is_new |= !plain_file::exists(&path);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = plain_file::open(&path, &mut options, 0)?;
+        file.write_all_at(&mark.encode(), 0)?;
+        file.sync_data()?;
+    }
+    Ok(is_new)
+}
