@@ -14,6 +14,11 @@ pub trait Source {
     /// # Errors
     /// If the read fails.
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize, Self::Error>;
+
+    /// Returns an offset, this one or a later one, before which there are only zeros from this one on: that of the end of a hole.
+    fn skip_hole(&mut self, offset: u64) -> u64 {
+        offset
+    }
 }
 
 /// Bytes per read, unless a record is larger.
@@ -122,7 +127,7 @@ impl<S: Source> Scanner<S> {
                     }
                     Some(whole)
                 }
-                Err(Absent::Short(needed)) if self.read(needed)? => continue,
+                Err(Absent::Short(needed)) if self.pass_hole() || self.read(needed)? => continue,
                 Err(Absent::Short(_)) => return Ok(None),
                 // Behind a gap it may be the body of a job.
                 Err(Absent::Head) if at == self.end => Some(FRAME_BYTES),
@@ -137,6 +142,21 @@ impl<S: Source> Scanner<S> {
             }
             self.used += ALIGN_BYTES;
         }
+    }
+
+    /// Passes a hole in the file, if it begins here and is worth it: nothing of it is read.
+    fn pass_hole(&mut self) -> bool {
+        let offset = self.offset();
+        if offset >= self.bytes || self.window[self.used..].iter().any(|&byte| byte != 0) {
+            return false;
+        }
+        let end = self.source.skip_hole(offset).min(self.bytes) / ALIGN_BYTES as u64 * ALIGN_BYTES as u64;
+        let is_worth_it = end >= offset + WINDOW_BYTES as u64;
+        if is_worth_it {
+            self.window.clear();
+            (self.used, self.read_to) = (0, end);
+        }
+        is_worth_it
     }
 
     /// Whether the record here, whose head is valid, is whole. A server writes no record within another. So a file with many heads that

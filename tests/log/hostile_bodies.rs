@@ -1,7 +1,7 @@
 //! Bytes behind the last record that look like heads of records, as bodies of jobs may. Every reader takes a CPU time in proportion to
 //! the file, whatever they are, and those that a client can put hide no record.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
@@ -155,4 +155,24 @@ fn a_record_behind_bodies_of_a_client_is_found() {
     // The record says that everything before it was durable.
     let refusal = start(&scratch.0, batch.len() as u64);
     assert!(matches!(refusal, Err(RecoveryError::Damaged { .. })), "{refusal:?}");
+}
+
+/// A file of a tebibyte that takes the space of a mebibyte.
+#[test]
+fn a_hole_is_not_read() {
+    const BYTES: u64 = 1 << 40;
+    let scratch = Scratch::in_memory("hostile-bodies-hole");
+    let path = scratch.join(&HEADER.number.to_string());
+    write(&scratch.0, &log(1 << 20, Writer::Client, Fault::Nothing));
+    File::options()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_len(BYTES))
+        .expect("a hole takes no space");
+    let before = thread_cpu_time();
+    let verdict = offline::check(&scratch.0, NOW).expect("it is read");
+    assert!(verdict.refusal.is_none(), "{verdict:?}");
+    offline::dump(&scratch.0, |_| Ok(())).expect("it is read");
+    start(&scratch.0, 1 << 20).expect("it is sound");
+    assert!(thread_cpu_time() - before < CPU_TIME_MAX);
 }

@@ -81,7 +81,7 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
     {
         return Err(ImportError::NameTaken(taken));
     }
-    let (history, files) = reader::read_all(directory.path(), &names).map_err(ImportError::Binlog)?;
+    let (history, mut files) = reader::read_all(directory.path(), &names).map_err(ImportError::Binlog)?;
     let next_id = history.next_id();
     let jobs = history.finish();
     let too_large = jobs.iter().map(needed_bytes).find(|&bytes| bytes > config.segment_bytes);
@@ -93,7 +93,7 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
     let failed = |error| io_error("a new segment", error);
     let fresh = Fresh::begin(directory, config.segment_bytes, config.format(), log_id, next_id);
     let mut fresh = fresh.map_err(failed)?;
-    write(&jobs, &files, &mut fresh)?;
+    write(&jobs, &mut files, &mut fresh)?;
     fresh.finish().map_err(failed)?;
     rename(directory, IMPORT_BEGUN, IMPORT_DONE)?;
     sync(directory)?;
@@ -137,11 +137,15 @@ fn begin(directory: &Directory, names: &[String]) -> Result<(), ImportError> {
     sync(directory)
 }
 
-fn write(jobs: &[Imported], files: &[Binlog], fresh: &mut Fresh<'_>) -> Result<(), ImportError> {
-    let mut body = Vec::new();
+fn write(jobs: &[Imported], files: &mut [Binlog], fresh: &mut Fresh<'_>) -> Result<(), ImportError> {
+    let (mut body, mut open) = (Vec::new(), 0);
     for Imported { job, tube, state, body: place } in jobs {
         body.resize(job.body_bytes as usize, 0);
-        files[place.file].body(place.offset, &mut body).map_err(ImportError::Binlog)?;
+        if open != place.file {
+            files[open].close();
+            open = place.file;
+        }
+        files[open].body(place.offset, &mut body).map_err(ImportError::Binlog)?;
         let record = Record::Job(JobRecord {
             id: job.id,
             created: job.created,

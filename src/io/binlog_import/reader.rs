@@ -1,11 +1,11 @@
 //! Reading the files of beanstalkd's binlog.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
 use tracing::warn;
 
@@ -15,7 +15,7 @@ use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::text_of;
 use crate::io::wal_files::directory::binlog_number;
 use crate::io::wal_files::plain_file::{self, FileRefusal};
-use crate::io::wal_files::storage::read_up_to;
+use crate::io::wal_files::storage::{next_data, read_up_to};
 use crate::values::ids::JobId;
 
 /// Bytes per read.
@@ -51,10 +51,11 @@ pub enum BinlogError {
     },
 }
 
-/// A file of the binlog.
+/// A file of the binlog. It is open only while it is read: there may be more files than descriptors.
 pub struct Binlog {
     name: String,
-    file: File,
+    path: PathBuf,
+    file: Option<File>,
     /// The offset behind the last byte that is not zero.
     end: u64,
     window: Vec<u8>,
@@ -84,23 +85,40 @@ pub fn read_all(directory: &Path, names: &[String]) -> Result<(History, Vec<Binl
     let mut history = History::default();
     for (number, file) in files.iter_mut().enumerate() {
         file.read(number, last.is_none_or(|last| number >= last), &mut history)?;
-        file.window = Vec::new();
+        file.close();
     }
     Ok((history, files))
 }
 
 impl Binlog {
     fn open(directory: &Path, name: &str) -> Result<Self, BinlogError> {
-        let failed = |error| BinlogError::Io(name.to_owned(), error);
-        let file = plain_file::open_to_read(&directory.join(name)).map_err(failed)?;
-        let bytes = file.metadata().map_err(failed)?.len();
-        let end = content_end(&file, bytes).map_err(failed)?;
-        Ok(Self { name: name.to_owned(), file, end, window: Vec::new(), window_at: 0 })
+        let path = directory.join(name);
+        let mut binlog =
+            Self { name: name.to_owned(), path, file: None, end: 0, window: Vec::new(), window_at: 0 };
+        let file = binlog.file()?;
+        let end = file.metadata().and_then(|found| content_end(file, found.len()));
+        binlog.end = end.map_err(|error| binlog.failed(error))?;
+        binlog.close();
+        Ok(binlog)
+    }
+
+    fn file(&mut self) -> Result<&File, BinlogError> {
+        if self.file.is_none() {
+            let opened = plain_file::open_to_read(&self.path);
+            self.file = Some(opened.map_err(|error| self.failed(error))?);
+        }
+        Ok(self.file.as_ref().expect("it is open"))
+    }
+
+    /// Gives back its descriptor and its buffer. A read opens it again.
+    pub fn close(&mut self) {
+        (self.file, self.window) = (None, Vec::new());
     }
 
     /// Reads the body of a record.
-    pub fn body(&self, offset: u64, into: &mut [u8]) -> Result<(), BinlogError> {
-        let count = read_up_to(&self.file, offset, into).map_err(|error| self.failed(error))?;
+    pub fn body(&mut self, offset: u64, into: &mut [u8]) -> Result<(), BinlogError> {
+        let read = read_up_to(self.file()?, offset, into);
+        let count = read.map_err(|error| self.failed(error))?;
         if count < into.len() { Err(self.damaged(offset)) } else { Ok(()) }
     }
 
@@ -220,10 +238,12 @@ impl Binlog {
         let is_last = (1..WINDOW_BYTES).contains(&self.window.len()) && offset <= window_end;
         let is_there = offset >= self.window_at && (offset + count as u64 <= window_end || is_last);
         if !is_there {
-            self.window.resize(WINDOW_BYTES, 0);
-            let read = refuse_to_go_on().and_then(|()| read_up_to(&self.file, offset, &mut self.window));
-            let read = read.map_err(|error| BinlogError::Io(self.name.clone(), error))?;
-            self.window.truncate(read);
+            let mut window = std::mem::take(&mut self.window);
+            window.resize(WINDOW_BYTES, 0);
+            let file = self.file()?;
+            let read = refuse_to_go_on().and_then(|()| read_up_to(file, offset, &mut window));
+            window.truncate(read.map_err(|error| self.failed(error))?);
+            self.window = window;
             self.window_at = offset;
         }
         let begin = (offset - self.window_at) as usize;
@@ -288,12 +308,7 @@ fn data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
     let mut at = 0;
     while at < bytes {
         refuse_to_go_on()?;
-        let begin = match lseek(file, at as i64, Whence::SeekData) {
-            Ok(begin) => begin as u64,
-            Err(Errno::ENXIO) => break,
-            // The file system does not tell.
-            Err(_) => at,
-        };
+        let Some(begin) = next_data(file, at) else { break };
         let end = lseek(file, begin as i64, Whence::SeekHole).map_or(bytes, |end| (end as u64).min(bytes));
         found.push(begin..end);
         at = end.max(begin + 1);
@@ -306,10 +321,15 @@ impl fmt::Display for BinlogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
-            Self::Io(file, error) => {
+            Self::Io(file, error) if error.kind() == ErrorKind::PermissionDenied => {
                 let user = current_user();
-                write!(f, "{file}: {}; user {user} must be able to read it", text_of(error))
+                write!(f, "{file}: permission denied; user {user} must be able to read it")
             }
+            Self::Io(file, error) => write!(
+                f,
+                "cannot read {file}: {}; check the disk and the limits of the process",
+                text_of(error)
+            ),
             Self::Damaged { file, offset } => write!(
                 f,
                 "{file}:{offset} is damaged: beanstalkd wrote something else there; restore a copy of the file, or start \

@@ -7,6 +7,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
+
 use super::{Access, Directory, EndMarks, plain_file};
 use crate::io::signal::refuse_to_go_on;
 use crate::wal::batch::{BLOCK_BYTES, Batch};
@@ -149,11 +152,25 @@ pub fn read_up_to(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize
     Ok(count)
 }
 
+/// Returns where the next bytes are that are no hole, from an offset on; none if only a hole follows. A file system that does not tell has
+/// no holes.
+pub fn next_data(file: &File, offset: u64) -> Option<u64> {
+    match lseek(file, offset as i64, Whence::SeekData) {
+        Ok(begin) => Some(begin as u64),
+        Err(Errno::ENXIO) => None,
+        Err(_) => Some(offset),
+    }
+}
+
 impl Source for File {
     type Error = io::Error;
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         refuse_to_go_on()?;
         read_up_to(self, offset, into)
+    }
+
+    fn skip_hole(&mut self, offset: u64) -> u64 {
+        next_data(self, offset).unwrap_or(u64::MAX)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use beanring::beanstalkd_binlog::{self as binlog, Job, State};
 use beanring::io::driver::Driver;
@@ -9,7 +10,8 @@ use beanring::queue::Counts;
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::JobId;
 use beanring::values::tube_name::TubeName;
-use beanring_testkit::client::{put, start};
+use beanring_testkit::client::{launch, put, start};
+use beanring_testkit::process::program;
 use beanring_testkit::scratch::{Scratch, contents};
 
 use super::super::common::refusal;
@@ -33,6 +35,22 @@ fn write_binlog(dir: &Path, id: u64, state: State) {
         binlog::encode_change(&Job { state, ..job }, &mut bytes);
     }
     fs::write(dir.join("binlog.1"), bytes).expect("a binlog");
+}
+
+/// More files than a process may open.
+#[test]
+fn two_thousand_files_are_imported_with_1024_descriptors() {
+    let scratch = Scratch::in_memory("binlog-files");
+    let (dir, one) = (scratch.dir("log"), scratch.dir("one"));
+    for id in 1..=2000 {
+        write_binlog(&one, id, State::Ready);
+        fs::rename(one.join("binlog.1"), dir.join(format!("binlog.{id}"))).expect("the name is free");
+    }
+    let mut command = Command::new("prlimit");
+    command.args(["--nofile=1024:1024"]).arg(program());
+    let (_server, mut client) = launch(command, &dir, Driver::Epoll, &["-f", "0"]);
+    assert_eq!(client.stat("current-jobs-ready"), 2000);
+    assert_eq!(client.ask("peek 2000\r\n").1, "body\r\n");
 }
 
 #[test]

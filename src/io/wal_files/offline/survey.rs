@@ -9,7 +9,7 @@ use super::log_id;
 use crate::io::socket::text_of;
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::plain_file::{self, FileRefusal};
-use crate::io::wal_files::storage::read_up_to;
+use crate::io::wal_files::storage::{next_data, read_up_to};
 use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
@@ -194,7 +194,8 @@ impl UnreadableBytes {
         let file = plain_file::open_to_read(&directory.join(number.to_string()))?;
         let (mut from, mut end, mut at) = (None, 0, 0);
         let mut piece = vec![0; 1 << 20];
-        loop {
+        while let Some(begin) = next_data(&file, at) {
+            at = begin;
             let count = read_up_to(&file, at, &mut piece)?;
             if let Some(first) = piece[..count].iter().position(|&byte| byte != 0) {
                 let last = piece[..count].iter().rposition(|&byte| byte != 0).expect("one is not zero");
