@@ -17,7 +17,7 @@ use crate::io::reexec::{ACTIVATED, RunningServer};
 use crate::io::socket::{Address, Listener, ListenerKind};
 use crate::io::users_file::UsersFile;
 use crate::io::wal_files::{Directory, DirectoryError};
-use crate::io::{binlog_import, cgroup, descriptors};
+use crate::io::{binlog_import, cgroup, descriptors, wal_files};
 use crate::launch::warnings::{Found, open_listener};
 use crate::launch::{certificate, replicate};
 
@@ -113,6 +113,8 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     let wal_dir = wal_dir.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     let imported = config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check);
     imported.map_err(|error| SettingError::about(&given.wal_dir, error))?;
+    let readable = config.wal_dir.as_deref().map_or(Ok(()), wal_files::check);
+    readable.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     if let Some(present) = present {
         let is_replicated = present.wal_dir == RunningServer::NO_DIRECTORY;
         match wal_dir {

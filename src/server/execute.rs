@@ -66,7 +66,8 @@ impl Core {
                 self.move_jobs(protocol, [from, to], state, bound, now)
             }
             Command::ListJobs { tube, state, after, limit } => {
-                let query = PageQuery { state, after, limit };
+                let query = PageQuery { state, after, limit: self.page_room(limit) };
+                let engine = &mut self.engine;
                 protocol.begun(engine.list_jobs(client, tube, query), Outcome::Jobs)
             }
             Command::DeleteBatch(ids) => {

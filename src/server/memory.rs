@@ -41,6 +41,12 @@ const TAGS_BYTES_USUAL: u64 = 512;
 /// Subtracted from the headroom of an iteration: first pages of every size of body, growing tables, buffers.
 const HEADROOM_MARGIN_BYTES: u64 = 8 * 1024 * 1024;
 
+/// A line of `list-jobs`.
+const PAGE_LINE_BYTES: u64 = 100;
+
+/// Jobs of a page in any case.
+const PAGE_JOBS_SHORT: u32 = 32;
+
 /// What a job takes in the reply to a `reserve-batch` besides its body: its line, and the CR LF.
 const BATCH_LINE_BYTES: u64 = 48;
 
@@ -272,6 +278,14 @@ impl Core {
         let bytes = self.account.output_room().min(max.saturating_sub(self.charged_bytes())) / 2;
         let jobs = (bytes / BATCH_LINE_BYTES).max(1).min(u64::from(count)) as usize;
         BatchRoom { jobs, body_bytes: room.body_bytes.min(bytes) }
+    }
+
+    /// How many jobs a page has that may have `limit`: fewer while unsent output has little room, but some in any case. Readers go on until
+    /// a page is empty.
+    pub(super) fn page_room(&self, limit: u32) -> u32 {
+        // A buffer may double as it grows.
+        let jobs = self.account.output_room() / 2 / PAGE_LINE_BYTES;
+        limit.min(u32::try_from(jobs).unwrap_or(u32::MAX).max(PAGE_JOBS_SHORT))
     }
 
     /// Decides how much of a connection's replies may be unsent while it is served: little once unsent replies take their share of

@@ -25,7 +25,7 @@ const CONSUMED_BYTES_PER_STEP: usize = 1024;
 
 /// What the events of an iteration may cost that a driver hands on, with all that they lead to: some 800 us. A driver keeps further
 /// events for the next iteration.
-const EVENTS_STEPS: u64 = 8 * TURN_STEPS as u64;
+const EVENTS_STEPS: u64 = 4 * TURN_STEPS as u64;
 
 /// Bytes of statistics that are rendered in the time of one step.
 const RENDERED_BYTES_PER_STEP: usize = 64;

@@ -12,7 +12,7 @@ mod fields;
 
 use self::fields::{Fields, MILLIS_MASK, Reader, STATE_MASK, state_word};
 use super::batch::{BLOCK_BYTES, Batch};
-use super::checksum::{masked, seed_of, unmasked};
+use super::checksum::head_hash;
 use super::segment::{HEADER_BYTES, SegmentNumber};
 use crate::queue::{Engine, Job, KeptKey, PersistedState};
 use crate::time::{Seconds, Span, Time};
@@ -302,8 +302,8 @@ impl Record<'_> {
         frame[8..16].copy_from_slice(&stamp.at.0.to_le_bytes());
         frame[16..24].copy_from_slice(&stamp.durable.0.to_le_bytes());
         frame[24] = self.kind();
-        let head_crc = head_crc(stamp.seed, &frame);
-        frame[HEAD_CHECK_AT..].copy_from_slice(&masked(head_crc).to_le_bytes());
+        let check = head_check(stamp.seed, &frame);
+        frame[HEAD_CHECK_AT..].copy_from_slice(&check.to_le_bytes());
         out.push(&frame);
         match self {
             Self::Job(job) => {
@@ -365,7 +365,7 @@ impl Record<'_> {
             Self::Padding(bytes) => out.pad_to(begin + bytes),
             Self::Closed => {}
         }
-        let crc = crc32c::crc32c_append(head_crc, &out.bytes()[begin + HEAD_CHECK_AT..]);
+        let crc = crc32c::crc32c_append(stamp.seed, &out.bytes()[begin + 4..]);
         out.bytes_mut()[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
         out.pad_to(begin + bytes);
     }
@@ -402,8 +402,8 @@ impl Record<'_> {
         if position != at.0 || *frame == [0; FRAME_BYTES] {
             return Err(Absent::Other);
         }
-        // mutant wal-length-believed-unchecked: frame[HEAD_CHECK_AT..] == masked(head_crc(seed, frame)).to_le_bytes() => true
-        let is_valid = frame[HEAD_CHECK_AT..] == masked(head_crc(seed, frame)).to_le_bytes();
+        // mutant wal-length-believed-unchecked: frame[HEAD_CHECK_AT..] == head_check(seed, frame).to_le_bytes() => true
+        let is_valid = frame[HEAD_CHECK_AT..] == head_check(seed, frame).to_le_bytes();
         if is_valid { Ok(framed_bytes(payload)) } else { Err(Absent::Head) }
     }
 
@@ -446,8 +446,8 @@ impl Record<'_> {
         let (payload, position) = (fields.u32() as usize, fields.u64());
         let looks_right = frame[25..HEAD_CHECK_AT] == [0; 3] && (1..=KIND_MAX).contains(&frame[24]);
         let check = u32::from_le_bytes(frame[HEAD_CHECK_AT..].try_into().expect("four bytes"));
-        let seed = || seed_of(unmasked(check), &frame[4..HEAD_CHECK_AT]);
-        looks_right.then(|| (Lsn(position), framed_bytes(payload), seed()))
+        let seed = check.wrapping_sub(head_check(0, frame));
+        looks_right.then_some((Lsn(position), framed_bytes(payload), seed))
     }
 
     fn parse(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
@@ -535,9 +535,9 @@ impl Record<'_> {
 /// The largest kind of a record.
 const KIND_MAX: u8 = 12;
 
-/// The checksum of the head in a frame. Masked, it is the head check. That of the whole record continues it.
-fn head_crc(seed: u32, frame: &[u8; FRAME_BYTES]) -> u32 {
-    crc32c::crc32c_append(seed, &frame[4..HEAD_CHECK_AT])
+/// The check of the head in a frame. Without the seed nobody can make one.
+fn head_check(seed: u32, frame: &[u8; FRAME_BYTES]) -> u32 {
+    head_hash(frame[4..].first_chunk().expect("24 bytes")).wrapping_add(seed)
 }
 
 const fn rule_code(key: RuleKey) -> u32 {

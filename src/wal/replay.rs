@@ -1,6 +1,6 @@
 //! Replay: records in, the queue as it was out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::EndMark;
 use super::pauses::Pauses;
@@ -23,6 +23,8 @@ pub struct Replay {
     pauses: Pauses,
     kept_keys: KeptKeys,
     rules: LoggedRules,
+    /// Jobs with a change so far, and neither a record before it nor a later one. Compaction may append the record of a job behind its changes.
+    changed: BTreeSet<JobId>,
     /// Jobs that a group has held so far, by its name.
     held: BTreeMap<Box<[u8]>, Vec<JobId>>,
     next_id: JobId,
@@ -46,6 +48,8 @@ pub struct Recovered {
     pub closed_end: Option<Lsn>,
     /// The mark of the log's end, if both copies of it agree.
     pub mark: Option<EndMark>,
+    /// Jobs that have changes and no record, in order: their puts are lost.
+    pub unrecorded: Vec<JobId>,
     pub(super) index: SegmentIndex,
     pub(super) pauses: Pauses,
     pub(super) kept_keys: KeptKeys,
@@ -81,6 +85,7 @@ impl Default for Replay {
             pauses: Pauses::default(),
             kept_keys: KeptKeys::default(),
             rules: LoggedRules::default(),
+            changed: BTreeSet::new(),
             held: BTreeMap::new(),
             next_id: JobId(1),
             tube: None,
@@ -112,8 +117,9 @@ impl Replay {
             Record::Rule(rule) => self.rules.apply(rule, self.segment, bytes, &mut self.index),
             Record::Change { id, state } => {
                 self.index.add_garbage(bytes as u64);
-                if let Some(job) = engine.jobs().find(*id) {
-                    engine.restore_state(job, state);
+                match engine.jobs().find(*id) {
+                    Some(job) => engine.restore_state(job, state),
+                    None => _ = self.changed.insert(*id),
                 }
             }
             Record::Moved { id, state, tube } => match engine.jobs().find(*id) {
@@ -127,7 +133,10 @@ impl Replay {
                     let size = self.index.bytes_of(job) + record_bytes(engine) - before;
                     self.index.resize(job, size, bytes);
                 }
-                None => self.index.add_garbage(bytes as u64),
+                None => {
+                    self.index.add_garbage(bytes as u64);
+                    self.changed.insert(*id);
+                }
             },
             Record::GroupDone(group) => {
                 self.index.add_garbage(bytes as u64);
@@ -167,6 +176,7 @@ impl Replay {
             self.index.insert(job, self.segment, bytes);
             return Ok(());
         }
+        self.changed.remove(&id);
         let tube = self.tube(tube, engine);
         let bodies = engine.bodies_mut();
         let mut slot = bodies.allocate(body.len() as u32)?;
@@ -177,6 +187,7 @@ impl Replay {
     }
 
     fn delete(&mut self, id: JobId, engine: &mut Engine) {
+        self.changed.remove(&id);
         if let Some(job) = engine.jobs().find(id) {
             self.index.remove(job);
             engine.drop_restored(job);
@@ -194,7 +205,7 @@ impl Replay {
 
     /// Shows the restored jobs. The result describes a new log with id 0 at position 0: the caller fills in what it knows.
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { mut index, pauses, mut kept_keys, rules, next_id, .. } = self;
+        let Self { mut index, pauses, mut kept_keys, rules, next_id, changed, .. } = self;
         engine.settle_restored(now);
         kept_keys.retain(&mut index, |&key| engine.kept_key(key).is_some());
         for (name, pause) in pauses.iter() {
@@ -215,6 +226,7 @@ impl Replay {
             largest: index.largest(),
             closed_end: None,
             mark: None,
+            unrecorded: changed.into_iter().collect(),
             index,
             pauses,
             kept_keys,

@@ -16,6 +16,7 @@ use crate::io::wal_files::offline::{
     self, BackedUp, Damage, Discarded, Exported, Extensions, Hole, Places, Salvaged, ToolError, Verdict,
 };
 use crate::time::Time;
+use crate::values::ids::JobId;
 use crate::values::limits::JOB_BYTES_DEFAULT;
 
 /// The exit code of `salvage` where the old log had more than the new one has.
@@ -63,8 +64,18 @@ impl fmt::Display for Count {
 }
 
 fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extensions } =
-        offline::check(dir, now)?;
+    let Verdict {
+        segments,
+        records,
+        refusal,
+        discarded,
+        unproven_bytes,
+        hole,
+        unrecorded,
+        damage,
+        tubes,
+        extensions,
+    } = offline::check(dir, now)?;
     writeln!(out, "{} in {}", Count(records, "record"), Count(segments as u64, "segment"))?;
     for damage in &damage {
         writeln!(out, "{}", Line(damage))?;
@@ -89,6 +100,9 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     }
     if !discarded.is_empty() {
         return Err(Discards(discarded).into());
+    }
+    if let Some(&first) = unrecorded.first() {
+        return Err(Unrecorded { first, jobs: unrecorded.len() }.into());
     }
     write_hole(hole, out)?;
     let verdict = if damage.is_empty() && hole.is_none() { "no damage; " } else { "" };
@@ -128,6 +142,26 @@ impl fmt::Display for Discards {
 }
 
 impl Error for Discards {}
+
+/// A server would start without jobs whose changes are in the log.
+#[derive(Debug)]
+struct Unrecorded {
+    first: JobId,
+    jobs: usize,
+}
+
+impl fmt::Display for Unrecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, jobs } = self;
+        write!(
+            f,
+            "jobs whose puts are missing, while their changes are there: {jobs}; the first is {first}; restore a backup of the \
+             directory, or run beanring wal salvage, which lists them"
+        )
+    }
+}
+
+impl Error for Unrecorded {}
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Salvaged { jobs, lost, damage, hole } = offline::salvage(dir, new_dir, now)?;

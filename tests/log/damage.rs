@@ -349,6 +349,19 @@ fn impossible_jobs_are_not_read() {
     }
 }
 
+/// A change of a job of which nothing else is there.
+#[test]
+fn changes_of_jobs_that_are_missing_are_reported() {
+    let scratch = Scratch::in_memory("damage-unrecorded");
+    let change = |id| Record::Change { id: JobId(id), state: ready() };
+    write_segment(&scratch, 1, &header(1, 0), &[change(2), change(4), Record::Job(job(4))], SEGMENT_BYTES);
+    let verdict = offline::check(&scratch.0, NOW).expect("it is read");
+    assert_eq!(verdict.unrecorded, [JobId(2)], "compaction has appended job 4 behind its change");
+    let to = Scratch::in_memory("damage-unrecorded-to");
+    let salvaged = offline::salvage(&scratch.0, &to.0, NOW).expect("it is read");
+    assert_eq!(salvaged.lost, [(2, 2)]);
+}
+
 #[test]
 fn ids_that_could_run_out_are_refused() {
     let most = JobId::START_MAX;

@@ -14,6 +14,7 @@ use beanring::wal::batch::Batch;
 use beanring::wal::record::{Lsn, Record, Stamp};
 use beanring::wal::segment::{FORMAT, HEADER_BYTES, Header};
 use beanring::wal::{Destination, Durability, SegmentNumber, WalConfig};
+use beanring_testkit::forged_head;
 use beanring_testkit::measured::thread_cpu_time;
 use beanring_testkit::scratch::Scratch;
 
@@ -55,7 +56,7 @@ const HEADER: Header = Header {
     previous: SegmentNumber(4),
 };
 
-/// A head at this position, by docs/internals/LOG.md and without the code of the server.
+/// A head at this position.
 fn head(at: u64, writer: Writer) -> [u8; 32] {
     let mut head = [0; 32];
     head[..4].copy_from_slice(&0x1234_5678_u32.to_le_bytes());
@@ -66,8 +67,7 @@ fn head(at: u64, writer: Writer) -> [u8; 32] {
         Writer::Client => 0xdead_beef,
         Writer::Forger => HEADER.seed(),
     };
-    let check = crc32c::crc32c_append(seed, &head[4..28]).rotate_right(15).wrapping_add(0x5bea_41c7);
-    head[28..].copy_from_slice(&check.to_le_bytes());
+    forged_head::check(&mut head, seed);
     head
 }
 

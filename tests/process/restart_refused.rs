@@ -1,12 +1,14 @@
 //! SIGUSR2 with a configuration that an in-place restart cannot apply: the server goes on, and says what to do.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
+use beanring_testkit::client::put;
 use beanring_testkit::logged::LoggedServer;
 use beanring_testkit::process::program;
 use beanring_testkit::scratch::Scratch;
+use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
@@ -19,7 +21,7 @@ fn start(program: &str, settings: &str) -> LoggedServer {
     configure(&scratch, settings);
     let mut command = Command::new(program);
     command.arg("--config").arg(scratch.join("config.toml")).stdin(Stdio::null());
-    let server = LoggedServer::spawn(command, scratch);
+    let server = LoggedServer::spawn(command, scratch).listening();
     server.logged("ready after ");
     server
 }
@@ -85,6 +87,32 @@ fn a_configuration_that_would_lose_jobs() {
     refuses(server, SETTINGS, "are in one directory");
     fs::remove_file(&binlog).expect("the file is removed");
     restarts(server, &and("max-job-size = 4"));
+}
+
+/// A program that would refuse the job log does not replace one that serves.
+#[test]
+fn a_damaged_job_log() {
+    let server = &start(program(), SETTINGS);
+    let mut client = server.client();
+    client.expect(&put(0, 0, "body"), "INSERTED 1");
+    let file = server.scratch.join("log/log.0000000000000001");
+    let marked = || fs::read(server.scratch.join("log/log.end.2")).is_ok_and(|mark| mark[24] == 1);
+    wait::until("the segment is marked", marked);
+    let segment = File::options().read(true).write(true).open(&file).expect("a segment");
+    let flip = |at| {
+        let mut byte = [0];
+        segment.read_exact_at(&mut byte, at).expect("it is long enough");
+        segment.write_all_at(&[byte[0] ^ 1], at).expect("there is space");
+    };
+    for (at, offset) in [(20, 0), (4100, 4096)] {
+        flip(at);
+        let why =
+            format!("the job log is damaged: log.0000000000000001: checksum mismatch at offset {offset}; ");
+        refuses(server, SETTINGS, &why);
+        flip(at);
+    }
+    client.expect("peek 1\r\n", "FOUND 1 4");
+    restarts(server, SETTINGS);
 }
 
 /// The listeners stay those of the first start.

@@ -28,7 +28,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub use self::directory::{Directory, DirectoryError};
 pub use self::end_marks::EndMarks;
-pub use self::recovery::{RecoveryError, recover};
+pub use self::recovery::{RecoveryError, check, recover};
 pub use self::storage::{Segments, Storage};
 #[cfg(any(feature = "tokio-uring", feature = "uring"))]
 use self::ways::{Way, Ways};

@@ -29,6 +29,7 @@ pub mod disk;
 pub mod driver;
 #[cfg(feature = "tls")]
 pub mod forge;
+pub mod forged_head;
 pub mod fuzz;
 pub mod http_client;
 pub mod in_memory;

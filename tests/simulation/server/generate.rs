@@ -10,6 +10,7 @@ use beanring::wal::Durability;
 use super::action::Action;
 use super::names::name_of;
 use super::world::{INTERVAL, MAX_JOB_BYTES, Setting, World};
+use beanring_testkit::forged_head;
 use beanring_testkit::naive::{Conn, Model};
 use beanring_testkit::random::Random;
 
@@ -374,15 +375,14 @@ impl Generator {
         let first = body.len().min(8 + self.random.below(8));
         let later = self.random.below(4) as u64 * self.random.below(100_000) as u64 / 8 * 8;
         let (payload, kind) = (self.pick(&[0_u32, 8, 100, 20_000]), self.pick(&[1_u8, 3, 6, 7]));
-        for (number, head) in (0..).zip(body[first..].chunks_exact_mut(32)) {
+        for (number, head) in (0..).zip(body[first..].as_chunks_mut::<32>().0) {
             let at = self.log_end / 8 * 8 + later + 32 * number;
             head.fill(0);
             head[4..8].copy_from_slice(&payload.to_le_bytes());
             head[8..16].copy_from_slice(&at.to_le_bytes());
             head[16..24].copy_from_slice(&at.to_le_bytes());
             head[24] = kind;
-            let check = crc32c::crc32c(&head[4..28]).rotate_right(15).wrapping_add(0x5bea_41c7);
-            head[28..].copy_from_slice(&check.to_le_bytes());
+            forged_head::check(head, 0);
             let crc = crc32c::crc32c(&head[4..]);
             head[..4].copy_from_slice(&crc.to_le_bytes());
         }

@@ -8,6 +8,7 @@ use super::{Discarded, Extensions, Hole, Offline, Start, ToolError};
 use crate::io::wal_files::RecoveryError;
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
+use crate::values::ids::JobId;
 
 /// The state of a job log.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Verdict {
     pub unproven_bytes: u64,
     /// Where files may be missing. A healthy job log may look the same.
     pub hole: Option<Hole>,
+    /// Jobs that have changes and no record: their puts are lost.
+    pub unrecorded: Vec<JobId>,
     /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
     /// The numbers of ready, delayed, buried, held and reserved jobs by tube: jobs that a server starts with, or else those that can be
@@ -52,11 +55,23 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
         )) => (None, Vec::new(), 0, None, Some(refusal)),
         Err(error) => return Err(error),
     };
-    let Remains { engine, damage, segments, records, .. } = gather(&log, now)?;
+    let Remains { engine, damage, segments, records, recovered, .. } = gather(&log, now)?;
+    let unrecorded = recovered.unrecorded;
     let started = strict.as_ref().filter(|_| refusal.is_none());
     let engine = started.unwrap_or(&engine);
     let (tubes, extensions) = (tubes(engine), Extensions::of(engine));
-    Ok(Verdict { segments, records, refusal, discarded, unproven_bytes, hole, damage, tubes, extensions })
+    Ok(Verdict {
+        segments,
+        records,
+        refusal,
+        discarded,
+        unproven_bytes,
+        hole,
+        unrecorded,
+        damage,
+        tubes,
+        extensions,
+    })
 }
 
 fn tubes(engine: &Engine) -> BTreeMap<String, [usize; 5]> {

@@ -5,6 +5,7 @@
 //! 3. `prepare`: remove what is not needed, and make segments ready.
 
 mod error;
+mod preflight;
 mod reader;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::io;
 use tracing::warn;
 
 pub use self::error::RecoveryError;
+pub use self::preflight::check;
 use self::reader::{Findings, Piece, Reader};
 pub use self::reader::{Hole, Tail};
 use super::storage::{Segments, Storage};
@@ -41,6 +43,12 @@ pub fn recover(
     findings.lost.iter().for_each(report_lost);
     for file in &findings.damaged_marks {
         warn!("{file} is damaged, and is written again when the job log is closed");
+    }
+    if let Some(first) = recovered.unrecorded.first() {
+        let jobs = recovered.unrecorded.len();
+        warn!(
+            "jobs whose puts are missing, while their changes are there: {jobs}; the first is {first}; restore a backup of the directory"
+        );
     }
     if let Some(Hole { last, next }) = findings.hole {
         warn!(

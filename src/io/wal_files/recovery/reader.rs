@@ -173,7 +173,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         files: &BTreeMap<SegmentNumber, u64>,
     ) -> Result<(Replay, Option<Tail>, Findings, &'a mut Engine), RecoveryError> {
         self.findings.last = files.keys().next_back().copied();
-        let headers = files.keys().map(|&number| Ok((number, self.header(number)?)));
+        let headers = files.keys().map(|&number| Ok((number, read_header(self.segments, number)?)));
         let headers = headers.collect::<Result<BTreeMap<_, _>, RecoveryError>>()?;
         let log_id = self.read_marks(&headers)?;
         let mut window = Vec::new();
@@ -342,29 +342,6 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         }
     }
 
-    /// Returns the header of a file, if it has one. Zeros are none.
-    fn header(&self, number: SegmentNumber) -> Result<Option<Header>, RecoveryError> {
-        let name = number.to_string();
-        if number > SegmentNumber::LAST_NAME {
-            return Err(RecoveryError::Foreign(name));
-        }
-        let mut block = vec![0; HEADER_BYTES as usize];
-        let read = self.segments.open(number).and_then(|mut file| file.read_at(0, &mut block));
-        let count = read.map_err(|error| io_error(&name, error))?;
-        block.truncate(count);
-        let is_blank = block.iter().all(|&byte| byte == 0);
-        if count < HEADER_BYTES as usize && !is_blank {
-            // A file gets all its space before anything is written to it.
-            return Err(RecoveryError::Truncated { file: name, bytes: count as u64 });
-        }
-        match Header::decode(&block) {
-            Ok(header) => Ok(Some(header)),
-            Err(HeaderFault::Version(version)) => Err(RecoveryError::Version(name, version)),
-            Err(HeaderFault::Invalid) if is_blank => Ok(None),
-            Err(HeaderFault::Invalid) => Err(RecoveryError::Damaged { file: name, offset: 0 }),
-        }
-    }
-
     /// Replays the records of a segment. Returns the buffer for the next one.
     fn read(
         &mut self,
@@ -480,5 +457,31 @@ impl Findings {
         if id > JobId::START_MAX && self.id_too_large.is_none() {
             self.id_too_large = Some((file.to_owned(), id));
         }
+    }
+}
+
+/// Returns the header of a file, if it has one. Zeros are none.
+pub fn read_header<S: Segments + ?Sized>(
+    segments: &S,
+    number: SegmentNumber,
+) -> Result<Option<Header>, RecoveryError> {
+    let name = number.to_string();
+    if number > SegmentNumber::LAST_NAME {
+        return Err(RecoveryError::Foreign(name));
+    }
+    let mut block = vec![0; HEADER_BYTES as usize];
+    let read = segments.open(number).and_then(|mut file| file.read_at(0, &mut block));
+    let count = read.map_err(|error| io_error(&name, error))?;
+    block.truncate(count);
+    let is_blank = block.iter().all(|&byte| byte == 0);
+    if count < HEADER_BYTES as usize && !is_blank {
+        // A file gets all its space before anything is written to it.
+        return Err(RecoveryError::Truncated { file: name, bytes: count as u64 });
+    }
+    match Header::decode(&block) {
+        Ok(header) => Ok(Some(header)),
+        Err(HeaderFault::Version(version)) => Err(RecoveryError::Version(name, version)),
+        Err(HeaderFault::Invalid) if is_blank => Ok(None),
+        Err(HeaderFault::Invalid) => Err(RecoveryError::Damaged { file: name, offset: 0 }),
     }
 }
