@@ -71,6 +71,7 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
         discarded,
         unproven_bytes,
         hole,
+        damaged_marks,
         unrecorded,
         damage,
         tubes,
@@ -100,6 +101,13 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     }
     if !discarded.is_empty() {
         return Err(Discards(discarded).into());
+    }
+    match damaged_marks {
+        None => {}
+        Some((file, true)) => {
+            writeln!(out, "{file} is damaged; the next close of the job log writes it again")?
+        }
+        Some((_, false)) => return Err(EndUnknown.into()),
     }
     if let Some(&first) = unrecorded.first() {
         return Err(Unrecorded { first, jobs: unrecorded.len() }.into());
@@ -142,6 +150,20 @@ impl fmt::Display for Discards {
 }
 
 impl Error for Discards {}
+
+/// A server would start, and nothing shows whether the last segments are there.
+#[derive(Debug)]
+struct EndUnknown;
+
+impl fmt::Display for EndUnknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "log.end.1 and log.end.2 are damaged, so nothing shows whether the last segments are there; compare with a backup",
+        )
+    }
+}
+
+impl Error for EndUnknown {}
 
 /// A server would start without jobs whose changes are in the log.
 #[derive(Debug)]

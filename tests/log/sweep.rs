@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use beanring::io::driver::Driver;
-use beanring::io::wal_files::{Directory, recover};
+use beanring::io::wal_files::offline::{self, Verdict};
+use beanring::io::wal_files::{self, Directory, recover};
 use beanring::queue::Engine;
 use beanring::time::Time;
 use beanring::wal::{Destination, Durability, WalConfig};
@@ -173,20 +174,23 @@ impl Log {
         for (name, bytes) in self.after(fault, foreign) {
             fs::write(scratch.join(&name), bytes).expect("there is memory");
         }
-        match started(&scratch.0) {
-            (None, _) => Class::Refused,
-            (Some(found), 0) if found == self.jobs => Class::Recovered,
-            (Some(found), 0) => {
-                assert!(
-                    self.may_be_unnoticed(fault, &found),
-                    "{fault:?}: {:?} jobs of {:?}",
-                    found.len(),
-                    self.jobs.len()
-                );
+        let seen = Seen::of(&scratch.0, fault);
+        let (found, warnings) = started(&scratch.0);
+        let class = match found {
+            None => Class::Refused,
+            Some(found) if warnings > 0 => {
+                assert!(found == self.jobs || !self.is_closed, "{fault:?}: {} jobs", found.len());
+                Class::Warned
+            }
+            Some(found) if found == self.jobs => Class::Recovered,
+            Some(found) => {
+                let (found_jobs, jobs) = (found.len(), self.jobs.len());
+                assert!(self.may_be_unnoticed(fault, &found), "{fault:?}: {found_jobs} of {jobs} jobs");
                 Class::Unnoticed
             }
-            (Some(_), _) => Class::Warned,
-        }
+        };
+        seen.agrees_with(class, fault, self.jobs.len());
+        class
     }
 
     /// Whether a log that was killed looks like one from before its last changes: when the block with the last change is zeros, or the last
@@ -198,6 +202,60 @@ impl Log {
             _ => false,
         };
         is_last && !self.is_closed
+    }
+}
+
+/// What those say that only read.
+struct Seen {
+    /// `beanring wal check` says that a server does not start.
+    is_refused: bool,
+    /// It names something else than the verdict that there is no damage.
+    is_complaint: bool,
+    /// The check before a restart in place lets the program start.
+    passes_preflight: bool,
+    /// The jobs of a backup, if there is one.
+    backed_up: Option<usize>,
+}
+
+impl Seen {
+    fn of(dir: &Path, fault: &Fault) -> Self {
+        let verdict = offline::check(dir, NOW);
+        let is_complaint = |verdict: &Verdict| {
+            let Verdict { discarded, hole, damaged_marks, unrecorded, damage, .. } = verdict;
+            !discarded.is_empty()
+                || hole.is_some()
+                || damaged_marks.is_some()
+                || !unrecorded.is_empty()
+                || !damage.is_empty()
+        };
+        // A backup waits between its attempts.
+        let to = Scratch::in_memory("sweep-backup");
+        let backup = || offline::backup(dir, &to.0, NOW).ok().map(|backup| backup.jobs);
+        Self {
+            is_refused: verdict.as_ref().map_or(true, |verdict| verdict.refusal.is_some()),
+            is_complaint: verdict.as_ref().map_or(true, is_complaint),
+            passes_preflight: wal_files::check(dir).is_ok(),
+            backed_up: if matches!(fault, Fault::Flipped { .. }) { None } else { backup() },
+        }
+    }
+
+    fn agrees_with(&self, class: Class, fault: &Fault, jobs: usize) {
+        let is_refused = class == Class::Refused;
+        assert_eq!(self.is_refused, is_refused, "check after {fault:?}");
+        assert!(self.is_complaint || class != Class::Warned, "check is silent after {fault:?}");
+        // It reads no records but those of the marked segment, and the first segments may have been retired.
+        let is_shallow = matches!(fault, Fault::Emptied(_) | Fault::Swapped(..) | Fault::Foreign(_));
+        assert!(
+            self.passes_preflight != is_refused || is_refused && !is_shallow,
+            "preflight after {fault:?}"
+        );
+        if let Some(backed_up) = self.backed_up {
+            assert!(!is_refused, "a backup after {fault:?}");
+            assert!(
+                backed_up == jobs || class == Class::Unnoticed,
+                "{backed_up} of {jobs} jobs after {fault:?}"
+            );
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::plain_file;
 use super::storage::read_up_to;
+use crate::wal::record::Lsn;
 use crate::wal::{EndMark, MARK_BYTES};
 
 /// The names of the files.
@@ -15,8 +16,8 @@ pub const END_MARKS: [&str; 2] = ["log.end.1", "log.end.2"];
 /// What the copies say.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct EndMarks {
-    /// The valid ones.
-    pub valid: Vec<EndMark>,
+    /// The valid ones, with their files.
+    pub valid: Vec<(&'static str, EndMark)>,
     /// Files without a valid mark.
     pub damaged: Vec<&'static str>,
 }
@@ -36,7 +37,7 @@ impl EndMarks {
                 Err(error) => return Err(error),
             }
             match EndMark::decode(&bytes) {
-                Some(mark) => marks.valid.push(mark),
+                Some(mark) => marks.valid.push((name, mark)),
                 None => marks.damaged.push(name),
             }
         }
@@ -46,9 +47,25 @@ impl EndMarks {
     /// The mark, if both copies are the same.
     pub fn agreed(&self) -> Option<EndMark> {
         match *self.valid {
-            [one, other] if one == other => Some(one),
+            [(_, one), (_, other)] if one == other => Some(one),
             _ => None,
         }
+    }
+
+    /// The last mark, and its file.
+    pub fn last(&self) -> Option<(&'static str, EndMark)> {
+        self.valid.iter().copied().max_by_key(|(_, mark)| mark.end)
+    }
+
+    /// The last mark of a log.
+    pub fn last_of(&self, log_id: u64) -> Option<EndMark> {
+        let of_log = self.valid.iter().filter(|(_, mark)| mark.log_id == log_id);
+        of_log.map(|&(_, mark)| mark).max_by_key(|mark| mark.end)
+    }
+
+    /// A mark of another log, and its file, if there is one. That of a log without records shows nothing.
+    pub fn foreign(&self, log_id: u64) -> Option<(&'static str, EndMark)> {
+        self.valid.iter().copied().find(|(_, mark)| mark.log_id != log_id && mark.end > Lsn::default())
     }
 }
 

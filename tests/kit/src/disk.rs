@@ -288,7 +288,10 @@ impl Segments for Disk {
     }
 
     fn end_marks(&self) -> io::Result<EndMarks> {
-        Ok(EndMarks { valid: self.mark.get().map_or(Vec::new(), |mark| vec![mark; 2]), damaged: Vec::new() })
+        Ok(EndMarks {
+            valid: self.mark.get().map_or(Vec::new(), |mark| vec![("first", mark), ("second", mark)]),
+            damaged: Vec::new(),
+        })
     }
 }
 

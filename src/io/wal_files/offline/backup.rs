@@ -26,12 +26,13 @@ use super::{Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, pa
 use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
 #[cfg(feature = "replicate")]
 use crate::io::wal_files::directory::{DirectoryError, lock_to_read};
+use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::storage::{Segments, read_up_to};
 use crate::io::wal_files::{Access, RecoveryError, plain_file};
 use crate::time::Time;
-use crate::wal::SegmentNumber;
 use crate::wal::scan::Scanner;
 use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault, may_be_recycled};
+use crate::wal::{Arrangement, EndMark, SegmentNumber};
 
 /// Attempts before the backup fails.
 const ATTEMPTS_MAX: u32 = 200;
@@ -137,6 +138,8 @@ struct Plan {
     unused: Vec<(SegmentNumber, Vec<u8>)>,
     /// The last segment with records.
     active: Option<SegmentNumber>,
+    /// What the copy must reach: the mark of the log's end before it was listed.
+    mark: Option<EndMark>,
 }
 
 struct Planned {
@@ -181,6 +184,8 @@ impl Plan {
         if plain_file::exists(&from.join(IMPORT_BEGUN)) {
             return Err(Failure::Final(ToolError::Importing(from.to_owned())));
         }
+        let marks = EndMarks::read(from).map_err(|error| Failure::of_source(from, error))?;
+        let mark = marks.last().map(|(_, mark)| mark);
         let files = segments_in(from).map_err(|error| Failure::of_source(from, error))?;
         let mut segments = Vec::new();
         let mut unused = Vec::new();
@@ -210,8 +215,12 @@ impl Plan {
             // Whatever is wrong with it, the check of the copy finds the same.
             unchanged(from, &segments)?;
             let active = headers.last().map(|header| header.number);
-            return Ok(Self { segments, unused: Vec::new(), active });
+            return Ok(Self { segments, unused: Vec::new(), active, mark });
         };
+        if let Some((file, EndMark { log_id, .. })) = marks.foreign(active.log_id) {
+            let (file, of_most) = (file.to_owned(), active.log_id);
+            return Err(Failure::Refused(RecoveryError::OtherLog { file, log_id, of_most }));
+        }
         let (first, last) = (active.oldest, active.number);
         let end = segments.iter_mut().find(|segment| segment.number == last).expect("it is listed");
         let failed = |error| Failure::of_source(&from.join(last.to_string()), error);
@@ -222,7 +231,7 @@ impl Plan {
         }
         unchanged(from, &segments)?;
         segments.retain(|segment| (first..=last).contains(&segment.number));
-        Ok(Self { segments, unused, active: Some(last) })
+        Ok(Self { segments, unused, active: Some(last), mark })
     }
 
     /// Copies and checks.
@@ -253,6 +262,9 @@ impl Plan {
         for (number, block) in self.unused {
             let to = create(&directory, number, HEADER_BYTES).map_err(|error| target.full(error))?;
             to.write_all_at(&block, 0).and_then(|()| to.sync_all()).map_err(|error| target.full(error))?;
+        }
+        if let Some(mark) = self.mark {
+            directory.arrange(Arrangement::MarkEnd(mark)).map_err(|error| target.full(error))?;
         }
         drop(directory);
         Found::of(&copy, self.active, now)
@@ -399,6 +411,9 @@ impl Target {
                 let name = number.to_string();
                 fs::rename(copy.join(&name), self.path.join(&name))?;
             }
+            for name in END_MARKS.iter().filter(|name| plain_file::exists(&copy.join(name))) {
+                fs::rename(copy.join(name), self.path.join(name))?;
+            }
             fs::remove_dir_all(&copy)?;
             File::open(&self.path)?.sync_all()?;
             if self.is_created { File::open(parent_of(&self.path))?.sync_all() } else { Ok(()) }
@@ -426,6 +441,9 @@ impl Drop for Target {
         let _ = fs::remove_dir_all(self.path.join(INCOMPLETE));
         for number in segments_in(&self.path).unwrap_or_default().keys().rev() {
             let _ = fs::remove_file(self.path.join(number.to_string()));
+        }
+        for name in END_MARKS {
+            let _ = fs::remove_file(self.path.join(name));
         }
         if self.is_created {
             let _ = fs::remove_dir(&self.path);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
 use super::{Discarded, Extensions, Hole, Offline, Start, ToolError};
-use crate::io::wal_files::RecoveryError;
+use crate::io::wal_files::{EndMarks, RecoveryError};
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
 use crate::values::ids::JobId;
@@ -25,6 +25,8 @@ pub struct Verdict {
     pub unproven_bytes: u64,
     /// Where files may be missing. A healthy job log may look the same.
     pub hole: Option<Hole>,
+    /// Files that should have a mark of the log's end, and whether the other one has it.
+    pub damaged_marks: Option<(&'static str, bool)>,
     /// Jobs that have changes and no record: their puts are lost.
     pub unrecorded: Vec<JobId>,
     /// Where records or files are damaged or missing.
@@ -50,6 +52,7 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
             refusal @ (RecoveryError::Damaged { .. }
             | RecoveryError::Truncated { .. }
             | RecoveryError::Missing(_)
+            | RecoveryError::EndMissing(_)
             | RecoveryError::Misnamed { .. }
             | RecoveryError::OtherLog { .. }),
         )) => (None, Vec::new(), 0, None, Some(refusal)),
@@ -57,6 +60,8 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     };
     let Remains { engine, damage, segments, records, recovered, .. } = gather(&log, now)?;
     let unrecorded = recovered.unrecorded;
+    let marks = EndMarks::read(log.path).map_err(|error| ToolError::Unusable(log.path.to_owned(), error))?;
+    let damaged_marks = marks.damaged.first().map(|&file| (file, !marks.valid.is_empty()));
     let started = strict.as_ref().filter(|_| refusal.is_none());
     let engine = started.unwrap_or(&engine);
     let (tubes, extensions) = (tubes(engine), Extensions::of(engine));
@@ -67,6 +72,7 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
         discarded,
         unproven_bytes,
         hole,
+        damaged_marks,
         unrecorded,
         damage,
         tubes,

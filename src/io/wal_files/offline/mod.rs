@@ -178,9 +178,8 @@ impl<'a> Offline<'a> {
         }
         if files.is_empty() {
             let marks = EndMarks::read(path).map_err(unusable)?;
-            let is_lost = marks.valid.iter().find(|mark| mark.end > Lsn::default());
-            return Err(match is_lost {
-                Some(mark) => ToolError::Log(RecoveryError::Missing(mark.segment.to_string())),
+            return Err(match marks.last().filter(|(_, mark)| mark.end > Lsn::default()) {
+                Some((_, mark)) => ToolError::Log(RecoveryError::EndMissing(mark.segment.to_string())),
                 None => ToolError::without_segments(path),
             });
         }

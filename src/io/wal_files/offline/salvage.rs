@@ -150,14 +150,8 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
         Ok::<(), ToolError>(())
     })?;
     let marks = EndMarks::read(log.path).map_err(|error| ToolError::Unusable(log.path.to_owned(), error))?;
-    let of_log = marks.valid.iter().filter(|mark| log_id.is_none_or(|log_id| mark.log_id == log_id));
-    if let Some(mark) = of_log.max_by_key(|mark| mark.end).filter(|mark| mark.end > proven) {
-        proven = mark.end;
-        if !log.files.contains_key(&mark.segment) && end.0 < proven {
-            losses.gap();
-            gaps.push((end.0, Damage::Missing { file: mark.segment.to_string() }));
-        }
-    }
+    let mark = log_id.map_or_else(|| marks.last().map(|(_, mark)| mark), |log_id| marks.last_of(log_id));
+    proven = proven.max(mark.map_or(Lsn(0), |mark| mark.end));
     let (end, file, offset) = end;
     let is_told = |(at, damage): &(Lsn, Damage)| {
         *at == end && matches!(damage, Damage::Records { .. } | Damage::Missing { .. })

@@ -10,10 +10,10 @@ use crate::io::socket::text_of;
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::plain_file::{self, FileRefusal};
 use crate::io::wal_files::storage::{next_data, read_up_to};
-use crate::wal::SegmentNumber;
 use crate::wal::record::{ALIGN_BYTES, FRAME_BYTES, Framed, Lsn, Record};
 use crate::wal::scan::Scanner;
 use crate::wal::segment::{self, HEADER_BYTES, Header, HeaderFault, Headers};
+use crate::wal::{EndMark, SegmentNumber};
 
 /// Bytes that are searched for the first record of a segment without a valid header.
 pub const SEARCH_BYTES: u64 = 1 << 24;
@@ -113,7 +113,7 @@ pub fn survey<E: From<SurveyError>>(
     files: &BTreeMap<SegmentNumber, u64>,
     mut visit: impl FnMut(Finding<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let Survey { segments, unreadable, foreign, log_id } = segments(directory, files)?;
+    let Survey { segments, unreadable, foreign, log_id, mark } = segments(directory, files)?;
     for (file, other) in &foreign {
         visit(Finding::OtherLog { file, log_id: *other, of_most: log_id })?;
     }
@@ -169,7 +169,19 @@ pub fn survey<E: From<SurveyError>>(
         window = scanner.into_window();
         last = Some(Surveyed { segment, end, is_whole: traces_end <= offset });
     }
-    Ok(())
+    let Some(mark) = mark else { return Ok(()) };
+    let at = last.map_or(Lsn(0), |last| last.end);
+    if at >= mark.end {
+        return Ok(());
+    }
+    let (file, bytes) = (&*mark.segment.to_string(), mark.end.0 - at.0);
+    match last {
+        _ if !files.contains_key(&mark.segment) => visit(Finding::Missing { file, at, bytes }),
+        Some(Surveyed { segment: Segment { name, header, .. }, .. }) if header.number >= mark.segment => {
+            visit(Finding::Gap { file: name, offset: header.offset(at), at, bytes })
+        }
+        _ => visit(Finding::Gap { file, offset: 0, at, bytes }),
+    }
 }
 
 /// The result of reading all headers.
@@ -179,6 +191,8 @@ struct Survey {
     /// Files of other logs, with their ids.
     foreign: Vec<(String, u64)>,
     log_id: u64,
+    /// The last mark of its end.
+    mark: Option<EndMark>,
 }
 
 /// Bytes of a file that has neither a header nor a valid record.
@@ -212,6 +226,7 @@ impl UnreadableBytes {
 }
 
 fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Survey, SurveyError> {
+    let marks = EndMarks::read(directory).map_err(|error| SurveyError::Io(END_MARKS[0].to_owned(), error))?;
     let mut headers = Vec::new();
     let mut is_blank = true;
     for &number in files.keys() {
@@ -230,15 +245,21 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         // As on a disk where the first write of a job log was torn.
         let unreadable = files.keys().filter_map(|&number| unreadable_of(number).transpose());
         let unreadable = unreadable.collect::<Result<_, _>>()?;
-        return Ok(Survey { segments: Vec::new(), unreadable, foreign: Vec::new(), log_id: 0 });
+        let mark = marks.last().map(|(_, mark)| mark);
+        return Ok(Survey { segments: Vec::new(), unreadable, foreign: Vec::new(), log_id: 0, mark });
     }
     let found: Headers = files.keys().copied().zip(headers.iter().map(|header| header.ok())).collect();
-    let log_id = log_id(directory, &found, &headers)?;
+    let log_id = log_id(directory, &found, &headers, &marks)?;
     let (mut segments, mut unreadable, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+    foreign.extend(marks.foreign(log_id).map(|(file, mark)| (file.to_owned(), mark.log_id)));
+    let own = found.values().flatten().filter(|header| header.log_id == log_id);
+    let oldest = own.map(|header| header.oldest).max().unwrap_or(SegmentNumber(0));
     for ((&number, &bytes), header) in files.iter().zip(headers) {
         let name = number.to_string();
-        let is_right =
-            |header: &Header| header.number == number || segment::is_misnamed(number, header, &found);
+        let is_right = |header: &Header| {
+            let is_needed = !files.contains_key(&header.number) && header.number >= oldest;
+            header.number == number || is_needed || segment::is_misnamed(number, header, &found)
+        };
         let (header, is_headless) = match header.ok() {
             _ if number > SegmentNumber::LAST => continue,
             Some(header) if header.log_id != log_id => {
@@ -265,11 +286,15 @@ fn segments(directory: &Path, files: &BTreeMap<SegmentNumber, u64>) -> Result<Su
         };
         segments.push(Segment { name, bytes, header, is_headless, limit: Lsn(u64::MAX) });
     }
-    segments.sort_by_key(|segment| segment.header.number);
+    // Of several files with one header, that counts which has its name.
+    segments.sort_by_key(|segment: &Segment| {
+        (segment.header.number, segment.name != segment.header.number.to_string())
+    });
+    segments.dedup_by_key(|segment| segment.header.number);
     for at in (1..segments.len()).rev() {
         segments[at - 1].limit = segments[at].limit.min(segments[at].header.first);
     }
-    Ok(Survey { segments, unreadable, foreign, log_id })
+    Ok(Survey { segments, unreadable, foreign, log_id, mark: marks.last_of(log_id) })
 }
 
 /// Returns the id of the log: that of most valid headers, or else the one that a mark of its end or the records show.
@@ -277,13 +302,9 @@ fn log_id(
     directory: &Path,
     found: &Headers,
     headers: &[Result<Header, HeaderFault>],
+    marks: &EndMarks,
 ) -> Result<u64, SurveyError> {
-    let mark = || {
-        let marks =
-            EndMarks::read(directory).map_err(|error| SurveyError::Io(END_MARKS[0].to_owned(), error))?;
-        Ok(marks.valid.iter().max_by_key(|mark| mark.end).map(|mark| mark.log_id))
-    };
-    if let Some(log_id) = segment::log_of_most(found).map_or_else(mark, |log_id| Ok(Some(log_id)))? {
+    if let Some(log_id) = segment::log_of_most(found).or(marks.last().map(|(_, mark)| mark.log_id)) {
         return Ok(log_id);
     }
     let mut shown = Vec::new();

@@ -32,6 +32,8 @@ pub enum RecoveryError {
     },
     /// The job log begins or continues with this file, which does not exist.
     Missing(String),
+    /// The mark of the log's end shows that the job log went on to this file, which does not exist.
+    EndMissing(String),
     /// A newer version of beanring wrote the file.
     Version(String, u32),
     /// The file belongs to another log.
@@ -120,6 +122,11 @@ impl fmt::Display for RecoveryError {
                 f,
                 "the job log is damaged: {file} is missing; restore it, or run beanring wal salvage, which saves the \
                  intact jobs, if any"
+            ),
+            Self::EndMissing(file) => write!(
+                f,
+                "the job log is damaged: {file} is missing, and log.end.1 shows that the job log went on to it; restore it, or run beanring \
+                 wal salvage, which saves the intact jobs, if any; if a backup was copied over a job log, copy it into an empty directory"
             ),
             Self::Version(file, version) => {
                 write!(f, "{file} has format {version} of {}; start that version", version_of(*version))

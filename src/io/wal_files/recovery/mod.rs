@@ -41,8 +41,12 @@ pub fn recover(
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
     tail.iter().for_each(report_discarded);
     findings.lost.iter().for_each(report_lost);
-    for file in &findings.damaged_marks {
-        warn!("{file} is damaged, and is written again when the job log is closed");
+    match (&*findings.damaged_marks, findings.mark) {
+        ([], _) => {}
+        ([file, ..], Some(_)) => warn!("{file} is damaged, and is written again when the job log is closed"),
+        _ => warn!(
+            "log.end.1 and log.end.2 are damaged, so nothing shows whether the last segments are there; compare with a backup"
+        ),
     }
     if let Some(first) = recovered.unrecorded.first() {
         let jobs = recovered.unrecorded.len();
@@ -120,10 +124,14 @@ fn read_all<S: Segments + ?Sized>(
             recovered.mark = findings.agreed_mark;
             findings.note_hole(tail, recovered.largest);
         }
-        None => {
-            let random = host::random_word();
-            recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
-        }
+        // Files that are left belong to it.
+        None => match findings.log_id {
+            Some(log_id) => recovered.log_id = log_id,
+            None => {
+                let random = host::random_word();
+                recovered.log_id = random.map_err(|errno| io_error("random numbers", errno.into()))?;
+            }
+        },
     }
     Ok((recovered, findings, tail))
 }

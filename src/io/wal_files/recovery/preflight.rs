@@ -12,14 +12,15 @@ use crate::io::wal_files::directory::segments_in;
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::storage::Segments;
 use crate::wal::scan::Scanner;
-use crate::wal::segment::Header;
+use crate::wal::segment::{self, Header, Headers};
 use crate::wal::{EndMark, SegmentNumber};
 
 /// A header that a server is writing is whole a moment later.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Checks the headers of all files, and that the records reach the mark of the log's end. Changes nothing.
+/// Checks the headers of all files, that no segment is missing between them, and that the records reach the mark of the log's end. Records
+/// of other segments are not read, and nothing shows whether the first segments are still needed. Changes nothing.
 ///
 /// # Errors
 /// If a server would refuse the log.
@@ -27,16 +28,46 @@ pub fn check(path: &Path) -> Result<(), RecoveryError> {
     // Before the records, so that they are behind it.
     let marks = EndMarks::read(path).map_err(|error| io_error(END_MARKS[0], error))?;
     let files = segments_in(path).map_err(RecoveryError::of_directory)?;
-    let mut headers = BTreeMap::new();
-    for (&number, &bytes) in &files {
-        if let Some(header) = settled_header(path, number)?.filter(|header| header.number == number) {
-            headers.insert(number, (header, bytes));
+    let headers = files.keys().map(|&number| Ok((number, settled_header(path, number)?)));
+    let headers = headers.collect::<Result<Headers, RecoveryError>>()?;
+    let Some(log_id) = segment::log_of_most(&headers) else { return Ok(()) };
+    if let Some((file, EndMark { log_id: other, .. })) = marks.foreign(log_id) {
+        return Err(RecoveryError::OtherLog { file: file.to_owned(), log_id: other, of_most: log_id });
+    }
+    for (&number, header) in headers.iter().filter_map(|(number, header)| Some((number, header.as_ref()?))) {
+        let file = number.to_string();
+        if header.log_id != log_id {
+            return Err(RecoveryError::OtherLog { file, log_id: header.log_id, of_most: log_id });
+        }
+        if header.number != number && segment::is_misnamed(number, header, &headers) {
+            return Err(RecoveryError::Misnamed { file, is: header.number.to_string() });
         }
     }
-    let Some(mark) = marks.valid.into_iter().max_by_key(|mark| mark.end) else { return Ok(()) };
-    match headers.get(&mark.segment) {
-        Some((header, bytes)) if header.log_id == mark.log_id => reach(path, &mark, *header, *bytes),
-        _ => Ok(()),
+    let own = headers.iter().filter_map(|(&number, header)| header.filter(|header| header.number == number));
+    let own: Vec<Header> = own.collect();
+    if let Some(pair) = own.windows(2).find(|pair| pair[1].previous != pair[0].number) {
+        return Err(absent(pair[1].previous, &files));
+    }
+    // Without a file of its own, it may have been retired since a header named it.
+    if let Some(first) = own.first().filter(|first| files.contains_key(&first.previous)) {
+        return Err(absent(first.previous, &files));
+    }
+    let Some(mark) = marks.last_of(log_id) else { return Ok(()) };
+    match own.iter().find(|header| header.number == mark.segment) {
+        Some(header) => reach(path, &mark, *header, files[&mark.segment]),
+        // The log may have gone on, and the segment been recycled.
+        None if own.last().is_some_and(|last| last.number > mark.segment) => Ok(()),
+        None => Err(absent(mark.segment, &files)),
+    }
+}
+
+/// A segment that has no header under its number.
+fn absent(number: SegmentNumber, files: &BTreeMap<SegmentNumber, u64>) -> RecoveryError {
+    let file = number.to_string();
+    if files.contains_key(&number) {
+        RecoveryError::Damaged { file, offset: 0 }
+    } else {
+        RecoveryError::Missing(file)
     }
 }
 

@@ -41,8 +41,10 @@ pub struct Findings {
     pub hole: Option<Hole>,
     /// The first lost segment, if its header is missing.
     headless: Option<SegmentNumber>,
+    /// The id of the log, as headers show it.
+    pub log_id: Option<u64>,
     /// The last mark of this log's end.
-    mark: Option<EndMark>,
+    pub mark: Option<EndMark>,
     /// The same, if both copies agree.
     pub agreed_mark: Option<EndMark>,
     /// Files without a valid mark.
@@ -202,7 +204,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
                 self.read(file, bytes, header, window)?
             };
         }
-        self.refuse_damage(renamed, files)?;
+        self.refuse_damage(renamed, files).map_err(|error| renamed_to(error, &headers))?;
         Ok((self.replay, self.tail, self.findings, self.engine))
     }
 
@@ -216,10 +218,9 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     ) -> Result<FileUse, RecoveryError> {
         let file = || number.to_string();
         match (header, log_id) {
-            (Some(header), Some(of_most)) if header.log_id != of_most && header.number == number => {
+            (Some(header), Some(of_most)) if header.log_id != of_most => {
                 Err(RecoveryError::OtherLog { file: file(), log_id: header.log_id, of_most })
             }
-            (Some(header), Some(of_most)) if header.log_id != of_most => Ok(FileUse::Unused { was: None }),
             (Some(header), _) if header.number == number => Ok(FileUse::Segment(header)),
             (Some(header), _) if segment::is_misnamed(number, &header, headers) => {
                 Err(RecoveryError::Misnamed { file: file(), is: header.number.to_string() })
@@ -251,20 +252,19 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     /// Reads the marks of the log's end. Returns the id of the log, if anything shows it.
     fn read_marks(&mut self, headers: &Headers) -> Result<Option<u64>, RecoveryError> {
         let marks = self.segments.end_marks().map_err(|error| io_error(END_MARKS[0], error))?;
-        let last = marks.valid.iter().max_by_key(|mark| mark.end);
-        let log_id = segment::log_of_most(headers).or(last.map(|mark| mark.log_id));
-        let of_log = marks.valid.iter().filter(|mark| Some(mark.log_id) == log_id);
-        self.findings.mark = of_log.max_by_key(|mark| mark.end).copied();
-        self.findings.agreed_mark = marks.agreed().filter(|mark| Some(mark.log_id) == log_id);
-        self.findings.damaged_marks = marks.damaged;
-        match (log_id, last) {
-            // The mark of a log that has never been closed shows nothing.
-            (Some(of_most), Some(other)) if self.findings.mark.is_none() && other.end > Lsn::default() => {
-                let file = END_MARKS[0].to_owned();
-                Err(RecoveryError::OtherLog { file, log_id: other.log_id, of_most })
-            }
-            _ => Ok(log_id),
+        let of_most = segment::log_of_most(headers);
+        let Some(log_id) = of_most.or(marks.last().map(|(_, mark)| mark.log_id)) else {
+            self.findings.damaged_marks = marks.damaged;
+            return Ok(None);
+        };
+        if let Some((file, EndMark { log_id: other, .. })) = marks.foreign(log_id) {
+            return Err(RecoveryError::OtherLog { file: file.to_owned(), log_id: other, of_most: log_id });
         }
+        self.findings.mark = marks.last_of(log_id);
+        self.findings.agreed_mark = marks.agreed().filter(|mark| mark.log_id == log_id);
+        self.findings.damaged_marks = marks.damaged;
+        self.findings.log_id = of_most;
+        Ok(Some(log_id))
     }
 
     /// Whether a segment comes behind a gap: records before it are missing.
@@ -321,7 +321,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let file = mark.segment.to_string();
         let last = self.tail.as_ref().filter(|tail| tail.header.number == mark.segment);
         match last {
-            _ if !files.contains_key(&mark.segment) => RecoveryError::Missing(file),
+            _ if !files.contains_key(&mark.segment) => RecoveryError::EndMissing(file),
             _ => RecoveryError::Damaged { file, offset: last.map_or(0, |tail| tail.offset) },
         }
     }
@@ -332,7 +332,12 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         if let Some(missing) = missing {
             return RecoveryError::Missing(missing.to_string());
         }
-        match (&self.tail, headless.or(unused.first().copied()).or(lost.first().copied())) {
+        // A segment without space for another record is whole: what follows is missing.
+        let is_open = |tail: &&Tail| tail.offset + (FRAME_BYTES as u64) <= tail.bytes;
+        match (
+            self.tail.as_ref().filter(is_open),
+            headless.or(unused.first().copied()).or(lost.first().copied()),
+        ) {
             (Some(Tail { file, offset, .. }), _) if headless.is_none() => {
                 RecoveryError::Damaged { file: file.clone(), offset: *offset }
             }
@@ -483,5 +488,17 @@ pub fn read_header<S: Segments + ?Sized>(
         Err(HeaderFault::Version(version)) => Err(RecoveryError::Version(name, version)),
         Err(HeaderFault::Invalid) if is_blank => Ok(None),
         Err(HeaderFault::Invalid) => Err(RecoveryError::Damaged { file: name, offset: 0 }),
+    }
+}
+
+/// A segment that is missing may be there under another name.
+fn renamed_to(error: RecoveryError, headers: &Headers) -> RecoveryError {
+    let (RecoveryError::Missing(missing) | RecoveryError::EndMissing(missing)) = &error else { return error };
+    let has_its_header = |(_, header): &(&SegmentNumber, &Option<Header>)| {
+        header.is_some_and(|header| header.number.to_string() == *missing)
+    };
+    match headers.iter().find(has_its_header) {
+        Some((file, _)) => RecoveryError::Misnamed { file: file.to_string(), is: missing.clone() },
+        None => error,
     }
 }
