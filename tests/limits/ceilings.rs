@@ -53,7 +53,7 @@ fn only_new_jobs_are_refused_at_the_memory_limit() {
         assert!(client.stat("memory-refusals") >= 1);
         let used = client.stat("memory-used");
         assert!((24 * MIB as u64..=32 * MIB as u64).contains(&used), "{used} bytes are used");
-        let resident = server.resident_bytes();
+        let resident = server.anonymous_bytes();
         assert!(resident < 32 * MIB + UNCOUNTED_BYTES, "{}: {resident} bytes at the limit", io.name());
 
         for (text, reply) in [

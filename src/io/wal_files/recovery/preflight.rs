@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub fn check(path: &Path) -> Result<(), RecoveryError> {
     // Before the records, so that they are behind it.
     let marks = EndMarks::read(path).map_err(|error| io_error(END_MARKS[0], error))?;
-    let files = segments_in(path).map_err(RecoveryError::of_directory)?;
+    let files = listed(path)?;
     let headers = files.keys().map(|&number| Ok((number, settled_header(path, number)?)));
     let headers = headers.collect::<Result<Headers, RecoveryError>>()?;
     let Some(log_id) = segment::log_of_most(&headers) else { return Ok(()) };
@@ -68,6 +68,17 @@ fn absent(number: SegmentNumber, files: &BTreeMap<SegmentNumber, u64>) -> Recove
         RecoveryError::Damaged { file, offset: 0 }
     } else {
         RecoveryError::Missing(file)
+    }
+}
+
+/// Lists the segments. A server may remove one meanwhile.
+fn listed(path: &Path) -> Result<BTreeMap<SegmentNumber, u64>, RecoveryError> {
+    let mut attempt = 1;
+    loop {
+        match segments_in(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && attempt < ATTEMPTS => attempt += 1,
+            result => return result.map_err(RecoveryError::of_directory),
+        }
     }
 }
 
