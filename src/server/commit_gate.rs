@@ -32,6 +32,8 @@ type Ticket = u64;
 #[derive(Default)]
 pub(super) struct CommitGate {
     waiting: VecDeque<(Ticket, ConnId)>,
+    /// The job log has failed, and the server ends.
+    has_failed: bool,
 }
 
 impl CommitGate {
@@ -194,8 +196,11 @@ impl Server {
     /// The job log cannot be written: every client whose replies wait for a commit gets an error, and the driver stops.
     // The queue of the gate does not suffice: a connection that is sending joins it only after the send.
     // Bounded by the end of the server: no client is served any more.
-    fn fail(&mut self, now: Time) {
+    pub(super) fn fail(&mut self, now: Time) {
         let Self { core, connections } = self;
+        if std::mem::replace(&mut core.gate.has_failed, true) {
+            return;
+        }
         core.gate.waiting.clear();
         connections.clients_mut().for_each(|session| core.fail_replies(session));
         for connection in connections.all_http_mut() {

@@ -336,6 +336,9 @@ impl Service for Server {
         wal.close_when_idle(engine, now);
         let operation = wal.next_operation(now);
         engine.set_log_room(wal.room());
+        if wal.failure().is_some() {
+            self.fail(now);
+        }
         operation
     }
 

@@ -282,7 +282,7 @@ impl Wal {
             PutSpace::Available
         } else {
             self.segments.request(bytes);
-            if capacity.is_full { PutSpace::Unavailable } else { PutSpace::Pending }
+            if capacity.is_full || !self.has_number() { PutSpace::Unavailable } else { PutSpace::Pending }
         }
     }
 
@@ -337,7 +337,7 @@ impl Wal {
         self.is_stopping
             || self.is_held
             || self.appender.backlog_bytes() > BACKLOG_BYTES_MAX
-            || self.capacity().is_short(self.retirement.is_active())
+            || self.capacity().is_short(self.retirement.is_active()) && self.has_number()
     }
 
     /// Whether a write has found no space on the disk and will be tried again.

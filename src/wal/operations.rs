@@ -102,7 +102,7 @@ impl Wal {
     }
 
     /// Whether there is a number for another segment.
-    fn has_number(&self) -> bool {
+    pub(super) fn has_number(&self) -> bool {
         self.segments.next_number() <= SegmentNumber::LAST
     }
 

@@ -446,6 +446,23 @@ fn carry_out_all(log: &mut Wal, directory: &Directory, scratch: &Scratch) {
     }
 }
 
+/// A file without a header, whose first record has a position from which no segment can begin.
+#[test]
+fn an_impossible_position_begins_no_segment() {
+    let scratch = Scratch::in_memory("damage-position");
+    for at in [Lsn(u64::MAX - 7), Lsn(Lsn::LAST.0 + 1)] {
+        write_segment(&scratch, 1, &header(1, 0), &[Record::Job(job(1))], SEGMENT_BYTES);
+        let mut batch = Batch::default();
+        batch.pad_to(BLOCK_BYTES);
+        let seed = header(2, 0).seed();
+        Record::Deleted(JobId(1)).encode(&Stamp { seed, at, durable: Lsn(0) }, &mut batch);
+        batch.pad_to(SEGMENT_BYTES as usize);
+        fs::write(scratch.join(NEXT_FILE), batch.bytes()).expect("there is memory");
+        assert!(offline::check(&scratch.0, NOW).is_ok(), "{at:?}");
+        assert_eq!(jobs_of(&scratch.0).expect("it is no segment").len(), 1, "{at:?}");
+    }
+}
+
 #[test]
 fn impossible_headers_are_refused() {
     let impossible = [

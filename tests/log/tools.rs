@@ -231,6 +231,11 @@ fn files_of_another_log() {
         fs::write(file, own).expect("a segment");
     }
     tool_on("check", &log).succeeds("no damage");
+    // The marks decide, where there are as many files of each.
+    let (one, another) = (with_one_job("one-of-two"), written("second-of-two"));
+    let second = name(&segments(&another.0)[1]);
+    fs::copy(another.join(&second), one.join(&second)).expect("it is prepared");
+    assert_refused(&one.0, &format!("{second} belongs to another job log, with the id "));
     for file in &files {
         fs::copy(other.join(&name(file)), file).expect("the other log has as many");
     }

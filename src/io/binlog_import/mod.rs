@@ -45,6 +45,8 @@ pub enum ImportError {
     TwoLogs(String),
     /// A file already has the name that an imported file would get.
     NameTaken(String),
+    /// An import has begun, and there is no binlog, but a job log.
+    NoBinlog,
     /// The list of imported files has something else.
     ForeignList,
     /// A job does not fit into a segment.
@@ -69,6 +71,9 @@ pub fn import(directory: &Directory, config: WalConfig) -> Result<(), ImportErro
     let has_begun = plain_file::exists(&directory.file(IMPORT_BEGUN));
     if names.is_empty() && !has_begun {
         return Ok(());
+    }
+    if has_begun && names.is_empty() {
+        refuse_segments_alone(directory)?;
     }
     if has_begun {
         warn!("an earlier import of beanstalkd's binlog was interrupted; it starts again");
@@ -190,6 +195,12 @@ fn imported_name(name: &str) -> String {
     format!("{name}.imported")
 }
 
+/// An import that has begun leaves its binlog. Segments without one are no part of it.
+fn refuse_segments_alone(directory: &Directory) -> Result<(), ImportError> {
+    let segments = directory.segments().map_err(|error| io_error("the directory", error))?;
+    if segments.is_empty() { Ok(()) } else { Err(ImportError::NoBinlog) }
+}
+
 fn remove_segments(directory: &Directory) -> Result<(), ImportError> {
     let segments = directory.segments().map_err(|error| io_error("the directory", error))?;
     for number in segments.into_keys() {
@@ -229,6 +240,10 @@ impl fmt::Display for ImportError {
             Self::Binlog(error) => error.fmt(f),
             Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
             Self::Io(file, error) => write!(f, "{file}: {}", text_of(error)),
+            Self::NoBinlog => write!(
+                f,
+                "{IMPORT_BEGUN} is beside a job log, and the binlog is not there; move {IMPORT_BEGUN} out of the directory, or the binlog back"
+            ),
             Self::ForeignList => write!(
                 f,
                 "{IMPORT_DONE} is damaged: it lists something else than files of a binlog; move it out of the directory"

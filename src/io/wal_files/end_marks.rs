@@ -8,6 +8,7 @@ use std::path::Path;
 use super::plain_file;
 use super::storage::read_up_to;
 use crate::wal::record::Lsn;
+use crate::wal::segment::{self, Headers};
 use crate::wal::{EndMark, MARK_BYTES};
 
 /// The names of the files.
@@ -50,6 +51,12 @@ impl EndMarks {
             [(_, one), (_, other)] if one == other => Some(one),
             _ => None,
         }
+    }
+
+    /// The id of the log that files belong to: that of both marks if they agree and a file has it, or else that of most files.
+    pub fn log_id(&self, headers: &Headers) -> Option<u64> {
+        let is_there = |mark: &EndMark| headers.values().flatten().any(|header| header.log_id == mark.log_id);
+        self.agreed().filter(is_there).map(|mark| mark.log_id).or_else(|| segment::log_of_most(headers))
     }
 
     /// The last mark, and its file.

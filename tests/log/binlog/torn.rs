@@ -107,6 +107,20 @@ fn a_torn_end_is_left_out() {
     }
 }
 
+/// A restored log in a directory in which an import was interrupted.
+#[test]
+fn a_log_is_no_part_of_an_import_without_a_binlog() {
+    let scratch = Scratch::in_memory("binlog-alone");
+    let dir = scratch.dir("log");
+    fs::write(dir.join("binlog.1"), sample().0).unwrap();
+    let imported = import(&dir).unwrap();
+    fs::write(dir.join("import.begun"), "binlog.1\n").unwrap();
+    let error = import(&dir).unwrap_err();
+    assert!(error.contains("import.begun is beside a job log"), "{error}");
+    fs::remove_file(dir.join("import.begun")).unwrap();
+    assert_eq!(import(&dir).unwrap(), imported);
+}
+
 #[test]
 fn damage_is_refused_with_its_place() {
     let (bytes, ends) = sample();

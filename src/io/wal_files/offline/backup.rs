@@ -22,17 +22,18 @@ use std::time::Duration;
 
 #[cfg(feature = "replicate")]
 use super::make_empty_anywhere;
-use super::{Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of};
+use super::{Discarded, Hole, Offline, Start, ToolError, make_empty, open_new, parent_of, write_log};
 use crate::io::wal_files::directory::{Directory, IMPORT_BEGUN, segments_in};
 #[cfg(feature = "replicate")]
 use crate::io::wal_files::directory::{DirectoryError, lock_to_read};
 use crate::io::wal_files::end_marks::{END_MARKS, EndMarks};
 use crate::io::wal_files::storage::{Segments, read_up_to};
 use crate::io::wal_files::{Access, RecoveryError, plain_file};
+use crate::queue::Engine;
 use crate::time::Time;
 use crate::wal::scan::Scanner;
 use crate::wal::segment::{HEADER_BYTES, Header, HeaderFault, may_be_recycled};
-use crate::wal::{Arrangement, EndMark, SegmentNumber};
+use crate::wal::{Arrangement, EndMark, Recovered, SegmentNumber};
 
 /// Attempts before the backup fails.
 const ATTEMPTS_MAX: u32 = 200;
@@ -367,7 +368,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    fn new(path: &Path, log: &Path) -> Result<Self, ToolError> {
+    pub(super) fn new(path: &Path, log: &Path) -> Result<Self, ToolError> {
         let is_created = make_empty(path, log, PRIVATE)?;
         Ok(Self { path: path.to_owned(), is_created, is_complete: false })
     }
@@ -400,6 +401,29 @@ impl Target {
             _ => DirBuilder::new().mode(PRIVATE).create(&copy)?,
         }
         Ok(copy)
+    }
+
+    /// Writes everything in the queue as a new job log. It is checked there before it gets its name, so a server starts from all of it or
+    /// refuses it.
+    pub(super) fn write(
+        self,
+        engine: &Engine,
+        recovered: &Recovered,
+        segment_bytes: u64,
+        now: Time,
+    ) -> Result<(), ToolError> {
+        let copy = self.begin_copy().map_err(|error| self.unwritable(error))?;
+        write_log(engine, recovered, &copy, segment_bytes, now).map_err(|error| match error {
+            ToolError::Unwritable(_, error) => self.unwritable(error),
+            error => error,
+        })?;
+        let found =
+            Found::of(&copy, Some(SegmentNumber(u64::MAX)), now).map_err(|failure| match failure {
+                Failure::Final(error) => error,
+                // It was written just now, so the disk has changed it.
+                failure => self.unwritable(io::Error::other(failure.to_string())),
+            })?;
+        self.complete(&found, 1).map(drop)
     }
 
     /// Moves the checked copy to its place. The newest segment comes first, and those without records last: a server

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use super::backup::Target;
 use super::losses::Losses;
 use super::survey::{Finding, survey};
-use super::{Hole, Offline, PUBLIC, ToolError, make_empty, release_held, write_log};
+use super::{Hole, Offline, ToolError, release_held};
 use crate::bodies::OutOfMemory;
 use crate::io::wal_files::{EndMarks, RecoveryError};
 use crate::queue::Engine;
@@ -87,11 +88,11 @@ pub fn salvage(from: &Path, to: &Path, now: Time) -> Result<Salvaged, ToolError>
     let log = Offline::open(from)?;
     let hole = log.recover(now).ok().and_then(|start| start.hole);
     let remains = gather(&log, now)?;
-    make_empty(to, from, PUBLIC)?;
+    let target = Target::new(to, from)?;
     let largest = log.files.values().copied().max().unwrap_or(0);
     let segment_bytes = largest.next_multiple_of(BLOCK_BYTES as u64).max(SEGMENT_BYTES_MIN);
     let Remains { engine, recovered, lost, damage, .. } = remains;
-    write_log(&engine, &recovered, to, segment_bytes, now)?;
+    target.write(&engine, &recovered, segment_bytes, now)?;
     Ok(Salvaged { jobs: engine.jobs().len(), lost, damage, hole })
 }
 

@@ -304,7 +304,7 @@ fn log_id(
     headers: &[Result<Header, HeaderFault>],
     marks: &EndMarks,
 ) -> Result<u64, SurveyError> {
-    if let Some(log_id) = segment::log_of_most(found).or(marks.last().map(|(_, mark)| mark.log_id)) {
+    if let Some(log_id) = marks.log_id(found).or(marks.last().map(|(_, mark)| mark.log_id)) {
         return Ok(log_id);
     }
     let mut shown = Vec::new();
@@ -333,7 +333,7 @@ fn reconstruct_header(
     for begin in (0..count.saturating_sub(FRAME_BYTES)).step_by(ALIGN_BYTES) {
         let word = searched[begin + 8..begin + 16].try_into().expect("eight bytes");
         let at = u64::from_le_bytes(word);
-        let found = Record::find(&searched[begin..], seed, Lsn(at));
+        let found = Record::head(&searched[begin..], seed, Lsn(at));
         let first = at.checked_sub(begin as u64).map(Lsn).filter(|&first| first <= Lsn::LAST);
         if let (Ok(_), Some(first)) = (found, first) {
             header.first = first;

@@ -1,17 +1,16 @@
 //! The job log of a directory as a value: `beanring replicate import` writes it elsewhere, and `export` writes one that comes from
 //! elsewhere.
 
-use std::io;
 use std::path::Path;
 
-use super::backup::{Failure, Found, Target};
-use super::{Discarded, Hole, Offline, Start, ToolError, write_log};
+use super::backup::Target;
+use super::{Discarded, Hole, Offline, Start, ToolError};
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::values::limits::WAL_FILE_BYTES_DEFAULT;
+use crate::wal::Recovered;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::segment::HEADER_BYTES;
-use crate::wal::{Recovered, SegmentNumber};
 
 /// Everything in a job log.
 pub struct Content {
@@ -66,17 +65,6 @@ pub fn read(from: &Path, now: Time) -> Result<Source<'_>, ToolError> {
 /// # Errors
 /// If the directory is not empty, or cannot be written. It is then empty, or does not exist if it did not before.
 pub fn write(content: &Content, to: &Path, now: Time) -> Result<(), ToolError> {
-    let target = Target::alone(to)?;
-    let copy = target.begin_copy().map_err(|error| target.unwritable(error))?;
     let Content { engine, recovered } = content;
-    write_log(engine, recovered, &copy, content.segment_bytes(), now).map_err(|error| match error {
-        ToolError::Unwritable(_, error) => target.unwritable(error),
-        error => error,
-    })?;
-    let found = Found::of(&copy, Some(SegmentNumber(u64::MAX)), now).map_err(|failure| match failure {
-        Failure::Final(error) => error,
-        // It was written just now, so the disk has changed it.
-        failure => target.unwritable(io::Error::other(failure.to_string())),
-    })?;
-    target.complete(&found, 1).map(drop)
+    Target::alone(to)?.write(engine, recovered, content.segment_bytes(), now)
 }

@@ -30,7 +30,7 @@ pub fn check(path: &Path) -> Result<(), RecoveryError> {
     let files = listed(path)?;
     let headers = files.keys().map(|&number| Ok((number, settled_header(path, number)?)));
     let headers = headers.collect::<Result<Headers, RecoveryError>>()?;
-    let Some(log_id) = segment::log_of_most(&headers) else { return Ok(()) };
+    let Some(log_id) = marks.log_id(&headers) else { return Ok(()) };
     if let Some((file, EndMark { log_id: other, .. })) = marks.foreign(log_id) {
         return Err(RecoveryError::OtherLog { file: file.to_owned(), log_id: other, of_most: log_id });
     }

@@ -242,7 +242,8 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let read = self.open(number)?.read_at(HEADER_BYTES, &mut head);
         read.map_err(|error| io_error(&number.to_string(), error))?;
         let header = Header::reconstructed(number, log_id, Record::position(&head));
-        Ok(Record::head(&head, header.seed(), header.first).is_ok().then_some(header))
+        let is_head = header.first <= Lsn::LAST && Record::head(&head, header.seed(), header.first).is_ok();
+        Ok(is_head.then_some(header))
     }
 
     fn open(&self, number: SegmentNumber) -> Result<S::File, RecoveryError> {
@@ -252,7 +253,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     /// Reads the marks of the log's end. Returns the id of the log, if anything shows it.
     fn read_marks(&mut self, headers: &Headers) -> Result<Option<u64>, RecoveryError> {
         let marks = self.segments.end_marks().map_err(|error| io_error(END_MARKS[0], error))?;
-        let of_most = segment::log_of_most(headers);
+        let of_most = marks.log_id(headers);
         let Some(log_id) = of_most.or(marks.last().map(|(_, mark)| mark.log_id)) else {
             self.findings.damaged_marks = marks.damaged;
             return Ok(None);
