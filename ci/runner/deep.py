@@ -15,8 +15,8 @@ def passed():
 
 
 def commit():
-    """Returns the commit, with a plus sign if the tree differs from it."""
-    head = output("git", "rev-parse", "--short=12", "HEAD")
+    """Returns the last commit that has changed anything but the file, with a plus sign if the tree differs from it."""
+    head = output("git", "log", "-1", "--format=%h", "--abbrev=12", "--", ".", f":!{FILE}")
     return head + ("+" if output("git", "status", "--porcelain", "--", ".", f":!{FILE}") else "")
 
 
