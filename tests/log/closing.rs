@@ -11,7 +11,7 @@ use beanring_testkit::scratch::Scratch;
 use beanring_testkit::wait;
 use serde_json::Value;
 
-use super::common::{FIRST, MODES, bytes_read, cases, change, in_parallel, refusal, tool};
+use super::common::{FIRST, MODES, bytes_read, cases, change, in_parallel, refusal, remove_marks, tool};
 
 const FLAGS: [&str; 4] = ["-s", "65536", "-z", "1000"];
 const BODY: &str = "the body of the last job";
@@ -121,6 +121,7 @@ fn before_it_is_closed() {
     let scratch = killed("open", &["-f", "0"], &[BODY]);
     assert_eq!(kinds(&scratch.0), ["job"], "it was killed at once");
     tool("check", &[&scratch.0]).succeeds("");
+    remove_marks(&scratch.0);
     let place = format!("{FIRST}:{}", damage(&scratch.0));
     tool("check", &[&scratch.0]).fails(1, "discards").fails(1, &place);
     let (_server, mut client) = start(&scratch.0, Driver::Epoll, &FLAGS);
@@ -140,7 +141,7 @@ fn discarded_bytes_that_are_no_record_are_reported_once() {
         damaged[begin..until].fill(0xee);
         fs::write(scratch.join(FIRST), damaged).expect("a segment");
         // Those of the server below would show that it went on from here.
-        ["log.end.1", "log.end.2"].iter().for_each(|mark| _ = fs::remove_file(scratch.join(mark)));
+        remove_marks(log);
         tool("check", &[log]).fails(1, "discards").fails(1, &format!("{FIRST}:{begin}"));
         tool("salvage", &[log, &Scratch::in_memory("unlike-saved").0]).fails(3, "");
         let (mut server, mut client) = start(log, Driver::Epoll, &[&FLAGS[..], &["-F"]].concat());

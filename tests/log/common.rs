@@ -205,6 +205,11 @@ pub fn segments(dir: &Path) -> Vec<PathBuf> {
     segments
 }
 
+/// Removes the marks of the log's end, if there are any. A copy of its segments has none.
+pub fn remove_marks(dir: &Path) {
+    ["log.end.1", "log.end.2"].iter().for_each(|mark| _ = fs::remove_file(dir.join(mark)));
+}
+
 /// Waits until the mark of the log's end shows that its last segment has records.
 pub fn await_mark(dir: &Path) {
     // Both a header and the mark have the number of a segment there.
