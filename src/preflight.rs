@@ -113,7 +113,7 @@ pub fn check(config: &ServerConfig) -> Result<Passed, Box<dyn Error>> {
     let wal_dir = wal_dir.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     let imported = config.wal_dir.as_deref().map_or(Ok(()), binlog_import::check);
     imported.map_err(|error| SettingError::about(&given.wal_dir, error))?;
-    let readable = config.wal_dir.as_deref().map_or(Ok(()), wal_files::check);
+    let readable = config.wal_dir.as_deref().map_or(Ok(()), wal_files::preflight);
     readable.map_err(|error| SettingError::about(&given.wal_dir, error))?;
     if let Some(present) = present {
         let is_replicated = present.wal_dir == RunningServer::NO_DIRECTORY;

@@ -180,23 +180,23 @@ impl Wal {
         // mutant ids-again-after-a-restart: engine.upcoming_id() => crate::values::ids::JobId(1)
         let next_id = engine.upcoming_id();
         let first = self.commits.end();
-        if number > SegmentNumber::LAST || first > Lsn::LAST {
-            // Nothing is written that the next start would refuse.
-            self.failure.get_or_insert(io::Error::other("the numbers of segments have run out"));
-        }
-        self.note_ids(engine);
+        self.note_ids_left(engine);
         let format = self.config.format();
         self.begin_segment(Header { format, log_id, number, first, next_id, oldest, previous });
         self.retirement.declare(oldest, first);
     }
 
     /// Refuses puts from now on if those of a segment could have ids from which no server starts.
-    pub(super) fn note_ids(&mut self, engine: &Engine) {
+    pub(super) fn note_ids_left(&mut self, engine: &Engine) {
         let jobs_max = self.config.segment_bytes / job_record_bytes(1, Tags::NONE, 2) as u64;
         self.is_out_of_ids |= engine.upcoming_id().0 + jobs_max > JobId::START_MAX.0;
     }
 
+    /// Begins a segment, or fails: nothing is written that the next start would refuse.
     pub(super) fn begin_segment(&mut self, header: Header) {
+        if header.number > SegmentNumber::LAST || header.first > Lsn::LAST {
+            self.failure.get_or_insert(io::Error::other("the numbers of segments have run out"));
+        }
         self.index.open_segment(header.number);
         self.appender.begin_segment(header);
     }

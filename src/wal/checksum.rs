@@ -3,7 +3,7 @@
 /// The polynomial of CRC-32C with its bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// Odd, with as many ones as zeros: from the digits of pi.
+/// From the digits of pi; the factor is odd.
 const HASH_BEGIN: u64 = 0x243f_6a88_85a3_08d3;
 const HASH_FACTOR: u64 = 0x1319_8a2e_0370_7345;
 
@@ -18,7 +18,7 @@ pub fn seed_of(crc: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// The hash of a head of three words. It is not a CRC: of so few bytes that takes a record's time three times as long.
+/// The hash of a head of three words. The CRC of so few bytes costs several times as many instructions.
 pub fn head_hash(head: &[u8; 24]) -> u32 {
     let words = head.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let hash = words.fold(HASH_BEGIN, |hash, word| {

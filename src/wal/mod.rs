@@ -216,7 +216,7 @@ impl Wal {
         };
         let ends = EndMark { log_id, segment, end };
         wal.closing = CloseSchedule::new(closed_at, ends, mark);
-        wal.note_ids(engine);
+        wal.note_ids_left(engine);
         wal.end_pauses_without_tube(engine);
         // A crash came between the last deletion and this record. Later jobs of the group must not hold its jobs again.
         // mutant grp-end-not-logged-after-a-crash: removed

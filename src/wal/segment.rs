@@ -124,8 +124,8 @@ pub fn log_of_most(headers: &Headers) -> Option<u64> {
     logs.into_iter().max_by_key(|&(_, weight)| weight).map(|(log_id, _)| log_id)
 }
 
-/// Whether a file with the header of another number has been renamed by somebody else than a server. That gives a recycled file a
-/// larger number, and never the number of a file that exists.
+/// Whether a file with the header of another number has a name that no server has given it. A server gives a recycled file a larger number,
+/// and then no file has the old one.
 pub fn is_misnamed(number: SegmentNumber, header: &Header, headers: &Headers) -> bool {
     let is_taken = |other: &Option<Header>| other.is_none_or(|other| other.number != header.number);
     header.number > number || headers.get(&header.number).is_some_and(is_taken)

@@ -12,11 +12,11 @@ pub use self::dump::dump;
 use crate::cli::WalTool;
 use crate::io::clock::Clock;
 use crate::io::stdout::{OutputError, Stdout};
+use crate::io::wal_files::MarkFault;
 use crate::io::wal_files::offline::{
     self, BackedUp, Damage, Discarded, Exported, Extensions, Hole, Places, Salvaged, ToolError, Verdict,
 };
 use crate::time::Time;
-use crate::values::ids::JobId;
 use crate::values::limits::JOB_BYTES_DEFAULT;
 
 /// The exit code of `salvage` where the old log had more than the new one has.
@@ -71,7 +71,7 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
         discarded,
         unproven_bytes,
         hole,
-        damaged_marks,
+        mark_fault,
         unrecorded,
         damage,
         tubes,
@@ -102,15 +102,13 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     if !discarded.is_empty() {
         return Err(Discards(discarded).into());
     }
-    match damaged_marks {
+    match mark_fault {
         None => {}
-        Some((file, true)) => {
-            writeln!(out, "{file} is damaged; the next close of the job log writes it again")?
-        }
-        Some((_, false)) => return Err(EndUnknown.into()),
+        Some(fault @ MarkFault::One(_)) => writeln!(out, "{fault}")?,
+        Some(fault @ MarkFault::All) => return Err(fault.into()),
     }
-    if let Some(&first) = unrecorded.first() {
-        return Err(Unrecorded { first, jobs: unrecorded.len() }.into());
+    if let Some(unrecorded) = unrecorded {
+        return Err(unrecorded.into());
     }
     write_hole(hole, out)?;
     let verdict = if damage.is_empty() && hole.is_none() { "no damage; " } else { "" };
@@ -150,40 +148,6 @@ impl fmt::Display for Discards {
 }
 
 impl Error for Discards {}
-
-/// A server would start, and nothing shows whether the last segments are there.
-#[derive(Debug)]
-struct EndUnknown;
-
-impl fmt::Display for EndUnknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "log.end.1 and log.end.2 are damaged, so nothing shows whether the last segments are there; compare with a backup",
-        )
-    }
-}
-
-impl Error for EndUnknown {}
-
-/// A server would start without jobs whose changes are in the log.
-#[derive(Debug)]
-struct Unrecorded {
-    first: JobId,
-    jobs: usize,
-}
-
-impl fmt::Display for Unrecorded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, jobs } = self;
-        write!(
-            f,
-            "jobs whose puts are missing, while their changes are there: {jobs}; the first is {first}; restore a backup of the \
-             directory, or run beanring wal salvage, which lists them"
-        )
-    }
-}
-
-impl Error for Unrecorded {}
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Salvaged { jobs, lost, damage, hole } = offline::salvage(dir, new_dir, now)?;
@@ -272,9 +236,9 @@ impl fmt::Display for Line<'_> {
                 )
             }
             Damage::Missing { file } => write!(f, "{file}: the file is missing"),
-            Damage::OtherLog { file, log_id, of_most } => write!(
+            Damage::OtherLog { file, log_id, expected } => write!(
                 f,
-                "{file}: the file belongs to another job log, with the id {log_id:016x}; most files here have {of_most:016x}"
+                "{file}: the file belongs to another job log, with the id {log_id:016x}; this one has {expected:016x}"
             ),
         }
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use beanring::io::driver::Driver;
 use beanring::io::wal_files::offline;
-use beanring::io::wal_files::{Directory, RecoveryError, recover};
+use beanring::io::wal_files::{Directory, RecoveryError, Unrecorded, recover};
 use beanring::queue::{Counts, Engine, JobState, LoggedState, PersistedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
@@ -17,6 +18,7 @@ use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_MIN, FORMAT_WITH_RESERVATIONS, Header};
 use beanring::wal::{Destination, Durability, Operation, Outcome, PutSpace, SegmentNumber, Wal, WalConfig};
+use beanring_testkit::client::{put, start};
 use beanring_testkit::scratch::Scratch;
 
 use super::common::{FIRST as FILE, change, change_header, put_job};
@@ -356,7 +358,8 @@ fn changes_of_jobs_that_are_missing_are_reported() {
     let change = |id| Record::Change { id: JobId(id), state: ready() };
     write_segment(&scratch, 1, &header(1, 0), &[change(2), change(4), Record::Job(job(4))], SEGMENT_BYTES);
     let verdict = offline::check(&scratch.0, NOW).expect("it is read");
-    assert_eq!(verdict.unrecorded, [JobId(2)], "compaction has appended job 4 behind its change");
+    let expected = Unrecorded { first: JobId(2), jobs: 1 };
+    assert_eq!(verdict.unrecorded, Some(expected), "compaction has appended job 4 behind its change");
     let to = Scratch::in_memory("damage-unrecorded-to");
     let salvaged = offline::salvage(&scratch.0, &to.0, NOW).expect("it is read");
     assert_eq!(salvaged.lost, [(2, 2)]);
@@ -393,9 +396,13 @@ fn a_server_writes_nothing_that_the_next_one_refuses() {
         ("a segment", Header { previous: SegmentNumber(0), ..header(last, 0) }, Record::Job(job(1)), 1),
         ("a position", header(1, Lsn::LAST.0), Record::Job(job(1)), 1),
     ];
-    for (what, header, record, puts_min) in logs {
+    // Files of another size are not continued: the server begins the next segment.
+    let sizes = |(what, header, record, puts_min)| {
+        [(what, header, record, puts_min, 1), ("the next of a segment", header, Record::Job(job(1)), 0, 2)]
+    };
+    for (what, header, record, puts_min, size) in logs.into_iter().flat_map(sizes) {
         let scratch = Scratch::in_memory("damage-edge");
-        write_segment(&scratch, header.number.0, &header, &[record], SEGMENT_BYTES);
+        write_segment(&scratch, header.number.0, &header, &[record], size * SEGMENT_BYTES);
         let acknowledged = after_puts(&scratch, 300);
         assert!(acknowledged.len() > puts_min, "{what}: {} jobs", acknowledged.len());
         for start in ["next", "second"] {
@@ -405,19 +412,45 @@ fn a_server_writes_nothing_that_the_next_one_refuses() {
     }
 }
 
+/// The failure comes without an operation of the disk, and no client waits for a reply.
+#[test]
+fn a_server_ends_at_the_largest_position() {
+    let scratch = Scratch::in_memory("damage-largest");
+    write_segment(&scratch, 1, &header(1, Lsn::LAST.0), &[Record::Job(job(1))], 65_536);
+    let (mut server, mut client) =
+        start(&scratch.0, Driver::Epoll, &["-s", "65536", "-z", "20000", "-f", "0"]);
+    let command = put(0, 0, &"x".repeat(20_000));
+    let mut puts = 0;
+    loop {
+        client.send(&command);
+        match client.reply() {
+            Some((line, _)) if line.starts_with("INSERTED ") => puts += 1,
+            end => break assert!(end.is_none_or(|(line, _)| line == "INTERNAL_ERROR")),
+        }
+    }
+    assert!((1..10).contains(&puts), "{puts} puts");
+    assert_eq!(server.wait(), Some(1));
+    let (mut server, mut client) =
+        start(&scratch.0, Driver::Epoll, &["-s", "65536", "-z", "20000", "-f", "0"]);
+    assert_eq!(client.stat("current-jobs-ready"), puts + 1);
+    server.kill();
+}
+
 /// Starts from a log, and puts and buries jobs as long as it accepts any. Returns the acknowledged jobs.
 fn after_puts(scratch: &Scratch, puts: usize) -> Jobs {
     let mut engine = Engine::new(0);
     let (mut log, directory) = open(&scratch.0, &mut engine);
     let client = connect(&mut engine);
-    let mut acknowledged = Jobs::new();
+    let jobs = |engine: &Engine| {
+        engine.jobs().iter().map(|(key, job)| (job.id.0, engine.body(key).to_vec())).collect::<Jobs>()
+    };
+    let mut acknowledged = jobs(&engine);
     for _ in 0..=puts {
         carry_out_all(&mut log, &directory, scratch);
         if log.failure().is_some() {
             break;
         }
-        let jobs = engine.jobs().iter().map(|(key, job)| (job.id.0, engine.body(key).to_vec()));
-        acknowledged = jobs.collect();
+        acknowledged = jobs(&engine);
         if log.space_for_put(7, Tags::NONE, 3) == PutSpace::Available {
             let id = put_job(&mut engine, client, b"x\r\n", "", NOW);
             assert!(engine.reserve_job(client, id, NOW).is_some() && engine.bury(client, id, 0, NOW));
@@ -460,6 +493,24 @@ fn an_impossible_position_begins_no_segment() {
         fs::write(scratch.join(NEXT_FILE), batch.bytes()).expect("there is memory");
         assert!(offline::check(&scratch.0, NOW).is_ok(), "{at:?}");
         assert_eq!(jobs_of(&scratch.0).expect("it is no segment").len(), 1, "{at:?}");
+    }
+}
+
+/// A forged record in a full segment, which says that more was durable than there is.
+#[test]
+fn a_proof_of_nothing_is_refused() {
+    for bytes in [SEGMENT_BYTES, BLOCK_BYTES as u64 + 40] {
+        let scratch = Scratch::in_memory("damage-proof");
+        let mut batch = Batch::default();
+        let header = header(1, 0);
+        header.encode(&mut batch);
+        let stamp = Stamp { seed: header.seed(), at: header.first, durable: Lsn(1 << 40) };
+        Record::Deleted(JobId(1)).encode(&stamp, &mut batch);
+        let mut file = batch.bytes().to_vec();
+        file.resize(bytes as usize, 0);
+        fs::write(scratch.join(FILE), file).expect("there is memory");
+        assert!(matches!(jobs_of(&scratch.0), Err(RecoveryError::Damaged { .. })), "{bytes}");
+        assert!(offline::check(&scratch.0, NOW).expect("it is read").refusal.is_some(), "{bytes}");
     }
 }
 

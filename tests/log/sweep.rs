@@ -221,11 +221,11 @@ impl Seen {
     fn of(dir: &Path, fault: &Fault) -> Self {
         let verdict = offline::check(dir, NOW);
         let is_complaint = |verdict: &Verdict| {
-            let Verdict { discarded, hole, damaged_marks, unrecorded, damage, .. } = verdict;
+            let Verdict { discarded, hole, mark_fault, unrecorded, damage, .. } = verdict;
             !discarded.is_empty()
                 || hole.is_some()
-                || damaged_marks.is_some()
-                || !unrecorded.is_empty()
+                || mark_fault.is_some()
+                || unrecorded.is_some()
                 || !damage.is_empty()
         };
         // A backup waits between its attempts.
@@ -234,7 +234,7 @@ impl Seen {
         Self {
             is_refused: verdict.as_ref().map_or(true, |verdict| verdict.refusal.is_some()),
             is_complaint: verdict.as_ref().map_or(true, is_complaint),
-            passes_preflight: wal_files::check(dir).is_ok(),
+            passes_preflight: wal_files::preflight(dir).is_ok(),
             backed_up: if matches!(fault, Fault::Flipped { .. }) { None } else { backup() },
         }
     }

@@ -221,7 +221,7 @@ fn files_of_another_log() {
         let (own, name) = (fs::read(file).expect("a segment"), name(file));
         fs::copy(other.join(&name), file).expect("the other log has as many");
         assert_refused(&log.0, &format!("{name} belongs to another job log, with the id "))
-            .fails(1, "; most files here have ");
+            .fails(1, "; this one has ");
         tool_to("salvage", &log.0)
             .fails(3, "")
             .prints(&format!("{name}: the file belongs to another job log, with the id "));

@@ -27,8 +27,8 @@ use std::sync::mpsc::{self, Receiver};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub use self::directory::{Directory, DirectoryError};
-pub use self::end_marks::EndMarks;
-pub use self::recovery::{RecoveryError, check, recover};
+pub use self::end_marks::{EndMarks, MarkFault};
+pub use self::recovery::{RecoveryError, Unrecorded, preflight, recover};
 pub use self::storage::{Segments, Storage};
 #[cfg(any(feature = "tokio-uring", feature = "uring"))]
 use self::ways::{Way, Ways};

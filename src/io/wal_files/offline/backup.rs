@@ -218,9 +218,8 @@ impl Plan {
             let active = headers.last().map(|header| header.number);
             return Ok(Self { segments, unused: Vec::new(), active, mark });
         };
-        if let Some((file, EndMark { log_id, .. })) = marks.foreign(active.log_id) {
-            let (file, of_most) = (file.to_owned(), active.log_id);
-            return Err(Failure::Refused(RecoveryError::OtherLog { file, log_id, of_most }));
+        if let Some((file, mark)) = marks.foreign(active.log_id) {
+            return Err(Failure::Refused(RecoveryError::other_log(file, mark.log_id, active.log_id)));
         }
         let (first, last) = (active.oldest, active.number);
         let end = segments.iter_mut().find(|segment| segment.number == last).expect("it is listed");

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use super::salvage::{Damage, Remains, gather};
 use super::{Discarded, Extensions, Hole, Offline, Start, ToolError};
-use crate::io::wal_files::{EndMarks, RecoveryError};
+use crate::io::wal_files::{MarkFault, RecoveryError, Unrecorded};
 use crate::queue::{Engine, JobState};
 use crate::time::Time;
-use crate::values::ids::JobId;
 
 /// The state of a job log.
 #[derive(Debug)]
@@ -25,10 +24,10 @@ pub struct Verdict {
     pub unproven_bytes: u64,
     /// Where files may be missing. A healthy job log may look the same.
     pub hole: Option<Hole>,
-    /// Files that should have a mark of the log's end, and whether the other one has it.
-    pub damaged_marks: Option<(&'static str, bool)>,
-    /// Jobs that have changes and no record: their puts are lost.
-    pub unrecorded: Vec<JobId>,
+    /// Damage to the marks of the log's end.
+    pub mark_fault: Option<MarkFault>,
+    /// Jobs that have changes and no record.
+    pub unrecorded: Option<Unrecorded>,
     /// Where records or files are damaged or missing.
     pub damage: Vec<Damage>,
     /// The numbers of ready, delayed, buried, held and reserved jobs by tube: jobs that a server starts with, or else those that can be
@@ -44,9 +43,9 @@ pub struct Verdict {
 /// If the job log cannot be read, or a server does not start from it for another reason than damage.
 pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
     let log = Offline::open(path)?;
-    let (strict, discarded, unproven_bytes, hole, refusal) = match log.recover(now) {
-        Ok(Start { engine, discarded, unproven_bytes, hole, refusal, .. }) => {
-            (Some(engine), discarded, unproven_bytes, hole, refusal)
+    let (strict, discarded, unproven_bytes, hole, mark_fault, refusal) = match log.recover(now) {
+        Ok(Start { engine, discarded, unproven_bytes, hole, mark_fault, refusal, .. }) => {
+            (Some(engine), discarded, unproven_bytes, hole, mark_fault, refusal)
         }
         Err(ToolError::Log(
             refusal @ (RecoveryError::Damaged { .. }
@@ -55,13 +54,10 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
             | RecoveryError::EndMissing(_)
             | RecoveryError::Misnamed { .. }
             | RecoveryError::OtherLog { .. }),
-        )) => (None, Vec::new(), 0, None, Some(refusal)),
+        )) => (None, Vec::new(), 0, None, None, Some(refusal)),
         Err(error) => return Err(error),
     };
     let Remains { engine, damage, segments, records, recovered, .. } = gather(&log, now)?;
-    let unrecorded = recovered.unrecorded;
-    let marks = EndMarks::read(log.path).map_err(|error| ToolError::Unusable(log.path.to_owned(), error))?;
-    let damaged_marks = marks.damaged.first().map(|&file| (file, !marks.valid.is_empty()));
     let started = strict.as_ref().filter(|_| refusal.is_none());
     let engine = started.unwrap_or(&engine);
     let (tubes, extensions) = (tubes(engine), Extensions::of(engine));
@@ -72,8 +68,8 @@ pub fn check(path: &Path, now: Time) -> Result<Verdict, ToolError> {
         discarded,
         unproven_bytes,
         hole,
-        damaged_marks,
-        unrecorded,
+        mark_fault,
+        unrecorded: Unrecorded::of(&recovered),
         damage,
         tubes,
         extensions,

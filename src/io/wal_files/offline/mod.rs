@@ -27,7 +27,7 @@ use self::survey::{SurveyError, UnreadableBytes, survey};
 #[cfg(feature = "replicate")]
 pub use self::transfer::{Content, Source, read, write};
 use super::directory::{self, Directory, DirectoryError, IMPORT_BEGUN};
-use super::end_marks::EndMarks;
+use super::end_marks::{EndMarks, MarkFault};
 use super::fresh::Fresh;
 use super::lock::Lock;
 use super::plain_file;
@@ -146,6 +146,8 @@ struct Start {
     unproven_bytes: u64,
     /// Where files may be missing.
     hole: Option<Hole>,
+    /// Damage to the marks of the log's end.
+    mark_fault: Option<MarkFault>,
     /// Why it would not start after all.
     refusal: Option<RecoveryError>,
 }
@@ -217,8 +219,8 @@ impl<'a> Offline<'a> {
         }
         let is_closed = tail.is_some_and(|tail| tail.closed_end.is_some());
         let unproven_bytes = if is_closed { 0 } else { findings.unproven_bytes() };
-        let (hole, refusal) = (findings.hole, findings.take_refusal());
-        Ok(Start { engine, recovered, discarded, unproven_bytes, hole, refusal })
+        let (hole, mark_fault, refusal) = (findings.hole, findings.mark_fault, findings.take_refusal());
+        Ok(Start { engine, recovered, discarded, unproven_bytes, hole, mark_fault, refusal })
     }
 
     /// Returns a queue without jobs.

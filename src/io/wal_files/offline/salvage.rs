@@ -52,8 +52,8 @@ pub enum Damage {
         file: String,
         /// The id of its log.
         log_id: u64,
-        /// The id of the log that most files belong to.
-        of_most: u64,
+        /// The id of the log in this directory.
+        expected: u64,
     },
 }
 
@@ -127,9 +127,9 @@ pub(super) fn gather(log: &Offline<'_>, now: Time) -> Result<Remains, ToolError>
                 let file = file.to_owned();
                 gaps.push((at, Damage::Records { file, offset, bytes, were_durable: false }));
             }
-            Finding::OtherLog { file, log_id, of_most } => {
+            Finding::OtherLog { file, log_id, expected } => {
                 losses.gap();
-                gaps.push((Lsn(0), Damage::OtherLog { file: file.to_owned(), log_id, of_most }));
+                gaps.push((Lsn(0), Damage::OtherLog { file: file.to_owned(), log_id, expected }));
             }
             Finding::Missing { file, at, .. } => {
                 losses.gap();

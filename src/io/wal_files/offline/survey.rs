@@ -49,8 +49,8 @@ pub enum Finding<'a> {
         file: &'a str,
         /// The id of its log.
         log_id: u64,
-        /// The id of the log that most files belong to.
-        of_most: u64,
+        /// The id of the log in this directory.
+        expected: u64,
     },
     /// A file is missing, with these records.
     Missing {
@@ -115,7 +115,7 @@ pub fn survey<E: From<SurveyError>>(
 ) -> Result<(), E> {
     let Survey { segments, unreadable, foreign, log_id, mark } = segments(directory, files)?;
     for (file, other) in &foreign {
-        visit(Finding::OtherLog { file, log_id: *other, of_most: log_id })?;
+        visit(Finding::OtherLog { file, log_id: *other, expected: log_id })?;
     }
     for UnreadableBytes { file, offset, bytes } in &unreadable {
         visit(Finding::Gap { file, offset: *offset, at: Lsn(0), bytes: *bytes })?;

@@ -38,16 +38,16 @@ pub enum RecoveryError {
     Version(String, u32),
     /// The file belongs to another log.
     Foreign(String),
-    /// The file belongs to another log than most files.
+    /// The file belongs to another log than those beside it.
     OtherLog {
         /// The name of the file.
         file: String,
         /// The id of its log.
         log_id: u64,
-        /// The id of the log that most files belong to.
-        of_most: u64,
+        /// The id of the log in this directory.
+        expected: u64,
     },
-    /// Somebody has renamed files.
+    /// Files have been renamed, and not by a server.
     Misnamed {
         /// The name of the file.
         file: String,
@@ -80,6 +80,11 @@ pub enum RecoveryError {
 }
 
 impl RecoveryError {
+    /// A file belongs to the log with the id `log_id`, and not to the one in this directory.
+    pub fn other_log(file: &str, log_id: u64, expected: u64) -> Self {
+        Self::OtherLog { file: file.to_owned(), log_id, expected }
+    }
+
     /// The directory cannot be read or synced.
     pub fn of_directory(error: io::Error) -> Self {
         Self::Io("the directory".to_owned(), error)
@@ -134,10 +139,10 @@ impl fmt::Display for RecoveryError {
             Self::Foreign(file) => {
                 write!(f, "{file} belongs to another job log; move it out of the directory")
             }
-            Self::OtherLog { file, log_id, of_most } => write!(
+            Self::OtherLog { file, log_id, expected } => write!(
                 f,
-                "{file} belongs to another job log, with the id {log_id:016x}; most files here have {of_most:016x}; move it out \
-                 of the directory"
+                "{file} belongs to another job log, with the id {log_id:016x}; this one has {expected:016x}; move it out of the \
+                 directory"
             ),
             Self::Misnamed { file, is } => write!(
                 f,

@@ -9,18 +9,19 @@ mod preflight;
 mod reader;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::{fmt, io};
 
 use tracing::warn;
 
 pub use self::error::RecoveryError;
-pub use self::preflight::check;
+pub use self::preflight::preflight;
 use self::reader::{Findings, Piece, Reader};
 pub use self::reader::{Hole, Tail};
 use super::storage::{Segments, Storage};
 use crate::io::host;
 use crate::queue::Engine;
 use crate::time::Time;
+use crate::values::ids::JobId;
 use crate::wal::batch::BLOCK_BYTES;
 use crate::wal::record::{Lsn, padding_bytes};
 use crate::wal::scan::Scanner;
@@ -41,18 +42,11 @@ pub fn recover(
     let (mut recovered, mut findings, tail) = read(storage, &files, engine, now)?;
     tail.iter().for_each(report_discarded);
     findings.lost.iter().for_each(report_lost);
-    match (&*findings.damaged_marks, findings.mark) {
-        ([], _) => {}
-        ([file, ..], Some(_)) => warn!("{file} is damaged, and is written again when the job log is closed"),
-        _ => warn!(
-            "log.end.1 and log.end.2 are damaged, so nothing shows whether the last segments are there; compare with a backup"
-        ),
+    if let Some(fault) = findings.mark_fault {
+        warn!("{fault}");
     }
-    if let Some(first) = recovered.unrecorded.first() {
-        let jobs = recovered.unrecorded.len();
-        warn!(
-            "jobs whose puts are missing, while their changes are there: {jobs}; the first is {first}; restore a backup of the directory"
-        );
+    if let Some(unrecorded) = Unrecorded::of(&recovered) {
+        warn!("{unrecorded}");
     }
     if let Some(Hole { last, next }) = findings.hole {
         warn!(
@@ -146,7 +140,37 @@ fn report_discarded(tail: &Tail) {
     }
 }
 
-/// Without a record before it, nothing of such a file was durable.
+/// Jobs of a log that have changes and no record: their puts are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unrecorded {
+    /// The smallest id.
+    pub first: JobId,
+    /// How many there are.
+    pub jobs: usize,
+}
+
+impl Unrecorded {
+    /// Returns those of a recovered log, if there are any.
+    pub fn of(recovered: &Recovered) -> Option<Self> {
+        recovered.unrecorded.first().map(|&first| Self { first, jobs: recovered.unrecorded.len() })
+    }
+}
+
+// docs/RUNBOOK.md lists these messages.
+impl fmt::Display for Unrecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, jobs } = self;
+        write!(
+            f,
+            "jobs whose puts are missing, while their changes are there: {jobs}; the first is {first}; restore a backup of the \
+             directory, or run beanring wal salvage, which lists them"
+        )
+    }
+}
+
+impl std::error::Error for Unrecorded {}
+
+/// Nothing before it shows that such a file was durable.
 fn report_lost(segment: &SegmentNumber) {
     warn!(
         "{segment}: discarded the unsynced segment that the last run left: its records do not follow those before it"

@@ -24,20 +24,20 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// If a server would refuse the log.
-pub fn check(path: &Path) -> Result<(), RecoveryError> {
+pub fn preflight(path: &Path) -> Result<(), RecoveryError> {
     // Before the records, so that they are behind it.
     let marks = EndMarks::read(path).map_err(|error| io_error(END_MARKS[0], error))?;
     let files = listed(path)?;
     let headers = files.keys().map(|&number| Ok((number, settled_header(path, number)?)));
     let headers = headers.collect::<Result<Headers, RecoveryError>>()?;
     let Some(log_id) = marks.log_id(&headers) else { return Ok(()) };
-    if let Some((file, EndMark { log_id: other, .. })) = marks.foreign(log_id) {
-        return Err(RecoveryError::OtherLog { file: file.to_owned(), log_id: other, of_most: log_id });
+    if let Some((file, mark)) = marks.foreign(log_id) {
+        return Err(RecoveryError::other_log(file, mark.log_id, log_id));
     }
     for (&number, header) in headers.iter().filter_map(|(number, header)| Some((number, header.as_ref()?))) {
         let file = number.to_string();
         if header.log_id != log_id {
-            return Err(RecoveryError::OtherLog { file, log_id: header.log_id, of_most: log_id });
+            return Err(RecoveryError::other_log(&file, header.log_id, log_id));
         }
         if header.number != number && segment::is_misnamed(number, header, &headers) {
             return Err(RecoveryError::Misnamed { file, is: header.number.to_string() });
@@ -71,7 +71,7 @@ fn absent(number: SegmentNumber, files: &BTreeMap<SegmentNumber, u64>) -> Recove
     }
 }
 
-/// Lists the segments. A server may remove one meanwhile.
+/// Lists the segments. A server may remove one at the same time.
 fn listed(path: &Path) -> Result<BTreeMap<SegmentNumber, u64>, RecoveryError> {
     let mut attempt = 1;
     loop {
@@ -112,7 +112,7 @@ fn reach(path: &Path, mark: &EndMark, header: Header, bytes: u64) -> Result<(), 
         return Ok(());
     }
     let offset = header.offset(scanner.end());
-    // Bytes of a file that has been recycled meanwhile are another's.
+    // A server may have recycled the file since: then these are other records.
     match settled_header(path, mark.segment)? {
         Some(now) if now.number == mark.segment => Err(RecoveryError::Damaged { file, offset }),
         _ => Ok(()),

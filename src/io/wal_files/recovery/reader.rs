@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{RecoveryError, io_error};
 use crate::bodies::OutOfMemory;
-use crate::io::wal_files::end_marks::END_MARKS;
+use crate::io::wal_files::end_marks::{END_MARKS, MarkFault};
 use crate::io::wal_files::storage::Segments;
 use crate::queue::Engine;
 use crate::values::ids::JobId;
@@ -47,8 +47,8 @@ pub struct Findings {
     pub mark: Option<EndMark>,
     /// The same, if both copies agree.
     pub agreed_mark: Option<EndMark>,
-    /// Files without a valid mark.
-    pub damaged_marks: Vec<&'static str>,
+    /// Copies of the mark that are damaged.
+    pub mark_fault: Option<MarkFault>,
     /// The first file with an id that a server does not start from.
     id_too_large: Option<(String, JobId)>,
 }
@@ -218,8 +218,8 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     ) -> Result<FileUse, RecoveryError> {
         let file = || number.to_string();
         match (header, log_id) {
-            (Some(header), Some(of_most)) if header.log_id != of_most => {
-                Err(RecoveryError::OtherLog { file: file(), log_id: header.log_id, of_most })
+            (Some(header), Some(log_id)) if header.log_id != log_id => {
+                Err(RecoveryError::other_log(&file(), header.log_id, log_id))
             }
             (Some(header), _) if header.number == number => Ok(FileUse::Segment(header)),
             (Some(header), _) if segment::is_misnamed(number, &header, headers) => {
@@ -253,18 +253,16 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
     /// Reads the marks of the log's end. Returns the id of the log, if anything shows it.
     fn read_marks(&mut self, headers: &Headers) -> Result<Option<u64>, RecoveryError> {
         let marks = self.segments.end_marks().map_err(|error| io_error(END_MARKS[0], error))?;
-        let of_most = marks.log_id(headers);
-        let Some(log_id) = of_most.or(marks.last().map(|(_, mark)| mark.log_id)) else {
-            self.findings.damaged_marks = marks.damaged;
+        self.findings.mark_fault = MarkFault::of(&marks);
+        self.findings.log_id = marks.log_id(headers);
+        let Some(log_id) = self.findings.log_id.or(marks.last().map(|(_, mark)| mark.log_id)) else {
             return Ok(None);
         };
-        if let Some((file, EndMark { log_id: other, .. })) = marks.foreign(log_id) {
-            return Err(RecoveryError::OtherLog { file: file.to_owned(), log_id: other, of_most: log_id });
+        if let Some((file, mark)) = marks.foreign(log_id) {
+            return Err(RecoveryError::other_log(file, mark.log_id, log_id));
         }
         self.findings.mark = marks.last_of(log_id);
         self.findings.agreed_mark = marks.agreed().filter(|mark| mark.log_id == log_id);
-        self.findings.damaged_marks = marks.damaged;
-        self.findings.log_id = of_most;
         Ok(Some(log_id))
     }
 
@@ -334,16 +332,18 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
             return RecoveryError::Missing(missing.to_string());
         }
         // A segment without space for another record is whole: what follows is missing.
-        let is_open = |tail: &&Tail| tail.offset + (FRAME_BYTES as u64) <= tail.bytes;
-        match (
-            self.tail.as_ref().filter(is_open),
-            headless.or(unused.first().copied()).or(lost.first().copied()),
-        ) {
-            (Some(Tail { file, offset, .. }), _) if headless.is_none() => {
+        let is_whole = |tail: &Tail| tail.offset + (FRAME_BYTES as u64) > tail.bytes;
+        let next = headless.or(unused.first().copied()).or(lost.first().copied());
+        match (&self.tail, next) {
+            (Some(tail), Some(next)) if headless.is_some() || is_whole(tail) => {
+                RecoveryError::Damaged { file: next.to_string(), offset: 0 }
+            }
+            (Some(Tail { file, offset, .. }), _) => {
                 RecoveryError::Damaged { file: file.clone(), offset: *offset }
             }
-            (_, first) => {
-                RecoveryError::Damaged { file: first.expect("a file has proven it").to_string(), offset: 0 }
+            (None, next) => {
+                let first = next.expect("records of a file have proven it");
+                RecoveryError::Damaged { file: first.to_string(), offset: 0 }
             }
         }
     }
