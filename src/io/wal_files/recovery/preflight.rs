@@ -15,7 +15,7 @@ use crate::wal::scan::Scanner;
 use crate::wal::segment::{self, Header, Headers};
 use crate::wal::{EndMark, SegmentNumber};
 
-/// A header that a server is writing is whole a moment later.
+/// What a server is writing is whole a moment later.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -25,11 +25,27 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// If a server would refuse the log.
 pub fn preflight(path: &Path) -> Result<(), RecoveryError> {
+    let mut attempt = 1;
+    // A server changes the files. Damage stays.
+    while let Err(error) = check(path) {
+        if attempt == ATTEMPTS {
+            return Err(error);
+        }
+        attempt += 1;
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn check(path: &Path) -> Result<(), RecoveryError> {
     // Before the records, so that they are behind it.
     let marks = EndMarks::read(path).map_err(|error| io_error(END_MARKS[0], error))?;
-    let files = listed(path)?;
-    let headers = files.keys().map(|&number| Ok((number, settled_header(path, number)?)));
-    let headers = headers.collect::<Result<Headers, RecoveryError>>()?;
+    let mut files = segments_in(path).map_err(RecoveryError::of_directory)?;
+    // The newest first: a segment that has a header has one before it.
+    let headers = files.keys().rev().map(|&number| Ok((number, header_of(path, number)?)));
+    let headers = headers.collect::<Result<Vec<_>, RecoveryError>>()?.into_iter();
+    let headers: Headers = headers.filter_map(|(number, header)| Some((number, header?))).collect();
+    files.retain(|number, _| headers.contains_key(number));
     let Some(log_id) = marks.log_id(&headers) else { return Ok(()) };
     if let Some((file, mark)) = marks.foreign(log_id) {
         return Err(RecoveryError::other_log(file, mark.log_id, log_id));
@@ -71,29 +87,11 @@ fn absent(number: SegmentNumber, files: &BTreeMap<SegmentNumber, u64>) -> Recove
     }
 }
 
-/// Lists the segments. A server may remove one at the same time.
-fn listed(path: &Path) -> Result<BTreeMap<SegmentNumber, u64>, RecoveryError> {
-    let mut attempt = 1;
-    loop {
-        match segments_in(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound && attempt < ATTEMPTS => attempt += 1,
-            result => return result.map_err(RecoveryError::of_directory),
-        }
-    }
-}
-
-/// Returns the header of a file. A server may be writing it, or have removed the file.
-fn settled_header(path: &Path, number: SegmentNumber) -> Result<Option<Header>, RecoveryError> {
-    let mut attempt = 1;
-    loop {
-        match read_header(path, number) {
-            Err(RecoveryError::Io(_, error)) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(RecoveryError::Damaged { .. } | RecoveryError::Truncated { .. }) if attempt < ATTEMPTS => {
-                attempt += 1;
-                thread::sleep(PAUSE);
-            }
-            result => return result,
-        }
+/// Returns what is in the place of a header, or none if a server has removed or renamed the file.
+fn header_of(path: &Path, number: SegmentNumber) -> Result<Option<Option<Header>>, RecoveryError> {
+    match read_header(path, number) {
+        Err(RecoveryError::Io(_, error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
     }
 }
 
@@ -113,8 +111,8 @@ fn reach(path: &Path, mark: &EndMark, header: Header, bytes: u64) -> Result<(), 
     }
     let offset = header.offset(scanner.end());
     // A server may have recycled the file since: then these are other records.
-    match settled_header(path, mark.segment)? {
-        Some(now) if now.number == mark.segment => Err(RecoveryError::Damaged { file, offset }),
+    match header_of(path, mark.segment)? {
+        Some(Some(now)) if now.number == mark.segment => Err(RecoveryError::Damaged { file, offset }),
         _ => Ok(()),
     }
 }
