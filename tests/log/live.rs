@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
+use beanring::io::wal_files;
 use beanring::wal::segment::FORMAT;
 use beanring_testkit::client::{Client, put, start};
 use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess};
@@ -495,6 +497,31 @@ fn pauses_of_many_tubes_survive_compaction() {
 fn disk_use(dir: &Path) -> (u64, u64) {
     let files = segments(dir).into_iter().filter_map(|path| fs::metadata(path).ok());
     files.fold((0, 0), |(bytes, blocks), file| (bytes + file.len(), blocks + 512 * file.blocks()))
+}
+
+/// The check before a restart in place reads what a server is writing, renaming and removing.
+#[test]
+fn a_busy_log_passes_the_check_before_a_restart() {
+    let scratch = Scratch::in_memory("busy-preflight");
+    let (server, mut client) = start(&scratch.0, Driver::Epoll, &["-s", "65536", "-F"]);
+    let is_over = AtomicBool::new(false);
+    let rounds = thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut rounds = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                churn(&mut client, 1 + rounds * 100, 100);
+                rounds += 1;
+            }
+            rounds
+        });
+        let checks = (0..5000).map(|_| wal_files::preflight(&scratch.0));
+        let refused: Vec<_> = checks.filter_map(Result::err).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(refused.is_empty(), "{refused:?}");
+        load.join().expect("the server serves")
+    });
+    assert!(rounds > 10, "{rounds} rounds");
+    drop(server);
 }
 
 // Refused directories.
