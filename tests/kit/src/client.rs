@@ -136,6 +136,19 @@ impl Client {
         true
     }
 
+    /// Waits for bytes, or the end of the connection, for up to this time. Returns whether neither has come.
+    pub fn is_silent(&mut self, patience: Duration) -> bool {
+        if self.used < self.received.len() {
+            return false;
+        }
+        match self.stream.receive(patience) {
+            Received::Bytes(bytes) => self.received.extend_from_slice(&bytes),
+            Received::Silence => return true,
+            Received::Closed => {}
+        }
+        false
+    }
+
     /// Returns the reply to one command, and its data.
     pub fn reply(&mut self) -> Option<(String, String)> {
         let line = self.line()?;
