@@ -2,6 +2,7 @@
 //! a thread writes. Before the thread starts, and in tools, a line is written at once. A program that an in-place restart has executed
 //! waits for no reader even then.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind, Write};
 use std::mem;
 use std::os::fd::AsFd;
@@ -46,6 +47,11 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 /// The lines that the thread is writing.
 static IN_FLIGHT: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    /// This thread writes the lines.
+    static IS_WRITER: Cell<bool> = const { Cell::new(false) };
+}
+
 struct State {
     has_thread: bool,
     /// How long a line waits for its reader before there is a thread. None: until it reads.
@@ -68,15 +74,9 @@ impl Write for LogWriter {
         if !state.has_thread && state.has_reader() {
             drop(state);
             io::stderr().write_all(line)?;
-        } else if !state.has_thread || state.lines.len() + line.len() > BUFFER_BYTES_MAX {
-            state.lose(1);
-        } else {
-            let was_empty = state.lines.is_empty();
-            state.lines.extend_from_slice(line);
+        } else if state.append(line) {
             drop(state);
-            if was_empty {
-                HAS_LINES.notify_one();
-            }
+            HAS_LINES.notify_one();
         }
         Ok(line.len())
     }
@@ -87,6 +87,19 @@ impl Write for LogWriter {
 }
 
 impl State {
+    /// Appends a line, or loses it if there is no space. There always is for the line of the thread, which tells of lost ones. Returns
+    /// whether the thread is to be woken.
+    fn append(&mut self, line: &[u8]) -> bool {
+        let is_full = self.lines.len() + line.len() > BUFFER_BYTES_MAX;
+        if !self.has_thread || is_full && !IS_WRITER.get() {
+            self.lose(1);
+            return false;
+        }
+        let was_empty = self.lines.is_empty();
+        self.lines.extend_from_slice(line);
+        was_empty
+    }
+
     fn lose(&mut self, lines: u64) {
         self.lost += lines;
         LOST.fetch_add(lines, Ordering::Relaxed);
@@ -148,6 +161,7 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 fn run() {
+    IS_WRITER.set(true);
     state().has_thread = true;
     let mut lines = Vec::new();
     // Of the lines that are lost: those that a line among `lines` mentions, and those that one of the next lines does.
@@ -218,4 +232,27 @@ fn write_all(mut lines: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing would say how many lines are missing: each line tells of those that were lost before it was due.
+    #[test]
+    fn a_full_buffer_has_space_for_the_line_that_says_so() {
+        let lines = vec![b'x'; BUFFER_BYTES_MAX];
+        let mut state =
+            State { has_thread: true, patience: None, lines, is_writing: true, lost: 0, unmentioned: 0 };
+        assert!(!state.append(b"another line\n"));
+        assert_eq!((state.lost, state.lines.len()), (1, BUFFER_BYTES_MAX));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                IS_WRITER.set(true);
+                state.append(b"1 log line was left out\n");
+            });
+        });
+        assert_eq!(state.lost, 1);
+        assert!(state.lines.ends_with(b"left out\n"));
+    }
 }
