@@ -22,6 +22,7 @@ impl Server {
             self.deliver_notices(now);
             event_steps += self.core.begin_phase();
         }
+        self.core.engine.budget().begin_turns();
         if !self.core.ready_requests.is_empty() {
             self.answer_queued_http(now);
         }

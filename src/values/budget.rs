@@ -4,7 +4,7 @@
 //! [`Limit`] is a position of it. A [`Cost`] comes from a constructor for its kind of work, so each price is written once.
 //!
 //! An event-loop iteration has two phases: the events of the driver, and then the connections that wait for their turn. Each has
-//! [`RUN_STEPS`].
+//! [`RUN_STEPS`], and the second one less after many events.
 
 /// What one connection may spend before the others have their turn: some 100 us.
 pub const TURN_STEPS: u32 = 1024;
@@ -68,6 +68,8 @@ pub struct Budget {
     spent: u64,
     /// The position at which the present phase has begun.
     phase: u64,
+    /// What counts as spent in the present phase from its beginning.
+    carried: u64,
     /// The price of all events. It is apart, since every connection is owed one command, however much has come.
     arrivals: u64,
     /// The steps that were [charged](Self::charged) before this event-loop iteration.
@@ -324,9 +326,18 @@ impl Budget {
 
     /// Begins a phase. Returns what the one before has spent.
     pub const fn begin_phase(&mut self) -> u64 {
-        let spent = self.in_phase();
-        self.phase = self.spent;
+        let spent = self.spent - self.phase;
+        (self.phase, self.carried) = (self.spent, 0);
         spent
+    }
+
+    /// Begins the phase of turns. An iteration with many events has fewer of them: half of what its events have cost counts, up to all but
+    /// the share of one connection.
+    pub const fn begin_turns(&mut self) {
+        const CARRIED_MAX: u64 = (RUN_STEPS - TURN_STEPS) as u64;
+        let half = (self.charged() - self.iteration) / 2;
+        self.phase = self.spent;
+        self.carried = if half < CARRIED_MAX { half } else { CARRIED_MAX };
     }
 
     /// Whether the present phase has spent its share.
@@ -352,7 +363,7 @@ impl Budget {
 
     #[inline]
     const fn in_phase(&self) -> u64 {
-        self.spent - self.phase
+        self.spent - self.phase + self.carried
     }
 }
 
@@ -381,6 +392,20 @@ mod tests {
         ] {
             let budget = after(spent);
             assert_eq!(budget.turn(), budget.within(turn), "after {spent}");
+        }
+    }
+
+    #[test]
+    fn many_events_leave_one_connection_its_share() {
+        for (events, spent) in [(0, 0), (1000, 500), (EVENTS_STEPS, RUN_STEPS - TURN_STEPS)] {
+            let mut budget = after(0);
+            budget.begin_iteration();
+            budget.admit(Cost(events));
+            budget.begin_turns();
+            assert_eq!(budget.in_phase(), u64::from(spent), "after {events}");
+            assert_eq!(budget.turn(), budget.within(TURN_STEPS));
+            assert_eq!(budget.begin_phase(), 0);
+            assert_eq!(budget.in_phase(), 0);
         }
     }
 
