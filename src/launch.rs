@@ -227,8 +227,8 @@ impl Prepared {
         let log = directory.as_ref().map(|from| recover(from, &config, &mut engine, &clock)).transpose()?;
         let recovery = if log.is_some() { clock.now().since(recovery_began) } else { Span::ZERO };
         report::limits(&config);
-        let database =
-            database.map(replicate::start).transpose().map_err(cannot("start the thread of the database"))?;
+        let started = database.map(replicate::start).transpose();
+        let (database, known) = started.map_err(cannot("start the thread of the database"))?.unzip();
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
@@ -289,7 +289,8 @@ impl Prepared {
             Exit::Fenced(listeners) => (listeners, None, fences + 1),
         };
         info!("restarting in place after {uptime} s of uptime: executing {}", program.name());
-        match program.restart(listeners, lock, fences).map_err(cannot("execute a program"))? {}
+        let known = known.map(|known| known.to_string());
+        match program.restart(listeners, lock, fences, known).map_err(cannot("execute a program"))? {}
     }
 }
 

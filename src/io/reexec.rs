@@ -95,6 +95,9 @@ const LOCK: &str = "BEANRING_WAL_LOCK";
 /// The environment variable that passes on how often another server has ended the term of this process: its process and the number.
 const FENCES: &str = "BEANRING_FENCES";
 
+/// What the program that ran in this process before has known of a job log in a database.
+const KNOWN: &str = "BEANRING_KNOWN";
+
 /// The environment variable that passes on connections on which nothing has come: the process, the first descriptor, and the number
 /// of the listener of each.
 const CONNECTIONS: &str = "BEANRING_CONNECTIONS";
@@ -103,7 +106,7 @@ const CONNECTIONS: &str = "BEANRING_CONNECTIONS";
 const LOST_LINES: &str = "BEANRING_LOST_LOG_LINES";
 
 /// The variables of this module, which are no settings.
-pub const VARIABLES: [&str; 5] = [RUNNING_SERVER, LOCK, FENCES, CONNECTIONS, LOST_LINES];
+pub const VARIABLES: [&str; 6] = [RUNNING_SERVER, LOCK, FENCES, KNOWN, CONNECTIONS, LOST_LINES];
 
 /// The most that is read of the output of a check, and logged of its stderr.
 const OUTPUT_BYTES_MAX: u64 = 4096;
@@ -157,8 +160,8 @@ impl Program {
     }
 
     /// Executes this program in place of the running one. It finds the listeners as if by socket activation, their [connections
-    /// that were handed over](inherit_connections), the lock of the job log, and [how often it was fenced](inherited_fences).
-    /// Signals stay blocked, so none is lost.
+    /// that were handed over](inherit_connections), the lock of the job log, [how often it was fenced](inherited_fences), and
+    /// [what was known](inherited_known) of a job log in a database. Signals stay blocked, so none is lost.
     ///
     /// # Errors
     /// Returns only if neither the program nor the running one can be executed.
@@ -167,6 +170,7 @@ impl Program {
         listeners: Vec<Listener>,
         lock: Option<File>,
         fences: u64,
+        known: Option<String>,
     ) -> io::Result<Infallible> {
         let names: Vec<String> = listeners.iter().map(Listener::activation_name).collect();
         let sockets = listeners.iter().map(|listener| listener.as_fd().as_raw_fd());
@@ -190,6 +194,9 @@ impl Program {
         }
         if fences > 0 {
             variables.push((FENCES, format!("{pid}:{fences}")));
+        }
+        if let Some(known) = known {
+            variables.push((KNOWN, format!("{pid}:{known}")));
         }
         let refused = self.execute(&self.path, &variables);
         warn!(
@@ -236,6 +243,11 @@ fn handed_over((number, listener): (usize, &Listener)) -> impl Iterator<Item = (
 /// How often another server has ended the term of this process, before restarts in place.
 pub fn inherited_fences() -> u64 {
     inherited(FENCES).unwrap_or(0)
+}
+
+/// What the program that ran in this process before has known of a job log in a database.
+pub fn inherited_known() -> Option<String> {
+    inherited(KNOWN)
 }
 
 /// How many log lines the program that ran in this process before has lost at its end. None if there was no such program.

@@ -21,6 +21,8 @@ use crate::config::{PORT_FORWARD, Replicate, ServerConfig};
 #[cfg(feature = "replicate")]
 use crate::io::forward;
 #[cfg(feature = "replicate")]
+use crate::io::reexec;
+#[cfg(feature = "replicate")]
 use crate::io::signal::refuse_to_go_on;
 use crate::io::socket::Address;
 use crate::io::{Database, Forwarding, host};
@@ -38,9 +40,16 @@ const CHECK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 #[cfg(feature = "replicate")]
 pub(super) type Checked = crate::io::replica::Settings;
 
+/// What is known of the job log in it.
+#[cfg(feature = "replicate")]
+pub(super) type Known = crate::io::replica::Known;
+
 /// This program has no client of a database: the configuration refuses one.
 #[cfg(not(feature = "replicate"))]
 pub(super) type Checked = std::convert::Infallible;
+
+#[cfg(not(feature = "replicate"))]
+pub(super) type Known = std::convert::Infallible;
 
 /// Checks the database, if there is one. One that cannot be reached is waited for.
 ///
@@ -54,7 +63,8 @@ pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Er
     let is_temporary =
         |error: &CheckError| error.is_temporary() && !matches!(error, CheckError::Statement(_));
     let mut has_warned = false;
-    let settings = settings(config, replicate)?;
+    let known = reexec::inherited_known().unwrap_or_default();
+    let settings = settings(config, replicate)?.knowing(&known);
     loop {
         match check(&settings, replicate.trusts_storage) {
             Ok(()) => return Ok(Some(settings)),
@@ -131,12 +141,14 @@ pub(super) fn check(_: &ServerConfig) -> Result<Option<Checked>, Box<dyn Error>>
 
 /// Starts the thread that talks to the database.
 #[cfg(feature = "replicate")]
-pub(super) fn start(checked: Checked) -> io::Result<Box<dyn Database>> {
-    crate::io::replica::PostgresStore::new(checked).map(|store| Box::new(store) as Box<dyn Database>)
+pub(super) fn start(checked: Checked) -> io::Result<(Box<dyn Database>, Known)> {
+    let store = crate::io::replica::PostgresStore::new(checked)?;
+    let known = store.known();
+    Ok((Box::new(store), known))
 }
 
 #[cfg(not(feature = "replicate"))]
-pub(super) fn start(checked: Checked) -> io::Result<Box<dyn Database>> {
+pub(super) fn start(checked: Checked) -> io::Result<(Box<dyn Database>, Known)> {
     match checked {}
 }
 

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use tokio_postgres::error::SqlState;
 
+use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Failure, Position, Reply, Term};
+use crate::wal::replica::{Epoch, Failure, Position, Reply, Term};
 
 /// A claim changes the epoch, which is part of a key: it waits for the commits of these inserts. A renewal does not.
 const INSERT: &str = "
@@ -17,12 +18,14 @@ const INSERT_IF_FREE: &str = "
     select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 and token = $5 for key share
     on conflict do nothing";
 
-/// Its commit waits until everything that was committed before it is replicated. The upper bits of the beat count the requests of
-/// `beanring replicate rewrite`.
+/// Its commit waits until everything that was committed before it is replicated.
 const RENEW: &str = "
     update beanring_epoch set beat = beat + 1
     where log = $1 and epoch = $2 and token = $3
-    returning beat >> 48";
+    returning beat";
+
+/// The bits of the beat from here on count the requests of `beanring replicate rewrite`.
+const REWRITES_SHIFT: u32 = 48;
 
 const COMPARE: &str = "select chunk = $3 from beanring_log where log = $1 and pos = $2";
 
@@ -42,7 +45,10 @@ pub(super) async fn append(context: Context, mut link: Link, append: Append) -> 
         Ok(session) => try_append(session, context.log(), &append).await,
         Err(error) => Err(error),
     };
-    let result = link.end_of_write(append.term.epoch, result);
+    let result = link.end(result).flatten();
+    if result.is_ok() {
+        link.note_seen(Extent { position: append.position, ..led(append.term.epoch) });
+    }
     (link, Reply::Appended { position: append.position, result })
 }
 
@@ -51,8 +57,11 @@ pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link
         Ok(session) => write_epoch(session, context.log(), term).await,
         Err(error) => Err(error),
     };
-    let result = link.end_of_write(term.epoch, result);
-    (link, Reply::Renewed(result))
+    let result = link.end(result).flatten();
+    if let Ok(beat) = result {
+        link.note_seen(Extent { beat, beat_of: term.epoch, ..led(term.epoch) });
+    }
+    (link, Reply::Renewed(result.map(|beat| beat >> REWRITES_SHIFT)))
 }
 
 async fn try_append(session: &mut Session, log: i32, append: &Append) -> Attempt {
@@ -96,7 +105,12 @@ async fn repeat_in_transaction(session: &mut Session, log: i32, append: &Append)
     })
 }
 
-/// Writes to the row of the epoch, if the term has not ended.
+/// A server has led in this epoch.
+pub(super) fn led(epoch: Epoch) -> Extent {
+    Extent { epoch, ..Extent::default() }
+}
+
+/// Writes to the row of the epoch, if the term has not ended. Returns its beat.
 async fn write_epoch(
     session: &mut Session,
     log: i32,
@@ -114,7 +128,7 @@ async fn write_epoch(
 /// # Errors
 /// If its epoch came before: this is not the database that has acknowledged the term.
 pub(super) async fn fenced(session: &mut Session, log: i32, term: Term) -> Result<Failure, SessionError> {
-    session.refuse_older(log, term.epoch).await.map(|()| Failure::Fenced)
+    session.refuse_older(log, led(term.epoch)).await.map(|()| Failure::Fenced)
 }
 
 /// A number for SQL, which has none without a sign. Positions and epochs never come near the limit; random numbers keep their bits.

@@ -143,6 +143,9 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
             Err((_, error)) => others.push(format!("{place}: {error}")),
         }
     }
+    if primaries.len() > 1 {
+        primaries = not_older(primaries, settings).await;
+    }
     match primaries.len() {
         0 => Err(refusal.unwrap_or_else(|| CheckError::NoPrimary(others.join(", ")))),
         1 => Ok(primaries.remove(0).1),
@@ -151,6 +154,17 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, CheckError> {
             Err(CheckError::Primaries(places.join(" and ")))
         }
     }
+}
+
+/// The primaries that have what is known of the log. All of them, if none does.
+async fn not_older(primaries: Vec<(String, Session)>, settings: &Settings) -> Vec<(String, Session)> {
+    let (mut older, mut others) = (Vec::new(), Vec::new());
+    for (place, mut session) in primaries {
+        let checked = session.refuse_older(settings.log.sql(), settings.seen).await;
+        let list = if matches!(checked, Err(SessionError::Older(_))) { &mut older } else { &mut others };
+        list.push((place, session));
+    }
+    if others.is_empty() { older } else { others }
 }
 
 pub(super) async fn refuse_old_or_standby(session: &mut Session) -> Result<(), CheckError> {

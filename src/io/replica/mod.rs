@@ -12,6 +12,7 @@
 mod append;
 mod check;
 mod claim;
+mod extent;
 mod lock;
 mod password;
 mod read;
@@ -39,7 +40,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use self::check::{CheckError, Commits, check};
+pub use self::extent::Known;
 pub use self::rewrite::{RewriteError, rewrite};
+use self::session::SharedState;
 pub use self::settings::{LogNumber, Settings, UrlError};
 pub use self::tables::{Created, Standby, Status, Watcher, init, status};
 pub use self::transfer::{TransferError, export, import};
@@ -52,6 +55,7 @@ pub struct PostgresStore {
     /// At most one request of each kind is in flight, so this is bounded.
     requests: Option<UnboundedSender<Request>>,
     replies: Receiver<Reply>,
+    known: Known,
     reply_fd: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -67,13 +71,20 @@ impl PostgresStore {
         let (reported, replies) = mpsc::channel();
         let (requests, queued) = unbounded_channel();
         let outbox = Outbox::new(reported, reply_fd.clone());
+        let shared = SharedState::knowing(settings.seen);
+        let known = Known(shared.clone());
         let runtime = runtime()?;
         let thread = thread::Builder::new().name("replica".to_owned()).spawn(move || {
-            runtime.block_on(worker::run(Arc::new(settings), queued, outbox));
+            runtime.block_on(worker::run(Arc::new(settings), shared, queued, outbox));
             // A name that is being resolved is not waited for.
             runtime.shutdown_background();
         })?;
-        Ok(Self { requests: Some(requests), replies, reply_fd, thread: Some(thread) })
+        Ok(Self { requests: Some(requests), replies, known, reply_fd, thread: Some(thread) })
+    }
+
+    /// What it knows of the log, for [`Settings::knowing`] of a program that this one executes.
+    pub fn known(&self) -> Known {
+        self.known.clone()
     }
 }
 

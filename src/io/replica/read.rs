@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 
 use super::append::sql;
+use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
 use crate::time::Span;
@@ -38,6 +39,9 @@ pub(super) async fn read(context: Context, mut link: Link, from: Position) -> (L
         context.lock.note_leader(claims, page.epoch, page.leader.token);
     }
     let result = link.end(result).flatten();
+    if let Ok(page) = &result {
+        link.note_seen(Extent::proven_by(page));
+    }
     (link, Reply::Read(result))
 }
 

@@ -15,7 +15,8 @@ use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 use tracing::{debug, error, info, warn};
 
 use super::Settings;
-use crate::wal::replica::{Epoch, Failure};
+use super::extent::{Extent, Older};
+use crate::wal::replica::Failure;
 
 /// An attempt to connect ends after this time, with all hosts and the handshake.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
@@ -49,10 +50,8 @@ const SETTINGS: &str = "
         ('tcp_user_timeout', '5000')) as wanted(name, setting)
     where current_setting(name, true) is not null";
 
-/// With the address of the server: the URL may have several.
-const EPOCH: &str = "
-    select epoch, coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'a socket')
-    from beanring_epoch where log = $1";
+/// How many hosts are tried at once, in any order, after an older database.
+const HOSTS_TRIED: usize = 8;
 
 /// The time without an older database after which it counts as gone.
 const OLDER_FOR: Duration = Duration::from_secs(5);
@@ -74,12 +73,8 @@ pub(super) enum SessionError {
     Timeout,
     /// A notice came: the commit may not be replicated.
     Notice,
-    /// The row of the epoch has one that came before the own one, which was acknowledged.
-    Older {
-        host: String,
-        epoch: Epoch,
-        own: Epoch,
-    },
+    /// The database lacks something that was acknowledged.
+    Older(Box<Older>),
 }
 
 /// What all links know about the database, so that each change is logged once.
@@ -89,9 +84,9 @@ pub(super) struct SharedState(Arc<Mutex<State>>);
 #[derive(Default, Debug)]
 struct State {
     is_lost: bool,
-    /// The epoch of the last write of this leader that was acknowledged.
-    acknowledged: Epoch,
-    /// When a database last had an epoch before that one.
+    /// What was acknowledged or is proven by what was read.
+    seen: Extent,
+    /// When a database last had less than that.
     older_at: Option<Instant>,
 }
 
@@ -199,15 +194,6 @@ impl Session {
         }
     }
 
-    /// # Errors
-    /// If the epoch of the log came before this one.
-    pub async fn refuse_older(&mut self, log: i32, own: Epoch) -> Result<(), SessionError> {
-        let rows = self.query(EPOCH, &[&log]).await?;
-        let Some(row) = rows.first() else { return Ok(()) };
-        let epoch = Epoch(row.get::<_, i64>(0).cast_unsigned());
-        if epoch < own { Err(SessionError::Older { host: row.get(1), epoch, own }) } else { Ok(()) }
-    }
-
     fn notices(&self) -> u64 {
         self.notices.load(Ordering::Relaxed)
     }
@@ -223,7 +209,7 @@ impl SessionError {
     pub fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) => error.code(),
-            Self::Timeout | Self::Notice | Self::Older { .. } => None,
+            Self::Timeout | Self::Notice | Self::Older(_) => None,
         }
     }
 
@@ -245,7 +231,7 @@ impl SessionError {
     fn leaves_session_usable(&self) -> bool {
         match self {
             Self::Notice => true,
-            Self::Timeout | Self::Older { .. } => false,
+            Self::Timeout | Self::Older(_) => false,
             Self::Database(_) => self.code().is_some_and(|code| {
                 ["23", "40", "53"].iter().any(|class| code.code().starts_with(class))
                     || *code == SqlState::QUERY_CANCELED
@@ -267,11 +253,7 @@ impl fmt::Display for SessionError {
             Self::Database(error) => f.write_str(&text_of(error)),
             Self::Timeout => write!(f, "no answer within {} seconds", ATTEMPT_MAX.as_secs()),
             Self::Notice => write!(f, "the commit may not be replicated"),
-            Self::Older { host, epoch, own } => write!(
-                f,
-                "the database at {host} has epoch {epoch}, and this server leads epoch {own}: it is an old primary, or a standby that was promoted \
-                 without acknowledged changes"
-            ),
+            Self::Older(older) => older.fmt(f),
         }
     }
 }
@@ -294,11 +276,21 @@ fn text_of(error: &tokio_postgres::Error) -> String {
 }
 
 impl SharedState {
+    /// A program that ran in this process before has seen this.
+    pub fn knowing(seen: Extent) -> Self {
+        Self(Arc::new(Mutex::new(State { seen, ..State::default() })))
+    }
+
+    /// What was acknowledged or is proven by what was read.
+    pub fn seen(&self) -> Extent {
+        self.state().seen
+    }
+
     /// Takes the outcome of an attempt, and logs it if it differs from the last one.
     fn note(&self, settings: &Settings, outcome: Result<(), &SessionError>) {
         let mut state = self.state();
         match outcome {
-            Err(error @ SessionError::Older { .. }) => {
+            Err(error @ SessionError::Older(_)) => {
                 if state.older_at.replace(Instant::now()).is_none() {
                     error!(
                         "{error}; this server keeps its jobs and waits: stop an old primary, or promote a standby that \
@@ -314,10 +306,10 @@ impl SharedState {
         state.is_lost = outcome.is_err();
     }
 
-    /// A write of the leader of this epoch was acknowledged.
-    fn note_acknowledged(&self, settings: &Settings, epoch: Epoch) {
+    /// A database that is not older has answered: this is known now.
+    fn note_seen(&self, settings: &Settings, seen: Extent) {
         let mut state = self.state();
-        state.acknowledged = epoch;
+        state.seen.extend(seen);
         // Other sessions may still find the other database.
         if state.older_at.take_if(|at| at.elapsed() > OLDER_FOR).is_some() {
             info!("the database {settings} is the right one again");
@@ -356,18 +348,28 @@ impl Link {
         Ok(self.session.as_mut().expect("it was opened"))
     }
 
-    /// Opens a session with a database that has what this leader was acknowledged. The first host of the URL may be an old primary.
+    /// Opens a session with a database that has what is known. The first host of the URL may be an old primary.
     async fn open(&self) -> Result<Session, SessionError> {
-        let (own, is_older) = {
+        let mut opened = Err(SessionError::Timeout);
+        for _ in 0..HOSTS_TRIED {
+            opened = self.open_any().await;
+            let Err(SessionError::Older(_)) = opened else { break };
+            self.shared.note(&self.settings, opened.as_ref().map(|_| ()));
+        }
+        opened
+    }
+
+    async fn open_any(&self) -> Result<Session, SessionError> {
+        let (seen, is_older) = {
             let state = self.shared.state();
-            (state.acknowledged, state.older_at.is_some())
+            (state.seen, state.older_at.is_some())
         };
         let mut session = match is_older {
             true => Session::open(&self.settings.shuffled()).await?,
             false => Session::open(&self.settings).await?,
         };
-        if own > Epoch::default() {
-            let checked = timeout(ATTEMPT_MAX, session.refuse_older(self.settings.log.sql(), own)).await;
+        if seen != Extent::default() {
+            let checked = timeout(ATTEMPT_MAX, session.refuse_older(self.settings.log.sql(), seen)).await;
             checked.unwrap_or(Err(SessionError::Timeout))?;
         }
         Ok(session)
@@ -377,7 +379,7 @@ impl Link {
     pub fn end<T>(&mut self, result: Result<T, SessionError>) -> Result<T, Failure> {
         result.map_err(|error| {
             if !error.leaves_session_usable() {
-                let is_of_database = error.code().is_some() || matches!(error, SessionError::Older { .. });
+                let is_of_database = error.code().is_some() || matches!(error, SessionError::Older(_));
                 if self.session.take().is_some() && is_of_database {
                     self.shared.note(&self.settings, Err(&error));
                 }
@@ -389,17 +391,9 @@ impl Link {
         })
     }
 
-    /// The same for a write of the leader of this epoch.
-    pub fn end_of_write<T>(
-        &mut self,
-        epoch: Epoch,
-        result: Result<Result<T, Failure>, SessionError>,
-    ) -> Result<T, Failure> {
-        let result = self.end(result).flatten();
-        if result.is_ok() {
-            self.shared.note_acknowledged(&self.settings, epoch);
-        }
-        result
+    /// The database has acknowledged or shown this.
+    pub fn note_seen(&self, seen: Extent) {
+        self.shared.note_seen(&self.settings, seen);
     }
 
     /// Returns when the session is lost. Without one, it does not return.

@@ -9,6 +9,7 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
+use super::extent::Extent;
 use super::password;
 use super::tls::{Connector, Verification};
 
@@ -47,6 +48,8 @@ pub struct Settings {
     /// As it was given, maybe with a password.
     given: String,
     url: String,
+    /// What is known of the log at the start.
+    pub(super) seen: Extent,
 }
 
 /// The number of a log in the tables. Servers use the first, which is 1: each queue has a database or schema of its own.
@@ -123,7 +126,14 @@ impl Settings {
         let uses_tls = config.get_ssl_mode() != SslMode::Disable;
         let connector = Connector::new(own.verification, own.ca.as_deref(), identity, uses_tls)?;
         let shown = shown(&config);
-        Ok(Self { config, connector, log, files, given: url.to_owned(), url: shown })
+        let seen = Extent::default();
+        Ok(Self { config, connector, log, files, given: url.to_owned(), url: shown, seen })
+    }
+
+    /// The same, and a program that ran in this process before has known this of the log.
+    #[must_use]
+    pub fn knowing(self, known: &str) -> Self {
+        Self { seen: known.parse().unwrap_or_default(), ..self }
     }
 
     /// The same for each host of the URL alone. None if it has one, or says in a parameter which hosts or ports it has.
@@ -135,7 +145,10 @@ impl Settings {
         if !hosts.contains(',') || ["host=", "hostaddr=", "port="].iter().any(|name| rest.contains(name)) {
             return Vec::new();
         }
-        let alone = |host| Self::parse(&format!("{}{host}{rest}", &self.given[..begin]), self.log);
+        let alone = |host| {
+            let parsed = Self::parse(&format!("{}{host}{rest}", &self.given[..begin]), self.log);
+            parsed.map(|settings| Self { seen: self.seen, ..settings })
+        };
         // A certificate that has just been removed may be missing.
         hosts.split(',').filter_map(|host| alone(host).ok()).collect()
     }

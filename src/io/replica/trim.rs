@@ -24,7 +24,7 @@ pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link,
         Ok(session) => try_trim(session, context.log(), &trim).await,
         Err(error) => Err(error),
     };
-    let result = link.end_of_write(trim.term.epoch, result);
+    let result = link.end(result).flatten();
     if result.is_ok() {
         context.trimmed.notify_one();
     }

@@ -77,11 +77,15 @@ impl Context {
 }
 
 /// Passes requests to their tasks until there will be no more.
-pub(super) async fn run(settings: Arc<Settings>, mut requests: UnboundedReceiver<Request>, outbox: Outbox) {
+pub(super) async fn run(
+    settings: Arc<Settings>,
+    shared: SharedState,
+    mut requests: UnboundedReceiver<Request>,
+    outbox: Outbox,
+) {
     let (lock, keeper) = Lock::new();
     let trimmed = Arc::new(Notify::new());
-    let context =
-        Context { settings, outbox, lock, trimmed: trimmed.clone(), shared: SharedState::default() };
+    let context = Context { settings, outbox, lock, trimmed: trimmed.clone(), shared };
     tokio::spawn(lock::keep(context.clone(), keeper));
     let appends = start::<Append, _, _>(&context, APPENDS_MAX, append::append);
     let renewals = start(&context, 1, append::renew);

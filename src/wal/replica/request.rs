@@ -16,7 +16,7 @@ pub const APPENDS_MAX: usize = 4;
 pub struct Epoch(pub u64);
 
 /// The number of a chunk in the log. The first is 1, and there are no gaps.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Position(pub u64);
 
 impl Epoch {

@@ -129,6 +129,11 @@ impl Postgres {
         });
     }
 
+    /// Whether this value has started it, and has not ended it.
+    pub const fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// The process that accepts connections.
     fn process(&self) -> Pid {
         process_id(self.process.as_ref().expect("it runs, and no other test shares it"))

@@ -1,8 +1,12 @@
 //! Databases that lack what a leader was acknowledged: an old primary, and a standby that was promoted too early.
 
-use beanring_testkit::client::put;
-use beanring_testkit::postgres::End;
+use std::time::{Duration, Instant};
 
+use beanring_testkit::client::put;
+use beanring_testkit::postgres::{End, Postgres};
+use beanring_testkit::wait;
+
+use crate::node::Node;
 use crate::site::{own_site, site, start, terminate_sessions};
 
 #[test]
@@ -39,4 +43,56 @@ fn a_leader_leaves_an_old_primary_that_is_the_first_host_of_the_url() {
     leader.wait_for("has epoch 0, and this server leads epoch 1");
     leader.wait_for("is the right one again");
     client.expect("peek 1\r\n", "FOUND 1 3");
+}
+
+/// After a fail-over of the database the old primary comes back as one, with the epoch of the leader and without what came later. It is
+/// the first host of the URL, and servers lose their sessions with the new one.
+#[test]
+fn servers_leave_an_old_primary_of_their_epoch() {
+    let Some(mut site) = own_site("an old primary of the same epoch") else { return };
+    let hosts = [&site.primary].into_iter().chain(&site.standbys).map(Postgres::host);
+    let url = site.primary.url_with(&hosts.collect::<Vec<_>>().join(","));
+    let (mut leader, mut client) = start(&url, &[]);
+    client.expect(&put(0, 0, "first"), "INSERTED 1");
+    let (mut standby, _) = start(&url, &[]);
+    standby.serves("peek 1\r\n", "FOUND 1 5");
+    site.fail_over();
+    let old = site.standbys.iter().position(|server| !server.runs()).expect("the old primary has ended");
+    // More than what may be in flight.
+    for _ in 0..20 {
+        insert(&mut leader);
+    }
+    let follows = |lag: f64| lag < 0.2;
+    wait::until("the standby follows the new primary", || {
+        standby.metric("replication_lag_seconds").is_some_and(follows)
+    });
+    site.standbys[old].start();
+    for round in 0..20 {
+        let began = Instant::now();
+        terminate_sessions(&site.primary);
+        insert(&mut leader);
+        insert(&mut standby);
+        assert!(began.elapsed() < Duration::from_secs(3), "round {round}: {:?}", began.elapsed());
+    }
+    for server in [&leader, &standby] {
+        assert!(
+            server.log_text().contains(", and it had "),
+            "it names the old primary: {}",
+            server.last_lines()
+        );
+    }
+}
+
+/// Puts a job, by another connection if there is another leader.
+fn insert(server: &mut Node) {
+    let mut client = server.client();
+    wait::until("a job is put", || {
+        client.send(&put(0, 0, "later"));
+        let Some((line, _)) = client.reply() else {
+            client = server.client();
+            return false;
+        };
+        assert!(line.starts_with("INSERTED "), "{line}");
+        true
+    });
 }
