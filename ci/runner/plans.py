@@ -203,7 +203,7 @@ def long_runs(hours):
         ("seeds-model", "queue", "model::", {"BEANRING_TEST_SEEDS": "10000"}),
         ("seeds-differential", "protocol", "differential::", {"BEANRING_TEST_SEEDS": "200", "BEANRING_TEST_STEPS": "500"}),
     ]
-    faults = {"KILLS": "60", "STOPS": "20", "ROLLS": "20", "CUTS": "20", "PROMOTES": "6", "ALONE": "6", "CANCELS": "300", "FLIPS": "30"}
+    faults = {"KILLS": "60", "STOPS": "20", "ROLLS": "20", "CUTS": "20", "PROMOTES": "6", "ALONE": "6", "CANCELS": "300", "FLIPS": "30", "OLD_NEWS": "100"}
     variables = {f"BEANRING_TEST_{name}": count for name, count in faults.items()}
     return [
         *(tests(name, program, test, build="build-long", environment=environment, **hours) for name, program, test, environment in seeds),

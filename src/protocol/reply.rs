@@ -210,6 +210,30 @@ impl Reply<'_> {
         }
     }
 
+    /// Whether it tells something of jobs, or of tubes. A reply does that unless it is listed here.
+    #[inline]
+    pub const fn reveals_state(&self) -> bool {
+        !matches!(
+            self,
+            Self::Using(_)
+                | Self::UsingMode(_)
+                | Self::Watching(_)
+                | Self::NotIgnored
+                | Self::NotWaiting
+                | Self::OutOfMemory
+                | Self::InternalError
+                | Self::BadFormat
+                | Self::UnknownCommand
+                | Self::ExpectedCrlf
+                | Self::JobTooBig
+                | Self::Draining
+                | Self::DrainBegun
+                | Self::NotDraining
+                | Self::Authenticated
+                | Self::Unauthorized
+        )
+    }
+
     /// Returns the id of the job that the reply names, if it names one.
     pub const fn job(&self) -> Option<JobId> {
         match *self {

@@ -1,7 +1,8 @@
 //! The commit gate: a reply leaves only after the job log has committed every change that the reply may reveal, which is
-//! every change recorded before it.
+//! every change recorded before it. If the log is in a database, and the reply reveals anything of the queue, it leaves only after a
+//! [round](Rounds) that began after its command too: until then another server may lead, and know more.
 //!
-//! The job log numbers its commits; the number that a reply waits for is its ticket. Replies come into being only inside
+//! The job log numbers its commits and its rounds; the numbers that a reply waits for are its ticket. Replies come into being only inside
 //! [`Core::with_replies`], which gives them their ticket when it ends, and they leave only through
 //! [`Core::replies_to_send`]. So no caller can forget a ticket. While a write is stalled, replies that are
 //! declared [harmless](Replies::set_harmless) leave without waiting.
@@ -20,44 +21,82 @@ use super::{Core, Effect, Server};
 use crate::protocol::reply::Reply;
 use crate::time::Time;
 use crate::values::ids::ConnId;
-use crate::wal::{Outcome, Wal};
+#[cfg(doc)]
+use crate::wal::Rounds;
+use crate::wal::{Outcome, Round, Wal};
 
 /// Connections whose replies leave after a commit in one event-loop iteration: each takes a system call of some 2 us.
 const RELEASED_MAX: usize = 256;
 
-/// The number of a commit of the job log.
-type Ticket = u64;
+/// What a reply waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Ticket {
+    commit: u64,
+    round: Round,
+}
 
-/// The connections whose next reply waits for a commit, in the order of their tickets.
+/// The connections whose next reply waits.
 #[derive(Default)]
 pub(super) struct CommitGate {
-    waiting: VecDeque<(Ticket, ConnId)>,
+    commits: Waiting,
+    rounds: Waiting,
     /// The job log has failed, and the server ends.
     has_failed: bool,
 }
 
-impl CommitGate {
-    #[inline(never)]
-    fn add(&mut self, ticket: Ticket, conn: ConnId) {
-        let position = self.waiting.partition_point(|&(other, _)| other <= ticket);
-        self.waiting.insert(position, (ticket, conn));
+/// Connections in the order of the numbers that they wait for.
+#[derive(Default)]
+struct Waiting(VecDeque<(u64, ConnId)>);
+
+impl Ticket {
+    /// Everything may leave.
+    const ALL: Self = Self { commit: u64::MAX, round: Round::MAX };
+
+    #[inline]
+    const fn is_within(self, released: Self) -> bool {
+        self.commit <= released.commit && self.round <= released.round
     }
 
-    /// Whether replies may leave that wait for a commit up to this one.
     #[inline]
-    pub fn has_released(&self, committed: Ticket) -> bool {
-        self.waiting.front().is_some_and(|&(ticket, _)| ticket <= committed)
+    #[must_use]
+    fn max(self, other: Self) -> Self {
+        Self { commit: self.commit.max(other.commit), round: self.round.max(other.round) }
+    }
+}
+
+impl Waiting {
+    #[inline(never)]
+    fn add(&mut self, number: u64, conn: ConnId) {
+        let position = self.0.partition_point(|&(other, _)| other <= number);
+        self.0.insert(position, (number, conn));
+    }
+
+    #[inline]
+    fn has(&self, released: u64) -> bool {
+        self.0.front().is_some_and(|&(number, _)| number <= released)
+    }
+
+    fn next(&mut self, released: u64) -> Option<ConnId> {
+        self.0.pop_front_if(|&mut (number, _)| number <= released).map(|(_, conn)| conn)
+    }
+}
+
+impl CommitGate {
+    #[inline]
+    fn has_released(&self, released: Ticket) -> bool {
+        self.commits.has(released.commit) || self.rounds.has(released.round)
     }
 
     /// The number of connections whose next reply waits.
     pub fn clients(&self) -> usize {
         // Bounded by the end of the server: no client is served any more.
-        let clients: HashSet<ConnId> = self.waiting.iter().map(|&(_, conn)| conn).collect();
+        let waiting = self.commits.0.iter().chain(&self.rounds.0);
+        let clients: HashSet<ConnId> = waiting.map(|&(_, conn)| conn).collect();
         clients.len()
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.waiting.capacity() * size_of::<(Ticket, ConnId)>()
+        (self.commits.0.capacity() + self.rounds.0.capacity()) * size_of::<(u64, ConnId)>()
     }
 }
 
@@ -71,13 +110,9 @@ impl Core {
         output: &mut Output,
         write: impl FnOnce(&mut Self, &mut Replies) -> R,
     ) -> R {
-        let next = self.wal.as_ref().map_or(0, Wal::next_ticket);
+        let next = self.wal.as_ref().map_or(Ticket::default(), next_ticket);
         let result = write(self, output.begin_group(next));
-        let ticket = match &self.wal {
-            Some(wal) if wal.is_stalled() && !output.reveals_uncommitted() => wal.committed(),
-            Some(wal) => wal.ticket(),
-            None => 0,
-        };
+        let ticket = self.wal.as_mut().map_or(Ticket::default(), |wal| ticket(wal, output));
         output.end_group(ticket);
         result
     }
@@ -85,18 +120,23 @@ impl Core {
     /// Whether replies may leave that have not been released yet.
     #[inline]
     pub(super) fn has_released(&self) -> bool {
-        !self.gate.waiting.is_empty() && self.gate.has_released(self.committed())
+        let CommitGate { commits, rounds, .. } = &self.gate;
+        (!commits.0.is_empty() || !rounds.0.is_empty()) && self.gate.has_released(self.released())
     }
 
-    /// The last ticket whose replies may leave.
-    fn committed(&self) -> Ticket {
-        // mutant reply-before-sync: Wal::released => |wal: &Wal| wal.released() + 1
-        self.wal.as_ref().map_or(Ticket::MAX, Wal::released)
+    /// What may leave.
+    fn released(&self) -> Ticket {
+        let Some(wal) = &self.wal else { return Ticket::ALL };
+        // mutant reply-before-sync: wal.released() => wal.released() + 1
+        let commit = wal.released();
+        // mutant replica-reply-without-a-round: wal.rounds().proven() => Round::MAX
+        let round = wal.rounds().proven();
+        Ticket { commit, round }
     }
 
     /// Requests a send for the replies that may leave, and has the others wait for their commit.
     pub(super) fn request_send(&mut self, conn: ConnId, output: &mut Output) {
-        if !output.is_sending && output.can_send(self.committed()) {
+        if !output.is_sending && output.can_send(self.released()) {
             output.is_sending = true;
             self.effects.push_back(Effect::Send(conn));
         }
@@ -105,7 +145,7 @@ impl Core {
 
     /// Whether the next reply may leave. If not, has the connection wait for its commit.
     pub(super) fn is_released(&mut self, conn: ConnId, output: &mut Output) -> bool {
-        let is_released = output.can_send(self.committed());
+        let is_released = output.can_send(self.released());
         if !is_released {
             self.await_commit(conn, output);
         }
@@ -115,24 +155,29 @@ impl Core {
     /// Appends the bytes of replies that may leave.
     #[inline(always)]
     pub(super) fn replies_to_send<'a>(&'a self, output: &'a mut Output, slices: &mut Vec<IoSlice<'a>>) {
-        output.slices(self.committed(), self.engine.bodies(), slices);
+        output.slices(self.released(), self.engine.bodies(), slices);
     }
 
     /// Takes off what the driver has sent. The replies behind it may wait for a later commit.
     pub(super) fn take_sent(&mut self, conn: ConnId, output: &mut Output, bytes: usize) {
         output.advance(bytes, self.engine.bodies_mut(), &mut self.buffers);
-        output.is_sending = output.can_send(self.committed());
+        output.is_sending = output.can_send(self.released());
         self.await_commit(conn, output);
     }
 
-    /// Registers the connection for the commit that its next reply waits for, once for each ticket.
+    /// Registers the connection for the commit and the round that its next reply waits for, once for each of them.
     #[inline(always)]
     fn await_commit(&mut self, conn: ConnId, output: &mut Output) {
-        if let Some(wal) = &self.wal {
-            let known = wal.released().max(output.awaited);
-            if let Some(ticket) = output.next_ticket().filter(|&ticket| ticket > known) {
-                output.awaited = ticket;
-                self.gate.add(ticket, conn);
+        if self.wal.is_some() {
+            let known = self.released().max(output.awaited);
+            if let Some(ticket) = output.next_ticket().filter(|ticket| !ticket.is_within(known)) {
+                output.awaited = output.awaited.max(ticket);
+                if ticket.commit > known.commit {
+                    self.gate.commits.add(ticket.commit, conn);
+                }
+                if ticket.round > known.round {
+                    self.gate.rounds.add(ticket.round, conn);
+                }
             }
         }
     }
@@ -148,9 +193,25 @@ impl Core {
 
     /// Replaces the replies that cannot be committed any more by an error. Returns whether there were any.
     pub(super) fn fail_output(&mut self, output: &mut Output) -> bool {
-        let committed = self.committed();
-        output.fail(committed, Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers)
+        let released = self.released();
+        output.fail(released, Reply::InternalError, self.engine.bodies_mut(), &mut self.buffers)
     }
+}
+
+/// What a reply will wait for whose command is executed next.
+#[inline]
+fn next_ticket(wal: &Wal) -> Ticket {
+    let round = if wal.is_in_database() { wal.rounds().next() } else { 0 };
+    Ticket { commit: wal.next_ticket(), round }
+}
+
+/// What the replies of a group wait for.
+#[inline]
+fn ticket(wal: &mut Wal, output: &Output) -> Ticket {
+    let is_harmless = wal.is_stalled() && !output.reveals_uncommitted();
+    let commit = if is_harmless { wal.committed() } else { wal.ticket() };
+    let needs_round = wal.is_in_database() && output.reveals_state();
+    Ticket { commit, round: if needs_round { wal.rounds_mut().want() } else { 0 } }
 }
 
 impl Server {
@@ -179,11 +240,12 @@ impl Server {
     /// Lets replies leave whose commit has come, of a bounded number of connections.
     pub(super) fn release_committed(&mut self, now: Time) {
         let Self { core, connections } = self;
-        let committed = core.committed();
+        let released = core.released();
         // Bounded by RELEASED_MAX: the connections of one call.
         for _ in 0..RELEASED_MAX {
-            let next = core.gate.waiting.pop_front_if(|(ticket, _)| *ticket <= committed);
-            let Some((_, conn)) = next else { return };
+            let CommitGate { commits, rounds, .. } = &mut core.gate;
+            let next = commits.next(released.commit).or_else(|| rounds.next(released.round));
+            let Some(conn) = next else { return };
             if let Some(session) = connections.find(conn) {
                 core.request_send(conn, &mut session.output);
             } else if let Some(connection) = connections.find_http(conn) {
@@ -201,7 +263,7 @@ impl Server {
         if std::mem::replace(&mut core.gate.has_failed, true) {
             return;
         }
-        core.gate.waiting.clear();
+        (core.gate.commits, core.gate.rounds) = (Waiting::default(), Waiting::default());
         connections.clients_mut().for_each(|session| core.fail_replies(session));
         for connection in connections.all_http_mut() {
             core.fail_call(connection);

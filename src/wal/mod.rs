@@ -20,6 +20,7 @@ pub mod record;
 pub mod replay;
 pub mod replica;
 mod retirement;
+mod rounds;
 mod rules;
 pub mod scan;
 pub mod segment;
@@ -48,6 +49,7 @@ pub use self::record::job_record_bytes;
 use self::record::{Lsn, PauseRecord, Record, job_bytes_max};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
+pub use self::rounds::{Round, Rounds};
 use self::rules::LoggedRules;
 use self::segment::{Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
@@ -134,6 +136,7 @@ pub struct Wal {
     compactor: Compactor,
     retirement: Retirement,
     commits: CommitState,
+    rounds: Rounds,
     closing: CloseSchedule,
     counters: WalCounters,
     /// Empty between calls; kept for its allocation.
@@ -192,6 +195,7 @@ impl Wal {
             compactor: Compactor::default(),
             retirement: Retirement::new(active.oldest, end),
             commits: CommitState::new(config.durability, end),
+            rounds: Rounds::default(),
             closing: CloseSchedule::default(),
             counters: WalCounters::default(),
             changes: Vec::new(),
@@ -314,6 +318,18 @@ impl Wal {
     pub const fn released(&self) -> u64 {
         // mutant replica-lease-not-looked-at: self.is_held => false
         if self.is_held { 0 } else { self.commits.committed() }
+    }
+
+    /// The rounds that prove that the leader of a log in a database still leads.
+    #[inline]
+    pub const fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// The same, to begin one, to end one, or to wait for one.
+    #[inline]
+    pub const fn rounds_mut(&mut self) -> &mut Rounds {
+        &mut self.rounds
     }
 
     /// Holds all replies, and has commands wait, or no longer.

@@ -1,11 +1,11 @@
 //! The replies of one connection, from rendering to the end of their send.
 //!
 //! ```text
-//!                commit of its ticket                    sent
+//!                its ticket is released                  sent
 //!   replies ---> (earlier) ----------> in flight ----------------> buffer is reused
 //!      |                                  ^
 //!      '----------------------------------'
-//!             commit of its ticket
+//!             its ticket is released
 //! ```
 
 use std::io::IoSlice;
@@ -27,10 +27,10 @@ pub(in crate::server) struct Output {
     sent: usize,
     /// Bytes that were sent so far.
     sent_bytes: u64,
-    /// Replies that need an earlier commit than those in `replies`.
+    /// Replies that need less than those in `replies`.
     earlier: Option<Box<Batch>>,
     replies: Replies,
-    /// The largest ticket for which this connection is registered with the gate, or 0.
+    /// The largest ticket for which this connection is registered with the gate.
     pub(super) awaited: Ticket,
     /// The driver has an [`Effect::Send`](crate::server::Effect::Send) and has not yet sent everything that it may.
     pub(in crate::server) is_sending: bool,
@@ -50,6 +50,8 @@ pub(in crate::server) struct Replies {
     reveals_uncommitted: bool,
     /// The replies that are appended now reveal no such change: see [`Replies::set_harmless`].
     is_harmless: bool,
+    /// A reply of this group tells something of the queue.
+    reveals_state: bool,
 }
 
 /// Bytes with large bodies set in between, each before the byte at its position.
@@ -58,7 +60,7 @@ struct Batch {
     bytes: Vec<u8>,
     bodies: Vec<(usize, PinnedBody)>,
     len: usize,
-    /// The commit that this batch waits for.
+    /// What this batch waits for.
     ticket: Ticket,
 }
 
@@ -122,6 +124,7 @@ impl Replies {
     #[inline]
     pub fn reply(&mut self, reply: Reply<'_>, buffers: &mut Buffers) {
         self.note(&reply, buffers);
+        self.reveals_state |= reply.reveals_state();
         self.write(buffers, |bytes| reply.render(bytes));
     }
 
@@ -129,6 +132,7 @@ impl Replies {
     #[inline]
     pub fn inserted(&mut self, id: JobId, buffers: &mut Buffers) {
         self.note(&Reply::Inserted(id), buffers);
+        self.reveals_state = true;
         buffers.inserted.set(id);
         let line = buffers.inserted;
         self.write(buffers, |bytes| line.render(bytes));
@@ -136,6 +140,7 @@ impl Replies {
 
     /// Appends data as it is.
     pub fn data(&mut self, data: &[u8], buffers: &mut Buffers) {
+        self.reveals_state = true;
         self.write(buffers, |bytes| bytes.extend_from_slice(data));
     }
 
@@ -143,6 +148,7 @@ impl Replies {
     pub fn body(&mut self, slot: &Slot, bodies: &mut Bodies, buffers: &mut Buffers) {
         match bodies.pin(slot) {
             Some(pinned) => {
+                self.reveals_state = true;
                 self.reveals_uncommitted |= !self.is_harmless;
                 let position = self.batch.bytes.len();
                 self.batch.bodies.push((position, pinned));
@@ -202,8 +208,9 @@ impl Output {
                 unsent_before: 0,
                 reveals_uncommitted: false,
                 is_harmless: false,
+                reveals_state: false,
             },
-            awaited: 0,
+            awaited: Ticket::default(),
             is_sending: false,
         }
     }
@@ -213,18 +220,18 @@ impl Output {
         self.replies.number
     }
 
-    /// Begins a group of replies that may need the commit `next`. Earlier replies that need only an earlier commit do not wait for it.
+    /// Begins a group of replies that may need `next`. Earlier replies that need less do not wait for it.
     #[inline]
     pub(super) fn begin_group(&mut self, next: Ticket) -> &mut Replies {
         let replies = &mut self.replies;
         assert_eq!(replies.ticketed, replies.batch.len, "every reply before this group has its ticket");
-        if replies.batch.len > 0 && replies.batch.ticket < next && self.earlier.is_none() {
+        if replies.batch.len > 0 && !next.is_within(replies.batch.ticket) && self.earlier.is_none() {
             self.earlier = Some(Box::new(std::mem::take(&mut replies.batch)));
             replies.ticketed = 0;
         }
         let earlier = self.earlier.as_ref().map_or(0, |batch| batch.len);
         replies.unsent_before = self.in_flight.len - self.sent + earlier;
-        (replies.reveals_uncommitted, replies.is_harmless) = (false, false);
+        (replies.reveals_uncommitted, replies.is_harmless, replies.reveals_state) = (false, false, false);
         replies
     }
 
@@ -234,7 +241,13 @@ impl Output {
         self.replies.reveals_uncommitted
     }
 
-    /// Ends the group: its replies wait for the commit `ticket`.
+    /// Whether the group tells something of the queue.
+    #[inline]
+    pub(super) fn reveals_state(&self) -> bool {
+        self.replies.reveals_state
+    }
+
+    /// Ends the group: its replies wait for this.
     #[inline]
     pub(super) fn end_group(&mut self, ticket: Ticket) {
         let Replies { batch, ticketed, .. } = &mut self.replies;
@@ -250,7 +263,7 @@ impl Output {
         self.in_flight.len - self.sent + earlier + self.replies.batch.len
     }
 
-    /// The first commit that a reply waits for.
+    /// What the first reply waits for.
     pub(super) fn next_ticket(&self) -> Option<Ticket> {
         match &self.earlier {
             Some(earlier) => Some(earlier.ticket),
@@ -258,21 +271,21 @@ impl Output {
         }
     }
 
-    /// Whether there is something to send once everything up to `committed` is committed.
-    pub(super) fn can_send(&self, committed: Ticket) -> bool {
-        self.in_flight.len > 0 || self.next_ticket().is_some_and(|ticket| ticket <= committed)
+    /// Whether there is something to send once this is released.
+    pub(super) fn can_send(&self, released: Ticket) -> bool {
+        self.in_flight.len > 0 || self.next_ticket().is_some_and(|ticket| ticket.is_within(released))
     }
 
-    /// Replaces everything that waits for a commit after `committed` by one reply. Returns whether there was any.
+    /// Replaces everything that waits for more than this by one reply. Returns whether there was any.
     pub(super) fn fail(
         &mut self,
-        committed: Ticket,
+        released: Ticket,
         reply: Reply<'_>,
         bodies: &mut Bodies,
         buffers: &mut Buffers,
     ) -> bool {
-        let earlier = self.earlier.take_if(|earlier| earlier.ticket > committed);
-        if earlier.is_none() && self.replies.batch.ticket <= committed {
+        let earlier = self.earlier.take_if(|earlier| !earlier.ticket.is_within(released));
+        if earlier.is_none() && self.replies.batch.ticket.is_within(released) {
             return false;
         }
         if let Some(mut earlier) = earlier {
@@ -284,16 +297,16 @@ impl Output {
         true
     }
 
-    /// Appends what to send next, in order, of what is committed. Shows the same bytes, or more of them, until they are
+    /// Appends what to send next, in order, of what is released. Shows the same bytes, or more of them, until they are
     /// sent.
     #[inline(always)]
     pub(super) fn slices<'a>(
         &'a mut self,
-        committed: Ticket,
+        released: Ticket,
         bodies: &'a Bodies,
         slices: &mut Vec<IoSlice<'a>>,
     ) {
-        if self.in_flight.len == 0 && self.next_ticket().is_some_and(|ticket| ticket <= committed) {
+        if self.in_flight.len == 0 && self.next_ticket().is_some_and(|ticket| ticket.is_within(released)) {
             match self.earlier.take() {
                 Some(earlier) => self.in_flight = *earlier,
                 None => {
@@ -388,6 +401,6 @@ impl Batch {
             std::mem::take(&mut self.bodies).into_iter().for_each(|(_, body)| bodies.unpin(body));
         }
         buffers.give(std::mem::take(&mut self.bytes));
-        (self.len, self.ticket) = (0, 0);
+        (self.len, self.ticket) = (0, Ticket::default());
     }
 }

@@ -12,7 +12,7 @@ use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
 use crate::wal::stats::SYNC_BOUNDS;
-use crate::wal::{Arrangement, Batch, Operation, Outcome, SegmentNumber, Wal};
+use crate::wal::{Arrangement, Batch, Operation, Outcome, Round, SegmentNumber, Wal};
 
 /// A request whose outcome is unknown is repeated after this time, and then after twice the time before.
 const REPEAT_AFTER: Span = Span::from_millis(20);
@@ -47,8 +47,9 @@ pub struct Leader {
     batches: VecDeque<Batch>,
     starts: SegmentStarts,
     renewal: Step,
-    /// When the renewal in flight was sent.
+    /// When the renewal in flight was sent, and its round.
     renewal_sent_at: Time,
+    renewal_round: Round,
     trim: Option<Trim>,
     reserve: ReserveState,
     /// How many times the log was to be written again, of what [`Reply::Renewed`] says.
@@ -75,6 +76,7 @@ struct Append {
     /// When it was first sent.
     began_at: Time,
     sent_at: Time,
+    round: Round,
     step: Step,
 }
 
@@ -206,6 +208,7 @@ impl Leader {
             starts,
             renewal: Step::Done,
             renewal_sent_at: claimed_at,
+            renewal_round: 0,
             trim: None,
             reserve: ReserveState {
                 wanted: Reserve::Keep,
@@ -265,7 +268,7 @@ impl Leader {
         if wal.is_stopping() {
             self.stop_progress_at.get_or_insert(now);
         }
-        if let Some(request) = self.repeated(now) {
+        if let Some(request) = self.repeated(wal, now) {
             return Some(request);
         }
         if self.polls() {
@@ -276,7 +279,7 @@ impl Leader {
         {
             return Some(request);
         }
-        let request = self.next_trim(now).or_else(|| self.next_renewal(now));
+        let request = self.next_trim(now).or_else(|| self.next_renewal(wal, now));
         request.or_else(|| self.next_reserve(wal, now))
     }
 
@@ -321,10 +324,10 @@ impl Leader {
         };
     }
 
-    fn repeated(&mut self, now: Time) -> Option<Request> {
+    fn repeated(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
         let append = self.window.iter_mut().find(|append| append.step.is_due(now))?;
         append.step.repeat();
-        append.sent_at = now;
+        (append.sent_at, append.round) = (now, wal.rounds_mut().begin());
         self.sent_at = now;
         let (position, chunk) = (append.position, append.chunk.clone());
         Some(Request::Append { term: self.term, position, chunk, is_repeated: true })
@@ -352,7 +355,7 @@ impl Leader {
         }
     }
 
-    fn next_append(&mut self, wal: &Wal, now: Time) -> Option<Request> {
+    fn next_append(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
         let Some(split) = self.splitting.take() else {
             let leaves = wal.is_stopping() && wal.is_settled() && self.trim.is_none();
             if self.has_left || !leaves {
@@ -360,7 +363,7 @@ impl Leader {
             }
             self.has_left = true;
             let header = ChunkHeader { lsn: wal.end(), ..self.header(Kind::Farewell) };
-            return Some(self.append(&header, &[], false, now));
+            return Some(self.append(&header, &[], false, wal, now));
         };
         if split.begins && split.part == 0 {
             self.starts.push_back((split.segment, self.next));
@@ -375,7 +378,7 @@ impl Leader {
             ..self.header(Kind::Data)
         };
         let is_last = split.is_last();
-        let request = self.append(&header, &split.batch.bytes()[begin..end], is_last, now);
+        let request = self.append(&header, &split.batch.bytes()[begin..end], is_last, wal, now);
         if is_last {
             self.batches.push_back(split.batch);
         } else {
@@ -390,7 +393,14 @@ impl Leader {
         ChunkHeader { kind, epoch, log_id, position: next, lsn, segment, part: 0, parts: 0 }
     }
 
-    fn append(&mut self, header: &ChunkHeader, payload: &[u8], ends_batch: bool, now: Time) -> Request {
+    fn append(
+        &mut self,
+        header: &ChunkHeader,
+        payload: &[u8],
+        ends_batch: bool,
+        wal: &mut Wal,
+        now: Time,
+    ) -> Request {
         let (position, chunk) = (self.next, header.encode(payload));
         self.next = position.next();
         self.sent_at = now;
@@ -400,6 +410,7 @@ impl Leader {
             ends_batch,
             began_at: now,
             sent_at: now,
+            round: wal.rounds_mut().begin(),
             step: Step::SENT,
         };
         self.window.push_back(append);
@@ -429,9 +440,11 @@ impl Leader {
         Some(Request::Trim { term: self.term, before: trim.before })
     }
 
-    fn next_renewal(&mut self, now: Time) -> Option<Request> {
+    fn next_renewal(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
+        // With a full window, the next append begins the round.
+        let is_wanted = wal.rounds().is_wanted() && self.window.len() < APPENDS_MAX;
         let is_due = match self.renewal {
-            Step::Done => self.renewal_due() <= now && !self.has_left,
+            Step::Done => (is_wanted || self.renewal_due() <= now) && !self.has_left,
             waiting => waiting.is_due(now),
         };
         if !is_due {
@@ -442,11 +455,12 @@ impl Leader {
             _ => Step::SENT,
         };
         (self.sent_at, self.renewal_sent_at) = (now, now);
+        self.renewal_round = wal.rounds_mut().begin();
         Some(Request::Renew(self.term))
     }
 
-    /// The epoch is renewed when nothing was sent for a quarter of the lease; and once in a lease, because only the reply to this
-    /// tells what operators ask for.
+    /// Unless a reply waits for it, the epoch is renewed when nothing was sent for a quarter of the lease; and once in a lease, because
+    /// only the reply to this tells what operators ask for.
     fn renewal_due(&self) -> Time {
         let since_any = self.sent_at + Span::from_nanos(self.lease.as_nanos() / 4);
         since_any.min(self.renewal_sent_at + self.lease)
@@ -474,6 +488,7 @@ impl Leader {
             Reply::Renewed(Ok(rewrites)) => {
                 self.renewal = Step::Done;
                 self.prolong(self.renewal_sent_at);
+                wal.rounds_mut().prove(self.renewal_round);
                 if rewrites > self.rewrites {
                     self.rewrites = rewrites;
                     wal.rewrite();
@@ -517,8 +532,9 @@ impl Leader {
             Ok(()) => {
                 append.step = Step::Done;
                 self.append_times.add(now.since(append.began_at).as_nanos());
-                let sent_at = append.sent_at;
+                let Append { sent_at, round, .. } = *append;
                 self.prolong(sent_at);
+                wal.rounds_mut().prove(round);
                 self.note_progress(now);
                 self.advance(wal, now);
             }

@@ -12,6 +12,8 @@ mod figures;
 mod full;
 mod keyed_puts;
 mod kills;
+mod link;
+mod old_news;
 mod place;
 mod preload;
 mod record;

@@ -165,8 +165,8 @@ impl Place {
     }
 }
 
-/// The process that executes what a server is asked.
-fn ask_pid(address: SocketAddr) -> Option<u32> {
+/// The process that executes what a server is asked: behind a standby, the leader.
+pub fn ask_pid(address: SocketAddr) -> Option<u32> {
     let stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket option");
     Stats::exchange(stream).ok()?.number("pid").ok()?.try_into().ok()

@@ -85,6 +85,8 @@ pub struct Checker {
     /// Commands whose connections are gone. The leader that may carry them out has no say once another one leads.
     lost: Vec<Kind>,
     numbers: BTreeMap<u64, u64>,
+    /// The job that was inserted or deleted last.
+    pub recent: u64,
     pub inserted: u64,
     pub deleted: u64,
 }
@@ -223,13 +225,14 @@ impl Checker {
                 let job = self.jobs.entry(id).or_default();
                 assert!(!job.is_inserted, "id {id} is used twice");
                 (job.is_inserted, job.inserted_at) = (true, now);
+                self.recent = id;
                 self.inserted += 1;
             }
             (Kind::Reserve { .. }, "RESERVED") | (Kind::Peek { .. }, "FOUND") => {
                 let id: u64 = line.split(' ').nth(1).expect("an id").parse().expect("an id");
                 self.note_body(id, body);
                 let job = self.jobs.entry(id).or_default();
-                let is_back = job.deleted_at.is_some_and(|at| at <= command.sent_at) && is_current;
+                let is_back = job.deleted_at.is_some_and(|at| at <= command.sent_at);
                 assert!(!is_back, "job {id} is back after its deletion: {line}");
                 if let Kind::Reserve { ttr } = command.kind {
                     job.reserved(id, ttr, replied);
@@ -239,12 +242,13 @@ impl Checker {
                 let is_lost = self.jobs.get(&id).is_some_and(|job| {
                     job.is_inserted && job.inserted_at <= command.sent_at && !job.may_be_deleted
                 });
-                assert!(!is_lost || !is_current, "job {id} is not found");
+                assert!(!is_lost, "job {id} is not found");
             }
             (Kind::Delete { id }, "DELETED") => {
                 let job = self.jobs.entry(id).or_default();
                 assert!(job.deleted_at.is_none(), "job {id} is deleted twice");
                 job.deleted_at = Some(now);
+                self.recent = id;
                 self.deleted += 1;
             }
             (Kind::Bury { id }, "BURIED") if is_last => self.promise(id, Some(Promised::Buried)),

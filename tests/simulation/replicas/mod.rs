@@ -43,6 +43,7 @@ fn setting(seed: u64) -> Setting {
         fault_every_ms: random.pick(&[20, 50, 100, 200]),
         command_every_ms: if is_large { 30 } else { random.pick(&[3, 8, 20, 20, 50]) },
         leases_differ: random.one_in(3),
+        reads: random.one_in(4),
     }
 }
 

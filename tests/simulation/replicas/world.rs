@@ -48,6 +48,8 @@ pub struct Setting {
     /// The average time between two faults.
     pub fault_every_ms: u64,
     pub command_every_ms: u64,
+    /// Most commands change nothing: a leader that has been superseded does not notice by an append.
+    pub reads: bool,
 }
 
 enum Happening {

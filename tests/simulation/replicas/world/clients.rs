@@ -80,7 +80,11 @@ impl World {
             true => self.checker.lost_reservation(self.process(host), id).unwrap_or(id),
             false => id,
         };
-        let (kind, text) = match self.random.below(20) {
+        // Replies to changes would hold up those to what is asked after them.
+        let is_cut_off = self.hosts[host].node.is_none() || !self.is_current(host);
+        let is_read = self.setting.reads && (is_cut_off || self.random.chance(60));
+        let id = if is_read && self.random.chance(80) { self.checker.recent.max(1) } else { id };
+        let (kind, text) = match if is_read { 19 } else { self.random.below(20) } {
             0..7 => {
                 self.puts += 1;
                 let number = self.puts;

@@ -16,6 +16,8 @@ pub enum Fault {
     Stop,
     /// A server cannot reach the database.
     Cut,
+    /// The database ends the sessions of a server: its lock is free, and it learns of that later.
+    EndOfSessions,
     /// A process stands still for a while, and its clock runs on.
     Pause,
     /// The primary dies, and a standby of the database is promoted.
@@ -42,11 +44,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Kill,
         Self::MachineDeath,
         Self::Stop,
         Self::Cut,
+        Self::EndOfSessions,
         Self::Pause,
         Self::Promote,
         Self::RestartPrimary,
@@ -104,6 +107,12 @@ impl World {
                 self.hosts[host].is_cut = true;
                 self.drop_session(host, 4 * lease);
                 self.after(span, Happening::EndOfCut(host));
+            }
+            Fault::EndOfSessions if self.hosts[host].node.is_some() => {
+                self.log(|| format!("the sessions of server {host} are ended"));
+                self.drop_session(host, 1);
+                let back_within = if self.random.chance(50) { 100 * MS } else { 2 * lease };
+                self.within(back_within, Happening::Reconnect(process));
             }
             Fault::Pause if self.is_alive(process) => self.pause(host, false),
             Fault::Promote => self.promote(),
