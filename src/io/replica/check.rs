@@ -80,6 +80,8 @@ pub enum CheckError {
     Privileges(String),
     /// No schema of the search path exists.
     NoSchema,
+    /// The connection was lost.
+    Lost(String),
     /// A statement failed.
     Statement(String),
 }
@@ -274,6 +276,7 @@ impl CheckError {
                 | Self::NoPrimary(_)
                 | Self::Primaries(_)
                 | Self::NoStandby
+                | Self::Lost(_)
                 | Self::Statement(_)
         )
     }
@@ -318,7 +321,9 @@ impl CheckError {
             {
                 Self::Pooler
             }
-            _ => Self::Statement(error.to_string()),
+            // Class 57P: the server, or somebody, ends the session.
+            Some(code) if !code.code().starts_with("57P") => Self::Statement(error.to_string()),
+            _ => Self::Lost(error.to_string()),
         }
     }
 }
@@ -394,9 +399,22 @@ impl fmt::Display for CheckError {
                 f,
                 "search_path names no schema that exists; create it: create schema NAME authorization USER"
             ),
+            Self::Lost(text) => write!(f, "the connection to the database was lost: {text}"),
             Self::Statement(text) => write!(f, "the database refuses a statement: {text}"),
         }
     }
 }
 
 impl Error for CheckError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fenced leader that starts again would end instead.
+    #[test]
+    fn a_connection_that_is_lost_is_waited_for() {
+        let lost = CheckError::of_statement(&SessionError::Timeout);
+        assert!(lost.is_temporary() && !matches!(lost, CheckError::Statement(_)), "{lost}");
+    }
+}
