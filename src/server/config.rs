@@ -136,6 +136,8 @@ pub struct DriverStats {
     pub registered_bytes: u64,
     /// Zero-copy sends.
     pub zero_copy_sends: u64,
+    /// Those of them that the kernel has copied after all.
+    pub zero_copy_copies: u64,
     /// How often accept was paused, for want of descriptors or at the maximum number of connections.
     pub accept_pauses: u64,
     /// Client connections are not accepted now.

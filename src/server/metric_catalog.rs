@@ -339,6 +339,9 @@ fn io_driver(core: &Core, catalog: &mut Catalog<'_>) {
     catalog.both("io-registered-bytes", registered, driver.registered_bytes);
     let zero_copy = counter("io_zero_copy_sends_total", "Number of zero-copy sends.");
     catalog.both("io-zero-copy-sends", zero_copy, driver.zero_copy_sends);
+    let copied =
+        counter("io_zero_copy_copies_total", "Number of zero-copy sends that the kernel has copied.");
+    catalog.both("io-zero-copy-copies", copied, driver.zero_copy_copies);
     let waits = counter("io_waits_total", "Number of event-loop iterations: waits for events.");
     catalog.both("io-waits", waits, driver.waits);
     let repairs =

@@ -5,4 +5,6 @@ mod crowd;
 mod hostile;
 #[cfg(feature = "uring")]
 mod sockets;
+#[cfg(feature = "uring")]
+mod unread;
 mod wakeups;

@@ -2,6 +2,9 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use nix::libc::linger;
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+
 use super::dry::Dryness;
 use crate::io::shell::{self, InputState};
 use crate::server::Protocol;
@@ -22,7 +25,7 @@ const SINGLE_RECEIVES: u8 = 8;
 #[derive(Debug)]
 pub struct Connection {
     pub protocol: Protocol,
-    /// `None` once it is closed and only notifications are left to come.
+    /// `None` once a connection is reset at the end of the driver, and only notifications are left to come.
     fd: Option<OwnedFd>,
     pub input: InputState,
     /// The number of its listener, until something has come.
@@ -116,9 +119,21 @@ impl Connection {
         self.fd.as_ref().expect("the connection is open").as_raw_fd()
     }
 
-    /// Closes the descriptor. Returns false if it was closed before.
-    pub fn close(&mut self) -> bool {
-        self.fd.take().is_some()
+    /// Resets the connection, whatever is still to be sent, once no request refers to its descriptor.
+    pub fn reset_if_quiet(&mut self) {
+        if !self.is_quiet() {
+            return;
+        }
+        if let Some(fd) = self.fd.take() {
+            // It fails for a socket that is not connected any more, which has nothing to send.
+            let _ = setsockopt(&fd, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 });
+        }
+    }
+
+    /// Ends the connection after what is still to be sent.
+    pub fn shut(&self) {
+        // It fails if the peer has reset the connection.
+        let _ = shutdown(self.fd(), Shutdown::Both);
     }
 
     /// Whether no request refers to its descriptor.

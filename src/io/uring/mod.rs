@@ -9,6 +9,7 @@ mod accepting;
 mod buffers;
 mod connection;
 mod dry;
+mod ending;
 #[cfg(test)]
 mod fake;
 mod kernel;
@@ -80,6 +81,7 @@ pub fn run<S: Service>(
     let mut driver = UringDriver::new(server, ring, resources, clock.now());
     let result = driver.run(|| clock.now());
     driver.self_check.end();
+    driver.finish_sends(|| clock.now());
     let exit = driver.shell.exit(result);
     // The kernel may read and write the memory of requests in flight until the process ends.
     std::mem::forget(driver);
@@ -94,23 +96,23 @@ struct UringDriver<S: Service, R> {
     registered: Registered,
     self_check: SelfCheck,
     dry: DryQueues,
-    /// The kernel does not know zero-copy sends that report a copy.
+    /// None are wanted, or the kernel does not know those that report a copy.
     refuses_zero_copy: bool,
     log_write: Option<LogWrite>,
 }
 
 impl<S: Service, R: Ring> UringDriver<S, R> {
     fn new(server: S, ring: R, resources: Resources, now: Time) -> Self {
-        let registered = Registered::new(resources.registered_bytes_max);
+        let registered_bytes_max = resources.registered_bytes_max;
         let (shell, _) = Shell::new(server, resources);
         let mut driver = Self {
             shell,
             ring,
             stalled: BinaryHeap::new(),
-            registered,
+            registered: Registered::new(registered_bytes_max),
             self_check: SelfCheck::default(),
             dry: DryQueues::default(),
-            refuses_zero_copy: false,
+            refuses_zero_copy: registered_bytes_max == 0,
             log_write: None,
         };
         driver.shell.now = now;
@@ -193,15 +195,14 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if connection.input != InputState::Closing || !connection.is_quiet() {
             return;
         }
-        let (protocol, notifications) = (connection.protocol, connection.notifications);
-        if connection.close() {
-            self.shell.descriptor_closed(protocol);
+        // Only an open socket can be reset, in case the peer never acknowledges what the network still reads.
+        if connection.notifications > 0 {
+            return connection.shut();
         }
-        // The network may read what was sent without a copy after the socket is closed.
-        if notifications == 0 {
-            self.shell.connections.remove(conn);
-            self.shell.handle(Event::Closed { conn });
-        }
+        let protocol = connection.protocol;
+        drop(self.shell.connections.remove(conn));
+        self.shell.descriptor_closed(protocol);
+        self.shell.handle(Event::Closed { conn });
     }
 }
 

@@ -122,6 +122,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         connection.notifications -= 1;
         if was_copied {
             connection.zero_copy = Some(false);
+            self.shell.counts.kept().zero_copy_copies += 1;
         }
         if connection.input < InputState::Broken {
             self.report_sent(conn);

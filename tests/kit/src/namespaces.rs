@@ -1,8 +1,9 @@
 //! Network namespaces: two with a cable between them, or several with a router.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::process::{self, Command};
+use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{panic, thread};
 
@@ -12,12 +13,16 @@ use nix::unistd::geteuid;
 /// No other process has an address in these namespaces.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 11300);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const CLIENT_MAC: &str = "02:00:00:00:00:02";
 
 /// Namespaces without a connection to any other. They are deleted with the value.
 struct Namespaces(Vec<String>);
 
 /// A network of two machines, as far as the kernel can tell.
 pub struct Network(Namespaces);
+
+/// A cable that does not copy. It does again once this value is dropped.
+pub struct Uncopied(Child);
 
 /// Machines with a router between them, which can drop what one sends to another.
 pub struct Machines(Namespaces);
@@ -40,6 +45,13 @@ impl Namespaces {
     }
 }
 
+impl Drop for Uncopied {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
 impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.0 {
@@ -54,7 +66,8 @@ impl Network {
     pub fn lay() -> Result<Self, String> {
         let network = Self(Namespaces::make(2)?);
         let [server, client] = [0, 1].map(|at| &*network.0.0[at]);
-        ip(&format!("-n {server} link add cable type veth peer cable netns {client}"))?;
+        let peer = format!("cable netns {client} address {CLIENT_MAC}");
+        ip(&format!("-n {server} link add cable type veth peer {peer}"))?;
         set_up(server, "cable", &format!("{}/30", SERVER.ip()))?;
         set_up(client, "cable", &format!("{CLIENT}/30"))?;
         Ok(network)
@@ -68,6 +81,37 @@ impl Network {
     /// A command for the server's side.
     pub fn on_server(&self, words: &[&str]) -> Command {
         command(&[&["ip", "netns", "exec", &self.0.0[0]], words].concat())
+    }
+
+    /// Has the cable not copy what the server sends without a copy, as long as the returned value lives; or says why that cannot be.
+    pub fn pass_uncopied(&self) -> Result<Uncopied, String> {
+        let script = ["python3", "-c", include_str!("xdp_pass.py"), "cable"];
+        let mut command = command(&[&["ip", "netns", "exec", &self.0.0[1]][..], &script].concat());
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().map_err(|error| format!("python3 cannot be run: {error}"))?;
+        let mut said = String::new();
+        let stdout = process.stdout.as_mut().expect("it is a pipe");
+        let read = BufReader::new(stdout).read_line(&mut said);
+        if read.is_ok() && said == "attached\n" {
+            return Ok(Uncopied(process));
+        }
+        let output = process.wait_with_output().map_err(|error| error.to_string())?;
+        let last = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned();
+        Err(format!("an XDP program cannot be attached: {last}"))
+    }
+
+    /// Cuts the cable, or connects it again. The server's side does not search for the client's, as if that were behind a router: what it
+    /// sends is lost at once.
+    pub fn cut(&self, is_cut: bool) {
+        let state = if is_cut { "down" } else { "up" };
+        let neighbor = format!("neighbor replace {CLIENT} lladdr {CLIENT_MAC} dev cable nud permanent");
+        ip(&format!("-n {} {neighbor}", self.0.0[0])).unwrap_or_else(|error| panic!("{error}"));
+        ip(&format!("-n {} link set cable {state}", self.0.0[1])).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Does `what` on the server's side.
+    pub fn beside_server<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        inside(&self.0.0[0], what)
     }
 
     /// Does `what` on the client's side.
