@@ -186,7 +186,7 @@ def deep():
         script("postgres-versions", "ci/postgres-versions", needs=("build", "tools"), cores=0, **hours),
         script("confined", "ci/confined", needs=("build", "tools"), **hours),
         script("fuzz", "ci/fuzz", "600", cores=2, **hours),
-        tests("cost", "cost", build="build-long", alone=True, environment={"BEANRING_TEST_ALL_SCENARIOS": "1"}, **hours),
+        tests("cost", "cost", build="build-long", alone=True, environment={"BEANRING_TEST_SECONDS": "120", "BEANRING_TEST_SEED": str(int(time.time()))}, **hours),
         Step("bench", ("ci/bench", "--short"), "measurement", ("build",), alone=True, seconds_max=3600),
         Step("stress", ("ci/stress", "--short", "--drivers", "uring,epoll,tokio-uring"), "measurement", ("build",), alone=True, seconds_max=3600),
         Step("replicated", ("ci/lab/replicated",), "measurement", ("build", "tools"), alone=True, seconds_max=3600),
