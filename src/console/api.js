@@ -35,11 +35,12 @@ export const token = {
 }
 
 /**
- * A tube name as a segment of a path. A browser resolves the segments "." and "..", however they are encoded, so these
- * are encoded twice. The server accepts that, since no tube name contains "%".
+ * A tube name as a segment of a path, encoded twice: a browser resolves the segments "." and "..", and a proxy may decode
+ * "x%2F..%2Fy" and resolve that. The server accepts it, since no tube name contains "%".
  */
 export function segment(name) {
-  return name === '.' || name === '..' ? name.replaceAll('.', '%252E') : encodeURIComponent(name)
+  const once = name === '.' || name === '..' ? name.replaceAll('.', '%2E') : encodeURIComponent(name)
+  return encodeURIComponent(once)
 }
 
 async function request(method, path, { signal = null, headers = {}, body = null } = {}) {

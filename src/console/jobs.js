@@ -20,7 +20,7 @@ function listOf(query) {
 
 /**
  * Lists jobs on request, since a long list makes the server visit all of its jobs. The address keeps the list, and `restore`
- * shows the one that it named at first.
+ * shows the one that it named at first. `again` lists again what is shown, after an action.
  */
 export function jobsCard(app, name, query, toTop) {
   const summary = el('p', { class: 'hint', text: 'Choose a state to list its jobs.' })
@@ -51,7 +51,7 @@ export function jobsCard(app, name, query, toTop) {
     if (page === undefined || !node.isConnected) return
     const jobs = page?.jobs ?? []
     keepInAddress(state, after)
-    shown = { state, last: jobs.at(-1)?.id ?? after }
+    shown = { state, after, last: jobs.at(-1)?.id ?? after }
     for (const [one, choice] of choices) setAttribute(choice, 'aria-pressed', String(one === state))
     show(top, true)
     if (after !== 0) show(first, true)
@@ -80,6 +80,9 @@ export function jobsCard(app, name, query, toTop) {
     node.scrollIntoView()
     choices.get(state).focus({ preventScroll: true })
   }
+  const again = async () => {
+    if (shown !== null) await list(shown.state, shown.after)
+  }
   const button = (text, act) => el('button', { type: 'button', text, on: { click: act } })
   const next = button('Next page', () => listed(shown.state, shown.last))
   const first = button('First page', () => listed(shown.state, 0))
@@ -95,5 +98,5 @@ export function jobsCard(app, name, query, toTop) {
     scroller,
     el('div', { class: 'buttons' }, next, first, top),
   )
-  return { node, restore }
+  return { node, restore, again }
 }

@@ -79,7 +79,8 @@ export class Poller {
   async #once() {
     const controller = new AbortController()
     this.#controller = controller
-    const slow = setTimeout(() => this.#changed('slow'), SLOW_MS)
+    // Of a server that is gone, a slow attempt says nothing new.
+    const slow = setTimeout(() => this.#failures === 0 && this.#changed('slow'), SLOW_MS)
     let error = null
     try {
       await this.#refresh(controller.signal)

@@ -166,7 +166,7 @@ function actionsCard(app, name, controls) {
   return { node, set }
 }
 
-/** Shows the next job of a state on request, since each look is a command of the server. */
+/** Shows the next job of a state on request, since each look is a command of the server. `again` looks again, after an action. */
 function nextCard(app, name) {
   const title = (state) => (state === 'reserved' ? 'Longest reserved' : `Next ${state}`)
   const empty = el('p', { class: 'hint', text: 'Choose a state to see its next job.' })
@@ -175,6 +175,7 @@ function nextCard(app, name) {
   const body = new BodyView(app)
   const found = el('div', { hidden: true }, heading, details.node, body.node)
   const reading = new Reading(app)
+  let shown = null
   const look = async (state) => {
     const read = async () => {
       const next = await find(`${tubePath(name)}/next/${state}`)
@@ -183,6 +184,7 @@ function nextCard(app, name) {
     }
     const job = await reading.load(`The ${title(state).toLowerCase()} job is not loaded.`, read, () => look(state))
     if (job === undefined) return
+    shown = state
     show(found, job !== null)
     show(empty, job === null)
     if (job === null) return setText(empty, `There is no ${state} job in this tube.`)
@@ -192,13 +194,17 @@ function nextCard(app, name) {
   const buttons = ['ready', 'delayed', 'buried', 'reserved'].map((state) =>
     el('button', { type: 'button', text: title(state), on: { click: () => look(state) } }),
   )
-  return card(
+  const node = card(
     'Next jobs',
     el('div', { class: 'buttons' }, ...buttons),
     el('div', { role: 'status', class: 'next' }, empty),
     reading.node,
     found,
   )
+  const again = async () => {
+    if (shown !== null) await look(shown)
+  }
+  return { node, again }
 }
 
 class Tube {
@@ -213,6 +219,7 @@ class Tube {
   #counters
   #controls = new Controls()
   #actions
+  #next
   #jobs
   #heading
   #found
@@ -239,7 +246,8 @@ class Tube {
       buries: 'Buries',
       pauses: 'Pause commands',
     })
-    this.#actions = actionsCard(app, name, this.#controls)
+    this.#next = nextCard(app, name)
+    this.#actions = actionsCard({ ...app, act: (...action) => this.#act(...action) }, name, this.#controls)
     this.#rules = rulesCard(app, name, this.#controls)
     this.#jobs = jobsCard(app, name, query, () => this.#toTop())
     this.#found = el(
@@ -255,7 +263,7 @@ class Tube {
         card('Counters', this.#counters.node),
       ),
       this.#rules.node,
-      nextCard(app, name),
+      this.#next.node,
       this.#jobs.node,
     )
     this.#missing = el(
@@ -285,6 +293,16 @@ class Tube {
 
   serverChanged(server) {
     this.#controls.update(server)
+  }
+
+  /** Carries out an action, and shows again what was asked for before it. */
+  async #act(...action) {
+    const result = await this.#app.act(...action)
+    if (result !== null) {
+      await this.#next.again()
+      await this.#jobs.again()
+    }
+    return result
   }
 
   #toTop() {

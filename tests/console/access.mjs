@@ -124,13 +124,14 @@ async function a_refusal_names_what_to_do() {
   })
 }
 
-async function a_proxy_may_add_a_path() {
+// Opens a page of a server behind a proxy, which asks for `path(url)` of it.
+async function behindProxy(path, page, use) {
   const server = await Server.start()
   const proxy = http.createServer((request, response) => {
     if (!request.url.startsWith('/queue/')) return response.writeHead(500).end()
     const { method, headers } = request
     const onward = http.request(
-      { host: HOST, port: server.httpPort, path: request.url.slice('/queue'.length), method, headers },
+      { host: HOST, port: server.httpPort, path: path(request.url.slice('/queue'.length)), method, headers },
       (answer) => {
         response.writeHead(answer.statusCode, answer.headers)
         answer.pipe(response)
@@ -139,13 +140,40 @@ async function a_proxy_may_add_a_path() {
     request.pipe(onward)
   })
   await new Promise((resolve) => proxy.listen(0, HOST, resolve))
-  const view = await Console.open({ url: `http://${HOST}:${proxy.address().port}/queue/` }, '#/put')
-  await view.button('Put').click()
-  await view.shows('.result', /into default/)
+  const view = await Console.open({ url: `http://${HOST}:${proxy.address().port}/queue/` }, page, { expected: [/404/] })
+  await use(view, server)
   await view.close()
   proxy.closeAllConnections()
   proxy.close()
   await server.close()
+}
+
+async function a_proxy_may_add_a_path() {
+  await behindProxy((url) => url, '#/put', async (view) => {
+    await view.button('Put').click()
+    await view.shows('.result', /into default/)
+  })
+}
+
+// As nginx does if its proxy_pass has a path.
+function decoded(url) {
+  const [path, query] = url.split(/\?(.*)/s)
+  const resolved = new URL(decodeURIComponent(path).replaceAll('%', '%25'), 'http://proxy').pathname
+  return query === undefined ? resolved : `${resolved}?${query}`
+}
+
+async function a_proxy_that_decodes_paths_changes_no_name() {
+  const name = 'x/../victim'
+  await behindProxy(decoded, '#/tubes', async (view, server) => {
+    const client = await server.client()
+    for (const tube of [name, 'victim']) await client.put(tube, 'x')
+    await view.go(`#/tubes/${encodeURIComponent(name)}`)
+    await view.button('Delete unreserved jobs').click()
+    await view.page.getByRole('dialog').getByRole('button', { name: 'Delete unreserved jobs' }).click()
+    await view.notice(/^Deleted 1 job\.$/)
+    assert.equal((await server.api('tubes/victim')).ready, 1)
+    client.close()
+  })
 }
 
 export const checks = {
@@ -154,4 +182,5 @@ export const checks = {
   without_permission_the_console_is_read_only,
   a_refusal_names_what_to_do,
   a_proxy_may_add_a_path,
+  a_proxy_that_decodes_paths_changes_no_name,
 }

@@ -38,6 +38,26 @@ async function jobs_of_a_tube_are_kicked() {
   })
 }
 
+async function what_was_listed_is_listed_again_after_an_action() {
+  await withConsole({}, async (view, _, client) => {
+    for (let job = 0; job < 2; job += 1) {
+      const id = await client.put('mail', 'x')
+      await client.reserve('mail')
+      await client.ask(`bury ${id} 0`)
+    }
+    await view.go('#/tubes/mail')
+    await view.button('List buried').click()
+    await view.shows('.listed', '2 buried jobs, from 1 to 2.')
+    await view.button('Next buried').click()
+    await view.shows('.next-job', 'Next buried job: job 1')
+    await view.page.getByLabel('Maximum number of jobs').fill('1')
+    await view.button('Kick').click()
+    await view.notice(/^Kicked 1 job\.$/)
+    await view.shows('.listed', '1 buried job, from 2 to 2.')
+    await view.shows('.next-job', 'Next buried job: job 2')
+  })
+}
+
 async function the_unreserved_jobs_of_a_tube_are_deleted_after_a_question() {
   await withConsole({}, async (view, server, client) => {
     for (const delay of [0, 0, 1000]) await client.put('mail', 'x', { delay })
@@ -495,6 +515,7 @@ async function the_server_is_drained_and_undrained() {
 export const checks = {
   a_tube_is_paused_and_resumed,
   jobs_of_a_tube_are_kicked,
+  what_was_listed_is_listed_again_after_an_action,
   the_unreserved_jobs_of_a_tube_are_deleted_after_a_question,
   the_next_jobs_of_a_tube_are_shown,
   the_jobs_of_a_tube_are_listed_page_by_page,

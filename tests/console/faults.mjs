@@ -59,6 +59,23 @@ async function the_server_is_gone_and_comes_back() {
   })
 }
 
+async function a_server_that_hangs_stays_marked_as_old() {
+  await withConsole({ expected: BROKEN }, async (view, server) => {
+    await view.shows('#connection-text', 'Live')
+    await server.end()
+    await view.page.locator('[data-banner="gone"]').waitFor()
+    // Now attempts get no answer at all.
+    let hangs = true
+    await view.page.route('**/api/v1/**', (route) => (hangs ? undefined : route.continue()))
+    await view.button('Try now').click()
+    await sleep(4000)
+    assert.equal(await view.page.locator('[data-banner="gone"]').count(), 1)
+    assert.equal(await view.page.locator('[data-banner="slow"]').count(), 0)
+    assert.equal(await view.page.locator('main.stale').count(), 1)
+    hangs = false
+  })
+}
+
 async function a_slow_server_is_shown_as_slow() {
   await withConsole({}, async (view, server) => {
     await view.shows('#connection-text', 'Live')
@@ -253,6 +270,7 @@ async function a_console_whose_files_do_not_arrive_says_so() {
 export const checks = {
   the_server_restarts_under_it,
   the_server_is_gone_and_comes_back,
+  a_server_that_hangs_stays_marked_as_old,
   a_slow_server_is_shown_as_slow,
   an_action_on_a_server_that_is_gone_is_explained,
   an_error_of_the_server_is_shown,
