@@ -141,6 +141,9 @@ impl ConnectionLog {
                     let request = match protocol {
                         Foreign::Http => "an HTTP request",
                         Foreign::Tls => "a TLS handshake",
+                        Foreign::Proxy => {
+                            "a header of the PROXY protocol, of which --proxy-protocol reads version 2"
+                        }
                     };
                     let peer = peer();
                     warn!(

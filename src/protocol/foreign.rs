@@ -10,6 +10,8 @@ pub enum Foreign {
     Http,
     /// A TLS handshake.
     Tls,
+    /// A header of the PROXY protocol, version 1.
+    Proxy,
 }
 
 /// The result of reading the first line of a connection.
@@ -71,6 +73,9 @@ const METHODS: [u64; 10] = [
     word(b"PRI"),
 ];
 
+/// The first word of version 1 of the PROXY protocol.
+const PROXY: u64 = word(b"PROXY");
+
 const METHOD_BYTES_MAX: u8 = 8;
 
 /// A first word is read up to this length.
@@ -111,6 +116,9 @@ impl Opening {
             b' ' if position > 0 => {
                 if position <= METHOD_BYTES_MAX && METHODS.contains(&self.word) {
                     return Some(Verdict::Foreign(Foreign::Http));
+                }
+                if self.word == PROXY {
+                    return Some(Verdict::Foreign(Foreign::Proxy));
                 }
                 self.state = State::Target;
             }
@@ -232,6 +240,7 @@ mod tests {
         check(long.as_bytes(), Some(Verdict::RequestLine));
         check(b"\x16\x03", Some(Verdict::Foreign(Foreign::Tls)));
         check(b"\x16\x03\x01\x02\0", Some(Verdict::Foreign(Foreign::Tls)));
+        check(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nstats\r\n", Some(Verdict::Foreign(Foreign::Proxy)));
     }
 
     #[test]
@@ -245,6 +254,8 @@ mod tests {
             "GETS x\r\n",
             "XPOST /\r\n",
             "XXXXXXXXGET /\r\n",
+            "XXXPROXY a\r\n",
+            "PROXY\r\n",
             "get /\r\n",
             "put 0 0 60 1\r\n",
             "use HTTP/1.1\r\n",

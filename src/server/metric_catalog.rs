@@ -364,7 +364,7 @@ fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     let recovery = gauge("wal_recovery_seconds", "Duration of the recovery of the job log at the start.");
     catalog.metric(recovery, core.config.recovery);
     let recovered = gauge("wal_recovered_jobs", "Number of jobs that were recovered at the start.");
-    catalog.metric(recovered, core.recovered_jobs as u64);
+    catalog.both("wal-recovered-jobs", recovered, core.recovered_jobs as u64);
 }
 
 fn limits(core: &Core, catalog: &mut Catalog<'_>) {

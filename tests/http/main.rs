@@ -342,6 +342,10 @@ fn health_readiness_and_bad_requests() {
             ),
             ("put 0 0 1 1\r\na\r\n".to_owned(), "400 Bad Request"),
             (format!("GET / HTTP/1.1\r\nX: {}\r\n", "x".repeat(9000)), "431 Request Header Fields Too Large"),
+            (
+                format!("GET / HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(65)),
+                "431 Request Header Fields Too Large",
+            ),
         ] {
             let answer = live.say(&asked);
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{asked:?}: {answer}");

@@ -195,25 +195,32 @@ impl HttpAccess {
         Self::check_origin(request)
     }
 
-    /// Checks that no page of another site has a browser send a request that changes something.
+    /// Checks that no page of another site has a browser send a request. It could not read the response, but learns from a frame whether
+    /// there is one, and could have the body of a job downloaded.
+    pub(super) fn check_site(request: &Request) -> Result<(), ErrorResponse> {
+        match request.fields.fetch_site.as_deref() {
+            Some("cross-site" | "same-site") => Err(foreign()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that no page of another site has a browser send a request that changes something: old browsers name the origin only.
     pub(super) fn check_origin(request: &Request) -> Result<(), ErrorResponse> {
-        let fields = &request.fields;
         let is_own = |origin: &str| {
             let authority = origin.split_once("://").map(|(_, authority)| authority);
             authority.is_some_and(|origin| {
                 request.authority.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(origin))
             })
         };
-        let is_foreign = fields.origin.as_deref().is_some_and(|origin| !is_own(origin))
-            || matches!(fields.fetch_site.as_deref(), Some("cross-site" | "same-site"));
-        if is_foreign {
-            return Err(ErrorResponse::new(
-                ErrorKind::Forbidden,
-                "a page of another site has sent this request: use the console of this server, or a program",
-            ));
-        }
-        Ok(())
+        let is_foreign = request.fields.origin.as_deref().is_some_and(|origin| !is_own(origin));
+        if is_foreign { Err(foreign()) } else { Ok(()) }
     }
+}
+
+fn foreign() -> ErrorResponse {
+    let message =
+        "a page of another site has sent this request: use the console of this server, or a program";
+    ErrorResponse::new(ErrorKind::Forbidden, message)
 }
 
 /// The token of an `Authorization` field.

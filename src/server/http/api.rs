@@ -83,6 +83,7 @@ pub(super) fn check(
     certified: Option<&User>,
     core: &mut Core,
 ) -> Result<(Target, Option<Arc<User>>), ErrorResponse> {
+    HttpAccess::check_site(request)?;
     let access = &core.config.http_access;
     let user = core.access.users().map(|users| check_user(users, request, certified)).transpose()?;
     if user.is_none() {

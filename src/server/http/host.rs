@@ -3,6 +3,8 @@
 //!
 //! Bounded by the configuration: the names of `--http-host`.
 
+use core::net::Ipv6Addr;
+
 /// The host of a request, in lower case and without a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Host(String);
@@ -59,8 +61,9 @@ impl Host {
             None => text.split_at(text.find(':').unwrap_or(text.len())),
         };
         let port = port.strip_prefix(':').unwrap_or(port);
-        let is_address =
-            host.contains(':') && host.bytes().all(|byte| is_name_byte(byte) || b":%".contains(&byte));
+        let zone = host.find('%').unwrap_or(host.len());
+        let is_address = host[..zone].parse::<Ipv6Addr>().is_ok()
+            && host[zone..].bytes().all(|byte| is_name_byte(byte) || byte == b'%');
         let is_good = is_address || host.bytes().all(is_name_byte);
         (is_good && port.bytes().all(|byte| byte.is_ascii_digit())).then(|| Self(canonical(host)))
     }
@@ -105,7 +108,9 @@ mod tests {
         ] {
             assert_eq!(host(value).as_deref(), Some(expected), "{value:?}");
         }
-        for value in ["a b", "a/b", "u@a", "a:x", "[::1", "[::1]x", "a,b", "a%00", "\u{e4}", "a:1:2:g/"] {
+        for value in
+            ["a b", "a/b", "u@a", "a:x", "[::1", "[::1]x", "a,b", "a%00", "\u{e4}", "a:1:2:g/", "a:1:2"]
+        {
             assert_eq!(host(value), None, "{value:?}");
         }
     }

@@ -69,6 +69,7 @@ impl Request {
             Ok(httparse::Status::Complete(bytes)) => bytes,
             Ok(httparse::Status::Partial) if input.len() < HTTP_REQUEST_BYTES_MAX => return Parsed::Partial,
             Ok(httparse::Status::Partial) => return Parsed::TooLong,
+            Err(httparse::Error::TooManyHeaders) => return Parsed::TooLong,
             Err(_) => return Parsed::Bad,
         };
         match Self::check(&raw) {

@@ -12,6 +12,7 @@ pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Fields of every response: no other site may read it.
 pub(super) const GUARDS: &str = "X-Content-Type-Options: nosniff\r\n\
+    Cross-Origin-Opener-Policy: same-origin\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\n\
     Referrer-Policy: no-referrer\r\n";
 
