@@ -41,14 +41,17 @@ const GROWTH_MAX: f64 = 2.0;
 /// optimization makes of it, where a step takes up to 0.35 us. A cost below it may still grow, up to its budget.
 const GROWTH_FLOOR: Duration = Duration::from_micros(if IS_SHORT { 6000 } else { 1300 });
 
-/// CPU time of an iteration at the documented limits (docs/SECURITY.md). A build without optimization takes some times as long, at
-/// smaller sizes. Under tokio-uring all connections that are ready have their turn in the runtime, whatever the server keeps.
-fn longest_max(place: Place) -> Duration {
-    Duration::from_millis(match place.io.name() {
+/// CPU time of an iteration (docs/SECURITY.md): beside a load, and beside a flood of 2,000 clients, whose packets the kernel handles in
+/// the time of the thread too. A build without optimization takes some times as long, at smaller sizes. Under tokio-uring all connections that
+/// are ready have their turn in the runtime, whatever the server keeps.
+fn longest_max(place: Place, is_flood: bool) -> Duration {
+    Duration::from_millis(match (place.io.name(), is_flood) {
         _ if IS_SHORT => 8,
-        "tokio-uring" => 16,
-        "epoll" => 3,
-        _ => 2,
+        ("tokio-uring", false) => 4,
+        ("tokio-uring", true) => 16,
+        (_, false) => 2,
+        ("epoll", true) => 5,
+        (_, true) => 3,
     })
 }
 
@@ -64,9 +67,9 @@ const TIMES: usize = 4;
 /// Tubes and jobs beside a flood in the long form, as multiples of the short one.
 const LONG_SCALE: usize = 20;
 
-/// Growth of the CPU time until a control client has its reply counts only above this: a large `kick` takes some 40 iterations, each
-/// of which may use up its budgets.
-const REPLY_FLOOR: Duration = Duration::from_millis(if IS_SHORT { 80 } else { 20 });
+/// Growth of the CPU time until a control client has its reply counts only above this: what a client may wait beside a flood. A large
+/// `kick` takes some 40 iterations, each of which may use up its budgets.
+const REPLY_FLOOR: Duration = Duration::from_millis(if IS_SHORT { 80 } else { 50 });
 
 const IS_SHORT: bool = cfg!(debug_assertions);
 
@@ -94,12 +97,12 @@ struct Bounds {
 
 impl Bounds {
     fn of_load(place: Place) -> Self {
-        Self { longest: longest_max(place), growth_floor: GROWTH_FLOOR }
+        Self { longest: longest_max(place, false), growth_floor: GROWTH_FLOOR }
     }
 
     /// Four times as many clients may use up budgets that fewer leave, so the longest iteration alone counts.
     fn of_flood(place: Place) -> Self {
-        let longest = longest_max(place);
+        let longest = longest_max(place, true);
         Self { longest, growth_floor: longest }
     }
 
