@@ -246,6 +246,7 @@ fn a_wrong_command_line_is_an_error_of_one_line() {
         ("healthcheck --timeout", "--timeout: the value is missing"),
         ("healthcheck --timeot 1", "--timeot: no such flag; did you mean --timeout?"),
         ("servee", "servee: no such command; did you mean serve?"),
+        ("start", "start: no such command; did you mean serve?"),
         ("serve -p", "-p/--port: the value is missing"),
         ("help nosuch", "nosuch: no such command; see beanring --help"),
     ] {

@@ -164,7 +164,8 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
                 Some(ContextValue::Strings(names)) => suggestion(&given, names.iter().cloned()),
                 _ => None,
             };
-            let remedy = remedy(similar.map(ContextValue::String).as_ref(), command);
+            let serves = ["start", "run", "server", "daemon"].contains(&&*given).then(|| "serve".to_owned());
+            let remedy = remedy(serves.or(similar).map(ContextValue::String).as_ref(), command);
             write!(f, "{given}: no such command; {remedy}")
         }
         ErrorKind::InvalidValue if value.is_empty() => {
