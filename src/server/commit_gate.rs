@@ -201,8 +201,7 @@ impl Core {
 /// What a reply will wait for whose command is executed next.
 #[inline]
 fn next_ticket(wal: &Wal) -> Ticket {
-    let round = if wal.is_in_database() { wal.rounds().next() } else { 0 };
-    Ticket { commit: wal.next_ticket(), round }
+    Ticket { commit: wal.next_ticket(), round: wal.rounds().next() }
 }
 
 /// What the replies of a group wait for.
@@ -210,8 +209,7 @@ fn next_ticket(wal: &Wal) -> Ticket {
 fn ticket(wal: &mut Wal, output: &Output) -> Ticket {
     let is_harmless = wal.is_stalled() && !output.reveals_uncommitted();
     let commit = if is_harmless { wal.committed() } else { wal.ticket() };
-    let needs_round = wal.is_in_database() && output.reveals_state();
-    Ticket { commit, round: if needs_round { wal.rounds_mut().want() } else { 0 } }
+    Ticket { commit, round: if output.reveals_state() { wal.rounds_mut().want() } else { 0 } }
 }
 
 impl Server {

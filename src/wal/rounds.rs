@@ -8,9 +8,11 @@
 /// The number of a round, from 1. Every reply may leave that waits for round 0.
 pub type Round = u64;
 
-/// How far the rounds are.
+/// How far the rounds are. Without a leader that makes them, every reply waits for round 0.
 #[derive(Default, Debug)]
 pub struct Rounds {
+    /// A leader makes them.
+    are_made: bool,
     /// The last round that has begun.
     begun: Round,
     /// The last round that is acknowledged.
@@ -20,15 +22,22 @@ pub struct Rounds {
 }
 
 impl Rounds {
+    /// A leader makes rounds from now on.
+    pub const fn enable(&mut self) {
+        self.are_made = true;
+    }
+
     /// The round that a reply waits for whose command is executed now: the next one.
+    #[inline]
     pub const fn want(&mut self) -> Round {
         self.wanted = self.next();
         self.wanted
     }
 
     /// The round that begins next.
+    #[inline]
     pub const fn next(&self) -> Round {
-        self.begun + 1
+        if self.are_made { self.begun + 1 } else { 0 }
     }
 
     /// Whether a reply waits for a round that has not begun.
@@ -62,6 +71,8 @@ mod tests {
     #[test]
     fn only_a_round_that_begins_later_is_a_proof() {
         let mut rounds = Rounds::default();
+        assert_eq!((rounds.want(), rounds.is_wanted()), (0, false), "nothing is waited for");
+        rounds.enable();
         let early = rounds.begin();
         let wanted = rounds.want();
         assert!(rounds.is_wanted());

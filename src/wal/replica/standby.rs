@@ -570,5 +570,7 @@ fn continue_wal(mut config: WalConfig, recovered: Recovered, engine: &Engine) ->
     let needed = (HEADER_BYTES + recovered.largest).next_multiple_of(BLOCK_BYTES as u64);
     config.segment_bytes = config.segment_bytes.max(needed);
     let next = recovered.newest_segment().map_or(SegmentNumber(1), SegmentNumber::next);
-    Wal::new(config, recovered, vec![next], engine)
+    let mut wal = Wal::new(config, recovered, vec![next], engine);
+    wal.rounds_mut().enable();
+    wal
 }
