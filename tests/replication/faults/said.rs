@@ -44,6 +44,20 @@ fn violations_are_found_in_records() {
     }
 }
 
+#[test]
+fn replies_that_leave_together_may_come_in_any_order() {
+    let found = |asked_at| {
+        // The reply to client 2 has waited for an acknowledgement longer than the time to run, and comes right after that to client 3.
+        let (mut late, other) = (event(asked_at, "2 reserve = 1 a"), event(70_000_000, "3 reserve = 1 a"));
+        late.replied_at = other.replied_at + 500;
+        let events = [event(100_000, "1 put a = 1"), other, late];
+        Check::new(&events, &survivor(" 1 reserved", &events), &[]).run().err()
+    };
+    assert_eq!(found(200_000), None);
+    let violation = found(69_000_000).expect("both had it at the same time");
+    assert!(violation.contains("it was reserved twice"), "{violation}");
+}
+
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
