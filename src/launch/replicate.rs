@@ -64,7 +64,7 @@ pub(super) fn check(config: &ServerConfig) -> Result<Option<Checked>, Box<dyn Er
         |error: &CheckError| error.is_temporary() && !matches!(error, CheckError::Statement(_));
     let mut has_warned = false;
     let known = reexec::inherited_known().unwrap_or_default();
-    let settings = settings(config, replicate)?.knowing(&known);
+    let settings = settings(config, replicate)?.knowing(&known).trusting(replicate.trusts_storage);
     loop {
         match check(&settings, replicate.trusts_storage) {
             Ok(()) => return Ok(Some(settings)),

@@ -65,6 +65,8 @@ pub(super) struct ReplicaState<'a> {
     /// Time left of the lease.
     pub lease: Span,
     pub appends_in_flight: usize,
+    /// Commits wait for no standby of the database.
+    pub is_local: bool,
     pub damage: Option<&'a Damage>,
     /// How long ago this standby has last seen the end of the log.
     pub lag: Span,
@@ -89,6 +91,17 @@ fn log_lease(was_over: bool, is_over: bool, lease: Span) {
             lease.as_secs()
         ),
         (true, false) => info!("the database acknowledges again"),
+        _ => {}
+    }
+}
+
+fn log_local(was_local: bool, is_local: bool) {
+    match (was_local, is_local) {
+        (false, true) => warn!(
+            "synchronous_standby_names is empty: the database acknowledges changes that no standby has, and they are lost with the \
+             primary; set it again"
+        ),
+        (true, false) => info!("a standby of the database has each change again before it is acknowledged"),
         _ => {}
     }
 }
@@ -160,7 +173,9 @@ impl Server {
             }
             Role::Leader(leader) => {
                 let wal = core.wal.as_mut().expect("a leader has a job log");
+                let was_local = leader.is_local();
                 let ended = leader.complete(reply, wal, now).err();
+                log_local(was_local, leader.is_local());
                 core.engine.set_log_room(wal.room());
                 core.full_disk.note(wal, now);
                 if let Some(end) = ended {
@@ -390,6 +405,7 @@ impl Core {
                 epoch: leader.epoch(),
                 lease: leader.lease_end().since(now),
                 appends_in_flight: leader.in_flight(),
+                is_local: leader.is_local(),
                 ..shared
             },
             Role::Standby(standby) => ReplicaState {

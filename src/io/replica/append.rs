@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Epoch, Failure, Position, Reply, Term};
+use crate::wal::replica::{Epoch, Failure, Position, Renewal, Reply, Term};
 
 /// A claim changes the epoch, which is part of a key: it waits for the commits of these inserts. A renewal does not.
 const INSERT: &str = "
@@ -22,7 +22,7 @@ const INSERT_IF_FREE: &str = "
 const RENEW: &str = "
     update beanring_epoch set beat = beat + 1
     where log = $1 and epoch = $2 and token = $3
-    returning beat";
+    returning beat, trim(current_setting('synchronous_standby_names')) = ''";
 
 /// The bits of the beat from here on count the requests of `beanring replicate rewrite`.
 const REWRITES_SHIFT: u32 = 48;
@@ -57,11 +57,12 @@ pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link
         Ok(session) => write_epoch(session, context.log(), term).await,
         Err(error) => Err(error),
     };
-    let result = link.end(result).flatten();
-    if let Ok(beat) = result {
+    let result = link.end(result).flatten().map(|(beat, is_local)| {
         link.note_seen(Extent { beat, beat_of: term.epoch, ..led(term.epoch) });
-    }
-    (link, Reply::Renewed(result.map(|beat| beat >> REWRITES_SHIFT)))
+        let is_local = is_local && !context.settings.trusts_storage;
+        Renewal { rewrites: beat >> REWRITES_SHIFT, is_local }
+    });
+    (link, Reply::Renewed(result))
 }
 
 async fn try_append(session: &mut Session, log: i32, append: &Append) -> Attempt {
@@ -110,15 +111,15 @@ pub(super) fn led(epoch: Epoch) -> Extent {
     Extent { epoch, ..Extent::default() }
 }
 
-/// Writes to the row of the epoch, if the term has not ended. Returns its beat.
+/// Writes to the row of the epoch, if the term has not ended. Returns its beat, and whether commits wait for no standby.
 async fn write_epoch(
     session: &mut Session,
     log: i32,
     term: Term,
-) -> Result<Result<u64, Failure>, SessionError> {
+) -> Result<Result<(u64, bool), Failure>, SessionError> {
     let rows = session.query(RENEW, &[&log, &sql(term.epoch.0), &sql(term.token)]).await?;
     match rows.first() {
-        Some(row) => Ok(Ok(row.get::<_, i64>(0).cast_unsigned())),
+        Some(row) => Ok(Ok((row.get::<_, i64>(0).cast_unsigned(), row.get(1)))),
         None => fenced(session, log, term).await.map(Err),
     }
 }

@@ -48,6 +48,8 @@ pub struct Settings {
     /// As it was given, maybe with a password.
     given: String,
     url: String,
+    /// Commits need no standby: the storage of the database is replicated.
+    pub(super) trusts_storage: bool,
     /// What is known of the log at the start.
     pub(super) seen: Extent,
 }
@@ -127,7 +129,22 @@ impl Settings {
         let connector = Connector::new(own.verification, own.ca.as_deref(), identity, uses_tls)?;
         let shown = shown(&config);
         let seen = Extent::default();
-        Ok(Self { config, connector, log, files, given: url.to_owned(), url: shown, seen })
+        Ok(Self {
+            config,
+            connector,
+            log,
+            files,
+            given: url.to_owned(),
+            url: shown,
+            trusts_storage: false,
+            seen,
+        })
+    }
+
+    /// The same, for a database whose storage is replicated.
+    #[must_use]
+    pub fn trusting(self, trusts_storage: bool) -> Self {
+        Self { trusts_storage, ..self }
     }
 
     /// The same, and a program that ran in this process before has known this of the log.

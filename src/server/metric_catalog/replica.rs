@@ -23,6 +23,9 @@ pub(super) fn replica(state: &ReplicaState<'_>, catalog: &mut Catalog<'_>) {
     catalog.both("replication-lag-positions", positions, state.lag_positions);
     let in_flight = gauge("replication_appends_in_flight", "Number of appends that are not acknowledged.");
     catalog.both("replication-appends-in-flight", in_flight, state.appends_in_flight as u64);
+    let local =
+        gauge("replication_unreplicated", "1 while commits of this leader wait for no standby, else 0.");
+    catalog.both("replication-unreplicated", local, state.is_local);
     let damaged = gauge("replication_damaged", "1 while this standby cannot follow the job log, else 0.");
     catalog.both("replication-damaged", damaged, state.damage.is_some());
     let takeovers = counter("replication_takeovers_total", "Number of times that this server began to lead.");

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
 use super::follower::SegmentStarts;
-use super::request::{APPENDS_MAX, Epoch, Failure, Position, Reply, Request, Reserve, Term};
+use super::request::{APPENDS_MAX, Epoch, Failure, Position, Renewal, Reply, Request, Reserve, Term};
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
@@ -52,6 +52,8 @@ pub struct Leader {
     renewal_round: Round,
     trim: Option<Trim>,
     reserve: ReserveState,
+    /// See [`Renewal::is_local`].
+    is_local: bool,
     /// How many times the log was to be written again, of what [`Reply::Renewed`] says.
     rewrites: u64,
     /// When the server began to stop or, if that was later, when an append or a trim was last acknowledged.
@@ -215,6 +217,7 @@ impl Leader {
                 step: Step::Waiting { until: claimed_at, repeat_after: REPEAT_AFTER },
                 is_free: false,
             },
+            is_local: false,
             rewrites: 0,
             stop_progress_at: None,
             append_times: Histogram::new(&SYNC_BOUNDS),
@@ -235,6 +238,11 @@ impl Leader {
     /// The epoch that it leads.
     pub const fn epoch(&self) -> Epoch {
         self.term.epoch
+    }
+
+    /// Whether commits wait for no standby of the database, as the last renewal has said.
+    pub const fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Appends in flight.
@@ -485,7 +493,8 @@ impl Leader {
     pub fn complete(&mut self, reply: Reply, wal: &mut Wal, now: Time) -> Result<(), LeaderEnd> {
         match reply {
             Reply::Appended { position, result } => self.appended(position, result, wal, now)?,
-            Reply::Renewed(Ok(rewrites)) => {
+            Reply::Renewed(Ok(Renewal { rewrites, is_local })) => {
+                self.is_local = is_local;
                 self.renewal = Step::Done;
                 self.prolong(self.renewal_sent_at);
                 wal.rounds_mut().prove(self.renewal_round);

@@ -150,6 +150,15 @@ pub struct Claim {
     pub leader: Member,
 }
 
+/// What an acknowledged renewal tells.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Renewal {
+    /// How many times in this epoch an operator has asked that the leader writes everything again.
+    pub rewrites: u64,
+    /// Commits wait for no standby of the database, though they should.
+    pub is_local: bool,
+}
+
 /// An answer of the database.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
@@ -160,9 +169,8 @@ pub enum Reply {
         /// How it ended.
         result: Result<(), Failure>,
     },
-    /// The row is written and replicated, or not. It says how many times in this epoch an operator has asked that the leader
-    /// writes everything again.
-    Renewed(Result<u64, Failure>),
+    /// The row is written and replicated, or not.
+    Renewed(Result<Renewal, Failure>),
     /// What was read.
     Read(Result<Page, Failure>),
     /// No session holds the lock of the epoch, or it is not known whether one does.

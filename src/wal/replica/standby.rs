@@ -3,7 +3,7 @@
 use super::chunk::{ChunkHeader, Kind};
 use super::follower::{Damage, Fault, Follower, Witness};
 use super::leader::Leader;
-use super::request::{Claim, Epoch, Failure, Member, Page, Position, Reply, Request, Term};
+use super::request::{Claim, Epoch, Failure, Member, Page, Position, Renewal, Reply, Request, Term};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 use crate::wal::batch::BLOCK_BYTES;
@@ -519,7 +519,7 @@ impl Standby {
         Progress::Following
     }
 
-    fn was_renewed(&mut self, result: Result<u64, Failure>, now: Time) -> Progress {
+    fn was_renewed(&mut self, result: Result<Renewal, Failure>, now: Time) -> Progress {
         let renewed = self.renewing.take();
         let is_overtaken = self.is_overtaken();
         let (Some(claim), Some(follower)) = (&mut self.claim, &self.follower) else {

@@ -62,6 +62,28 @@ fn stop_unanswered(is_down: bool) {
 }
 
 #[test]
+fn a_database_without_synchronous_standbys_is_named_within_ten_seconds() {
+    let Some(site) = own_site("an emptied list of standbys") else { return };
+    let names = site.primary.sql("show synchronous_standby_names");
+    let (leader, mut client) = start(&site.url(), &["--no-forward"]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    let began = Instant::now();
+    site.primary.set("synchronous_standby_names", "");
+    leader.wait_for("synchronous_standby_names is empty");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(leader.metric("replication_unreplicated"), Some(1.0));
+    site.primary.set("synchronous_standby_names", &names);
+    leader.wait_for("a standby of the database has each change again");
+    assert_eq!(leader.metric("replication_unreplicated"), Some(0.0));
+    drop((leader, client));
+    // Where that is as it should be.
+    site.primary.set("synchronous_standby_names", "");
+    let (trusting, mut client) = start(&site.url(), &["--no-forward", "--replicate-trust-storage"]);
+    client.expect("peek 1\r\n", "FOUND 1 3");
+    assert_eq!(trusting.metric("replication_unreplicated"), Some(0.0));
+}
+
+#[test]
 fn a_restart_in_place_hands_over() {
     let Some(mut site) = own_site("restarts in place") else { return };
     let (mut alone, mut client) = start(&site.url(), &[]);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanring::wal::replica::{
-    APPENDS_MAX, Epoch, Failure, Member, Page, Position, Reply, Request, Reserve, Term, identity,
+    APPENDS_MAX, Epoch, Failure, Member, Page, Position, Renewal, Reply, Request, Reserve, Term, identity,
 };
 use bytes::Bytes;
 
@@ -269,7 +269,7 @@ impl Node {
 pub fn reply_to(request: &Request, result: Result<(), Failure>) -> Reply {
     match request {
         Request::Append { position, .. } => Reply::Appended { position: *position, result },
-        Request::Renew(_) => Reply::Renewed(result.map(|()| 0)),
+        Request::Renew(_) => Reply::Renewed(result.map(|()| Renewal::default())),
         Request::Claim(_) => Reply::Claimed(result),
         Request::Trim { .. } => Reply::Trimmed(result),
         Request::Reserve(wanted) => Reply::Reserved { wanted: *wanted, result },
