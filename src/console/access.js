@@ -20,7 +20,7 @@ export function tokenPage(entered) {
       spellcheck: 'false',
       'aria-invalid': wasRefused ? 'true' : null,
     },
-    'It is in the file of --http-token, or of your user in the file of --auth. This tab keeps it until it is closed.',
+    'It is in the file of --http-token, or of your user in the file of --auth. This tab keeps it, until you forget it or close the tab. A browser that restores tabs may keep it on disk.',
   )
   const problem = wasRefused
     ? el('p', { class: 'problem', role: 'alert', text: 'The server does not accept this token.' })

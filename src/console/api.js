@@ -1,6 +1,7 @@
 // Requests to the server. All paths are relative to the page, so that it works behind a proxy that adds a prefix.
 
-const TOKEN_KEY = 'beanring-token'
+// Servers behind one proxy, at different paths, share what a tab stores.
+const TOKEN_KEY = `beanring-token:${location.pathname}`
 /** What a token may be: 16 to 256 visible ASCII characters. A browser cannot send others. */
 export const TOKEN = '[\\x21-\\x7E]{16,256}'
 const IS_TOKEN = new RegExp(`^${TOKEN}$`)

@@ -45,6 +45,11 @@ const app = {
   server: null,
   history: new History(['ready', 'reserved', 'delayed', 'buried', 'held'], ['puts', 'reserves', 'deletes', 'timeouts']),
   poller,
+  /** Asks for another token. */
+  forgetToken() {
+    token.forget()
+    route()
+  },
   /** Carries out an action with no reading beside it. Returns its result, or `null` after showing its error: see `attempt`. */
   act: (action, beside = null) => attempt(() => poller.act(action), beside),
 }
@@ -153,10 +158,20 @@ function changed(state, detail = {}) {
       problemPage(
         'The server refuses access',
         error.message,
-        el('button', { type: 'button', text: 'Try again', on: { click: () => route() } }),
+        el(
+          'div',
+          { class: 'buttons' },
+          el('button', { type: 'button', text: 'Try again', on: { click: () => route() } }),
+          el('button', { type: 'button', text: 'Use another token', on: { click: () => enterToken() } }),
+        ),
       ),
     )
   else explainEmpty('the server has answered with an error')
+}
+
+function enterToken() {
+  token.forget()
+  lock(tokenPage(route))
 }
 
 function lock(one) {

@@ -1,6 +1,6 @@
 // The overview: what the whole server does now, and has done while this page was open.
 
-import { act } from './api.js'
+import { act, token } from './api.js'
 import { ask, notify } from './actions.js'
 import { Chart } from './chart.js'
 import * as format from './format.js'
@@ -60,14 +60,21 @@ function meter(label) {
 
 function memoryCard() {
   const bar = meter('Memory counted against the limit')
-  const rows = facts({ used: 'Counted against the limit', limit: 'Memory limit', resident: 'Resident memory (RSS)' })
+  const rows = facts({
+    used: 'Counted against the limit',
+    reserved: 'Of that kept for later commands',
+    limit: 'Memory limit',
+    resident: 'Resident memory (RSS)',
+  })
   const hint = 'A buffer counts with its whole size, also where it is not used yet. So the count can exceed the RSS.'
   const node = card('Memory', bar.node, rows.node, el('p', { class: 'hint', text: hint }))
-  const set = ({ used_bytes, max_bytes, resident_bytes }) => {
+  const set = ({ used_bytes, reserved_bytes, max_bytes, resident_bytes }) => {
+    const counted = used_bytes + reserved_bytes
     show(bar.node, max_bytes !== null)
-    if (max_bytes !== null) bar.set(used_bytes / max_bytes)
+    if (max_bytes !== null) bar.set(counted / max_bytes)
     rows.set({
-      used: format.bytes(used_bytes),
+      used: format.bytes(counted),
+      reserved: format.bytes(reserved_bytes),
       limit: max_bytes === null ? 'none' : format.bytes(max_bytes),
       resident: resident_bytes === null ? null : format.bytes(resident_bytes),
     })
@@ -175,9 +182,11 @@ function drainControl(app) {
       },
     },
   })
-  const node = el('div', {}, controls.group(drain, undrain), controls.note)
+  const forget = el('button', { type: 'button', text: 'Forget the token', on: { click: () => app.forgetToken() } })
+  const node = el('div', {}, controls.group(drain, undrain), controls.note, forget)
   const set = (server) => {
     controls.update(server)
+    show(forget, token.get() !== null)
     const [shown, hidden] = server.draining ? [undrain, drain] : [drain, undrain]
     show(shown, true)
     show(hidden, false, shown)

@@ -44,6 +44,10 @@ async function a_wrong_token_is_refused_and_the_right_one_opens() {
     const other = await Console.open(server, '#/', { expected: [/401/] })
     await other.shows('h1', 'This server needs a token')
     await other.close()
+    await view.go('#/')
+    await view.button('Forget the token').click()
+    await view.shows('h1', 'This server needs a token')
+    assert.equal(await view.page.evaluate(() => sessionStorage.length), 0)
     await view.close()
   })
 }
@@ -63,17 +67,17 @@ async function a_token_that_cannot_be_sent_does_not_lock_the_console() {
     assert.equal(await sent(), before)
     // One that an older console has stored.
     for (const stored of ['tökén-of-the-tests-0123456789', 'сообщение-сообщение']) {
-      await view.page.evaluate((text) => sessionStorage.setItem('beanring-token', text), stored)
+      await view.page.evaluate((text) => sessionStorage.setItem('beanring-token:/', text), stored)
       await view.page.reload()
       await view.shows('h1', 'This server needs a token')
     }
     // One that a proxy answers with 400.
-    await view.page.evaluate((text) => sessionStorage.setItem('beanring-token', text), TOKEN)
+    await view.page.evaluate((text) => sessionStorage.setItem('beanring-token:/', text), TOKEN)
     await view.page.route('**/api/v1/server', (route) => route.fulfill({ status: 400, body: 'Bad Request' }))
     view.faults = []
     await view.page.reload()
     await view.shows('.problem', 'The server does not accept this token.')
-    assert.equal(await view.page.evaluate(() => sessionStorage.getItem('beanring-token')), null)
+    assert.equal(await view.page.evaluate(() => sessionStorage.getItem('beanring-token:/')), null)
     await view.page.unroute('**/api/v1/server')
     await view.page.getByLabel('Token', { exact: true }).fill(TOKEN)
     await view.page.keyboard.press('Enter')

@@ -93,7 +93,7 @@ const VIEWS = {
         warnings: [
           { kind: 'disk-full', text: 'The disk of the job log is full. Puts are refused until there is space.' },
         ],
-        memory: { used_bytes: 980e6, max_bytes: 1e9, resident_bytes: 1.1e9 },
+        memory: { used_bytes: 880e6, reserved_bytes: 100e6, max_bytes: 1e9, resident_bytes: 1.1e9 },
         totals: Object.fromEntries(TOTALS.map((key) => [key, 9e15])),
       }),
   },
