@@ -11,7 +11,7 @@ use crate::values::tube_rules::RuleKey;
 /// A key of a reply, and the place of its value in the object. A dot leads into an object.
 type Field = (&'static str, &'static str);
 
-const SERVER: [Field; 30] = [
+const SERVER: [Field; 31] = [
     ("version", "version"),
     ("io-driver", "driver"),
     ("hostname", "hostname"),
@@ -39,6 +39,7 @@ const SERVER: [Field; 30] = [
     ("current-waiting", "connections.waiting"),
     ("max-connections", "connections.max"),
     ("memory-used", "memory.used_bytes"),
+    ("memory-reserved", "memory.reserved_bytes"),
     ("max-memory", "memory.max_bytes"),
     ("max-job-size", "limits.max_job_bytes"),
     ("max-tubes", "limits.max_tubes"),

@@ -310,8 +310,8 @@ impl Core {
         self.config.max_memory_bytes.is_none_or(|max| self.charged_bytes() + bytes as u64 <= max)
     }
 
-    /// Memory in use and reserved memory.
-    fn charged_bytes(&self) -> u64 {
+    /// Memory in use and reserved memory: what is compared with the limit.
+    pub(super) fn charged_bytes(&self) -> u64 {
         self.memory_bytes() + self.engine.reserved_memory_bytes() as u64
     }
 

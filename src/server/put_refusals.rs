@@ -23,9 +23,19 @@ pub(in crate::server) enum PutReason {
     TooBig,
 }
 
+/// How long refusals are recent at least, and half of how long they are at most.
+const RECENT: Span = Span::from_secs(300);
+
+type Counts = [u64; PutReason::ALL.len()];
+
 /// Counts of refused puts by their reason. A batch counts once.
 pub(super) struct PutRefusals {
-    counts: [u64; PutReason::ALL.len()],
+    counts: Counts,
+    /// The counts when the present interval began, and the one before.
+    begin: Counts,
+    begin_before: Counts,
+    /// When the present interval began.
+    begun_at: Time,
     at_memory_limit: LogLimit,
 }
 
@@ -45,6 +55,18 @@ impl PutReason {
         }
     }
 
+    /// The same in words.
+    pub const fn cause(self) -> &'static str {
+        match self {
+            Self::Memory => "the limit of memory is reached",
+            Self::Keys => "idempotency keys have used up their share of the memory",
+            Self::Disk => "the disk of the job log is full",
+            Self::TubeRule => "a tube was full by its rule",
+            Self::Draining => "the server is in drain mode",
+            Self::TooBig => "the job was too large",
+        }
+    }
+
     const fn of(refusal: Refusal) -> Option<Self> {
         Some(match refusal {
             Refusal::OutOfMemory(Shortage::Memory) => Self::Memory,
@@ -60,12 +82,42 @@ impl PutReason {
 
 impl PutRefusals {
     pub const fn new() -> Self {
-        Self { counts: [0; PutReason::ALL.len()], at_memory_limit: LogLimit::every(WARNING_INTERVAL) }
+        const NONE: Counts = [0; PutReason::ALL.len()];
+        Self {
+            counts: NONE,
+            begin: NONE,
+            begin_before: NONE,
+            begun_at: Time::ZERO,
+            at_memory_limit: LogLimit::every(WARNING_INTERVAL),
+        }
     }
 
     /// Counts a refused put.
     pub const fn add(&mut self, reason: PutReason) {
         self.counts[reason as usize] += 1;
+    }
+
+    /// Begins another interval, if the present one is over.
+    fn step(&mut self, now: Time) {
+        if now >= self.begun_at + RECENT {
+            self.begin_before = self.since(now);
+            (self.begin, self.begun_at) = (self.counts, now);
+        }
+    }
+
+    /// The counts when the recent time began.
+    fn since(&self, now: Time) -> Counts {
+        let over = self.begun_at + RECENT;
+        match now {
+            _ if now < over => self.begin_before,
+            _ if now < over + RECENT => self.begin,
+            _ => self.counts,
+        }
+    }
+
+    /// The number of puts with this reason that were refused in the last 5 to 10 minutes.
+    pub fn recent(&self, reason: PutReason, now: Time) -> u64 {
+        self.count(reason) - self.since(now)[reason as usize]
     }
 
     /// The number of refused puts with this reason.
@@ -93,6 +145,7 @@ impl Core {
     pub(super) fn note_refused_put(&mut self, refusal: Refusal, now: Time) {
         let Some(reason) = PutReason::of(refusal) else { return };
         let refusals = &mut self.put_refusals;
+        refusals.step(now);
         refusals.add(reason);
         if let (Refusal::OutOfMemory(Shortage::Memory), Some(max)) = (refusal, self.config.max_memory_bytes)
             && let Some(left_out) = refusals.at_memory_limit.admit(now)
@@ -102,5 +155,33 @@ impl Core {
                  {max} bytes{left_out}"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_recent_for_some_minutes() {
+        let at = |seconds: u32| Time::ZERO + Span::from_secs(10_000 + seconds);
+        let mut refusals = PutRefusals::new();
+        for (now, adds, recent) in [
+            (0, 3, 3),
+            (299, 0, 3),
+            (301, 1, 4),
+            (599, 0, 4),
+            (602, 1, 2),
+            (1100, 0, 1),
+            (1203, 0, 0),
+            (9000, 2, 2),
+        ] {
+            for _ in 0..adds {
+                refusals.step(at(now));
+                refusals.add(PutReason::Memory);
+            }
+            assert_eq!(refusals.recent(PutReason::Memory, at(now)), recent, "after {now} s");
+        }
+        assert_eq!(refusals.recent(PutReason::Disk, at(9000)), 0);
     }
 }

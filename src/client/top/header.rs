@@ -107,12 +107,13 @@ fn resources(server: &Server, theme: Theme) -> Vec<Item> {
     }];
     let Some(stats) = &server.stats else { return items };
     if let Some(Value::Number(used)) = stats.get("memory-used") {
+        let used = used.saturating_add(stats.number("memory-reserved"));
         let limit = stats.number("max-memory");
         items.push(match used.saturating_mul(100).checked_div(limit) {
-            None => plain(format!("memory {}, no limit", Bytes(*used))),
+            None => plain(format!("memory {}, no limit", Bytes(used))),
             Some(percent) => {
                 let style = if percent >= 90 { theme.color(Color::Red) } else { Style::new() };
-                (format!("memory {} of {} ({percent} %)", Bytes(*used), Bytes(limit)), style)
+                (format!("memory {} of {} ({percent} %)", Bytes(used), Bytes(limit)), style)
             }
         });
     }

@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::tube_json::RuleCountsJson;
 use crate::queue::{JobPage, JobState};
+use crate::server::put_refusals::PutReason;
 use crate::server::replica::ReplicaState;
 use crate::server::{Core, DriverStats, Rights, User};
 use crate::time::{Seconds, Span, Time};
@@ -74,6 +75,7 @@ struct ConnectionsJson {
 #[derive(Serialize)]
 struct MemoryJson {
     used_bytes: u64,
+    reserved_bytes: u64,
     max_bytes: Option<u64>,
     resident_bytes: Option<u64>,
 }
@@ -241,6 +243,7 @@ impl<'a> ServerJson<'a> {
             },
             memory: MemoryJson {
                 used_bytes: core.memory_bytes(),
+                reserved_bytes: core.engine.reserved_memory_bytes() as u64,
                 max_bytes: config.max_memory_bytes,
                 resident_bytes: driver.process.resident_bytes,
             },
@@ -299,15 +302,24 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     if core.draining {
         warn("draining", "The server is in drain mode and accepts no new jobs.".to_owned());
     }
-    let used = core.memory_bytes();
+    let charged = core.charged_bytes();
     if let Some(max) = core.config.max_memory_bytes
-        && used >= max / 100 * MEMORY_WARNING_PERCENT
+        && charged >= max / 100 * MEMORY_WARNING_PERCENT
     {
-        let percent = used / (max / 100);
+        let percent = charged / (max / 100);
         warn(
             "memory-above-90-percent",
-            format!("{percent} % of the memory limit is used: new jobs are refused at the limit."),
+            format!(
+                "{percent} % of the memory limit is used or reserved: new jobs are refused at the limit."
+            ),
         );
+    }
+    let refused = PutReason::ALL.map(|reason| (core.put_refusals.recent(reason, now), reason.cause()));
+    // Bounded by PutReason::ALL: six reasons.
+    let refused = refused.iter().filter(|(count, _)| *count > 0);
+    let refused: Vec<String> = refused.map(|(count, cause)| format!("{count} because {cause}")).collect();
+    if !refused.is_empty() {
+        warn("puts-refused", format!("Refused puts of the last 5 to 10 minutes: {}.", refused.join(", ")));
     }
     if core.wal.as_ref().is_some_and(Wal::is_full) {
         let stalled = if core.is_stalled() { ": a write waits for space" } else { "" };
@@ -318,6 +330,10 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     }
     if let Some(damage) = core.replica_state(now).and_then(|state| state.damage) {
         warn("replication-damaged", format!("This standby cannot follow the job log: {damage}."));
+    }
+    if core.replica_state(now).is_some_and(|state| state.is_local) {
+        let text = "Commits of the database wait for no standby: changes are lost with its primary.";
+        warn("unreplicated", text.to_owned());
     }
     if core.is_lease_over() {
         warn("lease-over", "The database does not acknowledge: replies wait.".to_owned());
