@@ -48,13 +48,17 @@ fn what_a_client_does_not_read_is_dropped_at_a_change() {
     let (standby, leader) = Standby::led(settings());
     let (mut client, mut end) = standby.forwarded_to(&leader);
     end.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket option");
-    while end.write(&[7; 50_000]).is_ok() {}
+    let mut written = 0;
+    while let Ok(bytes) = end.write(&[7; 50_000]) {
+        written += bytes as u64;
+    }
     assert!(standby.counts().memory.get() > TLS_BYTES);
     let passed = standby.counts().to_clients.get();
     standby.forwarder.lead_to(None);
     standby.wait_for("the change", |counts| counts.closed_by_change.get() == 1);
     let received = rest(&mut client).len() as u64;
-    assert!((1..passed).contains(&received), "{received} of {passed}");
+    // The kernel may have brought all that was passed on to the client's side.
+    assert!((1..=passed).contains(&received) && received < written, "{received} of {passed}, {written} sent");
 }
 
 #[test]
