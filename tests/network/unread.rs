@@ -91,14 +91,18 @@ fn ask_id(network: &Network) -> Option<String> {
 #[test]
 fn a_restart_waits_for_no_peer() {
     for habit in [Habit::Reads, Habit::Crawls, Habit::Stops, Habit::Vanishes] {
-        beside_readers(&format!("a restart beside a peer that {habit:?}"), habit, |network, server| {
-            let before = ask_id(network).expect("it serves");
-            let began = Instant::now();
-            server.signal(Signal::SIGUSR2);
-            wait::until("the new program serves", || ask_id(network).is_some_and(|id| id != before));
-            let took = began.elapsed();
-            println!("{habit:?}: served again after {took:?}");
-            assert!(took < SERVED_WITHIN, "{habit:?}: {took:?}");
-        });
+        beside_readers(
+            &format!("a restart over a network beside a peer that {habit:?}"),
+            habit,
+            |network, server| {
+                let before = ask_id(network).expect("it serves");
+                let began = Instant::now();
+                server.signal(Signal::SIGUSR2);
+                wait::until("the new program serves", || ask_id(network).is_some_and(|id| id != before));
+                let took = began.elapsed();
+                println!("{habit:?}: served again after {took:?}");
+                assert!(took < SERVED_WITHIN, "{habit:?}: {took:?}");
+            },
+        );
     }
 }
