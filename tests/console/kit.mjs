@@ -328,8 +328,8 @@ export function changeServer(page, change) {
       const response = await route.fetch()
       await route.fulfill({ response, json: change(await response.json()) })
     } catch (error) {
-      // The page may be closed, or have given up the request,.
-      if (!/disposed|closed|handled|aborted/.test(error.message)) throw error
+      // The page may have given up the request. One that is closed needs no answer, which may then end in a time-out.
+      if (!page.isClosed() && !/disposed|closed|handled|aborted/.test(error.message)) throw error
     }
   })
 }
