@@ -321,7 +321,7 @@ impl CheckError {
             {
                 Self::Pooler
             }
-            // Class 57P: the server, or somebody, ends the session.
+            // Class 57P: a shutdown or an administrator ends the session.
             Some(code) if !code.code().starts_with("57P") => Self::Statement(error.to_string()),
             _ => Self::Lost(error.to_string()),
         }

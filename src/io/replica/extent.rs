@@ -111,10 +111,10 @@ impl fmt::Display for Older {
         if found.epoch < seen.epoch {
             write!(f, "has epoch {}, and this server leads epoch {}", found.epoch, seen.epoch)?;
         } else if found.position < seen.position {
-            write!(f, "ends at position {}, and it had {}", found.position, seen.position)?;
+            write!(f, "ends at position {}, and {} was acknowledged", found.position, seen.position)?;
         } else {
             let Self { found: Extent { beat, .. }, seen: Extent { beat: own, .. }, .. } = self;
-            write!(f, "has renewal {beat} of epoch {}, and it had {own}", found.epoch)?;
+            write!(f, "has renewal {beat} of epoch {}, and {own} was acknowledged", found.epoch)?;
         }
         f.write_str(": it is an old primary, or a standby that was promoted without acknowledged changes")
     }

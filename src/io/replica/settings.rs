@@ -50,7 +50,7 @@ pub struct Settings {
     url: String,
     /// Commits need no standby: the storage of the database is replicated.
     pub(super) trusts_storage: bool,
-    /// What is known of the log at the start.
+    /// What the program before has known of the log.
     pub(super) seen: Extent,
 }
 

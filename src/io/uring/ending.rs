@@ -31,7 +31,10 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if late.is_empty() {
             return;
         }
-        info!("{} connections are reset: their peers have not acknowledged what they were sent", late.len());
+        info!(
+            "connections reset because their peers have not acknowledged what they were sent: {}",
+            late.len()
+        );
         for conn in late {
             self.shell.connection(conn).input = InputState::Closing;
             self.cancel_send(conn);
@@ -57,7 +60,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
             if now >= until || self.read_by_network().next().is_none() {
                 return;
             }
-            // What is left is waited for by the kernel.
+            // The kernel waits for what is left.
             if self.ring.enter(Some(until.since(now))).is_err() {
                 return;
             }

@@ -76,7 +76,7 @@ fn servers_leave_an_old_primary_of_their_epoch() {
     }
     for server in [&leader, &standby] {
         assert!(
-            server.log_text().contains(", and it had "),
+            server.log_text().contains(" was acknowledged: it is an old primary"),
             "it names the old primary: {}",
             server.last_lines()
         );
