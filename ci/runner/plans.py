@@ -174,6 +174,7 @@ def deep():
     return [
         *base(),
         Step("build-long", long, "build", ("build",), cores=2),
+        Step("build-release", ("cargo", "build", "--release", "--locked"), "build", ("build",), cores=2),
         Step("mutants", ("ci/mutants",), needs=("build",), **hours),
         *long_runs(hours),
         *epoll_alone("protocol", "process"),
@@ -187,9 +188,9 @@ def deep():
         script("confined", "ci/confined", needs=("build", "tools"), **hours),
         script("fuzz", "ci/fuzz", "600", cores=2, **hours),
         tests("cost", "cost", build="build-long", alone=True, environment={"BEANRING_TEST_SECONDS": "120", "BEANRING_TEST_SEED": str(int(time.time()))}, **hours),
-        Step("bench", ("ci/bench", "--short"), "measurement", ("build",), alone=True, seconds_max=3600),
+        Step("bench", ("ci/bench", "--short"), "measurement", ("build-release",), alone=True, seconds_max=3600),
         Step("stress", ("ci/stress", "--short", "--drivers", "uring,epoll,tokio-uring"), "measurement", ("build",), alone=True, seconds_max=3600),
-        Step("replicated", ("ci/lab/replicated",), "measurement", ("build", "tools"), alone=True, seconds_max=3600),
+        Step("replicated", ("ci/lab/replicated",), "measurement", ("build-release", "tools"), alone=True, seconds_max=3600),
     ]
 
 
