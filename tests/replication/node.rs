@@ -25,7 +25,7 @@ pub struct Node {
     pub address: SocketAddr,
     /// Where standbys find it.
     pub advertised: String,
-    http: SocketAddr,
+    pub http: SocketAddr,
     /// The network namespace of its machine.
     machine: Option<String>,
     flags: Vec<String>,

@@ -156,16 +156,27 @@ impl HttpClient {
         self.response(!request.starts_with(b"HEAD"))
     }
 
+    /// The same, unless the connection ends.
+    pub fn try_ask(&mut self, request: &[u8]) -> Option<Response> {
+        self.stream.send(request);
+        self.next_response(!request.starts_with(b"HEAD"))
+    }
+
     /// Returns the next response.
     ///
     /// # Panics
     /// If none comes.
     pub fn response(&mut self, has_body: bool) -> Response {
+        let next = self.next_response(has_body);
+        next.unwrap_or_else(|| panic!("the connection ended: {:?}", String::from_utf8_lossy(&self.received)))
+    }
+
+    fn next_response(&mut self, has_body: bool) -> Option<Response> {
         loop {
-            if let Some(response) = Response::take(&mut self.received, has_body) {
+            let response = Response::take(&mut self.received, has_body);
+            if response.is_some() || !self.receive() {
                 return response;
             }
-            assert!(self.receive(), "the connection ended: {:?}", String::from_utf8_lossy(&self.received));
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use beanring::io::replica::init;
 use beanring_testkit::client::Client;
+use beanring_testkit::http_client::{self, HttpClient};
 use beanring_testkit::postgres::{Cluster, Programs};
 use beanring_testkit::stream::Stream;
 use beanring_testkit::wait;
@@ -21,8 +22,20 @@ use crate::site::parse;
 
 /// What clients of the old leader ask again and again, with `ID` and `KEY` for the job that its successor deletes. As long as that is
 /// there, none of them changes anything: an append would tell the old leader that it is one.
-const QUESTIONS: [&str; 4] =
-    ["peek ID\r\n", "peek-ready\r\n", "stats-job ID\r\n", "put 0 0 60 1 idp:KEY\r\nx\r\n"];
+const QUESTIONS: [&str; 8] = [
+    "peek ID\r\n",
+    "peek-ready\r\n",
+    "stats-job ID\r\n",
+    "put 0 0 60 1 idp:KEY\r\nx\r\n",
+    "put-batch 1\r\nput 0 0 60 1 idp:KEY\r\nx\r\n",
+    "list-jobs default ready\r\n",
+    // A wait that is over at once: the job is neither deleted nor buried.
+    "wait-job ID 0\r\n",
+    OVER_HTTP,
+];
+
+/// The same question by a request of the HTTP API.
+const OVER_HTTP: &str = "GET jobs/ID";
 
 /// How long clients go on to ask after the deletion.
 const ASKED_LATER: Duration = Duration::from_millis(300);
@@ -40,7 +53,7 @@ struct Plot {
 /// What a client was told, and when it had asked.
 struct Answer {
     asked_at: Instant,
-    line: String,
+    text: String,
 }
 
 impl Plot {
@@ -97,11 +110,11 @@ impl Plot {
         let (answers, deleted_at) = thread::scope(|scope| {
             let askers = QUESTIONS.map(|question| {
                 let question = question.replace("KEY", &key).replace("ID", &id.to_string());
-                let (address, all_ask, is_over) = (self.nodes[old].address, &all_ask, &is_over);
+                let (node, all_ask, is_over) = (&self.nodes[old], &all_ask, &is_over);
+                let mut ask = asker(node, &question);
                 scope.spawn(move || {
-                    let client = connect(address).expect("it listens");
                     all_ask.wait();
-                    ask_until(is_over, client, &question)
+                    ask_until(is_over, &mut ask)
                 })
             });
             all_ask.wait();
@@ -115,15 +128,14 @@ impl Plot {
         let deleted_at = deleted_at?;
         let mut later = 0;
         for (question, answers) in QUESTIONS.iter().zip(answers) {
-            for Answer { asked_at, line } in answers.into_iter().filter(|answer| answer.asked_at > deleted_at)
+            for Answer { asked_at, text } in answers.into_iter().filter(|answer| answer.asked_at > deleted_at)
             {
                 later += 1;
-                let is_old =
-                    line.starts_with("OK") || line.contains(&format!(" {id} ")) && !line.ends_with("DELETED");
+                let is_old = tells_of(id, &text);
                 let late = asked_at - deleted_at;
                 assert!(
                     !is_old,
-                    "round {round}: {line:?} to {question:?}, {late:?} after the job was deleted"
+                    "round {round}: {text:?} to {question:?}, {late:?} after the job was deleted"
                 );
             }
         }
@@ -148,14 +160,39 @@ fn connect(address: SocketAddr) -> Option<Client> {
     Some(Client::new(Stream::Tcp(stream)))
 }
 
+/// Returns what asks a server a question, until it closes the connection.
+fn asker(node: &Node, question: &str) -> Box<dyn FnMut() -> Option<String> + Send> {
+    if let Some(target) = question.strip_prefix("GET ") {
+        let (mut client, request) = (HttpClient::tcp(node.http), http_client::get(target));
+        return Box::new(move || client.try_ask(&request).map(|response| response.status.to_string()));
+    }
+    let mut client = connect(node.address).expect("it listens");
+    let question = question.to_owned();
+    Box::new(move || {
+        client.send(&question);
+        let (line, data) = client.reply()?;
+        let is_batch = line.starts_with("INSERTED_BATCH ");
+        let data = if is_batch { client.line()? } else { data };
+        Some(format!("{line}\n{data}"))
+    })
+}
+
+/// Whether an answer says that the job is there.
+fn tells_of(id: u64, answer: &str) -> bool {
+    let (line, data) = answer.split_once('\n').unwrap_or((answer, ""));
+    let names_it =
+        [line, data].iter().any(|text| text.contains(&format!(" {id} ")) && !text.ends_with("DELETED"));
+    let lists_it = data.contains(&format!("id: {id}\n")) || data.contains(&format!("id: {id},"));
+    names_it || lists_it || matches!(line, "TIMED_OUT" | "200")
+}
+
 /// Asks again and again, until the connection is closed.
-fn ask_until(is_over: &AtomicBool, mut client: Client, question: &str) -> Vec<Answer> {
+fn ask_until(is_over: &AtomicBool, ask: &mut dyn FnMut() -> Option<String>) -> Vec<Answer> {
     let mut answers = Vec::new();
     while !is_over.load(Ordering::SeqCst) {
         let asked_at = Instant::now();
-        client.send(question);
-        let Some((line, _)) = client.reply() else { break };
-        answers.push(Answer { asked_at, line });
+        let Some(text) = ask() else { break };
+        answers.push(Answer { asked_at, text });
     }
     answers
 }
