@@ -20,8 +20,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 pub use self::usage_error::UsageError;
 #[cfg(feature = "client")]
 use self::verbs::{Common, Verb};
-use crate::config::ConfigError;
-use crate::config::settings::{Origin, Setting, Settings};
+use crate::config::settings::{Setting, Settings};
 use crate::flags::{FLAGS, Flag, Heading, Kind};
 
 /// Flags of old versions of beanstalkd. They have no effect.
@@ -97,7 +96,7 @@ pub fn command() -> Command {
         .disable_version_flag(true)
         .args_override_self(true)
         .subcommand_required(false)
-        .args(FLAGS.iter().map(|flag| argument(flag, flag.name)))
+        .args(FLAGS.iter().map(argument))
         .arg(
             Arg::new("version")
                 .short('v')
@@ -115,9 +114,9 @@ pub fn command() -> Command {
     command.about("a work-queue server that speaks the beanstalk protocol")
 }
 
-/// The argument of a flag under one of its names.
-fn argument(flag: &'static Flag, name: &'static str) -> Arg {
-    let argument = Arg::new(name).long(name).help(flag.help).help_heading(flag.heading.title());
+/// The argument of a flag.
+fn argument(flag: &'static Flag) -> Arg {
+    let argument = Arg::new(flag.name).long(flag.name).help(flag.help).help_heading(flag.heading.title());
     let argument = match flag.kind {
         Kind::Value(value) => argument.value_name(value).action(ArgAction::Set),
         Kind::Choice(value, words) => {
@@ -129,16 +128,15 @@ fn argument(flag: &'static Flag, name: &'static str) -> Arg {
     };
     let takes_value = argument.get_action().takes_values();
     let argument = argument.allow_negative_numbers(takes_value).hide_possible_values(takes_value);
-    argument.short(flag.short.filter(|_| name == flag.name))
+    argument.short(flag.short)
 }
 
-/// What the server accepts and no help mentions: old names, and obsolete flags of beanstalkd.
+/// What the server accepts and no help mentions: obsolete flags of beanstalkd.
 fn hidden() -> impl Iterator<Item = Arg> {
-    let old = FLAGS.iter().filter_map(|flag| Some(argument(flag, flag.old_name?).hide(true)));
     let obsolete = |(name, _): (&'static str, _)| {
         Arg::new(name).short(name.chars().next()).action(ArgAction::SetTrue).hide(true)
     };
-    old.chain(OBSOLETE.into_iter().map(obsolete))
+    OBSOLETE.into_iter().map(obsolete)
 }
 
 /// The server as a command, which has the same flags.
@@ -147,7 +145,7 @@ fn serve() -> Command {
         .about("Run the server, as without a command")
         .override_usage("beanring serve [FLAGS]")
         .args_override_self(true)
-        .args(FLAGS.iter().map(|flag| argument(flag, flag.name)))
+        .args(FLAGS.iter().map(argument))
 }
 
 /// Parses a command line, with the name of the program first. Breaks with a text that was asked for: the help or the version.
@@ -177,11 +175,11 @@ where
         }
         Err(error) => return Err(UsageError::syntax(error, &words)),
     };
-    let mut settings = settings(&matches)?;
+    let mut settings = settings(&matches);
     let tool = match matches.subcommand() {
         None => None,
         Some((SERVE, matches)) => {
-            settings = self::settings(matches)?.over(settings);
+            settings = self::settings(matches).over(settings);
             None
         }
         Some(_) => Some(Tool::from_arg_matches(&matches).map_err(|error| UsageError::syntax(error, &words))?),
@@ -213,18 +211,15 @@ where
     Ok(ControlFlow::Continue(CommandLine { settings, checks_config, tool }))
 }
 
-fn settings(matches: &ArgMatches) -> Result<Settings, UsageError> {
+fn settings(matches: &ArgMatches) -> Settings {
     let mut settings = Settings::default();
     let is_typed = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
     for flag in FLAGS {
-        let mut typed = flag.names().filter(|name| is_typed(name));
-        let Some(name) = typed.next() else { continue };
-        let origin = |name| if name == flag.name { flag.spelled() } else { format!("--{name}") };
-        if let Some(other) = typed.next() {
-            let [one, other] = [name, other].map(|name| Origin::CommandLine(origin(name)));
-            return Err(UsageError::Twice(ConfigError::twice(flag, &one, &other)));
+        let name = flag.name;
+        if !is_typed(name) {
+            continue;
         }
-        let given = |value| Setting::on_command_line(origin(name), value);
+        let given = |value| Setting::on_command_line(flag.spelled(), value);
         settings.set_list(
             flag,
             match flag.kind {
@@ -240,14 +235,14 @@ fn settings(matches: &ArgMatches) -> Result<Settings, UsageError> {
     settings.keep_later_alternatives(|one, other| last(one) > last(other));
     settings.obsolete =
         OBSOLETE.into_iter().filter(|(name, _)| matches.get_flag(name)).map(|(_, flag)| flag).collect();
-    Ok(settings)
+    settings
 }
 
 /// A tool that runs instead of the server.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Tool {
     /// Back up, check, dump, export or salvage a job log
-    #[command(subcommand, alias = "log", disable_help_subcommand = true, arg_required_else_help = false)]
+    #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
     #[command(after_help = WAL_AFTER_HELP)]
     Wal(WalTool),
     /// Make and show a job log in PostgreSQL

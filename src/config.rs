@@ -28,6 +28,7 @@ use self::size::{Size, SizeError};
 pub use self::tls::{Proxied, Tls};
 use crate::flags::{Flag, Kind};
 use crate::io::driver::Choice;
+use crate::io::lost_peers::Keepalive;
 use crate::io::socket::{Address, SocketAccess};
 use crate::logging::{LogFormat, LogLevel};
 use crate::server::Hosts;
@@ -75,6 +76,9 @@ const _: () =
     assert!(SEGMENT_BYTES_MIN <= WAL_FILE_BYTES_DEFAULT && WAL_FILE_BYTES_DEFAULT <= SEGMENT_BYTES_MAX);
 const _: () = assert!(JOB_BYTES_DEFAULT <= JOB_BYTES_MAX);
 
+/// Seconds of silence before the first probe without `--tcp-keepalive`.
+const KEEPALIVE_S_DEFAULT: u32 = 60;
+
 /// The most verbose level of `verbose` as a variable or a key.
 const VERBOSE_MAX: u8 = 2;
 
@@ -120,6 +124,8 @@ pub struct ServerConfig {
     pub io: Choice,
     /// Maximum memory registered with the kernel for zero-copy sends, in bytes.
     pub zero_copy_bytes_max: u64,
+    /// Seconds of silence after which the peer of a TCP connection is probed; 0 is never.
+    pub tcp_keepalive_s: u32,
     /// Maximum size of a job body.
     pub job_bytes_max: u32,
     /// Memory limit in bytes, if there is one. New jobs beyond it are refused.
@@ -255,6 +261,7 @@ impl ServerConfig {
             user: user(given.take("user"))?,
             io,
             zero_copy_bytes_max: zero_copy_memory(given, max_memory_bytes)?,
+            tcp_keepalive_s: tcp_keepalive(given.take("tcp-keepalive"))?,
             job_bytes_max,
             max_memory_bytes,
             max_connections: maximum(given, "max-connections", 0)?,
@@ -458,6 +465,10 @@ fn http_token(given: &mut Settings) -> Result<Option<PathBuf>, ConfigError> {
         Some(token) if given.get("auth").is_some() => Err(token.error(Problem::TokenBesideUsers)),
         token => Ok(token.map(|token| token.path().to_owned())),
     }
+}
+
+fn tcp_keepalive(given: Option<Setting>) -> Result<u32, ConfigError> {
+    given.map_or(Ok(KEEPALIVE_S_DEFAULT), |given| Ok(number(given, Keepalive::S_MAX.into())? as u32))
 }
 
 fn file(given: Option<Setting>) -> Result<Option<PathBuf>, ConfigError> {

@@ -12,8 +12,6 @@ pub struct Flag {
     pub name: &'static str,
     /// The short name.
     pub short: Option<char>,
-    /// An older long name that still works, and so do its variable and its key.
-    pub old_name: Option<&'static str>,
     /// What it takes.
     pub kind: Kind,
     /// Where it can be set.
@@ -80,12 +78,14 @@ pub static FLAGS: &[Flag] = &[
     },
     Flag {
         help: "Maximum memory for zero-copy sends; 0: none [default: 64m]",
-        old_name: Some("registered-memory"),
         ..Flag::long_value("zero-copy-memory", "SIZE", Heading::Network)
     },
     Flag {
+        help: "Seconds of silence after which a TCP connection is probed, and half as many until it is closed; 0: never [default: 60]",
+        ..Flag::long_value("tcp-keepalive", "SECONDS", Heading::Network)
+    },
+    Flag {
         help: "Do not close connections that begin with HTTP or TLS",
-        old_name: Some("allow-foreign-requests"),
         kind: Kind::Switch,
         ..Flag::long_value("allow-foreign-protocols", "", Heading::Network)
     },
@@ -126,7 +126,6 @@ pub static FLAGS: &[Flag] = &[
     },
     Flag {
         help: "Keep a job log in DIR, so that jobs survive a restart or crash",
-        old_name: Some("log-dir"),
         ..Flag::value('b', "wal-dir", "DIR", Heading::JobLog)
     },
     #[cfg(feature = "replicate")]
@@ -167,7 +166,6 @@ pub static FLAGS: &[Flag] = &[
     },
     Flag {
         help: "With -b: size of a segment of the job log, 64k to 1024g [default: 10m]",
-        old_name: Some("log-file-size"),
         ..Flag::value('s', "wal-segment-size", "SIZE", Heading::JobLog)
     },
     Flag {
@@ -260,17 +258,12 @@ impl Flag {
 
     const fn long_value(name: &'static str, value: &'static str, heading: Heading) -> Self {
         let kind = Kind::Value(value);
-        Self { name, short: None, old_name: None, kind, sources: Sources::File, heading, help: "" }
+        Self { name, short: None, kind, sources: Sources::File, heading, help: "" }
     }
 
-    /// Returns the flag with this long name, current or old.
+    /// Returns the flag with this long name.
     pub fn find(name: &str) -> Option<&'static Self> {
-        FLAGS.iter().find(|flag| flag.names().any(|own| own == name))
-    }
-
-    /// The long name, and the old one if there is one.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        [Some(self.name), self.old_name].into_iter().flatten()
+        FLAGS.iter().find(|flag| flag.name == name)
     }
 
     /// The default that the help shows.

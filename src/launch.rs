@@ -24,6 +24,7 @@ use crate::io::driver::{Cause, PreparedDriver};
 use crate::io::host::ProcessFiles;
 use crate::io::http_token::TokenFile;
 use crate::io::log_writer;
+use crate::io::lost_peers::Keepalive;
 use crate::io::privileges::{User, drop_privileges};
 use crate::io::reexec::{self, ACTIVATED, Program, RunningServer};
 use crate::io::sandbox::{self, Files, Needs, directory_of};
@@ -232,6 +233,8 @@ impl Prepared {
         let disk =
             directory.map(Disk::new).transpose().map_err(cannot("start the threads of the job log"))?;
         // After the job log: clients should not connect to a server that ends because its log is refused.
+        let keepalive = Keepalive::after(config.tcp_keepalive_s);
+        listeners.iter().try_for_each(|listener| listener.set_keepalive(keepalive))?;
         listen(&listeners)?;
         listeners.iter().for_each(|listener| report::listener(listener, &config));
         systemd.ready(&status(&listeners, engine.jobs().len(), driver.name()));
@@ -273,6 +276,7 @@ impl Prepared {
             database,
             forwarding,
             connections_max,
+            keepalive,
             registered_bytes_max,
             process,
             watched_files,

@@ -71,7 +71,6 @@ fn the_help_fits_into_a_terminal() {
             rest.is_some_and(|between| between.trim().split(' ').count() == 1)
         });
         assert!(is_there, "{begin} is missing in\n{help}");
-        assert!(flag.old_name.is_none_or(|old| !help.contains(old)), "{}", flag.name);
     }
     for heading in [Heading::Network, Heading::JobLog, Heading::Limits] {
         assert!(help.contains(&format!("\n{}:\n", heading.title())), "{help}");
@@ -97,16 +96,6 @@ fn the_last_of_several_counts() {
 }
 
 #[test]
-fn an_old_name_works_alone() {
-    assert_eq!(value("--log-dir /a", "wal-dir").as_deref(), Some("/a"));
-    assert_eq!(value("--log-file-size 64k", "wal-segment-size").as_deref(), Some("64k"));
-    assert_eq!(value("--registered-memory 0", "zero-copy-memory").as_deref(), Some("0"));
-    assert_eq!(value("--allow-foreign-requests", "allow-foreign-protocols").as_deref(), Some("yes"));
-    let error = parse(words("-b /a --log-dir /b")).unwrap_err().to_string();
-    assert_eq!(error, "-b/--wal-dir and --log-dir are the same setting; remove --log-dir, its old name");
-}
-
-#[test]
 fn tools() {
     assert!(parse_line("-p 1").tool.is_none());
     let parsed = |line| parse_line(line).tool.expect("it is a tool");
@@ -114,7 +103,7 @@ fn tools() {
         panic!("it is a tool")
     };
     assert_eq!((dir, new_dir), ("a".into(), "b".into()));
-    assert!(matches!(parsed("log check a"), Tool::Wal(WalTool::Check { .. })));
+    assert!(matches!(parsed("wal check a"), Tool::Wal(WalTool::Check { .. })));
     assert!(matches!(parsed("wal salvage a b"), Tool::Wal(WalTool::Salvage { .. })));
     assert!(matches!(parsed("wal backup a b"), Tool::Wal(WalTool::Backup { .. })));
     assert!(matches!(parsed("wal dump a"), Tool::Wal(WalTool::Dump { .. })));
@@ -130,7 +119,7 @@ fn serve_has_the_flags_of_the_server() {
     assert_eq!(value("serve -p 7", "port").as_deref(), Some("7"));
     assert_eq!(value("-p 6 serve -p 7", "port").as_deref(), Some("7"));
     assert_eq!(value("-p 6 serve -z 9", "port").as_deref(), Some("6"));
-    assert_eq!(value("serve --log-dir /a", "wal-dir").as_deref(), Some("/a"));
+    assert_eq!(value("serve --wal-dir /a", "wal-dir").as_deref(), Some("/a"));
     assert_eq!(value("-F serve -f 5", "no-sync"), None);
     assert_eq!(parse_line("-c serve -c -n").settings.obsolete, ["-c", "-n"]);
     assert!(parse_line("serve --check-config").checks_config);

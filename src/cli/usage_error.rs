@@ -9,7 +9,7 @@ use clap::{Arg, Command};
 
 use super::SERVE;
 use crate::config::settings::quoted;
-use crate::config::{ConfigError, passwords, suggestion};
+use crate::config::{passwords, suggestion};
 use crate::flags::{FLAGS, Flag};
 
 /// The words of the command that takes flags of the server before its name.
@@ -31,8 +31,6 @@ pub enum UsageError {
         /// The command that it is about, such as `beanring put`.
         command: String,
     },
-    /// Both names of a flag were given.
-    Twice(ConfigError),
     /// A word of several short flags has the one that prints the version: a long name with one dash may be meant.
     Cluster {
         /// The word.
@@ -102,7 +100,6 @@ impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Syntax { error, command } => write(f, error, command),
-            Self::Twice(error) => error.fmt(f),
             Self::Cluster { word, meant: Some(meant) } => {
                 write!(f, "{word}: a long flag begins with two dashes; did you mean {meant}?")
             }

@@ -35,7 +35,7 @@ pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Set
         .collect();
     own.sort();
     for (name, value) in own {
-        let has_name = |flag: &&Flag| flag.names().any(|long| variable(long) == name);
+        let has_name = |flag: &&Flag| variable(flag.name) == name;
         let Some(flag) = Flag::of(Sources::Variable).find(has_name) else {
             if let Some(flag) = FLAGS.iter().find(has_name) {
                 return Err(ConfigError::OnlyOnCommandLine { name, flag });
@@ -50,11 +50,7 @@ pub fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Set
         if value.is_empty() {
             continue;
         }
-        let origin = Origin::Variable(name);
-        if let Some(other) = settings.get(flag.name) {
-            return Err(ConfigError::twice(flag, &other.origin, &origin));
-        }
-        settings.set(flag, Setting { origin, value });
+        settings.set(flag, Setting { origin: Origin::Variable(name), value });
     }
     settings.refuse_alternatives()?;
     Ok(settings)
@@ -145,17 +141,6 @@ mod tests {
         ] {
             assert_eq!(read_all(&[(name, "")]).unwrap_err(), error);
         }
-    }
-
-    #[test]
-    fn an_old_name_works_alone() {
-        assert_eq!(read_all(&[("BEANRING_LOG_DIR", "/a")]).unwrap().take("wal-dir").unwrap().path(), "/a");
-        let both = [("BEANRING_LOG_DIR", "/a"), ("BEANRING_WAL_DIR", "/a")];
-        assert_eq!(
-            read_all(&both).unwrap_err(),
-            "BEANRING_WAL_DIR and BEANRING_LOG_DIR are the same setting; remove BEANRING_LOG_DIR, its old name"
-        );
-        assert!(read_all(&[("BEANRING_LOG_DIR", ""), ("BEANRING_WAL_DIR", "/a")]).is_ok());
     }
 
     #[test]

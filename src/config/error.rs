@@ -53,13 +53,6 @@ pub enum ConfigError {
         /// The flag.
         flag: &'static Flag,
     },
-    /// Both names of a flag were given.
-    Twice {
-        /// Where the present name was given.
-        name: Origin,
-        /// Where the old name was given.
-        old_name: Origin,
-    },
     /// One source has two settings of the same thing, and no order that would tell which one counts.
     Alternatives {
         /// One of them.
@@ -212,15 +205,6 @@ pub enum Problem {
     },
 }
 
-impl ConfigError {
-    /// The error for a flag that was given under both names.
-    pub(crate) fn twice(flag: &Flag, one: &Origin, other: &Origin) -> Self {
-        let is_old = |origin: &Origin| flag.old_name.is_some_and(|old| *origin == origin.renamed(old));
-        let (name, old_name) = if is_old(one) { (other, one) } else { (one, other) };
-        Self::Twice { name: name.clone(), old_name: old_name.clone() }
-    }
-}
-
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -253,12 +237,6 @@ impl fmt::Display for ConfigError {
             Self::OnlyOnCommandLine { name, flag } => {
                 write!(f, "{name}: this is set only on the command line (--{})", flag.name)
             }
-            Self::Twice { name, old_name } => write!(
-                f,
-                "{name} and {} are the same setting; remove {}, its old name",
-                old_name.beside(),
-                old_name.name()
-            ),
             Self::Alternatives { one, other } => {
                 write!(f, "{one} and {} set the same thing; remove one of them", other.beside())
             }

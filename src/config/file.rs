@@ -70,14 +70,11 @@ impl Reader<'_> {
                 };
                 return Err(self.wrong(at, problem));
             }
-            let Some(flag) = Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) else {
+            let Some(flag) = Flag::of(Sources::File).find(|flag| flag.name == key) else {
                 return Err(self.unknown(at, &key));
             };
             let is_quoted = matches!(value.get_ref(), DeValue::String(_) | DeValue::Array(_));
             let origin = self.origin(at, &key, is_quoted);
-            if let Some(other) = settings.get(flag.name) {
-                return Err(ConfigError::twice(flag, &other.origin, &origin));
-            }
             let values = texts(flag.kind, value.get_ref());
             let values = values.ok_or_else(|| {
                 let is_fraction = matches!(value.get_ref(), DeValue::Float(_));
@@ -158,7 +155,7 @@ fn secret_in(line: &str) -> Option<&str> {
     };
     let (key, value) = (key.trim(), value.trim());
     let text = value.trim_matches(['"', '\'']);
-    match Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) {
+    match Flag::of(Sources::File).find(|flag| flag.name == key) {
         Some(flag) if flag.kind == Kind::Value("FILE") => {
             Some(text).filter(|text| passwords::may_be_secret(text))
         }
@@ -226,7 +223,7 @@ fn remedy(line: &str) -> String {
     if let Some(problem) = problem_of_quotes(line) {
         return problem.to_owned();
     }
-    match Flag::of(Sources::File).find(|flag| flag.names().any(|name| name == key)) {
+    match Flag::of(Sources::File).find(|flag| flag.name == key) {
         _ if value.is_empty() => "the value is missing".to_owned(),
         Some(flag)
             if value.contains(['"', '\'', '[', '\\'])

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{environment, file, passwords};
 use crate::config::ConfigError;
-use crate::flags::{Flag, variable};
+use crate::flags::Flag;
 use crate::values::tube_rules::TubeRules;
 
 /// The most of a value that an error repeats.
@@ -192,30 +192,11 @@ impl fmt::Display for Setting {
 }
 
 impl Origin {
-    /// The name of the setting, without the place in the file.
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::CommandLine(name) | Self::Variable(name) => name,
-            Self::File { key, .. } => key,
-        }
-    }
-
     /// The name of another setting of the same source, with its line if it is in the file.
     pub(super) fn beside(&self) -> String {
         match self {
             Self::File { line, key, .. } => format!("{key} of line {line}"),
             Self::CommandLine(name) | Self::Variable(name) => name.clone(),
-        }
-    }
-
-    /// The origin with another name of the same flag, for an error that names both.
-    pub(crate) fn renamed(&self, name: &str) -> Self {
-        match self {
-            Self::CommandLine(_) => Self::CommandLine(format!("--{name}")),
-            Self::Variable(_) => Self::Variable(variable(name)),
-            Self::File { path, line, is_quoted, .. } => {
-                Self::File { path: path.clone(), line: *line, key: name.into(), is_quoted: *is_quoted }
-            }
         }
     }
 }

@@ -97,10 +97,6 @@ fn an_error_names_the_flag_and_the_range() {
             "-s 1025g",
             "-s/--wal-segment-size \"1025g\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g",
         ),
-        (
-            "--log-file-size x",
-            "--log-file-size \"x\": must be a size such as 65536, 64k, 10m or 2g, at most 1024g",
-        ),
         ("--max-tubes x", "--max-tubes \"x\": must be a number from 0 to 4294967295"),
         ("--max-watches -1", "--max-watches \"-1\": must be a number from 0 to 4294967295"),
         ("--io fast", "--io \"fast\": must be auto, uring, epoll or tokio-uring"),
@@ -237,6 +233,12 @@ fn monitoring() {
     let tubes = |line: &str| check(line).map(|config| config.metrics_tubes);
     assert_eq!(["", "--metrics-tubes 0"].map(tubes), [Ok(1000), Ok(0)]);
     assert!(tubes("--metrics-tubes all").is_err());
+    let keepalive = |line: &str| check(line).map(|config| config.tcp_keepalive_s);
+    assert_eq!(
+        ["", "--tcp-keepalive 0", "--tcp-keepalive 32767"].map(keepalive),
+        [Ok(60), Ok(0), Ok(32_767)]
+    );
+    assert!(keepalive("--tcp-keepalive 32768").unwrap_err().contains("0 to 32767"));
     assert_eq!(check("").unwrap().metrics_prefix, "beanring");
     assert_eq!(prefix("my_Queue2"), Ok("my_Queue2".to_owned()));
     for given in ["2queue", "my-queue", "a:b", "é"] {

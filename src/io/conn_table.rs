@@ -1,22 +1,25 @@
 //! What a driver keeps for each connection, found by the connection's id.
 
+use super::lost_peers::SilentSince;
 use crate::values::ids::ConnId;
 
 /// A value per connection. The server chooses the slots densely. An id of a closed connection finds nothing.
 #[derive(Debug)]
 pub struct ConnTable<T> {
     slots: Vec<Option<Entry<T>>>,
+    open: usize,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     generation: u32,
+    silent_since: SilentSince,
     value: T,
 }
 
 impl<T> ConnTable<T> {
     pub const fn new() -> Self {
-        Self { slots: Vec::new() }
+        Self { slots: Vec::new(), open: 0 }
     }
 
     /// The memory of the table.
@@ -33,8 +36,10 @@ impl<T> ConnTable<T> {
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
         }
-        let before = self.slots[slot].replace(Entry { generation: conn.generation, value });
+        let entry = Entry { generation: conn.generation, silent_since: SilentSince::default(), value };
+        let before = self.slots[slot].replace(entry);
         assert!(before.is_none(), "{conn:?} has the slot of an open connection");
+        self.open += 1;
     }
 
     /// The connection in a slot.
@@ -44,8 +49,18 @@ impl<T> ConnTable<T> {
         Some((ConnId { slot, generation: entry.generation }, &mut entry.value))
     }
 
+    /// The connection in a slot, and whether its peer owes an answer.
+    pub fn peer_at_slot(&mut self, slot: u32) -> Option<(ConnId, &T, &mut SilentSince)> {
+        let entry = self.slots.get_mut(slot as usize)?.as_mut()?;
+        Some((ConnId { slot, generation: entry.generation }, &entry.value, &mut entry.silent_since))
+    }
+
+    /// Whether there are no connections.
+    pub const fn is_empty(&self) -> bool {
+        self.open == 0
+    }
+
     /// The number of slots, free ones included.
-    #[cfg(feature = "uring")]
     pub const fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -58,7 +73,7 @@ impl<T> ConnTable<T> {
     /// The open connections.
     pub fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
         self.slots.iter().enumerate().filter_map(|(slot, entry)| {
-            let Entry { generation, value } = entry.as_ref()?;
+            let Entry { generation, value, .. } = entry.as_ref()?;
             Some((ConnId { slot: slot as u32, generation: *generation }, value))
         })
     }
@@ -70,6 +85,7 @@ impl<T> ConnTable<T> {
     pub fn remove(&mut self, conn: ConnId) -> T {
         let entry = self.slots[conn.slot as usize].take().expect("a connection is removed once");
         assert_eq!(entry.generation, conn.generation, "the slot is that of this connection");
+        self.open -= 1;
         entry.value
     }
 

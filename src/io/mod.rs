@@ -22,6 +22,7 @@ pub mod http_token;
 #[cfg(feature = "tls")]
 pub mod lenient_verifier;
 pub mod log_writer;
+pub mod lost_peers;
 pub mod named_file;
 pub mod privileges;
 pub mod probe;
@@ -57,6 +58,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use clock::Clock;
 use host::ProcessFiles;
+use lost_peers::Keepalive;
 use ring_error::RingError;
 use signal::Signals;
 use socket::Listener;
@@ -83,6 +85,8 @@ pub struct Resources {
     pub forwarding: Option<Forwarding>,
     /// The maximum number of client connections, if they are bounded.
     pub connections_max: Option<u32>,
+    /// When the kernel probes the peers of TCP connections, if it does.
+    pub keepalive: Option<Keepalive>,
     /// The maximum size of body memory that is registered with the kernel, in bytes.
     pub registered_bytes_max: u64,
     /// What the kernel tells about the process.

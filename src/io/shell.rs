@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 #[cfg(feature = "replicate")]
 use super::Forwarding;
@@ -21,6 +21,7 @@ use super::conn_table::ConnTable;
 use super::connection_log::ConnectionLog;
 use super::counts::Counts;
 use super::descriptors::Admission;
+use super::lost_peers::{self, LostPeers};
 use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_without_number};
 use super::wal_files::Disk;
@@ -47,6 +48,7 @@ pub struct Shell<S: Service, C> {
     pub connections: ConnTable<C>,
     pub listeners: Vec<WatchedListener>,
     pub admission: Admission,
+    lost_peers: Option<LostPeers>,
     pub signals: Signals,
     pub disk: Option<Disk>,
     database: Option<Box<dyn Database>>,
@@ -137,6 +139,11 @@ pub trait Connection {
     /// Its descriptor, which is open.
     fn fd(&self) -> RawFd;
 
+    /// Its descriptor, unless only requests on it that the kernel completes keep its record.
+    fn open_fd(&self) -> Option<RawFd> {
+        Some(self.fd())
+    }
+
     /// The number of the listener that has accepted it, until something has come on it. None of a driver that cannot hand it over.
     fn untouched(&self) -> Option<u16>;
 
@@ -152,7 +159,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         #[cfg(feature = "replicate")]
         let forwarding = resources.forwarding;
         let Resources { listeners, signals, clock, disk, database, .. } = resources;
-        let Resources { connections_max, process, watched_files, .. } = resources;
+        let Resources { connections_max, keepalive, process, watched_files, .. } = resources;
         let watched = |listener| WatchedListener { listener, is_watched: false };
         let counts = Rc::new(Counts::new(process));
         #[cfg(any(feature = "replicate", feature = "uring"))]
@@ -165,6 +172,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             connections: ConnTable::new(),
             listeners: listeners.into_iter().map(watched).collect(),
             admission: Admission::new(connections_max, spares, counts.clone()),
+            lost_peers: keepalive.map(LostPeers::new),
             signals,
             disk,
             role: if database.is_none() { ServerRole::Serving } else { ServerRole::Standby(None) },
@@ -367,7 +375,13 @@ impl<S: Service, C: Connection> Shell<S, C> {
 
     /// The next moment at which an iteration must run even if nothing happens.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines = [self.server.next_deadline(), self.admission.deadline(), self.handed_over_due()];
+        let lost_peers = self.lost_peers.as_ref().filter(|_| !self.connections.is_empty());
+        let deadlines = [
+            self.server.next_deadline(),
+            self.admission.deadline(),
+            self.handed_over_due(),
+            lost_peers.map(LostPeers::deadline),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -377,6 +391,22 @@ impl<S: Service, C: Connection> Shell<S, C> {
             RunState::Running | RunState::Holding => false,
             RunState::Stopping { .. } => self.server.is_settled(),
             RunState::Failed => true,
+        }
+    }
+
+    /// Looks at the next connections of a round, and resets those whose peers are lost. The driver learns of the resets as of others.
+    fn reset_lost_peers(&mut self) {
+        let Some(lost_peers) = &mut self.lost_peers else { return };
+        for slot in lost_peers.slots(self.now, self.connections.slots()) {
+            let Some((conn, connection, since)) = self.connections.peer_at_slot(slot as u32) else {
+                continue;
+            };
+            let Some(fd) = connection.open_fd() else { continue };
+            self.server.budget().admit(Cost::SOCKET_LOOK);
+            if lost_peers.is_lost(fd, since) && lost_peers::reset(fd).is_ok() {
+                debug!(conn = self.server.number(conn), "reset: the machine of the peer does not answer");
+                self.counts.kept().lost_peers += 1;
+            }
         }
     }
 
@@ -518,6 +548,7 @@ pub trait Backend {
         let shell = self.shell();
         #[cfg(feature = "replicate")]
         shell.count_forwarded();
+        shell.reset_lost_peers();
         shell.server.turn(shell.now);
         self.carry_out();
         if self.shell().stop_if_held() {
@@ -638,6 +669,7 @@ pub trait Backend {
     /// Logs an error of a connection, and hangs up.
     fn fail(&mut self, conn: ConnId, errno: Errno) {
         let shell = self.shell();
+        shell.counts.kept().lost_peers += u64::from(lost_peers::is_loss(errno));
         shell.log.broke(shell.now, shell.server.number(conn), errno);
         self.hang_up(conn);
     }

@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,7 @@ pub use self::access::SocketAccess;
 use self::access::{Owner, bind_with_mode};
 pub use self::error::{AcceptError, ListenError};
 pub use self::kind::ListenerKind;
+use super::lost_peers::Keepalive;
 use super::privileges::User;
 use super::retry_briefly;
 use super::sandbox::directory_of;
@@ -256,6 +258,15 @@ impl Listener {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
+    /// Sets when the kernel probes the peers of its connections, if they are of TCP.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn set_keepalive(&self, keepalive: Option<Keepalive>) -> Result<(), ListenError> {
+        let refused = |errno| ListenError::Refused { name: self.local_name(), errno };
+        if self.is_unix { Ok(()) } else { Keepalive::set(keepalive, &self.fd).map_err(refused) }
+    }
+
     /// Lets clients connect.
     ///
     /// # Errors
@@ -381,15 +392,10 @@ fn bind_tcp(address: SocketAddr) -> nix::Result<Listener> {
     let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let fd = socket(family, SockType::Stream, FLAGS, None)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
-    set_connection_options(&fd)?;
+    // Connections inherit it.
+    setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
     Ok(Listener::new(fd, None, false))
-}
-
-/// Sets the options of connections on the listener, from which they inherit them.
-fn set_connection_options(fd: &OwnedFd) -> nix::Result<()> {
-    setsockopt(fd, sockopt::KeepAlive, &true)?;
-    setsockopt(fd, sockopt::TcpNoDelay, &true)
 }
 
 /// Returns the owner that the socket file gets.
@@ -415,7 +421,7 @@ fn bind_path(
         if !found.file_type().is_socket() {
             return Err(ListenError::NotASocket { address: address.clone() });
         }
-        if has_listener(&unix).map_err(system)? {
+        if has_listener(&unix).map_err(system)? || is_about_to_listen(path) {
             return Err(ListenError::Answered { address: address.clone() });
         }
         fs::remove_file(path).map_err(|error| system(to_errno(&error)))?;
@@ -440,6 +446,20 @@ fn has_listener(address: &UnixAddr) -> nix::Result<bool> {
         Err(Errno::EACCES) => Err(Errno::EACCES),
         Ok(()) | Err(_) => Ok(true),
     }
+}
+
+/// Whether a process has bound a socket to the path and does not listen yet: a connection is refused until it does. The kernel shows
+/// no such socket of another network namespace.
+fn is_about_to_listen(path: &Path) -> bool {
+    const STREAM_BOUND: [&[u8]; 3] = [b"00000000", b"0001", b"01"];
+    let Ok(table) = fs::read("/proc/net/unix") else { return false };
+    table.split(|&byte| byte == b'\n').any(|line| {
+        // Num RefCount Protocol Flags Type St Inode Path. A listener has a flag, a connection another state.
+        let mut fields = line.splitn(7, |&byte| byte == b' ').skip(3);
+        let is_bound = STREAM_BOUND.iter().all(|&wanted| fields.next() == Some(wanted));
+        let inode_and_path = fields.next().unwrap_or_default().trim_ascii_start();
+        is_bound && inode_and_path.splitn(2, |&byte| byte == b' ').nth(1) == Some(path.as_os_str().as_bytes())
+    })
 }
 
 /// The errno of an error of the standard library.
@@ -485,7 +505,7 @@ fn adopt_socket(fd: OwnedFd, name: &str) -> nix::Result<Listener> {
     let path = address.as_unix_addr().and_then(UnixAddr::path).map(Path::to_owned);
     let is_unix = address.as_unix_addr().is_some();
     if !is_unix {
-        set_connection_options(&fd)?;
+        setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
     }
     let mut words = name.split('+');
     let word = words.next();

@@ -21,6 +21,8 @@ use crate::config::{PORT_FORWARD, Replicate, ServerConfig};
 #[cfg(feature = "replicate")]
 use crate::io::forward;
 #[cfg(feature = "replicate")]
+use crate::io::lost_peers::Keepalive;
+#[cfg(feature = "replicate")]
 use crate::io::reexec;
 #[cfg(feature = "replicate")]
 use crate::io::signal::refuse_to_go_on;
@@ -215,6 +217,7 @@ pub(super) fn forwarding(config: &ServerConfig, replica: &ReplicaConfig) -> io::
     let settings = forward::Settings {
         connections_max: config.max_connections.map_or(usize::MAX, |max| max as usize),
         memory_max: config.max_memory_bytes.map_or(usize::MAX, |max| (max / FORWARDED_SHARE) as usize),
+        keepalive: Keepalive::after(config.tcp_keepalive_s),
         gone_after: Span::from_nanos(2 * replica.me.lease.as_nanos()),
         ..forward::Settings::default()
     };

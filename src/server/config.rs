@@ -119,6 +119,8 @@ pub struct ForwardedStats {
     pub total: u64,
     /// Client connections that were closed without one: too many, or the wait was too long.
     pub refused: u64,
+    /// Client connections that were closed because the machine of the client did not answer (`--tcp-keepalive`).
+    pub lost: u64,
     /// Bytes from clients to the leader.
     pub to_leader_bytes: u64,
     /// Bytes from the leader to clients.
@@ -138,6 +140,8 @@ pub struct DriverStats {
     pub zero_copy_sends: u64,
     /// Those of them that the kernel has copied after all.
     pub zero_copy_copies: u64,
+    /// Connections that were closed because the machine of the peer did not answer (`--tcp-keepalive`).
+    pub lost_peers: u64,
     /// How often accept was paused, for want of descriptors or at the maximum number of connections.
     pub accept_pauses: u64,
     /// Client connections are not accepted now.

@@ -342,6 +342,11 @@ fn io_driver(core: &Core, catalog: &mut Catalog<'_>) {
     let copied =
         counter("io_zero_copy_copies_total", "Number of zero-copy sends that the kernel has copied.");
     catalog.both("io-zero-copy-copies", copied, driver.zero_copy_copies);
+    let lost = counter(
+        "io_lost_peers_total",
+        "Number of connections closed because the machine of the peer did not answer (--tcp-keepalive).",
+    );
+    catalog.both("io-lost-peers", lost, driver.lost_peers);
     let waits = counter("io_waits_total", "Number of event-loop iterations: waits for events.");
     catalog.both("io-waits", waits, driver.waits);
     let repairs =

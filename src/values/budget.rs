@@ -42,7 +42,7 @@ const RECEIVED_BYTES_PER_STEP: usize = 512;
 const SENT_BYTES_PER_STEP: usize = 512;
 
 /// Bytes of handshake messages that are read in the time of one step. A message may have very many small parts.
-const HELLO_BYTES_PER_STEP: usize = 8;
+const HELLO_BYTES_PER_STEP: usize = 6;
 
 /// Bytes of a TLS record that are decrypted in the time of one step.
 const DECRYPTED_BYTES_PER_STEP: usize = 256;
@@ -101,6 +101,8 @@ impl Cost {
     /// An operation over HTTP, in addition to its commands: its client and its response.
     pub const CALL: Self = Self(20);
 
+    /// A look at what the kernel knows of a connection: a system call.
+    pub const SOCKET_LOOK: Self = Self(8);
     /// A line of the log: a system call.
     pub const LOG_LINE: Self = Self(50);
     /// A connection that is accepted: two system calls, and its entries in the tables.

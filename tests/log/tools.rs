@@ -121,8 +121,7 @@ fn a_sound_log() {
 
     let full = File::create("/dev/full").expect("Linux has it");
     let mut command = Command::new(program());
-    // The older name of `wal`.
-    let output = command.args(["log", "check"]).arg(&log.0).stdout(full).output().expect("it runs");
+    let output = command.args(["wal", "check"]).arg(&log.0).stdout(full).output().expect("it runs");
     let error = "beanring: cannot write the output: No space left on device\n";
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(1), error));
 

@@ -4,6 +4,8 @@ mod churn;
 mod crowd;
 mod hostile;
 #[cfg(feature = "uring")]
+mod lost;
+#[cfg(feature = "uring")]
 mod sockets;
 #[cfg(feature = "uring")]
 mod unread;

@@ -78,7 +78,7 @@ fn flags_of_the_tool_precede_those_of_the_server_and_these_the_environment() {
     assert_healthy(beanring(&["-p", "1", "healthcheck", "-p", port]).env("BEANRING_PORT", "1"));
     // The tool ignores other settings of the server.
     assert_healthy(
-        beanring(&["-p", port, "healthcheck"]).env("BEANRING_MAX_MEMORY", "1").env("BEANRING_LOG_DIR", "/no"),
+        beanring(&["-p", port, "healthcheck"]).env("BEANRING_MAX_MEMORY", "1").env("BEANRING_WAL_DIR", "/no"),
     );
 }
 

@@ -315,9 +315,6 @@ fn the_documentation_has_every_flag() {
         if let Some((_, default)) = flag.help.split_once("[default: ") {
             assert!(row.contains(&format!("| `{}` |", default.trim_end_matches(']'))), "{row}");
         }
-        if let Some(old) = flag.old_name {
-            assert!(text.contains(&format!("| `--{old}` | `--{}` |", flag.name)), "{old}");
-        }
     }
     let rows = text.lines().filter(|line| line.starts_with("| `-") && line.matches(" | ").count() == 3);
     // Those of -h and -v have an empty column.

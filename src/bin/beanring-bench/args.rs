@@ -146,7 +146,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
     pub watched: u32,
     /// Jobs that each connection keeps reserved
-    #[arg(long, alias = "held", allow_negative_numbers = true, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
+    #[arg(long, allow_negative_numbers = true, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
     pub reserved: u32,
     /// Additional connections that do nothing
     #[arg(long, default_value_t = 0, value_parser = number::<u32>(0..=1_000_000), value_name = "NUMBER")]
@@ -176,7 +176,7 @@ pub struct Args {
     #[arg(long)]
     pub no_cleanup: bool,
     /// Serve the no-op baseline at --addr with this driver of the server
-    #[arg(long, alias = "bare-loop", value_enum, value_name = "DRIVER", hide = true, requires = "addr")]
+    #[arg(long, value_enum, value_name = "DRIVER", hide = true, requires = "addr")]
     pub baseline: Option<Choice>,
 }
 
@@ -185,7 +185,6 @@ pub struct Args {
 pub enum Workload {
     Put,
     Cycle,
-    #[value(alias = "handover")]
     Delivery,
     FillDrain,
     Touch,
@@ -403,12 +402,6 @@ mod tests {
         assert_eq!(args.amount(Workload::FillDrain), Amount::Count(100_000));
         assert_eq!(args.reserved(Workload::Touch), 1000);
         assert_eq!(args.queue_jobs_max(), (1 << 30) / 384);
-    }
-
-    #[test]
-    fn old_names_work() {
-        let args = parse("bench handover --held 3").unwrap();
-        assert_eq!((args.workloads, args.reserved), (vec![Workload::Delivery], 3));
     }
 
     #[test]

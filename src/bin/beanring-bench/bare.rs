@@ -38,6 +38,7 @@ pub fn serve(choice: Choice, addr: &str) -> Result<(), Failure> {
         database: None,
         forwarding: None,
         connections_max: None,
+        keepalive: None,
         registered_bytes_max: 0,
         process: ProcessFiles::default(),
         watched_files: WatchedFiles::default(),

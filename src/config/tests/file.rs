@@ -24,6 +24,7 @@ fn every_flag_is_a_key_of_the_file() {
         max-watches = "7"
         io = "uring"
         zero-copy-memory = 0
+        tcp-keepalive = 9
         http = 9100
         http-host = ["queue.example", "*.svc"]
         http-token = "/etc/queue/token"
@@ -36,7 +37,7 @@ fn every_flag_is_a_key_of_the_file() {
         log-format = "json"
     "#;
     let line = "-l ::1 -p 11301 -b /var/lib/queue -f 0 -s 1048576 --keep-reservations -u nobody -z 7 --max-memory 256m --max-connections 9 \
-                --max-tubes 8 --max-watches 7 --io uring --zero-copy-memory 0 --http 9100 --http-host queue.example,*.svc \
+                --max-tubes 8 --max-watches 7 --io uring --zero-copy-memory 0 --tcp-keepalive 9 --http 9100 --http-host queue.example,*.svc \
                 --http-token /etc/queue/token --http-allow-writes --allow-foreign-protocols --sub-second --metrics-prefix queue --metrics-tubes 10 --log-level debug --log-format json";
     // A warning names where the setting is from.
     let without_warnings = |result: Result<ServerConfig, String>| {
@@ -70,13 +71,13 @@ fn every_flag_is_a_key_of_the_file() {
         )
     );
     assert_eq!(with_file("no-sync = true\nverbose = 2", "-b /a"), check("-b /a -F -VV"));
-    assert_eq!(with_file("log-dir = \"/a\"", ""), check("-b /a"));
+    assert_eq!(with_file("wal-dir = \"/a\"", ""), check("-b /a"));
 }
 
 #[test]
 fn the_command_line_overrides_the_file() {
     assert_eq!(with_file("port = 1", "-p 2"), check("-p 2"));
-    assert_eq!(with_file("log-dir = \"/a\"", "-b /b"), check("-b /b"));
+    assert_eq!(with_file("wal-dir = \"/a\"", "-b /b"), check("-b /b"));
     assert_eq!(with_file("no-sync = true", "-f 5"), check("-f 5"));
     assert_eq!(with_file("sync-interval = 5", "-F"), check("-F"));
     assert_eq!(with_file("sync-interval = 5\nno-sync = false", "-b /a"), check("-b /a -f 5"));
@@ -122,10 +123,6 @@ fn an_error_of_the_file_has_its_line() {
         (
             "http-host = [\n  \"a\",\n  1 # é\n]",
             "beanring.toml:1:13: http-host = [: must be a text in quotes, or a list of them",
-        ),
-        (
-            "log-dir = \"/a\"\nwal-dir = \"/a\"",
-            "beanring.toml:2: wal-dir and log-dir of line 1 are the same setting; remove log-dir, its old name",
         ),
         (
             "sync-interval = 5\nno-sync = true",

@@ -12,6 +12,7 @@ use nix::sys::socket::{
 
 use super::hop::{Hop, OVERHEAD_BYTES, RECORD_BYTES_MAX};
 use super::{BUFFER_BYTES, RECEIVE_BYTES_MIN, RECEIVE_PART};
+use crate::io::lost_peers::{SilentSince, is_loss};
 use crate::time::Time;
 use crate::transport::forwarded::{ClientAddress, Inbound};
 use crate::values::budget::{Budget, Cost};
@@ -71,6 +72,8 @@ pub struct Connection {
     pub lingers_until: Option<Time>,
     /// It is queued for another turn.
     pub is_queued: bool,
+    /// Whether the client owes an answer.
+    pub silent_since: SilentSince,
     flows: [Flow; 2],
 }
 
@@ -108,6 +111,8 @@ pub struct Pipe {
     pub memory: usize,
     /// What it should not pass.
     memory_max: usize,
+    /// Clients whose machines are gone, since the counts were updated.
+    pub lost_clients: u64,
     /// The work of the thread. Each part of it is charged where it is done.
     pub budget: Budget,
 }
@@ -122,6 +127,7 @@ impl Pipe {
             passed: [0; 2],
             memory: 0,
             memory_max,
+            lost_clients: 0,
             budget: Budget::default(),
         }
     }
@@ -167,6 +173,7 @@ impl Connection {
             leader_has_ended: false,
             lingers_until: None,
             is_queued: false,
+            silent_since: SilentSince::default(),
             flows: [Flow::default(), Flow::default()],
         }
     }
@@ -243,7 +250,10 @@ impl Connection {
                 Next::Wait
             }
             Err(Errno::EINTR) => Next::Again,
-            Err(_) => Next::Close,
+            Err(errno) => {
+                pipe.lost_clients += u64::from(from == Side::Client && is_loss(errno));
+                Next::Close
+            }
         }
     }
 

@@ -25,6 +25,8 @@ pub struct ForwardCounts {
     pub failed_connects: Count,
     /// Clients closed because too many were connected or waited, or because they waited too long.
     pub refused: Count,
+    /// Clients closed because their machines are silent.
+    pub lost: Count,
     /// Forwarded connections closed because another server leads, or none.
     pub closed_by_change: Count,
     /// Forwarded connections closed because the machine of the leader is silent.
@@ -40,6 +42,7 @@ impl ForwardedCounts for ForwardCounts {
             waiting: self.waiting.get(),
             total: self.total.get(),
             refused: self.refused.get(),
+            lost: self.lost.get(),
             to_leader_bytes: self.to_leader.get(),
             to_clients_bytes: self.to_clients.get(),
             memory_bytes: self.memory.get(),

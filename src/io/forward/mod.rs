@@ -39,6 +39,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub use self::counts::ForwardCounts;
 use self::worker::{Order, Worker};
+use crate::io::lost_peers::Keepalive;
 use crate::time::Span;
 use crate::transport::forwarded::Inbound;
 use crate::values::link_secret::LinkSecret;
@@ -66,6 +67,8 @@ pub struct Settings {
     /// The memory of bytes that the other side does not take, in bytes. Near it, less is received at once, and beyond it
     /// [`RECEIVE_BYTES_MIN`], or a record of the leader.
     pub memory_max: usize,
+    /// When the kernel probes clients, if it does.
+    pub keepalive: Option<Keepalive>,
     /// How long the machine of the leader may be silent. The kernel checks once per second.
     pub gone_after: Span,
 }
@@ -97,6 +100,7 @@ impl Default for Settings {
             wait: Span::from_secs(10),
             connect: Span::from_secs(1),
             memory_max: usize::MAX,
+            keepalive: None,
             gone_after: Span::from_secs(6),
         }
     }

@@ -6,7 +6,7 @@ mod watch;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
@@ -23,6 +23,7 @@ use super::hop::{HOP_BYTES, Hop};
 use super::leader::{Leader, Watch, begin_connect, is_connected, is_shortage, look_up};
 use super::{ForwardCounts, Settings, Target};
 use crate::io::clock::Clock;
+use crate::io::lost_peers::{LostPeers, reset};
 use crate::io::socket::text_of;
 use crate::time::{Span, Time};
 use crate::transport::forwarded::{Inbound, header};
@@ -79,6 +80,7 @@ pub struct Worker {
     waiting_count: usize,
     connecting: usize,
     deadlines: Deadlines,
+    lost_clients: Option<LostPeers>,
     /// Connections that may have more input than one turn allows, or that had no turn yet in an iteration that was full.
     again: VecDeque<Key>,
     pipe: Pipe,
@@ -113,6 +115,7 @@ impl Worker {
             waiting_count: 0,
             connecting: 0,
             deadlines: Deadlines::default(),
+            lost_clients: settings.keepalive.map(LostPeers::new),
             again: VecDeque::new(),
             pipe: Pipe::new(settings.memory_max),
             warnings: LogLimit::every(WARNING_INTERVAL),
@@ -144,6 +147,7 @@ impl Worker {
                 self.take_turn(key);
             }
             self.expire();
+            self.reset_lost_clients();
             self.look_up_leader();
             self.watch_leader();
             self.connect_waiting();
@@ -175,7 +179,9 @@ impl Worker {
         let is_paused = |leader: &&Leader| self.waiting_count > 0 && leader.retry_at > self.now;
         let retry = self.leader.as_ref().filter(is_paused).map(|leader| leader.retry_at);
         let look_up = self.leader.as_ref().filter(|_| self.look_up.is_none()).and_then(Leader::next_look_up);
-        let Some(next) = queues.into_iter().chain([watch, retry, look_up]).flatten().min() else {
+        let lost_clients = self.lost_clients.as_ref().filter(|_| !self.connections.is_empty());
+        let looks = lost_clients.map(LostPeers::deadline);
+        let Some(next) = queues.into_iter().chain([watch, retry, look_up, looks]).flatten().min() else {
             return EpollTimeout::NONE;
         };
         // Rounded up, so that it is due then.
@@ -570,6 +576,19 @@ impl Worker {
         }
     }
 
+    /// Looks at the next clients of a round, and resets those whose machines are gone. The resets are events like others.
+    fn reset_lost_clients(&mut self) {
+        let Some(lost_clients) = &mut self.lost_clients else { return };
+        for slot in lost_clients.slots(self.now, self.connections.capacity()) {
+            let Some(connection) = self.connections.get_mut(slot) else { continue };
+            self.pipe.budget.charge(Cost::SOCKET_LOOK);
+            let client = connection.client.as_raw_fd();
+            if lost_clients.is_lost(client, &mut connection.silent_since) && reset(client).is_ok() {
+                self.pipe.lost_clients += 1;
+            }
+        }
+    }
+
     fn find(&mut self, key: Key) -> Option<&mut Connection> {
         let found = self.connections.get_mut(key.slot as usize);
         found.filter(|connection| connection.generation == key.generation)
@@ -579,6 +598,7 @@ impl Worker {
         let [to_leader, to_clients] = std::mem::take(&mut self.pipe.passed);
         self.counts.to_leader.add(to_leader);
         self.counts.to_clients.add(to_clients);
+        self.counts.lost.add(std::mem::take(&mut self.pipe.lost_clients));
         let hops = self.connections.len() - self.waiting_count;
         self.counts.memory.set((self.pipe.memory + hops * HOP_BYTES) as u64);
         self.counts.waiting.set((self.waiting_count + self.connecting) as u64);

@@ -41,11 +41,14 @@ fn local_address(listener: &Listener) -> SocketAddr {
 fn connections_inherit_the_options() {
     for host in ["127.0.0.1", "::1"] {
         let listener = Listener::open(&tcp(host, 0)).unwrap();
+        listener.set_keepalive(Keepalive::after(60)).unwrap();
         assert_eq!(listener.accept().unwrap_err(), AcceptError::Empty);
         let client = std::net::TcpStream::connect(local_address(&listener)).unwrap();
         let fd = listener.accept().unwrap();
         assert!(getsockopt(&fd, sockopt::TcpNoDelay).unwrap());
         assert!(getsockopt(&fd, sockopt::KeepAlive).unwrap());
+        assert_eq!(getsockopt(&fd, sockopt::TcpKeepIdle).unwrap(), 60);
+        assert_eq!(getsockopt(&fd, sockopt::TcpKeepInterval).unwrap(), 10);
         let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL).unwrap());
         assert!(flags.contains(OFlag::O_NONBLOCK));
         let flags = FdFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFD).unwrap());
@@ -157,6 +160,12 @@ fn other_files_at_the_path_are_kept() {
         refused("the path is a file and not a socket; remove the file, or choose another path")
     );
     assert_eq!(fs::read(&path).unwrap(), b"precious");
+    fs::remove_file(&path).unwrap();
+
+    let bound = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(bound.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+    assert_eq!(refusal(&address), refused("another server listens there; stop it, or choose another path"));
+    drop(bound);
     fs::remove_file(&path).unwrap();
 
     let live = UnixListener::bind(&path).unwrap();

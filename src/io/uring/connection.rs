@@ -190,6 +190,10 @@ impl shell::Connection for Connection {
         Self::fd(self)
     }
 
+    fn open_fd(&self) -> Option<RawFd> {
+        self.fd.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
     fn untouched(&self) -> Option<u16> {
         self.untouched
     }

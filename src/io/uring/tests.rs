@@ -93,6 +93,7 @@ impl Simulated {
             database: None,
             forwarding: None,
             connections_max,
+            keepalive: None,
             registered_bytes_max,
             process: ProcessFiles::default(),
             watched_files: WatchedFiles::default(),

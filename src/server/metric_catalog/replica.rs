@@ -67,6 +67,11 @@ fn forwarded(counts: &ForwardedStats, catalog: &mut Catalog<'_>) {
         "Number of client connections closed because too many were open or waited, or because they waited too long.",
     );
     catalog.both("forwarded-refusals", refused, counts.refused);
+    let lost = counter(
+        "replication_forwarded_lost_clients_total",
+        "Number of client connections closed because the machine of the client did not answer (--tcp-keepalive).",
+    );
+    catalog.both("forwarded-lost-clients", lost, counts.lost);
     let bytes = counter("replication_forwarded_bytes_total", "Number of bytes passed on, by direction.");
     let to_leader = bytes.label("direction", "to_leader");
     catalog.both("forwarded-to-leader-bytes", to_leader, counts.to_leader_bytes);

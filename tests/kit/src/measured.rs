@@ -121,6 +121,7 @@ fn run_beside(
         clock: Clock::start(),
         disk: None,
         connections_max: None,
+        keepalive: None,
         registered_bytes_max: 0,
         process: ProcessFiles::default(),
         watched_files,
