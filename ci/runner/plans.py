@@ -209,6 +209,7 @@ def long_runs(hours):
     return [
         *(tests(name, program, test, build="build-long", environment=environment, **hours) for name, program, test, environment in seeds),
         tests("faults", "replication", "faults::", environment=variables, needs=("tools",), **hours),
+        tests("lost-peers", "network", "lost::", environment={"BEANRING_TEST_KEEPALIVE": "60"}, **hours),
         tests("restarts", "process", "restart::", environment={"BEANRING_TEST_RESTARTS": "50"}, **hours),
         tests("cycles", "log", "live::acknowledged", environment={"BEANRING_TEST_CYCLES": "200"}, **hours),
         tests("sweep", "log", "sweep::", environment={"BEANRING_TEST_SWEEP": "1"}, **hours),
