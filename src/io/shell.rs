@@ -35,7 +35,7 @@ use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 #[cfg(feature = "uring")]
 use crate::values::limits::{RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
-use crate::wal::{Operation, Outcome};
+use crate::wal::{LogRequest, Operation, Outcome};
 
 /// Connections accepted from one listener before the established ones have their turn.
 pub const ACCEPTS_MAX: usize = 64;
@@ -360,13 +360,6 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.file_watch = watch.inspect_err(watched_files::log_no_thread).ok();
     }
 
-    fn next_outcome(&mut self) -> Option<Outcome> {
-        match &mut self.database {
-            Some(database) => database.reply().map(|reply| Outcome::Replicated(Box::new(reply))),
-            None => self.disk.as_mut()?.finished(),
-        }
-    }
-
     /// The first listener that is not watched though connections are accepted at it.
     fn next_unwatched(&self) -> Option<usize> {
         let mut listeners = 0..self.listeners.len();
@@ -509,33 +502,39 @@ pub trait Backend {
                     self.close(conn);
                 }
                 Effect::LogClient(conn, act) => self.shell().log_client(conn, act),
-                Effect::Disk => self.begin_disk_operations(),
+                Effect::Log => self.begin_log_requests(),
                 Effect::Fail => self.shell().run_state = RunState::Failed,
             }
         }
     }
 
-    fn begin_disk_operations(&mut self) {
+    fn begin_log_requests(&mut self) {
         loop {
             let shell = self.shell();
-            let Some(operation) = shell.server.disk(shell.now) else { return };
-            if let Operation::Replicate(request) = operation {
-                shell.database.as_mut().expect("the job log is in a database").begin(*request);
-                continue;
-            }
-            if let Some(outcome) = self.begin_disk(operation) {
-                self.shell().disk_ended(outcome);
+            match shell.server.log_request(shell.now) {
+                None => return,
+                Some(LogRequest::Database(request)) => {
+                    shell.database.as_mut().expect("the job log is in a database").begin(*request);
+                }
+                Some(LogRequest::Files(operation)) => {
+                    if let Some(outcome) = self.begin_disk(operation) {
+                        self.shell().disk_ended(outcome);
+                    }
+                }
             }
         }
     }
 
-    /// Passes what other threads have completed to the server: those of the disk, and the one that looks at files.
+    /// Passes what other threads have completed to the server: those of the job log, and the one that looks at files.
     fn complete_disk(&mut self) {
         self.begin_iteration();
         let shell = self.shell();
         shell.clear_outcome_fd();
-        while let Some(outcome) = shell.next_outcome() {
+        while let Some(outcome) = shell.disk.as_mut().and_then(Disk::finished) {
             shell.disk_ended(outcome);
+        }
+        while let Some(reply) = shell.database.as_mut().and_then(|database| database.reply()) {
+            shell.handle(Event::Database(Box::new(reply)));
         }
         if let Some(watch) = &shell.file_watch {
             watch.apply(shell.now, &mut shell.server);

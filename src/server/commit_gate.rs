@@ -217,9 +217,6 @@ impl Server {
     // Not a part of the function that handles all events, which would get its frame.
     #[inline(never)]
     pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
-        if let Outcome::Replicated(reply) = outcome {
-            return self.database_replied(*reply, now);
-        }
         let core = &mut self.core;
         let wal = core.wal.as_mut().expect("only a job log has disk operations");
         wal.complete(outcome, now);
@@ -230,7 +227,7 @@ impl Server {
         core.full_disk.note(wal, now);
         if wal.is_gathering() {
             // The disk writes the next batch while the replies of this one leave.
-            core.effects.push_back(Effect::Disk);
+            core.effects.push_back(Effect::Log);
         }
         self.release_committed(now);
     }

@@ -5,6 +5,7 @@ use crate::protocol::foreign::Foreign;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 use crate::wal::Outcome;
+use crate::wal::replica::Reply;
 
 /// What a driver reports to the server.
 #[derive(Debug)]
@@ -44,8 +45,10 @@ pub enum Event<'a> {
     Drain,
     /// The process is to end (SIGTERM): the server syncs the job log.
     Stop,
-    /// An operation from [`Service::disk`](super::Service::disk) is complete.
+    /// An operation on the files of the job log, from [`Service::log_request`](super::Service::log_request), is complete.
     Disk(Outcome),
+    /// The database of the job log has replied.
+    Database(Box<Reply>),
     /// The memory that the driver has allocated for itself has changed: its size in bytes.
     DriverMemory(u64),
 }
@@ -61,7 +64,7 @@ impl Event<'_> {
             Self::Sent { bytes, .. } => Cost::sent(bytes),
             Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::END,
             Self::Closed { .. } => Cost::CLOSE,
-            Self::Disk(_) => Cost::DISK,
+            Self::Disk(_) | Self::Database(_) => Cost::DISK,
             Self::DriverMemory(_) | Self::Drain | Self::Stop => Cost::STEP,
         }
     }
@@ -77,7 +80,7 @@ impl Event<'_> {
             | Self::Sent { conn, .. }
             | Self::HungUp { conn }
             | Self::Closed { conn } => Some(conn),
-            Self::Drain | Self::Stop | Self::Disk(_) | Self::DriverMemory(_) => None,
+            Self::Drain | Self::Stop | Self::Disk(_) | Self::Database(_) | Self::DriverMemory(_) => None,
         }
     }
 }
@@ -96,8 +99,8 @@ pub enum Effect {
     Close(ConnId),
     /// Log what this client has done, with its address.
     LogClient(ConnId, ClientAct),
-    /// Begin the operations of [`Service::disk`](super::Service::disk), until it returns none.
-    Disk,
+    /// Begin the requests of [`Service::log_request`](super::Service::log_request), until it returns none.
+    Log,
     /// The server cannot continue: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure) says
     /// why.
     Fail,

@@ -68,9 +68,9 @@ impl Server {
         core.metrics.end_iteration();
         if let Some(wal) = &mut core.wal {
             wal.compact(&core.engine, now);
-            core.effects.push_back(Effect::Disk);
+            core.effects.push_back(Effect::Log);
         } else if core.replica.is_some() {
-            core.effects.push_back(Effect::Disk);
+            core.effects.push_back(Effect::Log);
         }
     }
 
@@ -126,7 +126,7 @@ impl Core {
             Event::ReceivedDirect { bytes, .. } => self.received_direct(session, bytes, now),
             Event::InputEnding { .. } => self.input_ended(session, InputEnd::Ending, now),
             Event::InputEnded { .. } => self.input_ended(session, InputEnd::Ended, now),
-            Event::Drain | Event::Stop | Event::Disk(_) | Event::DriverMemory(_) => {
+            Event::Drain | Event::Stop | Event::Disk(_) | Event::Database(_) | Event::DriverMemory(_) => {
                 unreachable!("they name no connection")
             }
         }

@@ -73,7 +73,7 @@ use crate::values::limits::OUTPUT_BYTES_PAUSE;
 use crate::values::log_limit::LogLimit;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
-use crate::wal::{Durability, Operation, Wal};
+use crate::wal::{Durability, LogRequest, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
 /// pass the limit for a moment, when memory of one kind is given back for another.
@@ -263,10 +263,13 @@ impl Service for Server {
     }
 
     fn take(&mut self, now: Time, event: Priced<'_>) {
-        // It alone is moved: the others would be copied.
-        if matches!(event.event(), Event::Disk(_)) {
-            let Event::Disk(outcome) = event.into_event() else { unreachable!("it is one") };
-            self.disk_completed(outcome, now);
+        // Only these are moved: the others would be copied.
+        if matches!(event.event(), Event::Disk(_) | Event::Database(_)) {
+            match event.into_event() {
+                Event::Disk(outcome) => self.disk_completed(outcome, now),
+                Event::Database(reply) => self.database_replied(*reply, now),
+                _ => {}
+            }
             return self.deliver_notices(now);
         }
         let event = event.event();
@@ -275,7 +278,7 @@ impl Service for Server {
             Event::Drain => core.draining = true,
             // Bounded by the one job log.
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
-            Event::Disk(_) => {}
+            Event::Disk(_) | Event::Database(_) => {}
             Event::DriverMemory(bytes) => {
                 core.driver_bytes = bytes;
                 core.headroom.invalidate();
@@ -327,9 +330,9 @@ impl Service for Server {
         }
     }
 
-    fn disk(&mut self, now: Time) -> Option<Operation> {
+    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
         if self.core.replica.is_some() {
-            return self.core.next_request(now);
+            return self.core.next_request(now).map(Box::new).map(LogRequest::Database);
         }
         let Core { engine, wal, .. } = &mut self.core;
         let wal = wal.as_mut()?;
@@ -339,7 +342,7 @@ impl Service for Server {
         if wal.failure().is_some() {
             self.fail(now);
         }
-        operation
+        operation.map(LogRequest::Files)
     }
 
     fn is_draining(&self) -> bool {

@@ -8,11 +8,11 @@ use super::{Core, Effect, ForwardedCounts, ForwardedStats, Server};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
+use crate::wal::Wal;
 use crate::wal::replica::{
     Damage, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Reply, Request, Standby,
     patience_of_stop,
 };
-use crate::wal::{Operation, Wal};
 
 /// The part that a server has in a replicated queue.
 pub(super) struct Replica {
@@ -186,7 +186,7 @@ impl Server {
             }
             Role::Ended(_) => {}
         }
-        self.core.effects.push_back(Effect::Disk);
+        self.core.effects.push_back(Effect::Log);
     }
 }
 
@@ -206,9 +206,9 @@ impl Replica {
 impl Core {
     /// The next request to the database.
     #[inline(never)]
-    pub(super) fn next_request(&mut self, now: Time) -> Option<Operation> {
+    pub(super) fn next_request(&mut self, now: Time) -> Option<Request> {
         let replica = self.replica.as_mut()?;
-        let request: Option<Request> = match &mut replica.role {
+        match &mut replica.role {
             Role::Standby(standby) => standby.next_request(now),
             Role::Leader(leader) => {
                 let wal = self.wal.as_mut().expect("a leader has a job log");
@@ -218,8 +218,7 @@ impl Core {
                 request
             }
             Role::Ended(_) => None,
-        };
-        request.map(|request| Operation::Replicate(Box::new(request)))
+        }
     }
 
     /// Becomes the leader with the jobs that were followed.

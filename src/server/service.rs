@@ -10,7 +10,7 @@ use crate::values::account::Account;
 use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
-use crate::wal::Operation;
+use crate::wal::LogRequest;
 
 /// The protocol of a listener and its connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ pub fn handle<S: Service + ?Sized>(service: &mut S, now: Time, event: Event<'_>)
 /// them the driver carries out [`next_effect`](Self::next_effect) until there is none.
 ///
 /// Outputs: [`direct`](Self::direct) is the place for the next receive, [`outgoing`](Self::outgoing) the output to send, and
-/// [`disk`](Self::disk) the next operation of the job log. The driver calls `turn` once per batch of events, and no later than
+/// [`log_request`](Self::log_request) what to ask the place of the job log next. The driver calls `turn` once per batch of events, and no later than
 /// [`next_deadline`](Self::next_deadline).
 pub trait Service {
     /// A certificate with its key that was read and can be used.
@@ -194,8 +194,8 @@ pub trait Service {
     /// Appends the output to send to this connection next. It stays in place until [`Event::Sent`] or [`Event::Closed`].
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>);
 
-    /// The next operation of the job log, to be begun now. [`Event::Disk`] reports its outcome.
-    fn disk(&mut self, _now: Time) -> Option<Operation> {
+    /// The next request to the place of the job log, to be begun now. [`Event::Disk`] or [`Event::Database`] reports how it ended.
+    fn log_request(&mut self, _now: Time) -> Option<LogRequest> {
         None
     }
 

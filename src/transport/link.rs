@@ -29,7 +29,7 @@ use crate::values::account::Account;
 use crate::values::budget::Budget;
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
-use crate::wal::Operation;
+use crate::wal::LogRequest;
 
 /// A private key of Ed25519 without its 32 bytes (RFC 8410, 7).
 const PKCS8_HEAD: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
@@ -168,8 +168,8 @@ impl<S: Service> Service for Link<S> {
         self.0.outgoing(conn, slices);
     }
 
-    fn disk(&mut self, now: Time) -> Option<Operation> {
-        self.inner().disk(now)
+    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.inner().log_request(now)
     }
 
     fn role(&self) -> ServerRole {

@@ -41,7 +41,7 @@ use crate::values::budget::{Budget, Cost};
 use crate::values::ids::ConnId;
 use crate::values::link_secret::LinkSecret;
 use crate::values::peer_wait::PeerWait;
-use crate::wal::Operation;
+use crate::wal::LogRequest;
 
 /// Ciphertext of a connection that is not sent yet. The server keeps what does not fit.
 const AHEAD_BYTES: usize = 64 * 1024;
@@ -449,8 +449,8 @@ impl<S: Service> Service for Transport<S> {
         slices.extend((!unsent.is_empty()).then(|| IoSlice::new(unsent)));
     }
 
-    fn disk(&mut self, now: Time) -> Option<Operation> {
-        self.server.disk(now)
+    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.log_request(now)
     }
 
     fn role(&self) -> ServerRole {

@@ -4,8 +4,17 @@
 use std::io::{self, ErrorKind};
 
 use super::record::Lsn;
-use super::replica::{Reply, Request};
+use super::replica::Request;
 use super::{Batch, EndMark, SegmentNumber};
+
+/// What a server asks of the place of its job log.
+#[derive(Debug)]
+pub enum LogRequest {
+    /// Of files on a disk.
+    Files(Operation),
+    /// Of a database.
+    Database(Box<Request>),
+}
 
 /// What the WAL asks for. At most one `Sync` and one `Arrange` are in flight, and one `Write`, or
 /// [several](super::Destination::Network) across a network.
@@ -36,8 +45,6 @@ pub enum Operation {
     Sync(Vec<SegmentNumber>),
     /// Change which segments there are, durably.
     Arrange(Arrangement),
-    /// Ask the database, if the job log is in one.
-    Replicate(Box<Request>),
 }
 
 /// A change of which segments there are, or of what is kept beside them.
@@ -64,7 +71,6 @@ pub enum Outcome {
     Written(Batch, io::Result<()>),
     Synced(io::Result<()>),
     Arranged(Arrangement, io::Result<()>),
-    Replicated(Box<Reply>),
 }
 
 /// Whether an error means that there is no space left for now.

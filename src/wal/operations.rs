@@ -137,7 +137,6 @@ impl Wal {
                 self.durable_advanced(begun, now);
             }),
             Outcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
-            Outcome::Replicated(_) => unreachable!("a leader takes the replies of the database"),
         };
         if let Err(error) = result {
             self.failure.get_or_insert(error);

@@ -473,7 +473,6 @@ fn carry_out_all(log: &mut Wal, directory: &Directory, scratch: &Scratch) {
             }
             Operation::Sync(_) => Outcome::Synced(Ok(())),
             Operation::Arrange(arrangement) => Outcome::Arranged(arrangement, directory.arrange(arrangement)),
-            Operation::Replicate(_) => unreachable!("the log is in files"),
         };
         log.complete(outcome, NOW);
     }

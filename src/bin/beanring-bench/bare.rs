@@ -117,6 +117,7 @@ impl Service for Bare {
             | Event::InputEnding { .. }
             | Event::Stop
             | Event::Disk(_)
+            | Event::Database(_)
             | Event::DriverMemory(_)
             | Event::Drain => {}
         }

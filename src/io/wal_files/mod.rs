@@ -125,7 +125,6 @@ impl Disk {
                 self.writer.queue(Task::Sync(files));
                 None
             }
-            Operation::Replicate(_) => unreachable!("the job log is in files"),
             Operation::Arrange(arrangement) => {
                 if let Arrangement::Recycle { from, .. } | Arrangement::Remove(from) = arrangement {
                     self.files.retain(|&(segment, _), _| segment != from);

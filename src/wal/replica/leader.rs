@@ -358,7 +358,7 @@ impl Leader {
                     self.splitting = Some(Split { batch, segment, begins: offset == 0, lsn: first, part: 0 });
                 }
                 Operation::Arrange(arrangement) => self.arrange(arrangement, wal, now),
-                Operation::Sync(_) | Operation::Replicate(_) => unreachable!("every write is durable"),
+                Operation::Sync(_) => unreachable!("every write is durable"),
             }
         }
     }

@@ -140,7 +140,6 @@ impl Disk {
                 }
                 Outcome::Written(batch, Ok(()))
             }
-            Operation::Replicate(_) => unreachable!("the log is on a disk"),
             Operation::Sync(segments) => {
                 let mut files = self.files.borrow_mut();
                 for segment in segments {
@@ -205,7 +204,6 @@ impl Disk {
                 }
                 Outcome::Written(batch, Err(error()))
             }
-            Operation::Replicate(_) => unreachable!("the log is on a disk"),
             Operation::Sync(segments) => {
                 for segment in segments {
                     files.get_mut(&segment).expect("it is there").fail_to_sync(random);

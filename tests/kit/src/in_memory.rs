@@ -294,7 +294,7 @@ impl<S: UnderTest> InMemoryServer<S> {
             let conn = match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => conn,
                 Effect::LogClient(..) => continue,
-                Effect::Disk | Effect::Fail => panic!("{effect:?} of a server without a job log"),
+                Effect::Log | Effect::Fail => panic!("{effect:?} of a server without a job log"),
             };
             let Self { server, ends, now, .. } = self;
             let number = ends.iter().position(|end| end.connection.conn == conn).expect("it was opened");

@@ -31,7 +31,7 @@ use beanring::values::account::Account;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
 use beanring::values::link_secret::LinkSecret;
-use beanring::wal::Operation;
+use beanring::wal::LogRequest;
 use clap::ValueEnum;
 use nix::sys::signal::{Signal, raise};
 use nix::time::{ClockId, clock_gettime};
@@ -430,8 +430,8 @@ impl<S: Service> Service for Measured<S> {
         }
     }
 
-    fn disk(&mut self, now: Time) -> Option<Operation> {
-        self.server.as_mut()?.disk(now)
+    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.as_mut()?.log_request(now)
     }
 
     fn role(&self) -> ServerRole {

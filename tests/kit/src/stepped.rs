@@ -8,7 +8,7 @@ use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
-use beanring::wal::{Durability, WalConfig};
+use beanring::wal::{Durability, LogRequest, WalConfig};
 
 use super::disk::Disk;
 use super::http_client::Response;
@@ -218,8 +218,8 @@ impl Stepped {
                     self.closed.push(self.end(conn));
                     is_progress = true;
                 }
-                Effect::Disk => {
-                    while let Some(operation) = self.server.disk(self.now) {
+                Effect::Log => {
+                    while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
                         self.disk.begin(operation);
                         is_progress = true;
                     }

@@ -15,7 +15,7 @@ use beanring::time::Time;
 use beanring::transport::{Identity, Transport};
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
-use beanring::wal::Operation;
+use beanring::wal::LogRequest;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
@@ -425,8 +425,8 @@ impl Service for Tunnel {
         slices.extend((!unsent.is_empty()).then(|| IoSlice::new(unsent)));
     }
 
-    fn disk(&mut self, now: Time) -> Option<Operation> {
-        self.transport.disk(now)
+    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.transport.log_request(now)
     }
 
     fn is_draining(&self) -> bool {

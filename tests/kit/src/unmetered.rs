@@ -11,7 +11,7 @@ use beanring::time::Time;
 use beanring::values::account::Account;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
-use beanring::wal::Operation;
+use beanring::wal::LogRequest;
 
 /// A server, and whether it learns of the memory of TLS.
 pub struct Unmetered {
@@ -82,8 +82,8 @@ impl Service for Unmetered {
         self.server.outgoing(conn, slices);
     }
 
-    fn disk(&mut self, now: Time) -> Option<Operation> {
-        self.server.disk(now)
+    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.log_request(now)
     }
 
     fn is_draining(&self) -> bool {

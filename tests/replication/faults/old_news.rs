@@ -128,7 +128,10 @@ impl Plot {
         let deleted_at = deleted_at?;
         let mut later = 0;
         for (question, answers) in QUESTIONS.iter().zip(answers) {
-            assert!(answers.iter().any(|answer| tells_of(id, &answer.text)), "{question:?} tells nothing of a job");
+            assert!(
+                answers.iter().any(|answer| tells_of(id, &answer.text)),
+                "{question:?} tells nothing of a job"
+            );
             for Answer { asked_at, text } in answers.into_iter().filter(|answer| answer.asked_at > deleted_at)
             {
                 later += 1;

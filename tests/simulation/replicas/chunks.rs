@@ -8,7 +8,7 @@ use beanring::wal::replica::{
     ChunkHeader, Claim, Damage, Epoch, Failure, Fault, Follower, Kind, Member, PAYLOAD_BYTES_MAX, Page,
     Position, Progress, ReplicaConfig, Reply, Request, Standby, Term,
 };
-use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
+use beanring::wal::{Destination, Durability, LogRequest, WalConfig};
 use beanring_testkit::config::config;
 use beanring_testkit::connection::send_all;
 use bytes::Bytes;
@@ -67,8 +67,8 @@ impl Rig {
     fn carry_out(&mut self) {
         while let Some(effect) = self.server.next_effect() {
             match effect {
-                Effect::Disk => {
-                    while let Some(Operation::Replicate(request)) = self.server.disk(self.now) {
+                Effect::Log => {
+                    while let Some(LogRequest::Database(request)) = self.server.log_request(self.now) {
                         self.begin(*request);
                     }
                 }
@@ -87,7 +87,7 @@ impl Rig {
                 while self.node.unreplicated() > 0 {
                     self.node.replicate_one();
                 }
-                self.server.handle(self.now, Event::Disk(Outcome::Replicated(Box::new(answer.reply))));
+                self.server.handle(self.now, Event::Database(Box::new(answer.reply)));
             }
         }
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use self::faults::Fault;
 use beanring::server::{Effect, Server, ServerRole, Service};
 use beanring::time::Time;
-use beanring::wal::Operation;
+use beanring::wal::LogRequest;
 use beanring::wal::replica::{ChunkHeader, Kind, Reply, Request};
 use beanring_testkit::connection::Connection;
 use beanring_testkit::random::Random;
@@ -519,11 +519,11 @@ impl World {
 
     fn effect(&mut self, host: usize, effect: Effect, now: Time) {
         match effect {
-            Effect::Disk => {
-                while let Some(operation) =
-                    self.hosts[host].server.as_mut().and_then(|server| server.disk(now))
+            Effect::Log => {
+                while let Some(asked) =
+                    self.hosts[host].server.as_mut().and_then(|server| server.log_request(now))
                 {
-                    let Operation::Replicate(request) = operation else { panic!("{operation:?}") };
+                    let LogRequest::Database(request) = asked else { panic!("{asked:?}") };
                     self.begin(host, *request);
                     if self.random.one_in(400) && self.allows(Fault::Pause) {
                         return self.pause(host, true);

@@ -5,7 +5,7 @@ use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Protocol, Server, handle};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
-use beanring::wal::{Durability, WalConfig, is_full};
+use beanring::wal::{Durability, LogRequest, WalConfig, is_full};
 
 use super::action::Action;
 use super::checker::Checker;
@@ -291,8 +291,8 @@ impl World {
                 link.apply(&effect);
                 link.close(&mut *self.server, self.now);
             }
-            Effect::Disk => {
-                while let Some(operation) = self.server.disk(self.now) {
+            Effect::Log => {
+                while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
                     if !self.disk.is_busy() {
                         self.disk_due = self.now + DISK_SPAN;
                     }

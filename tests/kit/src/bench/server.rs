@@ -8,7 +8,7 @@ use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::JOB_BYTES_DEFAULT;
-use beanring::wal::{Destination, Durability, Operation, Outcome, WalConfig};
+use beanring::wal::{Destination, Durability, LogRequest, Operation, Outcome, WalConfig};
 
 use crate::config::config;
 use crate::disk::Disk;
@@ -82,8 +82,8 @@ impl Rig {
 
     fn carry_out(&mut self, conn: ConnId) {
         while let Some(effect) = self.server.next_effect() {
-            if effect == Effect::Disk {
-                while let Some(operation) = self.server.disk(self.now) {
+            if effect == Effect::Log {
+                while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
                     self.server.handle(self.now, Event::Disk(success(operation)));
                 }
             } else {
@@ -106,7 +106,6 @@ impl Rig {
 fn success(operation: Operation) -> Outcome {
     match operation {
         Operation::Write { batch, .. } => Outcome::Written(batch, Ok(())),
-        Operation::Replicate(_) => unreachable!("the log is on a disk"),
         Operation::Sync(_) => Outcome::Synced(Ok(())),
         Operation::Arrange(arrangement) => Outcome::Arranged(arrangement, Ok(())),
     }

@@ -314,7 +314,7 @@ impl Door {
                     let gate = self.gates.iter_mut().find(|gate| gate.link.conn == conn);
                     gate.expect("it was opened").acts.push(act);
                 }
-                Effect::Disk | Effect::Fail => panic!("there is no disk"),
+                Effect::Log | Effect::Fail => panic!("there is no disk"),
             }
         }
     }

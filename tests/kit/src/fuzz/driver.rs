@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::{self, Durability, Operation};
+use beanring::wal::{self, Durability, LogRequest, Operation};
 
 use super::super::config::config;
 use super::super::connection::{Connection, ConnectionState, outgoing};
@@ -284,7 +284,7 @@ impl Driver {
                     self.ends[self.numbers[&conn.to_u64()]].connection.apply(&effect);
                 }
                 Effect::LogClient(..) => {}
-                Effect::Disk => self.begin_disk(),
+                Effect::Log => self.begin_disk(),
                 Effect::Fail => panic!("the disk never fails"),
             }
         }
@@ -292,7 +292,7 @@ impl Driver {
 
     fn begin_disk(&mut self) {
         let disk = self.disk.as_mut().expect("only a log asks for the disk");
-        while let Some(operation) = self.server.disk(self.now) {
+        while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
             disk.under_way.push_back(operation);
         }
         assert!(disk.under_way.len() <= 3, "one of each kind is under way");

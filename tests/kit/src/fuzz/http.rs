@@ -277,7 +277,7 @@ impl Watched {
                 }
                 Effect::Pause(conn) | Effect::Resume(conn) => assert_eq!(conn, self.client),
                 Effect::LogClient(conn, _) => assert_eq!(conn, self.client),
-                Effect::Disk | Effect::Fail => panic!("there is no disk"),
+                Effect::Log | Effect::Fail => panic!("there is no disk"),
             }
         }
     }

@@ -115,7 +115,6 @@ pub fn carry_out(operation: Operation, files: &mut Files) -> Outcome {
             files.get_mut(&segment).expect("it is prepared")[at].copy_from_slice(batch.bytes());
             Outcome::Written(batch, Ok(()))
         }
-        Operation::Replicate(_) => unreachable!("the log is on a disk"),
         Operation::Sync(_) => Outcome::Synced(Ok(())),
         Operation::Arrange(arrangement) => {
             arrange(files, arrangement);

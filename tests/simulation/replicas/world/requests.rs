@@ -2,7 +2,6 @@
 
 use beanring::server::Event;
 use beanring::time::Time;
-use beanring::wal::Outcome;
 use beanring::wal::replica::{Failure, Reply, Request, Term};
 
 use super::super::database::{Process, reply_to};
@@ -251,6 +250,6 @@ impl World {
             }
         }
         let server = self.hosts[host].server.as_mut().expect("it runs");
-        server.handle(now, Event::Disk(Outcome::Replicated(Box::new(reply))));
+        server.handle(now, Event::Database(Box::new(reply)));
     }
 }
