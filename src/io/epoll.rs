@@ -124,7 +124,7 @@ impl<S: Service> EpollDriver<S> {
                 self.unwatch_paused_listeners().map_err(DriverError::Accept)?;
             }
             Token::Signals => self.read_signals()?,
-            Token::Disk => self.complete_disk(),
+            Token::Disk => self.complete_log_requests(),
         }
         Ok(())
     }

@@ -314,7 +314,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     /// Reports how much memory the driver has allocated for itself.
     pub fn set_memory(&mut self, bytes: u64) {
         self.memory_bytes = bytes;
-        self.handle(Event::DriverMemory(bytes));
+        self.handle(Event::OuterMemory(bytes));
     }
 
     /// Whether a connection broke for a reason that was logged as a warning.
@@ -526,7 +526,7 @@ pub trait Backend {
     }
 
     /// Passes what other threads have completed to the server: those of the job log, and the one that looks at files.
-    fn complete_disk(&mut self) {
+    fn complete_log_requests(&mut self) {
         self.begin_iteration();
         let shell = self.shell();
         shell.clear_outcome_fd();

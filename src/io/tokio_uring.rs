@@ -123,7 +123,7 @@ async fn serve<S: Service + 'static>(shared: Shared<S>) -> Result<(), DriverErro
         spawn(read_signals(shared.clone(), signals));
         if let Some(fd) = shell.outcome_fd() {
             let bell = Watched::new(fd.as_raw_fd()).map_err(DriverError::Setup)?;
-            spawn(complete_disk(shared.clone(), bell));
+            spawn(complete_log_requests(shared.clone(), bell));
             spawn(log_files::write(shared.clone()));
             spawn(log_files::sync(shared.clone()));
         }
@@ -209,12 +209,12 @@ async fn accept_connections<S: Service + 'static>(shared: Shared<S>, index: usiz
 }
 
 /// Passes on what the threads of the disk have completed.
-async fn complete_disk<S: Service>(shared: Shared<S>, bell: Watched) {
+async fn complete_log_requests<S: Service>(shared: Shared<S>, bell: Watched) {
     loop {
         match bell.readable().await {
             Ok(mut readable) => {
                 readable.clear_ready();
-                shared.borrow_mut().complete_disk();
+                shared.borrow_mut().complete_log_requests();
             }
             Err(error) => return shared.borrow_mut().end.set(Err(DriverError::Wait(to_errno(&error)))),
         }

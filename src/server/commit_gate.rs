@@ -143,8 +143,8 @@ impl Core {
         self.await_commit(conn, output);
     }
 
-    /// Whether the next reply may leave. If not, has the connection wait for its commit.
-    pub(super) fn is_released(&mut self, conn: ConnId, output: &mut Output) -> bool {
+    /// Returns whether the next reply may leave. If not, the connection waits for its commit.
+    pub(super) fn release_or_await(&mut self, conn: ConnId, output: &mut Output) -> bool {
         let is_released = output.can_send(self.released());
         if !is_released {
             self.await_commit(conn, output);

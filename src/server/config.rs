@@ -92,7 +92,7 @@ pub struct HostFacts {
     /// The name of the driver.
     pub driver: &'static str,
     /// Memory of the process before it has connections or jobs, in bytes. A driver reports what it allocates itself
-    /// ([`Event::DriverMemory`](super::Event::DriverMemory)).
+    /// ([`Event::OuterMemory`](super::Event::OuterMemory)).
     pub memory_bytes: u64,
 }
 

@@ -50,7 +50,7 @@ pub enum Event<'a> {
     /// The database of the job log has replied.
     Database(Box<Reply>),
     /// The memory that the driver has allocated for itself has changed: its size in bytes.
-    DriverMemory(u64),
+    OuterMemory(u64),
 }
 
 impl Event<'_> {
@@ -65,7 +65,7 @@ impl Event<'_> {
             Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::END,
             Self::Closed { .. } => Cost::CLOSE,
             Self::Disk(_) | Self::Database(_) => Cost::DISK,
-            Self::DriverMemory(_) | Self::Drain | Self::Stop => Cost::STEP,
+            Self::OuterMemory(_) | Self::Drain | Self::Stop => Cost::STEP,
         }
     }
 
@@ -80,7 +80,7 @@ impl Event<'_> {
             | Self::Sent { conn, .. }
             | Self::HungUp { conn }
             | Self::Closed { conn } => Some(conn),
-            Self::Drain | Self::Stop | Self::Disk(_) | Self::Database(_) | Self::DriverMemory(_) => None,
+            Self::Drain | Self::Stop | Self::Disk(_) | Self::Database(_) | Self::OuterMemory(_) => None,
         }
     }
 }

@@ -126,7 +126,7 @@ impl Core {
             Event::ReceivedDirect { bytes, .. } => self.received_direct(session, bytes, now),
             Event::InputEnding { .. } => self.input_ended(session, InputEnd::Ending, now),
             Event::InputEnded { .. } => self.input_ended(session, InputEnd::Ended, now),
-            Event::Drain | Event::Stop | Event::Disk(_) | Event::Database(_) | Event::DriverMemory(_) => {
+            Event::Drain | Event::Stop | Event::Disk(_) | Event::Database(_) | Event::OuterMemory(_) => {
                 unreachable!("they name no connection")
             }
         }

@@ -190,14 +190,14 @@ impl Core {
         own as u64 + self.config.host.memory_bytes + self.driver_bytes
     }
 
-    /// Whether there is memory for one more job of the client. `body_bytes` includes the CR LF.
+    /// Claims memory for one more job of the client, and returns whether there is enough. `body_bytes` includes the CR LF.
     #[inline]
-    pub(super) fn has_memory_for(&mut self, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> bool {
-        self.config.max_memory_bytes.is_none_or(|max| self.has_memory_below(max, client, body_bytes, tags))
+    pub(super) fn claim_memory(&mut self, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> bool {
+        self.config.max_memory_bytes.is_none_or(|max| self.claim_memory_below(max, client, body_bytes, tags))
     }
 
     #[inline(never)]
-    fn has_memory_below(&mut self, max: u64, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> bool {
+    fn claim_memory_below(&mut self, max: u64, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> bool {
         let (tags_most, tags_usual) = match tags.as_bytes().len() as u64 {
             0 => (0, 0),
             bytes => (TAGS_GROWTH_BYTES_MAX, TAGS_BYTES_USUAL + 2 * bytes),

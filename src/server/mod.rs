@@ -279,7 +279,7 @@ impl Service for Server {
             // Bounded by the one job log.
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
             Event::Disk(_) | Event::Database(_) => {}
-            Event::DriverMemory(bytes) => {
+            Event::OuterMemory(bytes) => {
                 core.driver_bytes = bytes;
                 core.headroom.invalidate();
             }

@@ -129,7 +129,7 @@ impl Core {
         tags: Tags<'_>,
     ) -> Result<IncomingJob, Refusal> {
         let permit = self.authorize(protocol, Need::Put(tags))?;
-        if !self.has_memory_for(protocol.client, args.bytes + 2, tags) {
+        if !self.claim_memory(protocol.client, args.bytes + 2, tags) {
             return Err(Shortage::Memory.into());
         }
         let slot =

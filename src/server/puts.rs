@@ -86,7 +86,7 @@ impl Core {
         if let Some(refusal) = Refusal::for_space(space) {
             return protocol.skip_body(bytes, refusal);
         }
-        if !self.has_memory_for(client, args.bytes + 2, tags) {
+        if !self.claim_memory(client, args.bytes + 2, tags) {
             return protocol.skip_body(bytes, Shortage::Memory.into());
         }
         let id = self.engine.next_id();

@@ -141,7 +141,7 @@ impl<S: Service> Service for Link<S> {
 
     #[inline]
     fn take(&mut self, now: Time, event: Priced<'_>) {
-        if self.is_unused() && !matches!(event.event(), Event::DriverMemory(_)) {
+        if self.is_unused() && !matches!(event.event(), Event::OuterMemory(_)) {
             self.inner().take(now, event);
         } else {
             self.0.take(now, event);

@@ -118,7 +118,7 @@ impl Service for Bare {
             | Event::Stop
             | Event::Disk(_)
             | Event::Database(_)
-            | Event::DriverMemory(_)
+            | Event::OuterMemory(_)
             | Event::Drain => {}
         }
     }

@@ -99,7 +99,7 @@ impl Leader {
     }
 
     /// No address has accepted a connection.
-    pub fn has_failed(&mut self, now: Time) {
+    pub fn note_failure(&mut self, now: Time) {
         self.is_failing = true;
         self.pause(now);
     }
@@ -108,7 +108,7 @@ impl Leader {
         self.retry_at = now + RETRY_PAUSE;
     }
 
-    pub fn has_accepted(&mut self, index: usize) {
+    pub fn note_accept(&mut self, index: usize) {
         self.preferred = index % self.addresses.len().max(1);
         self.is_failing = false;
     }
@@ -184,14 +184,14 @@ mod tests {
             assert_eq!(leader(address).next_look_up().is_some(), is_name, "{address}");
         }
         let mut numeric = leader("127.0.0.1:1");
-        numeric.has_failed(Time::ZERO);
+        numeric.note_failure(Time::ZERO);
         assert_eq!(numeric.next_look_up(), None);
         let mut named = leader("localhost:1");
         named.begin_look_up(Time::ZERO);
         assert_eq!(named.next_look_up(), Some(Time::ZERO + LOOK_UP_PAUSE));
         named.addresses = vec!["127.0.0.1:1".parse().unwrap()];
         assert_eq!(named.next_look_up(), None);
-        named.has_failed(Time::ZERO);
+        named.note_failure(Time::ZERO);
         assert!(named.next_look_up().is_some(), "its address may be another one now");
     }
 
@@ -201,11 +201,11 @@ mod tests {
         let now = Time::from_nanos(5);
         assert!(leader.can_connect(now, CONNECTING_MAX - 1));
         assert!(!leader.can_connect(now, CONNECTING_MAX));
-        leader.has_failed(now);
+        leader.note_failure(now);
         assert!(!leader.can_connect(now, 0));
         assert!(leader.can_connect(now + RETRY_PAUSE, 0));
         assert!(!leader.can_connect(now + RETRY_PAUSE, 1));
-        leader.has_accepted(0);
+        leader.note_accept(0);
         assert!(leader.can_connect(now + RETRY_PAUSE, 1));
     }
 }

@@ -263,7 +263,7 @@ impl Worker {
         let address = leader.target.address.clone();
         match look_up(address, self.orders.0.clone(), Arc::clone(&self.wake)) {
             Ok(thread) => self.look_up = Some(thread),
-            Err(error) => self.has_failed(&text_of(&error)),
+            Err(error) => self.note_failure(&text_of(&error)),
         }
     }
 
@@ -278,7 +278,7 @@ impl Worker {
         if !found.is_empty() {
             leader.addresses = found;
         } else if leader.addresses.is_empty() {
-            self.has_failed("no such host");
+            self.note_failure("no such host");
         }
     }
 
@@ -395,7 +395,7 @@ impl Worker {
                 Err(errno) if is_shortage(errno) => {
                     self.connecting -= 1;
                     self.wait_first(key);
-                    return self.has_shortage(errno);
+                    return self.note_shortage(errno);
                 }
                 Err(errno) => failure = errno.desc().into(),
             }
@@ -403,7 +403,7 @@ impl Worker {
         }
         self.connecting -= 1;
         self.wait_first(key);
-        self.has_failed(&failure);
+        self.note_failure(&failure);
     }
 
     /// Lets a client wait before all others.
@@ -419,7 +419,7 @@ impl Worker {
         self.wait_first(key);
     }
 
-    fn has_shortage(&mut self, errno: Errno) {
+    fn note_shortage(&mut self, errno: Errno) {
         if let Some(leader) = &mut self.leader {
             leader.pause(self.now);
         }
@@ -428,10 +428,10 @@ impl Worker {
         }
     }
 
-    fn has_failed(&mut self, why: &str) {
+    fn note_failure(&mut self, why: &str) {
         self.counts.failed_connects.add(1);
         let Some(leader) = &mut self.leader else { return };
-        leader.has_failed(self.now);
+        leader.note_failure(self.now);
         if let Some(left_out) = self.warnings.admit(self.now) {
             warn!("cannot connect to the leader at {}: {why}{left_out}", leader.target.address);
         }
@@ -498,7 +498,7 @@ impl Worker {
         };
         self.connecting -= 1;
         let Some(leader) = &mut self.leader else { return };
-        leader.has_accepted(index);
+        leader.note_accept(index);
         self.counts.total.add(1);
         let opened = client_address(&connection.client).ok_or(Errno::ENOTCONN).and_then(|address| {
             connection.open(hop, &header(address, connection.inbound, leader.target.secret.shown))?;

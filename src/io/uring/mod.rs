@@ -170,7 +170,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
                 self.watch_signals();
             }
             Token::Disk => {
-                self.complete_disk();
+                self.complete_log_requests();
                 self.watch_disk();
             }
             Token::LogWrite => self.log_written(result),

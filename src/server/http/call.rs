@@ -201,7 +201,7 @@ impl Core {
     /// Has a response that waits for a commit become an error: there will be no commit.
     pub(in crate::server) fn fail_call(&mut self, connection: &mut HttpConnection) {
         let HttpConnection { conn, next, work: Work::Call(call), .. } = connection else { return };
-        if matches!(call.stage, Stage::Replied { .. }) && !self.is_released(*conn, &mut call.output) {
+        if matches!(call.stage, Stage::Replied { .. }) && !self.release_or_await(*conn, &mut call.output) {
             let message = "the server cannot write its job log and stops: read its log";
             ErrorResponse::new(ErrorKind::Internal, message).write(&call.request, next);
             self.end_call(connection);
@@ -259,7 +259,7 @@ impl Core {
     pub(in crate::server) fn release_call(&mut self, connection: &mut HttpConnection) {
         let HttpConnection { conn, work: Work::Call(call), .. } = connection else { return };
         if let Stage::Replied { bytes } = call.stage
-            && self.is_released(*conn, &mut call.output)
+            && self.release_or_await(*conn, &mut call.output)
         {
             call.stage = Stage::Sending { left: bytes };
         }

@@ -77,7 +77,7 @@ impl Server {
             }
             Event::InputEnding { .. } => {}
             Event::ReceivedDirect { .. } => panic!("a driver receives only bodies directly"),
-            Event::Drain | Event::Stop | Event::Disk(_) | Event::Database(_) | Event::DriverMemory(_) => {
+            Event::Drain | Event::Stop | Event::Disk(_) | Event::Database(_) | Event::OuterMemory(_) => {
                 unreachable!("they name no connection")
             }
         }
