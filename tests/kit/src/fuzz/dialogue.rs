@@ -14,6 +14,9 @@ use super::super::reply;
 use super::framing::{bytes_max, follows};
 use super::made_log::Jobs;
 
+/// The header of a segment, and the name of the tube, the tags and the other fields of a job record.
+const JOB_REST_BYTES_MAX: usize = 4096 + 2048;
+
 /// What all clients together know.
 #[derive(Default)]
 pub struct Book {
@@ -338,6 +341,7 @@ impl Dialogue {
                 (_, ["OUT_OF_MEMORY"]) => {
                     book.has_limits || book.job_bytes_logged.is_some_and(|most| put.body.len() > most / 2)
                 }
+                (true, ["JOB_TOO_BIG"]) => book.fits_no_segment(put.body.len()),
                 (true, words) => book.is_right_for_put(put, words),
                 _ => false,
             },
@@ -431,6 +435,11 @@ impl Book {
         }
     }
 
+    /// Whether jobs of this size, with the longest names and tags, may be larger than a segment of the job log.
+    fn fits_no_segment(&self, bytes: usize) -> bool {
+        self.job_bytes_logged.is_some_and(|segment| bytes + JOB_REST_BYTES_MAX > segment)
+    }
+
     /// Checks the reply to a `put-batch`.
     fn is_right_for_batch(&mut self, batch: &Batch, reply: &Reply<'_>) -> bool {
         // More than the records of the jobs take.
@@ -440,6 +449,7 @@ impl Book {
                 self.has_limits || self.job_bytes_logged.is_some_and(|most| logged_bytes > most / 2)
             }
             (&[word], Some(refusal)) => word == refusal,
+            (["JOB_TOO_BIG"], None) => self.fits_no_segment(logged_bytes),
             (["DRAINING"], None) => self.is_draining,
             (["INSERTED_BATCH", count], None) => {
                 let replies = reply.jobs.iter().map(|job| &job.words[..]);
