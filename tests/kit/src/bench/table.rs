@@ -50,8 +50,3 @@ pub fn rounded(number: f64) -> String {
         _ => format!("{number:.0}"),
     }
 }
-
-/// Renders a ratio, small ones as a fraction.
-pub fn ratio(number: f64) -> String {
-    if number < 0.5 { format!("1/{}", rounded(1.0 / number)) } else { format!("{number:.2}x") }
-}
