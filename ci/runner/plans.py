@@ -15,7 +15,7 @@ BUILD = ("cargo", "test", "--locked", "--no-run", "--message-format=json-render-
 CLIPPY = ("cargo", "clippy", "--locked", "--quiet")
 LINTS = ("--", "-D", "warnings")
 # What plain `cargo clippy --all-targets` leaves out.
-OTHER_TARGETS = ("--bench", "batch", "--bench", "disk", "--bench", "stress", "--test", "cost")
+OTHER_TARGETS = ("--bench", "disk", "--bench", "stress", "--test", "cost")
 
 
 def tests(name, program, *selected, build="build", threads=None, environment=None, **fields):

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use beanring_testkit::random::Random;
+
 use crate::talk::{Talk, put, put_batch};
 use crate::world::{BATCH, TUBE, World};
 
@@ -64,11 +66,20 @@ pub const LOADS: &[Load] = &[
         world.clients = (0..n).map(|_| world.connect()).collect();
     }),
     load("ready jobs", [10_000, 125_000], |world, n| world.jobs = world.put_many(n, 0)),
+    load("ready jobs of random priorities", [10_000, 125_000], random_priorities),
     load("delayed jobs", [10_000, 125_000], |world, n| world.jobs = world.put_many(n, 100_000)),
     load("buried jobs", [10_000, 50_000], |world, n| {
         bury(world, n);
     }),
     load("jobs that the actor has reserved", [10_000, 50_000], |world, n| world.jobs = reserved(world, n)),
+    load("clients that have reserved 80 jobs each", [16, 250], |world, n| {
+        world.put_many(80 * n, 0);
+        world.clients = (0..n).map(|_| world.worker()).collect();
+        world
+            .clients
+            .iter_mut()
+            .for_each(|client| drop(client.expect("reserve-batch 80\r\n", "RESERVED_BATCH 80")));
+    }),
     load("jobs of one concurrency key", [10_000, 50_000], |world, n| {
         world.jobs = world.put_tagged(n, 0, |_| " con:k0:1".to_owned());
         world.jobs = world.actor.ask("reserve\r\n").1;
@@ -256,6 +267,16 @@ pub fn in_tubes(world: &mut World, count: usize, name: &str, commands: impl Fn(u
     });
     world.helper.expect_all(text.collect::<Vec<_>>(), "");
     world.helper.expect(&format!("use {TUBE}\r\n"), "USING");
+}
+
+/// Puts jobs that arrive in no order, so that they fill the trees of a heap and not its run.
+fn random_priorities(world: &mut World, count: usize) {
+    let mut random = Random::new(0);
+    for _ in (0..count).step_by(BATCH) {
+        let puts =
+            (0..BATCH).map(|_| put(0, "").replacen("put 0 ", &format!("put {} ", random.next() as u32), 1));
+        world.jobs.extend(world.helper.expect(&put_batch(puts), "INSERTED_BATCH"));
+    }
 }
 
 fn ready_tubes(world: &mut World, count: usize, mode: &str) {

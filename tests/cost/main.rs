@@ -1,5 +1,6 @@
-//! What an event-loop iteration costs, in CPU time of the thread, whatever the server counts: every load beside everything that
-//! one client can do, and floods of clients and of peers that never finish, at two sizes, under each driver, by every door.
+//! What an event-loop iteration costs, in CPU time of the thread, whatever the server counts: every load, while it is built and
+//! beside everything that one client can do, and floods of clients and of peers that never finish, at two sizes, under each
+//! driver, by every door.
 //! [`prices`] compares what the server counts with the cost.
 //!
 //! CPU time has no time in which others had the core. It has the time of page faults and of a cache that others have filled.
@@ -98,6 +99,11 @@ struct Bounds {
 impl Bounds {
     fn of_load(place: Place) -> Self {
         Self { longest: longest_max(place, false), growth_floor: GROWTH_FLOOR }
+    }
+
+    /// The longest of hundreds of batches counts, with the page faults of new memory.
+    fn of_build(place: Place) -> Self {
+        Self { longest: longest_max(place, true), growth_floor: GROWTH_FLOOR }
     }
 
     /// Four times as many clients may use up budgets that fewer leave, so the longest iteration alone counts.
@@ -202,10 +208,27 @@ fn run_ends(number: usize, load: &'static Load, place: Place) -> Vec<Outcome> {
 }
 
 fn run_end(load: &'static Load, end: &'static Trigger, place: Place) -> Outcome {
+    run_anew(load, end.name, place, Bounds::of_load(place), |size| (end.run)(&mut built(place, load, size)))
+}
+
+/// Measures how a load comes about. A container that copies itself when it grows would make an iteration grow with the load.
+fn run_build(load: &'static Load, place: Place) -> Outcome {
+    run_anew(load, "its build", place, Bounds::of_build(place), |size| {
+        World::new(place).measure(|world| (load.build)(world, size))
+    })
+}
+
+/// Measures something that has a server of its own for each size.
+fn run_anew(
+    load: &Load,
+    trigger: &'static str,
+    place: Place,
+    bounds: Bounds,
+    once: impl Fn(usize) -> Iterations,
+) -> Outcome {
     let sizes = sizes(load);
-    let bounds = Bounds::of_load(place);
-    let costs = measured(bounds, |at| (end.run)(&mut built(place, load, sizes[at])));
-    Outcome { place, load: load.name, trigger: end.name, sizes, bounds, is_judged: false, costs }.shown()
+    let costs = measured(bounds, |at| once(sizes[at]));
+    Outcome { place, load: load.name, trigger, sizes, bounds, is_judged: false, costs }.shown()
 }
 
 /// Runs scenarios of these items, and fails if one is too expensive.
@@ -228,6 +251,11 @@ fn each<T: Copy>(
 
 fn wanted(loads: &[Load]) -> impl Iterator<Item = &Load> {
     loads.iter().filter(|load| is_wanted(load.name))
+}
+
+#[test]
+fn iterations_while_a_load_is_built() {
+    each("iterations while a load is built", wanted(LOADS), |_, load, place| vec![run_build(load, place)]);
 }
 
 #[test]
