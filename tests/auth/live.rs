@@ -7,6 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
+#[cfg(feature = "tls")]
+use beanring_testkit::client::serve_under;
 use beanring_testkit::client::{Client, launch};
 use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, post, signed};
@@ -91,8 +93,7 @@ fn change_users(io: Driver) {
     next.expect("peek 1\r\n", "FORBIDDEN");
     next.expect("auth root-root-root-root\r\n", "AUTHENTICATED");
     next.expect("peek 1\r\n", "FOUND 1 1");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
+    server.stop();
 }
 
 #[cfg(feature = "tls")]
@@ -102,11 +103,8 @@ fn a_wait_for_a_job_over_tls_ends_with_its_user() {
         let scratch = Scratch::new("auth-wait");
         let users = scratch.join("users.toml");
         secret(&users, &format!("{ROOT}{TWO}"));
-        let path = users.to_str().expect("a name in UTF-8").to_owned();
-        let flags = [driver::flags(io), vec!["--auth".to_owned(), path]].concat();
-        let address = Address::fresh(Transport::Tls);
-        let (mut server, stream) = ServerProcess::launch(Command::new(program()), address, &flags);
-        let mut root = Client::new(stream);
+        let flags = ["--auth", users.to_str().expect("a name in UTF-8")];
+        let (mut server, mut root) = serve_under(io, Transport::Tls, &flags);
         root.expect("auth root-root-root-root\r\n", "AUTHENTICATED");
         root.expect("put 0 0 9 1\r\nx\r\n", "INSERTED 1");
         let mut two = client(&server);
@@ -222,8 +220,7 @@ fn log_lines_name_the_user_and_no_token() {
     secret(&users, &one("produce = [\"a\"]"));
     server.signal(Signal::SIGWINCH);
     assert_eq!(root.line(), None, "the user is gone");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
+    server.stop();
     let text = log();
     assert_eq!(text.matches("the users stay as they were: ").count(), 1, "{text}");
     assert!(!text.contains("root-root") && !text.contains("wrong-wrong"), "{text}");

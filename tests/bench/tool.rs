@@ -289,7 +289,7 @@ fn beanstalkd() -> Option<(ServerProcess, String)> {
         println!("skipped: the bench tool against beanstalkd, because that is not installed");
         return None;
     };
-    let (server, _) = ServerProcess::start(&program, Transport::Tcp, &[]);
+    let (server, _) = ServerProcess::start(&program, Transport::Tcp, &[""; 0]);
     let addr = server.address().to_string();
     Some((server, addr))
 }

@@ -40,8 +40,8 @@ pub struct Ran {
 
 /// Runs a test against new servers at the same time: one under each driver, and beanstalkd.
 pub fn everywhere(what: &str, test: impl Fn(&Place) + Sync) {
-    let drivers = Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, what));
-    let mut places: Vec<Place> = drivers.map(|io| Place::beanring(io, Transport::Tcp, &[])).collect();
+    let mut places: Vec<Place> =
+        driver::allowed(what).map(|io| Place::beanring(io, Transport::Tcp, &[])).collect();
     match beanstalkd::installed() {
         Some(path) => places.push(Place::beanstalkd(&path)),
         None => println!("skipped: {what}, because beanstalkd is not installed"),
@@ -70,8 +70,7 @@ impl Default for Place {
 
 impl Place {
     pub fn beanring(io: Driver, transport: Transport, flags: &[&str]) -> Self {
-        let mut all = driver::flags(io);
-        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let all: Vec<String> = driver::flags(io).iter().chain(flags).map(|&flag| flag.to_owned()).collect();
         Self::launch(Path::new(program()), Address::fresh(transport), &all, true)
     }
 

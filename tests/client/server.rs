@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::Client;
-use beanring_testkit::process::{Address, ServerProcess, Transport, program};
+use beanring_testkit::client::serve_by;
+use beanring_testkit::process::{Address, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::{driver, unused_address};
 use serde_json::Value;
@@ -448,8 +448,7 @@ fn serve_is_the_server() {
     driver::under_each("beanring serve", |io| {
         let mut command = Command::new(program());
         command.arg("serve");
-        let (_server, stream) =
-            ServerProcess::launch(command, Address::fresh(Transport::Tcp), &driver::flags(io));
-        Client::new(stream).expect("list-tube-used\r\n", "USING default");
+        let (_server, mut client) = serve_by(command, Address::fresh(Transport::Tcp), &driver::flags(io));
+        client.expect("list-tube-used\r\n", "USING default");
     });
 }

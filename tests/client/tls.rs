@@ -115,7 +115,7 @@ fn an_expired_certificate() {
     let scratch = Scratch::new("tls");
     let all = Certificates::new(&scratch.0);
     let plain = Address::fresh_tcp();
-    let (_server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(plain), &[]);
+    let (_server, _) = ServerProcess::launch(Command::new(program()), Address::Tcp(plain), &[""; 0]);
     let address = format!("beanstalks://{}", tls_front::start(plain, tls_front::config(&all.expired, None)));
     let mut command = client();
     command.args(["stats", "-a", &address]).env("BEANRING_TLS_CA", &all.ca);

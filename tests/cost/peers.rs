@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use beanring::server::Protocol;
 use beanring_testkit::stream::Stream;
-use beanring_testkit::tls_stream::client;
+use beanring_testkit::tls_stream::{client, sealed};
 use rustls::ClientConnection;
 
 use crate::doors::{Door, Entrance, balancer_header, hop_header};
@@ -276,14 +276,4 @@ impl Actor for Begun {
             self.begin_anew();
         }
     }
-}
-
-/// Returns what a client sends next: what its handshake needs, and then this.
-fn sealed(tls: &mut ClientConnection, plaintext: &[u8]) -> Vec<u8> {
-    tls.writer().write_all(plaintext).expect("the buffer has no limit");
-    let mut records = Vec::new();
-    while tls.wants_write() {
-        tls.write_tls(&mut records).expect("a vector grows");
-    }
-    records
 }

@@ -19,7 +19,7 @@ use beanring_testkit::peer::Received;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::stream::Stream;
-use beanring_testkit::tls_stream::{TlsStream, client, client_config};
+use beanring_testkit::tls_stream::{TlsStream, client, client_config, sealed};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
@@ -211,10 +211,7 @@ fn seal_each(world: &World, bytes: &[u8], mut before: impl FnMut(&mut rustls::Cl
     let mut records = Vec::new();
     for &byte in bytes {
         before(&mut tls);
-        tls.writer().write_all(&[byte]).expect("the buffer has no limit");
-        while tls.wants_write() {
-            tls.write_tls(&mut records).expect("a vector grows");
-        }
+        records.extend(sealed(&mut tls, &[byte]));
     }
     tcp.set_nonblocking(false).expect("a TCP socket");
     let mut stream = TlsStream { tcp, tls };

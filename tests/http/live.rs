@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::Client;
+use beanring_testkit::client::{Client, serve_by};
 use beanring_testkit::driver;
 use beanring_testkit::http_client::HttpClient;
 use beanring_testkit::process::{Address, ServerProcess, Transport, program};
@@ -21,11 +21,6 @@ pub struct Live {
     /// Where HTTP is served, if not on a UNIX socket.
     at: Option<SocketAddr>,
     scratch: Scratch,
-}
-
-/// Returns the drivers that can be tested.
-pub fn drivers() -> impl Iterator<Item = Driver> {
-    Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "HTTP"))
 }
 
 impl Live {
@@ -44,14 +39,14 @@ impl Live {
         let token = scratch.dir("secret").join("token");
         secret(&token, &format!("{SECRET}\n"));
         let http = at.map_or(format!("unix:{}", scratch.join("http").display()), |at| at.to_string());
-        let mut all = driver::flags(io);
-        all.extend(["--http", &http, "--log-level", "info"].map(str::to_owned));
-        let token = token.display().to_string();
-        all.extend(flags.iter().map(|&flag| if flag == "TOKEN" { token.clone() } else { flag.to_owned() }));
+        let (own, token) = (["--http", &http, "--log-level", "info"], token.display().to_string());
+        let flags = flags.iter().map(|&flag| if flag == "TOKEN" { &*token } else { flag });
+        let all: Vec<&str> = own.into_iter().chain(flags).collect();
         let mut command = Command::new(program());
         command.stderr(File::create(scratch.join("log")).expect("the file is created"));
-        let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
-        Self { server, client: Client::new(stream), at, scratch }
+        let all = [&driver::flags(io)[..], &all].concat();
+        let (server, client) = serve_by(command, Address::fresh(Transport::Tcp), &all);
+        Self { server, client, at, scratch }
     }
 
     pub fn connect(&self) -> HttpClient {

@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring::server::Config;
-#[cfg(feature = "tls")]
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::put;
 use beanring_testkit::config::config;
+#[cfg(feature = "tls")]
+use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, Response, page};
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::{Address, REPLY_PATIENCE};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics;
 use beanring_testkit::stepped::Stepped;
-use live::{Live, drivers};
-use nix::sys::signal::Signal;
+use live::Live;
 
 // The bare core, step by step.
 
@@ -232,7 +232,7 @@ fn metric<'a>(page: &'a str, name: &str) -> Option<&'a str> {
 
 #[test]
 fn metrics_are_as_documented_and_have_the_values_of_stats() {
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         let scratch = Scratch::new("http-metrics");
         // With -f 0, and once all segments are prepared, the job log does nothing between two replies.
         let log = scratch.dir("log").display().to_string();
@@ -318,14 +318,13 @@ fn a_recovery_is_measured() {
         let seconds: f64 = seconds.expect("a number");
         assert!(seconds > 0.0 && seconds < 60.0, "{seconds}");
         live.client.expect(&put(id, 0, "x"), &format!("INSERTED {id}"));
-        live.server.signal(Signal::SIGTERM);
-        assert_eq!(live.server.wait(), Some(0));
+        live.server.stop();
     }
 }
 
 #[test]
 fn health_readiness_and_bad_requests() {
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         let mut live = Live::start(io, &[]);
         let close = "Connection: close\r\n\r\n";
         let health = live.say(&format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{close}"));
@@ -378,8 +377,7 @@ fn health_readiness_and_bad_requests() {
         let ready = live.say("GET /readyz HTTP/1.0\r\n\r\n");
         assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("draining\n"), "{ready}");
         assert!(live.say("GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        live.server.signal(Signal::SIGTERM);
-        assert_eq!(live.server.wait(), Some(0));
+        live.server.stop();
         assert!(!live.socket().exists(), "the socket file is removed");
     }
 }
@@ -388,7 +386,7 @@ fn health_readiness_and_bad_requests() {
 fn only_requests_for_allowed_hosts_are_answered() {
     let hostname =
         nix::unistd::gethostname().expect("the host has a name").into_string().expect("responses are text");
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         let at = Address::fresh_tcp();
         let live = Live::at(at, io, &["--http-host", "queue.example,*.svc"]);
         let ask = |text: &str| {
@@ -439,7 +437,7 @@ fn only_requests_for_allowed_hosts_are_answered() {
 
 #[test]
 fn a_probe_gets_in_beside_a_crowd_of_scrapers_and_clients() {
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         let live = Live::start(io, &["--max-connections", "1"]);
         // --max-connections allows one client, and it is connected.
         let page = live.say("GET /metrics HTTP/1.0\r\n\r\n");

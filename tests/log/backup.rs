@@ -14,7 +14,7 @@ use std::time::Duration;
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put, start};
 use beanring_testkit::scratch::{Scratch, contents};
-use beanring_testkit::wait;
+use beanring_testkit::wait::{self, Stop};
 
 use super::common::{FIRST, MODES, body, change, in_parallel, remove_marks, tool};
 
@@ -75,7 +75,7 @@ fn a_backup_under_load_has_every_acknowledged_job() {
         let (known, stops) = (Mutex::new(Known::default()), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| load(client, &known, &stops));
-            let stopper = Stopper(&stops);
+            let stopper = Stop(&stops);
             wait::until("the server recycles its first segment", || !log.join(FIRST).exists());
             for round in 0..6 {
                 check_copy(&log, &scratch.join(&format!("copy-{round}")), &known);
@@ -84,15 +84,6 @@ fn a_backup_under_load_has_every_acknowledged_job() {
         });
         println!("{} puts", known.lock().expect("no panic").put.len());
     });
-}
-
-/// Stops the load, even if the test fails.
-struct Stopper<'a>(&'a AtomicBool);
-
-impl Drop for Stopper<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Copies a log, and compares the copy with what a client knew before and after.

@@ -40,7 +40,7 @@ fn text(path: &Path) -> &str {
 }
 
 /// A mount or a loop device, undone when the value is dropped.
-struct Held(&'static str, Vec<String>);
+pub struct Held(&'static str, Vec<String>);
 
 impl Drop for Held {
     /// A disk may be busy for a moment: the kernel closes the files of a killed process some time after its end if the process
@@ -57,7 +57,7 @@ impl Drop for Held {
     }
 }
 
-fn mount(arguments: &[&str], at: &Path) -> Result<Held, String> {
+pub fn mount(arguments: &[&str], at: &Path) -> Result<Held, String> {
     run("mount", &[arguments, &[text(at)]].concat())?;
     Ok(Held("umount", vec![text(at).to_owned()]))
 }

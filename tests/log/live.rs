@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -20,6 +20,7 @@ use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
 use super::common::{Case, MODES, cases, change, change_header, in_parallel, refusal, segments};
+use super::disks::mount;
 
 /// Small segments.
 const SMALL: [&str; 2] = ["-s", "65536"];
@@ -256,35 +257,20 @@ fn body_of(seed: u64) -> String {
 
 // Full disks.
 
-/// A small file system, which only root can mount.
-struct SmallDisk(Scratch);
-
-impl SmallDisk {
-    fn new(name: &str) -> Option<Self> {
-        let disk = Self(Scratch::new(name));
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(&disk.0.0);
-        let is_mounted = command.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
-        if !is_mounted {
-            println!("skipped: no file system can be mounted here");
+/// Runs a test on small file systems, which only root can mount.
+fn on_small_disks(name: &str, test: impl Fn(&Path, &Case) + Sync) {
+    in_parallel(cases("full disk", &MODES), |case| {
+        let disk = Scratch::new(name);
+        match mount(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"], &disk.0) {
+            Ok(_mounted) => test(&disk.0, &case),
+            Err(_) => println!("skipped: no file system can be mounted here"),
         }
-        is_mounted.then_some(disk)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0.0).stderr(Stdio::null()).status();
-    }
+    });
 }
 
 #[test]
 fn a_full_disk_refuses_puts_alone() {
-    in_parallel(cases("full disk", &MODES), |case| {
-        if let Some(disk) = SmallDisk::new("full") {
-            fill_and_change_jobs(&disk.0.0, &case);
-        }
-    });
+    on_small_disks("full", fill_and_change_jobs);
 }
 
 fn fill_and_change_jobs(dir: &Path, case: &Case) {
@@ -335,11 +321,7 @@ fn await_space(client: &mut Client, put: &str, dir: &Path) {
 
 #[test]
 fn a_full_disk_refuses_large_puts_at_once() {
-    in_parallel(cases("full disk", &MODES), |case| {
-        if let Some(disk) = SmallDisk::new("large") {
-            refuse_large_puts(&disk.0.0, &case);
-        }
-    });
+    on_small_disks("large", refuse_large_puts);
 }
 
 fn refuse_large_puts(dir: &Path, case: &Case) {

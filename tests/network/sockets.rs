@@ -106,9 +106,8 @@ fn conversations_with_a_limit_of_locked_memory() {
     }
     let _turn = turn_of_limited();
     // The limit is that of the user, which has room for some 30 rings. The kernel frees a ring after the end of its process.
-    let flags_of_driver = driver::flags(Driver::Uring);
     run_at_once(4, in_real_time().collect(), |conversation| {
-        let flags = [flags(conversation), flags_of_driver.clone()].concat();
+        let flags = [&flags(conversation)[..], &driver::flags(Driver::Uring).map(str::to_owned)].concat();
         let limited = command(&[&limit()[..], &[program()]].concat());
         let server = ServerProcess::launch(limited, Address::fresh(Transport::of_suite()), &flags);
         run(conversation, &mut Live::with(server), Dialect::Quoted)
@@ -205,8 +204,7 @@ pub fn launch(network: &Network, flags: &[&str]) -> (ServerProcess, Client) {
 }
 
 fn launch_with(command: Command, network: &Network, flags: &[&str]) -> (ServerProcess, Client) {
-    let own = driver::flags(Driver::Uring);
-    let flags: Vec<&str> = own.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+    let flags = [&driver::flags(Driver::Uring)[..], flags].concat();
     let address = Address::at(network.address().into(), Transport::of_suite());
     let (server, mut control) = serve_by(command, address, &flags);
     let stats = control.stats();

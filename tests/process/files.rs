@@ -13,8 +13,6 @@ use beanring_testkit::logged::LoggedServer;
 use beanring_testkit::process::{REPLY_PATIENCE, beanring};
 use beanring_testkit::scratch::{Scratch, secret};
 use beanring_testkit::wait;
-#[cfg(feature = "replicate")]
-use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
@@ -113,8 +111,7 @@ fn a_start_reads_only_regular_files_of_the_database() {
     let mut server = LoggedServer::spawn(command, Scratch::new("files-passfile"));
     server.logged(&format!("{fifo} is ignored: it is a FIFO, not a regular file"));
     server.logged("this server waits for that");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
+    server.stop();
 }
 
 #[cfg(feature = "client")]

@@ -453,8 +453,7 @@ fn a_log_that_nothing_reads_stops_nothing() {
         let http = Address::fresh_tcp();
         let mut command = beanring(&["--io", io.name(), "--http", &http.to_string()]);
         command.stderr(stderr);
-        let (mut server, stream) =
-            ServerProcess::launch(command, Address::fresh(Transport::Tcp), &["-VV".to_owned()]);
+        let (mut server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &["-VV"]);
         let mut client = Client::new(stream);
         for _ in 0..PUTS / 100 {
             client.send(&put(0, 0, "x").repeat(100));
@@ -500,7 +499,7 @@ fn a_restart_waits_for_no_reader_of_the_log_and_counts_lost_lines() {
         let mut command = beanring(&["--io", io.name(), "-b", &scratch.0.display().to_string(), "-F"]);
         command.stderr(stderr);
         let address = Address::fresh(Transport::Tcp);
-        let (mut server, stream) = ServerProcess::launch(command, address, &["-VV".to_owned()]);
+        let (mut server, stream) = ServerProcess::launch(command, address, &["-VV"]);
         let mut client = Client::new(stream);
         for _ in 0..PUTS / 100 {
             let replies = client.ask_all((0..100).map(|_| put(0, 0, "x")));

@@ -11,14 +11,14 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use beanring::io::driver::Driver;
-use beanring_testkit::client::{Client, put, serve_by, serve_under, start};
-use beanring_testkit::driver::{self, under_each};
+use beanring_testkit::client::{Client, launch, put, serve_by, serve_under, start};
+use beanring_testkit::driver::under_each;
 use beanring_testkit::kernel::has_landlock;
 use beanring_testkit::logged::LoggedServer;
 use beanring_testkit::process::{Address, ServerProcess, Transport, program};
 use beanring_testkit::scratch::{Scratch, lines_of, script};
 use beanring_testkit::statistics::number;
-use beanring_testkit::wait;
+use beanring_testkit::wait::{self, Stop};
 use nix::sys::signal::Signal;
 
 /// The replies that one client has received.
@@ -44,15 +44,6 @@ impl Load {
     fn wait_for(&self, jobs: usize) {
         let before = self.stored.load(Ordering::Relaxed);
         wait::until("more jobs are acknowledged", || self.stored.load(Ordering::Relaxed) >= before + jobs);
-    }
-}
-
-/// Stops the clients, even if the test fails: their threads are awaited.
-struct Stop<'a>(&'a Load);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -126,7 +117,7 @@ fn restarts_under_load(io: Driver, transport: Transport, mode: &[&str], restarts
             scope.spawn(move || work(name, server, load))
         };
         let clients: Vec<_> = (0..CLIENTS).map(start).collect();
-        let stop = Stop(&load);
+        let stop = Stop(&load.stop);
         for _ in 0..restarts {
             load.wait_for(JOBS_BETWEEN);
             server.restart();
@@ -201,7 +192,7 @@ fn no_connection_that_is_made_during_a_restart_is_dropped() {
                 let start =
                     |client| scope.spawn(move || call(server, load, Duration::from_micros(300 * client)));
                 let clients: Vec<_> = (0..CLIENTS).map(start).collect();
-                let stop = Stop(load);
+                let stop = Stop(&load.stop);
                 for _ in 0..RESTARTS {
                     load.wait_for(3 * CLIENTS as usize);
                     server.restart();
@@ -323,8 +314,7 @@ fn a_restart_needs_no_descriptor_that_connections_have() {
         symlink(program(), &link).expect("the link is created");
         let mut limited = Command::new("sh");
         limited.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(&link);
-        let flags = [driver::flags(io), vec!["-b".to_owned(), log.display().to_string()]].concat();
-        let (mut server, stream) = ServerProcess::launch(limited, Address::fresh(Transport::Tcp), &flags);
+        let (mut server, client) = launch(limited, &log, io, &[]);
         let first = server.id();
         fs::rename(&slow, &link).expect("the file is renamed");
         server.signal(Signal::SIGUSR2);
@@ -332,7 +322,7 @@ fn a_restart_needs_no_descriptor_that_connections_have() {
         let mut crowd: Vec<Client> = (0..100).map(|_| server.client()).collect();
         crowd[0].expect("list-tube-used\r\n", "USING default");
         fs::remove_file(&asked).expect("the file is removed");
-        drop((stream, crowd));
+        drop((client, crowd));
         server.await_other_than(&first);
         server.stop();
     });
@@ -444,9 +434,7 @@ fn a_server_and_its_children_reach_only_their_own_files() {
         let (link, log) = (scratch.join("server"), scratch.dir("log"));
         symlink(program(), &link).expect("the link is created");
         fs::write(other.join("secret"), "secret").expect("the file is written");
-        let flags = [driver::flags(io), vec!["-b".to_owned(), log.display().to_string()]].concat();
-        let launched = ServerProcess::launch(Command::new(&link), Address::fresh(Transport::Tcp), &flags);
-        let (server, stream) = launched;
+        let (server, mut client) = launch(Command::new(&link), &log, io, &[]);
 
         // A script that tries to read and write elsewhere replaces the program.
         let curious = scratch.join("script");
@@ -465,6 +453,6 @@ fn a_server_and_its_children_reach_only_their_own_files() {
         let read = fs::read(log.join("read")).expect("the file is read");
         assert_eq!(read, b"", "files elsewhere cannot be read");
         assert!(!other.join("outside").exists() && !log.join("signalled").exists());
-        Client::new(stream).expect(&put(0, 0, "goes on"), "INSERTED 1");
+        client.expect(&put(0, 0, "goes on"), "INSERTED 1");
     });
 }

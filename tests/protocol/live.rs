@@ -88,7 +88,7 @@ fn run_under(io: Driver, transport: Transport) {
         return;
     }
     run_all(in_real_time().collect(), |conversation| {
-        let flags = [flags(conversation), driver::flags(io)].concat();
+        let flags = [&flags(conversation)[..], &driver::flags(io).map(str::to_owned)].concat();
         let mut peer = Live::start(Path::new(program()), transport, &flags);
         run(conversation, &mut peer, Dialect::Quoted)
     });

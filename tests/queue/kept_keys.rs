@@ -7,7 +7,6 @@ use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put, start};
 use beanring_testkit::process::ServerProcess;
 use beanring_testkit::scratch::Scratch;
-use nix::sys::signal::Signal;
 
 const MIB: u64 = 1024 * 1024;
 const FOREVER: u32 = u32::MAX;
@@ -60,8 +59,7 @@ fn ordinary_puts(client: &mut Client) -> usize {
 }
 
 fn stop(mut server: ServerProcess) {
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
+    server.stop();
 }
 
 fn begin(dir: &Path, flags: &[&str]) -> (ServerProcess, Client) {

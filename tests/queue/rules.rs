@@ -35,14 +35,12 @@ fn a_start_sets_the_rules_of_the_file_over_those_of_the_job_log() {
         client.expect("tube-config mail rate 0\r\n", "CONFIGURED");
         client.expect("tube-config mail max-bytes 8\r\n", "CONFIGURED");
         client.expect("tube-config other dead-letter mail\r\n", "CONFIGURED");
-        server.signal(Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        server.stop();
 
         let (mut server, mut client) = start(&log, io, &flags);
         assert_eq!(rules(&mut client, "mail"), ["max-jobs: 1", "max-bytes: 8", "rate: 5"]);
         assert_eq!(rules(&mut client, "other"), ["dead-letter: \"mail\""]);
-        server.signal(Signal::SIGTERM);
-        assert_eq!(server.wait(), Some(0));
+        server.stop();
 
         // Without the file the job log has what clients have set.
         write("");

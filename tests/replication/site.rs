@@ -61,9 +61,7 @@ pub fn terminate_sessions(server: &Postgres) {
 
 /// Starts a server, and returns it with its first client. One that does not serve yet has the client wait.
 pub fn start(url: &str, flags: &[&str]) -> (Node, Client) {
-    let driver = driver::flags(Driver::Epoll);
-    let own = driver.iter().map(String::as_str).chain(["--lease", "1"]);
-    let all: Vec<&str> = own.chain(flags.iter().copied()).collect();
+    let all = [&driver::flags(Driver::Epoll)[..], &["--lease", "1"], flags].concat();
     let mut server = Node::new(url, &all, None);
     server.start();
     let client = server.client();

@@ -19,13 +19,13 @@ fn refusal(server: &ServerProcess, patience: Duration) -> Option<String> {
 
 #[test]
 fn an_idle_server_settles() {
-    let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[]);
+    let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[""; 0]);
     server.settle();
 }
 
 #[test]
 fn a_server_that_is_stopped_or_has_ended_does_not_settle() {
-    let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[]);
+    let (server, _client) = ServerProcess::start(Path::new(program()), Transport::Tcp, &[""; 0]);
     server.signal(Signal::SIGSTOP);
     let message = refusal(&server, Duration::from_secs(60)).expect("settle fails");
     assert!(message.contains("in state T"), "{message}");
@@ -44,7 +44,7 @@ fn a_busy_server_does_not_settle() {
     let mut busy = Command::new("sh");
     // It gets the arguments of a server.
     busy.args(["-c", "while :; do :; done"]);
-    let (server, _client) = ServerProcess::launch(busy, Address::Unix(path), &[]);
+    let (server, _client) = ServerProcess::launch(busy, Address::Unix(path), &[""; 0]);
     // It may sleep before it becomes the shell.
     let message = (0..1000).find_map(|_| refusal(&server, Duration::from_millis(100)));
     assert!(message.is_some_and(|message| message.contains("does not sleep: state R")));

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use beanring_testkit::chains::{Authority, bare, forged};
 use beanring_testkit::process::REPLY_PATIENCE;
-use beanring_testkit::tls_stream::{TlsStream, certificate};
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
+use beanring_testkit::tls_stream::{TlsStream, certificate, trusting};
+use rustls::ClientConfig;
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, RootCertStore};
 
 use super::place::{Place, expect_reply};
 
@@ -31,33 +30,23 @@ fn place(root: &Authority) -> Place {
 
 /// A client that shows its own certificate and some others.
 fn client(place: &Place, (own, key): (Vec<u8>, Vec<u8>), others: Vec<Vec<u8>>) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate(&place.certificates.ca)).expect("the authority is valid");
     let chain = [vec![own], others].concat().into_iter().map(CertificateDer::from).collect();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
-    ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .with_root_certificates(roots)
+    trusting(certificate(&place.certificates.ca), default_provider())
         .with_client_auth_cert(chain, key)
         .expect("the key belongs to the certificate")
         .into()
 }
 
-fn cpu_time(place: &Place) -> Duration {
-    let pid = Pid::from_raw(place.server.pid().try_into().expect("a pid"));
-    clock_getcpuclockid(pid).and_then(clock_gettime).expect("the server runs").into()
-}
-
 /// Returns the CPU time of the server for a client that it refuses.
 fn cost_of_refusal(place: &Place, config: &Arc<ClientConfig>) -> Duration {
     place.server.settle();
-    let before = cpu_time(place);
+    let before = place.server.cpu_time();
     let mut stream = TlsStream::over(place.tcp(), config).expect("the client has finished");
     let error = stream.receive(REPLY_PATIENCE).expect_err("the server refuses");
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
     place.server.settle();
-    cpu_time(place) - before
+    place.server.cpu_time() - before
 }
 
 /// Certificates in three layers: each is issued by all of the next layer.

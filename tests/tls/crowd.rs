@@ -88,12 +88,8 @@ fn shake_hands(place: &Place, begins: Begins) -> io::Result<()> {
 
 fn attack(begins: Begins, ended: &str) {
     for io in driver::allowed("a crowd from one address") {
-        let of_driver = driver::flags(io);
-        let mut flags: Vec<&str> = of_driver.iter().map(String::as_str).collect();
-        if begins == Begins::WithHeader {
-            flags.extend(["--proxy-protocol", "tls-listen"]);
-        }
-        let place = Place::new(&flags);
+        let flags = ["--proxy-protocol", "tls-listen"];
+        let place = Place::under(io, if begins == Begins::WithHeader { &flags } else { &[] });
         let (is_over, next, good) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
         let rate = thread::scope(|scope| {
             let rate = scope.spawn(|| flood(&place, &is_over));

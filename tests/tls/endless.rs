@@ -1,24 +1,21 @@
 //! Handshake messages that never end: they take little memory, and have a time limit.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use beanring::server::{CertificatePem, Effect, Event, Peer, Protocol, Server, Service};
+use beanring::server::{Effect, Event, Peer, Protocol, Server, Service};
 use beanring::time::{Span, Time};
-use beanring::transport::{HANDSHAKE_TIME, Identity, Transport};
+use beanring::transport::{HANDSHAKE_TIME, Transport};
 use beanring::values::ids::ConnId;
-use beanring_testkit::certificates::Certificates;
-use beanring_testkit::config::config as server_config;
+use beanring_testkit::config::config;
 use beanring_testkit::connection::outgoing;
-use beanring_testkit::forge::{Forger, Sealer, config};
+use beanring_testkit::forge::{Forger, Sealer};
 use beanring_testkit::measured::thread_cpu_time;
-use beanring_testkit::scratch::Scratch;
-use beanring_testkit::tls_stream::certificate;
+use beanring_testkit::tunnel::forged_identity;
 use rustls::ClientConfig;
 use rustls::ContentType::{ApplicationData, Handshake};
 
@@ -43,9 +40,7 @@ fn send_endless(place: &Place, when: When) -> TcpStream {
     const SENT_MAX: usize = 48 * MIB;
     let mut tcp = place.tcp();
     tcp.set_nodelay(true).expect("a socket option");
-    let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
-    tcp.write_all(&forger.output()).expect("the server receives");
-    let mut flight = forger.flight(&tcp);
+    let mut flight = place.flight(&mut tcp);
     let sealer = match when {
         When::InHandshake | When::InHandshakeByteByByte => &mut flight.handshake,
         When::AfterIt | When::AfterItByteByByte => {
@@ -115,23 +110,13 @@ fn endless_messages_byte_by_byte_take_little_memory() {
     attack([first, second, first, second]);
 }
 
-/// Opens a connection. Returns it, and what seals its records.
-fn open(place: &Place) -> (TcpStream, Sealer) {
-    let mut tcp = place.tcp();
-    let mut forger = Forger::new(&config(certificate(&place.certificates.ca)));
-    tcp.write_all(&forger.output()).expect("the server receives");
-    let mut flight = forger.flight(&tcp);
-    tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
-    (tcp, flight.data)
-}
-
 /// Each of them may keep a message of 64 KiB, but not all.
 #[test]
 fn a_crowd_with_endless_messages_keeps_the_memory_limit() {
     const CROWD: usize = 1000;
     const PIECE_BYTES: usize = 1024;
     let mut place = Place::new(&["--max-memory", "64m"]);
-    let mut crowd: Vec<(TcpStream, Sealer)> = (0..CROWD).map(|_| open(&place)).collect();
+    let mut crowd: Vec<(TcpStream, Sealer)> = (0..CROWD).map(|_| place.forged()).collect();
     let mut most = 0;
     for (tcp, data) in &mut crowd {
         let mut message = HEADER.to_vec();
@@ -161,14 +146,9 @@ struct Open {
 const START: Time = Time::from_nanos(1_000_000_000);
 
 /// A server with TLS, and the configuration of its clients.
-fn transport() -> (Transport<Server>, ClientConfig) {
-    let dir = Scratch::new("tls-endless");
-    let certificates = Certificates::new(&dir.0);
-    let read = |path| fs::read(path).expect("the file exists");
-    let (chain, key) = (read(&certificates.server.certificate), read(&certificates.server.key));
-    let identity = Identity::read(&CertificatePem { chain, key, client_ca: None }).expect("it is good");
-    let transport = Transport::new(Server::new(server_config(100)), Some(identity), Rc::default());
-    (transport, config(certificate(&certificates.ca)))
+fn transport() -> (Transport<Server>, &'static ClientConfig) {
+    let (identity, clients) = forged_identity();
+    (Transport::new(Server::new(config(100)), Some(identity), Rc::default()), clients)
 }
 
 /// Has a client connect and finish its handshake. Returns its connection, and what seals its records.
@@ -213,7 +193,7 @@ fn iterate(transport: &mut Transport<Server>, now: Time, conns: &[ConnId]) -> (V
 impl Open {
     fn new() -> Self {
         let (mut transport, config) = transport();
-        let (conn, data) = shake_hands(&mut transport, &config);
+        let (conn, data) = shake_hands(&mut transport, config);
         Self { transport, now: START, conn, data, is_closed: false }
     }
 
@@ -318,7 +298,7 @@ fn unfinished_records_take_a_part_of_the_memory() {
     const CROWD: usize = 900;
     let mut place = Place::new(&["--max-memory", "24m"]);
     let connect = |_| {
-        let (mut tcp, mut data) = open(&place);
+        let (mut tcp, mut data) = place.forged();
         let record = data.record(ApplicationData, &[b'x'; 1 << 14]);
         // The server ends connections beyond the limit.
         let _ = tcp.write_all(&record[..record.len() - 1]);
@@ -344,7 +324,7 @@ fn flood(name: &str, mut record: impl FnMut(&mut Sealer, usize) -> Vec<u8>) -> u
     let mut input = VecDeque::new();
     let mut conns = Vec::new();
     for _ in 0..CLIENTS {
-        let (conn, mut sealer) = shake_hands(&mut transport, &config);
+        let (conn, mut sealer) = shake_hands(&mut transport, config);
         let mut bytes = Vec::new();
         for number in 0.. {
             bytes.extend(record(&mut sealer, number));
@@ -427,4 +407,37 @@ fn a_connection_that_lacks_the_end_of_a_record_is_not_paused() {
     }
     assert_eq!(open.transport.server().engine().jobs().len(), 1024);
     open.close();
+}
+
+/// Closes what the server wants closed.
+fn close(transport: &mut Transport<Server>) {
+    while let Some(effect) = transport.next_effect() {
+        if let Effect::Close(conn) = effect {
+            transport.handle(START, Event::Closed { conn });
+        }
+    }
+}
+
+/// A server whose connections have all gone has nothing to do.
+#[test]
+fn handshakes_that_wait_for_their_turn_leave_nothing_behind() {
+    let (mut transport, _) = transport();
+    let connections = [(); 3].map(|()| {
+        let conn = transport.accept(Protocol::Beanstalk);
+        transport.begin_tls(START, conn, Peer::unknown().origin);
+        conn
+    });
+    // The beginning of a ClientHello: one has its turn at once, and the others wait.
+    for conn in connections {
+        transport.handle(START, Event::Received { conn, bytes: b"\x16\x03\x01\x02\x00\x01" });
+        close(&mut transport);
+    }
+    assert_eq!(transport.next_deadline(), Some(Time::ZERO), "there is work left");
+    for conn in connections {
+        transport.handle(START, Event::HungUp { conn });
+        close(&mut transport);
+    }
+    transport.turn(START);
+    close(&mut transport);
+    assert_eq!(transport.next_deadline(), None, "nothing is left");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use beanring_testkit::certificates::Pair;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::random::{Random, seeds};
-use beanring_testkit::tls_stream::{TlsStream, client, client_config};
+use beanring_testkit::tls_stream::{TlsStream, client, client_config, sealed};
 
 use super::place::{Place, expect_reply, read_to_end};
 
@@ -18,9 +18,7 @@ const HANDSHAKES_MAX: usize = 256;
 
 /// Returns the first bytes of a client.
 fn hello(place: &Place) -> Vec<u8> {
-    let mut hello = Vec::new();
-    client(&place.trusting).write_tls(&mut hello).expect("a vector grows");
-    hello
+    sealed(&mut client(&place.trusting), b"")
 }
 
 #[test]
@@ -122,9 +120,7 @@ fn clients_without_the_right_certificate_are_refused() {
     ];
     for (said, own) in cases {
         println!("{said}");
-        let mut place = Place::with(&[], |certificates| {
-            vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
-        });
+        let mut place = Place::with_client_ca(&[]);
         let config = client_config(&place.certificates.ca, own(&place).as_ref());
         // The client of TLS 1.3 has finished before the server sees its certificate.
         let mut refused = TlsStream::over(place.tcp(), &config).expect("the client has finished");
@@ -156,11 +152,8 @@ fn handshakes_in_pieces_succeed() {
         let mut tcp = place.tcp();
         tcp.set_nodelay(true).expect("a socket option");
         let mut tls = client(&place.trusting);
-        let mut bytes = Vec::new();
         while tls.is_handshaking() || tls.wants_write() {
-            while tls.wants_write() {
-                tls.write_tls(&mut bytes).expect("a vector grows");
-            }
+            let mut bytes = sealed(&mut tls, b"");
             while !bytes.is_empty() {
                 let piece: Vec<u8> = bytes.drain(..(1 + random.below(60)).min(bytes.len())).collect();
                 tcp.write_all(&piece).expect("the server receives");

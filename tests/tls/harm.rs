@@ -9,19 +9,11 @@ use beanring_testkit::client::{Client, put};
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::REPLY_PATIENCE;
 use beanring_testkit::stream::Stream;
-use beanring_testkit::tls_stream::{TlsStream, client};
+use beanring_testkit::tls_stream::{TlsStream, client, sealed};
 
 use super::place::{Place, expect_reply};
 
 const MIB: usize = 1024 * 1024;
-
-/// Encrypts a command. Returns the record.
-fn record(client: &mut TlsStream, command: &str) -> Vec<u8> {
-    let mut record = Vec::new();
-    client.tls.writer().write_all(command.as_bytes()).expect("the buffer has no limit");
-    client.tls.write_tls(&mut record).expect("a vector grows");
-    record
-}
 
 /// Asserts that the server ends a connection.
 fn expect_end(mut stream: TlsStream) {
@@ -103,7 +95,7 @@ fn key_updates_alone_harm_nobody() {
 fn a_client_that_stops_within_a_record_waits() {
     let mut place = Place::new(&[]);
     let mut client = place.stream();
-    let record = record(&mut client, &put(0, 0, "hello"));
+    let record = sealed(&mut client.tls, put(0, 0, "hello").as_bytes());
     let (first, rest) = record.split_at(record.len() - 1);
     client.tcp.write_all(first).expect("the server receives");
     place.server.settle();
@@ -124,7 +116,7 @@ fn a_changed_record_ends_the_connection() {
         let mut place = Place::new(&[]);
         let mut client = place.stream();
         client.send(b"list-tube-used\r\n").expect("the connection is open");
-        let mut record = record(&mut client, &put(0, 0, "hello"));
+        let mut record = sealed(&mut client.tls, put(0, 0, "hello").as_bytes());
         record[at] ^= 0x40;
         // A longer record than was sent is waited for.
         client.tcp.write_all(&record).expect("the server receives");
@@ -190,18 +182,13 @@ fn a_client_may_send_and_go_at_once() {
 fn send_and_go(place: &Place) {
     let mut tcp = place.tcp();
     let mut tls = client(&place.trusting);
-    tls.writer().write_all(put(0, 0, "hello").as_bytes()).expect("the buffer has no limit");
-    tls.write_tls(&mut tcp).expect("the connection is open");
+    tcp.write_all(&sealed(&mut tls, put(0, 0, "hello").as_bytes())).expect("the connection is open");
     while tls.is_handshaking() {
         tls.read_tls(&mut tcp).expect("the server answers");
         tls.process_new_packets().expect("the server answers");
     }
     // The end of the handshake, the command and the end of the input in one packet.
-    let mut bytes = Vec::new();
-    while tls.wants_write() {
-        tls.write_tls(&mut bytes).expect("a vector grows");
-    }
-    tcp.write_all(&bytes).expect("the connection is open");
+    tcp.write_all(&sealed(&mut tls, b"")).expect("the connection is open");
     tcp.shutdown(Shutdown::Write).expect("the connection is open");
     let mut client = Client::new(Stream::Tls(TlsStream { tcp, tls: tls.into() }));
     assert!(client.line().is_some_and(|line| line.starts_with("INSERTED ")));

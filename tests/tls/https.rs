@@ -27,9 +27,8 @@ struct Api {
 fn under_each(what: &str, has_token: bool, test: impl Fn(Api) + Sync) {
     driver::under_each(what, |io| {
         let http = Address::fresh_tcp();
-        let mut flags = driver::flags(io);
-        flags.extend(["--http", &http.to_string(), "--http-tls", "--log-level", "info"].map(str::to_owned));
-        let place = Place::with(&flags.iter().map(String::as_str).collect::<Vec<_>>(), |certificates| {
+        let flags = ["--http", &http.to_string(), "--http-tls", "--log-level", "info"];
+        let place = Place::with(&[&driver::flags(io)[..], &flags].concat(), |certificates| {
             if !has_token {
                 return vec!["--http-allow-writes".to_owned()];
             }

@@ -7,7 +7,6 @@ mod endless;
 mod failures;
 mod harm;
 mod https;
-mod idle;
 mod others;
 mod place;
 mod proxy;

@@ -1,23 +1,27 @@
 //! A server with a listener for TLS, and one without, which the test asks for its counts.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
+use beanring::io::driver::Driver;
 use beanring_testkit::certificates::{Certificates, Pair};
 use beanring_testkit::client::Client;
+use beanring_testkit::driver;
+use beanring_testkit::forge::{Flight, Forger, Sealer, config};
 use beanring_testkit::peer::Received;
 use beanring_testkit::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::statistics::number;
 use beanring_testkit::stream::Stream;
-use beanring_testkit::tls_stream::{TlsStream, client_config};
+use beanring_testkit::tls_stream::{TlsStream, certificate, client_config};
 use beanring_testkit::wait;
 use rustls::ClientConfig;
+use rustls::ContentType::Handshake;
 
 /// All reasons for which a handshake fails.
 const REASONS: [&str; 6] = ["protocol", "certificate", "alert", "timeout", "surplus", "disconnected"];
@@ -37,6 +41,18 @@ pub struct Place {
 impl Place {
     pub fn new(flags: &[&str]) -> Self {
         Self::with(flags, |_| Vec::new())
+    }
+
+    /// Starts a server under a driver.
+    pub fn under(io: Driver, flags: &[&str]) -> Self {
+        Self::new(&[&driver::flags(io)[..], flags].concat())
+    }
+
+    /// Starts a server that asks clients for a certificate.
+    pub fn with_client_ca(flags: &[&str]) -> Self {
+        Self::with(flags, |certificates| {
+            vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
+        })
     }
 
     /// Starts a server with flags that depend on the certificates.
@@ -86,6 +102,21 @@ impl Place {
 
     pub fn stream(&self) -> TlsStream {
         self.over(self.tcp())
+    }
+
+    /// Begins a handshake whose further records the test makes.
+    pub fn flight(&self, tcp: &mut TcpStream) -> Flight {
+        let mut forger = Forger::new(&config(certificate(&self.certificates.ca)));
+        tcp.write_all(&forger.output()).expect("the server receives");
+        forger.flight(tcp)
+    }
+
+    /// Opens a connection. Returns it, and what seals its records.
+    pub fn forged(&self) -> (TcpStream, Sealer) {
+        let mut tcp = self.tcp();
+        let mut flight = self.flight(&mut tcp);
+        tcp.write_all(&flight.handshake.record(Handshake, &flight.finished)).expect("the server receives");
+        (tcp, flight.data)
     }
 
     pub fn connect(&self) -> Client {

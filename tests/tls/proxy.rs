@@ -24,10 +24,7 @@ pub fn header(command: u8) -> Vec<u8> {
 #[test]
 fn a_header_before_tls_names_the_client() {
     driver::under_each("a load balancer before TLS", |io| {
-        let of_driver = driver::flags(io);
-        let mut flags = vec!["--proxy-protocol", "tls-listen", "--log-level", "info"];
-        flags.extend(of_driver.iter().map(String::as_str));
-        let mut place = Place::new(&flags);
+        let mut place = Place::under(io, &["--proxy-protocol", "tls-listen", "--log-level", "info"]);
         for (header, command, reply, line) in [
             (header(1), "drain\r\n", "DRAINING", " drain from 192.0.2.7:5555"),
             // The balancer's own check keeps its address.
@@ -82,7 +79,7 @@ fn a_connection_without_a_header_is_closed_and_counted() {
 #[test]
 fn rules_of_http_see_the_client_and_not_the_balancer() {
     let http = Address::fresh_tcp();
-    let flags = ["--http", &http.to_string(), "--proxy-protocol", "http"].map(str::to_owned);
+    let flags = ["--http", &http.to_string(), "--proxy-protocol", "http"];
     let command = Command::new(program());
     let (_server, _stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &flags);
     let status = |command: u8| {
@@ -101,7 +98,7 @@ fn rules_of_http_see_the_client_and_not_the_balancer() {
 #[test]
 fn a_health_check_sends_the_header_of_a_balancer() {
     let at = Address::fresh_tcp();
-    let proxied = ["--proxy-protocol", "listen"].map(str::to_owned);
+    let proxied = ["--proxy-protocol", "listen"];
     let (_server, _stream) = ServerProcess::launch(Command::new(program()), Address::Tcp(at), &proxied);
     let mut check = Command::new(program());
     check.args(["-l", &at.ip().to_string(), "-p", &at.port().to_string()]).args(proxied).arg("healthcheck");

@@ -65,7 +65,7 @@ fn a_connection_before_its_handshake_is_handed_over() {
 #[test]
 fn a_restart_without_plaintext_keeps_the_listener() {
     let wal = Scratch::new("restart-tls");
-    let flags = ["-b".to_owned(), wal.0.display().to_string()];
+    let flags = ["-b", wal.0.to_str().expect("UTF-8")];
     let address = Address::fresh(Transport::Tls);
     let Address::Tls(tls) = &address else { unreachable!("it is one for TLS") };
     let (at, config) = (tls.at, client_config(&tls.certificates.ca, None));

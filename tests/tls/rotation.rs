@@ -151,11 +151,7 @@ fn a_file_that_blocks_stops_nothing() {
 }
 
 fn replace_by_fifos(io: Driver) {
-    let flags = driver::flags(io);
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let mut place = Place::with(&flags, |certificates| {
-        vec!["--tls-client-ca".to_owned(), certificates.ca.display().to_string()]
-    });
+    let mut place = Place::with_client_ca(&driver::flags(io));
     let pair = place.certificates.server.clone();
     for (number, path) in [(1, &pair.certificate), (2, &pair.key), (3, &place.certificates.ca.clone())] {
         let good = fs::read(path).expect("it is readable");

@@ -1,6 +1,6 @@
 //! Connections over TLS that close while their clients do not read.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::rc::Rc;
 
 use beanring::io::users_file;
@@ -10,7 +10,8 @@ use beanring::transport::Transport;
 use beanring::values::ids::ConnId;
 use beanring_testkit::config::config;
 use beanring_testkit::connection::outgoing;
-use beanring_testkit::tunnel::{client, identity};
+use beanring_testkit::tls_stream::{client, sealed};
+use beanring_testkit::tunnel::identity;
 use rustls::ClientConnection;
 
 const USERS: &str = "[users.one]\ntoken = \"one-one-one-one-one\"\nproduce = [\"*\"]\ninspect = [\"*\"]\n";
@@ -44,11 +45,7 @@ impl Place {
     }
 
     fn say(&mut self, text: &[u8]) {
-        self.tls.writer().write_all(text).expect("there is no limit");
-        let mut bytes = Vec::new();
-        while self.tls.wants_write() {
-            self.tls.write_tls(&mut bytes).expect("a vector grows");
-        }
+        let bytes = sealed(&mut self.tls, text);
         self.transport.handle(self.now, Event::Received { conn: self.conn, bytes: &bytes });
         self.carry_out();
         self.pass(Span::ZERO);

@@ -39,7 +39,7 @@ struct Place {
 }
 
 impl Place {
-    fn new(program: &Path, flags: &[String]) -> Self {
+    fn new(program: &Path, flags: &[&str]) -> Self {
         let (server, stream) = ServerProcess::start(program, Transport::of_suite(), flags);
         Self { server, client: Client::new(stream) }
     }
@@ -106,7 +106,7 @@ fn outline(screen: &[String]) -> String {
 #[test]
 fn the_screen_is_that_of_the_documents() {
     let Some(()) = tmux::found("the screen of beanring top") else { return };
-    let mut place = Place::new(Path::new(program()), &["--max-memory".to_owned(), "512m".to_owned()]);
+    let mut place = Place::new(Path::new(program()), &["--max-memory", "512m"]);
     place.put("emails", 1240, 0, "to: someone");
     place.put("exports", 12, 0, "export");
     place.put("invoices", 320, 3600, "invoice");
@@ -259,7 +259,7 @@ fn a_server_may_start_again() {
         screen[0].ends_with("DISCONNECTED, trying again") && has_row(&screen, &["before", "3"]),
         "{screen:?}"
     );
-    place.client = Client::new(place.server.launch_again(Command::new(program()), &[]));
+    place.client = Client::new(place.server.launch_again(Command::new(program()), &[""; 0]));
     place.put("after", 4, 0, "x");
     let screen = terminal.wait("counts", |screen| has_row(screen, &["after", "4"]));
     assert!(row(&screen, "before").is_none() && !screen[0].contains("DISCONNECTED"), "{screen:?}");

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, delete, get, page, post, put, signed, with_fields};
 use beanring_testkit::process::{Address, REPLY_PATIENCE};
 use beanring_testkit::random::Random;
@@ -15,7 +16,7 @@ use beanring_testkit::unused_address::ReservedPort;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::live::{Live, SECRET, drivers};
+use crate::live::{Live, SECRET};
 
 fn random_body(bytes: usize) -> Vec<u8> {
     let mut random = Random::new(bytes as u64);
@@ -24,7 +25,7 @@ fn random_body(bytes: usize) -> Vec<u8> {
 
 #[test]
 fn the_owner_of_the_token_reads_and_writes() {
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         let wal = Scratch::new("api-token-wal");
         let wal = wal.0.display().to_string();
         let flags = ["-z", "9m", "-b", &wal, "-f", "0", "--http-token", "TOKEN"];
@@ -74,8 +75,7 @@ fn the_owner_of_the_token_reads_and_writes() {
         live.client.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");
         assert_eq!(ask_signed(&delete("jobs/1")).status, 200);
         live.client.expect("peek 1\r\n", "NOT_FOUND");
-        live.server.signal(Signal::SIGTERM);
-        assert_eq!(live.server.wait(), Some(0));
+        live.server.stop();
 
         let said = live.log();
         for action in [
@@ -105,7 +105,7 @@ fn the_owner_of_the_token_reads_and_writes() {
 
 #[test]
 fn without_a_token_peers_on_this_machine_read_and_may_be_let_write() {
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         for (flags, status) in [(&[][..], 403), (&["--http-allow-writes"][..], 200)] {
             for live in [Live::at(Address::fresh_tcp(), io, flags), Live::start(io, flags)] {
                 let mut client = live.connect();
@@ -137,7 +137,7 @@ fn peers_elsewhere_need_a_token() {
         println!("skipped: peers elsewhere, because this machine has only loopback addresses");
         return;
     };
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         for (flags, secret, status) in [
             (&[][..], "", 403),
             (&["--http-allow-writes"][..], "", 403),
@@ -160,7 +160,7 @@ fn peers_elsewhere_need_a_token() {
 #[test]
 fn slow_clients_and_clients_that_leave_disturb_nobody() {
     const BYTES: usize = 12 << 20;
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         let mut live = Live::at(Address::fresh_tcp(), io, &["-z", "16m", "--http-allow-writes"]);
         let body = random_body(BYTES);
         let mut client = live.connect();
@@ -203,7 +203,7 @@ fn slow_clients_and_clients_that_leave_disturb_nobody() {
 
 #[test]
 fn the_file_of_the_token_is_checked_and_read_again() {
-    for io in drivers() {
+    for io in driver::allowed("HTTP") {
         let wal = Scratch::new("api-again-wal");
         let wal = wal.0.display().to_string();
         let live = Live::at(Address::fresh_tcp(), io, &["-b", &wal, "--http-token", "TOKEN"]);

@@ -22,15 +22,12 @@ pub fn serve(transport: Transport, flags: &[&str]) -> (ServerProcess, Client) {
 
 /// [`serve`] under a driver.
 pub fn serve_under(io: Driver, transport: Transport, flags: &[&str]) -> (ServerProcess, Client) {
-    let own = driver::flags(io);
-    let all: Vec<&str> = own.iter().map(String::as_str).chain(flags.iter().copied()).collect();
-    serve(transport, &all)
+    serve(transport, &[&driver::flags(io)[..], flags].concat())
 }
 
 /// [`serve`] by a command that becomes the server with the arguments that follow.
 pub fn serve_by(command: Command, address: Address, flags: &[&str]) -> (ServerProcess, Client) {
-    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
-    let (server, stream) = ServerProcess::launch(command, address, &flags);
+    let (server, stream) = ServerProcess::launch(command, address, flags);
     (server, Client::new(stream))
 }
 
@@ -41,10 +38,8 @@ pub fn start(dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) 
 
 /// Starts a server by a command that becomes the server with the arguments that follow.
 pub fn launch(command: Command, dir: &Path, io: Driver, flags: &[&str]) -> (ServerProcess, Client) {
-    let own = driver::flags(io);
-    let own = own.iter().map(String::as_str).chain(["-b", dir.to_str().expect("a name in UTF-8")]);
-    let all: Vec<&str> = own.chain(flags.iter().copied()).collect();
-    serve_by(command, Address::fresh(Transport::Tcp), &all)
+    let own = ["-b", dir.to_str().expect("a name in UTF-8")];
+    serve_by(command, Address::fresh(Transport::Tcp), &[&driver::flags(io)[..], &own, flags].concat())
 }
 
 /// A client that reads line by line. Methods that assert something, or wait, panic if it is not so.

@@ -80,6 +80,6 @@ macro_rules! tests_of_drivers {
 }
 
 /// Returns the flags that select the driver.
-pub fn flags(driver: Driver) -> Vec<String> {
-    vec!["--io".to_owned(), driver.name().to_owned()]
+pub const fn flags(driver: Driver) -> [&'static str; 2] {
+    ["--io", driver.name()]
 }

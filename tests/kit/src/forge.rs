@@ -13,11 +13,9 @@ use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::ring::default_provider;
 use rustls::crypto::tls13::OkmBlock;
 use rustls::pki_types::CertificateDer;
-use rustls::{
-    ClientConfig, ClientConnection, ContentType, KeyLog, ProtocolVersion, RootCertStore, Tls13CipherSuite,
-};
+use rustls::{ClientConfig, ClientConnection, ContentType, KeyLog, ProtocolVersion, Tls13CipherSuite};
 
-use super::tls_stream::client;
+use super::tls_stream::{client, sealed, trusting};
 
 /// The most that a record carries, with its content type and the padding (RFC 8446, 5.4).
 const INNER_BYTES_MAX: usize = (1 << 14) + 1;
@@ -64,15 +62,9 @@ pub struct Sealer {
 /// # Panics
 /// If the certificate is not valid.
 pub fn config(authority: CertificateDer<'static>) -> ClientConfig {
-    let mut roots = RootCertStore::empty();
-    roots.add(authority).expect("the authority is valid");
     let provider =
         CryptoProvider { cipher_suites: vec![TLS13_CHACHA20_POLY1305_SHA256], ..default_provider() };
-    let mut config = ClientConfig::builder_with_provider(provider.into())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config = trusting(authority, provider).with_no_client_auth();
     config.resumption = Resumption::disabled();
     config
 }
@@ -88,11 +80,7 @@ impl Forger {
 
     /// Returns what the client sends by now.
     pub fn output(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        while self.tls.wants_write() {
-            self.tls.write_tls(&mut bytes).expect("a vector grows");
-        }
-        bytes
+        sealed(&mut self.tls, b"")
     }
 
     /// Reads from the server until it has said everything.

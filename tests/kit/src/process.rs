@@ -1,5 +1,6 @@
 //! Server processes, each on an address of its own.
 
+use std::ffi::OsStr;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use std::{env, fmt, fs, iter, process, thread};
 
 use nix::sys::signal::{Signal, kill};
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 #[cfg(feature = "tls")]
@@ -141,7 +143,7 @@ impl ServerProcess {
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn start(program: &Path, transport: Transport, flags: &[String]) -> (Self, Stream) {
+    pub fn start(program: &Path, transport: Transport, flags: &[impl AsRef<OsStr>]) -> (Self, Stream) {
         let mut command = Command::new(program);
         if program.ends_with("beanstalkd") {
             // beanstalkd prints every reply that is an error.
@@ -155,7 +157,7 @@ impl ServerProcess {
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn launch(mut command: Command, address: Address, flags: &[String]) -> (Self, Stream) {
+    pub fn launch(mut command: Command, address: Address, flags: &[impl AsRef<OsStr>]) -> (Self, Stream) {
         let child = spawn(&mut command, &address, flags);
         let mut server = Self { child, address };
         let stream = server.await_connection(&command);
@@ -181,7 +183,7 @@ impl ServerProcess {
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn launch_again(&mut self, mut command: Command, flags: &[String]) -> Stream {
+    pub fn launch_again(&mut self, mut command: Command, flags: &[impl AsRef<OsStr>]) -> Stream {
         self.child = spawn(&mut command, &self.address, flags);
         self.await_connection(&command)
     }
@@ -315,10 +317,8 @@ impl ServerProcess {
 
     /// Returns the CPU time of the process.
     pub fn cpu_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it runs");
-        let fields = stat.rsplit(") ").next().expect("fields follow the name");
-        let ticks = |at: usize| fields.split(' ').nth(at).and_then(|text| text.parse::<u64>().ok());
-        Duration::from_millis(10 * (ticks(11).expect("a number") + ticks(12).expect("a number")))
+        let pid = Pid::from_raw(self.child.id().try_into().expect("a pid"));
+        clock_getcpuclockid(pid).and_then(clock_gettime).expect("it runs").into()
     }
 
     /// Returns the resident memory of the process in bytes.
@@ -440,7 +440,7 @@ fn id_of(client: &mut Client) -> Option<String> {
     client.reply().map(|(_, stats)| field(&stats, "id").to_owned())
 }
 
-fn spawn(command: &mut Command, address: &Address, flags: &[String]) -> Child {
+fn spawn(command: &mut Command, address: &Address, flags: &[impl AsRef<OsStr>]) -> Child {
     command.args(address.flags()).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
     // The output of the tests stays readable. A flag in `flags` wins.
     command.env("BEANRING_LOG_LEVEL", "warn");

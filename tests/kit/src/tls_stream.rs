@@ -7,9 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::client::WantsClientCert;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore};
 
 use super::certificates::Pair;
 use super::peer::Received;
@@ -33,12 +36,7 @@ pub struct TlsStream {
 /// # Panics
 /// If a file is no certificate.
 pub fn client_config(ca: &Path, own: Option<&Pair>) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate(ca)).expect("the authority is valid");
-    let builder = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .with_root_certificates(roots);
+    let builder = trusting(certificate(ca), default_provider());
     let config = match own {
         None => builder.with_no_client_auth(),
         Some(pair) => {
@@ -49,6 +47,22 @@ pub fn client_config(ca: &Path, own: Option<&Pair>) -> Arc<ClientConfig> {
         }
     };
     config.into()
+}
+
+/// Begins the settings of a client that trusts an authority.
+///
+/// # Panics
+/// If the certificate is not valid.
+pub fn trusting(
+    authority: CertificateDer<'static>,
+    provider: CryptoProvider,
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).expect("the authority is valid");
+    ClientConfig::builder_with_provider(provider.into())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("the provider has suites of TLS 1.3")
+        .with_root_certificates(roots)
 }
 
 /// Returns the first certificate of a file.
@@ -66,6 +80,16 @@ pub fn client(config: &Arc<ClientConfig>) -> ClientConnection {
     let mut tls = ClientConnection::new(config.clone(), name).expect("the configuration is valid");
     tls.set_buffer_limit(None);
     tls
+}
+
+/// Returns what a client sends next: what its handshake needs, and then this.
+pub fn sealed(tls: &mut ClientConnection, plaintext: &[u8]) -> Vec<u8> {
+    tls.writer().write_all(plaintext).expect("the buffer has no limit");
+    let mut bytes = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut bytes).expect("a vector grows");
+    }
+    bytes
 }
 
 impl TlsStream {

@@ -16,12 +16,16 @@ use beanring::transport::{Identity, Transport};
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
 use beanring::wal::LogRequest;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ClientConnection};
 
 use super::connection::{Connection, outgoing};
+use super::forge;
 use super::in_memory::Cut;
 use super::random::Random;
+use super::tls_stream::{client, sealed, trusting};
 use super::under_test::UnderTest;
 use super::unmetered::Unmetered;
 
@@ -30,9 +34,6 @@ const PIECE_BYTES_MAX: usize = 20_000;
 
 /// More rounds than any event needs, even if every byte comes alone.
 const ROUNDS_MAX: usize = 10_000_000;
-
-/// The name in the certificate.
-const NAME: &str = "localhost";
 
 /// A server behind TLS, with its clients' ends of TLS.
 pub struct Tunnel {
@@ -70,31 +71,26 @@ struct Output {
     gathered: Vec<u8>,
 }
 
-/// Returns a certificate for a server in memory, and clients that trust it.
+/// Returns a certificate for a server in memory, whose handshakes are as cheap as they can be, and clients that trust it.
 pub fn identity() -> (Identity, Arc<ClientConfig>) {
-    static CERTIFICATE: LazyLock<(CertificatePem, CertificateDer<'static>)> = LazyLock::new(|| {
-        let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("the name is valid");
-        let (chain, key) = (made.cert.pem().into_bytes(), made.signing_key.serialize_pem().into_bytes());
-        (CertificatePem { chain, key, client_ca: None }, made.cert.der().clone())
-    });
-    let (files, certificate) = &*CERTIFICATE;
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate.clone()).expect("the certificate is valid");
-    let clients = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    (Identity::read(files).expect("the certificate can be used"), clients.into())
+    let clients = trusting(CERTIFICATE.1.clone(), default_provider()).with_no_client_auth();
+    (CERTIFICATE.0.clone(), clients.into())
 }
 
-/// Returns a client that trusts the certificate of [`identity`].
-pub fn client(clients: &Arc<ClientConfig>) -> ClientConnection {
-    let name = ServerName::try_from(NAME).expect("the name is valid");
-    let mut tls = ClientConnection::new(clients.clone(), name).expect("the configuration is valid");
-    tls.set_buffer_limit(None);
-    tls
+/// Returns [`identity`] with clients whose records a test makes.
+pub fn forged_identity() -> (Identity, &'static ClientConfig) {
+    static CLIENTS: LazyLock<ClientConfig> = LazyLock::new(|| forge::config(CERTIFICATE.1.clone()));
+    (CERTIFICATE.0.clone(), &CLIENTS)
 }
+
+static CERTIFICATE: LazyLock<(Identity, CertificateDer<'static>)> = LazyLock::new(|| {
+    let key = KeyPair::generate_for(&PKCS_ED25519).expect("the system has random numbers");
+    let params = CertificateParams::new(["localhost".to_owned()]).expect("the name is valid");
+    let made = params.self_signed(&key).expect("the parameters are valid");
+    let (chain, key) = (made.pem().into_bytes(), key.serialize_pem().into_bytes());
+    let identity = Identity::read(&CertificatePem { chain, key, client_ca: None });
+    (identity.expect("the certificate can be used"), made.der().clone())
+});
 
 impl Tunnel {
     /// Puts TLS before a server. Its ciphertext is cut as `cut` says.
@@ -293,9 +289,7 @@ impl End {
 
     /// Sends what the client has encrypted.
     fn write(&mut self) {
-        while self.tls.wants_write() {
-            self.tls.write_tls(&mut self.link.unreceived).expect("a vector grows");
-        }
+        self.link.unreceived.extend(sealed(&mut self.tls, b""));
     }
 
     fn decrypt(&mut self, mut ciphertext: &[u8]) {

@@ -1,5 +1,6 @@
 //! Waits for what must occur.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,15 @@ use super::process::REPLY_PATIENCE;
 
 /// The longest time between two looks.
 const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// Sets a flag when it is dropped, even by a panic: so threads that a test waits for end.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Waits until something is so.
 ///

@@ -35,8 +35,7 @@ type Moment = (Instant, Instant);
 impl Served {
     /// Starts a server on a log.
     pub fn start(program: &Path, log: &Path, flags: &[&str]) -> Self {
-        let mut all = vec!["-b".to_owned(), log.to_str().expect("a name in UTF-8").to_owned()];
-        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let all = [&["-b", log.to_str().expect("a name in UTF-8")], flags].concat();
         let (server, stream) = ServerProcess::start(program, Transport::Tcp, &all);
         let is_reference = program.ends_with("beanstalkd");
         Self { _server: server, is_reference, client: Client::new(stream) }

@@ -12,8 +12,6 @@ use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, serve_under};
 use beanring_testkit::process::{Address, ServerProcess, Transport};
 use beanring_testkit::{tests_of_drivers, wait};
-use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
 
 const SENDERS: usize = 64;
 const CLIENTS: usize = 64;
@@ -47,7 +45,7 @@ fn no_client_waits_for_endless_senders(io: Driver) {
             let named = thread::Builder::new().name(format!("senders {number}"));
             named.spawn_scoped(scope, move || send_until(is_over, senders, *kind)).expect("a thread starts");
         }
-        wait::until("the senders keep the server busy", || cpu_time(&server) > WARM_UP);
+        wait::until("the senders keep the server busy", || server.cpu_time() > WARM_UP);
         let waits = (0..ROUNDS).flat_map(|_| wait_for_each(&server, &mut clients)).collect();
         is_over.store(true, Ordering::Relaxed);
         waits
@@ -60,11 +58,6 @@ fn no_client_waits_for_endless_senders(io: Driver) {
         assert_eq!(control.stat("io-self-check-repairs"), 0, "the driver knows of all input");
     }
     server.stop();
-}
-
-fn cpu_time(server: &ServerProcess) -> Duration {
-    let pid = Pid::from_raw(server.pid().try_into().expect("a pid"));
-    clock_getcpuclockid(pid).and_then(clock_gettime).expect("the server runs").into()
 }
 
 fn tcp(server: &ServerProcess) -> TcpStream {
@@ -94,7 +87,7 @@ fn wait_for_each(server: &ServerProcess, clients: &mut [Client]) -> Vec<Duration
     let begun: Vec<Duration> = clients
         .iter_mut()
         .map(|client| {
-            let begun = cpu_time(server);
+            let begun = server.cpu_time();
             client.send("list-tube-used\r\n");
             begun
         })
@@ -102,7 +95,7 @@ fn wait_for_each(server: &ServerProcess, clients: &mut [Client]) -> Vec<Duration
     let mut waits = Vec::new();
     for (client, begun) in clients.iter_mut().zip(begun) {
         client.expect_bytes("USING default\r\n");
-        waits.push(cpu_time(server) - begun);
+        waits.push(server.cpu_time() - begun);
     }
     waits
 }

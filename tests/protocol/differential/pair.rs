@@ -39,7 +39,7 @@ pub type Answers = Vec<(Option<Awaited>, Comparable)>;
 
 impl Side {
     pub fn start(program: &Path, quotes: Quotes) -> Self {
-        let flags = ["-z".to_owned(), MAX_JOB_SIZE.to_string()];
+        let flags = ["-z", &MAX_JOB_SIZE.to_string()];
         // beanstalkd has no TLS.
         let transport = if program.ends_with("beanstalkd") { Transport::Tcp } else { Transport::of_suite() };
         let (server, control) = ServerProcess::start(program, transport, &flags);

@@ -16,7 +16,7 @@ use beanring::values::ids::ConnId;
 use beanring_testkit::config::config;
 use beanring_testkit::connection::outgoing;
 use beanring_testkit::measured::thread_cpu_time;
-use beanring_testkit::tls_stream;
+use beanring_testkit::tls_stream::{client, sealed};
 use rustls::{ClientConfig, ClientConnection};
 
 use super::place::SECRET;
@@ -70,9 +70,9 @@ impl Leader {
     fn forwarded(&mut self, config: &Arc<ClientConfig>) -> (ConnId, ClientConnection) {
         let conn = self.0.accept(Protocol::Beanstalk);
         self.0.begin_forwarded(NOW, conn, Peer::unknown().origin);
-        let mut tls = tls_stream::client(config);
+        let mut tls = client(config);
         while tls.is_handshaking() || tls.wants_write() {
-            let bytes = ciphertext(&mut tls);
+            let bytes = sealed(&mut tls, b"");
             if !bytes.is_empty() {
                 self.receive(conn, &bytes);
             }
@@ -82,14 +82,6 @@ impl Leader {
         }
         (conn, tls)
     }
-}
-
-fn ciphertext(tls: &mut ClientConnection) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while tls.wants_write() {
-        tls.write_tls(&mut bytes).expect("memory takes all");
-    }
-    bytes
 }
 
 #[test]
@@ -109,7 +101,7 @@ fn a_flood_through_a_standby_leaves_iterations_short_and_others_served() {
         let (conn, mut tls) = leader.forwarded(&config);
         tls.writer().write_all(&[&header[..], &commands].concat()).expect("memory takes all");
         conns.push(conn);
-        floods.push(ciphertext(&mut tls));
+        floods.push(sealed(&mut tls, b""));
     }
     // In turns, as the kernel brings them.
     let mut input = VecDeque::new();

@@ -13,7 +13,7 @@ use beanring::transport::link::{Link, standby_config};
 use beanring::values::ids::ConnId;
 use beanring_testkit::config::config;
 use beanring_testkit::connection::send_all;
-use beanring_testkit::tls_stream::client;
+use beanring_testkit::tls_stream::{client, sealed};
 
 use super::place::SECRET;
 
@@ -111,7 +111,7 @@ fn unfinished_headers_lock_no_standby_out() {
 #[test]
 fn unfinished_handshakes_lock_no_standby_out() {
     // Nothing, the beginning of a record, and what makes the leader compute.
-    let hello = client_hello();
+    let hello = sealed(&mut client(&standby_config(SECRET)), b"");
     for (count, sent) in [(CROWD, &b""[..]), (CROWD, b"\x16\x03\x01"), (300, &hello)] {
         let mut leader = Leader::new(Link::new(transport()));
         leader.crowd(count, sent);
@@ -120,10 +120,7 @@ fn unfinished_handshakes_lock_no_standby_out() {
         tls.writer().write_all(&[&hop()[..], PUT].concat()).expect("it has no limit");
         let mut reply = Vec::new();
         for _ in 0..600 {
-            let mut bytes = Vec::new();
-            while tls.wants_write() {
-                tls.write_tls(&mut bytes).expect("a vector grows");
-            }
+            let bytes = sealed(&mut tls, b"");
             // In two pieces, with others in between.
             let (first, second) = bytes.split_at(bytes.len().min(40));
             for piece in [first, second].into_iter().filter(|piece| !piece.is_empty()) {
@@ -145,13 +142,4 @@ fn unfinished_handshakes_lock_no_standby_out() {
         }
         assert_eq!(reply.escape_ascii().to_string(), "INSERTED 1\\r\\n");
     }
-}
-
-fn client_hello() -> Vec<u8> {
-    let mut tls = client(&standby_config(SECRET));
-    let mut bytes = Vec::new();
-    while tls.wants_write() {
-        tls.write_tls(&mut bytes).expect("a vector grows");
-    }
-    bytes
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use beanring_testkit::wait::Stop;
+
 use super::end::TlsEnd;
 use super::place::{Standby, settings};
 
@@ -17,15 +19,6 @@ const BUSY_BYTES: u64 = 8 << 20;
 
 /// What the thread may spend between a byte of the client and the reply: an iteration in each direction.
 const MOST: Duration = Duration::from_millis(12);
-
-/// Ends the load, also after a panic.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Writes to all clients, and reads what arrives at the leader, until told to stop.
 fn load(senders: &[(TcpStream, TlsEnd)], stops: &AtomicBool) {

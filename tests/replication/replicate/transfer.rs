@@ -88,8 +88,7 @@ fn picture(client: &mut Client) -> Vec<String> {
 /// Stops a server with a directory, which must end well.
 fn stop((mut server, client): (ServerProcess, Client)) {
     drop(client);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait(), Some(0));
+    server.stop();
 }
 
 fn stop_node((mut server, client): (Node, Client)) {

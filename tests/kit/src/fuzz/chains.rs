@@ -11,13 +11,13 @@ use rustls::crypto::ring::default_provider;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, SignatureScheme};
+use rustls::{ClientConnection, SignatureScheme};
 
 use super::door::Door;
 use super::input::Input;
 use crate::chains::{Authority, bare, forged};
 use crate::config::config;
-use crate::tls_stream::client;
+use crate::tls_stream::{client, sealed, trusting};
 
 /// The most that a client shows: more than the server takes.
 const CHAIN_BYTES_MAX: usize = 60_000;
@@ -166,13 +166,8 @@ fn certificate(input: &mut Input<'_>, parts: &Parts) -> (Vec<u8>, bool) {
 fn attempt(door: &mut Door, at: usize, chain: &Chain, parts: &Parts, input: &mut Input<'_>) -> bool {
     let certificates = chain.certificates.iter().cloned().map(CertificateDer::from).collect();
     let shown = Shown(CertifiedKey::new(certificates, chain.key.clone()).into());
-    let mut roots = RootCertStore::empty();
-    roots.add(parts.trusted.clone()).expect("the certificate is valid");
-    let clients = ClientConfig::builder_with_provider(default_provider().into())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .with_root_certificates(roots)
-        .with_client_cert_resolver(Arc::new(shown));
+    let clients =
+        trusting(parts.trusted.clone(), default_provider()).with_client_cert_resolver(Arc::new(shown));
     let mut tls = client(&clients.into());
     std::io::Write::write_all(&mut tls.writer(), b"put 0 0 60 5\r\nhello\r\n").expect("it has no limit");
     let jobs = door.server().engine().jobs().len();
@@ -193,11 +188,7 @@ fn attempt(door: &mut Door, at: usize, chain: &Chain, parts: &Parts, input: &mut
 
 /// Has the server receive what the client has to say.
 fn send(door: &mut Door, at: usize, tls: &mut ClientConnection, piece: usize) {
-    let mut bytes = Vec::new();
-    while tls.wants_write() {
-        tls.write_tls(&mut bytes).expect("a vector grows");
-    }
-    door.write(at, &bytes);
+    door.write(at, &sealed(tls, b""));
     while door.gates[at].is_usable() && door.receive(at, piece) {
         door.turn();
     }

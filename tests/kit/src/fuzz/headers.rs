@@ -8,9 +8,9 @@ use rustls::ContentType::{ApplicationData, Handshake};
 
 use super::door::{Door, SECRET};
 use super::input::Input;
-use super::records::identity;
 use crate::config::config;
 use crate::forge::Forger;
+use crate::tunnel::forged_identity;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let http_access = HttpAccess { token: Token::parse(TOKEN), allow_writes: true };
     let config = Config { http_access, ..config(100) };
-    let mut door = Door::new(config, identity().0);
+    let mut door = Door::new(config, forged_identity().0);
     while !input.is_empty() && door.gates.len() < 4 {
         connect(&mut door, &mut input);
     }
@@ -77,7 +77,7 @@ fn connect(door: &mut Door, input: &mut Input<'_>) {
     let is_right = headers.iter().all(|header| header.is_right);
     let mut bytes: Vec<u8> = headers.into_iter().flat_map(|header| header.bytes).collect();
     let command = if is_http { POST } else { PUT };
-    let mut forger = has_tls.then(|| Forger::new(identity().1));
+    let mut forger = has_tls.then(|| Forger::new(forged_identity().1));
     bytes.extend(forger.as_mut().map_or_else(|| command.to_vec(), Forger::output));
     let ends_early = deliver(door, at, &bytes, input);
     let mut is_whole = !ends_early;

@@ -1,19 +1,16 @@
 //! Records that no library would send, during the handshake and after it: any of them in one write, cut anywhere, with every end of the
 //! connection in between.
 
-use std::sync::LazyLock;
-
-use beanring::server::{CertificatePem, Config, Protocol};
+use beanring::server::{Config, Protocol};
 use beanring::time::Span;
-use beanring::transport::Identity;
-use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::ClientConfig;
 use rustls::ContentType::{self, Alert, ApplicationData, ChangeCipherSpec, Handshake};
 
 use super::door::Door;
 use super::input::{Input, filler};
 use crate::config::config;
-use crate::forge::{self, Flight, Forger};
+use crate::forge::{Flight, Forger};
+use crate::tunnel::forged_identity;
 
 /// Lines that end a connection, some that do not, and first lines of other protocols.
 const LINES: [&[u8]; 16] = [
@@ -60,13 +57,19 @@ const ALERTS: [[u8; 2]; 5] = [[1, 0], [2, 40], [1, 90], [2, 0], [3, 3]];
 
 const JOB_BYTES_MAX: u32 = 20_000;
 
-/// A client, and what it has written and not sent.
+/// A client and its server.
 struct Attack {
     door: Door,
     protocol: Protocol,
+    writer: Writer,
+}
+
+/// What a client has written and not sent.
+pub struct Writer {
+    lines: &'static [&'static [u8]],
     /// None before the server's part of the handshake, and if that was disturbed.
     keys: Option<Keys>,
-    unsent: Vec<u8>,
+    pub unsent: Vec<u8>,
     /// The jobs that the records so far can have put.
     jobs_max: usize,
 }
@@ -76,34 +79,22 @@ struct Keys {
     has_finished: bool,
 }
 
-/// Returns a server whose handshakes are as cheap as they can be, and clients that trust it.
-pub fn identity() -> (Identity, &'static ClientConfig) {
-    static MADE: LazyLock<(Identity, ClientConfig)> = LazyLock::new(|| {
-        let key = KeyPair::generate_for(&PKCS_ED25519).expect("the system has random numbers");
-        let params = CertificateParams::new(["localhost".to_owned()]).expect("the name is valid");
-        let made = params.self_signed(&key).expect("the parameters are valid");
-        let (chain, key) = (made.pem().into_bytes(), key.serialize_pem().into_bytes());
-        let identity = Identity::read(&CertificatePem { chain, key, client_ca: None });
-        (identity.expect("the certificate can be used"), forge::config(made.der().clone()))
-    });
-    (MADE.0.clone(), &MADE.1)
-}
-
 /// Runs an input. The first byte selects the protocol and where the records begin. Each further one is an action.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
-    let (identity, clients) = identity();
+    let (identity, clients) = forged_identity();
     let start = input.byte();
     let protocol = if start & 1 == 0 { Protocol::Beanstalk } else { Protocol::Http };
     let limit = (start & 2 != 0).then_some(2 << 20);
     let config = Config { max_memory_bytes: limit, ..config(JOB_BYTES_MAX) };
-    let mut attack =
-        Attack { door: Door::new(config, identity), protocol, keys: None, unsent: Vec::new(), jobs_max: 0 };
+    let lines = if protocol == Protocol::Http { &REQUESTS[..] } else { &LINES[..] };
+    let mut attack = Attack { door: Door::new(config, identity), protocol, writer: Writer::new(lines) };
     attack.connect(clients, start >> 2, &mut input);
     while !input.is_empty() {
         attack.act(&mut input);
         let jobs = attack.door.server().engine().jobs().len();
-        assert!(jobs <= attack.jobs_max, "{jobs} jobs of {} puts", attack.jobs_max);
+        let most = attack.writer.jobs_max;
+        assert!(jobs <= most, "{jobs} jobs of {most} puts");
     }
     attack.door.finish();
 }
@@ -116,26 +107,23 @@ impl Attack {
         let hello = forger.output();
         if how.is_multiple_of(4) {
             let disturbed = disturbed(&hello, input);
-            return self.unsent.extend(disturbed);
+            return self.writer.unsent.extend(disturbed);
         }
         self.door.write(0, &hello);
         self.door.settle();
         let said = std::mem::take(&mut self.door.gates[0].received);
-        self.keys = Some(Keys { flight: forger.flight(&said[..]), has_finished: false });
+        self.writer.begin(forger.flight(&said[..]));
         if how % 4 > 1 {
-            self.finish_handshake(0);
+            self.writer.finish_handshake(0);
         }
     }
 
     fn act(&mut self, input: &mut Input<'_>) {
         match input.below(24) {
-            0..9 => self.record(input),
-            9 => self.finish_handshake(input.below(64)),
-            10 => {
-                let bytes = in_the_clear(input);
-                self.unsent.extend(bytes);
-            }
-            11 => self.break_record(input),
+            0..9 => self.writer.record(input),
+            9 => self.writer.finish_handshake(input.below(64)),
+            10 => self.writer.unsent.extend(in_the_clear(input)),
+            11 => self.writer.break_record(input),
             12 | 13 => self.write(usize::MAX),
             14 => self.write(usize::from(input.half())),
             15 => _ = self.door.receive(0, usize::MAX),
@@ -151,8 +139,26 @@ impl Attack {
         }
     }
 
+    /// Sends bytes in one write.
+    fn write(&mut self, bytes: usize) {
+        let bytes: Vec<u8> = self.writer.unsent.drain(..bytes.min(self.writer.unsent.len())).collect();
+        self.door.write(0, &bytes);
+    }
+}
+
+impl Writer {
+    /// A client that sends some of these lines.
+    pub const fn new(lines: &'static [&'static [u8]]) -> Self {
+        Self { lines, keys: None, unsent: Vec::new(), jobs_max: 0 }
+    }
+
+    /// Goes on after the server's part of the handshake.
+    pub fn begin(&mut self, flight: Flight) {
+        self.keys = Some(Keys { flight, has_finished: false });
+    }
+
     /// Appends a record with the present key.
-    fn record(&mut self, input: &mut Input<'_>) {
+    pub fn record(&mut self, input: &mut Input<'_>) {
         let (typ, payload) = self.payload(input);
         // A line may come in pieces, so each letter counts that begins a put, in lower case or in upper case for HTTP.
         self.jobs_max += payload.iter().filter(|byte| byte.eq_ignore_ascii_case(&b'p')).count();
@@ -171,9 +177,8 @@ impl Attack {
     fn payload(&self, input: &mut Input<'_>) -> (ContentType, Vec<u8>) {
         match input.below(16) {
             0..6 => {
-                let lines = if self.protocol == Protocol::Http { &REQUESTS[..] } else { &LINES[..] };
                 let count = 1 + input.below(4);
-                (ApplicationData, (0..count).map(|_| input.pick(lines)).collect::<Vec<_>>().concat())
+                (ApplicationData, (0..count).map(|_| input.pick(self.lines)).collect::<Vec<_>>().concat())
             }
             6 => {
                 let length = input.below(64);
@@ -197,7 +202,7 @@ impl Attack {
     }
 
     /// Appends the message that ends the handshake, in two records if `cut` is not 0.
-    fn finish_handshake(&mut self, cut: usize) {
+    pub fn finish_handshake(&mut self, cut: usize) {
         let Some(Keys { flight: Flight { finished, handshake, .. }, has_finished }) = &mut self.keys else {
             return;
         };
@@ -211,7 +216,7 @@ impl Attack {
     }
 
     /// Changes, cuts or repeats what is not sent.
-    fn break_record(&mut self, input: &mut Input<'_>) {
+    pub fn break_record(&mut self, input: &mut Input<'_>) {
         let bytes = self.unsent.len();
         if bytes == 0 {
             return;
@@ -225,16 +230,10 @@ impl Attack {
             _ => {}
         }
     }
-
-    /// Sends bytes in one write.
-    fn write(&mut self, bytes: usize) {
-        let bytes: Vec<u8> = self.unsent.drain(..bytes.min(self.unsent.len())).collect();
-        self.door.write(0, &bytes);
-    }
 }
 
 /// Returns a ClientHello with other records before or after it, or cut into several.
-fn disturbed(hello: &[u8], input: &mut Input<'_>) -> Vec<u8> {
+pub fn disturbed(hello: &[u8], input: &mut Input<'_>) -> Vec<u8> {
     match input.below(4) {
         0 => [&in_the_clear(input)[..], hello].concat(),
         1 => [hello, &in_the_clear(input), &in_the_clear(input)].concat(),

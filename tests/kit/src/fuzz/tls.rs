@@ -12,7 +12,8 @@ use rustls::{ClientConnection, Error};
 use super::input::Input;
 use crate::config::config;
 use crate::connection::Connection;
-use crate::tunnel::{client, identity};
+use crate::tls_stream::{client, sealed};
+use crate::tunnel::identity;
 
 const JOB_BYTES_MAX: u32 = 65_535;
 
@@ -170,12 +171,8 @@ impl Attack {
 
     /// Returns what the client has encrypted.
     fn encrypted(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
         self.is_changed |= self.has_failed;
-        while self.tls.wants_write() {
-            self.tls.write_tls(&mut bytes).expect("a vector grows");
-        }
-        bytes
+        sealed(&mut self.tls, b"")
     }
 
     /// Has the server receive bytes in pieces, unless it wants none.
