@@ -15,7 +15,7 @@ BUILD = ("cargo", "test", "--locked", "--no-run", "--message-format=json-render-
 CLIPPY = ("cargo", "clippy", "--locked", "--quiet")
 LINTS = ("--", "-D", "warnings")
 # What plain `cargo clippy --all-targets` leaves out.
-OTHER_TARGETS = ("--bench", "disk", "--bench", "stress", "--test", "cost")
+OTHER_TARGETS = ("--bench", "disk", "--test", "cost")
 
 
 def tests(name, program, *selected, build="build", threads=None, environment=None, **fields):
@@ -189,7 +189,7 @@ def deep():
         script("fuzz", "ci/fuzz", "600", cores=2, **hours),
         tests("cost", "cost", build="build-long", alone=True, environment={"BEANRING_TEST_SECONDS": "120", "BEANRING_TEST_SEED": str(int(time.time()))}, **hours),
         Step("bench", ("ci/bench", "--short"), "measurement", ("build-release",), alone=True, seconds_max=3600),
-        Step("stress", ("ci/stress", "--short", "--drivers", "uring,epoll,tokio-uring"), "measurement", ("build",), alone=True, seconds_max=3600),
+        tests("stress", "network", "stress::", threads=1, alone=True, environment={"BEANRING_TEST_SECONDS": "60"}, **hours),
         Step("replicated", ("ci/lab/replicated",), "measurement", ("build-release", "tools"), alone=True, seconds_max=3600),
     ]
 

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use beanring::io::driver::Driver;
-#[cfg(feature = "uring")]
-use beanring_testkit::client::Client;
-use beanring_testkit::client::{put, serve_under};
+use beanring_testkit::client::{Client, put, serve_under};
 #[cfg(feature = "uring")]
 use beanring_testkit::driver;
-use beanring_testkit::process::{Transport, is_over_tls};
+use beanring_testkit::process::{ServerProcess, Transport, is_over_tls};
 use beanring_testkit::random::{Random, seeds};
 use beanring_testkit::statistics::number;
 use beanring_testkit::stream::Stream;
@@ -48,7 +46,7 @@ fn churn_once(io: Driver, transport: Transport, seed: u64) {
         while visitors.len() >= AT_ONCE {
             visitors.swap_remove(random.below(visitors.len())).vanish(&mut random);
         }
-        visitors.push(Visitor { stream: server.connect(), sent: 0 });
+        visitors.push(Visitor::enter(&server));
         for _ in 0..3 {
             let index = random.below(visitors.len());
             visitors[index].act(&mut random);
@@ -56,25 +54,39 @@ fn churn_once(io: Driver, transport: Transport, seed: u64) {
     }
     visitors.into_iter().for_each(|visitor| visitor.vanish(&mut random));
 
+    await_nothing_left(&mut control, || server.descriptors(), before);
+}
+
+/// Waits until only this client is left, which has put a job, and as many descriptors as before the others came.
+pub fn await_nothing_left(control: &mut Client, descriptors: impl Fn() -> usize, before: usize) {
+    const LEFT: [(&str, u64); 5] = [
+        ("current-connections", 1),
+        ("current-producers", 1),
+        ("current-workers", 0),
+        ("current-waiting", 0),
+        ("current-jobs-reserved", 0),
+    ];
     wait::until_ok(|| {
         let stats = control.stats();
-        let left = ["current-connections", "current-waiting", "current-jobs-reserved"];
-        let left = left.map(|key| number(&stats, key));
-        let descriptors = server.descriptors();
-        let is_empty = left == [1, 0, 0] && descriptors == before;
-        if is_empty { Ok(()) } else { Err(format!("{left:?}, {descriptors} descriptors after {before}")) }
+        let descriptors = descriptors();
+        let is_empty = LEFT.iter().all(|&(key, count)| number(&stats, key) == count) && descriptors == before;
+        if is_empty { Ok(()) } else { Err(format!("{descriptors} descriptors after {before}, {stats}")) }
     });
 }
 
 /// A client, and the number of bytes that it has sent.
-struct Visitor {
+pub struct Visitor {
     stream: Stream,
     sent: usize,
 }
 
 impl Visitor {
+    pub fn enter(server: &ServerProcess) -> Self {
+        Self { stream: server.connect(), sent: 0 }
+    }
+
     /// Sends a command, or a part of one.
-    fn act(&mut self, random: &mut Random) {
+    pub fn act(&mut self, random: &mut Random) {
         let put = put(0, 0, &"b".repeat([10, 300, 9_000, 40_000][random.below(4)]));
         match random.below(9) {
             0 | 1 => self.send(put.as_bytes()),
@@ -99,7 +111,7 @@ impl Visitor {
     }
 
     /// Closes the connection with a FIN or with a RST.
-    fn vanish(self, random: &mut Random) {
+    pub fn vanish(self, random: &mut Random) {
         if random.below(3) == 0 {
             self.stream.reset();
         }

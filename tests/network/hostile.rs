@@ -24,7 +24,7 @@ fn start(flags: &[&str]) -> (ServerProcess, Client) {
 }
 
 /// Runs a job through its life in a separate tube, and checks every reply.
-fn check_server(control: &mut Client) {
+pub fn check_server(control: &mut Client) {
     control.expect("use honest\r\n", "USING honest");
     assert!(control.ask("watch honest\r\n").0.starts_with("WATCHING"));
     control.expect("ignore default\r\n", "WATCHING 1");

@@ -7,6 +7,7 @@ mod hostile;
 mod lost;
 #[cfg(feature = "uring")]
 mod sockets;
+mod stress;
 #[cfg(feature = "uring")]
 mod unread;
 mod wakeups;
