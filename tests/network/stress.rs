@@ -1,25 +1,23 @@
 //! Faults injected into servers under load: the process is stopped, gets signals, runs out of descriptors, and has a wall clock that
 //! steps, while clients send something and vanish. A [control client](control) works on the same server, and loses nothing.
 //!
-//! Each run of faults takes two seconds. `BEANRING_TEST_SECONDS` makes it longer, alone on the machine: then the latency of the control
+//! Each run of faults takes a second and a half. `BEANRING_TEST_SECONDS` makes it longer, alone on the machine: then the latency of the control
 //! client is limited too.
 
 mod control;
 mod wall_clock;
 
-use std::fs::read_link;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, iter, thread};
 
 use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put, serve_under, start};
 use beanring_testkit::process::{ServerProcess, Transport, program};
 use beanring_testkit::random::{self, Random, seeds};
 use beanring_testkit::scratch::Scratch;
-use beanring_testkit::statistics::number;
-use beanring_testkit::{tests_of_drivers, wait};
+use beanring_testkit::{driver, wait};
 use nix::sys::signal::Signal;
 
 use super::churn::{Visitor, await_nothing_left};
@@ -31,76 +29,69 @@ use wall_clock::WallClock;
 const DESCRIPTORS: usize = 150;
 const VISITORS: usize = 200;
 
-/// Visitors that others replace while the server is stopped.
-const CHANGED: usize = 20;
-
-const PAUSE: Duration = Duration::from_millis(1);
-
-/// For so long consumers are measured at most: the queue grows beside them.
-const SPEED_LENGTH_MAX: Duration = Duration::from_secs(3);
-
-/// Signals that change nothing.
-const HARMLESS: [Signal; 5] =
-    [Signal::SIGPIPE, Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGURG, Signal::SIGCONT];
+/// Signals that change nothing, the last one in drain mode.
+const HARMLESS: [Signal; 6] =
+    [Signal::SIGPIPE, Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGURG, Signal::SIGCONT, Signal::SIGUSR1];
 
 /// Signals that end a server. SIGUSR1, before or after one, changes nothing.
 const ENDS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1];
 
-/// The 99th percentile of the control client's latency.
+/// The 99th percentile of the control client's latency, alone on the machine.
 const LATENCY_MAX: Duration = Duration::from_millis(100);
 
-tests_of_drivers!("faults", serve_beside_faults: epoll_serves_beside_faults, uring_serves_beside_faults, tokio_uring_serves_beside_faults);
-tests_of_drivers!("signals in any order", end_in_any_order: epoll_ends_in_any_order, uring_ends_in_any_order, tokio_uring_ends_in_any_order);
-tests_of_drivers!("consumers at the memory limit", keep_their_speed: epoll_consumers_keep_their_speed, uring_consumers_keep_their_speed, tokio_uring_consumers_keep_their_speed);
-
-/// Returns how long something is to last, and whether the test has the machine for itself.
-fn length(default_ms: u64) -> (Duration, bool) {
-    let seconds = random::number("BEANRING_TEST_SECONDS");
-    (seconds.map_or(Duration::from_millis(default_ms), Duration::from_secs), seconds.is_some())
+/// How long faults last, if the test has the machine for itself.
+fn seconds() -> Option<Duration> {
+    random::number("BEANRING_TEST_SECONDS").map(Duration::from_secs)
 }
 
-fn serve_beside_faults(io: Driver) {
-    for seed in seeds(1) {
-        for flags in [&[][..], &["-b", "DIR", "-f", "0", "-s", "65536"]] {
-            println!("{}, flags {flags:?}, seed {seed}", io.name());
-            inject(io, flags, Random::new(seed));
+#[test]
+fn a_control_client_notices_no_fault() {
+    for io in driver::allowed("faults") {
+        for (seed, has_log) in seeds(1).flat_map(|seed| [(seed, false), (seed, true)]) {
+            inject(io, has_log, Random::new(seed));
         }
     }
 }
 
-fn inject(io: Driver, flags: &[&str], mut random: Random) {
+fn inject(io: Driver, has_log: bool, mut random: Random) {
     let dir = Scratch::in_memory("stress");
-    let path = dir.dir("log").display().to_string();
-    let flags: Vec<&str> = flags.iter().map(|&flag| if flag == "DIR" { &path } else { flag }).collect();
+    let log = dir.dir("log").display().to_string();
+    let flags = if has_log { &["-b", &log, "-f", "0", "-s", "65536"][..] } else { &[] };
     let wall = WallClock::new(&dir);
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\""), program()]);
-    let (mut server, mut first) = wall.serve(command, io, &flags);
-    let mut faults = Faults::new(&server, &wall, &mut first, &mut random);
-    let before = descriptors(&server);
-    let (length, is_alone) = length(2000);
+    let (mut server, mut first) = wall.serve(command, io, flags);
+    first.expect("use clock\r\n", "USING clock");
+    // Visitors ask for its body, too.
+    first.expect(&put(0, wall_clock::LONG, &"b".repeat(5000)), "INSERTED 1");
+    let (descriptors, begun) = (descriptors(&server), Instant::now());
+    let started = wall_clock::seconds(&first.stats(), "uptime");
+    let mut faults =
+        Faults { server: &server, first, random: &mut random, visitors: Vec::new(), counts: [0; 4] };
+    let length = seconds().unwrap_or(Duration::from_secs(1));
     let (count, latency) = Control::beside(&server, |control| {
         // After the control client, which would wait in the backlog.
-        faults.visitors = (0..VISITORS).map(|_| Visitor::enter(&server)).collect();
-        let begun = Instant::now();
-        while begun.elapsed() < length {
-            faults.inject(control, &HARMLESS);
-        }
-        // The server refuses puts from now on.
-        control.allow_refusals();
-        server.signal(Signal::SIGUSR1);
-        while begun.elapsed() < length * 3 / 2 {
-            faults.inject(control, &[&HARMLESS[..], &[Signal::SIGUSR1]].concat());
+        faults.visitors.extend((0..VISITORS).map(|_| Visitor::enter(&server)));
+        for (last, signals) in [(length, &HARMLESS[..5]), (length * 3 / 2, &HARMLESS)] {
+            while begun.elapsed() < last {
+                faults.inject(control, &wall, signals);
+                if faults.random.one_in(20) {
+                    wall_clock::check(&mut faults.first, begun, started);
+                }
+            }
+            // The server refuses puts from now on.
+            control.may_refuse.store(true, Ordering::Relaxed);
+            server.signal(Signal::SIGUSR1);
         }
     });
-    println!("{}: {count} latencies, p99 {latency:?}, {}", io.name(), faults.counts());
-    assert!(latency < LATENCY_MAX || !is_alone, "{}: p99 {latency:?}", io.name());
-    // The visitors are still there, and silent.
+    let Faults { mut first, visitors, counts, .. } = faults;
+    println!("{}, log {has_log}: {count} latencies, p99 {latency:?}; {counts:?}", io.name());
+    assert!(latency < LATENCY_MAX || seconds().is_none(), "{}: p99 {latency:?}", io.name());
+    assert!(counts.iter().all(|&count| count > 0) && first.stat("put-refusals-draining") > 0, "{counts:?}");
     wait::until("a server with silent clients rests", || server.is_at_rest());
-    let Faults { visitors, .. } = faults;
     visitors.into_iter().for_each(|visitor| visitor.vanish(&mut random));
     first.expect("undrain\r\n", "NOT_DRAINING");
-    await_nothing_left(&mut first, || descriptors(&server), before);
+    await_nothing_left(&mut first, || self::descriptors(&server), descriptors);
     wait::until("the server rests", || server.is_at_rest());
     check_server(&mut first);
     end(&mut server, &mut random);
@@ -108,98 +99,56 @@ fn inject(io: Driver, flags: &[&str], mut random: Random) {
 
 /// Returns the number of open descriptors, without those of segments, which come and go.
 fn descriptors(server: &ServerProcess) -> usize {
-    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
-    let targets = open.filter_map(|entry| read_link(entry.ok()?.path()).ok());
+    let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
+    let targets = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     targets.filter(|target| !target.to_string_lossy().contains("/log.")).count()
 }
 
 /// What happens to a server.
 struct Faults<'a> {
     server: &'a ServerProcess,
-    wall: &'a WallClock,
-    first: &'a mut Client,
+    first: Client,
     random: &'a mut Random,
     visitors: Vec<Visitor>,
-    /// When the job was put whose times are checked, and the uptime at that moment.
-    begun: (Instant, f64),
-    stops: usize,
-    signals: usize,
-    steps: usize,
-    visits: usize,
+    /// Stops, signals, steps of the wall clock, and flushes.
+    counts: [usize; 4],
 }
 
-impl<'a> Faults<'a> {
-    fn new(
-        server: &'a ServerProcess,
-        wall: &'a WallClock,
-        first: &'a mut Client,
-        random: &'a mut Random,
-    ) -> Self {
-        first.expect("use clock\r\n", "USING clock");
-        // Visitors ask for its body too.
-        first.expect(&put(0, wall_clock::LONG, &"b".repeat(5000)), "INSERTED 1");
-        let begun = (Instant::now(), wall_clock::seconds(&first.stats(), "uptime"));
-        let visitors = Vec::new();
-        Self { server, wall, first, random, visitors, begun, stops: 0, signals: 0, steps: 0, visits: 0 }
-    }
-
-    fn inject(&mut self, control: &Control, signals: &[Signal]) {
-        match self.random.below(200) {
+impl Faults<'_> {
+    fn inject(&mut self, control: &Control, wall: &WallClock, signals: &[Signal]) {
+        let kind = match self.random.below(200) {
             0 => {
                 let span = Duration::from_millis(20 + self.random.below_u64(300));
                 control.while_stopped(self.server, || {
-                    (0..CHANGED).for_each(|_| self.replace());
+                    (0..20).for_each(|_| self.replace());
                     thread::sleep(span);
                 });
-                self.stops += 1;
+                0
             }
             1..20 => {
                 self.server.signal(self.random.pick(signals));
-                self.signals += 1;
+                1
             }
             20..25 => {
-                let step = self.random.pick(&[wall_clock::HOUR, -wall_clock::HOUR, 0]);
-                self.wall.step(step);
-                self.steps += 1;
-                self.check_times();
+                wall.step(self.random.pick(&[wall_clock::HOUR, -wall_clock::HOUR, 0]));
+                2
             }
-            25 => assert!(self.first.ask("flush-tube default\r\n").0.starts_with("FLUSHED")),
-            26..60 => self.replace(),
-            _ => {
-                let at = self.random.below(VISITORS);
-                self.visitors[at].act(self.random);
+            25 => {
+                assert!(self.first.ask("flush-tube default\r\n").0.starts_with("FLUSHED"));
+                3
             }
-        }
-        thread::sleep(PAUSE);
+            26..60 => return self.replace(),
+            _ => return self.visitors[self.random.below(VISITORS)].act(self.random),
+        };
+        self.counts[kind] += 1;
+        thread::sleep(Duration::from_millis(1));
     }
 
     /// A visitor vanishes, and another one comes.
     fn replace(&mut self) {
-        let at = self.random.below(VISITORS);
         let mut visitor = Visitor::enter(self.server);
         visitor.act(self.random);
-        std::mem::replace(&mut self.visitors[at], visitor).vanish(self.random);
-        self.visits += 1;
-    }
-
-    /// No time that clients see depends on the wall clock.
-    fn check_times(&mut self) {
-        let passed = self.begun.0.elapsed().as_secs_f64();
-        let stats = self.first.stats();
-        let job = self.first.ask("stats-job 1\r\n").1;
-        for (what, found) in [
-            ("uptime", wall_clock::seconds(&stats, "uptime") - self.begun.1),
-            ("age", wall_clock::seconds(&job, "age")),
-            ("time-left", f64::from(wall_clock::LONG) - wall_clock::seconds(&job, "time-left")),
-        ] {
-            assert!((found - passed).abs() < wall_clock::SLACK, "{what}: {found} after {passed} seconds");
-        }
-    }
-
-    fn counts(&self) -> String {
-        let Self { stops, signals, steps, visits, .. } = self;
-        assert!(*stops > 0 && *signals > 0 && *steps > 0 && *visits > 0);
-        format!("{stops} stops, {signals} signals, {steps} steps of the clock, {visits} visitors")
+        std::mem::replace(&mut self.visitors[self.random.below(VISITORS)], visitor).vanish(self.random);
     }
 }
 
@@ -213,15 +162,17 @@ fn end(server: &mut ServerProcess, random: &mut Random) {
 }
 
 /// Whatever signals end a server, the next one has all acknowledged jobs.
-fn end_in_any_order(io: Driver) {
+#[test]
+fn signals_in_any_order_lose_nothing() {
     const JOBS: u64 = 100;
-    for seed in seeds(4) {
+    let cases = driver::allowed("signals in any order").flat_map(|io| seeds(4).map(move |seed| (io, seed)));
+    for (io, seed) in cases {
         let dir = Scratch::in_memory("stress-signals");
         let (mut server, mut client) = start(&dir.0, io, &["-f", "0"]);
         client.insert(1..=JOBS, |_| put(0, 0, "acknowledged"));
         client.send(&put(0, 0, "in flight").repeat(JOBS as usize));
         end(&mut server, &mut Random::new(seed));
-        let replies = std::iter::from_fn(|| client.reply());
+        let replies = iter::from_fn(|| client.reply());
         let acknowledged = JOBS + replies.filter(|(line, _)| line.starts_with("INSERTED ")).count() as u64;
         drop(server);
         let (_server, mut client) = start(&dir.0, io, &["-f", "0"]);
@@ -232,46 +183,44 @@ fn end_in_any_order(io: Driver) {
 }
 
 /// Producers that never stop, and a full memory, do not slow down consumers.
-fn keep_their_speed(io: Driver) {
-    let [free, limited] = [&[][..], &["--max-memory", "32m"]].map(|flags| consume(io, flags));
-    println!("{}: {limited:.0} jobs per second at the limit, {free:.0} without one", io.name());
-    let share = if length(0).1 { 0.8 } else { 0.2 };
-    assert!(limited > share * free, "{}: {limited:.0} jobs per second instead of {free:.0}", io.name());
+#[test]
+fn consumers_are_as_fast_at_the_memory_limit() {
+    let share = if seconds().is_some() { 0.8 } else { 0.2 };
+    for io in driver::allowed("consumers at the memory limit") {
+        let [free, limited] = [&[][..], &["--max-memory", "32m"]].map(|flags| consume(io, flags));
+        println!("{}: {limited:.0} jobs per second at the limit, {free:.0} without one", io.name());
+        assert!(limited > share * free, "{}: {limited:.0} jobs per second instead of {free:.0}", io.name());
+    }
 }
 
 /// Returns the number of jobs per second that a consumer takes, once the server is full or has many jobs.
 fn consume(io: Driver, flags: &[&str]) -> f64 {
-    const FULL: u64 = 30_000;
+    const MANY: u64 = 30_000;
     let (server, mut client) = serve_under(io, Transport::Tcp, flags);
-    let is_over = AtomicBool::new(false);
-    let mut take = |most: usize| {
-        let replies = client.ask_all(vec!["reserve-with-timeout 0\r\n".to_owned(); most]);
+    let (mut control, length) = (server.client(), Duration::from_millis(seconds().map_or(500, |_| 3000)));
+    let mut take = || {
+        let replies = client.ask_all(vec!["reserve-with-timeout 0\r\n".to_owned(); 32]);
         let ids = replies.iter().filter_map(|(line, _)| line.strip_prefix("RESERVED ")?.split(' ').next());
         let deletes: Vec<String> = ids.map(|id| format!("delete {id}\r\n")).collect();
-        let count = deletes.len() as u64;
-        client.expect_all(deletes, "DELETED");
-        count
+        client.expect_all(deletes.clone(), "DELETED");
+        deletes.len() as u64
     };
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let mut control = server.client();
         let producer = scope.spawn(|| produce(server.client(), &is_over));
-        wait::until("the server is full", || {
-            let stats = control.stats();
-            let is_large = flags.is_empty() && number(&stats, "current-jobs-ready") >= FULL;
-            is_large || number(&stats, "memory-refusals") > 0
-        });
+        let stop = wait::Stop(&is_over);
+        let key = if flags.is_empty() { ("current-jobs-ready", MANY) } else { ("memory-refusals", 1) };
+        control.await_stat(key.0, |count| count >= key.1);
         let before = control.stat("total-jobs");
         let (begun, mut taken) = (Instant::now(), 0);
-        while begun.elapsed() < length(500).0.min(SPEED_LENGTH_MAX) {
-            taken += take(32);
+        while begun.elapsed() < length {
+            taken += take();
         }
         let speed = taken as f64 / begun.elapsed().as_secs_f64();
         assert!(control.stat("total-jobs") > before, "puts succeed when there is room");
-        is_over.store(true, Ordering::Relaxed);
+        drop(stop);
         let inserted = producer.join().expect("the producer does not panic");
-        while let count @ 1.. = take(32) {
-            taken += count;
-        }
+        taken += iter::repeat_with(&mut take).take_while(|&count| count > 0).sum::<u64>();
         assert_eq!(taken, inserted, "each job that was put is deleted");
         speed
     })

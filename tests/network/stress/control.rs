@@ -1,7 +1,7 @@
 //! The control client: seven connections that work at a modest rate and know each reply in advance. They find jobs that are lost,
 //! altered, delivered twice, out of order, early or late.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
@@ -13,6 +13,7 @@ use beanring_testkit::random::Random;
 use beanring_testkit::statistics::number;
 use beanring_testkit::wait::Stop;
 use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
 
 /// Connections that put, reserve and delete in tubes of their own, and the jobs in such a tube at once.
 const CYCLERS: u64 = 3;
@@ -30,27 +31,20 @@ const SECOND: Duration = Duration::from_secs(1);
 /// as much.
 const EARLY_MAX: Duration = Duration::from_millis(20);
 
+#[derive(Default)]
 pub struct Control {
     is_over: AtomicBool,
-    may_refuse: AtomicBool,
-    refused: AtomicUsize,
-    begun: Instant,
+    /// The server may refuse puts.
+    pub may_refuse: AtomicBool,
     /// How long the server was stopped, and since when it is.
-    stopped: Mutex<(Duration, Option<Instant>)>,
+    stopped: Mutex<(Duration, Option<Duration>)>,
     latencies: Mutex<Vec<Duration>>,
 }
 
 impl Control {
     /// Does something to the server, beside the control client. Returns the number of latencies, and their 99th percentile.
     pub fn beside(server: &ServerProcess, fault: impl FnOnce(&Self)) -> (usize, Duration) {
-        let control = Self {
-            is_over: AtomicBool::new(false),
-            may_refuse: AtomicBool::new(false),
-            refused: AtomicUsize::new(0),
-            begun: Instant::now(),
-            stopped: Mutex::default(),
-            latencies: Mutex::default(),
-        };
+        let control = Self::default();
         let has_given = AtomicBool::new(false);
         thread::scope(|scope| {
             let worker = |tube: &str| Worker::new(&control, server.client(), tube);
@@ -68,43 +62,39 @@ impl Control {
             let _stop = Stop(&control.is_over);
             fault(&control);
         });
-        let is_refused = control.refused.load(Ordering::Relaxed) > 0;
-        assert_eq!(is_refused, control.may_refuse.load(Ordering::Relaxed), "puts are refused in drain mode");
         let mut latencies = control.latencies.into_inner().expect("no thread panicked with the lock");
         latencies.sort_unstable();
         (latencies.len(), latencies[latencies.len() * 99 / 100])
     }
 
-    /// Accepts refused puts from now on.
-    pub fn allow_refusals(&self) {
-        self.may_refuse.store(true, Ordering::Relaxed);
-    }
-
     /// Stops the server during `what`. That time is no latency.
     pub fn while_stopped(&self, server: &ServerProcess, what: impl FnOnce()) {
-        self.lock().1 = Some(Instant::now());
+        self.lock().1 = Some(now());
         server.signal(Signal::SIGSTOP);
         what();
         server.signal(Signal::SIGCONT);
         let mut stopped = self.lock();
         let since = stopped.1.take().expect("it is stopped");
-        stopped.0 += since.elapsed();
+        stopped.0 += now() - since;
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Duration, Option<Instant>)> {
+    fn lock(&self) -> MutexGuard<'_, (Duration, Option<Duration>)> {
         self.stopped.lock().expect("no thread panicked with the lock")
     }
 
     /// The time so far without that in which the server was stopped.
     fn clock(&self) -> Duration {
         let (before, since) = *self.lock();
-        let now = since.unwrap_or_else(Instant::now);
-        (now - self.begun).saturating_sub(before)
+        since.unwrap_or_else(now) - before
     }
 
     fn goes_on(&self) -> bool {
         !self.is_over.load(Ordering::Relaxed)
     }
+}
+
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has this clock").into()
 }
 
 /// A job as it was put.
@@ -116,7 +106,6 @@ struct Worker<'a> {
     client: Client,
     tube: String,
     accepted: u64,
-    latencies: Vec<Duration>,
 }
 
 impl<'a> Worker<'a> {
@@ -124,7 +113,7 @@ impl<'a> Worker<'a> {
         client.expect(&format!("use {tube}\r\n"), &format!("USING {tube}"));
         client.expect(&format!("watch {tube}\r\n"), "WATCHING 2");
         client.expect("ignore default\r\n", "WATCHING 1");
-        Self { control, client, tube: tube.to_owned(), accepted: 0, latencies: Vec::new() }
+        Self { control, client, tube: tube.to_owned(), accepted: 0 }
     }
 
     /// Puts a few jobs, and takes them in the order of their priorities and ids.
@@ -159,7 +148,7 @@ impl<'a> Worker<'a> {
 
     /// Puts jobs, and tells the other end what must arrive there.
     fn give(mut self, jobs: SyncSender<(Put, Duration)>, has_given: &AtomicBool) {
-        let mut random = Random::new(CYCLERS);
+        let (_stop, mut random) = (Stop(has_given), Random::new(CYCLERS));
         while self.control.goes_on() {
             thread::sleep(if random.one_in(200) { SILENCE } else { PAUSE });
             let begun = self.control.clock();
@@ -167,7 +156,6 @@ impl<'a> Worker<'a> {
                 jobs.send((job, begun)).expect("the other end waits");
             }
         }
-        has_given.store(true, Ordering::Relaxed);
     }
 
     /// Waits for these jobs.
@@ -222,7 +210,8 @@ impl<'a> Worker<'a> {
 
     /// Records the time since `begun`.
     fn note(&mut self, begun: Duration) {
-        self.latencies.push(self.control.clock().saturating_sub(begun));
+        let latency = self.control.clock().saturating_sub(begun);
+        self.control.latencies.lock().expect("no thread panicked with the lock").push(latency);
     }
 
     fn expect(&mut self, command: &str, reply: &str) {
@@ -240,7 +229,6 @@ impl<'a> Worker<'a> {
         let (reply, _) = self.client.ask(&command);
         self.note(begun);
         if reply == "DRAINING" && self.control.may_refuse.load(Ordering::Relaxed) {
-            self.control.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let id = reply.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
@@ -276,13 +264,5 @@ impl<'a> Worker<'a> {
             assert_eq!(number(&stats, &format!("current-jobs-{state}")), 0, "{stats}");
         }
         assert_eq!(number(&stats, "total-jobs"), self.accepted, "{stats}");
-    }
-}
-
-impl Drop for Worker<'_> {
-    fn drop(&mut self) {
-        if let Ok(mut all) = self.control.latencies.lock() {
-            all.append(&mut self.latencies);
-        }
     }
 }

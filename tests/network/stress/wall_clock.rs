@@ -86,6 +86,19 @@ pub fn seconds(statistics: &str, key: &str) -> f64 {
     field(statistics, key).parse().expect("a number")
 }
 
+/// Asserts that no time that clients see depends on the wall clock. Job 1 was put at `begun`, when the uptime was `started`.
+pub fn check(client: &mut Client, begun: Instant, started: f64) {
+    let passed = begun.elapsed().as_secs_f64();
+    let (stats, job) = (client.stats(), client.ask("stats-job 1\r\n").1);
+    for (what, found) in [
+        ("uptime", seconds(&stats, "uptime") - started),
+        ("age", seconds(&job, "age")),
+        ("time-left", f64::from(LONG) - seconds(&job, "time-left")),
+    ] {
+        assert!((found - passed).abs() < SLACK, "{what}: {found} after {passed} seconds");
+    }
+}
+
 /// A clock that went back looks like no time at all, and one that went forward like a long time.
 #[test]
 fn delays_continue_after_the_clock_was_changed_between_two_runs() {
