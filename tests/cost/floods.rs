@@ -24,7 +24,7 @@ pub struct Flood {
     /// The server has a token, which the flood does not know.
     pub has_token: bool,
     /// Prepares the server. The number is a scale: 1 for the short form.
-    pub build: fn(&mut World, usize),
+    pub build: Build,
     /// What the connection with this number sends.
     pub sends: Sends,
 }
@@ -57,7 +57,7 @@ pub const HTTP: Flood = Flood {
     is_http: true,
     shares: Shares::Nothing,
     has_token: false,
-    build: |_, _| {},
+    build: nothing,
     sends: Sends::Commands(|_| String::new()),
 };
 
@@ -65,6 +65,22 @@ pub const CLIENTS: Flood = Flood { sizes: [50, 500], is_http: false, shares: Sha
 
 /// Input that is never complete. The control client does not wait for it.
 const ENDLESS: Flood = Flood { shares: Shares::Nothing, ..CLIENTS };
+
+type Build = fn(&mut World, usize);
+
+const fn http(name: &'static str, build: Build, text: fn(usize) -> String) -> Flood {
+    Flood { name, build, sends: Sends::Commands(text), ..HTTP }
+}
+
+const fn clients(name: &'static str, build: Build, text: fn(usize) -> String) -> Flood {
+    Flood { name, build, sends: Sends::Commands(text), ..CLIENTS }
+}
+
+const fn endless(name: &'static str, text: fn(usize) -> String) -> Flood {
+    Flood { name, sends: Sends::Commands(text), ..ENDLESS }
+}
+
+const fn nothing(_: &mut World, _: usize) {}
 
 /// The size of its pieces.
 const PIECE_BYTES: usize = 60_000;
@@ -82,58 +98,27 @@ fn many_jobs(world: &mut World, scale: usize) {
 }
 
 pub const FLOODS: &[Flood] = &[
-    Flood {
-        name: "HEAD /metrics",
-        build: many_tubes,
-        sends: Sends::Commands(|_| requests("HEAD /metrics")),
-        ..HTTP
-    },
-    Flood {
-        name: "GET /metrics",
-        build: many_tubes,
-        sends: Sends::Commands(|_| requests("GET /metrics")),
-        ..HTTP
-    },
-    Flood { name: "HEAD /healthz", sends: Sends::Commands(|_| requests("HEAD /healthz")), ..HTTP },
-    Flood { name: "GET /readyz", sends: Sends::Commands(|_| requests("GET /readyz")), ..HTTP },
+    http("HEAD /metrics", many_tubes, |_| requests("HEAD /metrics")),
+    http("GET /metrics", many_tubes, |_| requests("GET /metrics")),
+    http("HEAD /healthz", nothing, |_| requests("HEAD /healthz")),
+    http("GET /readyz", nothing, |_| requests("GET /readyz")),
     Flood {
         name: "unauthorized",
         has_token: true,
         sends: Sends::Commands(|_| requests("GET /api/v1/server")),
         ..HTTP
     },
-    Flood { name: "not found", sends: Sends::Commands(|_| requests("GET /nothing")), ..HTTP },
-    Flood { name: "GET /api/v1/server", sends: Sends::Commands(|_| requests("GET /api/v1/server")), ..HTTP },
-    Flood {
-        name: "GET /api/v1/tubes, sorted",
-        build: many_tubes,
-        sends: Sends::Commands(|_| requests("GET /api/v1/tubes?sort=ready&order=desc&offset=900&limit=500")),
-        ..HTTP
-    },
-    Flood {
-        name: "HEAD /api/v1/tubes, sorted",
-        build: many_tubes,
-        sends: Sends::Commands(|_| requests("HEAD /api/v1/tubes?sort=ready&offset=900&limit=500")),
-        ..HTTP
-    },
-    Flood {
-        name: "GET /api/v1/tubes/TUBE/jobs",
-        build: many_jobs,
-        sends: Sends::Commands(|_| requests("GET /api/v1/tubes/load/jobs?limit=500")),
-        ..HTTP
-    },
-    Flood {
-        name: "HEAD /api/v1/tubes/TUBE/jobs",
-        build: many_jobs,
-        sends: Sends::Commands(|_| requests("HEAD /api/v1/tubes/load/jobs?limit=500")),
-        ..HTTP
-    },
-    Flood {
-        name: "GET a job",
-        build: many_jobs,
-        sends: Sends::Commands(|_| requests("GET /api/v1/jobs/1")),
-        ..HTTP
-    },
+    http("not found", nothing, |_| requests("GET /nothing")),
+    http("GET /api/v1/server", nothing, |_| requests("GET /api/v1/server")),
+    http("GET /api/v1/tubes, sorted", many_tubes, |_| {
+        requests("GET /api/v1/tubes?sort=ready&order=desc&offset=900&limit=500")
+    }),
+    http("HEAD /api/v1/tubes, sorted", many_tubes, |_| {
+        requests("HEAD /api/v1/tubes?sort=ready&offset=900&limit=500")
+    }),
+    http("GET /api/v1/tubes/TUBE/jobs", many_jobs, |_| requests("GET /api/v1/tubes/load/jobs?limit=500")),
+    http("HEAD /api/v1/tubes/TUBE/jobs", many_jobs, |_| requests("HEAD /api/v1/tubes/load/jobs?limit=500")),
+    http("GET a job", many_jobs, |_| requests("GET /api/v1/jobs/1")),
     Flood {
         name: "list-jobs",
         shares: Shares::Nothing,
@@ -141,38 +126,15 @@ pub const FLOODS: &[Flood] = &[
         sends: Sends::Commands(|_| format!("list-jobs {TUBE} ready 0 10\r\n").repeat(20)),
         ..CLIENTS
     },
-    Flood { name: "stats", sends: Sends::Commands(|_| "stats\r\n".repeat(100)), ..CLIENTS },
-    Flood {
-        name: "stats-tube",
-        sends: Sends::Commands(|_| format!("stats-tube {TUBE}\r\n").repeat(100)),
-        ..CLIENTS
-    },
-    Flood {
-        name: "list-tubes",
-        build: many_tubes,
-        sends: Sends::Commands(|_| "list-tubes\r\n".repeat(20)),
-        ..CLIENTS
-    },
-    Flood {
-        name: "reserve-with-timeout 0",
-        sends: Sends::Commands(|_| "reserve-with-timeout 0\r\n".repeat(100)),
-        ..CLIENTS
-    },
-    Flood {
-        name: "put and flush-tube",
-        sends: Sends::Commands(|at| format!("use f{at}\r\n{}flush-tube f{at}\r\n", put(0, "").repeat(50))),
-        ..CLIENTS
-    },
-    Flood {
-        name: "watch and ignore",
-        sends: Sends::Commands(|at| format!("watch f{at}\r\nignore f{at}\r\n").repeat(50)),
-        ..CLIENTS
-    },
-    Flood {
-        name: "reserve and cancel-reserve",
-        sends: Sends::Commands(|_| "reserve\r\ncancel-reserve\r\n".repeat(50)),
-        ..CLIENTS
-    },
+    clients("stats", nothing, |_| "stats\r\n".repeat(100)),
+    clients("stats-tube", nothing, |_| format!("stats-tube {TUBE}\r\n").repeat(100)),
+    clients("list-tubes", many_tubes, |_| "list-tubes\r\n".repeat(20)),
+    clients("reserve-with-timeout 0", nothing, |_| "reserve-with-timeout 0\r\n".repeat(100)),
+    clients("put and flush-tube", nothing, |at| {
+        format!("use f{at}\r\n{}flush-tube f{at}\r\n", put(0, "").repeat(50))
+    }),
+    clients("watch and ignore", nothing, |at| format!("watch f{at}\r\nignore f{at}\r\n").repeat(50)),
+    clients("reserve and cancel-reserve", nothing, |_| "reserve\r\ncancel-reserve\r\n".repeat(50)),
     Flood {
         name: "move-jobs to and fro",
         shares: Shares::Changes,
@@ -193,30 +155,15 @@ pub const FLOODS: &[Flood] = &[
         }),
         ..CLIENTS
     },
-    Flood {
-        name: "a first line without an end",
-        sends: Sends::Commands(|_| "a".repeat(PIECE_BYTES)),
-        ..ENDLESS
-    },
-    Flood {
-        name: "a line of LF without an end",
-        sends: Sends::Commands(|_| format!("a {}", "\n".repeat(PIECE_BYTES))),
-        ..ENDLESS
-    },
-    Flood {
-        name: "a refused body without an end",
-        sends: Sends::Commands(|_| format!("put 0 0 60 4294967295\r\n{}", "\n".repeat(PIECE_BYTES))),
-        ..ENDLESS
-    },
-    Flood {
-        name: "a refused body over HTTP without an end",
-        sends: Sends::Commands(|_| {
-            let head =
-                "POST /api/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000000000\r\n\r\n";
-            head.to_owned() + &"\n".repeat(PIECE_BYTES)
-        }),
-        ..HTTP
-    },
+    endless("a first line without an end", |_| "a".repeat(PIECE_BYTES)),
+    endless("a line of LF without an end", |_| format!("a {}", "\n".repeat(PIECE_BYTES))),
+    endless("a refused body without an end", |_| {
+        format!("put 0 0 60 4294967295\r\n{}", "\n".repeat(PIECE_BYTES))
+    }),
+    http("a refused body over HTTP without an end", nothing, |_| {
+        let head = "POST /api/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000000000\r\n\r\n";
+        head.to_owned() + &"\n".repeat(PIECE_BYTES)
+    }),
 ];
 
 /// What a control client asks beside a flood. Each reply needs few iterations of the event loop.

@@ -185,9 +185,15 @@ fn signals_in_any_order_lose_nothing() {
 /// Producers that never stop, and a full memory, do not slow down consumers.
 #[test]
 fn consumers_are_as_fast_at_the_memory_limit() {
-    let share = if seconds().is_some() { 0.8 } else { 0.2 };
+    // Other work on the machine makes any round slower.
+    let (rounds, share) = if seconds().is_some() { (4, 0.8) } else { (1, 0.2) };
     for io in driver::allowed("consumers at the memory limit") {
-        let [free, limited] = [&[][..], &["--max-memory", "32m"]].map(|flags| consume(io, flags));
+        let mut best = [0.0_f64; 2];
+        for _ in 0..rounds {
+            let found = [&[][..], &["--max-memory", "32m"]].map(|flags| consume(io, flags));
+            best = [best[0].max(found[0]), best[1].max(found[1])];
+        }
+        let [free, limited] = best;
         println!("{}: {limited:.0} jobs per second at the limit, {free:.0} without one", io.name());
         assert!(limited > share * free, "{}: {limited:.0} jobs per second instead of {free:.0}", io.name());
     }
@@ -197,7 +203,7 @@ fn consumers_are_as_fast_at_the_memory_limit() {
 fn consume(io: Driver, flags: &[&str]) -> f64 {
     const MANY: u64 = 30_000;
     let (server, mut client) = serve_under(io, Transport::Tcp, flags);
-    let (mut control, length) = (server.client(), Duration::from_millis(seconds().map_or(500, |_| 3000)));
+    let (mut control, length) = (server.client(), Duration::from_millis(500));
     let mut take = || {
         let replies = client.ask_all(vec!["reserve-with-timeout 0\r\n".to_owned(); 32]);
         let ids = replies.iter().filter_map(|(line, _)| line.strip_prefix("RESERVED ")?.split(' ').next());

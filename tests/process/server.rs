@@ -7,7 +7,6 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanring::io::driver::Driver;
 use beanring_testkit::client::{Client, put, serve_under};
 use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, page};
@@ -305,7 +304,7 @@ fn new_connections_wait_when_descriptors_run_out() {
 /// Clients leave descriptors for HTTP, so a full server answers its probes.
 #[test]
 fn a_server_full_of_clients_answers_its_probes() {
-    for driver in Driver::ALL.iter().filter(|&&io| driver::is_allowed(io, "a server full of clients")) {
+    for driver in driver::allowed("a server full of clients") {
         let scratch = Scratch::new("full");
         let socket = scratch.join("http");
         let flags = format!("-V -l 127.0.0.1 -p 0 --io {} --http unix:{}", driver.name(), socket.display());

@@ -17,7 +17,7 @@ fn rules(client: &mut Client, tube: &str) -> Vec<String> {
 
 #[test]
 fn a_start_sets_the_rules_of_the_file_over_those_of_the_job_log() {
-    for io in Driver::ALL.iter().copied().filter(|&io| driver::is_allowed(io, "rules")) {
+    for io in driver::allowed("rules") {
         let scratch = Scratch::new("rules");
         let (log, config) = (scratch.0.join("log"), scratch.0.join("config.toml"));
         fs::create_dir(&log).expect("the directory is created");
