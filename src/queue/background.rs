@@ -71,18 +71,18 @@ impl Engine {
     /// Whether there is unfinished work, or something due.
     #[inline]
     fn has_work(&self, now: Time) -> bool {
-        !self.work.is_empty() || self.timers.next().is_some_and(|at| at <= now)
+        !self.effects.work.is_empty() || self.store.timers.next().is_some_and(|at| at <= now)
     }
 
     #[inline(never)]
     fn work_and_fire(&mut self, now: Time) {
         let (half, whole) = (self.budget.within(BACKGROUND_STEPS / 2), self.budget.within(BACKGROUND_STEPS));
         while !self.budget.is_reached(half) {
-            let Some(work) = self.work.pop() else { break };
+            let Some(work) = self.effects.work.pop() else { break };
             let is_flush = matches!(work, Work::Flush(_) | Work::FlushKeys(_));
-            if is_flush && (self.changes.is_pending() || self.has_unread_page()) {
+            if is_flush && (self.effects.changes.is_pending() || self.has_unread_page()) {
                 // The flush could delete a job or forget a key whose change or page the caller has yet to read.
-                self.work.push_front(work);
+                self.effects.work.push_front(work);
                 break;
             }
             let least = self.budget.within(1);
@@ -90,11 +90,11 @@ impl Engine {
             self.budget.spend_up_to(least);
         }
         while !self.budget.is_reached(whole) {
-            let Some((owner, at)) = self.timers.fire(now) else { break };
+            let Some((owner, at)) = self.store.timers.fire(now) else { break };
             let least = self.budget.within(1);
             match owner {
                 Owner::Client(client) => {
-                    let client = self.clients.slot(client);
+                    let client = self.store.clients.slot(client);
                     // An early timer takes its turn among the others, so that a late call handles what is due in order.
                     if self.client_deadline(client).is_some_and(|deadline| deadline > at) {
                         self.arm_client_timer(client);
@@ -103,7 +103,7 @@ impl Engine {
                     }
                 }
                 Owner::Tube(tube) => {
-                    let tube = self.tubes.slot(tube);
+                    let tube = self.store.tubes.slot(tube);
                     if self.tube_deadline(tube).is_some_and(|deadline| deadline > at) {
                         self.arm_tube_timer(tube);
                     } else {
@@ -118,7 +118,7 @@ impl Engine {
 
     pub(super) fn has_unread_page(&self) -> bool {
         // Bounded by BACKGROUND_STEPS: the notices of one piece of work.
-        self.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
+        self.effects.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 
     /// Continues a piece of work, and puts it back if it is not finished then.
@@ -137,7 +137,7 @@ impl Engine {
                 self.notify_if(is_finished, Notice::Moved(work.conn, work.moved))
             }
             Work::FlushKeys(flush) => {
-                let is_connected = self.clients.is_connected(flush.client);
+                let is_connected = self.store.clients.is_connected(flush.client);
                 let is_finished = is_connected && self.continue_key_flush(flush, limit);
                 if is_finished || !is_connected {
                     self.end_key_flush(flush);
@@ -145,13 +145,13 @@ impl Engine {
                 self.notify_if(is_finished, Notice::Flushed(flush.conn, flush.flushed)) || !is_connected
             }
             Work::List(search) => {
-                let is_connected = self.clients.is_connected(search.client);
+                let is_connected = self.store.clients.is_connected(search.client);
                 let page = if is_connected { self.continue_search(search, limit) } else { None };
                 let is_finished = page.is_some() || !is_connected;
                 if is_finished {
                     self.end_search(search);
                 }
-                self.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
+                self.effects.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
                 is_finished
             }
             Work::Disconnect { client } => self.continue_disconnect(*client, now, limit),
@@ -159,7 +159,7 @@ impl Engine {
             Work::Release { group } => self.continue_release(*group, limit, now),
             Work::Answer { awaited } => self.continue_answering(*awaited, limit),
             Work::PurgeTubeOrder => {
-                self.is_purging = self.tubes.purge(&mut self.budget, limit);
+                self.is_purging = self.store.tubes.purge(&mut self.budget, limit);
                 !self.is_purging
             }
             // These queue the rest of their work themselves.
@@ -168,26 +168,26 @@ impl Engine {
                 true
             }
             Work::Shut { tube } => {
-                self.run_shut(self.tubes.slot(*tube), limit, now);
+                self.run_shut(self.store.tubes.slot(*tube), limit, now);
                 true
             }
             Work::Assign { tube } => {
-                let tube = self.tubes.slot(*tube);
-                self.tubes.set_assigning(tube, false);
+                let tube = self.store.tubes.slot(*tube);
+                self.store.tubes.set_assigning(tube, false);
                 self.assign_jobs(tube, limit, now);
                 self.unpin(tube);
                 true
             }
         };
         if !is_finished {
-            self.work.push_back(work);
+            self.effects.work.push_back(work);
         }
     }
 
     /// Notifies a client if its command is finished. Returns whether it is.
     fn notify_if(&mut self, is_finished: bool, notice: Notice) -> bool {
         if is_finished {
-            self.notices.push_back(notice);
+            self.effects.notices.push_back(notice);
         }
         is_finished
     }
@@ -198,10 +198,10 @@ impl Engine {
             if self.budget.is_reached(limit) {
                 return false;
             }
-            let tube = self.tubes.get(kick.tube);
+            let tube = self.store.tubes.get(kick.tube);
             let next = match kick.from {
                 JobState::Buried => tube.buried.front().map(JobKey),
-                _ => tube.delayed.min().map(|key| self.jobs.lifecycles[key].job),
+                _ => tube.delayed.min().map(|key| self.store.jobs.lifecycles[key].job),
             };
             let Some(job) = next else { break };
             self.make_ready(job, Change::Kicked(job), limit, now);
@@ -214,9 +214,9 @@ impl Engine {
 
     /// Returns reserved jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
     pub(super) fn continue_disconnect(&mut self, client: ClientKey, now: Time, limit: Limit) -> bool {
-        let slot = self.clients.slot(client);
+        let slot = self.store.clients.slot(client);
         // In the order of reservation, as in beanstalkd: waiting clients get the jobs in this order.
-        while let Some(job) = self.clients[slot].reserved_order.front().map(JobKey) {
+        while let Some(job) = self.store.clients[slot].reserved_order.front().map(JobKey) {
             if self.budget.is_reached(limit) {
                 return false;
             }
@@ -224,27 +224,27 @@ impl Engine {
         }
         // From the front, where the last watch takes the place of the removed one, as in beanstalkd: `list-tubes` shows in
         // which order the tubes are removed.
-        while let Some(&Watched { watch, .. }) = self.clients[slot].watches.first() {
+        while let Some(&Watched { watch, .. }) = self.store.clients[slot].watches.first() {
             if !self.budget.spend(Cost::STEP, limit) {
                 return false;
             }
             self.unwatch(watch);
         }
         let is_recovered = self.recovered == Some(client);
-        let client = self.clients.remove(client);
-        self.timers.remove(client.timer);
+        let client = self.store.clients.remove(client);
+        self.store.timers.remove(client.timer);
         if is_recovered {
             self.recovered = None;
             return true;
         }
-        self.tubes[client.used].using -= 1;
+        self.store.tubes[client.used].using -= 1;
         self.remove_if_unreferenced(client.used);
         true
     }
 
     /// Ends the client's wait if it is over, and returns jobs whose reservation has timed out.
     fn handle_client_timer(&mut self, client: ClientSlot, now: Time, limit: Limit) {
-        let record = &self.clients[client];
+        let record = &self.store.clients[client];
         if let Some(wait) = record.wait {
             let conn = record.conn;
             let margin = self.first_deadline(client).map(|deadline| deadline.back(SAFETY_MARGIN));
@@ -253,7 +253,7 @@ impl Engine {
             let notice = match (soon, end) {
                 (Some(soon), end) if end.is_none_or(|end| soon <= end) => Some(Notice::DeadlineSoon(conn)),
                 (_, Some(_)) if self.is_search_unfinished(client) => {
-                    self.clients[client].wait = Some(Wait { until: Some(now + SEARCH_PAUSE), ..wait });
+                    self.store.clients[client].wait = Some(Wait { until: Some(now + SEARCH_PAUSE), ..wait });
                     None
                 }
                 (_, Some(_)) => Some(Notice::TimedOut(conn)),
@@ -262,23 +262,23 @@ impl Engine {
             if let Some(notice) = notice {
                 self.budget.charge(ANSWER);
                 self.stop_waiting(client);
-                self.notices.push_back(notice);
+                self.effects.notices.push_back(notice);
             }
         }
-        if self.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
+        if self.store.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
             self.answer_job_wait(client);
         }
-        while let Some(lifecycle) = self.clients[client].reserved.min() {
+        while let Some(lifecycle) = self.store.clients[client].reserved.min() {
             // mutant reservation-ends-early: now => now + SAFETY_MARGIN
-            if self.jobs.lifecycles[lifecycle].deadline > now || self.budget.is_reached(limit) {
+            if self.store.jobs.lifecycles[lifecycle].deadline > now || self.budget.is_reached(limit) {
                 break;
             }
-            let lifecycle = &mut self.jobs.lifecycles[lifecycle];
+            let lifecycle = &mut self.store.jobs.lifecycles[lifecycle];
             lifecycle.counts.timeouts += 1;
             let job = lifecycle.job;
-            self.totals.timeouts += 1;
-            let tube = self.jobs.get(job).tube;
-            self.tubes[tube].counts.timeouts += 1;
+            self.store.totals.timeouts += 1;
+            let tube = self.store.jobs.get(job).tube;
+            self.store.tubes[tube].counts.timeouts += 1;
             if self.is_exhausted(job) {
                 self.retire(job, limit, now);
             } else {
@@ -290,18 +290,18 @@ impl Engine {
 
     /// Ends the tube's pause if it is over, makes jobs ready whose delay is over, and does what the rules of the tube say.
     fn handle_tube_timer(&mut self, key: TubeSlot, now: Time, limit: Limit) {
-        let tube = &mut self.tubes[key];
+        let tube = &mut self.store.tubes[key];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
             self.refresh(key);
             self.assign_jobs(key, limit, now);
         }
-        let had_rules = self.tubes[key].rules().is_some();
+        let had_rules = self.store.tubes[key].rules().is_some();
         if had_rules {
             self.end_throttle(key, limit, now);
         }
-        while let Some(lifecycle) = self.tubes[key].delayed.min() {
-            let lifecycle = &self.jobs.lifecycles[lifecycle];
+        while let Some(lifecycle) = self.store.tubes[key].delayed.min() {
+            let lifecycle = &self.store.jobs.lifecycles[lifecycle];
             let job = lifecycle.job;
             if lifecycle.deadline > now || !self.budget.spend(Cost::STEP, limit) {
                 break;
@@ -320,20 +320,20 @@ impl Engine {
     /// Arms the timer of a tube for its next deadline.
     pub(super) fn arm_tube_timer(&mut self, tube: TubeSlot) {
         if let Some(at) = self.tube_deadline(tube) {
-            self.timers.arm(self.tubes[tube].timer, at);
+            self.store.timers.arm(self.store.tubes[tube].timer, at);
         }
     }
 
     fn tube_deadline(&self, key: TubeSlot) -> Option<Time> {
-        let tube = &self.tubes[key];
-        let delay_end = tube.delayed.min().map(|lifecycle| self.jobs.lifecycles[lifecycle].deadline);
+        let tube = &self.store.tubes[key];
+        let delay_end = tube.delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].deadline);
         let pause_end = tube.pause.map(|pause| pause.until);
         let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key, rules));
         [delay_end, pause_end, rule_end].into_iter().flatten().min()
     }
 
     pub(super) fn unpin(&mut self, tube: TubeSlot) {
-        self.tubes[tube].pins -= 1;
+        self.store.tubes[tube].pins -= 1;
         self.remove_if_unreferenced(tube);
     }
 }

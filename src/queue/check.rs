@@ -30,15 +30,15 @@ impl Engine {
     /// # Panics
     /// If an invariant does not hold, which is a bug of the queue.
     pub fn check(&self) {
-        self.jobs.check();
-        self.tubes.check();
-        self.clients.check();
-        self.timers.check();
-        let answering = self.work.iter().filter_map(|work| match work {
+        self.store.jobs.check();
+        self.store.tubes.check();
+        self.store.clients.check();
+        self.store.timers.check();
+        let answering = self.effects.work.iter().filter_map(|work| match work {
             Work::Answer { awaited } => Some(*awaited),
             _ => None,
         });
-        self.job_waits.check(&self.clients, &answering.collect::<Vec<_>>());
+        self.job_waits.check(&self.store.clients, &answering.collect::<Vec<_>>());
         self.bodies().check();
         self.check_keys();
         self.check_lanes();
@@ -53,7 +53,7 @@ impl Engine {
     fn check_counts(&self) {
         // Nothing is left to count what has happened to jobs.
         let JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, moves, repeats, .. } =
-            self.totals;
+            self.store.totals;
         let mut totals = JobTotals {
             total_jobs,
             timeouts,
@@ -66,7 +66,7 @@ impl Engine {
             ..JobTotals::default()
         };
         let mut tallies: HashMap<TubeSlot, Tally> = HashMap::new();
-        for (key, job) in self.jobs.iter() {
+        for (key, job) in self.store.jobs.iter() {
             let tally = tallies.entry(job.tube).or_default();
             tally.body_bytes += self.body_bytes(key);
             tally.jobs[job.state as usize] += 1;
@@ -75,7 +75,7 @@ impl Engine {
             tally.urgent += u32::from(is_urgent);
             totals.urgent += u32::from(is_urgent);
         }
-        for (key, client) in self.clients.slab.iter() {
+        for (key, client) in self.store.clients.slab.iter() {
             if self.recovered.is_some_and(|recovered| recovered.slot == ClientSlot(key)) {
                 assert!(client.watches.is_empty() && !client.is_waiting(), "it only holds jobs");
                 continue;
@@ -85,45 +85,48 @@ impl Engine {
             totals.producers += u32::from(client.is_producer && !client.is_disconnecting);
             totals.workers += u32::from(client.is_worker && !client.is_disconnecting);
             let lengths = self
+                .store
                 .clients
-                .watched(self.clients.key(ClientSlot(key)))
-                .map(|tube| self.tubes[tube].name().as_bytes().len());
+                .watched(self.store.clients.key(ClientSlot(key)))
+                .map(|tube| self.store.tubes[tube].name().as_bytes().len());
             assert_eq!(client.name_lengths, lengths.sum::<usize>(), "the length of watched names is counted");
-            for tube in self.clients.watched(self.clients.key(ClientSlot(key))) {
+            for tube in self.store.clients.watched(self.store.clients.key(ClientSlot(key))) {
                 let tally = tallies.entry(tube).or_default();
                 tally.watching += 1;
                 tally.wide += usize::from(client.is_wide());
                 tally.narrow_waiting += usize::from(!client.is_wide() && client.is_waiting());
             }
         }
-        for work in self.work.iter() {
+        for work in self.effects.work.iter() {
             match work {
-                Work::Kick(kick) => tallies.entry(self.tubes.slot(kick.tube)).or_default().pins += 1,
-                Work::Flush(flush) => tallies.entry(self.tubes.slot(flush.tube)).or_default().pins += 1,
+                Work::Kick(kick) => tallies.entry(self.store.tubes.slot(kick.tube)).or_default().pins += 1,
+                Work::Flush(flush) => tallies.entry(self.store.tubes.slot(flush.tube)).or_default().pins += 1,
                 Work::Move(work) => {
                     for tube in [work.from, work.to] {
-                        tallies.entry(self.tubes.slot(tube)).or_default().pins += 1;
+                        tallies.entry(self.store.tubes.slot(tube)).or_default().pins += 1;
                     }
                 }
-                Work::List(search) => tallies.entry(self.tubes.slot(search.tube)).or_default().pins += 1,
+                Work::List(search) => {
+                    tallies.entry(self.store.tubes.slot(search.tube)).or_default().pins += 1
+                }
                 Work::Assign { tube } | Work::Shut { tube } => {
-                    tallies.entry(self.tubes.slot(*tube)).or_default().pins += 1;
+                    tallies.entry(self.store.tubes.slot(*tube)).or_default().pins += 1;
                 }
                 Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
                 Work::FlushKeys(_) | Work::Answer { .. } | Work::Search { .. } => {}
                 Work::PurgeTubeOrder => {}
             }
         }
-        let is_purging = self.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
+        let is_purging = self.effects.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
         assert_eq!(self.is_purging, is_purging, "one piece of work purges");
-        let searches = self.work.iter().map(|work| match work {
+        let searches = self.effects.work.iter().map(|work| match work {
             Work::List(search) => search.bytes(),
             Work::FlushKeys(flush) => flush.bytes(),
             _ => 0,
         });
         assert_eq!(self.search_bytes, searches.sum::<usize>(), "the memory of lists and flushes is counted");
-        assert_eq!(self.totals, totals, "the counts of the queue are right");
-        for (key, tube) in self.tubes.iter() {
+        assert_eq!(self.store.totals, totals, "the counts of the queue are right");
+        for (key, tube) in self.store.tubes.iter() {
             let reserved = tube.reserved.len() as usize;
             let counted = Tally {
                 jobs: [tube.ready_jobs(), reserved, tube.delayed.len(), tube.buried.len(), tube.held.len()],
@@ -138,98 +141,103 @@ impl Engine {
             let expected = tallies.remove(&key.slot).unwrap_or_default();
             assert_eq!(counted, expected, "the counts of tube {} are right", tube.name().as_str());
             let assigning =
-                self.work.iter().any(|work| matches!(work, Work::Assign { tube } if *tube == key));
+                self.effects.work.iter().any(|work| matches!(work, Work::Assign { tube } if *tube == key));
             assert_eq!(tube.assigning, assigning, "one piece of work assigns the jobs of a tube");
             let is_shut = |work: &&Work| matches!(work, Work::Shut { tube } if *tube == key);
-            let shutting = self.work.iter().filter(is_shut).count();
+            let shutting = self.effects.work.iter().filter(is_shut).count();
             assert_eq!(usize::from(tube.shutting), shutting, "one piece of work shuts the lanes of a tube");
             let flags = [tube.assigning, tube.shutting];
-            self.tubes.heads.check(key.slot, tube.head(&self.jobs), flags);
-            assert!(tube.is_referenced() || key.slot == self.default_tube, "an unreferenced tube is removed");
+            self.store.tubes.heads.check(key.slot, tube.head(&self.store.jobs), flags);
+            assert!(
+                tube.is_referenced() || key.slot == self.store.default_tube,
+                "an unreferenced tube is removed"
+            );
         }
         assert!(tallies.is_empty(), "no job or client names a removed tube");
     }
 
     fn check_containers(&self) {
-        for (key, tube) in self.tubes.iter() {
-            tube.ready.check(&self.jobs.slab);
-            tube.ready_order.check(&self.jobs, key.slot, tube.ready_jobs());
+        for (key, tube) in self.store.tubes.iter() {
+            tube.ready.check(&self.store.jobs.slab);
+            tube.ready_order.check(&self.store.jobs, key.slot, tube.ready_jobs());
             assert_eq!(tube.parked as usize, self.count_parked(key.slot), "parked jobs are counted");
-            tube.delayed.check(&self.jobs.lifecycles);
-            tube.buried.check(&self.jobs.slab);
-            tube.reserved.check(&self.jobs, key.slot);
-            tube.delayed_order.check(&self.jobs.slab);
-            tube.held.check(&self.jobs.slab);
+            tube.delayed.check(&self.store.jobs.lifecycles);
+            tube.buried.check(&self.store.jobs.slab);
+            tube.reserved.check(&self.store.jobs, key.slot);
+            tube.delayed_order.check(&self.store.jobs.slab);
+            tube.held.check(&self.store.jobs.slab);
             assert_eq!(
                 tube.delayed_order.len(),
                 tube.delayed.len(),
                 "delayed jobs are in the heap and in the list"
             );
-            tube.narrow_waiters.check(&self.clients.watches);
-            tube.wide_watches.check(&self.clients.watches);
-            tube.ready
-                .for_each(&self.jobs.slab, |job| self.check_place(JobKey(job), JobState::Ready, key.slot));
-            for job in tube.buried.iter(&self.jobs.slab) {
+            tube.narrow_waiters.check(&self.store.clients.watches);
+            tube.wide_watches.check(&self.store.clients.watches);
+            tube.ready.for_each(&self.store.jobs.slab, |job| {
+                self.check_place(JobKey(job), JobState::Ready, key.slot)
+            });
+            for job in tube.buried.iter(&self.store.jobs.slab) {
                 self.check_place(JobKey(job), JobState::Buried, key.slot);
             }
-            for job in tube.held.iter(&self.jobs.slab) {
+            for job in tube.held.iter(&self.store.jobs.slab) {
                 self.check_place(JobKey(job), JobState::Held, key.slot);
             }
-            tube.delayed.for_each(&self.jobs.lifecycles, |lifecycle| {
-                self.check_place(self.jobs.lifecycles[lifecycle].job, JobState::Delayed, key.slot);
+            tube.delayed.for_each(&self.store.jobs.lifecycles, |lifecycle| {
+                self.check_place(self.store.jobs.lifecycles[lifecycle].job, JobState::Delayed, key.slot);
             });
-            let waiting = tube.narrow_waiters.iter(&self.clients.watches);
-            let seqs: Vec<u64> =
-                waiting.map(|watch| self.clients.wait_seq(self.clients.watches[watch].client)).collect();
+            let waiting = tube.narrow_waiters.iter(&self.store.clients.watches);
+            let seqs: Vec<u64> = waiting
+                .map(|watch| self.store.clients.wait_seq(self.store.clients.watches[watch].client))
+                .collect();
             assert!(seqs.is_sorted(), "the client that waits longest is first");
         }
-        for (key, client) in self.clients.slab.iter() {
-            client.reserved.check(&self.jobs.lifecycles);
-            client.reserved_order.check(&self.jobs.slab);
+        for (key, client) in self.store.clients.slab.iter() {
+            client.reserved.check(&self.store.jobs.lifecycles);
+            client.reserved_order.check(&self.store.jobs.slab);
             assert_eq!(
                 client.reserved.len(),
                 client.reserved_order.len(),
                 "reserved jobs are in the heap and in the list"
             );
-            for job in client.reserved_order.iter(&self.jobs.slab) {
+            for job in client.reserved_order.iter(&self.store.jobs.slab) {
                 assert_eq!(
-                    self.jobs.lifecycle(JobKey(job)).and_then(Lifecycle::holder),
+                    self.store.jobs.lifecycle(JobKey(job)).and_then(Lifecycle::holder),
                     Some(ClientSlot(key))
                 );
             }
-            client.reserved.for_each(&self.jobs.lifecycles, |lifecycle| {
-                let lifecycle = &self.jobs.lifecycles[lifecycle];
+            client.reserved.for_each(&self.store.jobs.lifecycles, |lifecycle| {
+                let lifecycle = &self.store.jobs.lifecycles[lifecycle];
                 assert_eq!(lifecycle.holder(), Some(ClientSlot(key)), "a reserved job names its holder");
-                assert_eq!(self.jobs.get(lifecycle.job).state, JobState::Reserved);
+                assert_eq!(self.store.jobs.get(lifecycle.job).state, JobState::Reserved);
             });
         }
-        let held: usize = self.clients.slab.iter().map(|(_, client)| client.reserved.len()).sum();
+        let held: usize = self.store.clients.slab.iter().map(|(_, client)| client.reserved.len()).sum();
         assert_eq!(
             held,
-            self.totals.in_state(JobState::Reserved) as usize,
+            self.store.totals.in_state(JobState::Reserved) as usize,
             "every reserved job has a holder"
         );
     }
 
     fn check_place(&self, job: JobKey, state: JobState, tube: TubeSlot) {
-        let job = self.jobs.get(job);
+        let job = self.store.jobs.get(job);
         assert_eq!((job.state, job.tube), (state, tube), "job {} is in the container of its state", job.id);
     }
 
     /// A timer may fire early, but not late.
     fn check_timers(&self) {
-        for (key, client) in self.clients.slab.iter() {
+        for (key, client) in self.store.clients.slab.iter() {
             let wait_end = client.wait.and_then(|wait| wait.until);
             let job_wait_end = client.job_wait.map(|wait| self.job_waits.until(wait));
             for due in [self.first_deadline(ClientSlot(key)), wait_end, job_wait_end].into_iter().flatten() {
-                self.check_armed(self.timers.armed(client.timer), due);
+                self.check_armed(self.store.timers.armed(client.timer), due);
             }
         }
-        for (key, tube) in self.tubes.iter() {
-            let delayed = tube.delayed.min().map(|lifecycle| self.jobs.lifecycles[lifecycle].deadline);
+        for (key, tube) in self.store.tubes.iter() {
+            let delayed = tube.delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].deadline);
             let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key.slot, rules));
             for due in [delayed, tube.pause.map(|pause| pause.until), rule_end].into_iter().flatten() {
-                self.check_armed(self.timers.armed(tube.timer), due);
+                self.check_armed(self.store.timers.armed(tube.timer), due);
             }
         }
     }
@@ -240,20 +248,21 @@ impl Engine {
 
     /// No client waits for a job that could be assigned, unless work to assign it is queued.
     fn check_waiting_clients(&self) {
-        for (key, client) in self.clients.slab.iter().filter(|(_, client)| client.is_waiting()) {
+        for (key, client) in self.store.clients.slab.iter().filter(|(_, client)| client.is_waiting()) {
             assert!(!client.is_disconnecting, "a disconnected client does not wait");
             if client.is_searching {
                 assert!(client.has_search, "work searches for the client");
                 continue;
             }
-            for tube in self.clients.watched(self.clients.key(ClientSlot(key))) {
+            for tube in self.store.clients.watched(self.store.clients.key(ClientSlot(key))) {
                 let is_passed_over = client.is_wide()
-                    && self.clients.wait_seq(ClientSlot(key)) <= self.tubes[tube].searched_through;
+                    && self.store.clients.wait_seq(ClientSlot(key))
+                        <= self.store.tubes[tube].searched_through;
                 assert!(!is_passed_over, "a search does not pass over a client that waits for the tube");
                 let queued =
                     |work: &Work| matches!(work, Work::Assign { tube: assigning } if assigning.slot == tube);
                 assert!(
-                    !self.tubes[tube].in_reservable || self.work.iter().any(queued),
+                    !self.store.tubes[tube].in_reservable || self.effects.work.iter().any(queued),
                     "no client waits while there is a job for it"
                 );
             }

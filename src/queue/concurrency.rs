@@ -181,34 +181,34 @@ impl ConKeys {
 impl Engine {
     /// Adds a job to its key, if it has one. It is in no container yet.
     pub(super) fn join_key(&mut self, job: JobKey, tags_key: TagsKey) {
-        let id = self.jobs.get(job).id;
-        let record = &self.jobs.tags[tags_key.0];
-        let Some(Con { key, limit }) = record.tags(&self.bodies).con() else { return };
-        let con = match self.cons.find(key.as_bytes(), &self.bodies) {
+        let id = self.store.jobs.get(job).id;
+        let record = &self.store.jobs.tags[tags_key.0];
+        let Some(Con { key, limit }) = record.tags(&self.store.bodies).con() else { return };
+        let con = match self.cons.find(key.as_bytes(), &self.store.bodies) {
             Some(con) => con,
             None => {
                 let name = key.as_bytes().to_vec();
-                self.cons.add(&name, &mut self.bodies)
+                self.cons.add(&name, &mut self.store.bodies)
             }
         };
-        let record = &mut self.jobs.tags[tags_key.0];
+        let record = &mut self.store.jobs.tags[tags_key.0];
         (record.con, record.id, record.limit) = (Some(con), id, limit.get());
         self.cons.jobs += 1;
-        self.cons.table[con.0].jobs.insert(&mut self.jobs.tags, tags_key.0);
+        self.cons.table[con.0].jobs.insert(&mut self.store.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
     /// Removes a job that is in no container from its key.
     pub(super) fn leave_key(&mut self, tags_key: TagsKey) {
-        let Some(con) = self.jobs.tags[tags_key.0].con else { return };
+        let Some(con) = self.store.jobs.tags[tags_key.0].con else { return };
         self.cons.jobs -= 1;
-        self.cons.table[con.0].jobs.remove(&mut self.jobs.tags, tags_key.0);
+        self.cons.table[con.0].jobs.remove(&mut self.store.jobs.tags, tags_key.0);
         self.update_limit(con);
     }
 
     fn update_limit(&mut self, con: ConSlot) {
         let key = &mut self.cons.table[con.0];
-        key.limit = key.jobs.min().map_or(0, |newest| self.jobs.tags[newest].limit);
+        key.limit = key.jobs.min().map_or(0, |newest| self.store.jobs.tags[newest].limit);
         self.cons.update_loose(con);
     }
 
@@ -216,12 +216,12 @@ impl Engine {
     // Inlined: most jobs have no tags.
     #[inline(always)]
     pub(super) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
-        self.jobs.get(job).tags_key().and_then(|tags_key| self.con_of_tags(tags_key))
+        self.store.jobs.get(job).tags_key().and_then(|tags_key| self.con_of_tags(tags_key))
     }
 
     #[cold]
     fn con_of_tags(&self, tags_key: TagsKey) -> Option<ConSlot> {
-        self.jobs.tags[tags_key.0].con
+        self.store.jobs.tags[tags_key.0].con
     }
 
     /// Whether the key of a job is at its limit.
@@ -252,7 +252,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn insert_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
         match tags_key {
-            None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
+            None => self.store.tubes[tube].ready.insert(&mut self.store.jobs.slab, job.0),
             Some(tags_key) => self.insert_tagged(job, tube, tags_key),
         }
     }
@@ -260,7 +260,7 @@ impl Engine {
     #[cold]
     fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
         match self.con_of_tags(tags_key) {
-            None => self.tubes[tube].ready.insert(&mut self.jobs.slab, job.0),
+            None => self.store.tubes[tube].ready.insert(&mut self.store.jobs.slab, job.0),
             Some(con) => self.insert_into_lane(job, con),
         }
     }
@@ -269,7 +269,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn remove_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
         match tags_key {
-            None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
+            None => self.store.tubes[tube].ready.remove(&mut self.store.jobs.slab, job.0),
             Some(tags_key) => self.remove_tagged(job, tube, tags_key),
         }
     }
@@ -277,13 +277,13 @@ impl Engine {
     #[cold]
     fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
         match self.con_of_tags(tags_key) {
-            None => self.tubes[tube].ready.remove(&mut self.jobs.slab, job.0),
+            None => self.store.tubes[tube].ready.remove(&mut self.store.jobs.slab, job.0),
             Some(con) => self.remove_from_lane(job, con),
         }
     }
 
     fn insert_into_lane(&mut self, job: JobKey, con: ConSlot) {
-        let &Job { pri, id, tube, .. } = self.jobs.get(job);
+        let &Job { pri, id, tube, .. } = self.store.jobs.get(job);
         let Some(lane) = self.cons.find_lane(con, tube) else {
             let lane = self.cons.add_lane(con, tube, job, (pri, id));
             return self.place_head(lane);
@@ -299,28 +299,28 @@ impl Engine {
             let record = &mut self.cons.lanes[lane];
             (record.head, record.head_key, parked) = (job, (pri, id), head);
         }
-        self.cons.lanes[lane].parked.insert(&mut self.jobs.slab, parked.0);
-        self.tubes[tube].parked += 1;
+        self.cons.lanes[lane].parked.insert(&mut self.store.jobs.slab, parked.0);
+        self.store.tubes[tube].parked += 1;
         if is_head || may_open {
             self.place_head(lane);
         }
     }
 
     fn remove_from_lane(&mut self, job: JobKey, con: ConSlot) {
-        let tube = self.jobs.get(job).tube;
+        let tube = self.store.jobs.get(job).tube;
         let lane = self.cons.find_lane(con, tube).expect("a ready job with a key has a lane");
         if self.cons.lanes[lane].head != job {
-            self.cons.lanes[lane].parked.remove(&mut self.jobs.slab, job.0);
-            self.tubes[tube].parked -= 1;
+            self.cons.lanes[lane].parked.remove(&mut self.store.jobs.slab, job.0);
+            self.store.tubes[tube].parked -= 1;
             return;
         }
         self.lift_head(lane);
-        let Some(next) = self.cons.lanes[lane].parked.pop(&mut self.jobs.slab) else {
+        let Some(next) = self.cons.lanes[lane].parked.pop(&mut self.store.jobs.slab) else {
             self.cons.lanes.remove(lane);
             return;
         };
-        self.tubes[tube].parked -= 1;
-        let &Job { pri, id, .. } = self.jobs.get(JobKey(next));
+        self.store.tubes[tube].parked -= 1;
+        let &Job { pri, id, .. } = self.store.jobs.get(JobKey(next));
         let record = &mut self.cons.lanes[lane];
         (record.head, record.head_key) = (JobKey(next), (pri, id));
         self.place_head(lane);
@@ -333,10 +333,10 @@ impl Engine {
         self.cons.lanes[lane].is_open = is_open;
         if is_open {
             self.cons.table[con.0].open.push_back(&mut self.cons.lanes, lane);
-            self.tubes[tube].ready.insert(&mut self.jobs.slab, head.0);
+            self.store.tubes[tube].ready.insert(&mut self.store.jobs.slab, head.0);
         } else {
             self.cons.table[con.0].shut.insert(&mut self.cons.lanes, lane);
-            self.tubes[tube].parked += 1;
+            self.store.tubes[tube].parked += 1;
         }
         self.cons.update_loose(con);
     }
@@ -346,10 +346,10 @@ impl Engine {
         let Lane { con, tube, head, is_open, .. } = self.cons.lanes[lane];
         if is_open {
             self.cons.table[con.0].open.remove(&mut self.cons.lanes, lane);
-            self.tubes[tube].ready.remove(&mut self.jobs.slab, head.0);
+            self.store.tubes[tube].ready.remove(&mut self.store.jobs.slab, head.0);
         } else {
             self.cons.table[con.0].shut.remove(&mut self.cons.lanes, lane);
-            self.tubes[tube].parked -= 1;
+            self.store.tubes[tube].parked -= 1;
         }
         self.cons.update_loose(con);
     }
@@ -365,10 +365,12 @@ impl Engine {
 
     #[cold]
     fn shut_full_lanes_of(&mut self, tube: TubeSlot, limit: Limit) {
-        if self.tubes[tube].shutting {
+        if self.store.tubes[tube].shutting {
             return;
         }
-        while let Some(job) = self.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job)) {
+        while let Some(job) =
+            self.store.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job))
+        {
             if !self.budget.spend(Cost::STEP, limit) {
                 self.shut_later(tube);
                 break;
@@ -390,12 +392,12 @@ impl Engine {
 
     #[cold]
     fn shut_full_lanes_watched(&mut self, client: ClientSlot, limit: Limit) -> bool {
-        if self.clients[client].is_wide() {
+        if self.store.clients[client].is_wide() {
             return self.shut_loose_lanes(limit);
         }
         // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
-        for watched in self.clients[client].watches.clone() {
-            if self.tubes[watched.tube].in_reservable {
+        for watched in self.store.clients[client].watches.clone() {
+            if self.store.tubes[watched.tube].in_reservable {
                 self.shut_full_lanes_of(watched.tube, limit);
             }
         }
@@ -418,15 +420,15 @@ impl Engine {
     }
 
     fn shut_later(&mut self, tube: TubeSlot) {
-        self.tubes[tube].pins += 1;
-        self.tubes.set_shutting(tube, true);
+        self.store.tubes[tube].pins += 1;
+        self.store.tubes.set_shutting(tube, true);
         self.cons.shutting += 1;
-        self.work.push_back(Work::Shut { tube: self.tubes.key(tube) });
+        self.effects.work.push_back(Work::Shut { tube: self.store.tubes.key(tube) });
     }
 
     /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
     pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
-        self.tubes.set_shutting(tube, false);
+        self.store.tubes.set_shutting(tube, false);
         self.cons.shutting -= 1;
         self.shut_full_lanes_of(tube, limit);
         self.assign_jobs(tube, limit, now);
@@ -463,7 +465,7 @@ impl Engine {
             let Some(lane) = self.cons.table[con.0].shut.min() else { break };
             if !self.budget.spend(Cost::STEP, limit) {
                 self.cons.table[con.0].is_reopening = true;
-                return self.work.push_back(Work::Reopen { con });
+                return self.effects.work.push_back(Work::Reopen { con });
             }
             let tube = self.cons.lanes[lane].tube;
             self.lift_head(lane);
@@ -471,7 +473,7 @@ impl Engine {
             self.refresh(tube);
             self.assign_jobs(tube, limit, now);
         }
-        self.cons.remove_if_unused(con, &mut self.bodies);
+        self.cons.remove_if_unused(con, &mut self.store.bodies);
     }
 
     /// Continues [`Work::Reopen`].
@@ -488,14 +490,14 @@ impl Engine {
         let mut jobs = 0;
         for (slot, key) in table.iter() {
             let con = ConSlot(slot);
-            key.jobs.check(&self.jobs.tags);
+            key.jobs.check(&self.store.jobs.tags);
             key.shut.check(lanes);
             key.open.check(lanes);
             jobs += key.jobs.len();
-            let of_key = self.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
+            let of_key = self.store.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
             let reserved = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
             assert_eq!(key.reserved as usize, reserved, "the reserved jobs of a key are counted");
-            let newest = key.jobs.min().map(|newest| &self.jobs.tags[newest]);
+            let newest = key.jobs.min().map(|newest| &self.store.jobs.tags[newest]);
             assert_eq!(newest.map_or(0, |newest| newest.limit), key.limit, "the newest job has the limit");
             let own = || lanes.iter().filter(|(_, lane)| lane.con == con);
             let open = own().filter(|(_, lane)| lane.is_open).count();
@@ -511,7 +513,7 @@ impl Engine {
             );
             let is_queued = |work: &Work| matches!(work, Work::Reopen { con: queued } if *queued == con);
             assert_eq!(
-                self.work.iter().filter(|work| is_queued(work)).count(),
+                self.effects.work.iter().filter(|work| is_queued(work)).count(),
                 usize::from(key.is_reopening)
             );
             assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");
@@ -519,19 +521,19 @@ impl Engine {
         assert_eq!(jobs, self.cons.jobs, "the jobs with a key are counted");
         self.cons.loose.check(table);
         assert_eq!(table.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose.len());
-        let shutting = self.tubes.iter().filter(|(_, tube)| tube.shutting).count();
+        let shutting = self.store.tubes.iter().filter(|(_, tube)| tube.shutting).count();
         assert_eq!(shutting, self.cons.shutting as usize, "tubes whose lanes are being shut are counted");
         for (_, lane) in lanes.iter() {
-            lane.parked.check(&self.jobs.slab);
-            let &Job { pri, id, .. } = self.jobs.get(lane.head);
+            lane.parked.check(&self.store.jobs.slab);
+            let &Job { pri, id, .. } = self.store.jobs.get(lane.head);
             assert_eq!(lane.head_key, (pri, id), "a lane knows its head");
             let check = |job: JobKey| {
-                let record = self.jobs.get(job);
+                let record = self.store.jobs.get(job);
                 assert_eq!((record.state, record.tube), (JobState::Ready, lane.tube), "job {}", record.id);
                 assert_eq!(self.con_of(job), Some(lane.con), "job {} is in the lane of its key", record.id);
                 assert!((record.pri, record.id) >= lane.head_key, "the head is the most urgent");
             };
-            lane.parked.for_each(&self.jobs.slab, |job| check(JobKey(job)));
+            lane.parked.for_each(&self.store.jobs.slab, |job| check(JobKey(job)));
             check(lane.head);
         }
     }

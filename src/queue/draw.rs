@@ -185,8 +185,8 @@ impl Places {
 impl Engine {
     /// Sets how the client's reserves choose among tubes.
     pub fn set_reserve_mode(&mut self, client: ClientKey, mode: ReserveMode) {
-        self.clients.get_mut(client).mode = mode;
-        self.tubes.heads.has_averages |= mode == ReserveMode::WeightedFair;
+        self.store.clients.get_mut(client).mode = mode;
+        self.store.tubes.heads.has_averages |= mode == ReserveMode::WeightedFair;
     }
 
     /// Sets the weight of a tube that the client watches.
@@ -194,25 +194,25 @@ impl Engine {
     /// # Panics
     /// If the client does not watch the tube.
     pub fn set_weight(&mut self, client: ClientKey, name: TubeName<'_>, weight: NonZeroU32) {
-        let client = self.clients.slot(client);
-        let tube = self.tubes.find_slot(name);
-        let watch = tube.and_then(|tube| self.clients.find_watch(client, tube));
-        let position = self.clients.position(watch.expect("the client watches the tube"));
-        self.clients.slab[client.0].watches[position].weight = weight;
+        let client = self.store.clients.slot(client);
+        let tube = self.store.tubes.find_slot(name);
+        let watch = tube.and_then(|tube| self.store.clients.find_watch(client, tube));
+        let position = self.store.clients.position(watch.expect("the client watches the tube"));
+        self.store.clients.slab[client.0].watches[position].weight = weight;
     }
 
     /// Draws the tube that serves a reserve of the client. Returns its most urgent job.
     pub(super) fn draw(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
         let mut urn = self.fill_urn(client, may_overtake);
         let (tube, _) = self.draw_from(client, &mut urn, may_overtake)?;
-        self.tubes.heads.get(tube).job(may_overtake)
+        self.store.tubes.heads.get(tube).job(may_overtake)
     }
 
     /// Adds up the chances of the tubes from which the client may get a job.
     // Bounded by count_look: it counts the steps of the whole look.
     pub(super) fn fill_urn(&mut self, client: ClientSlot, may_overtake: bool) -> Urn {
         self.count_look(client);
-        let record = &self.clients[client];
+        let record = &self.store.clients[client];
         let mode = record.mode;
         let places = if self.searches_watches(record) {
             Places::All(record.watches.len())
@@ -296,11 +296,11 @@ impl Engine {
         block: Block,
         may_overtake: bool,
     ) -> impl Iterator<Item = (&Watched, &Head)> {
-        let watches = &self.clients[client].watches;
+        let watches = &self.store.clients[client].watches;
         // Bounded by its caller: an iterator.
         let tubes = places.of_block(block).map(move |place| {
             let watched = &watches[place];
-            (watched, self.tubes.heads.get(watched.tube))
+            (watched, self.store.tubes.heads.get(watched.tube))
         });
         tubes.filter(move |(_, head)| head.job(may_overtake).is_some())
     }

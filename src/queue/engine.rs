@@ -1,26 +1,22 @@
 //! The commands of the queue as typed calls.
 
-use std::collections::VecDeque;
-
 use super::background::{BACKGROUND_STEPS, FollowUp, QUOTAS, Quotas};
-use super::change::{Change, Changes};
+use super::change::Change;
 use super::client::{Client, Clients};
 use super::concurrency::ConKeys;
 use super::draw::Lots;
+use super::effects::Effects;
 use super::groups::Groups;
 use super::idempotency::IdpKeys;
 use super::job::{Job, JobState, Jobs, Lifecycle, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
-use super::latency::QueueLatency;
-use super::moving::{LogRoom, Moved};
+use super::moving::Moved;
 use super::rules::Rules;
-use super::stats::JobTotals;
-use super::timers::Timers;
+use super::store::Store;
 use super::transitions::To;
 use super::tube::{Pause, Tube, Tubes};
-use super::tube_limits::TubeLimits;
-use super::work::{Begun, Kick, Work, WorkQueue};
+use super::work::{Begun, Kick, Work};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
 use crate::values::budget::{Budget, Cost, Limit};
@@ -36,40 +32,26 @@ use crate::values::tube_name::TubeName;
 /// [`step`](Self::step) does a bounded piece of what is due and of unfinished work. The caller must call it at
 /// [`next_deadline`](Self::next_deadline) at the latest.
 pub struct Engine {
-    pub(super) jobs: Jobs,
-    pub(super) tubes: Tubes,
-    pub(super) clients: Clients,
+    pub(super) store: Store,
+    pub(super) effects: Effects,
+    /// All work of the server is counted here.
+    pub(super) budget: Budget,
     pub(super) idps: IdpKeys,
     pub(super) cons: ConKeys,
     pub(super) groups: Groups,
     pub(super) rules: Rules,
-    pub(super) timers: Timers,
     pub(super) job_waits: JobWaits,
     pub(super) lots: Lots,
-    pub(super) work: WorkQueue,
-    pub(super) notices: VecDeque<Notice>,
-    pub(super) changes: Changes,
-    pub(super) totals: JobTotals,
-    pub(super) default_tube: TubeSlot,
     /// The client that holds the jobs whose reservation was recovered.
     pub(super) recovered: Option<ClientKey>,
     /// The number of waits so far, which is the sequence number of the last.
     pub(super) waits_begun: u64,
-    /// All work of the server is counted here.
-    pub(super) budget: Budget,
     /// What commands may set off before the next [`Engine::step`].
     pub(super) quotas: Quotas,
-    pub(super) next_id: u64,
-    /// The smallest number that the next burial may have: see [`Engine::enter_buried`].
-    pub(super) burials: u64,
     /// The memory of lists of jobs and flushes of keys that are unfinished.
     pub(super) search_bytes: usize,
-    pub(super) latency: QueueLatency,
-    pub(super) limits: TubeLimits,
-    pub(super) log_room: LogRoom,
     /// [`Work::PurgeTubeOrder`] is in `work`.
     pub(super) is_purging: bool,
-    pub(super) bodies: Bodies,
 }
 
 /// The late answer to a command.
@@ -139,65 +121,50 @@ impl Engine {
     /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide, and decides by chance
     /// for clients with such a [`ReserveMode`](crate::values::reserve_mode::ReserveMode). It has no other effect.
     pub fn new(seed: u64) -> Self {
-        let mut tubes = Tubes::new(seed);
-        let mut timers = Timers::default();
-        let default_tube = tubes.add(TubeName::DEFAULT, &mut timers);
-        let idps = IdpKeys::new(seed, &mut timers);
+        let mut store = Store::new(seed);
+        let idps = IdpKeys::new(seed, &mut store.timers);
         Self {
-            jobs: Jobs::new(seed),
-            tubes,
-            clients: Clients::new(seed),
+            store,
+            effects: Effects::default(),
+            budget: Budget::default(),
             idps,
             cons: ConKeys::new(seed),
             groups: Groups::new(seed),
             rules: Rules::new(seed),
-            timers,
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
-            work: WorkQueue::default(),
-            notices: VecDeque::new(),
-            changes: Changes::default(),
-            totals: JobTotals::default(),
-            default_tube,
             recovered: None,
             waits_begun: 0,
-            budget: Budget::default(),
             quotas: QUOTAS,
-            next_id: 1,
-            burials: 0,
             search_bytes: 0,
-            latency: QueueLatency::new(),
-            limits: TubeLimits::default(),
-            log_room: LogRoom::UNLIMITED,
             is_purging: false,
-            bodies: Bodies::new(),
         }
     }
 
     /// Turns on or off the recording of changes for [`take_changes`](Self::take_changes). It is off at first.
     pub fn record_changes(&mut self, on: bool) {
-        self.changes.record(on);
+        self.effects.changes.record(on);
     }
 
     /// Turns on or off that reservations are changes, and that [`persisted_state`](Self::persisted_state) has them. It is off at
     /// first. Recovery restores those that it finds in any case:
     /// see [`settle_reservations`](Self::settle_reservations).
     pub fn keep_reservations(&mut self, on: bool) {
-        self.changes.keep_reservations(on);
+        self.effects.changes.keep_reservations(on);
     }
 
     /// Whether reservations are changes.
     pub const fn keeps_reservations(&self) -> bool {
-        self.changes.keeps_reservations()
+        self.effects.changes.keeps_reservations()
     }
 
     // Clients.
 
     /// Adds a client, which uses and watches `default`.
     pub fn connect(&mut self, conn: ConnId) -> ClientKey {
-        let client = self.clients.add(conn, self.default_tube, &mut self.timers);
-        self.tubes[self.default_tube].using += 1;
-        self.watch_tube(client.slot, self.default_tube);
+        let client = self.store.clients.add(conn, self.store.default_tube, &mut self.store.timers);
+        self.store.tubes[self.store.default_tube].using += 1;
+        self.watch_tube(client.slot, self.store.default_tube);
         client
     }
 
@@ -205,14 +172,14 @@ impl Engine {
     /// the disconnects since the last [`step`](Self::step) have used up their steps. The key becomes invalid.
     pub fn disconnect(&mut self, client: ClientKey, now: Time) {
         self.end_wait(client);
-        let record = self.clients.get_mut(client);
+        let record = self.store.clients.get_mut(client);
         record.is_disconnecting = true;
-        self.totals.producers -= u32::from(record.is_producer);
+        self.store.totals.producers -= u32::from(record.is_producer);
         // mutant count-not-taken-back: record.is_worker => record.is_worker && !record.is_producer
-        self.totals.workers -= u32::from(record.is_worker);
+        self.store.totals.workers -= u32::from(record.is_worker);
         self.with_quota(FollowUp::Disconnects, |engine, limit| {
             if !engine.continue_disconnect(client, now, limit) {
-                engine.work.push_back(Work::Disconnect { client });
+                engine.effects.work.push_back(Work::Disconnect { client });
             }
         });
     }
@@ -220,14 +187,14 @@ impl Engine {
     /// Counts the client as a producer from now on.
     #[inline(always)]
     pub fn mark_producer(&mut self, client: ClientKey) {
-        let record = self.clients.get_mut(client);
-        self.totals.producers += u32::from(!record.is_producer);
+        let record = self.store.clients.get_mut(client);
+        self.store.totals.producers += u32::from(!record.is_producer);
         record.is_producer = true;
     }
 
     pub(super) fn mark_worker(&mut self, client: ClientSlot) {
-        let record = &mut self.clients[client];
-        self.totals.workers += u32::from(!record.is_worker);
+        let record = &mut self.store.clients[client];
+        self.store.totals.workers += u32::from(!record.is_worker);
         record.is_worker = true;
     }
 
@@ -241,33 +208,33 @@ impl Engine {
 
     /// Takes `count` consecutive ids. Returns the first.
     pub fn next_ids(&mut self, count: u32) -> JobId {
-        let first = self.next_id;
-        self.next_id += u64::from(count);
+        let first = self.store.next_id;
+        self.store.next_id += u64::from(count);
         JobId(first)
     }
 
     /// Stores a job in the tube that the client uses.
     #[inline(always)]
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
-        let tube = self.clients.get(client).used;
+        let tube = self.store.clients.get(client).used;
         let NewJob { delay, tags_key, .. } = new;
         let body_bytes = new.body.len() as u64 - 2;
-        let job = self.jobs.insert(new, tube, now);
+        let job = self.store.jobs.insert(new, tube, now);
         let ahead = tags_key.and_then(|tags_key| {
             self.claim_key(job, tags_key);
             self.join_key(job, tags_key);
             self.join_group(job, tags_key);
             self.group_ahead(tags_key)
         });
-        self.totals.total_jobs += 1;
-        let record = &mut self.tubes[tube];
+        self.store.totals.total_jobs += 1;
+        let record = &mut self.store.tubes[tube];
         record.counts.jobs += 1;
         record.body_bytes += body_bytes;
         match ahead {
             None => self.enter_ready_or_delayed(job, delay, now),
             Some(group) => self.hold(job, group, delay, now),
         }
-        self.changes.push(Change::Put(job));
+        self.effects.changes.push(Change::Put(job));
         if self.has_waiting(tube) {
             self.with_quota(FollowUp::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
         }
@@ -283,23 +250,23 @@ impl Engine {
     /// Reserves the job with this id, which may be ready, delayed or buried, but not held, unless its concurrency key is at its
     /// limit. A pause of its tube does not matter.
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
-        self.jobs.find(id).filter(|&job| !self.is_at_limit(job))?;
+        self.store.jobs.find(id).filter(|&job| !self.is_at_limit(job))?;
         self.take_job(client, id, now)
     }
 
     /// Reserves the job with this id, even beyond the limit of its concurrency key.
     pub fn take_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         let is_takeable = |state| !matches!(state, JobState::Reserved | JobState::Held);
-        let job = self.jobs.find(id).filter(|&job| is_takeable(self.jobs.get(job).state))?;
+        let job = self.store.jobs.find(id).filter(|&job| is_takeable(self.store.jobs.get(job).state))?;
         self.mark_worker(client);
-        if self.jobs.get(job).state == JobState::Ready {
+        if self.store.jobs.get(job).state == JobState::Ready {
             self.reserve_ready(job, client, now);
         } else {
             self.leave(job, now);
             self.enter_reserved(job, client, None, now);
-            if !self.changes.keeps_reservations() {
-                self.changes.push(Change::TakenOut(job));
+            if !self.effects.changes.keeps_reservations() {
+                self.effects.changes.push(Change::TakenOut(job));
             }
         }
         Some(job)
@@ -328,12 +295,12 @@ impl Engine {
     /// Deletes a job that no other client has reserved, except before the start. Returns false if there is no such job.
     #[inline(always)]
     pub fn delete(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
-        let client = self.clients.slot(client);
-        let Some(job) = self.jobs.find(id) else { return false };
-        let record = self.jobs.get(job);
+        let client = self.store.clients.slot(client);
+        let Some(job) = self.store.jobs.find(id) else { return false };
+        let record = self.store.jobs.get(job);
         let tube = record.tube;
         if record.state == JobState::Reserved
-            && self.jobs.holder(record) != Some(client)
+            && self.store.jobs.holder(record) != Some(client)
             && !self.is_recovered(job)
         {
             return false;
@@ -346,7 +313,7 @@ impl Engine {
     /// Deletes a job in any state. The caller removes its tube if nothing names it any more.
     #[inline(always)]
     pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
-        let record = self.jobs.get(job);
+        let record = self.store.jobs.get(job);
         let (id, tube, tags_key) = (record.id, record.tube, record.tags_key());
         let con = tags_key.and_then(|_| self.con_of(job));
         self.leave(job, now);
@@ -359,13 +326,13 @@ impl Engine {
         };
         self.end_job_waits(job, JobEnd::Deleted);
         let body_bytes = self.body_bytes(job);
-        self.jobs.remove(job, &mut self.bodies);
-        let record = &mut self.tubes[tube];
+        self.store.jobs.remove(job, &mut self.store.bodies);
+        let record = &mut self.store.tubes[tube];
         record.counts.deletes += 1;
         // mutant rule-max-bytes-counts-deleted-bodies: removed
         record.body_bytes -= body_bytes;
-        self.totals.deletes += 1;
-        self.changes.push(match kept {
+        self.store.totals.deletes += 1;
+        self.effects.changes.push(match kept {
             None => Change::Deleted(job, id),
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
@@ -378,17 +345,17 @@ impl Engine {
 
     /// Makes a reserved job ready or delayed, with a new priority. A job that has had all attempts is retired instead.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: Seconds, now: Time) -> Released {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         let Some(job) = self.reservation(client, id) else { return Released::NotFound };
-        // mutant order-after-release: self.jobs.get_mut(job).pri = pri =>
-        //     let job = self.jobs.get_mut(job); job.pri = job.pri.min(pri)
-        self.jobs.get_mut(job).pri = pri;
-        self.jobs.lifecycle_mut(job).counts.releases += 1;
-        self.totals.releases += 1;
+        // mutant order-after-release: self.store.jobs.get_mut(job).pri = pri =>
+        //     let job = self.store.jobs.get_mut(job); job.pri = job.pri.min(pri)
+        self.store.jobs.get_mut(job).pri = pri;
+        self.store.jobs.lifecycle_mut(job).counts.releases += 1;
+        self.store.totals.releases += 1;
         let limit = self.budget.within(BACKGROUND_STEPS);
         if self.is_exhausted(job) {
             self.retire(job, limit, now);
-            let is_buried = self.jobs.get(job).state == JobState::Buried;
+            let is_buried = self.store.jobs.get(job).state == JobState::Buried;
             return if is_buried { Released::Buried } else { Released::Done };
         }
         self.transfer(job, To::After(delay), None, Some(Change::Released(job)), limit, now);
@@ -397,37 +364,37 @@ impl Engine {
 
     /// Buries a reserved job, with a new priority. Returns false if the client has not reserved it.
     pub fn bury(&mut self, client: ClientKey, id: JobId, pri: u32, now: Time) -> bool {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         let Some(job) = self.reservation(client, id) else { return false };
-        self.jobs.get_mut(job).pri = pri;
+        self.store.jobs.get_mut(job).pri = pri;
         self.bury_reserved(job, self.budget.within(BACKGROUND_STEPS), now);
         true
     }
 
     /// Restarts the time to run of a reserved job. Returns false if the client has not reserved it.
     pub fn touch(&mut self, client: ClientKey, id: JobId, now: Time) -> bool {
-        let client = self.clients.slot(client);
-        // mutant touch-of-another: self.reservation(client, id) => self.jobs.find(id).filter(|&job| self.holder(job).is_some())
+        let client = self.store.clients.slot(client);
+        // mutant touch-of-another: self.reservation(client, id) => self.store.jobs.find(id).filter(|&job| self.holder(job).is_some())
         let Some(job) = self.reservation(client, id) else { return false };
-        let ttr = self.jobs.get(job).ttr;
-        let lifecycle = self.jobs.lifecycle_key(job);
-        let reserved = &mut self.clients[client].reserved;
-        reserved.remove(&mut self.jobs.lifecycles, lifecycle);
-        let record = &mut self.jobs.lifecycles[lifecycle];
+        let ttr = self.store.jobs.get(job).ttr;
+        let lifecycle = self.store.jobs.lifecycle_key(job);
+        let reserved = &mut self.store.clients[client].reserved;
+        reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
+        let record = &mut self.store.jobs.lifecycles[lifecycle];
         record.deadline = now + record.ttr(ttr);
-        reserved.insert(&mut self.jobs.lifecycles, lifecycle);
+        reserved.insert(&mut self.store.jobs.lifecycles, lifecycle);
         self.arm_client_timer(client);
         // mutant reservation-without-its-touch: removed
-        self.changes.push_reservation(job);
+        self.effects.changes.push_reservation(job);
         true
     }
 
     /// Makes up to `bound` jobs of the used tube ready: buried jobs in the order of burial or, if there are none, delayed
     /// jobs in the order of their deadlines.
     pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Begun<u32> {
-        let Client { conn, used, .. } = *self.clients.get(client);
-        let tube = self.tubes.key(used);
-        let record = &mut self.tubes[used];
+        let Client { conn, used, .. } = *self.store.clients.get(client);
+        let tube = self.store.tubes.key(used);
+        let record = &mut self.store.tubes[used];
         let from = if record.buried.is_empty() { JobState::Delayed } else { JobState::Buried };
         let there = if from == JobState::Buried { record.buried.len() } else { record.delayed.len() };
         let left = bound.min(there as u32);
@@ -436,14 +403,14 @@ impl Engine {
         if self.continue_kick(&mut kick, now, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(kick.kicked);
         }
-        self.work.push_back(Work::Kick(kick));
+        self.effects.work.push_back(Work::Kick(kick));
         Begun::Working
     }
 
     /// Makes one buried, delayed or held job ready. Returns false if there is none with this id.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
-        let Some(job) = self.jobs.find(id) else { return false };
-        let is_kickable = !matches!(self.jobs.get(job).state, JobState::Ready | JobState::Reserved);
+        let Some(job) = self.store.jobs.find(id) else { return false };
+        let is_kickable = !matches!(self.store.jobs.get(job).state, JobState::Ready | JobState::Reserved);
         if is_kickable {
             self.make_ready(job, Change::Kicked(job), self.budget.within(BACKGROUND_STEPS), now);
         }
@@ -453,15 +420,15 @@ impl Engine {
     /// Pauses a tube: no job is reserved from it until the pause ends. A length of zero ends a pause. Returns false if there
     /// is no such tube.
     pub fn pause(&mut self, name: TubeName<'_>, length: Span, now: Time) -> bool {
-        let Some(key) = self.tubes.find(name) else { return false };
+        let Some(key) = self.store.tubes.find(name) else { return false };
         let until = now + length;
         let slot = key.slot;
-        let tube = &mut self.tubes[slot];
+        let tube = &mut self.store.tubes[slot];
         tube.counts.pauses += 1;
         tube.pause = (length > Span::ZERO).then_some(Pause { until, length });
-        self.timers.arm(tube.timer, until);
+        self.store.timers.arm(tube.timer, until);
         self.refresh(slot);
-        self.changes.push(Change::Paused { tube: key, until });
+        self.effects.changes.push(Change::Paused { tube: key, until });
         self.assign_jobs(slot, self.budget.within(BACKGROUND_STEPS), now);
         true
     }
@@ -469,19 +436,19 @@ impl Engine {
     /// The most urgent ready job of the used tube whose concurrency key is not at its limit. `None` as long as background work
     /// has to find it.
     pub fn peek_ready(&mut self, client: ClientKey) -> Option<JobKey> {
-        self.shut_full_lanes(self.clients.get(client).used, self.budget.within(BACKGROUND_STEPS));
+        self.shut_full_lanes(self.store.clients.get(client).used, self.budget.within(BACKGROUND_STEPS));
         let tube = self.used(client);
         tube.ready.min().filter(|_| !tube.shutting).map(JobKey)
     }
 
     /// The reserved job of the used tube that was reserved first.
     pub fn peek_reserved(&self, client: ClientKey) -> Option<JobKey> {
-        self.used(client).reserved.front(&self.jobs)
+        self.used(client).reserved.front(&self.store.jobs)
     }
 
     /// The delayed job of the used tube with the earliest deadline.
     pub fn peek_delayed(&self, client: ClientKey) -> Option<JobKey> {
-        self.used(client).delayed.min().map(|lifecycle| self.jobs.lifecycles[lifecycle].job)
+        self.used(client).delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].job)
     }
 
     /// The buried job of the used tube that was buried first.
@@ -494,18 +461,18 @@ impl Engine {
     /// The number of notices that have not been taken.
     #[inline]
     pub fn notices(&self) -> usize {
-        self.notices.len()
+        self.effects.notices.len()
     }
 
     /// Takes the next notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
+        self.effects.notices.pop_front()
     }
 
     /// Appends the changes since the last call.
     #[inline]
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
-        self.changes.take_into(changes);
+        self.effects.changes.take_into(changes);
     }
 
     /// The counter of all work, with that of the server: tubes and clients checked, jobs moved, watches removed.
@@ -518,78 +485,78 @@ impl Engine {
     /// another client.
     #[inline(always)]
     pub fn is_turn_over(&self, limit: Limit) -> bool {
-        self.budget.is_reached_with(Cost::SEND, self.notices.len(), limit)
+        self.budget.is_reached_with(Cost::SEND, self.effects.notices.len(), limit)
     }
 
     /// The time of the next [`step`](Self::step) if nothing else happens. It is in the past while work is unfinished.
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.work.is_empty() { self.timers.next() } else { Some(Time::ZERO) }
+        if self.effects.work.is_empty() { self.store.timers.next() } else { Some(Time::ZERO) }
     }
 
     // Getters.
 
     /// All jobs.
     pub fn jobs(&self) -> &Jobs {
-        &self.jobs
+        &self.store.jobs
     }
 
     /// All tubes.
     pub fn tubes(&self) -> &Tubes {
-        &self.tubes
+        &self.store.tubes
     }
 
     /// All clients.
     pub fn clients(&self) -> &Clients {
-        &self.clients
+        &self.store.clients
     }
 
     /// The bodies of jobs.
     pub fn bodies(&self) -> &Bodies {
-        &self.bodies
+        &self.store.bodies
     }
 
     /// The bodies, to allocate, read or free one.
     pub fn bodies_mut(&mut self) -> &mut Bodies {
-        &mut self.bodies
+        &mut self.store.bodies
     }
 
     /// A job and the bodies, for a borrow of both.
     pub fn job_and_bodies(&mut self, job: JobKey) -> (&Job, &mut Bodies) {
-        (self.jobs.get(job), &mut self.bodies)
+        (self.store.jobs.get(job), &mut self.store.bodies)
     }
 
     /// The size of the body of the job without its CR LF.
     #[inline]
     pub fn body_bytes(&self, job: JobKey) -> u64 {
-        self.jobs.get(job).body.len() as u64 - 2
+        self.store.jobs.get(job).body.len() as u64 - 2
     }
 
     /// The body of the job with its CR LF.
     pub fn body(&self, job: JobKey) -> &[u8] {
-        self.bodies.bytes(&self.jobs.get(job).body)
+        self.store.bodies.bytes(&self.store.jobs.get(job).body)
     }
 
     /// The tube that the client uses.
     pub fn used(&self, client: ClientKey) -> &Tube {
-        &self.tubes[self.clients.get(client).used]
+        &self.store.tubes[self.store.clients.get(client).used]
     }
 
     /// Brings the head of a tube in line with a change of its ready jobs, its pause or its work.
     pub(super) fn refresh(&mut self, tube: TubeSlot) {
-        self.tubes.refresh(tube, &self.jobs);
+        self.store.tubes.refresh(tube, &self.store.jobs);
     }
 
     // Reserved jobs.
 
     /// The client that has reserved the job. None has if the reservation was recovered.
     pub fn holder(&self, job: JobKey) -> Option<ClientKey> {
-        let holder = self.jobs.holder(self.jobs.get(job)).filter(|_| !self.is_recovered(job));
-        holder.map(|holder| self.clients.key(holder))
+        let holder = self.store.jobs.holder(self.store.jobs.get(job)).filter(|_| !self.is_recovered(job));
+        holder.map(|holder| self.store.clients.key(holder))
     }
 
     /// The job with this id, if the client has reserved it.
     pub fn reserved_job(&self, client: ClientKey, id: JobId) -> Option<JobKey> {
-        self.reserved_by(self.clients.slot(client), id)
+        self.reserved_by(self.store.clients.slot(client), id)
     }
 
     /// The job with this id, if the client has reserved it, or takes over its reservation.
@@ -599,13 +566,16 @@ impl Engine {
     }
 
     fn reserved_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {
-        self.jobs.find(id).filter(|&job| self.jobs.holder(self.jobs.get(job)) == Some(client))
+        self.store
+            .jobs
+            .find(id)
+            .filter(|&job| self.store.jobs.holder(self.store.jobs.get(job)) == Some(client))
     }
 
     /// The deadline of the reservation that ends first.
     pub(super) fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
-        self.clients[client].reserved.min().map(|key| {
-            let lifecycle: &Lifecycle = &self.jobs.lifecycles[key];
+        self.store.clients[client].reserved.min().map(|key| {
+            let lifecycle: &Lifecycle = &self.store.jobs.lifecycles[key];
             lifecycle.deadline
         })
     }

@@ -64,14 +64,14 @@ impl FlushedKey {
 impl Engine {
     /// Deletes the jobs of a tube that no client has reserved. A job that is put later stays.
     pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Begun<u32> {
-        let Some(tube) = self.tubes.find(name) else { return Begun::NoTube };
-        self.tubes[tube.slot].pins += 1;
-        let conn = self.clients.get(client).conn;
+        let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
+        self.store.tubes[tube.slot].pins += 1;
+        let conn = self.store.clients.get(client).conn;
         let mut flush = Flush { conn, tube, end: self.upcoming_id(), flushed: 0 };
         if self.continue_flush(&mut flush, now, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(flush.flushed);
         }
-        self.work.push_back(Work::Flush(flush));
+        self.effects.work.push_back(Work::Flush(flush));
         Begun::Working
     }
 
@@ -94,10 +94,10 @@ impl Engine {
     /// jobs come first, so that the end of a member of their group does not release them, and then delayed ones: one that
     /// becomes ready meets the flush again at the end of the ready order.
     fn next_to_flush(&self, flush: &Flush) -> Option<JobKey> {
-        let tube = self.tubes.get(flush.tube);
-        let [fresh, active] = tube.ready_order.fronts(&self.jobs);
+        let tube = self.store.tubes.get(flush.tube);
+        let [fresh, active] = tube.ready_order.fronts(&self.store.jobs);
         let fronts = [tube.held.front(), tube.delayed_order.front(), tube.buried.front(), fresh, active];
-        fronts.into_iter().flatten().map(JobKey).find(|&job| self.jobs.get(job).id < flush.end)
+        fronts.into_iter().flatten().map(JobKey).find(|&job| self.store.jobs.get(job).id < flush.end)
     }
 
     /// Forgets the kept keys of the tube of this name. Keys of jobs stay, and so do those of jobs that are put later.
@@ -105,7 +105,7 @@ impl Engine {
         let KeyStats { kept, .. } = self.key_stats();
         let mut flush = KeyFlush {
             client,
-            conn: self.clients.get(client).conn,
+            conn: self.store.clients.get(client).conn,
             tube: tube.as_bytes().into(),
             end: self.upcoming_id(),
             next: 0,
@@ -116,7 +116,7 @@ impl Engine {
             return Begun::Done(flush.flushed);
         }
         self.search_bytes += flush.bytes();
-        self.work.push_back(Work::FlushKeys(Box::new(flush)));
+        self.effects.work.push_back(Work::FlushKeys(Box::new(flush)));
         Begun::Working
     }
 
@@ -144,15 +144,15 @@ impl Engine {
     fn is_flushed_by(&self, flush: &KeyFlush, slot: IdpSlot) -> bool {
         let is_it = |key: &IdpKey| match key.owner() {
             Owner::Job { .. } => false,
-            Owner::Deleted(deleted) => deleted.id < flush.end && key.is_of(&flush.tube, &self.bodies),
+            Owner::Deleted(deleted) => deleted.id < flush.end && key.is_of(&flush.tube, &self.store.bodies),
         };
         self.idps.find_slot(slot).is_some_and(is_it)
     }
 
     fn forget_flushed(&mut self, slot: IdpSlot) {
         let (id, kept) = self.idps.remove_kept(slot);
-        let name = kept.text(&self.bodies).into();
-        kept.free(&mut self.bodies);
-        self.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
+        let name = kept.text(&self.store.bodies).into();
+        kept.free(&mut self.store.bodies);
+        self.effects.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
     }
 }

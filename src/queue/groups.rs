@@ -165,25 +165,25 @@ impl Group {
 impl Engine {
     /// Makes a job a member of the group that its tags name, if they do.
     pub(super) fn join_group(&mut self, job: JobKey, tags_key: TagsKey) {
-        let Some(name) = self.jobs.tags[tags_key.0].tags(&self.bodies).grp() else { return };
-        let group = match self.groups.find(name, &self.bodies) {
+        let Some(name) = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).grp() else { return };
+        let group = match self.groups.find(name, &self.store.bodies) {
             Some(group) => group,
             None => {
                 let name = name.as_bytes().to_vec();
-                let group = self.groups.new_group(&name, &mut self.bodies);
+                let group = self.groups.new_group(&name, &mut self.store.bodies);
                 GroupSlot(self.groups.table.insert(group))
             }
         };
-        self.groups.table[group.0].members[self.jobs.get(job).state as usize] += 1;
-        self.jobs.tags[tags_key.0].group = Some(group);
+        self.groups.table[group.0].members[self.store.jobs.get(job).state as usize] += 1;
+        self.store.jobs.tags[tags_key.0].group = Some(group);
     }
 
     /// Removes a job from its group, if it has one. The job has left its container and is about to be deleted. Returns the
     /// group if it is done and has to be [ended](Self::end_group).
     pub(super) fn leave_group(&mut self, job: JobKey, tags_key: TagsKey) -> Option<GroupSlot> {
-        let group = self.jobs.tags[tags_key.0].group.take()?;
+        let group = self.store.jobs.tags[tags_key.0].group.take()?;
         let record = &mut self.groups.table[group.0];
-        record.members[self.jobs.get(job).state as usize] -= 1;
+        record.members[self.store.jobs.get(job).state as usize] -= 1;
         // mutant grp-done-one-deletion-early: record.is_done() => record.members.iter().sum::<u32>() <= 1
         record.is_done().then_some(group)
     }
@@ -195,11 +195,11 @@ impl Engine {
         let record = &self.groups.table[group.0];
         if !record.waiting.is_empty() {
             // mutant grp-end-not-logged: removed
-            self.changes.push(Change::GroupDone(record.name(&self.bodies).as_bytes().into()));
+            self.effects.changes.push(Change::GroupDone(record.name(&self.store.bodies).as_bytes().into()));
         }
         self.with_quota(FollowUp::Releases, |engine, limit| {
             if !engine.continue_release(group, limit, now) {
-                engine.work.push_back(Work::Release { group });
+                engine.effects.work.push_back(Work::Release { group });
             }
         });
     }
@@ -212,14 +212,14 @@ impl Engine {
             }
             self.release_held(self.groups.holds[hold].job, limit, now);
         }
-        self.groups.remove(group, &mut self.bodies);
+        self.groups.remove(group, &mut self.store.bodies);
         true
     }
 
     /// Makes a held job ready, or delayed if its delay is not over.
     fn release_held(&mut self, job: JobKey, limit: Limit, now: Time) {
         self.budget.charge(Cost::STEP);
-        let until = self.jobs.lifecycle_mut(job).deadline;
+        let until = self.store.jobs.lifecycle_mut(job).deadline;
         // mutant grp-released-before-its-delay: until > now => false
         let to = if until > now { To::At(until) } else { To::Ready };
         self.transfer(job, to, None, None, limit, now);
@@ -227,13 +227,13 @@ impl Engine {
 
     /// The group for which a job with these tags has to wait now.
     pub(super) fn group_ahead(&self, tags_key: TagsKey) -> Option<GroupSlot> {
-        self.groups.find(self.jobs.tags[tags_key.0].tags(&self.bodies).aft()?, &self.bodies)
+        self.groups.find(self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).aft()?, &self.store.bodies)
     }
 
     /// Adds a held job to those that wait for a group.
     pub(super) fn wait_for_group(&mut self, job: JobKey, group: GroupSlot) {
-        let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
-        let tags = &mut self.jobs.tags[tags_key.0];
+        let tags_key = self.store.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut self.store.jobs.tags[tags_key.0];
         let Groups { table, holds, .. } = &mut self.groups;
         let hold = holds.insert(Hold { job, group, links: Links::NONE });
         tags.hold = Some(HoldSlot(hold));
@@ -246,8 +246,8 @@ impl Engine {
     /// Removes a held job from those that wait for its group.
     #[cold]
     pub(super) fn stop_waiting_for_group(&mut self, job: JobKey) {
-        let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
-        let tags = &mut self.jobs.tags[tags_key.0];
+        let tags_key = self.store.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut self.store.jobs.tags[tags_key.0];
         let Groups { table, holds, .. } = &mut self.groups;
         let HoldSlot(hold) = tags.hold.take().expect("a held job waits for a group");
         let group = holds[hold].group;
@@ -260,24 +260,24 @@ impl Engine {
 
     /// Whether a held job is to be released, because its group is done.
     pub(super) fn is_released(&self, job: JobKey) -> bool {
-        let hold = self.jobs.tags_of(job).and_then(|tags| tags.hold);
+        let hold = self.store.jobs.tags_of(job).and_then(|tags| tags.hold);
         hold.is_some_and(|hold| self.groups.table[self.groups.holds[hold.0].group.0].is_done())
     }
 
     /// The group that a held job waits for, and the number of its members. It has none if the job is about to be released.
     pub(super) fn group_ahead_of(&self, job: JobKey) -> Option<(TubeName<'_>, u32)> {
         let Groups { table, holds, .. } = &self.groups;
-        let HoldSlot(hold) = self.jobs.tags_of(job)?.hold?;
+        let HoldSlot(hold) = self.store.jobs.tags_of(job)?.hold?;
         let group = &table[holds[hold].group.0];
         // Bounded by JobState::COUNT: the states of a job.
-        Some((group.name(&self.bodies), group.members.iter().sum()))
+        Some((group.name(&self.store.bodies), group.members.iter().sum()))
     }
 
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
         // Bounded by its caller: an iterator, for recovery.
-        self.work.iter().filter_map(|work| match work {
-            Work::Release { group } => Some(self.groups.table[group.0].name(&self.bodies)),
+        self.effects.work.iter().filter_map(|work| match work {
+            Work::Release { group } => Some(self.groups.table[group.0].name(&self.store.bodies)),
             _ => None,
         })
     }
@@ -290,33 +290,33 @@ impl Engine {
         jobs.sort_unstable();
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
         for (_, job) in jobs {
-            let tags_key = self.jobs.get(job).tags_key().expect("a held job has tags");
+            let tags_key = self.store.jobs.get(job).tags_key().expect("a held job has tags");
             let group = self.group_ahead(tags_key).unwrap_or_else(|| {
-                let tags = self.jobs.tags[tags_key.0].tags(&self.bodies);
+                let tags = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies);
                 let name: Box<[u8]> = tags.aft().expect("a held job waits for a group").as_bytes().into();
                 *done.entry(name).or_insert_with_key(|name| {
-                    let group = self.groups.new_group(name, &mut self.bodies);
+                    let group = self.groups.new_group(name, &mut self.store.bodies);
                     GroupSlot(self.groups.table.insert_hidden(group))
                 })
             });
             self.enter_held(job, group);
         }
-        done.into_values().for_each(|group| self.work.push_back(Work::Release { group }));
+        done.into_values().for_each(|group| self.effects.work.push_back(Work::Release { group }));
     }
 
     /// Returns the statistics of a group, if it has a member.
     pub fn group_stats(&self, name: TubeName<'_>) -> Option<GroupStats> {
-        let group = &self.groups.table[self.groups.find(name, &self.bodies)?.0];
+        let group = &self.groups.table[self.groups.find(name, &self.store.bodies)?.0];
         Some(GroupStats { members: group.members, waiting_jobs: group.waiting.len() })
     }
 
     /// The groups that members of a group wait for.
     pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
         let Groups { table, dependencies, .. } = &self.groups;
-        let group = self.groups.find(name, &self.bodies).map(|group| &table[group.0]);
+        let group = self.groups.find(name, &self.store.bodies).map(|group| &table[group.0]);
         // Bounded by its caller: an iterator, of which `stats-group` takes GROUPS_SHOWN_MAX.
         let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
-        links.map(|key| table[dependencies[key].to.0].name(&self.bodies))
+        links.map(|key| table[dependencies[key].to.0].name(&self.store.bodies))
     }
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
@@ -327,7 +327,8 @@ impl Engine {
         holds.check();
         dependencies.check(0);
         let releasing = |group: GroupSlot| {
-            self.work
+            self.effects
+                .work
                 .iter()
                 .filter(|work| matches!(work, Work::Release { group: at } if *at == group))
                 .count()
@@ -344,13 +345,13 @@ impl Engine {
                 "work releases held jobs once"
             );
             assert_eq!(
-                self.groups.find(group.name(&self.bodies), &self.bodies) == Some(GroupSlot(key)),
+                self.groups.find(group.name(&self.store.bodies), &self.store.bodies) == Some(GroupSlot(key)),
                 !group.is_done()
             );
             let mut members = [0; JobState::COUNT];
             let mut ahead: Vec<GroupSlot> = Vec::new();
-            for (job_key, job) in self.jobs.iter() {
-                let Some(tags) = self.jobs.tags_of(job_key) else { continue };
+            for (job_key, job) in self.store.jobs.iter() {
+                let Some(tags) = self.store.jobs.tags_of(job_key) else { continue };
                 if tags.group == Some(GroupSlot(key)) {
                     members[job.state as usize] += 1;
                     ahead.extend(tags.hold.map(|hold| holds[hold.0].group));
@@ -360,7 +361,7 @@ impl Engine {
                 group.members,
                 members,
                 "the members of {} are counted",
-                group.name(&self.bodies).as_str()
+                group.name(&self.store.bodies).as_str()
             );
             for link in group.dependencies.iter(dependencies) {
                 let Dependency { from, to, jobs, .. } = dependencies[link];
@@ -371,15 +372,19 @@ impl Engine {
             assert!(ahead.is_empty(), "every group that a member waits for is linked");
         }
         assert_eq!(linked, dependencies.len(), "links are counted");
-        assert_eq!(waiting, self.totals.in_state(JobState::Held) as usize, "a held job waits for a group");
-        for (key, job) in self.jobs.iter() {
-            let tags = self.jobs.tags_of(key);
+        assert_eq!(
+            waiting,
+            self.store.totals.in_state(JobState::Held) as usize,
+            "a held job waits for a group"
+        );
+        for (key, job) in self.store.jobs.iter() {
+            let tags = self.store.jobs.tags_of(key);
             let hold = tags.and_then(|tags| tags.hold);
             let is_waiting = hold.is_some_and(|hold| holds[hold.0].job == key);
             assert_eq!(is_waiting, job.state == JobState::Held, "job {} is held if it waits", job.id);
             assert_eq!(
                 tags.and_then(|tags| tags.group).is_some(),
-                tags.is_some_and(|tags| tags.tags(&self.bodies).grp().is_some()),
+                tags.is_some_and(|tags| tags.tags(&self.store.bodies).grp().is_some()),
                 "job {} is a member of its group",
                 job.id
             );

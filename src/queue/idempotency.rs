@@ -229,9 +229,9 @@ impl Engine {
     /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
     /// that is more urgent. Returns `None` if the announced job is the first.
     pub fn repeat(&mut self, client: ClientKey, tags_key: TagsKey, pri: u32, now: Time) -> Option<Repeated> {
-        let idp = self.jobs.tags[tags_key.0].tags(&self.bodies).idp()?;
-        let tube = self.tubes[self.clients.get(client).used].name();
-        let slot = self.idps.find(tube, idp.key, &self.bodies)?;
+        let idp = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).idp()?;
+        let tube = self.store.tubes[self.store.clients.get(client).used].name();
+        let slot = self.idps.find(tube, idp.key, &self.store.bodies)?;
         let repeated = match self.idps.table[slot].owner {
             Owner::Deleted(Deleted { id, until, .. }) if until > now => {
                 Repeated { id, state: None, pri: None }
@@ -241,26 +241,26 @@ impl Engine {
                 return None;
             }
             Owner::Job { job, .. } => {
-                let record = self.jobs.get(job);
+                let record = self.store.jobs.get(job);
                 let (id, state, is_raised) = (record.id, record.state, pri < record.pri);
                 if is_raised {
                     self.set_priority(job, pri);
-                    self.changes.push(Change::Reprioritized(job));
+                    self.effects.changes.push(Change::Reprioritized(job));
                 }
                 Repeated { id, state: Some(state), pri: is_raised.then_some(pri) }
             }
         };
-        self.totals.repeats += 1;
+        self.store.totals.repeats += 1;
         Some(repeated)
     }
 
     /// Gives the job its key, if it has one that no other job of the tube has.
     pub(super) fn claim_key(&mut self, job: JobKey, tags_key: TagsKey) {
-        let tube = self.tubes[self.jobs.get(job).tube].name();
-        let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp() else { return };
+        let tube = self.store.tubes[self.store.jobs.get(job).tube].name();
+        let Some(idp) = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).idp() else { return };
         let owner = Owner::Job { job, ttl: idp.ttl };
-        let slot = match self.idps.find(tube, idp.key, &self.bodies) {
-            None => self.idps.insert(&joined(tube, idp.key), owner, &mut self.bodies),
+        let slot = match self.idps.find(tube, idp.key, &self.store.bodies) {
+            None => self.idps.insert(&joined(tube, idp.key), owner, &mut self.store.bodies),
             Some(slot) if matches!(self.idps.table[slot].owner, Owner::Deleted(_)) => {
                 self.idps.kept.remove(&mut self.idps.table, slot);
                 self.idps.set_owner(slot, owner);
@@ -268,34 +268,34 @@ impl Engine {
             }
             Some(_) => return,
         };
-        self.jobs.tags[tags_key.0].idp = Some(IdpSlot(slot));
+        self.store.jobs.tags[tags_key.0].idp = Some(IdpSlot(slot));
     }
 
     /// Takes the key from a job that is being deleted. Returns the key if it is kept.
     pub(super) fn give_up_key(&mut self, job: JobKey, tags_key: TagsKey, now: Time) -> Option<IdpSlot> {
-        let tags = &self.jobs.tags[tags_key.0];
+        let tags = &self.store.jobs.tags[tags_key.0];
         let key = tags.idp?;
-        let ttl = tags.tags(&self.bodies).idp().expect("a job with a key has the tag").ttl;
+        let ttl = tags.tags(&self.store.bodies).idp().expect("a job with a key has the tag").ttl;
         if ttl == 0 || !self.idps.share.can_keep(self.idps.table[key.0].name_length()) {
             let key = self.idps.remove(key.0);
-            key.name.free(&mut self.bodies);
+            key.name.free(&mut self.store.bodies);
             return None;
         }
-        // mutant idp-time-from-the-put: now => self.jobs.get(job).created
-        let deleted = Deleted { id: self.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
-        self.idps.keep(key.0, deleted, &mut self.timers);
+        // mutant idp-time-from-the-put: now => self.store.jobs.get(job).created
+        let deleted = Deleted { id: self.store.jobs.get(job).id, until: now + Span::from_secs(ttl), ttl };
+        self.idps.keep(key.0, deleted, &mut self.store.timers);
         Some(key)
     }
 
     /// Returns true unless another job of the tube of this name has the key of the job, or the tube keeps that key.
     pub(super) fn is_key_free_in(&self, tube: TubeName<'_>, job: JobKey, now: Time) -> bool {
         self.key_of(job)
-            .is_none_or(|slot| self.is_key_free(tube, self.idps.table[slot.0].key(&self.bodies), now))
+            .is_none_or(|slot| self.is_key_free(tube, self.idps.table[slot.0].key(&self.store.bodies), now))
     }
 
     /// Returns true unless a job of the tube of this name has the key, or the tube keeps it.
     pub(super) fn is_key_free(&self, tube: TubeName<'_>, key: TubeName<'_>, now: Time) -> bool {
-        self.idps.find(tube, key, &self.bodies).is_none_or(|slot| match self.idps.table[slot].owner {
+        self.idps.find(tube, key, &self.store.bodies).is_none_or(|slot| match self.idps.table[slot].owner {
             Owner::Job { .. } => false,
             Owner::Deleted(Deleted { until, .. }) => until <= now,
         })
@@ -306,18 +306,18 @@ impl Engine {
         let key = self.key_of(job);
         if let Some(slot) = key {
             let kept = self.idps.find(
-                self.tubes[to].name(),
-                self.idps.table[slot.0].key(&self.bodies),
-                &self.bodies,
+                self.store.tubes[to].name(),
+                self.idps.table[slot.0].key(&self.store.bodies),
+                &self.store.bodies,
             );
             if let Some(kept) = kept {
                 assert!(self.idps.table[kept].deleted().until <= now, "the key is free");
                 self.forget(kept);
             }
             let key = self.idps.remove(slot.0);
-            key.name.free(&mut self.bodies);
+            key.name.free(&mut self.store.bodies);
         }
-        let record = self.jobs.get_mut(job);
+        let record = self.store.jobs.get_mut(job);
         record.tube = to;
         if let Some(tags_key) = record.tags_key().filter(|_| key.is_some()) {
             self.claim_key(job, tags_key);
@@ -325,14 +325,14 @@ impl Engine {
     }
 
     pub(super) fn key_of(&self, job: JobKey) -> Option<IdpSlot> {
-        self.jobs.tags_of(job)?.idp
+        self.store.jobs.tags_of(job)?.idp
     }
 
     /// The key in this slot, if it is that of a deleted job.
     pub fn kept_key(&self, slot: IdpSlot) -> Option<KeptKey<'_>> {
         let entry = self.idps.table.get(slot.0)?;
         let Owner::Deleted(Deleted { id, until, ttl }) = entry.owner else { return None };
-        let (tube, key) = entry.names(&self.bodies);
+        let (tube, key) = entry.names(&self.store.bodies);
         Some(KeptKey { id, tube, key, until, ttl })
     }
 
@@ -346,14 +346,14 @@ impl Engine {
     pub fn restore_key(&mut self, kept: &KeptKey<'_>) -> IdpSlot {
         let &KeptKey { id, tube, key, until, ttl } = kept;
         let deleted = Deleted { id, until, ttl };
-        let slot = match self.idps.find(tube, key, &self.bodies) {
+        let slot = match self.idps.find(tube, key, &self.store.bodies) {
             Some(slot) => {
                 self.idps.kept.remove(&mut self.idps.table, slot);
                 slot
             }
-            None => self.idps.insert(&joined(tube, key), Owner::Deleted(deleted), &mut self.bodies),
+            None => self.idps.insert(&joined(tube, key), Owner::Deleted(deleted), &mut self.store.bodies),
         };
-        self.idps.keep(slot, deleted, &mut self.timers);
+        self.idps.keep(slot, deleted, &mut self.store.timers);
         IdpSlot(slot)
     }
 
@@ -369,7 +369,7 @@ impl Engine {
             } else {
                 deleted.until = deleted.until.min(now + Span::from_secs(deleted.ttl));
                 self.idps.kept.remove(&mut self.idps.table, slot);
-                self.idps.keep(slot, deleted, &mut self.timers);
+                self.idps.keep(slot, deleted, &mut self.store.timers);
             }
         }
         self.drop_keys_beyond_share();
@@ -380,7 +380,7 @@ impl Engine {
         while let Some(first) = self.idps.kept.min() {
             let until = self.idps.table[first].deleted().until;
             if until > now || self.budget.is_reached(limit) {
-                return self.timers.arm(self.idps.timer, until);
+                return self.store.timers.arm(self.idps.timer, until);
             }
             self.budget.charge(Cost::STEP);
             self.forget(first);
@@ -389,22 +389,25 @@ impl Engine {
 
     pub(super) fn forget(&mut self, slot: u32) {
         let (_, name) = self.idps.remove_kept(IdpSlot(slot));
-        name.free(&mut self.bodies);
-        self.changes.push(Change::KeyForgotten(IdpSlot(slot)));
+        name.free(&mut self.store.bodies);
+        self.effects.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 
     // Bounded by its caller: a test.
     pub(super) fn check_keys(&self) {
-        self.jobs.tags.check();
-        self.idps.check(&self.timers);
+        self.store.jobs.tags.check();
+        self.idps.check(&self.store.timers);
         for (slot, entry) in self.idps.table.iter() {
             let Owner::Job { job, ttl } = entry.owner else { continue };
-            let tags = self.jobs.tags_of(job).expect("a job with a key has tags");
+            let tags = self.store.jobs.tags_of(job).expect("a job with a key has tags");
             assert_eq!(tags.idp, Some(IdpSlot(slot)), "a job and its key name each other");
-            assert_eq!(tags.tags(&self.bodies).idp(), Some(Idp { key: entry.key(&self.bodies), ttl }));
-            assert_eq!(self.tube_of(job), entry.names(&self.bodies).0);
+            assert_eq!(
+                tags.tags(&self.store.bodies).idp(),
+                Some(Idp { key: entry.key(&self.store.bodies), ttl })
+            );
+            assert_eq!(self.tube_of(job), entry.names(&self.store.bodies).0);
         }
-        let with_key = self.jobs.iter().filter_map(|(job, _)| self.key_of(job)).count();
+        let with_key = self.store.jobs.iter().filter_map(|(job, _)| self.key_of(job)).count();
         assert_eq!(with_key + self.idps.kept.len(), self.idps.table.len(), "every key has an owner");
     }
 }

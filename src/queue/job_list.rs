@@ -67,26 +67,26 @@ const fn search_bytes(limit: u32) -> usize {
 impl Engine {
     /// Lists jobs of a tube. A job that changes its state during the search may be missing.
     pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> Begun<JobPage> {
-        let Some(tube) = self.tubes.find(name) else { return Begun::NoTube };
-        let record = self.tubes.get(tube);
+        let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
+        let record = self.store.tubes.get(tube);
         let there = record.jobs_in(query.state);
         if there <= VISITED_AT_ONCE_MAX {
             self.budget.charge(Cost::visits(there));
             return Begun::Done(self.visit_list(tube.slot, query));
         }
-        self.tubes[tube.slot].pins += 1;
-        let conn = self.clients.get(client).conn;
+        self.store.tubes[tube.slot].pins += 1;
+        let conn = self.store.clients.get(client).conn;
         let found = BinaryHeap::with_capacity(query.limit as usize);
         let search = Box::new(JobSearch { client, conn, tube, query, at: 0, found });
         self.search_bytes += search.bytes();
-        self.work.push_back(Work::List(search));
+        self.effects.work.push_back(Work::List(search));
         Begun::Working
     }
 
     /// The page of the jobs in the list of a state.
     // Bounded by VISITED_AT_ONCE_MAX: the list is short, and list_jobs has counted it.
     fn visit_list(&self, slot: TubeSlot, query: PageQuery) -> JobPage {
-        let (tube, jobs) = (&self.tubes[slot], &self.jobs);
+        let (tube, jobs) = (&self.store.tubes[slot], &self.store.jobs);
         let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
             JobState::Ready => Box::new(tube.ready_order.iter(jobs)),
             JobState::Reserved => Box::new(tube.reserved.iter(jobs)),
@@ -104,7 +104,7 @@ impl Engine {
     /// Visits slots up to the limit. Returns the page if it is complete.
     pub(super) fn continue_search(&mut self, search: &mut JobSearch, limit: Limit) -> Option<JobPage> {
         loop {
-            while search.at < self.jobs.slab.keys_end() {
+            while search.at < self.store.jobs.slab.keys_end() {
                 if self.budget.is_reached(limit) {
                     return None;
                 }
@@ -115,7 +115,7 @@ impl Engine {
             let found = std::mem::take(&mut search.found).into_sorted_vec();
             let last = found.last().map(|&(id, _)| id);
             let still = found.into_iter().filter(|&(id, job)| {
-                let record = self.jobs.slab.get(job.0);
+                let record = self.store.jobs.slab.get(job.0);
                 record.is_some_and(|record| record.id == id && is_match(record, search.tube, query.state))
             });
             let page = JobPage { state: query.state, jobs: still.map(|(_, job)| job).collect() };
@@ -135,7 +135,8 @@ impl Engine {
         let JobSearch { tube, query, at, found, .. } = search;
         // Bounded by SLOTS_PER_STEP: the slots of one step.
         for slot in *at..*at + SLOTS_PER_STEP {
-            let Some(job) = self.jobs.slab.get(slot).filter(|job| is_match(job, *tube, query.state)) else {
+            let Some(job) = self.store.jobs.slab.get(slot).filter(|job| is_match(job, *tube, query.state))
+            else {
                 continue;
             };
             if job.id <= query.after {
@@ -158,8 +159,8 @@ impl Engine {
 
     /// The time since a ready job became ready.
     pub fn ready_age(&self, job: JobKey, now: Time) -> Span {
-        let lifecycle = self.jobs.lifecycle(job);
-        now.since(lifecycle.map_or(self.jobs.get(job).created, |lifecycle| lifecycle.since))
+        let lifecycle = self.store.jobs.lifecycle(job);
+        now.since(lifecycle.map_or(self.store.jobs.get(job).created, |lifecycle| lifecycle.since))
     }
 }
 

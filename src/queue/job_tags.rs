@@ -64,40 +64,41 @@ impl Engine {
         if tags.is_empty() {
             return None;
         }
-        let text = store_text(&mut self.bodies, tags.as_bytes());
-        Some(TagsKey(self.jobs.tags.insert(JobTags::new(text))))
+        let text = store_text(&mut self.store.bodies, tags.as_bytes());
+        Some(TagsKey(self.store.jobs.tags.insert(JobTags::new(text))))
     }
 
     /// Frees tags of a job that will not be put.
     #[inline]
     pub fn free_tags(&mut self, tags_key: Option<TagsKey>) {
         if let Some(tags_key) = tags_key {
-            self.bodies.free(self.jobs.tags.remove(tags_key.0).into_text());
+            self.store.bodies.free(self.store.jobs.tags.remove(tags_key.0).into_text());
         }
     }
 
     /// The tags of a job whose body is still to come.
     #[inline]
     pub fn stored_tags(&self, tags_key: Option<TagsKey>) -> Tags<'_> {
-        tags_key.map_or(Tags::NONE, |tags_key| self.jobs.tags[tags_key.0].tags(&self.bodies))
+        tags_key.map_or(Tags::NONE, |tags_key| self.store.jobs.tags[tags_key.0].tags(&self.store.bodies))
     }
 
     /// The number of jobs with tags whose bodies are still to come.
     pub fn tags_to_come(&self) -> usize {
         // Bounded by its caller: a test.
-        self.jobs.tags.len() - self.jobs.iter().filter(|(_, job)| job.tags_key().is_some()).count()
+        self.store.jobs.tags.len()
+            - self.store.jobs.iter().filter(|(_, job)| job.tags_key().is_some()).count()
     }
 
     /// The number of bodies, of jobs and of those still to come. The arena has texts besides.
     pub fn body_count(&self) -> usize {
-        let texts = self.jobs.tags.len() + self.cons.len() + self.groups.len() + self.idps.len();
-        self.bodies.usage().slots - texts
+        let texts = self.store.jobs.tags.len() + self.cons.len() + self.groups.len() + self.idps.len();
+        self.store.bodies.usage().slots - texts
     }
 
     /// The tags of a job.
     #[inline]
     pub fn tags(&self, job: JobKey) -> Tags<'_> {
-        self.stored_tags(self.jobs.get(job).tags_key())
+        self.stored_tags(self.store.jobs.get(job).tags_key())
     }
 
     /// What the tags of one more job of the client add to the memory of the queue: nothing for a job without tags.
@@ -105,21 +106,21 @@ impl Engine {
         if tags.is_empty() {
             return 0;
         }
-        let tube = self.tubes[self.clients.get(client).used].name();
-        let text = self.bodies.growth(tags.as_bytes().len() as u32);
-        let keys =
-            self.idps.growth(tube, tags.idp(), &self.bodies) + self.cons.growth(tags.con(), &self.bodies);
-        self.jobs.tags.growth(1) + text + keys + self.groups.growth(tags, &self.bodies)
+        let tube = self.store.tubes[self.store.clients.get(client).used].name();
+        let text = self.store.bodies.growth(tags.as_bytes().len() as u32);
+        let keys = self.idps.growth(tube, tags.idp(), &self.store.bodies)
+            + self.cons.growth(tags.con(), &self.store.bodies);
+        self.store.jobs.tags.growth(1) + text + keys + self.groups.growth(tags, &self.store.bodies)
     }
 
     /// What a job of the client with tags adds to it once its body is complete.
     pub fn stored_tags_growth(&mut self, client: ClientKey, tags_key: Option<TagsKey>) -> usize {
         let Some(tags_key) = tags_key else { return 0 };
-        let tags = self.jobs.tags[tags_key.0].tags(&self.bodies);
-        let tube = self.tubes[self.clients.get(client).used].name();
-        self.idps.growth(tube, tags.idp(), &self.bodies)
-            + self.cons.growth(tags.con(), &self.bodies)
-            + self.groups.growth(tags, &self.bodies)
+        let tags = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies);
+        let tube = self.store.tubes[self.store.clients.get(client).used].name();
+        self.idps.growth(tube, tags.idp(), &self.store.bodies)
+            + self.cons.growth(tags.con(), &self.store.bodies)
+            + self.groups.growth(tags, &self.store.bodies)
     }
 }
 

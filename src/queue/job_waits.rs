@@ -155,16 +155,16 @@ impl JobWaits {
 impl Engine {
     /// Has the client wait until the job is deleted or buried, for up to `timeout`.
     pub fn wait_job(&mut self, client: ClientKey, id: JobId, timeout: Span, now: Time) -> JobAwaited {
-        let client = self.clients.slot(client);
-        let Some(job) = self.jobs.find(id) else { return JobAwaited::NotFound };
-        if self.jobs.get(job).state == JobState::Buried {
+        let client = self.store.clients.slot(client);
+        let Some(job) = self.store.jobs.find(id) else { return JobAwaited::NotFound };
+        if self.store.jobs.get(job).state == JobState::Buried {
             return JobAwaited::Buried;
         }
         if timeout == Span::ZERO {
             return JobAwaited::TimedOut;
         }
         let wait = self.job_waits.add(job, client, now + timeout);
-        self.clients[client].job_wait = Some(wait);
+        self.store.clients[client].job_wait = Some(wait);
         self.arm_client_timer(client);
         JobAwaited::Waiting
     }
@@ -188,7 +188,7 @@ impl Engine {
         let is_short = self.job_waits.awaited[awaited.0].waits.len() <= ANSWERED_AT_ONCE_MAX;
         self.with_quota(FollowUp::Answers, |engine, limit| {
             if !is_short || !engine.continue_answering(awaited, limit) {
-                engine.work.push_back(Work::Answer { awaited });
+                engine.effects.work.push_back(Work::Answer { awaited });
             }
         });
     }
@@ -209,13 +209,13 @@ impl Engine {
     pub(super) fn answer_job_wait(&mut self, client: ClientSlot) {
         self.budget.charge(ANSWER);
         let end = self.stop_waiting_for_job(client);
-        let conn = self.clients[client].conn;
-        self.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
+        let conn = self.store.clients[client].conn;
+        self.effects.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
     }
 
     /// Ends the wait of the client for the end of a job, if it waits. Returns how the job has ended, if it has.
     pub(super) fn stop_waiting_for_job(&mut self, client: ClientSlot) -> Option<JobEnd> {
-        let wait = self.clients[client].job_wait.take()?;
+        let wait = self.store.clients[client].job_wait.take()?;
         self.job_waits.remove(wait)
     }
 }

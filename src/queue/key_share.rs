@@ -127,7 +127,7 @@ impl Engine {
     /// Whether the share has room for the key of an announced job of the client, which must be new to its tube. A refusal is
     /// counted.
     pub fn admits_key(&mut self, client: ClientKey, tags_key: TagsKey) -> bool {
-        let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp() else { return true };
+        let Some(idp) = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).idp() else { return true };
         let bytes = self.key_growth(client, idp);
         self.admits_promise(bytes, idp.ttl)
     }
@@ -142,11 +142,12 @@ impl Engine {
         let (mut bytes, mut ttl_max) = (0, 0);
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         for tags_key in tags_keys {
-            let Some(idp) = self.jobs.tags[tags_key.0].tags(&self.bodies).idp().filter(|idp| idp.ttl > 0)
+            let Some(idp) =
+                self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).idp().filter(|idp| idp.ttl > 0)
             else {
                 continue;
             };
-            let tube = self.tubes[self.clients.get(client).used].name();
+            let tube = self.store.tubes[self.store.clients.get(client).used].name();
             if self.is_key_free(tube, idp.key, now) {
                 bytes += self.key_growth(client, idp);
                 ttl_max = ttl_max.max(idp.ttl);
@@ -156,7 +157,7 @@ impl Engine {
     }
 
     fn key_growth(&self, client: ClientKey, idp: Idp<'_>) -> usize {
-        let tube = self.tubes[self.clients.get(client).used].name();
+        let tube = self.store.tubes[self.store.clients.get(client).used].name();
         match idp.ttl {
             0 => 0,
             _ => kept_key_bytes(tube.as_bytes().len(), idp.key.as_bytes().len()),

@@ -77,17 +77,19 @@ pub(super) struct Move {
 impl Engine {
     /// Sets the room of the job log. A new queue has no limits.
     pub const fn set_log_room(&mut self, room: LogRoom) {
-        self.log_room = room;
+        self.store.log_room = room;
     }
 
     /// Returns true if there is a job with this id that no client has reserved.
     pub fn can_move(&self, id: JobId) -> bool {
-        self.jobs.find(id).is_some_and(|job| self.jobs.get(job).state != JobState::Reserved)
+        self.store.jobs.find(id).is_some_and(|job| self.store.jobs.get(job).state != JobState::Reserved)
     }
 
     /// Moves a job that no client has reserved to the tube of this name, which is created if it does not exist.
     pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
-        let Some(job) = self.jobs.find(id).filter(|_| self.can_move(id)) else { return JobMoved::NotFound };
+        let Some(job) = self.store.jobs.find(id).filter(|_| self.can_move(id)) else {
+            return JobMoved::NotFound;
+        };
         if self.tube_of(job) != name
             && let Some(bar) = self.bar(name, job, now)
         {
@@ -96,7 +98,7 @@ impl Engine {
             }
             return JobMoved::Barred(bar);
         }
-        let (from, to) = (self.jobs.get(job).tube, self.find_or_create_tube(name));
+        let (from, to) = (self.store.jobs.get(job).tube, self.find_or_create_tube(name));
         if from != to {
             self.change_tube(job, to, self.budget.within(BACKGROUND_STEPS), now);
             self.remove_if_unreferenced(from);
@@ -119,23 +121,23 @@ impl Engine {
         now: Time,
     ) -> Begun<Moved> {
         assert!(state.can_move() && from != to, "these jobs can move");
-        let Some(from) = self.tubes.find(from) else { return Begun::NoTube };
-        let left = bound.min(self.tubes.get(from).jobs_in(state) as u32);
+        let Some(from) = self.store.tubes.find(from) else { return Begun::NoTube };
+        let left = bound.min(self.store.tubes.get(from).jobs_in(state) as u32);
         let moved = Moved { count: 0, stop: None };
         if left == 0 {
             return Begun::Done(moved);
         }
         let to = self.find_or_create_tube(to);
-        let to = self.tubes.key(to);
+        let to = self.store.tubes.key(to);
         for tube in [from, to] {
-            self.tubes[tube.slot].pins += 1;
+            self.store.tubes[tube.slot].pins += 1;
         }
-        let conn = self.clients.get(client).conn;
+        let conn = self.store.clients.get(client).conn;
         let mut work = Move { conn, from, to, state, left, moved };
         if self.continue_move(&mut work, now, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(work.moved);
         }
-        self.work.push_back(Work::Move(work));
+        self.effects.work.push_back(Work::Move(work));
         Begun::Working
     }
 
@@ -148,13 +150,13 @@ impl Engine {
             if work.state == JobState::Ready {
                 self.shut_full_lanes(work.from.slot, limit);
             }
-            if work.state == JobState::Ready && self.tubes.get(work.from).shutting {
+            if work.state == JobState::Ready && self.store.tubes.get(work.from).shutting {
                 return false;
             }
-            let name = self.tubes.get(work.to).name();
+            let name = self.store.tubes.get(work.to).name();
             let Some(job) = self.next_to_move(work.from, work.state) else { break };
             if let Some(bar) = self.bar(name, job, now) {
-                work.moved.stop = Some((self.jobs.get(job).id, bar));
+                work.moved.stop = Some((self.store.jobs.get(job).id, bar));
                 break;
             }
             self.change_tube(job, work.to.slot, limit, now);
@@ -169,15 +171,15 @@ impl Engine {
     /// The number of jobs moved so far, and of moves that are not finished.
     pub fn moves(&self) -> (u64, usize) {
         // Bounded by its caller: the observer of a test.
-        let unfinished = self.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
-        (self.totals.moves, unfinished)
+        let unfinished = self.effects.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
+        (self.store.totals.moves, unfinished)
     }
 
     /// The first job of a tube in a state in which jobs move.
     fn next_to_move(&self, from: TubeKey, state: JobState) -> Option<JobKey> {
-        let tube = self.tubes.get(from);
+        let tube = self.store.tubes.get(from);
         match state {
-            JobState::Delayed => tube.delayed.min().map(|key| self.jobs.lifecycles[key].job),
+            JobState::Delayed => tube.delayed.min().map(|key| self.store.jobs.lifecycles[key].job),
             JobState::Buried => tube.buried.front().map(JobKey),
             _ => tube.ready.min().map(JobKey),
         }
@@ -200,23 +202,23 @@ impl Engine {
     /// Whether the job log has room for the job under the name of another tube.
     pub(super) fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
         let (before, after) = (self.tube_of(job).as_bytes().len(), name.as_bytes().len());
-        let LogRoom { job_bytes_max, is_full } = self.log_room;
-        let others = self.tags(job).as_bytes().len() + self.jobs.get(job).body.len();
+        let LogRoom { job_bytes_max, is_full } = self.store.log_room;
+        let others = self.tags(job).as_bytes().len() + self.store.jobs.get(job).body.len();
         after <= before || !is_full && after + others <= job_bytes_max
     }
 
     /// Moves a job that no client has reserved, and assigns it to a client that waits for jobs of the tube.
     fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: Limit, now: Time) {
-        let state = self.jobs.get(job).state;
+        let state = self.store.jobs.get(job).state;
         let is_in_heap = matches!(state, JobState::Ready | JobState::Delayed);
         self.budget.charge(if is_in_heap { HEAP_MOVE } else { Cost::STEP });
-        self.totals.moves += 1;
+        self.store.totals.moves += 1;
         if state == JobState::Held {
             return self.move_held(job, to, now);
         }
         let enter = match state {
             JobState::Ready => To::Ready,
-            JobState::Delayed => To::At(self.jobs.lifecycle_mut(job).deadline),
+            JobState::Delayed => To::At(self.store.jobs.lifecycle_mut(job).deadline),
             JobState::Buried => To::Buried,
             JobState::Reserved | JobState::Held => unreachable!("it is in none of these states"),
         };
@@ -226,13 +228,13 @@ impl Engine {
     /// Moves a held job. It keeps its turn among the jobs that wait for its group.
     fn move_held(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         // mutant grp-moved-job-loses-its-turn: adds
-        //     let group = self.group_ahead(self.jobs.get(job).tags_key().expect("tags")).expect("a group");
+        //     let group = self.group_ahead(self.store.jobs.get(job).tags_key().expect("tags")).expect("a group");
         //     self.stop_waiting_for_group(job);
         //     self.wait_for_group(job, group);
-        let from = self.jobs.get(job).tube;
-        self.tubes[from].held.remove(&mut self.jobs.slab, job.0);
+        let from = self.store.jobs.get(job).tube;
+        self.store.tubes[from].held.remove(&mut self.store.jobs.slab, job.0);
         self.set_tube(job, to, now);
-        self.tubes[to].held.push_back(&mut self.jobs.slab, job.0);
-        self.changes.push(Change::Moved(job));
+        self.store.tubes[to].held.push_back(&mut self.store.jobs.slab, job.0);
+        self.effects.changes.push(Change::Moved(job));
     }
 }

@@ -56,8 +56,8 @@ pub struct Restored<'a> {
 impl Engine {
     /// Reads the persistent state of a job.
     pub fn persisted_state(&self, job: JobKey) -> PersistedState {
-        let record = self.jobs.get(job);
-        let lifecycle = self.jobs.lifecycle(job);
+        let record = self.store.jobs.get(job);
+        let lifecycle = self.store.jobs.lifecycle(job);
         let state = match (record.state, lifecycle) {
             (JobState::Delayed, Some(lifecycle)) => LoggedState::Delayed(lifecycle.deadline),
             (JobState::Buried, Some(lifecycle)) => LoggedState::Buried(lifecycle.burial()),
@@ -66,7 +66,7 @@ impl Engine {
                 LoggedState::Delayed(lifecycle.deadline)
             }
             (JobState::Held, Some(lifecycle)) => LoggedState::Held(lifecycle.deadline),
-            (JobState::Reserved, Some(lifecycle)) if self.changes.keeps_reservations() => {
+            (JobState::Reserved, Some(lifecycle)) if self.effects.changes.keeps_reservations() => {
                 LoggedState::Reserved(lifecycle.deadline)
             }
             _ => LoggedState::Ready,
@@ -81,14 +81,14 @@ impl Engine {
 
     /// The name of the job's tube.
     pub fn tube_of(&self, job: JobKey) -> TubeName<'_> {
-        self.tubes[self.jobs.get(job).tube].name()
+        self.store.tubes[self.store.jobs.get(job).tube].name()
     }
 
     /// Finds the tube of this name, or creates it. A tube without jobs is removed by
     /// [`settle_restored`](Self::settle_restored).
     pub fn restore_tube(&mut self, name: TubeName<'_>) -> TubeKey {
         let tube = self.find_or_create_tube(name);
-        self.tubes.key(tube)
+        self.store.tubes.key(tube)
     }
 
     /// Restores a job outside of all containers, so that no command finds it ready before
@@ -100,7 +100,7 @@ impl Engine {
         let Restored { id, created, ttr, tube, tags, state, body } = restored;
         let tags_key = self.store_tags(tags);
         let new = NewJob { id, pri: state.pri, delay: state.delay, ttr, body, tags_key };
-        let job = self.jobs.insert(new, self.tubes.slot(tube), created);
+        let job = self.store.jobs.insert(new, self.store.tubes.slot(tube), created);
         self.keep_ids_above(id);
         self.restore_state(job, &state);
         job
@@ -108,13 +108,13 @@ impl Engine {
 
     /// Moves a restored job that is not settled to another tube.
     pub fn restore_tube_of(&mut self, job: JobKey, tube: TubeKey) {
-        self.jobs.get_mut(job).tube = self.tubes.slot(tube);
+        self.store.jobs.get_mut(job).tube = self.store.tubes.slot(tube);
     }
 
     /// Replaces the persistent state of a restored job that is not settled.
     pub fn restore_state(&mut self, job: JobKey, kept: &PersistedState) {
         let &PersistedState { pri, delay, state, counts } = kept;
-        let record = self.jobs.get_mut(job);
+        let record = self.store.jobs.get_mut(job);
         record.pri = pri;
         record.state = match state {
             LoggedState::Ready => JobState::Ready,
@@ -124,10 +124,10 @@ impl Engine {
             LoggedState::Reserved(_) => JobState::Reserved,
         };
         let is_plain = delay == Seconds::ZERO && state == LoggedState::Ready && counts == Counts::default();
-        if is_plain && self.jobs.lifecycle(job).is_none() {
+        if is_plain && self.store.jobs.lifecycle(job).is_none() {
             return;
         }
-        let lifecycle = self.jobs.lifecycle_mut(job);
+        let lifecycle = self.store.jobs.lifecycle_mut(job);
         lifecycle.set_delay(delay);
         lifecycle.counts = counts;
         match state {
@@ -141,7 +141,7 @@ impl Engine {
 
     /// Releases a restored job that is not settled, if it is held: its group is done.
     pub fn release_restored(&mut self, job: JobKey) {
-        let record = self.jobs.get_mut(job);
+        let record = self.store.jobs.get_mut(job);
         if record.state == JobState::Held {
             record.state = JobState::Delayed;
         }
@@ -149,16 +149,16 @@ impl Engine {
 
     /// Deletes a restored job that is not settled.
     pub fn drop_restored(&mut self, job: JobKey) {
-        self.jobs.remove(job, &mut self.bodies);
+        self.store.jobs.remove(job, &mut self.store.bodies);
     }
 
     /// Moves all restored jobs to the containers of their states, and gives them their idempotency keys. No delay becomes longer than it was at first: the job log may
     /// have times far ahead of a clock that was set back since.
     pub fn settle_restored(&mut self, now: Time) {
-        let jobs: Vec<JobKey> = self.jobs.iter().map(|(job, _)| job).collect();
+        let jobs: Vec<JobKey> = self.store.jobs.iter().map(|(job, _)| job).collect();
         self.settle_keys(now);
         for &job in &jobs {
-            if let Some(tags_key) = self.jobs.get(job).tags_key() {
+            if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
                 self.claim_key(job, tags_key);
                 self.join_key(job, tags_key);
                 self.join_group(job, tags_key);
@@ -167,13 +167,13 @@ impl Engine {
         let (mut ready, mut delayed) = (Vec::new(), Vec::new());
         let (mut buried, mut held, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
         for job in jobs {
-            let Job { id, state, created, tube, .. } = *self.jobs.get(job);
-            self.tubes[tube].body_bytes += self.body_bytes(job);
+            let Job { id, state, created, tube, .. } = *self.store.jobs.get(job);
+            self.store.tubes[tube].body_bytes += self.body_bytes(job);
             let is_held = state == JobState::Held && self.tags(job).aft().is_some();
-            match (state, self.jobs.lifecycle(job)) {
+            match (state, self.store.jobs.lifecycle(job)) {
                 (_, Some(lifecycle)) if is_held => {
                     let latest = now + lifecycle.delay().span();
-                    self.jobs.lifecycle_mut(job).deadline = lifecycle.deadline.min(latest);
+                    self.store.jobs.lifecycle_mut(job).deadline = lifecycle.deadline.min(latest);
                     held.push((id, job));
                 }
                 (JobState::Delayed, Some(lifecycle)) if lifecycle.deadline > now => {
@@ -194,7 +194,7 @@ impl Engine {
                 }
                 // The job log does not have the time at which the job became ready, or it lies ahead. The lifecycle keeps `now`.
                 _ => {
-                    self.jobs.lifecycle_mut(job);
+                    self.store.jobs.lifecycle_mut(job);
                     ready.push((now, id, job));
                 }
             }
@@ -208,7 +208,7 @@ impl Engine {
         delayed.into_iter().for_each(|(until, _, job)| self.enter_delayed(job, until));
         self.settle_buried(buried, now);
         self.settle_held(held);
-        let tubes: Vec<TubeSlot> = self.tubes.iter().map(|(tube, _)| tube.slot).collect();
+        let tubes: Vec<TubeSlot> = self.store.tubes.iter().map(|(tube, _)| tube.slot).collect();
         tubes.into_iter().for_each(|tube| self.remove_if_unreferenced(tube));
     }
 
@@ -225,29 +225,29 @@ impl Engine {
         }
         for ((burial, _, job), at) in jobs.into_iter().zip(times.into_iter().rev()) {
             self.enter_buried(job, at);
-            self.jobs.lifecycle_mut(job).set_burial(burial);
-            self.burials = self.burials.max(burial + 1);
+            self.store.jobs.lifecycle_mut(job).set_burial(burial);
+            self.store.burials = self.store.burials.max(burial + 1);
         }
     }
 
     /// Restores the pause of a tube, if the tube exists. The pause ends no later than `length` from now.
     pub fn restore_pause(&mut self, name: TubeName<'_>, until: Time, length: Span, now: Time) {
         let until = until.min(now + length);
-        if let Some(key) = self.tubes.find_slot(name).filter(|_| until > now) {
-            let tube = &mut self.tubes[key];
+        if let Some(key) = self.store.tubes.find_slot(name).filter(|_| until > now) {
+            let tube = &mut self.store.tubes[key];
             tube.pause = Some(Pause { until, length });
-            self.timers.arm(tube.timer, until);
+            self.store.timers.arm(tube.timer, until);
             self.refresh(key);
         }
     }
 
     /// The id of the next job.
     pub fn upcoming_id(&self) -> JobId {
-        JobId(self.next_id)
+        JobId(self.store.next_id)
     }
 
     /// Keeps new jobs from getting this id or a smaller one.
     pub fn keep_ids_above(&mut self, id: JobId) {
-        self.next_id = self.next_id.max(id.0 + 1);
+        self.store.next_id = self.store.next_id.max(id.0 + 1);
     }
 }

@@ -46,8 +46,8 @@ impl Engine {
     #[inline]
     pub(super) fn hand_out(&mut self, job: JobKey, client: ClientSlot, now: Time) {
         self.reserve_ready(job, client, now);
-        let tube = self.jobs.get(job).tube;
-        if let Some(rules) = self.tubes[tube].rules() {
+        let tube = self.store.jobs.get(job).tube;
+        if let Some(rules) = self.store.tubes[tube].rules() {
             self.take_token(tube, rules, now);
         }
     }
@@ -63,13 +63,13 @@ impl Engine {
             ruled.counts.rate_waits += 1;
             self.rules.totals.rate_waits += 1;
             self.set_throttled(tube, true);
-            self.timers.arm(self.tubes[tube].timer, until);
+            self.store.timers.arm(self.store.tubes[tube].timer, until);
         }
     }
 
     /// Hands out jobs of a tube again if there is a token.
     pub(super) fn end_throttle(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
-        let end = self.tubes[tube].rules().and_then(|rules| self.throttle_end(tube, rules));
+        let end = self.store.tubes[tube].rules().and_then(|rules| self.throttle_end(tube, rules));
         if end.is_some_and(|end| end <= now) {
             self.set_throttled(tube, false);
             self.assign_jobs(tube, limit, now);
@@ -79,7 +79,7 @@ impl Engine {
     /// Begins with a full bucket: the rate has changed.
     pub(super) fn restart_rate(&mut self, rules: RulesSlot, tube: Option<TubeSlot>, limit: Limit, now: Time) {
         self.rules.table[rules.0].bucket = Bucket::FULL;
-        if let Some(tube) = tube.filter(|&tube| self.tubes[tube].is_throttled) {
+        if let Some(tube) = tube.filter(|&tube| self.store.tubes[tube].is_throttled) {
             self.set_throttled(tube, false);
             self.assign_jobs(tube, limit, now);
         }
@@ -88,12 +88,12 @@ impl Engine {
     /// When a throttled tube has a token.
     pub(super) fn throttle_end(&self, tube: TubeSlot, rules: RulesSlot) -> Option<Time> {
         let ruled = &self.rules.table[rules.0];
-        let rate = ruled.rules.number(RuleKey::Rate).filter(|_| self.tubes[tube].is_throttled)?;
+        let rate = ruled.rules.number(RuleKey::Rate).filter(|_| self.store.tubes[tube].is_throttled)?;
         Some(ruled.bucket.has_token_at(rate))
     }
 
     fn set_throttled(&mut self, tube: TubeSlot, is_throttled: bool) {
-        self.tubes[tube].is_throttled = is_throttled;
+        self.store.tubes[tube].is_throttled = is_throttled;
         self.refresh(tube);
     }
 }

@@ -21,8 +21,8 @@ impl Engine {
         let Some(ClientKey { slot, .. }) = self.recovered.filter(|_| self.keeps_reservations()) else {
             return false;
         };
-        // mutant replica-reservation-of-a-lost-client-for-no-other: self.jobs.holder(self.jobs.get(job)) == Some(slot) => false
-        self.jobs.holder(self.jobs.get(job)) == Some(slot)
+        // mutant replica-reservation-of-a-lost-client-for-no-other: self.store.jobs.holder(self.store.jobs.get(job)) == Some(slot) => false
+        self.store.jobs.holder(self.store.jobs.get(job)) == Some(slot)
     }
 
     /// Whether recovery has restored a reservation.
@@ -33,26 +33,26 @@ impl Engine {
     /// Returns the jobs of recovered reservations if reservations are not kept. Background work does it.
     pub fn settle_reservations(&mut self) {
         if let Some(client) = self.recovered.filter(|_| !self.keeps_reservations()) {
-            self.clients.get_mut(client).is_disconnecting = true;
-            self.work.push_back(Work::Disconnect { client });
+            self.store.clients.get_mut(client).is_disconnecting = true;
+            self.effects.work.push_back(Work::Disconnect { client });
         }
     }
 
     /// Gives the client the recovered reservation of the job with this id, if it has one.
     #[cold]
     pub(super) fn take_over(&mut self, client: ClientSlot, id: JobId) -> Option<JobKey> {
-        let job = self.jobs.find(id).filter(|&job| self.is_recovered(job))?;
-        let key = self.jobs.lifecycle_key(job);
-        let from = self.jobs.lifecycles[key].take_holder();
-        let from = &mut self.clients[from];
-        from.reserved.remove(&mut self.jobs.lifecycles, key);
-        from.reserved_order.remove(&mut self.jobs.slab, job.0);
+        let job = self.store.jobs.find(id).filter(|&job| self.is_recovered(job))?;
+        let key = self.store.jobs.lifecycle_key(job);
+        let from = self.store.jobs.lifecycles[key].take_holder();
+        let from = &mut self.store.clients[from];
+        from.reserved.remove(&mut self.store.jobs.lifecycles, key);
+        from.reserved_order.remove(&mut self.store.jobs.slab, job.0);
         self.give_to(client, job, key);
         // The order of a tube is that in which its jobs came to their holders.
-        let tube = self.jobs.get(job).tube;
-        let order = &mut self.tubes[tube].reserved;
-        order.remove(&mut self.jobs.lifecycles, key);
-        order.push(&mut self.jobs.lifecycles, key);
+        let tube = self.store.jobs.get(job).tube;
+        let order = &mut self.store.tubes[tube].reserved;
+        order.remove(&mut self.store.jobs.lifecycles, key);
+        order.push(&mut self.store.jobs.lifecycles, key);
         Some(job)
     }
 
@@ -64,12 +64,12 @@ impl Engine {
         if jobs.is_empty() {
             return;
         }
-        let holder = self.clients.add(NO_CONNECTION, self.default_tube, &mut self.timers);
+        let holder = self.store.clients.add(NO_CONNECTION, self.store.default_tube, &mut self.store.timers);
         self.recovered = Some(holder);
         let mut reserved: Vec<_> = jobs
             .into_iter()
             .map(|(until, id, job)| {
-                let ttr = self.jobs.ttr(job).span();
+                let ttr = self.store.jobs.ttr(job).span();
                 // mutant reservation-over-gets-its-time-again: until.min(now + ttr) =>
                 //     if until < now { now + ttr } else { until }
                 let until = until.min(now + ttr);
@@ -81,11 +81,11 @@ impl Engine {
         for (since, _, job, until) in reserved {
             let record = self.enter(job, JobState::Reserved);
             let (tube, tags_key) = (record.tube, record.tags_key());
-            let key = self.jobs.lifecycle_key(job);
-            let lifecycle = &mut self.jobs.lifecycles[key];
+            let key = self.store.jobs.lifecycle_key(job);
+            let lifecycle = &mut self.store.jobs.lifecycles[key];
             (lifecycle.deadline, lifecycle.since) = (until, since);
             self.give_to(holder.slot, job, key);
-            self.tubes[tube].reserved.push(&mut self.jobs.lifecycles, key);
+            self.store.tubes[tube].reserved.push(&mut self.store.jobs.lifecycles, key);
             if let Some(tags_key) = tags_key {
                 self.count_reserved(tags_key);
             }

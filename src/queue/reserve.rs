@@ -15,6 +15,7 @@
 use super::background::BACKGROUND_STEPS;
 use super::client::{Clients, Wait, Watched};
 use super::engine::{Engine, Notice, Reserved};
+use super::store::Store;
 use super::work::Work;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
@@ -40,7 +41,7 @@ impl Engine {
     /// [`ReserveMode`](crate::values::reserve_mode::ReserveMode). If there is none, the client waits for up to `timeout`, or
     /// without limit if that is `None`. It also waits as long as background work has to find out whether there is one.
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         self.mark_worker(client);
         if !self.shut_full_lanes_for(client, self.budget.within(BACKGROUND_STEPS)) {
             self.start_waiting(client, timeout.map(|span| now + span));
@@ -50,7 +51,7 @@ impl Engine {
         // While background work assigns a tube's jobs, a client that can wait must not overtake those that do.
         if let Some(job) = self.search(client, timeout == Some(Span::ZERO)) {
             self.hand_out(job, client, now);
-            let is_drawn = self.clients[client].mode.is_weighted();
+            let is_drawn = self.store.clients[client].mode.is_weighted();
             return if is_drawn { Reserved::Drawn(job) } else { Reserved::Job(job) };
         }
         if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
@@ -66,23 +67,23 @@ impl Engine {
 
     /// Ends the wait of the client for a job to reserve or for the end of a job, if it waits.
     pub fn end_wait(&mut self, client: ClientKey) {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         self.stop_waiting(client);
         self.stop_waiting_for_job(client);
     }
 
     pub(super) fn stop_waiting(&mut self, client: ClientSlot) {
-        let Clients { slab, watches, wide_waiters, .. } = &mut self.clients;
+        let Clients { slab, watches, wide_waiters, .. } = &mut self.store.clients;
         let record = &mut slab[client.0];
         let Some(wait) = record.wait.take() else { return };
         record.is_searching = false;
-        self.totals.waiting -= 1;
+        self.store.totals.waiting -= 1;
         if record.is_wide() {
             return wide_waiters.remove(wait.seq);
         }
         // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
         for &Watched { tube, watch, .. } in &record.watches {
-            self.tubes[tube].narrow_waiters.remove(watches, watch.0);
+            self.store.tubes[tube].narrow_waiters.remove(watches, watch.0);
         }
     }
 
@@ -98,7 +99,7 @@ impl Engine {
     /// Whether clients may wait for jobs of the tube, and no work assigns these already.
     #[inline(always)]
     pub(super) fn has_waiting(&self, tube: TubeSlot) -> bool {
-        let record = &self.tubes[tube];
+        let record = &self.store.tubes[tube];
         let has_waiters = !record.narrow_waiters.is_empty() || !record.wide_watches.is_empty();
         has_waiters && !record.assigning
     }
@@ -116,23 +117,23 @@ impl Engine {
             };
             // The client is served even if the search took all steps. Otherwise a search that always does would never end.
             self.budget.charge(Cost::STEP);
-            let job = JobKey(self.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
+            let job = JobKey(self.store.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.stop_waiting(client);
             self.hand_out(job, client, now);
-            self.notices.push_back(Notice::Reserved(self.clients[client].conn, job));
+            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
         }
     }
 
     /// Whether the tube has a job that a waiting client can get.
     fn has_job(&mut self, tube: TubeSlot, limit: Limit) -> bool {
         self.shut_full_lanes(tube, limit);
-        self.tubes[tube].in_reservable
+        self.store.tubes[tube].in_reservable
     }
 
     fn assign_later(&mut self, tube: TubeSlot) {
-        self.tubes[tube].pins += 1;
-        self.tubes.set_assigning(tube, true);
-        self.work.push_back(Work::Assign { tube: self.tubes.key(tube) });
+        self.store.tubes[tube].pins += 1;
+        self.store.tubes.set_assigning(tube, true);
+        self.effects.work.push_back(Work::Assign { tube: self.store.tubes.key(tube) });
     }
 
     /// Moves a ready job to the client.
@@ -144,12 +145,12 @@ impl Engine {
     /// Arms the timer of a client for its next deadline.
     pub(super) fn arm_client_timer(&mut self, client: ClientSlot) {
         if let Some(at) = self.client_deadline(client) {
-            self.timers.arm(self.clients[client].timer, at);
+            self.store.timers.arm(self.store.clients[client].timer, at);
         }
     }
 
     pub(super) fn client_deadline(&self, client: ClientSlot) -> Option<Time> {
-        let record = &self.clients[client];
+        let record = &self.store.clients[client];
         let soonest = self.first_deadline(client);
         let margin = soonest.map(|deadline| deadline.back(SAFETY_MARGIN)).filter(|_| record.is_waiting());
         let end = record.wait.and_then(|wait| wait.until);
@@ -159,8 +160,8 @@ impl Engine {
 
     fn start_waiting(&mut self, client: ClientSlot, until: Option<Time>) {
         self.waits_begun += 1;
-        self.totals.waiting += 1;
-        let Clients { slab, watches, wide_waiters, .. } = &mut self.clients;
+        self.store.totals.waiting += 1;
+        let Clients { slab, watches, wide_waiters, .. } = &mut self.store.clients;
         let record = &mut slab[client.0];
         record.wait = Some(Wait { seq: self.waits_begun, until });
         if record.is_wide() {
@@ -168,7 +169,7 @@ impl Engine {
         } else {
             // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
             for &Watched { tube, watch, .. } in &record.watches {
-                self.tubes[tube].narrow_waiters.push_back(watches, watch.0);
+                self.store.tubes[tube].narrow_waiters.push_back(watches, watch.0);
             }
         }
         self.arm_client_timer(client);
@@ -176,19 +177,20 @@ impl Engine {
 
     /// Whether a client that waits may watch the tube.
     fn may_have_waiter(&self, tube: TubeSlot) -> bool {
-        !self.tubes[tube].narrow_waiters.is_empty() || self.may_have_wide_waiter(tube)
+        !self.store.tubes[tube].narrow_waiters.is_empty() || self.may_have_wide_waiter(tube)
     }
 
     fn may_have_wide_waiter(&self, tube: TubeSlot) -> bool {
-        let record = &self.tubes[tube];
-        !record.wide_watches.is_empty() && self.clients.wide_waiters.count_after(record.searched_through) > 0
+        let record = &self.store.tubes[tube];
+        !record.wide_watches.is_empty()
+            && self.store.clients.wide_waiters.count_after(record.searched_through) > 0
     }
 
     /// Finds the client that has waited longest for a job of this tube.
     fn longest_waiting(&mut self, tube: TubeSlot, limit: Limit) -> Search {
-        let record = &self.tubes[tube];
-        let narrow = record.narrow_waiters.front().map(|watch| self.clients.watches[watch].client);
-        let narrow_seq = narrow.map_or(u64::MAX, |client| self.clients.wait_seq(client));
+        let record = &self.store.tubes[tube];
+        let narrow = record.narrow_waiters.front().map(|watch| self.store.clients.watches[watch].client);
+        let narrow_seq = narrow.map_or(u64::MAX, |client| self.store.clients.wait_seq(client));
         if self.may_have_wide_waiter(tube) {
             match self.longest_waiting_wide(tube, narrow_seq, limit) {
                 Search::None => {}
@@ -201,7 +203,7 @@ impl Engine {
     /// Finds the wide client that has waited longest for a job of this tube, if the sequence number of its wait is below
     /// `end`.
     fn longest_waiting_wide(&mut self, tube: TubeSlot, end: u64, limit: Limit) -> Search {
-        let Self { clients, tubes, budget, .. } = self;
+        let Self { store: Store { clients, tubes, .. }, budget, .. } = self;
         let record = &mut tubes[tube];
         let watchers = record.wide_watches.len();
         if watchers <= WATCHES_CHECKED_MAX

@@ -74,7 +74,7 @@ impl Engine {
         now: Time,
         jobs: &mut Vec<JobKey>,
     ) {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         let most = room.jobs.saturating_sub(jobs.len());
         let limit = self.budget.within(BACKGROUND_STEPS + most as u32);
         if most == 0 || !self.shut_full_lanes_for(client, limit) {
@@ -115,12 +115,12 @@ impl Engine {
     }
 
     fn head(&self, tube: TubeSlot, may_overtake: bool) -> Option<((u32, JobId), JobKey)> {
-        let head = self.tubes.heads.get(tube);
+        let head = self.store.tubes.heads.get(tube);
         head.job(may_overtake).map(|job| (head.key(), job))
     }
 
     fn turns(&mut self, client: ClientSlot, most: usize, may_overtake: bool) -> Turns {
-        if self.clients[client].mode.is_weighted() {
+        if self.store.clients[client].mode.is_weighted() {
             return Turns::Drawn(self.fill_urn(client, may_overtake));
         }
         let (heads, is_cut) = self.most_urgent_heads(client, most, may_overtake);

@@ -140,7 +140,7 @@ impl Engine {
 
     /// Counts of what the rules of a tube have done. `None` if it has no rules.
     pub fn rule_counts(&self, tube: TubeKey) -> Option<RuleCounts> {
-        self.tubes.get(tube).rules().map(|RulesSlot(slot)| self.rules.table[slot].counts)
+        self.store.tubes.get(tube).rules().map(|RulesSlot(slot)| self.rules.table[slot].counts)
     }
 
     /// All tubes with rules, in no order.
@@ -169,7 +169,7 @@ impl Engine {
     /// Sets a rule of a tube, which need not exist, or removes it.
     pub fn set_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
         self.restore_rule(name, rule, now);
-        self.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
+        self.effects.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
     }
 
     /// Does the same without a change for the job log.
@@ -181,10 +181,10 @@ impl Engine {
             Some(rules) => rules,
         };
         self.rules.set(rules, rule);
-        let tube = self.tubes.find_slot(name);
+        let tube = self.store.tubes.find_slot(name);
         if let Some(tube) = tube {
-            self.tubes[tube].set_rules(Some(rules));
-            self.tubes[tube].pins += 1;
+            self.store.tubes[tube].set_rules(Some(rules));
+            self.store.tubes[tube].pins += 1;
         }
         match rule.key() {
             RuleKey::Rate => self.restart_rate(rules, tube, self.budget.within(BACKGROUND_STEPS), now),
@@ -192,7 +192,7 @@ impl Engine {
             _ => {}
         }
         if self.rules.table[rules.0].rules.is_empty() {
-            tube.into_iter().for_each(|tube| self.tubes[tube].set_rules(None));
+            tube.into_iter().for_each(|tube| self.store.tubes[tube].set_rules(None));
             self.rules.remove(rules);
         }
         if let Some(tube) = tube {
@@ -204,8 +204,8 @@ impl Engine {
     #[inline]
     pub(super) fn attach_rules(&mut self, tube: TubeSlot) {
         if self.has_rules() {
-            let rules = self.rules.find(self.tubes[tube].name());
-            self.tubes[tube].set_rules(rules);
+            let rules = self.rules.find(self.store.tubes[tube].name());
+            self.store.tubes[tube].set_rules(rules);
         }
     }
 
@@ -220,12 +220,12 @@ impl Engine {
     #[inline]
     pub fn ttr_of_put(&self, client: ClientKey, ttr: Seconds) -> Seconds {
         // mutant rule-default-ttr-for-one-second: ttr != Seconds::ZERO => ttr > Seconds::ONE
-        if ttr != Seconds::ZERO { ttr } else { self.default_ttr(self.clients.get(client).used) }
+        if ttr != Seconds::ZERO { ttr } else { self.default_ttr(self.store.clients.get(client).used) }
     }
 
     #[cold]
     fn default_ttr(&self, tube: TubeSlot) -> Seconds {
-        let rules = self.tubes[tube].rules().map(|rules| &self.rules.table[rules.0].rules);
+        let rules = self.store.tubes[tube].rules().map(|rules| &self.rules.table[rules.0].rules);
         rules.and_then(|rules| rules.number_u32(RuleKey::DefaultTtr)).map_or(Seconds::ONE, Seconds::whole)
     }
 
@@ -233,8 +233,8 @@ impl Engine {
     /// size together without their CR LF. A refusal is counted.
     #[inline]
     pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> Result<(), FullBy> {
-        let tube = self.clients.get(client).used;
-        match self.tubes[tube].rules() {
+        let tube = self.store.clients.get(client).used;
+        match self.store.tubes[tube].rules() {
             None => Ok(()),
             Some(rules) => self.admits_by(rules, tube, jobs, body_bytes),
         }
@@ -264,7 +264,7 @@ impl Engine {
 
     /// Returns the rule of the tube of this name that forbids a further job with a body of this size, if one does.
     pub(super) fn full_by(&self, name: TubeName<'_>, body_bytes: u64) -> Option<FullBy> {
-        self.exceeded(self.rules.find(name)?, self.tubes.find_slot(name), 1, body_bytes)
+        self.exceeded(self.rules.find(name)?, self.store.tubes.find_slot(name), 1, body_bytes)
     }
 
     fn exceeded(
@@ -275,7 +275,7 @@ impl Engine {
         body_bytes: u64,
     ) -> Option<FullBy> {
         let rules = &self.rules.table[rules.0].rules;
-        let there = tube.map(|tube| &self.tubes[tube]);
+        let there = tube.map(|tube| &self.store.tubes[tube]);
         let (count, bytes) = there.map_or((0, 0), |tube| (tube.jobs(), tube.body_bytes));
         let then = [(RuleKey::MaxJobs, (count + jobs) as u64), (RuleKey::MaxBytes, bytes + body_bytes)];
         then.into_iter().find_map(|(rule, number)| {
@@ -289,7 +289,7 @@ impl Engine {
     /// Whether a job has had all attempts that its tube permits. Its last timeout or release is counted.
     #[inline]
     pub(super) fn is_exhausted(&self, job: JobKey) -> bool {
-        match self.tubes[self.jobs.get(job).tube].rules() {
+        match self.store.tubes[self.store.jobs.get(job).tube].rules() {
             None => false,
             Some(rules) => self.has_had_attempts(job, rules),
         }
@@ -297,7 +297,8 @@ impl Engine {
 
     #[cold]
     fn has_had_attempts(&self, job: JobKey, rules: RulesSlot) -> bool {
-        let Counts { timeouts, releases, .. } = self.jobs.lifecycle(job).expect("it was reserved").counts;
+        let Counts { timeouts, releases, .. } =
+            self.store.jobs.lifecycle(job).expect("it was reserved").counts;
         let max = self.rules.table[rules.0].rules.number(RuleKey::MaxAttempts);
         // mutant rule-attempts-without-releases: u64::from(releases) => 0
         max.is_some_and(|max| u64::from(timeouts) + u64::from(releases) >= max)
@@ -307,8 +308,8 @@ impl Engine {
     #[cold]
     pub(super) fn retire(&mut self, job: JobKey, limit: Limit, now: Time) {
         self.budget.charge(Cost::STEP);
-        let from = self.jobs.get(job).tube;
-        let RulesSlot(rules) = self.tubes[from].rules().expect("the tube has a rule");
+        let from = self.store.jobs.get(job).tube;
+        let RulesSlot(rules) = self.store.tubes[from].rules().expect("the tube has a rule");
         self.rules.table[rules].counts.dead_letters += 1;
         self.rules.totals.dead_letters += 1;
         match self.dead_letter_tube(job, rules, now) {
@@ -330,12 +331,12 @@ impl Engine {
     /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
     pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         // It has the time at which the job became ready in this tube.
-        self.jobs.lifecycle_mut(job);
+        self.store.jobs.lifecycle_mut(job);
         // mutant rule-dead-letter-counts-in-its-old-tube: self.body_bytes(job) => 0
-        let (from, bytes) = (self.jobs.get(job).tube, self.body_bytes(job));
-        self.tubes[from].body_bytes -= bytes;
-        self.tubes[to].body_bytes += bytes;
-        // mutant idp-key-stays-in-the-old-tube: self.move_key(job, to, now) => self.jobs.get_mut(job).tube = to
+        let (from, bytes) = (self.store.jobs.get(job).tube, self.body_bytes(job));
+        self.store.tubes[from].body_bytes -= bytes;
+        self.store.tubes[to].body_bytes += bytes;
+        // mutant idp-key-stays-in-the-old-tube: self.move_key(job, to, now) => self.store.jobs.get_mut(job).tube = to
         self.move_key(job, to, now);
     }
 
@@ -343,12 +344,12 @@ impl Engine {
 
     /// When the job of the tube that was buried first expires.
     fn first_expiry(&self, tube: TubeSlot) -> Option<Time> {
-        let record = &self.tubes[tube];
+        let record = &self.store.tubes[tube];
         let rules = &self.rules.table[record.rules()?.0].rules;
         let seconds = rules.number_u32(RuleKey::Retention)?;
         let first = JobKey(record.buried.front()?);
-        let lifecycle = self.jobs.lifecycle(first).expect("a buried job has a lifecycle");
-        // mutant rule-retention-from-the-put: lifecycle.deadline => self.jobs.get(first).created
+        let lifecycle = self.store.jobs.lifecycle(first).expect("a buried job has a lifecycle");
+        // mutant rule-retention-from-the-put: lifecycle.deadline => self.store.jobs.get(first).created
         Some(lifecycle.deadline + Span::from_secs(seconds))
     }
 
@@ -360,7 +361,7 @@ impl Engine {
                 return;
             }
             self.budget.charge(Cost::STEP);
-            let record = &self.tubes[tube];
+            let record = &self.store.tubes[tube];
             let job = record.buried.front().expect("a buried job has expired");
             let RulesSlot(rules) = record.rules().expect("the tube has a rule");
             self.rules.table[rules].counts.expiries += 1;
@@ -375,13 +376,16 @@ impl Engine {
         table.check(0);
         assert_eq!(*name_bytes, table.iter().map(|(_, ruled)| ruled.name_bytes()).sum::<usize>());
         assert!(table.iter().all(|(_, ruled)| !ruled.rules.is_empty()), "a tube without rules is removed");
-        for (key, tube) in self.tubes.iter() {
+        for (key, tube) in self.store.tubes.iter() {
             let name = tube.name().as_str();
             assert_eq!(tube.rules(), self.rules.find(tube.name()), "tube {name} has its rules");
             let has_rate = tube.rules().and_then(|rules| self.throttle_end(key.slot, rules)).is_some();
             assert_eq!(tube.is_throttled, has_rate, "tube {name} is throttled by a rate");
-            let since = |job| self.jobs.lifecycle(JobKey(job)).map(|lifecycle| lifecycle.deadline);
-            assert!(tube.buried.iter(&self.jobs.slab).is_sorted_by_key(since), "the first expires first");
+            let since = |job| self.store.jobs.lifecycle(JobKey(job)).map(|lifecycle| lifecycle.deadline);
+            assert!(
+                tube.buried.iter(&self.store.jobs.slab).is_sorted_by_key(since),
+                "the first expires first"
+            );
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::client::Client;
 use super::engine::{Engine, Notice};
 use super::heads::{HEADS_PER_STEP, Head};
+use super::store::Store;
 use super::work::Work;
 use crate::time::Time;
 use crate::values::budget::{Cost, Limit};
@@ -11,7 +12,7 @@ use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
 impl Engine {
     /// Finds the job that the client gets: the most urgent one, unless its mode leaves that to chance.
     pub(super) fn search(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
-        if self.clients[client].mode.is_weighted() {
+        if self.store.clients[client].mode.is_weighted() {
             self.draw(client, may_overtake)
         } else {
             self.most_urgent(client, may_overtake)
@@ -20,51 +21,51 @@ impl Engine {
 
     /// Has background work search for a client that waits, because lanes of full concurrency keys are to be shut first.
     pub(super) fn search_later(&mut self, client: ClientSlot) {
-        let record = &mut self.clients[client];
+        let record = &mut self.store.clients[client];
         record.is_searching = true;
         if !std::mem::replace(&mut record.has_search, true) {
-            self.work.push_back(Work::Search { client: self.clients.key(client) });
+            self.effects.work.push_back(Work::Search { client: self.store.clients.key(client) });
         }
     }
 
     /// Continues [`Work::Search`]. Returns true if it is finished.
     pub(super) fn continue_search_for(&mut self, key: ClientKey, limit: Limit, now: Time) -> bool {
-        let Some(client) = self.clients.find(key) else { return true };
-        if self.clients[client].is_searching && !self.shut_loose_lanes(limit) {
+        let Some(client) = self.store.clients.find(key) else { return true };
+        if self.store.clients[client].is_searching && !self.shut_loose_lanes(limit) {
             return false;
         }
-        let record = &mut self.clients[client];
+        let record = &mut self.store.clients[client];
         record.has_search = false;
         if std::mem::take(&mut record.is_searching)
             && let Some(job) = self.search(client, false)
         {
             self.stop_waiting(client);
             self.hand_out(job, client, now);
-            self.notices.push_back(Notice::Reserved(self.clients[client].conn, job));
+            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
         }
         true
     }
 
     /// Whether it is not known yet whether there is a job for the client.
     pub(super) fn is_search_unfinished(&mut self, client: ClientSlot) -> bool {
-        let record = &self.clients[client];
+        let record = &self.store.clients[client];
         if record.is_searching || !self.cons.is_shutting_any() {
             return record.is_searching;
         }
         self.budget.charge(Cost::visits(record.watch_count().div_ceil(HEADS_PER_STEP)));
         // Bounded by HEADS_PER_STEP: the watches, which are paid above.
-        record.watches.iter().any(|watched| self.tubes.heads.get(watched.tube).is_shutting())
+        record.watches.iter().any(|watched| self.store.tubes.heads.get(watched.tube).is_shutting())
     }
 
     /// Finds the most urgent ready job that the client may get.
     #[inline]
     pub(super) fn most_urgent(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
-        if let [watched] = self.clients[client].watches[..] {
+        if let [watched] = self.store.clients[client].watches[..] {
             self.budget.charge(Cost::STEP);
-            return self.tubes.heads.get(watched.tube).job(may_overtake);
+            return self.store.tubes.heads.get(watched.tube).job(may_overtake);
         }
         self.count_look(client);
-        let Self { clients, tubes, .. } = &*self;
+        let Store { clients, tubes, .. } = &self.store;
         let (mut key, mut best) = ((u32::MAX, JobId(u64::MAX)), None);
         if self.searches_watches(&clients[client]) {
             // Bounded by count_look: it counts the steps of the whole look.
@@ -98,7 +99,7 @@ impl Engine {
         client: ClientSlot,
         may_overtake: bool,
     ) -> impl Iterator<Item = (usize, &Head)> {
-        let Self { clients, tubes, .. } = self;
+        let Store { clients, tubes, .. } = &self.store;
         let record = &clients[client];
         let by_watch = self.searches_watches(record);
         let places = by_watch.then_some(0..record.watches.len());
@@ -132,7 +133,7 @@ impl Engine {
             if (pri, id) > bound {
                 continue;
             }
-            heads.push((pri, id, self.clients[client].watches[place].tube));
+            heads.push((pri, id, self.store.clients[client].watches[place].tube));
             if heads.len() == 2 * most {
                 // Half of them are discarded at once, so that each costs the same time in whatever order they come.
                 let (_, &mut (pri, id, _), _) = heads.select_nth_unstable(most - 1);
@@ -146,13 +147,13 @@ impl Engine {
     /// Whether a search looks at the watched tubes, and not at the reservable ones. Those are in many places of memory.
     #[inline]
     pub(super) fn searches_watches(&self, client: &Client) -> bool {
-        client.watches.len() <= HEADS_PER_STEP * self.tubes.reservable.len()
+        client.watches.len() <= HEADS_PER_STEP * self.store.tubes.reservable.len()
     }
 
     /// Counts the steps of one look at all [`candidates`](Self::candidates).
     #[inline]
     pub(super) fn count_look(&mut self, client: ClientSlot) {
-        let watches = self.clients[client].watch_count().div_ceil(HEADS_PER_STEP);
-        self.budget.charge(Cost::visits(watches.min(self.tubes.reservable.len())));
+        let watches = self.store.clients[client].watch_count().div_ceil(HEADS_PER_STEP);
+        self.budget.charge(Cost::visits(watches.min(self.store.tubes.reservable.len())));
     }
 }

@@ -98,52 +98,52 @@ impl Engine {
     /// The memory of jobs with their bodies, tubes and clients, including what is kept for reuse.
     pub fn memory_bytes(&self) -> usize {
         self.bodies().resident_bytes()
-            + self.jobs.bytes()
-            + self.tubes.bytes()
-            + self.clients.bytes()
-            + self.clients.watch_bytes()
+            + self.store.jobs.bytes()
+            + self.store.tubes.bytes()
+            + self.store.clients.bytes()
+            + self.store.clients.watch_bytes()
             + self.idps.bytes()
             + self.cons.bytes()
             + self.groups.bytes()
             + self.rules.bytes()
-            + self.timers.bytes()
+            + self.store.timers.bytes()
             + self.job_waits.bytes()
-            + self.changes.bytes()
-            + self.work.bytes()
-            + self.notices.capacity() * size_of::<Notice>()
+            + self.effects.changes.bytes()
+            + self.effects.work.bytes()
+            + self.effects.notices.capacity() * size_of::<Notice>()
             + self.search_bytes
     }
 
     /// Memory reserved for the lifecycles and lanes of jobs that have none yet. Commands that create one are never refused for
     /// lack of memory, so a put must leave room for it.
     pub fn reserved_memory_bytes(&self) -> usize {
-        self.jobs.reserved_memory_bytes() + self.cons.reserved_memory_bytes()
+        self.store.jobs.reserved_memory_bytes() + self.cons.reserved_memory_bytes()
     }
 
     /// What the next `count` jobs add to both, without their bodies: nothing if they fit into memory that is kept for reuse.
     pub fn job_growth(&mut self, count: usize) -> usize {
-        self.jobs.growth(count)
+        self.store.jobs.growth(count)
     }
 
     /// Counts of jobs and clients of the whole queue.
     pub const fn totals(&self) -> JobTotals {
-        self.totals
+        self.store.totals
     }
 
     /// The times from ready to reserved, in nanoseconds, of the whole queue.
     pub fn queue_times(&self) -> &Histogram {
-        self.latency.get(LatencyKind::Queue)
+        self.store.latency.get(LatencyKind::Queue)
     }
 
     /// The times for which clients reserved jobs, in nanoseconds, of the whole queue.
     pub fn reserved_times(&self) -> &Histogram {
-        self.latency.get(LatencyKind::Reserved)
+        self.store.latency.get(LatencyKind::Reserved)
     }
 
     /// Counts the clients that watch a tube and wait. Checks the wide ones that watch the tube or those that wait, whichever are fewer.
     // Bounded by tube_waiting_cost: each caller counts that many steps. It is at most the number of connections.
     pub fn tube_waiting(&self, key: TubeKey) -> usize {
-        let (tube, clients) = (self.tubes.get(key), &self.clients);
+        let (tube, clients) = (self.store.tubes.get(key), &self.store.clients);
         let wide = if clients.wide_waiters.count_after(tube.searched_through) < tube.wide_watches.len() {
             let waiting = clients.wide_waiters.after(tube.searched_through).filter_map(|place| place.client);
             waiting.filter(|&client| clients.is_watching(client, key.slot)).count()
@@ -158,26 +158,26 @@ impl Engine {
     /// The number of clients that [`tube_waiting`](Self::tube_waiting) checks: the wide ones that watch the tube, or the wide
     /// ones that wait and may watch it, whichever are fewer.
     pub fn tube_waiting_cost(&self, key: TubeKey) -> usize {
-        let tube = self.tubes.get(key);
-        tube.wide_watches.len().min(self.clients.wide_waiters.count_after(tube.searched_through))
+        let tube = self.store.tubes.get(key);
+        tube.wide_watches.len().min(self.store.clients.wide_waiters.count_after(tube.searched_through))
     }
 
     /// Computes the percentiles of one tube over the last 5 to 10 minutes. Reads every counter of the tube.
     pub fn tube_times(&self, key: TubeKey, kind: LatencyKind, now: Time) -> Percentiles {
-        let latency = self.tubes.get(key).latency.as_ref();
+        let latency = self.store.tubes.get(key).latency.as_ref();
         latency.map_or(Percentiles::default(), |latency| latency.percentiles(kind, now))
     }
 
     /// Returns the number and the sum of the times of one tube since it exists.
     pub fn tube_time_sum(&self, key: TubeKey, kind: LatencyKind) -> TimeSum {
-        let latency = self.tubes.get(key).latency.as_ref();
+        let latency = self.store.tubes.get(key).latency.as_ref();
         latency.map_or(TimeSum::default(), |latency| latency.sum(kind))
     }
 
     /// Returns the statistics of one tube, without those that cost more: [`tube_waiting`](Self::tube_waiting) and
     /// [`tube_times`](Self::tube_times).
     pub fn tube_stats(&self, key: TubeKey, now: Time) -> TubeStats<'_> {
-        let tube = self.tubes.get(key);
+        let tube = self.store.tubes.get(key);
         TubeStats {
             name: tube.name(),
             urgent: tube.urgent,
@@ -195,23 +195,26 @@ impl Engine {
             buries: tube.counts.buries,
             pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
             pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
-            oldest_ready: tube.ready_order.oldest(&self.jobs).map_or(Span::ZERO, |since| now.since(since)),
+            oldest_ready: tube
+                .ready_order
+                .oldest(&self.store.jobs)
+                .map_or(Span::ZERO, |since| now.since(since)),
         }
     }
 
     /// Returns the statistics of one job.
     pub fn job_stats(&self, key: JobKey, now: Time) -> JobStats<'_> {
-        let job = self.jobs.get(key);
-        let lifecycle = self.jobs.lifecycle(key);
+        let job = self.store.jobs.get(key);
+        let lifecycle = self.store.jobs.lifecycle(key);
         let runs = matches!(job.state, JobState::Delayed | JobState::Reserved);
         JobStats {
             id: job.id,
-            tube: self.tubes[job.tube].name(),
+            tube: self.store.tubes[job.tube].name(),
             state: job.state,
             pri: job.pri,
             age: now.since(job.created),
             delay: lifecycle.map_or(Seconds::ZERO, Lifecycle::delay),
-            ttr: self.jobs.ttr(key),
+            ttr: self.store.jobs.ttr(key),
             time_left: lifecycle
                 .filter(|_| runs)
                 .map_or(Span::ZERO, |lifecycle| lifecycle.deadline.since(now)),

@@ -44,7 +44,7 @@ impl Engine {
         // mutant con-stays-full-at-a-burial: self.con_of(job) => self.con_of(job).filter(|_| !matches!(to, To::Buried))
         // mutant con-stays-full-at-a-timeout: self.con_of(job) =>
         //     self.con_of(job).filter(|_| !matches!(change, Some(Change::TimedOut(_))))
-        let con = self.con_of(job).filter(|_| self.jobs.get(job).state == JobState::Reserved);
+        let con = self.con_of(job).filter(|_| self.store.jobs.get(job).state == JobState::Reserved);
         self.leave(job, now);
         if let Some(tube) = tube {
             self.set_tube(job, tube, now);
@@ -54,22 +54,22 @@ impl Engine {
             To::After(delay) => self.enter_ready_or_delayed(job, delay, now),
             To::At(until) => self.enter_delayed(job, until),
             // mutant move-keeps-the-number-of-the-burial: self.enter_buried(job, now) =>
-            //     let burial = self.jobs.lifecycle_mut(job).burial();
+            //     let burial = self.store.jobs.lifecycle_mut(job).burial();
             //     self.enter_buried(job, now);
-            //     if tube.is_some() { self.jobs.lifecycle_mut(job).set_burial(burial) }
+            //     if tube.is_some() { self.store.jobs.lifecycle_mut(job).set_burial(burial) }
             To::Buried => self.enter_buried(job, now),
         }
         if let Some(change) = change {
-            // mutant waiter-lost-on-hang-up: adds if let Change::Returned(_) = change { return self.changes.push(change); }
-            self.changes.push(change);
+            // mutant waiter-lost-on-hang-up: adds if let Change::Returned(_) = change { return self.effects.changes.push(change); }
+            self.effects.changes.push(change);
         }
         // mutant move-serves-no-client: adds if tube.is_some() { return self.reopen(con, limit, now); }
-        self.assign_jobs(self.jobs.get(job).tube, limit, now);
+        self.assign_jobs(self.store.jobs.get(job).tube, limit, now);
         self.reopen(con, limit, now);
     }
 
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
-        let record = self.jobs.get(job);
+        let record = self.store.jobs.get(job);
         let (state, tube, tags_key) = (record.state, record.tube, record.tags_key());
         let lifecycle = || record.lifecycle().expect("a delayed or reserved job has a lifecycle");
         match state {
@@ -77,60 +77,60 @@ impl Engine {
                 self.leave_ready(job);
                 return;
             }
-            JobState::Buried => self.tubes[tube].buried.remove(&mut self.jobs.slab, job.0),
+            JobState::Buried => self.store.tubes[tube].buried.remove(&mut self.store.jobs.slab, job.0),
             JobState::Held => {
-                self.tubes[tube].held.remove(&mut self.jobs.slab, job.0);
+                self.store.tubes[tube].held.remove(&mut self.store.jobs.slab, job.0);
                 self.stop_waiting_for_group(job);
             }
             JobState::Delayed => {
                 let lifecycle = lifecycle();
-                let tube = &mut self.tubes[tube];
-                tube.delayed.remove(&mut self.jobs.lifecycles, lifecycle);
-                tube.delayed_order.remove(&mut self.jobs.slab, job.0);
+                let tube = &mut self.store.tubes[tube];
+                tube.delayed.remove(&mut self.store.jobs.lifecycles, lifecycle);
+                tube.delayed_order.remove(&mut self.store.jobs.slab, job.0);
             }
             JobState::Reserved => {
                 let lifecycle = lifecycle();
-                let record = &mut self.jobs.lifecycles[lifecycle];
+                let record = &mut self.store.jobs.lifecycles[lifecycle];
                 let (holder, since) = (record.take_holder(), record.since);
-                let holder = &mut self.clients[holder];
-                holder.reserved.remove(&mut self.jobs.lifecycles, lifecycle);
-                holder.reserved_order.remove(&mut self.jobs.slab, job.0);
-                self.tubes[tube].reserved.remove(&mut self.jobs.lifecycles, lifecycle);
+                let holder = &mut self.store.clients[holder];
+                holder.reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
+                holder.reserved_order.remove(&mut self.store.jobs.slab, job.0);
+                self.store.tubes[tube].reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
                 self.record_latency(tube, LatencyKind::Reserved, since, now);
                 if let Some(tags_key) = tags_key {
                     self.count_end_of_reservation(tags_key);
                 }
             }
         }
-        self.totals.jobs[state as usize] -= 1;
+        self.store.totals.jobs[state as usize] -= 1;
     }
 
     /// Removes a ready job from its containers. Returns the time at which it became ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
-        let record = self.jobs.get(job);
+        let record = self.store.jobs.get(job);
         let (pri, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
         self.remove_ready(job, tube_key, tags_key);
-        let tube = &mut self.tubes[tube_key];
-        let since = tube.ready_order.remove(&mut self.jobs, job);
+        let tube = &mut self.store.tubes[tube_key];
+        let since = tube.ready_order.remove(&mut self.store.jobs, job);
         if pri < URGENT_BELOW {
             tube.urgent -= 1;
-            self.totals.urgent -= 1;
+            self.store.totals.urgent -= 1;
         }
         // Another job of its key may take its place in the heap.
-        if tags_key.is_some() || self.tubes.heads.get(tube_key).job(true) == Some(job) {
+        if tags_key.is_some() || self.store.tubes.heads.get(tube_key).job(true) == Some(job) {
             self.refresh(tube_key);
         }
-        self.totals.jobs[JobState::Ready as usize] -= 1;
+        self.store.totals.jobs[JobState::Ready as usize] -= 1;
         since
     }
 
     #[inline(always)]
     pub(super) fn enter(&mut self, job: JobKey, state: JobState) -> &Job {
-        self.totals.jobs[state as usize] += 1;
-        let record = &mut self.jobs.slab[job.0];
+        self.store.totals.jobs[state as usize] += 1;
+        let record = &mut self.store.jobs.slab[job.0];
         let before = mem::replace(&mut record.state, state);
         if let Some(tags_key) = record.tags_key() {
-            self.groups.count_member(&self.jobs.tags[tags_key.0], before, state);
+            self.groups.count_member(&self.store.jobs.tags[tags_key.0], before, state);
         }
         record
     }
@@ -139,44 +139,44 @@ impl Engine {
         let record = self.enter(job, JobState::Ready);
         let (pri, id, tube_key, tags_key) = (record.pri, record.id, record.tube, record.tags_key());
         self.insert_ready(job, tube_key, tags_key);
-        let tube = &mut self.tubes[tube_key];
-        tube.ready_order.push(&mut self.jobs, job, now);
+        let tube = &mut self.store.tubes[tube_key];
+        tube.ready_order.push(&mut self.store.jobs, job, now);
         if pri < URGENT_BELOW {
             tube.urgent += 1;
-            self.totals.urgent += 1;
+            self.store.totals.urgent += 1;
         }
         if tags_key.is_some() {
             self.refresh(tube_key);
         } else if tube.ready.min() == Some(job.0) {
-            self.tubes.refresh_with(tube_key, Some((pri, id, job)));
+            self.store.tubes.refresh_with(tube_key, Some((pri, id, job)));
         }
     }
 
     #[inline]
     pub(super) fn enter_ready_or_delayed(&mut self, job: JobKey, delay: Seconds, now: Time) {
         if delay == Seconds::ZERO {
-            if let Some(lifecycle) = self.jobs.existing_lifecycle_mut(job) {
+            if let Some(lifecycle) = self.store.jobs.existing_lifecycle_mut(job) {
                 lifecycle.set_delay(Seconds::ZERO);
             }
             return self.enter_ready(job, now);
         }
-        self.jobs.lifecycle_mut(job).set_delay(delay);
+        self.store.jobs.lifecycle_mut(job).set_delay(delay);
         self.enter_delayed(job, now + delay.span());
     }
 
     pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
         self.enter(job, JobState::Delayed);
-        let lifecycle = self.jobs.lifecycle_key(job);
-        self.jobs.lifecycles[lifecycle].deadline = until;
-        let tube = &mut self.tubes[self.jobs.get(job).tube];
-        tube.delayed.insert(&mut self.jobs.lifecycles, lifecycle);
-        tube.delayed_order.push_back(&mut self.jobs.slab, job.0);
-        self.timers.arm(tube.timer, until);
+        let lifecycle = self.store.jobs.lifecycle_key(job);
+        self.store.jobs.lifecycles[lifecycle].deadline = until;
+        let tube = &mut self.store.tubes[self.store.jobs.get(job).tube];
+        tube.delayed.insert(&mut self.store.jobs.lifecycles, lifecycle);
+        tube.delayed_order.push_back(&mut self.store.jobs.slab, job.0);
+        self.store.timers.arm(tube.timer, until);
     }
 
     /// Holds a job that is put until a group is done. Its delay begins now.
     pub(super) fn hold(&mut self, job: JobKey, group: GroupSlot, delay: Seconds, now: Time) {
-        let lifecycle = self.jobs.lifecycle_mut(job);
+        let lifecycle = self.store.jobs.lifecycle_mut(job);
         lifecycle.set_delay(delay);
         lifecycle.deadline = now + delay.span();
         self.enter_held(job, group);
@@ -184,7 +184,7 @@ impl Engine {
 
     pub(super) fn enter_held(&mut self, job: JobKey, group: GroupSlot) {
         let tube = self.enter(job, JobState::Held).tube;
-        self.tubes[tube].held.push_back(&mut self.jobs.slab, job.0);
+        self.store.tubes[tube].held.push_back(&mut self.store.jobs.slab, job.0);
         self.wait_for_group(job, group);
     }
 
@@ -192,14 +192,14 @@ impl Engine {
     /// that of the last burial. So the numbers show both the order and the times, and a record needs nothing else.
     pub(super) fn enter_buried(&mut self, job: JobKey, now: Time) {
         self.enter(job, JobState::Buried);
-        let burial = self.burials.max(now.as_nanos()).min(BURIALS_MAX);
-        self.burials = burial + 1;
-        let lifecycle = self.jobs.lifecycle_mut(job);
+        let burial = self.store.burials.max(now.as_nanos()).min(BURIALS_MAX);
+        self.store.burials = burial + 1;
+        let lifecycle = self.store.jobs.lifecycle_mut(job);
         lifecycle.set_burial(burial);
         lifecycle.deadline = now;
-        let slot = self.jobs.get(job).tube;
-        let tube = &mut self.tubes[slot];
-        tube.buried.push_back(&mut self.jobs.slab, job.0);
+        let slot = self.store.jobs.get(job).tube;
+        let tube = &mut self.store.tubes[slot];
+        tube.buried.push_back(&mut self.store.jobs.slab, job.0);
         if tube.rules().is_some() {
             self.arm_tube_timer(slot);
         }
@@ -209,9 +209,9 @@ impl Engine {
 
     /// Buries a reserved job, and counts that.
     pub(super) fn bury_reserved(&mut self, job: JobKey, limit: Limit, now: Time) {
-        self.tubes[self.jobs.get(job).tube].counts.buries += 1;
-        self.totals.buries += 1;
-        self.jobs.lifecycle_mut(job).counts.buries += 1;
+        self.store.tubes[self.store.jobs.get(job).tube].counts.buries += 1;
+        self.store.totals.buries += 1;
+        self.store.jobs.lifecycle_mut(job).counts.buries += 1;
         self.transfer(job, To::Buried, None, Some(Change::Buried(job)), limit, now);
     }
 
@@ -226,18 +226,18 @@ impl Engine {
         let record = self.enter(job, JobState::Reserved);
         let (ttr, tube, lifecycle, tags_key) =
             (record.ttr, record.tube, record.lifecycle(), record.tags_key());
-        let key = lifecycle.unwrap_or_else(|| self.jobs.lifecycle_key(job));
-        let lifecycle = &mut self.jobs.lifecycles[key];
-        // mutant ttr-from-the-put: now + lifecycle.ttr(ttr) => now.max(self.jobs.slab[job.0].created + lifecycle.ttr(ttr))
+        let key = lifecycle.unwrap_or_else(|| self.store.jobs.lifecycle_key(job));
+        let lifecycle = &mut self.store.jobs.lifecycles[key];
+        // mutant ttr-from-the-put: now + lifecycle.ttr(ttr) => now.max(self.store.jobs.slab[job.0].created + lifecycle.ttr(ttr))
         lifecycle.deadline = now + lifecycle.ttr(ttr);
         lifecycle.since = now;
         lifecycle.counts.reserves += 1;
         self.give_to(client, job, key);
-        self.tubes[tube].reserved.push(&mut self.jobs.lifecycles, key);
+        self.store.tubes[tube].reserved.push(&mut self.store.jobs.lifecycles, key);
         if let Some(since) = ready_since {
             self.record_latency(tube, LatencyKind::Queue, since, now);
         }
-        self.changes.push_reservation(job);
+        self.effects.changes.push_reservation(job);
         if let Some(tags_key) = tags_key {
             self.count_reserved(tags_key);
         }
@@ -246,27 +246,27 @@ impl Engine {
     /// Makes a client the holder of a reserved job, which has a deadline and this lifecycle.
     #[inline(always)]
     pub(super) fn give_to(&mut self, client: ClientSlot, job: JobKey, key: u32) {
-        let lifecycle = &mut self.jobs.lifecycles[key];
+        let lifecycle = &mut self.store.jobs.lifecycles[key];
         lifecycle.set_holder(client);
-        let holder = &mut self.clients[client];
-        self.timers.arm(holder.timer, lifecycle.deadline);
-        holder.reserved.insert(&mut self.jobs.lifecycles, key);
-        holder.reserved_order.push_back(&mut self.jobs.slab, job.0);
+        let holder = &mut self.store.clients[client];
+        self.store.timers.arm(holder.timer, lifecycle.deadline);
+        holder.reserved.insert(&mut self.store.jobs.lifecycles, key);
+        holder.reserved_order.push_back(&mut self.store.jobs.slab, job.0);
     }
 
     /// Changes the priority of a job in any state.
     pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
-        let record = self.jobs.get(job);
+        let record = self.store.jobs.get(job);
         let (before, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
         let is_ready = record.state == JobState::Ready;
         if is_ready {
             self.remove_ready(job, tube_key, tags_key);
         }
-        self.jobs.get_mut(job).pri = pri;
+        self.store.jobs.get_mut(job).pri = pri;
         if is_ready {
             self.insert_ready(job, tube_key, tags_key);
-            let tube = &mut self.tubes[tube_key];
-            for urgent in [&mut tube.urgent, &mut self.totals.urgent] {
+            let tube = &mut self.store.tubes[tube_key];
+            for urgent in [&mut tube.urgent, &mut self.store.totals.urgent] {
                 *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
             }
             // The lane of a full key may have been shut.
@@ -278,8 +278,8 @@ impl Engine {
     pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: Limit, now: Time) {
         self.budget.charge(Cost::STEP);
         if let Change::Kicked(_) = change {
-            self.jobs.lifecycle_mut(job).counts.kicks += 1;
-            self.totals.kicks += 1;
+            self.store.jobs.lifecycle_mut(job).counts.kicks += 1;
+            self.store.totals.kicks += 1;
         }
         self.transfer(job, To::Ready, None, Some(change), limit, now);
     }

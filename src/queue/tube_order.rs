@@ -322,13 +322,18 @@ impl TubeList {
 impl Engine {
     /// A list of all tubes.
     pub fn list_tubes(&self) -> TubeList {
-        let source = Source::Tubes { version: self.tubes.version() };
-        TubeList { source, at: 0, tubes: self.tubes.len(), name_lengths: self.tubes.name_lengths() }
+        let source = Source::Tubes { version: self.store.tubes.version() };
+        TubeList {
+            source,
+            at: 0,
+            tubes: self.store.tubes.len(),
+            name_lengths: self.store.tubes.name_lengths(),
+        }
     }
 
     /// A list of the tubes that the client watches.
     pub fn list_watched(&self, client: ClientKey) -> TubeList {
-        let record = self.clients.get(client);
+        let record = self.store.clients.get(client);
         let (tubes, name_lengths) = (record.watch_count(), record.name_lengths);
         TubeList { source: Source::Watched(client), at: 0, tubes, name_lengths }
     }
@@ -337,18 +342,18 @@ impl Engine {
     /// must send no command.
     pub fn register_list(&mut self, list: &TubeList) {
         if let Source::Tubes { version } = list.source {
-            self.tubes.begin_list(version);
+            self.store.tubes.begin_list(version);
         }
     }
 
     /// Ends a list, read to its end or not.
     pub fn end_list(&mut self, list: &TubeList) {
         if let Source::Tubes { version } = list.source
-            && self.tubes.end_list(version)
+            && self.store.tubes.end_list(version)
             && !self.is_purging
         {
             self.is_purging = true;
-            self.work.push_back(Work::PurgeTubeOrder);
+            self.effects.work.push_back(Work::PurgeTubeOrder);
         }
     }
 
@@ -358,9 +363,9 @@ impl Engine {
     /// If the list shows more or fewer tubes than there were at its start, which is a bug of the queue.
     pub fn next_listed(&self, list: &mut TubeList) -> Listed<'_> {
         let found = match list.source {
-            Source::Tubes { version } => self.tubes.listed_at(list.at, version),
-            Source::Watched(client) => match self.clients.watched_at(client, list.at) {
-                Some(tube) => Found::Name(self.tubes[tube].name().as_bytes()),
+            Source::Tubes { version } => self.store.tubes.listed_at(list.at, version),
+            Source::Watched(client) => match self.store.clients.watched_at(client, list.at) {
+                Some(tube) => Found::Name(self.store.tubes[tube].name().as_bytes()),
                 None => Found::End,
             },
         };

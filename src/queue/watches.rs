@@ -18,27 +18,28 @@ impl Engine {
     /// Sets the tube that the client puts to. Creates the tube if it does not exist.
     pub fn use_tube(&mut self, client: ClientKey, name: TubeName<'_>) {
         let tube = self.find_or_create_tube(name);
-        let previous = std::mem::replace(&mut self.clients.get_mut(client).used, tube);
-        self.tubes[tube].using += 1;
-        self.tubes[previous].using -= 1;
+        let previous = std::mem::replace(&mut self.store.clients.get_mut(client).used, tube);
+        self.store.tubes[tube].using += 1;
+        self.store.tubes[previous].using -= 1;
         self.remove_if_unreferenced(previous);
     }
 
     /// Adds a watch. Creates the tube if it does not exist. Returns the number of watched tubes.
     pub fn watch(&mut self, client: ClientKey, name: TubeName<'_>) -> usize {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         let tube = self.find_or_create_tube(name);
-        if !self.clients.is_watching(client, tube) {
+        if !self.store.clients.is_watching(client, tube) {
             self.watch_tube(client, tube);
         }
-        self.clients[client].watch_count()
+        self.store.clients[client].watch_count()
     }
 
     /// Removes a watch, unless it is the last one.
     pub fn ignore(&mut self, client: ClientKey, name: TubeName<'_>) -> Ignored {
-        let client = self.clients.slot(client);
-        let watch = self.tubes.find_slot(name).and_then(|tube| self.clients.find_watch(client, tube));
-        let count = self.clients[client].watch_count();
+        let client = self.store.clients.slot(client);
+        let watch =
+            self.store.tubes.find_slot(name).and_then(|tube| self.store.clients.find_watch(client, tube));
+        let count = self.store.clients[client].watch_count();
         match watch {
             None => Ignored::Watching(count),
             Some(_) if count == 1 => Ignored::Last,
@@ -61,13 +62,13 @@ impl Engine {
         count: usize,
         keep: impl Fn(TubeName<'_>) -> bool,
     ) -> usize {
-        let client = self.clients.slot(client);
+        let client = self.store.clients.slot(client);
         let begin = end.saturating_sub(count);
         // The last watch takes the place of one that is removed, and is to be kept.
         // Bounded by WATCHES_PER_TURN: `count` is no larger.
         for place in (begin..end).rev() {
-            let watched = self.clients[client].watches[place];
-            if !keep(self.tubes[watched.tube].name()) {
+            let watched = self.store.clients[client].watches[place];
+            if !keep(self.store.tubes[watched.tube].name()) {
                 self.unwatch(watched.watch);
             }
         }
@@ -75,10 +76,10 @@ impl Engine {
     }
 
     pub(super) fn find_or_create_tube(&mut self, name: TubeName<'_>) -> TubeSlot {
-        match self.tubes.find_slot(name) {
+        match self.store.tubes.find_slot(name) {
             Some(tube) => tube,
             None => {
-                let tube = self.tubes.add(name, &mut self.timers);
+                let tube = self.store.tubes.add(name, &mut self.store.timers);
                 self.attach_rules(tube);
                 tube
             }
@@ -86,25 +87,25 @@ impl Engine {
     }
 
     pub(super) fn remove_if_unreferenced(&mut self, key: TubeSlot) {
-        let tube = &self.tubes[key];
-        if key != self.default_tube && !tube.is_referenced() {
+        let tube = &self.store.tubes[key];
+        if key != self.store.default_tube && !tube.is_referenced() {
             if tube.pause.is_some() {
-                self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
+                self.effects.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
             }
-            let tube = &self.tubes[key];
+            let tube = &self.store.tubes[key];
             // mutant timer-of-a-tube-that-is-gone: removed
-            self.timers.remove(tube.timer);
-            self.tubes.remove(key);
+            self.store.timers.remove(tube.timer);
+            self.store.tubes.remove(key);
         }
     }
 
     pub(super) fn watch_tube(&mut self, client: ClientSlot, tube: TubeSlot) {
-        let was_wide = self.clients[client].is_wide();
-        let added = self.clients.add_watch(client, tube);
-        let record = &mut self.tubes[tube];
+        let was_wide = self.store.clients[client].is_wide();
+        let added = self.store.clients.add_watch(client, tube);
+        let record = &mut self.store.tubes[tube];
         record.watching += 1;
         let name_length = record.name().as_bytes().len();
-        let record = &mut self.clients[client];
+        let record = &mut self.store.clients[client];
         record.name_lengths += name_length;
         if was_wide {
             self.add_wide_watch(added);
@@ -118,38 +119,38 @@ impl Engine {
     }
 
     pub(super) fn unwatch(&mut self, watch: WatchKey) {
-        let record = &self.clients.watches[watch.0];
+        let record = &self.store.clients.watches[watch.0];
         let (client, tube) = (record.client, record.tube);
-        assert!(!self.clients[client].is_waiting(), "a client that waits sends no command");
-        let was_wide = self.clients[client].is_wide();
+        assert!(!self.store.clients[client].is_waiting(), "a client that waits sends no command");
+        let was_wide = self.store.clients[client].is_wide();
         if was_wide {
             self.remove_wide_watch(watch);
         }
-        self.clients.remove_watch(watch);
-        let record = &self.clients[client];
+        self.store.clients.remove_watch(watch);
+        let record = &self.store.clients[client];
         if was_wide && !record.is_wide() {
             // Bounded by NARROW_WATCH_MAX: the watches of a client that has just become narrow.
             for watched in record.watches.clone() {
                 self.remove_wide_watch(watched.watch);
             }
         }
-        let record = &mut self.tubes[tube];
+        let record = &mut self.store.tubes[tube];
         record.watching -= 1;
         let name_length = record.name().as_bytes().len();
-        self.clients[client].name_lengths -= name_length;
+        self.store.clients[client].name_lengths -= name_length;
         self.remove_if_unreferenced(tube);
     }
 
     fn add_wide_watch(&mut self, watch: WatchKey) {
-        let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
+        let tube = &mut self.store.tubes[self.store.clients.watches[watch.0].tube];
         if tube.wide_watches.is_empty() {
             tube.searched_through = self.waits_begun;
         }
-        tube.wide_watches.push_back(&mut self.clients.watches, watch.0);
+        tube.wide_watches.push_back(&mut self.store.clients.watches, watch.0);
     }
 
     fn remove_wide_watch(&mut self, watch: WatchKey) {
-        let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
-        tube.wide_watches.remove(&mut self.clients.watches, watch.0);
+        let tube = &mut self.store.tubes[self.store.clients.watches[watch.0].tube];
+        tube.wide_watches.remove(&mut self.store.clients.watches, watch.0);
     }
 }
