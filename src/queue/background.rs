@@ -247,7 +247,7 @@ impl Engine {
         let record = &self.store.clients[client];
         if let Some(wait) = record.wait {
             let conn = record.conn;
-            let margin = self.first_deadline(client).map(|deadline| deadline.back(SAFETY_MARGIN));
+            let margin = self.store.first_deadline(client).map(|deadline| deadline.back(SAFETY_MARGIN));
             let end = wait.until.filter(|&until| until <= now);
             let soon = margin.filter(|&margin| margin <= now);
             let notice = match (soon, end) {
@@ -293,7 +293,7 @@ impl Engine {
         let tube = &mut self.store.tubes[key];
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
-            self.refresh(key);
+            self.store.refresh(key);
             self.assign_jobs(key, limit, now);
         }
         let had_rules = self.store.tubes[key].rules().is_some();
@@ -333,7 +333,6 @@ impl Engine {
     }
 
     pub(super) fn unpin(&mut self, tube: TubeSlot) {
-        self.store.tubes[tube].pins -= 1;
-        self.remove_if_unreferenced(tube);
+        self.store.unpin(tube, &mut self.effects.changes);
     }
 }

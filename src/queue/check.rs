@@ -42,7 +42,7 @@ impl Engine {
         self.bodies().check();
         self.check_keys();
         self.check_lanes();
-        self.check_groups();
+        self.groups.check(&self.store, &self.effects.work);
         self.check_rules();
         self.check_counts();
         self.check_containers();
@@ -68,7 +68,7 @@ impl Engine {
         let mut tallies: HashMap<TubeSlot, Tally> = HashMap::new();
         for (key, job) in self.store.jobs.iter() {
             let tally = tallies.entry(job.tube).or_default();
-            tally.body_bytes += self.body_bytes(key);
+            tally.body_bytes += self.store.body_bytes(key);
             tally.jobs[job.state as usize] += 1;
             totals.jobs[job.state as usize] += 1;
             let is_urgent = job.state == JobState::Ready && job.pri < URGENT_BELOW;
@@ -229,7 +229,9 @@ impl Engine {
         for (key, client) in self.store.clients.slab.iter() {
             let wait_end = client.wait.and_then(|wait| wait.until);
             let job_wait_end = client.job_wait.map(|wait| self.job_waits.until(wait));
-            for due in [self.first_deadline(ClientSlot(key)), wait_end, job_wait_end].into_iter().flatten() {
+            for due in
+                [self.store.first_deadline(ClientSlot(key)), wait_end, job_wait_end].into_iter().flatten()
+            {
                 self.check_armed(self.store.timers.armed(client.timer), due);
             }
         }

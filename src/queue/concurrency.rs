@@ -380,7 +380,7 @@ impl Engine {
             self.lift_head(lane);
             self.place_head(lane);
         }
-        self.refresh(tube);
+        self.store.refresh(tube);
     }
 
     /// Shuts the lanes of full keys that a search for this client may meet: those of its tubes, or all of them if it watches many.
@@ -414,7 +414,7 @@ impl Engine {
             let tube = self.cons.lanes[lane].tube;
             self.lift_head(lane);
             self.place_head(lane);
-            self.refresh(tube);
+            self.store.refresh(tube);
         }
         true
     }
@@ -470,7 +470,7 @@ impl Engine {
             let tube = self.cons.lanes[lane].tube;
             self.lift_head(lane);
             self.place_head(lane);
-            self.refresh(tube);
+            self.store.refresh(tube);
             self.assign_jobs(tube, limit, now);
         }
         self.cons.remove_if_unused(con, &mut self.store.bodies);

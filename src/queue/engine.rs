@@ -8,7 +8,7 @@ use super::draw::Lots;
 use super::effects::Effects;
 use super::groups::Groups;
 use super::idempotency::IdpKeys;
-use super::job::{Job, JobState, Jobs, Lifecycle, NewJob};
+use super::job::{Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
 use super::moving::Moved;
@@ -16,11 +16,12 @@ use super::rules::Rules;
 use super::store::Store;
 use super::transitions::To;
 use super::tube::{Pause, Tube, Tubes};
+use super::tube_limits::TubeLimits;
 use super::work::{Begun, Kick, Work};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
 use crate::values::budget::{Budget, Cost, Limit};
-use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeSlot};
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey};
 use crate::values::tube_name::TubeName;
 
 /// The queue.
@@ -158,6 +159,11 @@ impl Engine {
         self.effects.changes.keeps_reservations()
     }
 
+    /// Sets the limits of tubes and watches. A new queue has none.
+    pub fn set_tube_limits(&mut self, limits: TubeLimits) {
+        self.store.limits = limits;
+    }
+
     // Clients.
 
     /// Adds a client, which uses and watches `default`.
@@ -192,12 +198,6 @@ impl Engine {
         record.is_producer = true;
     }
 
-    pub(super) fn mark_worker(&mut self, client: ClientSlot) {
-        let record = &mut self.store.clients[client];
-        self.store.totals.workers += u32::from(!record.is_worker);
-        record.is_worker = true;
-    }
-
     // Jobs.
 
     /// Takes the next job id. A `put` takes it with its command line, so that ids are in the order of commands and not in
@@ -223,8 +223,8 @@ impl Engine {
         let ahead = tags_key.and_then(|tags_key| {
             self.claim_key(job, tags_key);
             self.join_key(job, tags_key);
-            self.join_group(job, tags_key);
-            self.group_ahead(tags_key)
+            self.groups.join(job, tags_key, &mut self.store);
+            self.groups.ahead(tags_key, &self.store)
         });
         self.store.totals.total_jobs += 1;
         let record = &mut self.store.tubes[tube];
@@ -259,7 +259,7 @@ impl Engine {
         let client = self.store.clients.slot(client);
         let is_takeable = |state| !matches!(state, JobState::Reserved | JobState::Held);
         let job = self.store.jobs.find(id).filter(|&job| is_takeable(self.store.jobs.get(job).state))?;
-        self.mark_worker(client);
+        self.store.mark_worker(client);
         if self.store.jobs.get(job).state == JobState::Ready {
             self.reserve_ready(job, client, now);
         } else {
@@ -321,11 +321,11 @@ impl Engine {
             None => (None, None),
             Some(tags_key) => {
                 self.leave_key(tags_key);
-                (self.give_up_key(job, tags_key, now), self.leave_group(job, tags_key))
+                (self.give_up_key(job, tags_key, now), self.groups.leave(job, tags_key, &mut self.store))
             }
         };
         self.end_job_waits(job, JobEnd::Deleted);
-        let body_bytes = self.body_bytes(job);
+        let body_bytes = self.store.body_bytes(job);
         self.store.jobs.remove(job, &mut self.store.bodies);
         let record = &mut self.store.tubes[tube];
         record.counts.deletes += 1;
@@ -427,7 +427,7 @@ impl Engine {
         tube.counts.pauses += 1;
         tube.pause = (length > Span::ZERO).then_some(Pause { until, length });
         self.store.timers.arm(tube.timer, until);
-        self.refresh(slot);
+        self.store.refresh(slot);
         self.effects.changes.push(Change::Paused { tube: key, until });
         self.assign_jobs(slot, self.budget.within(BACKGROUND_STEPS), now);
         true
@@ -437,23 +437,23 @@ impl Engine {
     /// has to find it.
     pub fn peek_ready(&mut self, client: ClientKey) -> Option<JobKey> {
         self.shut_full_lanes(self.store.clients.get(client).used, self.budget.within(BACKGROUND_STEPS));
-        let tube = self.used(client);
+        let tube = self.store.used(client);
         tube.ready.min().filter(|_| !tube.shutting).map(JobKey)
     }
 
     /// The reserved job of the used tube that was reserved first.
     pub fn peek_reserved(&self, client: ClientKey) -> Option<JobKey> {
-        self.used(client).reserved.front(&self.store.jobs)
+        self.store.used(client).reserved.front(&self.store.jobs)
     }
 
     /// The delayed job of the used tube with the earliest deadline.
     pub fn peek_delayed(&self, client: ClientKey) -> Option<JobKey> {
-        self.used(client).delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].job)
+        self.store.used(client).delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].job)
     }
 
     /// The buried job of the used tube that was buried first.
     pub fn peek_buried(&self, client: ClientKey) -> Option<JobKey> {
-        self.used(client).buried.front().map(JobKey)
+        self.store.used(client).buried.front().map(JobKey)
     }
 
     // Outputs.
@@ -528,7 +528,7 @@ impl Engine {
     /// The size of the body of the job without its CR LF.
     #[inline]
     pub fn body_bytes(&self, job: JobKey) -> u64 {
-        self.store.jobs.get(job).body.len() as u64 - 2
+        self.store.body_bytes(job)
     }
 
     /// The body of the job with its CR LF.
@@ -538,12 +538,22 @@ impl Engine {
 
     /// The tube that the client uses.
     pub fn used(&self, client: ClientKey) -> &Tube {
-        &self.store.tubes[self.store.clients.get(client).used]
+        self.store.used(client)
     }
 
-    /// Brings the head of a tube in line with a change of its ready jobs, its pause or its work.
-    pub(super) fn refresh(&mut self, tube: TubeSlot) {
-        self.store.tubes.refresh(tube, &self.store.jobs);
+    /// The memory of tubes, their names and watches.
+    pub fn tube_bytes(&self) -> usize {
+        self.store.tube_bytes()
+    }
+
+    /// Returns true if a client may use the tube of this name: it exists, or there is room for it.
+    pub fn can_use(&mut self, name: TubeName<'_>) -> bool {
+        self.store.can_use(name)
+    }
+
+    /// Returns true if the client may watch the tube of this name: it does so already, or there is room for the watch.
+    pub fn can_watch(&mut self, client: ClientKey, name: TubeName<'_>) -> bool {
+        self.store.can_watch(client, name)
     }
 
     // Reserved jobs.
@@ -556,27 +566,12 @@ impl Engine {
 
     /// The job with this id, if the client has reserved it.
     pub fn reserved_job(&self, client: ClientKey, id: JobId) -> Option<JobKey> {
-        self.reserved_by(self.store.clients.slot(client), id)
+        self.store.reserved_by(self.store.clients.slot(client), id)
     }
 
     /// The job with this id, if the client has reserved it, or takes over its reservation.
     #[inline]
     fn reservation(&mut self, client: ClientSlot, id: JobId) -> Option<JobKey> {
-        self.reserved_by(client, id).or_else(|| self.take_over(client, id))
-    }
-
-    fn reserved_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {
-        self.store
-            .jobs
-            .find(id)
-            .filter(|&job| self.store.jobs.holder(self.store.jobs.get(job)) == Some(client))
-    }
-
-    /// The deadline of the reservation that ends first.
-    pub(super) fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
-        self.store.clients[client].reserved.min().map(|key| {
-            let lifecycle: &Lifecycle = &self.store.jobs.lifecycles[key];
-            lifecycle.deadline
-        })
+        self.store.reserved_by(client, id).or_else(|| self.take_over(client, id))
     }
 }

@@ -10,19 +10,16 @@
 
 use std::collections::BTreeMap;
 
-use super::background::FollowUp;
 use super::change::Change;
-use super::engine::Engine;
+use super::effects::Effects;
 use super::job::JobState;
 use super::job_tags::JobTags;
 use super::names::{Name, named};
-use super::transitions::To;
-use super::work::Work;
+use super::store::Store;
+use super::work::{Work, WorkQueue};
 use crate::bodies::Bodies;
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive, pair};
-use crate::time::Time;
-use crate::values::budget::{Cost, Limit};
-use crate::values::ids::{GroupSlot, HoldSlot, JobId, JobKey, TagsKey};
+use crate::values::ids::{GroupSlot, HoldSlot, JobKey, TagsKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
@@ -60,6 +57,10 @@ struct Dependency {
     links: Links,
     chain: u32,
 }
+
+/// A group whose last member is gone. It is to be [ended](Groups::end).
+#[must_use]
+pub(super) struct LastGone(GroupSlot);
 
 /// Statistics of one group.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +106,159 @@ impl Groups {
         group + dependency + hold
     }
 
+    /// Makes a job a member of the group that its tags name, if they do.
+    pub(super) fn join(&mut self, job: JobKey, tags_key: TagsKey, store: &mut Store) {
+        let Store { jobs, bodies, .. } = store;
+        let Some(name) = jobs.tags[tags_key.0].tags(bodies).grp() else { return };
+        let group = match self.find(name, bodies) {
+            Some(group) => group,
+            None => {
+                let name = name.as_bytes().to_vec();
+                let group = self.new_group(&name, bodies);
+                GroupSlot(self.table.insert(group))
+            }
+        };
+        self.table[group.0].members[jobs.get(job).state as usize] += 1;
+        jobs.tags[tags_key.0].group = Some(group);
+    }
+
+    /// Removes a job from its group, if it has one. The job has left its container and is about to be deleted. Returns the group if this
+    /// was its last member.
+    pub(super) fn leave(&mut self, job: JobKey, tags_key: TagsKey, store: &mut Store) -> Option<LastGone> {
+        let group = store.jobs.tags[tags_key.0].group.take()?;
+        let record = &mut self.table[group.0];
+        record.members[store.jobs.get(job).state as usize] -= 1;
+        // mutant grp-done-one-deletion-early: record.is_done() => record.members.iter().sum::<u32>() <= 1
+        record.is_done().then_some(LastGone(group))
+    }
+
+    /// Ends a group without members. The jobs that it has held are [released](Self::next_released) then.
+    pub(super) fn end(
+        &mut self,
+        LastGone(group): LastGone,
+        store: &Store,
+        effects: &mut Effects,
+    ) -> GroupSlot {
+        self.table.hide(group.0);
+        let record = &self.table[group.0];
+        if !record.waiting.is_empty() {
+            // mutant grp-end-not-logged: removed
+            effects.changes.push(Change::GroupDone(record.name(&store.bodies).as_bytes().into()));
+        }
+        group
+    }
+
+    /// The held job that a group releases next. There is none once the group can be [removed](Self::remove).
+    pub(super) fn next_released(&self, group: GroupSlot) -> Option<JobKey> {
+        self.table[group.0].waiting.front().map(|hold| self.holds[hold].job)
+    }
+
+    /// Removes a group that is done and has no waiting jobs.
+    pub(super) fn remove(&mut self, group: GroupSlot, store: &mut Store) {
+        let group = self.table.remove_hidden(group.0);
+        assert!(group.is_done() && group.waiting.is_empty() && group.dependencies.is_empty());
+        group.name.free(&mut store.bodies);
+    }
+
+    /// The group for which a job with these tags has to wait now.
+    pub(super) fn ahead(&self, tags_key: TagsKey, store: &Store) -> Option<GroupSlot> {
+        self.find(store.jobs.tags[tags_key.0].tags(&store.bodies).aft()?, &store.bodies)
+    }
+
+    /// Adds a held job to those that wait for a group.
+    pub(super) fn wait(&mut self, job: JobKey, group: GroupSlot, store: &mut Store) {
+        let tags_key = store.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut store.jobs.tags[tags_key.0];
+        let hold = self.holds.insert(Hold { job, group, links: Links::NONE });
+        tags.hold = Some(HoldSlot(hold));
+        self.table[group.0].waiting.push_back(&mut self.holds, hold);
+        if let Some(from) = tags.group {
+            self.depend(from, group);
+        }
+    }
+
+    /// Removes a held job from those that wait for its group.
+    #[cold]
+    pub(super) fn stop_waiting(&mut self, job: JobKey, store: &mut Store) {
+        let tags_key = store.jobs.get(job).tags_key().expect("a held job has tags");
+        let tags = &mut store.jobs.tags[tags_key.0];
+        let HoldSlot(hold) = tags.hold.take().expect("a held job waits for a group");
+        let group = self.holds[hold].group;
+        self.table[group.0].waiting.remove(&mut self.holds, hold);
+        self.holds.remove(hold);
+        if let Some(from) = tags.group {
+            self.undepend(from, group);
+        }
+    }
+
+    /// Whether a held job is to be released, because its group is done.
+    pub(super) fn is_released(&self, job: JobKey, store: &Store) -> bool {
+        let hold = store.jobs.tags_of(job).and_then(|tags| tags.hold);
+        hold.is_some_and(|hold| self.table[self.holds[hold.0].group.0].is_done())
+    }
+
+    /// The group that a held job waits for, and the number of its members. It has none if the job is about to be released.
+    pub(super) fn ahead_of<'a>(&self, job: JobKey, store: &'a Store) -> Option<(TubeName<'a>, u32)> {
+        let HoldSlot(hold) = store.jobs.tags_of(job)?.hold?;
+        let group = &self.table[self.holds[hold].group.0];
+        // Bounded by JobState::COUNT: the states of a job.
+        Some((group.name(&store.bodies), group.members.iter().sum()))
+    }
+
+    /// The groups that are done and still hold jobs.
+    pub(super) fn done<'a>(&self, store: &'a Store, work: &WorkQueue) -> impl Iterator<Item = TubeName<'a>> {
+        // Bounded by its caller: an iterator, for recovery.
+        work.iter().filter_map(|work| match work {
+            Work::Release { group } => Some(self.table[group.0].name(&store.bodies)),
+            _ => None,
+        })
+    }
+
+    /// Finds the groups that restored jobs wait for. Background work releases those jobs whose group is done.
+    // Bounded by recovery: no client is connected.
+    pub(super) fn settle(
+        &mut self,
+        jobs: impl Iterator<Item = JobKey>,
+        store: &mut Store,
+        work: &mut WorkQueue,
+    ) -> Vec<(JobKey, GroupSlot)> {
+        let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
+        let with_groups = jobs.map(|job| {
+            let tags_key = store.jobs.get(job).tags_key().expect("a held job has tags");
+            let group = self.ahead(tags_key, store).unwrap_or_else(|| {
+                let tags = store.jobs.tags[tags_key.0].tags(&store.bodies);
+                let name: Box<[u8]> = tags.aft().expect("a held job waits for a group").as_bytes().into();
+                *done.entry(name).or_insert_with_key(|name| {
+                    let group = self.new_group(name, &mut store.bodies);
+                    GroupSlot(self.table.insert_hidden(group))
+                })
+            });
+            (job, group)
+        });
+        let with_groups = with_groups.collect();
+        done.into_values().for_each(|group| work.push_back(Work::Release { group }));
+        with_groups
+    }
+
+    /// Returns the statistics of a group, if it has a member.
+    pub(super) fn stats(&self, name: TubeName<'_>, store: &Store) -> Option<GroupStats> {
+        let group = &self.table[self.find(name, &store.bodies)?.0];
+        Some(GroupStats { members: group.members, waiting_jobs: group.waiting.len() })
+    }
+
+    /// The groups that members of a group wait for.
+    pub(super) fn all_ahead<'a>(
+        &self,
+        name: TubeName<'_>,
+        store: &'a Store,
+    ) -> impl Iterator<Item = TubeName<'a>> {
+        let Self { table, dependencies, .. } = self;
+        let group = self.find(name, &store.bodies).map(|group| &table[group.0]);
+        // Bounded by its caller: an iterator, of which `stats-group` takes GROUPS_SHOWN_MAX.
+        let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
+        links.map(|key| table[dependencies[key].to.0].name(&store.bodies))
+    }
+
     /// The group of this name, if it is not done.
     fn find(&self, name: TubeName<'_>, bodies: &Bodies) -> Option<GroupSlot> {
         self.table.find_name(&[name.as_bytes()], bodies).map(GroupSlot)
@@ -118,13 +272,6 @@ impl Groups {
             waiting: List::new(),
             dependencies: List::new(),
         }
-    }
-
-    /// Removes a group that is done and has no waiting jobs.
-    fn remove(&mut self, group: GroupSlot, bodies: &mut Bodies) {
-        let group = self.table.remove_hidden(group.0);
-        assert!(group.is_done() && group.waiting.is_empty() && group.dependencies.is_empty());
-        group.name.free(bodies);
     }
 
     /// Notes that a member of a group waits for another group.
@@ -148,190 +295,16 @@ impl Groups {
             self.dependencies.remove(key);
         }
     }
-}
-
-impl Group {
-    fn is_done(&self) -> bool {
-        // mutant grp-buried-members-do-not-count: self.members == [0; JobState::COUNT] =>
-        //     self.members.iter().sum::<u32>() == self.members[JobState::Buried as usize]
-        self.members == [0; JobState::COUNT]
-    }
-
-    fn name<'a>(&self, bodies: &'a Bodies) -> TubeName<'a> {
-        TubeName::checked_before(self.name.text(bodies))
-    }
-}
-
-impl Engine {
-    /// Makes a job a member of the group that its tags name, if they do.
-    pub(super) fn join_group(&mut self, job: JobKey, tags_key: TagsKey) {
-        let Some(name) = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).grp() else { return };
-        let group = match self.groups.find(name, &self.store.bodies) {
-            Some(group) => group,
-            None => {
-                let name = name.as_bytes().to_vec();
-                let group = self.groups.new_group(&name, &mut self.store.bodies);
-                GroupSlot(self.groups.table.insert(group))
-            }
-        };
-        self.groups.table[group.0].members[self.store.jobs.get(job).state as usize] += 1;
-        self.store.jobs.tags[tags_key.0].group = Some(group);
-    }
-
-    /// Removes a job from its group, if it has one. The job has left its container and is about to be deleted. Returns the
-    /// group if it is done and has to be [ended](Self::end_group).
-    pub(super) fn leave_group(&mut self, job: JobKey, tags_key: TagsKey) -> Option<GroupSlot> {
-        let group = self.store.jobs.tags[tags_key.0].group.take()?;
-        let record = &mut self.groups.table[group.0];
-        record.members[self.store.jobs.get(job).state as usize] -= 1;
-        // mutant grp-done-one-deletion-early: record.is_done() => record.members.iter().sum::<u32>() <= 1
-        record.is_done().then_some(group)
-    }
-
-    /// Releases the jobs that a group has held. It has no members any more.
-    #[cold]
-    pub(super) fn end_group(&mut self, group: GroupSlot, now: Time) {
-        self.groups.table.hide(group.0);
-        let record = &self.groups.table[group.0];
-        if !record.waiting.is_empty() {
-            // mutant grp-end-not-logged: removed
-            self.effects.changes.push(Change::GroupDone(record.name(&self.store.bodies).as_bytes().into()));
-        }
-        self.with_quota(FollowUp::Releases, |engine, limit| {
-            if !engine.continue_release(group, limit, now) {
-                engine.effects.work.push_back(Work::Release { group });
-            }
-        });
-    }
-
-    /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
-    pub(super) fn continue_release(&mut self, group: GroupSlot, limit: Limit, now: Time) -> bool {
-        while let Some(hold) = self.groups.table[group.0].waiting.front() {
-            if self.budget.is_reached(limit) {
-                return false;
-            }
-            self.release_held(self.groups.holds[hold].job, limit, now);
-        }
-        self.groups.remove(group, &mut self.store.bodies);
-        true
-    }
-
-    /// Makes a held job ready, or delayed if its delay is not over.
-    fn release_held(&mut self, job: JobKey, limit: Limit, now: Time) {
-        self.budget.charge(Cost::STEP);
-        let until = self.store.jobs.lifecycle_mut(job).deadline;
-        // mutant grp-released-before-its-delay: until > now => false
-        let to = if until > now { To::At(until) } else { To::Ready };
-        self.transfer(job, to, None, None, limit, now);
-    }
-
-    /// The group for which a job with these tags has to wait now.
-    pub(super) fn group_ahead(&self, tags_key: TagsKey) -> Option<GroupSlot> {
-        self.groups.find(self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).aft()?, &self.store.bodies)
-    }
-
-    /// Adds a held job to those that wait for a group.
-    pub(super) fn wait_for_group(&mut self, job: JobKey, group: GroupSlot) {
-        let tags_key = self.store.jobs.get(job).tags_key().expect("a held job has tags");
-        let tags = &mut self.store.jobs.tags[tags_key.0];
-        let Groups { table, holds, .. } = &mut self.groups;
-        let hold = holds.insert(Hold { job, group, links: Links::NONE });
-        tags.hold = Some(HoldSlot(hold));
-        table[group.0].waiting.push_back(holds, hold);
-        if let Some(from) = tags.group {
-            self.groups.depend(from, group);
-        }
-    }
-
-    /// Removes a held job from those that wait for its group.
-    #[cold]
-    pub(super) fn stop_waiting_for_group(&mut self, job: JobKey) {
-        let tags_key = self.store.jobs.get(job).tags_key().expect("a held job has tags");
-        let tags = &mut self.store.jobs.tags[tags_key.0];
-        let Groups { table, holds, .. } = &mut self.groups;
-        let HoldSlot(hold) = tags.hold.take().expect("a held job waits for a group");
-        let group = holds[hold].group;
-        table[group.0].waiting.remove(holds, hold);
-        holds.remove(hold);
-        if let Some(from) = tags.group {
-            self.groups.undepend(from, group);
-        }
-    }
-
-    /// Whether a held job is to be released, because its group is done.
-    pub(super) fn is_released(&self, job: JobKey) -> bool {
-        let hold = self.store.jobs.tags_of(job).and_then(|tags| tags.hold);
-        hold.is_some_and(|hold| self.groups.table[self.groups.holds[hold.0].group.0].is_done())
-    }
-
-    /// The group that a held job waits for, and the number of its members. It has none if the job is about to be released.
-    pub(super) fn group_ahead_of(&self, job: JobKey) -> Option<(TubeName<'_>, u32)> {
-        let Groups { table, holds, .. } = &self.groups;
-        let HoldSlot(hold) = self.store.jobs.tags_of(job)?.hold?;
-        let group = &table[holds[hold].group.0];
-        // Bounded by JobState::COUNT: the states of a job.
-        Some((group.name(&self.store.bodies), group.members.iter().sum()))
-    }
-
-    /// The groups that are done and still hold jobs.
-    pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
-        // Bounded by its caller: an iterator, for recovery.
-        self.effects.work.iter().filter_map(|work| match work {
-            Work::Release { group } => Some(self.groups.table[group.0].name(&self.store.bodies)),
-            _ => None,
-        })
-    }
-
-    /// Puts restored jobs that were held back into that state, in the order of their ids. Background work releases those
-    /// whose group is done.
-    // Bounded by recovery: no client is connected.
-    pub(super) fn settle_held(&mut self, mut jobs: Vec<(JobId, JobKey)>) {
-        // mutant grp-order-of-slots-after-a-restart: removed
-        jobs.sort_unstable();
-        let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
-        for (_, job) in jobs {
-            let tags_key = self.store.jobs.get(job).tags_key().expect("a held job has tags");
-            let group = self.group_ahead(tags_key).unwrap_or_else(|| {
-                let tags = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies);
-                let name: Box<[u8]> = tags.aft().expect("a held job waits for a group").as_bytes().into();
-                *done.entry(name).or_insert_with_key(|name| {
-                    let group = self.groups.new_group(name, &mut self.store.bodies);
-                    GroupSlot(self.groups.table.insert_hidden(group))
-                })
-            });
-            self.enter_held(job, group);
-        }
-        done.into_values().for_each(|group| self.effects.work.push_back(Work::Release { group }));
-    }
-
-    /// Returns the statistics of a group, if it has a member.
-    pub fn group_stats(&self, name: TubeName<'_>) -> Option<GroupStats> {
-        let group = &self.groups.table[self.groups.find(name, &self.store.bodies)?.0];
-        Some(GroupStats { members: group.members, waiting_jobs: group.waiting.len() })
-    }
-
-    /// The groups that members of a group wait for.
-    pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
-        let Groups { table, dependencies, .. } = &self.groups;
-        let group = self.groups.find(name, &self.store.bodies).map(|group| &table[group.0]);
-        // Bounded by its caller: an iterator, of which `stats-group` takes GROUPS_SHOWN_MAX.
-        let links = group.into_iter().flat_map(|group| group.dependencies.iter(dependencies));
-        links.map(|key| table[dependencies[key].to.0].name(&self.store.bodies))
-    }
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
     // Bounded by its caller: a test.
-    pub(super) fn check_groups(&self) {
-        let Groups { table, holds, dependencies } = &self.groups;
+    pub(super) fn check(&self, store: &Store, work: &WorkQueue) {
+        let Self { table, holds, dependencies } = self;
         table.check(table.iter().filter(|(_, group)| group.is_done()).count());
         holds.check();
         dependencies.check(0);
         let releasing = |group: GroupSlot| {
-            self.effects
-                .work
-                .iter()
-                .filter(|work| matches!(work, Work::Release { group: at } if *at == group))
-                .count()
+            work.iter().filter(|work| matches!(work, Work::Release { group: at } if *at == group)).count()
         };
         let (mut waiting, mut linked) = (0, 0);
         for (key, group) in table.iter() {
@@ -345,13 +318,13 @@ impl Engine {
                 "work releases held jobs once"
             );
             assert_eq!(
-                self.groups.find(group.name(&self.store.bodies), &self.store.bodies) == Some(GroupSlot(key)),
+                self.find(group.name(&store.bodies), &store.bodies) == Some(GroupSlot(key)),
                 !group.is_done()
             );
             let mut members = [0; JobState::COUNT];
             let mut ahead: Vec<GroupSlot> = Vec::new();
-            for (job_key, job) in self.store.jobs.iter() {
-                let Some(tags) = self.store.jobs.tags_of(job_key) else { continue };
+            for (job_key, job) in store.jobs.iter() {
+                let Some(tags) = store.jobs.tags_of(job_key) else { continue };
                 if tags.group == Some(GroupSlot(key)) {
                     members[job.state as usize] += 1;
                     ahead.extend(tags.hold.map(|hold| holds[hold.0].group));
@@ -361,7 +334,7 @@ impl Engine {
                 group.members,
                 members,
                 "the members of {} are counted",
-                group.name(&self.store.bodies).as_str()
+                group.name(&store.bodies).as_str()
             );
             for link in group.dependencies.iter(dependencies) {
                 let Dependency { from, to, jobs, .. } = dependencies[link];
@@ -372,23 +345,31 @@ impl Engine {
             assert!(ahead.is_empty(), "every group that a member waits for is linked");
         }
         assert_eq!(linked, dependencies.len(), "links are counted");
-        assert_eq!(
-            waiting,
-            self.store.totals.in_state(JobState::Held) as usize,
-            "a held job waits for a group"
-        );
-        for (key, job) in self.store.jobs.iter() {
-            let tags = self.store.jobs.tags_of(key);
+        assert_eq!(waiting, store.totals.in_state(JobState::Held) as usize, "a held job waits for a group");
+        for (key, job) in store.jobs.iter() {
+            let tags = store.jobs.tags_of(key);
             let hold = tags.and_then(|tags| tags.hold);
             let is_waiting = hold.is_some_and(|hold| holds[hold.0].job == key);
             assert_eq!(is_waiting, job.state == JobState::Held, "job {} is held if it waits", job.id);
             assert_eq!(
                 tags.and_then(|tags| tags.group).is_some(),
-                tags.is_some_and(|tags| tags.tags(&self.store.bodies).grp().is_some()),
+                tags.is_some_and(|tags| tags.tags(&store.bodies).grp().is_some()),
                 "job {} is a member of its group",
                 job.id
             );
         }
+    }
+}
+
+impl Group {
+    fn is_done(&self) -> bool {
+        // mutant grp-buried-members-do-not-count: self.members == [0; JobState::COUNT] =>
+        //     self.members.iter().sum::<u32>() == self.members[JobState::Buried as usize]
+        self.members == [0; JobState::COUNT]
+    }
+
+    fn name<'a>(&self, bodies: &'a Bodies) -> TubeName<'a> {
+        TubeName::checked_before(self.name.text(bodies))
     }
 }
 

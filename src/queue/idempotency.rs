@@ -405,7 +405,7 @@ impl Engine {
                 tags.tags(&self.store.bodies).idp(),
                 Some(Idp { key: entry.key(&self.store.bodies), ttl })
             );
-            assert_eq!(self.tube_of(job), entry.names(&self.store.bodies).0);
+            assert_eq!(self.store.tube_of(job), entry.names(&self.store.bodies).0);
         }
         let with_key = self.store.jobs.iter().filter_map(|(job, _)| self.key_of(job)).count();
         assert_eq!(with_key + self.idps.kept.len(), self.idps.table.len(), "every key has an owner");

@@ -79,7 +79,7 @@ impl Engine {
     /// The tags of a job whose body is still to come.
     #[inline]
     pub fn stored_tags(&self, tags_key: Option<TagsKey>) -> Tags<'_> {
-        tags_key.map_or(Tags::NONE, |tags_key| self.store.jobs.tags[tags_key.0].tags(&self.store.bodies))
+        self.store.stored_tags(tags_key)
     }
 
     /// The number of jobs with tags whose bodies are still to come.
@@ -98,7 +98,7 @@ impl Engine {
     /// The tags of a job.
     #[inline]
     pub fn tags(&self, job: JobKey) -> Tags<'_> {
-        self.stored_tags(self.store.jobs.get(job).tags_key())
+        self.store.tags(job)
     }
 
     /// What the tags of one more job of the client add to the memory of the queue: nothing for a job without tags.

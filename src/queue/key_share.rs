@@ -175,7 +175,7 @@ impl Engine {
     pub(super) fn has_key_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
         let Some(key) = self.key_of(job).map(|slot| self.idps.get(slot)) else { return true };
         let Owner::Job { ttl, .. } = key.owner() else { unreachable!("a job has the key") };
-        let before = self.tube_of(job).as_bytes().len();
+        let before = self.store.tube_of(job).as_bytes().len();
         let key_bytes = key.name_length() - before - 1;
         let bytes = |tube_bytes| kept_key_bytes(tube_bytes, key_bytes);
         let growth = bytes(name.as_bytes().len()).saturating_sub(bytes(before));

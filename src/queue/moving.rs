@@ -90,7 +90,7 @@ impl Engine {
         let Some(job) = self.store.jobs.find(id).filter(|_| self.can_move(id)) else {
             return JobMoved::NotFound;
         };
-        if self.tube_of(job) != name
+        if self.store.tube_of(job) != name
             && let Some(bar) = self.bar(name, job, now)
         {
             if let MoveBar::Full(_) = bar {
@@ -196,14 +196,14 @@ impl Engine {
         if !self.is_key_free_in(name, job, now) {
             return Some(MoveBar::KeyExists);
         }
-        self.full_by(name, self.body_bytes(job)).map(MoveBar::Full)
+        self.full_by(name, self.store.body_bytes(job)).map(MoveBar::Full)
     }
 
     /// Whether the job log has room for the job under the name of another tube.
     pub(super) fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
-        let (before, after) = (self.tube_of(job).as_bytes().len(), name.as_bytes().len());
+        let (before, after) = (self.store.tube_of(job).as_bytes().len(), name.as_bytes().len());
         let LogRoom { job_bytes_max, is_full } = self.store.log_room;
-        let others = self.tags(job).as_bytes().len() + self.store.jobs.get(job).body.len();
+        let others = self.store.tags(job).as_bytes().len() + self.store.jobs.get(job).body.len();
         after <= before || !is_full && after + others <= job_bytes_max
     }
 
@@ -228,9 +228,10 @@ impl Engine {
     /// Moves a held job. It keeps its turn among the jobs that wait for its group.
     fn move_held(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         // mutant grp-moved-job-loses-its-turn: adds
-        //     let group = self.group_ahead(self.store.jobs.get(job).tags_key().expect("tags")).expect("a group");
-        //     self.stop_waiting_for_group(job);
-        //     self.wait_for_group(job, group);
+        //     let tags_key = self.store.jobs.get(job).tags_key().expect("tags");
+        //     let group = self.groups.ahead(tags_key, &self.store).expect("a group");
+        //     self.groups.stop_waiting(job, &mut self.store);
+        //     self.groups.wait(job, group, &mut self.store);
         let from = self.store.jobs.get(job).tube;
         self.store.tubes[from].held.remove(&mut self.store.jobs.slab, job.0);
         self.set_tube(job, to, now);

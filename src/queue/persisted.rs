@@ -61,8 +61,8 @@ impl Engine {
         let state = match (record.state, lifecycle) {
             (JobState::Delayed, Some(lifecycle)) => LoggedState::Delayed(lifecycle.deadline),
             (JobState::Buried, Some(lifecycle)) => LoggedState::Buried(lifecycle.burial()),
-            // mutant grp-released-job-logged-as-held: self.is_released(job) => false
-            (JobState::Held, Some(lifecycle)) if self.is_released(job) => {
+            // mutant grp-released-job-logged-as-held: self.groups.is_released(job, &self.store) => false
+            (JobState::Held, Some(lifecycle)) if self.groups.is_released(job, &self.store) => {
                 LoggedState::Delayed(lifecycle.deadline)
             }
             (JobState::Held, Some(lifecycle)) => LoggedState::Held(lifecycle.deadline),
@@ -81,7 +81,7 @@ impl Engine {
 
     /// The name of the job's tube.
     pub fn tube_of(&self, job: JobKey) -> TubeName<'_> {
-        self.store.tubes[self.store.jobs.get(job).tube].name()
+        self.store.tube_of(job)
     }
 
     /// Finds the tube of this name, or creates it. A tube without jobs is removed by
@@ -161,15 +161,15 @@ impl Engine {
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
                 self.claim_key(job, tags_key);
                 self.join_key(job, tags_key);
-                self.join_group(job, tags_key);
+                self.groups.join(job, tags_key, &mut self.store);
             }
         }
         let (mut ready, mut delayed) = (Vec::new(), Vec::new());
         let (mut buried, mut held, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
         for job in jobs {
             let Job { id, state, created, tube, .. } = *self.store.jobs.get(job);
-            self.store.tubes[tube].body_bytes += self.body_bytes(job);
-            let is_held = state == JobState::Held && self.tags(job).aft().is_some();
+            self.store.tubes[tube].body_bytes += self.store.body_bytes(job);
+            let is_held = state == JobState::Held && self.store.tags(job).aft().is_some();
             match (state, self.store.jobs.lifecycle(job)) {
                 (_, Some(lifecycle)) if is_held => {
                     let latest = now + lifecycle.delay().span();
@@ -212,6 +212,16 @@ impl Engine {
         tubes.into_iter().for_each(|tube| self.remove_if_unreferenced(tube));
     }
 
+    /// Holds restored jobs again, in the order of their ids.
+    fn settle_held(&mut self, mut jobs: Vec<(JobId, JobKey)>) {
+        // mutant grp-order-of-slots-after-a-restart: removed
+        jobs.sort_unstable();
+        let jobs = jobs.into_iter().map(|(_, job)| job);
+        for (job, group) in self.groups.settle(jobs, &mut self.store, &mut self.effects.work) {
+            self.enter_held(job, group);
+        }
+    }
+
     /// Buries restored jobs with their numbers, in this order. A job from a log without times was buried before the next one.
     fn settle_buried(&mut self, mut jobs: Vec<(u64, JobId, JobKey)>, now: Time) {
         jobs.sort_unstable();
@@ -237,7 +247,7 @@ impl Engine {
             let tube = &mut self.store.tubes[key];
             tube.pause = Some(Pause { until, length });
             self.store.timers.arm(tube.timer, until);
-            self.refresh(key);
+            self.store.refresh(key);
         }
     }
 

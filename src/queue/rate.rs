@@ -94,7 +94,7 @@ impl Engine {
 
     fn set_throttled(&mut self, tube: TubeSlot, is_throttled: bool) {
         self.store.tubes[tube].is_throttled = is_throttled;
-        self.refresh(tube);
+        self.store.refresh(tube);
     }
 }
 

@@ -47,7 +47,7 @@ impl Engine {
         let from = &mut self.store.clients[from];
         from.reserved.remove(&mut self.store.jobs.lifecycles, key);
         from.reserved_order.remove(&mut self.store.jobs.slab, job.0);
-        self.give_to(client, job, key);
+        self.store.give_to(client, job, key);
         // The order of a tube is that in which its jobs came to their holders.
         let tube = self.store.jobs.get(job).tube;
         let order = &mut self.store.tubes[tube].reserved;
@@ -84,7 +84,7 @@ impl Engine {
             let key = self.store.jobs.lifecycle_key(job);
             let lifecycle = &mut self.store.jobs.lifecycles[key];
             (lifecycle.deadline, lifecycle.since) = (until, since);
-            self.give_to(holder.slot, job, key);
+            self.store.give_to(holder.slot, job, key);
             self.store.tubes[tube].reserved.push(&mut self.store.jobs.lifecycles, key);
             if let Some(tags_key) = tags_key {
                 self.count_reserved(tags_key);

@@ -42,7 +42,7 @@ impl Engine {
     /// without limit if that is `None`. It also waits as long as background work has to find out whether there is one.
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.store.clients.slot(client);
-        self.mark_worker(client);
+        self.store.mark_worker(client);
         if !self.shut_full_lanes_for(client, self.budget.within(BACKGROUND_STEPS)) {
             self.start_waiting(client, timeout.map(|span| now + span));
             self.search_later(client);
@@ -54,7 +54,7 @@ impl Engine {
             let is_drawn = self.store.clients[client].mode.is_weighted();
             return if is_drawn { Reserved::Drawn(job) } else { Reserved::Job(job) };
         }
-        if self.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
+        if self.store.first_deadline(client).is_some_and(|deadline| deadline.back(SAFETY_MARGIN) <= now) {
             return Reserved::DeadlineSoon;
         }
         // mutant search-answers-too-early: !self.is_search_unfinished(client) => true
@@ -151,7 +151,7 @@ impl Engine {
 
     pub(super) fn client_deadline(&self, client: ClientSlot) -> Option<Time> {
         let record = &self.store.clients[client];
-        let soonest = self.first_deadline(client);
+        let soonest = self.store.first_deadline(client);
         let margin = soonest.map(|deadline| deadline.back(SAFETY_MARGIN)).filter(|_| record.is_waiting());
         let end = record.wait.and_then(|wait| wait.until);
         let job_wait_end = record.job_wait.map(|wait| self.job_waits.until(wait));

@@ -81,7 +81,7 @@ impl Engine {
             return;
         }
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
-        let mut bytes: u64 = jobs.iter().map(|&job| self.body_bytes(job)).sum();
+        let mut bytes: u64 = jobs.iter().map(|&job| self.store.body_bytes(job)).sum();
         let mut turns = self.turns(client, most, may_overtake);
         while jobs.len() < room.jobs {
             let Some(turn) = self.next_turn(client, &mut turns, may_overtake) else { break };
@@ -102,7 +102,7 @@ impl Engine {
                 continue;
             }
             if let Some((_, job)) = next {
-                bytes += self.body_bytes(job);
+                bytes += self.store.body_bytes(job);
                 if bytes > room.body_bytes {
                     break;
                 }

@@ -332,8 +332,8 @@ impl Engine {
     pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
         // It has the time at which the job became ready in this tube.
         self.store.jobs.lifecycle_mut(job);
-        // mutant rule-dead-letter-counts-in-its-old-tube: self.body_bytes(job) => 0
-        let (from, bytes) = (self.store.jobs.get(job).tube, self.body_bytes(job));
+        // mutant rule-dead-letter-counts-in-its-old-tube: self.store.body_bytes(job) => 0
+        let (from, bytes) = (self.store.jobs.get(job).tube, self.store.body_bytes(job));
         self.store.tubes[from].body_bytes -= bytes;
         self.store.tubes[to].body_bytes += bytes;
         // mutant idp-key-stays-in-the-old-tube: self.move_key(job, to, now) => self.store.jobs.get_mut(job).tube = to

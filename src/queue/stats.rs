@@ -2,6 +2,7 @@
 //! that a query costs a few additions.
 
 use super::engine::{Engine, Notice};
+use super::groups::GroupStats;
 use super::job::{Counts, JobState, Lifecycle};
 use super::latency::{LatencyKind, Percentiles, TimeSum};
 use crate::time::{Seconds, Span, Time};
@@ -202,6 +203,22 @@ impl Engine {
         }
     }
 
+    /// The groups that are done and still hold jobs.
+    pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
+        self.groups.done(&self.store, &self.effects.work)
+    }
+
+    /// Returns the statistics of a group, if it has a member.
+    pub fn group_stats(&self, name: TubeName<'_>) -> Option<GroupStats> {
+        self.groups.stats(name, &self.store)
+    }
+
+    /// The groups that members of a group wait for.
+    pub fn groups_ahead(&self, name: TubeName<'_>) -> impl Iterator<Item = TubeName<'_>> {
+        // Bounded by its caller: an iterator, of which `stats-group` takes GROUPS_SHOWN_MAX.
+        self.groups.all_ahead(name, &self.store)
+    }
+
     /// Returns the statistics of one job.
     pub fn job_stats(&self, key: JobKey, now: Time) -> JobStats<'_> {
         let job = self.store.jobs.get(key);
@@ -219,9 +236,9 @@ impl Engine {
                 .filter(|_| runs)
                 .map_or(Span::ZERO, |lifecycle| lifecycle.deadline.since(now)),
             counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts),
-            tags: self.tags(key),
+            tags: self.store.tags(key),
             is_passed_over: self.con_of(key).map(|_| job.state == JobState::Ready && self.is_at_limit(key)),
-            waits_for: self.group_ahead_of(key),
+            waits_for: self.groups.ahead_of(key, &self.store),
         }
     }
 }

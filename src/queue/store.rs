@@ -1,15 +1,18 @@
 //! The records of the queue: what clients, tubes and jobs are, and what every transition counts.
 
+use super::change::{Change, Changes};
 use super::client::Clients;
-use super::job::Jobs;
+use super::job::{Jobs, Lifecycle};
 use super::latency::QueueLatency;
 use super::moving::LogRoom;
 use super::stats::JobTotals;
 use super::timers::Timers;
-use super::tube::Tubes;
+use super::tube::{Tube, Tubes};
 use super::tube_limits::TubeLimits;
 use crate::bodies::Bodies;
-use crate::values::ids::TubeSlot;
+use crate::time::Time;
+use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TagsKey, TubeSlot};
+use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
 /// Jobs, tubes and clients, which every part of the queue may read and change.
@@ -49,5 +52,89 @@ impl Store {
             next_id: 1,
             burials: 0,
         }
+    }
+
+    /// The size of the body of the job without its CR LF.
+    #[inline]
+    pub(super) fn body_bytes(&self, job: JobKey) -> u64 {
+        self.jobs.get(job).body.len() as u64 - 2
+    }
+
+    /// The name of the job's tube.
+    pub(super) fn tube_of(&self, job: JobKey) -> TubeName<'_> {
+        self.tubes[self.jobs.get(job).tube].name()
+    }
+
+    /// The tags of a job.
+    #[inline]
+    pub(super) fn tags(&self, job: JobKey) -> Tags<'_> {
+        self.stored_tags(self.jobs.get(job).tags_key())
+    }
+
+    /// The tags of a job whose body is still to come.
+    #[inline]
+    pub(super) fn stored_tags(&self, tags_key: Option<TagsKey>) -> Tags<'_> {
+        tags_key.map_or(Tags::NONE, |tags_key| self.jobs.tags[tags_key.0].tags(&self.bodies))
+    }
+
+    /// The tube that the client uses.
+    pub(super) fn used(&self, client: ClientKey) -> &Tube {
+        &self.tubes[self.clients.get(client).used]
+    }
+
+    /// Counts the client as a worker from now on.
+    pub(super) fn mark_worker(&mut self, client: ClientSlot) {
+        let record = &mut self.clients[client];
+        self.totals.workers += u32::from(!record.is_worker);
+        record.is_worker = true;
+    }
+
+    /// Brings the head of a tube in line with a change of its ready jobs, its pause or its work.
+    pub(super) fn refresh(&mut self, tube: TubeSlot) {
+        self.tubes.refresh(tube, &self.jobs);
+    }
+
+    /// The job with this id, if the client has reserved it.
+    pub(super) fn reserved_by(&self, client: ClientSlot, id: JobId) -> Option<JobKey> {
+        self.jobs.find(id).filter(|&job| self.jobs.holder(self.jobs.get(job)) == Some(client))
+    }
+
+    /// The deadline of the reservation that ends first.
+    pub(super) fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
+        self.clients[client].reserved.min().map(|key| {
+            let lifecycle: &Lifecycle = &self.jobs.lifecycles[key];
+            lifecycle.deadline
+        })
+    }
+
+    /// Makes a client the holder of a reserved job, which has a deadline and this lifecycle.
+    #[inline(always)]
+    pub(super) fn give_to(&mut self, client: ClientSlot, job: JobKey, key: u32) {
+        let lifecycle = &mut self.jobs.lifecycles[key];
+        lifecycle.set_holder(client);
+        let holder = &mut self.clients[client];
+        self.timers.arm(holder.timer, lifecycle.deadline);
+        holder.reserved.insert(&mut self.jobs.lifecycles, key);
+        holder.reserved_order.push_back(&mut self.jobs.slab, job.0);
+    }
+
+    /// Removes a tube that nothing refers to any more.
+    pub(super) fn remove_if_unreferenced(&mut self, key: TubeSlot, changes: &mut Changes) {
+        let tube = &self.tubes[key];
+        if key != self.default_tube && !tube.is_referenced() {
+            if tube.pause.is_some() {
+                changes.push(Change::PausedGone(tube.name().as_bytes().into()));
+            }
+            let tube = &self.tubes[key];
+            // mutant timer-of-a-tube-that-is-gone: removed
+            self.timers.remove(tube.timer);
+            self.tubes.remove(key);
+        }
+    }
+
+    /// Ends a piece of work that names the tube.
+    pub(super) fn unpin(&mut self, tube: TubeSlot, changes: &mut Changes) {
+        self.tubes[tube].pins -= 1;
+        self.remove_if_unreferenced(tube, changes);
     }
 }

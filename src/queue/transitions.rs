@@ -8,11 +8,14 @@
 
 use std::mem;
 
+use super::background::FollowUp;
 use super::change::Change;
 use super::engine::Engine;
+use super::groups::LastGone;
 use super::job::{Job, JobState, URGENT_BELOW};
 use super::job_waits::JobEnd;
 use super::latency::LatencyKind;
+use super::work::Work;
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobKey, TubeSlot};
@@ -80,7 +83,7 @@ impl Engine {
             JobState::Buried => self.store.tubes[tube].buried.remove(&mut self.store.jobs.slab, job.0),
             JobState::Held => {
                 self.store.tubes[tube].held.remove(&mut self.store.jobs.slab, job.0);
-                self.stop_waiting_for_group(job);
+                self.groups.stop_waiting(job, &mut self.store);
             }
             JobState::Delayed => {
                 let lifecycle = lifecycle();
@@ -96,7 +99,7 @@ impl Engine {
                 holder.reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
                 holder.reserved_order.remove(&mut self.store.jobs.slab, job.0);
                 self.store.tubes[tube].reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
-                self.record_latency(tube, LatencyKind::Reserved, since, now);
+                self.store.record_latency(tube, LatencyKind::Reserved, since, now);
                 if let Some(tags_key) = tags_key {
                     self.count_end_of_reservation(tags_key);
                 }
@@ -118,7 +121,7 @@ impl Engine {
         }
         // Another job of its key may take its place in the heap.
         if tags_key.is_some() || self.store.tubes.heads.get(tube_key).job(true) == Some(job) {
-            self.refresh(tube_key);
+            self.store.refresh(tube_key);
         }
         self.store.totals.jobs[JobState::Ready as usize] -= 1;
         since
@@ -146,7 +149,7 @@ impl Engine {
             self.store.totals.urgent += 1;
         }
         if tags_key.is_some() {
-            self.refresh(tube_key);
+            self.store.refresh(tube_key);
         } else if tube.ready.min() == Some(job.0) {
             self.store.tubes.refresh_with(tube_key, Some((pri, id, job)));
         }
@@ -185,7 +188,7 @@ impl Engine {
     pub(super) fn enter_held(&mut self, job: JobKey, group: GroupSlot) {
         let tube = self.enter(job, JobState::Held).tube;
         self.store.tubes[tube].held.push_back(&mut self.store.jobs.slab, job.0);
-        self.wait_for_group(job, group);
+        self.groups.wait(job, group, &mut self.store);
     }
 
     /// Buries a job that has left its container. The number of its burial is the time in nanoseconds, or the next number behind
@@ -232,10 +235,10 @@ impl Engine {
         lifecycle.deadline = now + lifecycle.ttr(ttr);
         lifecycle.since = now;
         lifecycle.counts.reserves += 1;
-        self.give_to(client, job, key);
+        self.store.give_to(client, job, key);
         self.store.tubes[tube].reserved.push(&mut self.store.jobs.lifecycles, key);
         if let Some(since) = ready_since {
-            self.record_latency(tube, LatencyKind::Queue, since, now);
+            self.store.record_latency(tube, LatencyKind::Queue, since, now);
         }
         self.effects.changes.push_reservation(job);
         if let Some(tags_key) = tags_key {
@@ -243,15 +246,36 @@ impl Engine {
         }
     }
 
-    /// Makes a client the holder of a reserved job, which has a deadline and this lifecycle.
-    #[inline(always)]
-    pub(super) fn give_to(&mut self, client: ClientSlot, job: JobKey, key: u32) {
-        let lifecycle = &mut self.store.jobs.lifecycles[key];
-        lifecycle.set_holder(client);
-        let holder = &mut self.store.clients[client];
-        self.store.timers.arm(holder.timer, lifecycle.deadline);
-        holder.reserved.insert(&mut self.store.jobs.lifecycles, key);
-        holder.reserved_order.push_back(&mut self.store.jobs.slab, job.0);
+    /// Releases the jobs that a group has held. It has no members any more.
+    #[cold]
+    pub(super) fn end_group(&mut self, gone: LastGone, now: Time) {
+        let group = self.groups.end(gone, &self.store, &mut self.effects);
+        self.with_quota(FollowUp::Releases, |engine, limit| {
+            if !engine.continue_release(group, limit, now) {
+                engine.effects.work.push_back(Work::Release { group });
+            }
+        });
+    }
+
+    /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
+    pub(super) fn continue_release(&mut self, group: GroupSlot, limit: Limit, now: Time) -> bool {
+        while let Some(job) = self.groups.next_released(group) {
+            if self.budget.is_reached(limit) {
+                return false;
+            }
+            self.release_held(job, limit, now);
+        }
+        self.groups.remove(group, &mut self.store);
+        true
+    }
+
+    /// Makes a held job ready, or delayed if its delay is not over.
+    fn release_held(&mut self, job: JobKey, limit: Limit, now: Time) {
+        self.budget.charge(Cost::STEP);
+        let until = self.store.jobs.lifecycle_mut(job).deadline;
+        // mutant grp-released-before-its-delay: until > now => false
+        let to = if until > now { To::At(until) } else { To::Ready };
+        self.transfer(job, to, None, None, limit, now);
     }
 
     /// Changes the priority of a job in any state.
@@ -270,7 +294,7 @@ impl Engine {
                 *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
             }
             // The lane of a full key may have been shut.
-            self.refresh(tube_key);
+            self.store.refresh(tube_key);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Limits on the number and the memory of tubes and watches.
 
 use super::client::NARROW_WATCH_MAX;
-use super::engine::Engine;
 use super::latency::LatencyKind;
+use super::store::Store;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, TubeSlot};
 use crate::values::tube_name::TubeName;
@@ -33,36 +33,29 @@ impl Default for TubeLimits {
     }
 }
 
-impl Engine {
-    /// Sets the limits of tubes and watches. A new queue has none.
-    pub fn set_tube_limits(&mut self, limits: TubeLimits) {
-        self.store.limits = limits;
-    }
-
+impl Store {
     /// The memory of tubes, their names and watches.
-    pub fn tube_bytes(&self) -> usize {
-        self.store.tubes.bytes()
-            + self.store.clients.watch_bytes()
-            + self.store.tubes.len() * self.store.timers.element_bytes()
+    pub(super) fn tube_bytes(&self) -> usize {
+        self.tubes.bytes() + self.clients.watch_bytes() + self.tubes.len() * self.timers.element_bytes()
     }
 
     /// Returns true if a client may use the tube of this name: it exists, or there is room for it.
-    pub fn can_use(&mut self, name: TubeName<'_>) -> bool {
-        self.is_far_below_limits() || self.store.tubes.find(name).is_some() || self.has_room(Some(name), None)
+    pub(super) fn can_use(&mut self, name: TubeName<'_>) -> bool {
+        self.is_far_below_limits() || self.tubes.find(name).is_some() || self.has_room(Some(name), None)
     }
 
     /// Returns true if the client may watch the tube of this name: it does so already, or there is room for the watch.
     ///
     /// The first watches of existing tubes are never refused for memory. So workers that reconnect can work even if other
     /// clients have filled the tables.
-    pub fn can_watch(&mut self, client: ClientKey, name: TubeName<'_>) -> bool {
-        let is_below_max = self.store.clients.get(client).watch_count() < self.store.limits.watches;
+    pub(super) fn can_watch(&mut self, client: ClientKey, name: TubeName<'_>) -> bool {
+        let is_below_max = self.clients.get(client).watch_count() < self.limits.watches;
         if is_below_max && self.is_far_below_limits() {
             return true;
         }
-        let is_narrow = self.store.clients.get(client).watch_count() < NARROW_WATCH_MAX;
-        match self.store.tubes.find_slot(name) {
-            Some(tube) if self.store.clients.is_watching(client.slot, tube) => true,
+        let is_narrow = self.clients.get(client).watch_count() < NARROW_WATCH_MAX;
+        match self.tubes.find_slot(name) {
+            Some(tube) if self.clients.is_watching(client.slot, tube) => true,
             Some(_) => is_below_max && (is_narrow || self.has_room(None, Some(client))),
             None => is_below_max && self.has_room(Some(name), Some(client)),
         }
@@ -71,27 +64,26 @@ impl Engine {
     /// Counts a latency of a job of the tube. Where memory is short, the tube counts it only if it has a counter for it.
     #[inline]
     pub(super) fn record_latency(&mut self, tube: TubeSlot, kind: LatencyKind, since: Time, now: Time) {
-        let sample = self.store.latency.add(kind, now.since(since));
-        if !self.store.tubes.add_sample(tube, kind, sample, now)
-            && self.tube_bytes() + self.store.tubes.latency_growth(tube) <= self.store.limits.bytes
+        let sample = self.latency.add(kind, now.since(since));
+        if !self.tubes.add_sample(tube, kind, sample, now)
+            && self.tube_bytes() + self.tubes.latency_growth(tube) <= self.limits.bytes
         {
-            self.store.tubes.add_first_sample(tube, kind, sample, now);
+            self.tubes.add_first_sample(tube, kind, sample, now);
         }
     }
 
     fn is_far_below_limits(&self) -> bool {
         // A full table doubles, and no table is larger than all of them together.
         let bytes_most = self.tube_bytes().saturating_mul(2).saturating_add(ROOM_BYTES);
-        self.store.tubes.names() < self.store.limits.tubes && bytes_most <= self.store.limits.bytes
+        self.tubes.names() < self.limits.tubes && bytes_most <= self.limits.bytes
     }
 
     /// Returns true if there is room for a new tube of this name, and for a watch of this client.
     fn has_room(&mut self, tube: Option<TubeName<'_>>, watcher: Option<ClientKey>) -> bool {
-        let tube_growth =
-            tube.map_or(0, |name| self.store.tubes.growth(name) + self.store.timers.element_bytes());
-        let slots_end = self.store.tubes.slots_end() + 1;
-        let watch_growth = watcher.map_or(0, |client| self.store.clients.watch_growth(client, slots_end));
-        let has_number = tube.is_none() || self.store.tubes.names() < self.store.limits.tubes;
-        has_number && self.tube_bytes() + tube_growth + watch_growth <= self.store.limits.bytes
+        let tube_growth = tube.map_or(0, |name| self.tubes.growth(name) + self.timers.element_bytes());
+        let slots_end = self.tubes.slots_end() + 1;
+        let watch_growth = watcher.map_or(0, |client| self.clients.watch_growth(client, slots_end));
+        let has_number = tube.is_none() || self.tubes.names() < self.limits.tubes;
+        has_number && self.tube_bytes() + tube_growth + watch_growth <= self.limits.bytes
     }
 }

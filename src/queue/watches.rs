@@ -1,6 +1,5 @@
 //! Which tubes a client uses and watches, and when a tube begins and ends.
 
-use super::change::Change;
 use super::engine::Engine;
 use crate::values::ids::{ClientKey, ClientSlot, TubeSlot, WatchKey};
 use crate::values::tube_name::TubeName;
@@ -86,17 +85,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn remove_if_unreferenced(&mut self, key: TubeSlot) {
-        let tube = &self.store.tubes[key];
-        if key != self.store.default_tube && !tube.is_referenced() {
-            if tube.pause.is_some() {
-                self.effects.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
-            }
-            let tube = &self.store.tubes[key];
-            // mutant timer-of-a-tube-that-is-gone: removed
-            self.store.timers.remove(tube.timer);
-            self.store.tubes.remove(key);
-        }
+    pub(super) fn remove_if_unreferenced(&mut self, tube: TubeSlot) {
+        self.store.remove_if_unreferenced(tube, &mut self.effects.changes);
     }
 
     pub(super) fn watch_tube(&mut self, client: ClientSlot, tube: TubeSlot) {
