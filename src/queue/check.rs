@@ -41,7 +41,7 @@ impl Engine {
         self.job_waits.check(&self.store.clients, &answering.collect::<Vec<_>>());
         self.bodies().check();
         self.check_keys();
-        self.check_lanes();
+        self.cons.check(&self.store, &self.effects.work);
         self.groups.check(&self.store, &self.effects.work);
         self.check_rules();
         self.check_counts();
@@ -160,7 +160,7 @@ impl Engine {
         for (key, tube) in self.store.tubes.iter() {
             tube.ready.check(&self.store.jobs.slab);
             tube.ready_order.check(&self.store.jobs, key.slot, tube.ready_jobs());
-            assert_eq!(tube.parked as usize, self.count_parked(key.slot), "parked jobs are counted");
+            assert_eq!(tube.parked as usize, self.cons.count_parked(key.slot), "parked jobs are counted");
             tube.delayed.check(&self.store.jobs.lifecycles);
             tube.buried.check(&self.store.jobs.slab);
             tube.reserved.check(&self.store.jobs, key.slot);

@@ -16,15 +16,13 @@
 //! search meets them. Each opening follows a shutting, and each shutting an opening or a job that became ready. A search that
 //! meets very many of them leaves the rest to background work, and clients wait for a job of the tube until that is done.
 
-use super::background::FollowUp;
-use super::engine::Engine;
-use super::job::{Job, JobState};
+use super::job::{Job, JobState, Jobs};
 use super::names::{Name, named};
-use super::work::Work;
+use super::store::Store;
+use super::work::{Work, WorkQueue};
 use crate::bodies::Bodies;
 use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive, pair};
-use crate::time::Time;
-use crate::values::budget::{Cost, Limit};
+use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientSlot, ConSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::tags::Con;
 
@@ -176,328 +174,344 @@ impl ConKeys {
             rank: 0,
         })
     }
-}
 
-impl Engine {
     /// Adds a job to its key, if it has one. It is in no container yet.
-    pub(super) fn join_key(&mut self, job: JobKey, tags_key: TagsKey) {
-        let id = self.store.jobs.get(job).id;
-        let record = &self.store.jobs.tags[tags_key.0];
-        let Some(Con { key, limit }) = record.tags(&self.store.bodies).con() else { return };
-        let con = match self.cons.find(key.as_bytes(), &self.store.bodies) {
+    pub(super) fn join(&mut self, job: JobKey, tags_key: TagsKey, store: &mut Store) {
+        let id = store.jobs.get(job).id;
+        let record = &store.jobs.tags[tags_key.0];
+        let Some(Con { key, limit }) = record.tags(&store.bodies).con() else { return };
+        let con = match self.find(key.as_bytes(), &store.bodies) {
             Some(con) => con,
             None => {
                 let name = key.as_bytes().to_vec();
-                self.cons.add(&name, &mut self.store.bodies)
+                self.add(&name, &mut store.bodies)
             }
         };
-        let record = &mut self.store.jobs.tags[tags_key.0];
+        let record = &mut store.jobs.tags[tags_key.0];
         (record.con, record.id, record.limit) = (Some(con), id, limit.get());
-        self.cons.jobs += 1;
-        self.cons.table[con.0].jobs.insert(&mut self.store.jobs.tags, tags_key.0);
-        self.update_limit(con);
+        self.jobs += 1;
+        self.table[con.0].jobs.insert(&mut store.jobs.tags, tags_key.0);
+        self.update_limit(con, &store.jobs);
     }
 
     /// Removes a job that is in no container from its key.
-    pub(super) fn leave_key(&mut self, tags_key: TagsKey) {
-        let Some(con) = self.store.jobs.tags[tags_key.0].con else { return };
-        self.cons.jobs -= 1;
-        self.cons.table[con.0].jobs.remove(&mut self.store.jobs.tags, tags_key.0);
-        self.update_limit(con);
+    pub(super) fn leave(&mut self, tags_key: TagsKey, jobs: &mut Jobs) {
+        let Some(con) = jobs.tags[tags_key.0].con else { return };
+        self.jobs -= 1;
+        self.table[con.0].jobs.remove(&mut jobs.tags, tags_key.0);
+        self.update_limit(con, jobs);
     }
 
-    fn update_limit(&mut self, con: ConSlot) {
-        let key = &mut self.cons.table[con.0];
-        key.limit = key.jobs.min().map_or(0, |newest| self.store.jobs.tags[newest].limit);
-        self.cons.update_loose(con);
-    }
-
-    /// The concurrency key of a job, if it has one.
-    // Inlined: most jobs have no tags.
-    #[inline(always)]
-    pub(super) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
-        self.store.jobs.get(job).tags_key().and_then(|tags_key| self.con_of_tags(tags_key))
-    }
-
-    #[cold]
-    fn con_of_tags(&self, tags_key: TagsKey) -> Option<ConSlot> {
-        self.store.jobs.tags[tags_key.0].con
+    fn update_limit(&mut self, con: ConSlot, jobs: &Jobs) {
+        let key = &mut self.table[con.0];
+        key.limit = key.jobs.min().map_or(0, |newest| jobs.tags[newest].limit);
+        self.update_loose(con);
     }
 
     /// Whether the key of a job is at its limit.
     #[inline]
-    pub(super) fn is_at_limit(&self, job: JobKey) -> bool {
-        self.con_of(job).is_some_and(|con| self.cons.is_full(con))
+    pub(super) fn is_at_limit(&self, job: JobKey, jobs: &Jobs) -> bool {
+        jobs.con_of(job).is_some_and(|con| self.is_full(con))
     }
 
     /// Counts a job with these tags as reserved.
     #[cold]
-    pub(super) fn count_reserved(&mut self, tags_key: TagsKey) {
-        if let Some(con) = self.con_of_tags(tags_key) {
-            self.cons.table[con.0].reserved += 1;
-            self.cons.update_loose(con);
+    pub(super) fn count_reserved(&mut self, tags_key: TagsKey, jobs: &Jobs) {
+        if let Some(con) = jobs.con_of_tags(tags_key) {
+            self.table[con.0].reserved += 1;
+            self.update_loose(con);
         }
     }
 
     /// Counts it as not reserved any more. [`reopen`](Self::reopen) must follow.
     #[cold]
-    pub(super) fn count_end_of_reservation(&mut self, tags_key: TagsKey) {
-        if let Some(con) = self.con_of_tags(tags_key) {
-            self.cons.table[con.0].reserved -= 1;
-            self.cons.update_loose(con);
+    pub(super) fn count_end_of_reservation(&mut self, tags_key: TagsKey, jobs: &Jobs) {
+        if let Some(con) = jobs.con_of_tags(tags_key) {
+            self.table[con.0].reserved -= 1;
+            self.update_loose(con);
         }
     }
 
     /// Adds a job to the ready heap of its tube, or to the lane of its key.
     #[inline(always)]
-    pub(super) fn insert_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
+    pub(super) fn insert_ready(
+        &mut self,
+        job: JobKey,
+        tube: TubeSlot,
+        tags_key: Option<TagsKey>,
+        store: &mut Store,
+    ) {
         match tags_key {
-            None => self.store.tubes[tube].ready.insert(&mut self.store.jobs.slab, job.0),
-            Some(tags_key) => self.insert_tagged(job, tube, tags_key),
+            None => store.tubes[tube].ready.insert(&mut store.jobs.slab, job.0),
+            Some(tags_key) => self.insert_tagged(job, tube, tags_key, store),
         }
     }
 
     #[cold]
-    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
-        match self.con_of_tags(tags_key) {
-            None => self.store.tubes[tube].ready.insert(&mut self.store.jobs.slab, job.0),
-            Some(con) => self.insert_into_lane(job, con),
+    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey, store: &mut Store) {
+        match store.jobs.con_of_tags(tags_key) {
+            None => store.tubes[tube].ready.insert(&mut store.jobs.slab, job.0),
+            Some(con) => self.insert_into_lane(job, con, store),
         }
     }
 
     /// Removes a job from there.
     #[inline(always)]
-    pub(super) fn remove_ready(&mut self, job: JobKey, tube: TubeSlot, tags_key: Option<TagsKey>) {
+    pub(super) fn remove_ready(
+        &mut self,
+        job: JobKey,
+        tube: TubeSlot,
+        tags_key: Option<TagsKey>,
+        store: &mut Store,
+    ) {
         match tags_key {
-            None => self.store.tubes[tube].ready.remove(&mut self.store.jobs.slab, job.0),
-            Some(tags_key) => self.remove_tagged(job, tube, tags_key),
+            None => store.tubes[tube].ready.remove(&mut store.jobs.slab, job.0),
+            Some(tags_key) => self.remove_tagged(job, tube, tags_key, store),
         }
     }
 
     #[cold]
-    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey) {
-        match self.con_of_tags(tags_key) {
-            None => self.store.tubes[tube].ready.remove(&mut self.store.jobs.slab, job.0),
-            Some(con) => self.remove_from_lane(job, con),
+    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey, store: &mut Store) {
+        match store.jobs.con_of_tags(tags_key) {
+            None => store.tubes[tube].ready.remove(&mut store.jobs.slab, job.0),
+            Some(con) => self.remove_from_lane(job, con, store),
         }
     }
 
-    fn insert_into_lane(&mut self, job: JobKey, con: ConSlot) {
-        let &Job { pri, id, tube, .. } = self.store.jobs.get(job);
-        let Some(lane) = self.cons.find_lane(con, tube) else {
-            let lane = self.cons.add_lane(con, tube, job, (pri, id));
-            return self.place_head(lane);
+    fn insert_into_lane(&mut self, job: JobKey, con: ConSlot, store: &mut Store) {
+        let &Job { pri, id, tube, .. } = store.jobs.get(job);
+        let Some(lane) = self.find_lane(con, tube) else {
+            let lane = self.add_lane(con, tube, job, (pri, id));
+            return self.place_head(lane, store);
         };
-        let Lane { head, head_key, is_open, .. } = self.cons.lanes[lane];
+        let Lane { head, head_key, is_open, .. } = self.lanes[lane];
         // mutant con-urgent-job-behind-an-open-lane: (pri, id) < head_key => (pri, id) < head_key && !is_open
-        let (is_head, may_open) = ((pri, id) < head_key, !is_open && self.cons.may_open(con));
+        let (is_head, may_open) = ((pri, id) < head_key, !is_open && self.may_open(con));
         if is_head || may_open {
-            self.lift_head(lane);
+            self.lift_head(lane, store);
         }
         let mut parked = job;
         if is_head {
-            let record = &mut self.cons.lanes[lane];
+            let record = &mut self.lanes[lane];
             (record.head, record.head_key, parked) = (job, (pri, id), head);
         }
-        self.cons.lanes[lane].parked.insert(&mut self.store.jobs.slab, parked.0);
-        self.store.tubes[tube].parked += 1;
+        self.lanes[lane].parked.insert(&mut store.jobs.slab, parked.0);
+        store.tubes[tube].parked += 1;
         if is_head || may_open {
-            self.place_head(lane);
+            self.place_head(lane, store);
         }
     }
 
-    fn remove_from_lane(&mut self, job: JobKey, con: ConSlot) {
-        let tube = self.store.jobs.get(job).tube;
-        let lane = self.cons.find_lane(con, tube).expect("a ready job with a key has a lane");
-        if self.cons.lanes[lane].head != job {
-            self.cons.lanes[lane].parked.remove(&mut self.store.jobs.slab, job.0);
-            self.store.tubes[tube].parked -= 1;
+    fn remove_from_lane(&mut self, job: JobKey, con: ConSlot, store: &mut Store) {
+        let tube = store.jobs.get(job).tube;
+        let lane = self.find_lane(con, tube).expect("a ready job with a key has a lane");
+        if self.lanes[lane].head != job {
+            self.lanes[lane].parked.remove(&mut store.jobs.slab, job.0);
+            store.tubes[tube].parked -= 1;
             return;
         }
-        self.lift_head(lane);
-        let Some(next) = self.cons.lanes[lane].parked.pop(&mut self.store.jobs.slab) else {
-            self.cons.lanes.remove(lane);
+        self.lift_head(lane, store);
+        let Some(next) = self.lanes[lane].parked.pop(&mut store.jobs.slab) else {
+            self.lanes.remove(lane);
             return;
         };
-        self.store.tubes[tube].parked -= 1;
-        let &Job { pri, id, .. } = self.store.jobs.get(JobKey(next));
-        let record = &mut self.cons.lanes[lane];
+        store.tubes[tube].parked -= 1;
+        let &Job { pri, id, .. } = store.jobs.get(JobKey(next));
+        let record = &mut self.lanes[lane];
         (record.head, record.head_key) = (JobKey(next), (pri, id));
-        self.place_head(lane);
+        self.place_head(lane, store);
     }
 
     /// Opens a lane, or shuts it if its key is full. Its head is in no heap.
-    fn place_head(&mut self, lane: u32) {
-        let Lane { con, tube, head, .. } = self.cons.lanes[lane];
-        let is_open = self.cons.may_open(con);
-        self.cons.lanes[lane].is_open = is_open;
+    fn place_head(&mut self, lane: u32, store: &mut Store) {
+        let Lane { con, tube, head, .. } = self.lanes[lane];
+        let is_open = self.may_open(con);
+        self.lanes[lane].is_open = is_open;
         if is_open {
-            self.cons.table[con.0].open.push_back(&mut self.cons.lanes, lane);
-            self.store.tubes[tube].ready.insert(&mut self.store.jobs.slab, head.0);
+            self.table[con.0].open.push_back(&mut self.lanes, lane);
+            store.tubes[tube].ready.insert(&mut store.jobs.slab, head.0);
         } else {
-            self.cons.table[con.0].shut.insert(&mut self.cons.lanes, lane);
-            self.store.tubes[tube].parked += 1;
+            self.table[con.0].shut.insert(&mut self.lanes, lane);
+            store.tubes[tube].parked += 1;
         }
-        self.cons.update_loose(con);
+        self.update_loose(con);
     }
 
     /// Takes the head of a lane out of the heap that it is in.
-    fn lift_head(&mut self, lane: u32) {
-        let Lane { con, tube, head, is_open, .. } = self.cons.lanes[lane];
+    fn lift_head(&mut self, lane: u32, store: &mut Store) {
+        let Lane { con, tube, head, is_open, .. } = self.lanes[lane];
         if is_open {
-            self.cons.table[con.0].open.remove(&mut self.cons.lanes, lane);
-            self.store.tubes[tube].ready.remove(&mut self.store.jobs.slab, head.0);
+            self.table[con.0].open.remove(&mut self.lanes, lane);
+            store.tubes[tube].ready.remove(&mut store.jobs.slab, head.0);
         } else {
-            self.cons.table[con.0].shut.remove(&mut self.cons.lanes, lane);
-            self.store.tubes[tube].parked -= 1;
+            self.table[con.0].shut.remove(&mut self.lanes, lane);
+            store.tubes[tube].parked -= 1;
         }
-        self.cons.update_loose(con);
+        self.update_loose(con);
     }
 
     /// Shuts the lanes of full keys whose heads are the most urgent jobs of the tube, up to the limit. If there are more, the tube
     /// is not reservable until background work has shut them.
     #[inline]
-    pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: Limit) {
-        if !self.cons.loose.is_empty() {
-            self.shut_full_lanes_of(tube, limit);
+    pub(super) fn shut_full(
+        &mut self,
+        tube: TubeSlot,
+        limit: Limit,
+        store: &mut Store,
+        work: &mut WorkQueue,
+        budget: &mut Budget,
+    ) {
+        if !self.loose.is_empty() {
+            self.shut_full_of(tube, limit, store, work, budget);
         }
     }
 
     #[cold]
-    fn shut_full_lanes_of(&mut self, tube: TubeSlot, limit: Limit) {
-        if self.store.tubes[tube].shutting {
+    fn shut_full_of(
+        &mut self,
+        tube: TubeSlot,
+        limit: Limit,
+        store: &mut Store,
+        work: &mut WorkQueue,
+        budget: &mut Budget,
+    ) {
+        if store.tubes[tube].shutting {
             return;
         }
         while let Some(job) =
-            self.store.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job))
+            store.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job, &store.jobs))
         {
-            if !self.budget.spend(Cost::STEP, limit) {
-                self.shut_later(tube);
+            if !budget.spend(Cost::STEP, limit) {
+                self.shut_later(tube, store, work);
                 break;
             }
-            let con = self.con_of(job).expect("a job at its limit has a key");
-            let lane = self.cons.find_lane(con, tube).expect("a ready job with a key has a lane");
-            self.lift_head(lane);
-            self.place_head(lane);
+            let con = store.jobs.con_of(job).expect("a job at its limit has a key");
+            let lane = self.find_lane(con, tube).expect("a ready job with a key has a lane");
+            self.lift_head(lane, store);
+            self.place_head(lane, store);
         }
-        self.store.refresh(tube);
+        store.refresh(tube);
     }
 
     /// Shuts the lanes of full keys that a search for this client may meet: those of its tubes, or all of them if it watches many.
     /// Returns false if there are more of all of them.
     #[inline]
-    pub(super) fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: Limit) -> bool {
-        self.cons.loose.is_empty() || self.shut_full_lanes_watched(client, limit)
+    pub(super) fn shut_full_for(
+        &mut self,
+        client: ClientSlot,
+        limit: Limit,
+        store: &mut Store,
+        work: &mut WorkQueue,
+        budget: &mut Budget,
+    ) -> bool {
+        self.loose.is_empty() || self.shut_full_watched(client, limit, store, work, budget)
     }
 
     #[cold]
-    fn shut_full_lanes_watched(&mut self, client: ClientSlot, limit: Limit) -> bool {
-        if self.store.clients[client].is_wide() {
-            return self.shut_loose_lanes(limit);
+    fn shut_full_watched(
+        &mut self,
+        client: ClientSlot,
+        limit: Limit,
+        store: &mut Store,
+        work: &mut WorkQueue,
+        budget: &mut Budget,
+    ) -> bool {
+        if store.clients[client].is_wide() {
+            return self.shut_loose(limit, store, budget);
         }
         // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
-        for watched in self.store.clients[client].watches.clone() {
-            if self.store.tubes[watched.tube].in_reservable {
-                self.shut_full_lanes_of(watched.tube, limit);
+        for watched in store.clients[client].watches.clone() {
+            if store.tubes[watched.tube].in_reservable {
+                self.shut_full_of(watched.tube, limit, store, work, budget);
             }
         }
         true
     }
 
     /// Shuts the open lanes of all full keys, up to the limit. Returns true if there are no more.
-    pub(super) fn shut_loose_lanes(&mut self, limit: Limit) -> bool {
-        while let Some(con) = self.cons.loose.front() {
-            if !self.budget.spend(Cost::STEP, limit) {
+    pub(super) fn shut_loose(&mut self, limit: Limit, store: &mut Store, budget: &mut Budget) -> bool {
+        while let Some(con) = self.loose.front() {
+            if !budget.spend(Cost::STEP, limit) {
                 return false;
             }
-            let lane = self.cons.table[con].open.front().expect("a loose key has an open lane");
-            let tube = self.cons.lanes[lane].tube;
-            self.lift_head(lane);
-            self.place_head(lane);
-            self.store.refresh(tube);
+            let lane = self.table[con].open.front().expect("a loose key has an open lane");
+            let tube = self.lanes[lane].tube;
+            self.lift_head(lane, store);
+            self.place_head(lane, store);
+            store.refresh(tube);
         }
         true
     }
 
-    fn shut_later(&mut self, tube: TubeSlot) {
-        self.store.tubes[tube].pins += 1;
-        self.store.tubes.set_shutting(tube, true);
-        self.cons.shutting += 1;
-        self.effects.work.push_back(Work::Shut { tube: self.store.tubes.key(tube) });
+    fn shut_later(&mut self, tube: TubeSlot, store: &mut Store, work: &mut WorkQueue) {
+        store.tubes[tube].pins += 1;
+        store.tubes.set_shutting(tube, true);
+        self.shutting += 1;
+        work.push_back(Work::Shut { tube: store.tubes.key(tube) });
     }
 
-    /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
-    pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
-        self.store.tubes.set_shutting(tube, false);
-        self.cons.shutting -= 1;
-        self.shut_full_lanes_of(tube, limit);
-        self.assign_jobs(tube, limit, now);
-        self.unpin(tube);
-    }
-
-    /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
-    /// jobs.
-    #[inline]
-    pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: Limit, now: Time) {
-        let Some(con) = con else { return };
-        self.with_quota(FollowUp::Lanes, |engine, share| {
-            // mutant lanes-with-fresh-steps-each: share.or_before(limit) =>
-            //     engine.budget.within(crate::queue::BACKGROUND_STEPS)
-            engine.continue_reopen(con, share.or_before(limit), now);
-        });
-    }
-
-    /// Opens lanes of a key whose limit a put may have raised, as [`reopen`](Self::reopen) does, but none beyond the share.
-    #[cold]
-    pub(super) fn reopen_raised(&mut self, con: ConSlot, now: Time) {
-        self.with_quota(FollowUp::Lanes, |engine, limit| engine.open_lanes(con, limit, now));
-    }
-
-    /// Opens at least one lane, and others up to the limit. The rest is left to background work.
-    pub(super) fn continue_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
-        // Unless background work opens them, the end of each reservation opens a lane, however many end at once: else lanes would be
-        // opened more slowly than shut.
-        self.open_lanes(con, limit.or_after(self.budget.within(1)), now);
-    }
-
-    fn open_lanes(&mut self, con: ConSlot, limit: Limit, now: Time) {
-        while self.cons.may_open(con) {
-            let Some(lane) = self.cons.table[con.0].shut.min() else { break };
-            if !self.budget.spend(Cost::STEP, limit) {
-                self.cons.table[con.0].is_reopening = true;
-                return self.effects.work.push_back(Work::Reopen { con });
-            }
-            let tube = self.cons.lanes[lane].tube;
-            self.lift_head(lane);
-            self.place_head(lane);
-            self.store.refresh(tube);
-            self.assign_jobs(tube, limit, now);
+    /// Opens the next lane of a key that may not be full any more, up to the limit. Returns its tube, whose jobs are to be assigned. If
+    /// there is none, the rest is left to background work, or the key may be gone.
+    pub(super) fn open_next(
+        &mut self,
+        con: ConSlot,
+        limit: Limit,
+        store: &mut Store,
+        work: &mut WorkQueue,
+        budget: &mut Budget,
+    ) -> Option<TubeSlot> {
+        let shut = if self.may_open(con) { self.table[con.0].shut.min() } else { None };
+        let Some(lane) = shut else {
+            self.remove_if_unused(con, &mut store.bodies);
+            return None;
+        };
+        if !budget.spend(Cost::STEP, limit) {
+            self.table[con.0].is_reopening = true;
+            work.push_back(Work::Reopen { con });
+            return None;
         }
-        self.cons.remove_if_unused(con, &mut self.store.bodies);
+        let tube = self.lanes[lane].tube;
+        self.lift_head(lane, store);
+        self.place_head(lane, store);
+        store.refresh(tube);
+        Some(tube)
     }
 
-    /// Continues [`Work::Reopen`].
-    pub(super) fn run_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
-        self.cons.table[con.0].is_reopening = false;
-        self.continue_reopen(con, limit, now);
+    /// Begins to continue [`Work::Reopen`].
+    pub(super) fn begin_reopen(&mut self, con: ConSlot) {
+        self.table[con.0].is_reopening = false;
+    }
+
+    /// Continues [`Work::Shut`]. Clients that wait are to get the jobs that it has looked for.
+    pub(super) fn continue_shut(
+        &mut self,
+        tube: TubeSlot,
+        limit: Limit,
+        store: &mut Store,
+        work: &mut WorkQueue,
+        budget: &mut Budget,
+    ) {
+        store.tubes.set_shutting(tube, false);
+        self.shutting -= 1;
+        self.shut_full_of(tube, limit, store, work, budget);
     }
 
     // Bounded by its caller: a test.
-    pub(super) fn check_lanes(&self) {
-        let ConKeys { table, lanes, .. } = &self.cons;
+    pub(super) fn check(&self, store: &Store, work: &WorkQueue) {
+        let Self { table, lanes, .. } = self;
         table.check(0);
         lanes.check(0);
         let mut jobs = 0;
         for (slot, key) in table.iter() {
             let con = ConSlot(slot);
-            key.jobs.check(&self.store.jobs.tags);
+            key.jobs.check(&store.jobs.tags);
             key.shut.check(lanes);
             key.open.check(lanes);
             jobs += key.jobs.len();
-            let of_key = self.store.jobs.iter().filter(|&(job, _)| self.con_of(job) == Some(con));
+            let of_key = store.jobs.iter().filter(|&(job, _)| store.jobs.con_of(job) == Some(con));
             let reserved = of_key.filter(|(_, job)| job.state == JobState::Reserved).count();
             assert_eq!(key.reserved as usize, reserved, "the reserved jobs of a key are counted");
-            let newest = key.jobs.min().map(|newest| &self.store.jobs.tags[newest]);
+            let newest = key.jobs.min().map(|newest| &store.jobs.tags[newest]);
             assert_eq!(newest.map_or(0, |newest| newest.limit), key.limit, "the newest job has the limit");
             let own = || lanes.iter().filter(|(_, lane)| lane.con == con);
             let open = own().filter(|(_, lane)| lane.is_open).count();
@@ -507,33 +521,32 @@ impl Engine {
                 key.reserved >= key.limit && !key.open.is_empty(),
                 "a loose key is known"
             );
-            assert!(
-                self.cons.is_full(con) || key.shut.is_empty() || key.is_reopening,
-                "no lane is shut in vain"
-            );
+            assert!(self.is_full(con) || key.shut.is_empty() || key.is_reopening, "no lane is shut in vain");
             let is_queued = |work: &Work| matches!(work, Work::Reopen { con: queued } if *queued == con);
-            assert_eq!(
-                self.effects.work.iter().filter(|work| is_queued(work)).count(),
-                usize::from(key.is_reopening)
-            );
+            assert_eq!(work.iter().filter(|work| is_queued(work)).count(), usize::from(key.is_reopening));
             assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");
         }
-        assert_eq!(jobs, self.cons.jobs, "the jobs with a key are counted");
-        self.cons.loose.check(table);
-        assert_eq!(table.iter().filter(|(_, key)| key.is_loose).count(), self.cons.loose.len());
-        let shutting = self.store.tubes.iter().filter(|(_, tube)| tube.shutting).count();
-        assert_eq!(shutting, self.cons.shutting as usize, "tubes whose lanes are being shut are counted");
+        assert_eq!(jobs, self.jobs, "the jobs with a key are counted");
+        self.loose.check(table);
+        assert_eq!(table.iter().filter(|(_, key)| key.is_loose).count(), self.loose.len());
+        let shutting = store.tubes.iter().filter(|(_, tube)| tube.shutting).count();
+        assert_eq!(shutting, self.shutting as usize, "tubes whose lanes are being shut are counted");
         for (_, lane) in lanes.iter() {
-            lane.parked.check(&self.store.jobs.slab);
-            let &Job { pri, id, .. } = self.store.jobs.get(lane.head);
+            lane.parked.check(&store.jobs.slab);
+            let &Job { pri, id, .. } = store.jobs.get(lane.head);
             assert_eq!(lane.head_key, (pri, id), "a lane knows its head");
             let check = |job: JobKey| {
-                let record = self.store.jobs.get(job);
+                let record = store.jobs.get(job);
                 assert_eq!((record.state, record.tube), (JobState::Ready, lane.tube), "job {}", record.id);
-                assert_eq!(self.con_of(job), Some(lane.con), "job {} is in the lane of its key", record.id);
+                assert_eq!(
+                    store.jobs.con_of(job),
+                    Some(lane.con),
+                    "job {} is in the lane of its key",
+                    record.id
+                );
                 assert!((record.pri, record.id) >= lane.head_key, "the head is the most urgent");
             };
-            lane.parked.for_each(&self.store.jobs.slab, |job| check(JobKey(job)));
+            lane.parked.for_each(&store.jobs.slab, |job| check(JobKey(job)));
             check(lane.head);
         }
     }
@@ -541,7 +554,7 @@ impl Engine {
     /// The number of ready jobs of a tube that are not in its ready heap.
     pub(super) fn count_parked(&self, tube: TubeSlot) -> usize {
         // Bounded by its caller: a test.
-        let lanes = self.cons.lanes.iter().filter(|(_, lane)| lane.tube == tube);
+        let lanes = self.lanes.iter().filter(|(_, lane)| lane.tube == tube);
         lanes.map(|(_, lane)| lane.parked.len() + usize::from(!lane.is_open)).sum()
     }
 }

@@ -222,7 +222,7 @@ impl Engine {
         let job = self.store.jobs.insert(new, tube, now);
         let ahead = tags_key.and_then(|tags_key| {
             self.claim_key(job, tags_key);
-            self.join_key(job, tags_key);
+            self.cons.join(job, tags_key, &mut self.store);
             self.groups.join(job, tags_key, &mut self.store);
             self.groups.ahead(tags_key, &self.store)
         });
@@ -239,7 +239,7 @@ impl Engine {
             self.with_quota(FollowUp::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
         }
         if tags_key.is_some()
-            && let Some(con) = self.con_of(job)
+            && let Some(con) = self.store.jobs.con_of(job)
         {
             // mutant con-raised-limit-opens-no-lane: removed
             self.reopen_raised(con, now);
@@ -250,7 +250,7 @@ impl Engine {
     /// Reserves the job with this id, which may be ready, delayed or buried, but not held, unless its concurrency key is at its
     /// limit. A pause of its tube does not matter.
     pub fn reserve_job(&mut self, client: ClientKey, id: JobId, now: Time) -> Option<JobKey> {
-        self.store.jobs.find(id).filter(|&job| !self.is_at_limit(job))?;
+        self.store.jobs.find(id).filter(|&job| !self.cons.is_at_limit(job, &self.store.jobs))?;
         self.take_job(client, id, now)
     }
 
@@ -315,12 +315,12 @@ impl Engine {
     pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
         let record = self.store.jobs.get(job);
         let (id, tube, tags_key) = (record.id, record.tube, record.tags_key());
-        let con = tags_key.and_then(|_| self.con_of(job));
+        let con = tags_key.and_then(|_| self.store.jobs.con_of(job));
         self.leave(job, now);
         let (kept, done) = match tags_key {
             None => (None, None),
             Some(tags_key) => {
-                self.leave_key(tags_key);
+                self.cons.leave(tags_key, &mut self.store.jobs);
                 (self.give_up_key(job, tags_key, now), self.groups.leave(job, tags_key, &mut self.store))
             }
         };

@@ -151,10 +151,6 @@ impl Jobs {
         Seconds::new(self.slab[job.0].ttr, millis).expect("a job has milliseconds below a second")
     }
 
-    pub(super) fn tags_of(&self, job: JobKey) -> Option<&JobTags> {
-        self.slab[job.0].tags_key().map(|key| &self.tags[key.0])
-    }
-
     pub(super) fn holder(&self, job: &Job) -> Option<ClientSlot> {
         job.lifecycle().and_then(|key| self.lifecycles[key].holder())
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::engine::Engine;
-use super::job::Job;
+use super::job::{Job, Jobs};
 use super::names::store_text;
 use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{Links, NIL, intrusive};
@@ -54,6 +54,24 @@ impl Job {
     #[inline(always)]
     pub(super) fn tags_key(&self) -> Option<TagsKey> {
         (self.has_lifecycle && self.tags_or_before != NIL).then_some(TagsKey(self.tags_or_before))
+    }
+}
+
+impl Jobs {
+    pub(super) fn tags_of(&self, job: JobKey) -> Option<&JobTags> {
+        self.slab[job.0].tags_key().map(|key| &self.tags[key.0])
+    }
+
+    /// The concurrency key of a job, if it has one.
+    // Inlined: most jobs have no tags.
+    #[inline(always)]
+    pub(super) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
+        self.get(job).tags_key().and_then(|tags_key| self.con_of_tags(tags_key))
+    }
+
+    #[cold]
+    pub(super) fn con_of_tags(&self, tags_key: TagsKey) -> Option<ConSlot> {
+        self.tags[tags_key.0].con
     }
 }
 

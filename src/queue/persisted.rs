@@ -160,7 +160,7 @@ impl Engine {
         for &job in &jobs {
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
                 self.claim_key(job, tags_key);
-                self.join_key(job, tags_key);
+                self.cons.join(job, tags_key, &mut self.store);
                 self.groups.join(job, tags_key, &mut self.store);
             }
         }

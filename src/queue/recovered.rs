@@ -87,7 +87,7 @@ impl Engine {
             self.store.give_to(holder.slot, job, key);
             self.store.tubes[tube].reserved.push(&mut self.store.jobs.lifecycles, key);
             if let Some(tags_key) = tags_key {
-                self.count_reserved(tags_key);
+                self.cons.count_reserved(tags_key, &self.store.jobs);
             }
         }
     }

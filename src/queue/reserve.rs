@@ -12,14 +12,14 @@
 //! become ready: it remembers the sequence number through which it has searched. A search that runs out of steps resumes
 //! there in background work, as does the assignment of very many jobs.
 
-use super::background::BACKGROUND_STEPS;
+use super::background::{BACKGROUND_STEPS, FollowUp};
 use super::client::{Clients, Wait, Watched};
 use super::engine::{Engine, Notice, Reserved};
 use super::store::Store;
 use super::work::Work;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
-use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
+use crate::values::ids::{ClientKey, ClientSlot, ConSlot, JobKey, TubeSlot};
 
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
 /// `DEADLINE_SOON`).
@@ -43,7 +43,13 @@ impl Engine {
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.store.clients.slot(client);
         self.store.mark_worker(client);
-        if !self.shut_full_lanes_for(client, self.budget.within(BACKGROUND_STEPS)) {
+        if !self.cons.shut_full_for(
+            client,
+            self.budget.within(BACKGROUND_STEPS),
+            &mut self.store,
+            &mut self.effects.work,
+            &mut self.budget,
+        ) {
             self.start_waiting(client, timeout.map(|span| now + span));
             self.search_later(client);
             return Reserved::Waiting;
@@ -229,5 +235,58 @@ impl Engine {
             record.searched_through = place.seq;
         }
         Search::None
+    }
+
+    /// Shuts lanes of full keys in a tube: see [`ConKeys::shut_full`](super::concurrency::ConKeys::shut_full).
+    #[inline]
+    pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: Limit) {
+        self.cons.shut_full(tube, limit, &mut self.store, &mut self.effects.work, &mut self.budget);
+    }
+
+    /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
+    pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
+        self.cons.continue_shut(tube, limit, &mut self.store, &mut self.effects.work, &mut self.budget);
+        self.assign_jobs(tube, limit, now);
+        self.unpin(tube);
+    }
+
+    /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
+    /// jobs.
+    #[inline]
+    pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: Limit, now: Time) {
+        let Some(con) = con else { return };
+        self.with_quota(FollowUp::Lanes, |engine, share| {
+            // mutant lanes-with-fresh-steps-each: share.or_before(limit) =>
+            //     engine.budget.within(crate::queue::BACKGROUND_STEPS)
+            engine.continue_reopen(con, share.or_before(limit), now);
+        });
+    }
+
+    /// Opens lanes of a key whose limit a put may have raised, as [`reopen`](Self::reopen) does, but none beyond the share.
+    #[cold]
+    pub(super) fn reopen_raised(&mut self, con: ConSlot, now: Time) {
+        self.with_quota(FollowUp::Lanes, |engine, limit| engine.open_lanes(con, limit, now));
+    }
+
+    /// Opens at least one lane, and others up to the limit. The rest is left to background work.
+    fn continue_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
+        // Unless background work opens them, the end of each reservation opens a lane, however many end at once: else lanes would be
+        // opened more slowly than shut.
+        self.open_lanes(con, limit.or_after(self.budget.within(1)), now);
+    }
+
+    fn open_lanes(&mut self, con: ConSlot, limit: Limit, now: Time) {
+        // Bounded by ConKeys::open_next: it takes a step of the budget for each lane.
+        while let Some(tube) =
+            self.cons.open_next(con, limit, &mut self.store, &mut self.effects.work, &mut self.budget)
+        {
+            self.assign_jobs(tube, limit, now);
+        }
+    }
+
+    /// Continues [`Work::Reopen`].
+    pub(super) fn run_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
+        self.cons.begin_reopen(con);
+        self.continue_reopen(con, limit, now);
     }
 }

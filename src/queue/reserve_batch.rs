@@ -77,7 +77,15 @@ impl Engine {
         let client = self.store.clients.slot(client);
         let most = room.jobs.saturating_sub(jobs.len());
         let limit = self.budget.within(BACKGROUND_STEPS + most as u32);
-        if most == 0 || !self.shut_full_lanes_for(client, limit) {
+        if most == 0
+            || !self.cons.shut_full_for(
+                client,
+                limit,
+                &mut self.store,
+                &mut self.effects.work,
+                &mut self.budget,
+            )
+        {
             return;
         }
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch.

@@ -31,7 +31,9 @@ impl Engine {
     /// Continues [`Work::Search`]. Returns true if it is finished.
     pub(super) fn continue_search_for(&mut self, key: ClientKey, limit: Limit, now: Time) -> bool {
         let Some(client) = self.store.clients.find(key) else { return true };
-        if self.store.clients[client].is_searching && !self.shut_loose_lanes(limit) {
+        if self.store.clients[client].is_searching
+            && !self.cons.shut_loose(limit, &mut self.store, &mut self.budget)
+        {
             return false;
         }
         let record = &mut self.store.clients[client];

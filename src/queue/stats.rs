@@ -237,7 +237,11 @@ impl Engine {
                 .map_or(Span::ZERO, |lifecycle| lifecycle.deadline.since(now)),
             counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts),
             tags: self.store.tags(key),
-            is_passed_over: self.con_of(key).map(|_| job.state == JobState::Ready && self.is_at_limit(key)),
+            is_passed_over: self
+                .store
+                .jobs
+                .con_of(key)
+                .map(|_| job.state == JobState::Ready && self.cons.is_at_limit(key, &self.store.jobs)),
             waits_for: self.groups.ahead_of(key, &self.store),
         }
     }

@@ -44,10 +44,11 @@ impl Engine {
         limit: Limit,
         now: Time,
     ) {
-        // mutant con-stays-full-at-a-burial: self.con_of(job) => self.con_of(job).filter(|_| !matches!(to, To::Buried))
-        // mutant con-stays-full-at-a-timeout: self.con_of(job) =>
-        //     self.con_of(job).filter(|_| !matches!(change, Some(Change::TimedOut(_))))
-        let con = self.con_of(job).filter(|_| self.store.jobs.get(job).state == JobState::Reserved);
+        // mutant con-stays-full-at-a-burial: self.store.jobs.con_of(job) => self.store.jobs.con_of(job).filter(|_| !matches!(to, To::Buried))
+        // mutant con-stays-full-at-a-timeout: self.store.jobs.con_of(job) =>
+        //     self.store.jobs.con_of(job).filter(|_| !matches!(change, Some(Change::TimedOut(_))))
+        let con =
+            self.store.jobs.con_of(job).filter(|_| self.store.jobs.get(job).state == JobState::Reserved);
         self.leave(job, now);
         if let Some(tube) = tube {
             self.set_tube(job, tube, now);
@@ -101,7 +102,7 @@ impl Engine {
                 self.store.tubes[tube].reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
                 self.store.record_latency(tube, LatencyKind::Reserved, since, now);
                 if let Some(tags_key) = tags_key {
-                    self.count_end_of_reservation(tags_key);
+                    self.cons.count_end_of_reservation(tags_key, &self.store.jobs);
                 }
             }
         }
@@ -112,7 +113,7 @@ impl Engine {
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
         let record = self.store.jobs.get(job);
         let (pri, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
-        self.remove_ready(job, tube_key, tags_key);
+        self.cons.remove_ready(job, tube_key, tags_key, &mut self.store);
         let tube = &mut self.store.tubes[tube_key];
         let since = tube.ready_order.remove(&mut self.store.jobs, job);
         if pri < URGENT_BELOW {
@@ -141,7 +142,7 @@ impl Engine {
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
         let record = self.enter(job, JobState::Ready);
         let (pri, id, tube_key, tags_key) = (record.pri, record.id, record.tube, record.tags_key());
-        self.insert_ready(job, tube_key, tags_key);
+        self.cons.insert_ready(job, tube_key, tags_key, &mut self.store);
         let tube = &mut self.store.tubes[tube_key];
         tube.ready_order.push(&mut self.store.jobs, job, now);
         if pri < URGENT_BELOW {
@@ -242,7 +243,7 @@ impl Engine {
         }
         self.effects.changes.push_reservation(job);
         if let Some(tags_key) = tags_key {
-            self.count_reserved(tags_key);
+            self.cons.count_reserved(tags_key, &self.store.jobs);
         }
     }
 
@@ -284,11 +285,11 @@ impl Engine {
         let (before, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
         let is_ready = record.state == JobState::Ready;
         if is_ready {
-            self.remove_ready(job, tube_key, tags_key);
+            self.cons.remove_ready(job, tube_key, tags_key, &mut self.store);
         }
         self.store.jobs.get_mut(job).pri = pri;
         if is_ready {
-            self.insert_ready(job, tube_key, tags_key);
+            self.cons.insert_ready(job, tube_key, tags_key, &mut self.store);
             let tube = &mut self.store.tubes[tube_key];
             for urgent in [&mut tube.urgent, &mut self.store.totals.urgent] {
                 *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
