@@ -104,8 +104,8 @@ impl Engine {
                 }
                 Owner::Tube(tube) => {
                     let tube = self.store.tubes.slot(tube);
-                    if self.tube_deadline(tube).is_some_and(|deadline| deadline > at) {
-                        self.arm_tube_timer(tube);
+                    if self.rules.tube_deadline(tube, &self.store).is_some_and(|deadline| deadline > at) {
+                        self.rules.arm_tube_timer(tube, &mut self.store);
                     } else {
                         self.handle_tube_timer(tube, now, whole);
                     }
@@ -279,7 +279,7 @@ impl Engine {
             self.store.totals.timeouts += 1;
             let tube = self.store.jobs.get(job).tube;
             self.store.tubes[tube].counts.timeouts += 1;
-            if self.is_exhausted(job) {
+            if self.rules.is_exhausted(job, &self.store) {
                 self.retire(job, limit, now);
             } else {
                 self.make_ready(job, Change::TimedOut(job), limit, now);
@@ -297,8 +297,8 @@ impl Engine {
             self.assign_jobs(key, limit, now);
         }
         let had_rules = self.store.tubes[key].rules().is_some();
-        if had_rules {
-            self.end_throttle(key, limit, now);
+        if had_rules && self.rules.end_throttle(key, now, &mut self.store) {
+            self.assign_jobs(key, limit, now);
         }
         while let Some(lifecycle) = self.store.tubes[key].delayed.min() {
             let lifecycle = &self.store.jobs.lifecycles[lifecycle];
@@ -311,28 +311,26 @@ impl Engine {
         if had_rules {
             self.expire(key, limit, now);
         }
-        self.arm_tube_timer(key);
+        self.rules.arm_tube_timer(key, &mut self.store);
         if had_rules {
             self.remove_if_unreferenced(key);
         }
     }
 
-    /// Arms the timer of a tube for its next deadline.
-    pub(super) fn arm_tube_timer(&mut self, tube: TubeSlot) {
-        if let Some(at) = self.tube_deadline(tube) {
-            self.store.timers.arm(self.store.tubes[tube].timer, at);
-        }
-    }
-
-    fn tube_deadline(&self, key: TubeSlot) -> Option<Time> {
-        let tube = &self.store.tubes[key];
-        let delay_end = tube.delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].deadline);
-        let pause_end = tube.pause.map(|pause| pause.until);
-        let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key, rules));
-        [delay_end, pause_end, rule_end].into_iter().flatten().min()
-    }
-
     pub(super) fn unpin(&mut self, tube: TubeSlot) {
         self.store.unpin(tube, &mut self.effects.changes);
+    }
+
+    /// Deletes expired jobs up to the limit. A job that was buried so long ago has no change that the caller has yet to read, but it
+    /// may be on such a page.
+    fn expire(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
+        while let Some(job) = self.rules.next_expired(tube, now, &self.store) {
+            if self.budget.is_reached(limit) || self.has_unread_page() {
+                return;
+            }
+            self.budget.charge(Cost::STEP);
+            self.rules.count_expiry(tube, &self.store);
+            self.delete_job(job, now);
+        }
     }
 }

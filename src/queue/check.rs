@@ -43,7 +43,7 @@ impl Engine {
         self.check_keys();
         self.cons.check(&self.store, &self.effects.work);
         self.groups.check(&self.store, &self.effects.work);
-        self.check_rules();
+        self.rules.check(&self.store);
         self.check_counts();
         self.check_containers();
         self.check_timers();
@@ -237,7 +237,8 @@ impl Engine {
         }
         for (key, tube) in self.store.tubes.iter() {
             let delayed = tube.delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].deadline);
-            let rule_end = tube.rules().and_then(|rules| self.next_rule_deadline(key.slot, rules));
+            let rule_end =
+                tube.rules().and_then(|rules| self.rules.next_deadline(key.slot, rules, &self.store));
             for due in [delayed, tube.pause.map(|pause| pause.until), rule_end].into_iter().flatten() {
                 self.check_armed(self.store.timers.armed(tube.timer), due);
             }

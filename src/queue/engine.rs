@@ -12,7 +12,7 @@ use super::job::{Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
 use super::moving::Moved;
-use super::rules::Rules;
+use super::rules::{FullBy, RuleCounts, RuleSet, Rules};
 use super::store::Store;
 use super::transitions::To;
 use super::tube::{Pause, Tube, Tubes};
@@ -21,8 +21,9 @@ use super::work::{Begun, Kick, Work};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
 use crate::values::budget::{Budget, Cost, Limit};
-use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey};
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
+use crate::values::tube_rules::{Rule, TubeRules};
 
 /// The queue.
 ///
@@ -353,7 +354,7 @@ impl Engine {
         self.store.jobs.lifecycle_mut(job).counts.releases += 1;
         self.store.totals.releases += 1;
         let limit = self.budget.within(BACKGROUND_STEPS);
-        if self.is_exhausted(job) {
+        if self.rules.is_exhausted(job, &self.store) {
             self.retire(job, limit, now);
             let is_buried = self.store.jobs.get(job).state == JobState::Buried;
             return if is_buried { Released::Buried } else { Released::Done };
@@ -573,5 +574,72 @@ impl Engine {
     #[inline]
     fn reservation(&mut self, client: ClientSlot, id: JobId) -> Option<JobKey> {
         self.store.reserved_by(client, id).or_else(|| self.take_over(client, id))
+    }
+
+    // Rules.
+
+    /// Whether any tube has rules.
+    #[inline]
+    pub fn has_rules(&self) -> bool {
+        self.rules.is_any()
+    }
+
+    /// The rules of the tube of this name, which need not exist, and what they have led to. `None` if it has no rules.
+    pub fn rules_of(&self, name: TubeName<'_>) -> Option<(&TubeRules, RuleCounts)> {
+        self.rules.of(name)
+    }
+
+    /// Counts of what the rules of a tube have done. `None` if it has no rules.
+    pub fn rule_counts(&self, tube: TubeKey) -> Option<RuleCounts> {
+        self.rules.counts(tube, &self.store)
+    }
+
+    /// All tubes with rules, in no order.
+    pub fn ruled_tubes(&self) -> impl Iterator<Item = (TubeName<'_>, &TubeRules)> {
+        self.rules.tubes()
+    }
+
+    /// The number of tubes with rules, with those that do not exist.
+    pub const fn ruled_tubes_len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// What rules have led to since the start.
+    pub const fn rule_totals(&self) -> RuleCounts {
+        self.rules.totals()
+    }
+
+    /// Whether there is room for a rule: the tube has others, or fewer than
+    /// [`RULED_TUBES_MAX`](crate::values::limits::RULED_TUBES_MAX) tubes have rules.
+    pub fn can_set_rule(&self, name: TubeName<'_>, rule: Rule<'_>) -> bool {
+        self.rules.can_set(name, rule)
+    }
+
+    /// Sets a rule of a tube, which need not exist, or removes it.
+    pub fn set_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
+        self.restore_rule(name, rule, now);
+        self.effects.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
+    }
+
+    /// Does the same without a change for the job log.
+    pub fn restore_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
+        let Some(RuleSet { tube, is_released }) = self.rules.set(name, rule, &mut self.store) else { return };
+        if is_released {
+            self.assign_jobs(tube, self.budget.within(BACKGROUND_STEPS), now);
+        }
+        self.remove_if_unreferenced(tube);
+    }
+
+    /// The time to run of a job that the client puts with this one.
+    #[inline]
+    pub fn ttr_of_put(&self, client: ClientKey, ttr: Seconds) -> Seconds {
+        self.rules.ttr_of_put(client, ttr, &self.store)
+    }
+
+    /// Returns the rule that forbids this many further jobs in the tube that the client uses, if one does. Their bodies have this
+    /// size together without their CR LF. A refusal is counted.
+    #[inline]
+    pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> Result<(), FullBy> {
+        self.rules.admits(client, jobs, body_bytes, &self.store)
     }
 }

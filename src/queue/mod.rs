@@ -105,7 +105,6 @@ mod latency;
 mod moving;
 mod names;
 mod persisted;
-mod rate;
 mod ready_order;
 mod recovered;
 mod reserve;

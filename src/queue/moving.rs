@@ -94,7 +94,7 @@ impl Engine {
             && let Some(bar) = self.bar(name, job, now)
         {
             if let MoveBar::Full(_) = bar {
-                self.count_refusal(name);
+                self.rules.count_refused_move(name);
             }
             return JobMoved::Barred(bar);
         }
@@ -196,7 +196,7 @@ impl Engine {
         if !self.is_key_free_in(name, job, now) {
             return Some(MoveBar::KeyExists);
         }
-        self.full_by(name, self.store.body_bytes(job)).map(MoveBar::Full)
+        self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveBar::Full)
     }
 
     /// Whether the job log has room for the job under the name of another tube.

@@ -289,4 +289,14 @@ impl Engine {
         self.cons.begin_reopen(con);
         self.continue_reopen(con, limit, now);
     }
+
+    /// Gives a ready job to a client that has asked for any job of its tubes.
+    #[inline]
+    pub(super) fn hand_out(&mut self, job: JobKey, client: ClientSlot, now: Time) {
+        self.reserve_ready(job, client, now);
+        let tube = self.store.jobs.get(job).tube;
+        if let Some(rules) = self.store.tubes[tube].rules() {
+            self.rules.take_token(tube, rules, now, &mut self.store);
+        }
+    }
 }

@@ -20,6 +20,7 @@ use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobKey, TubeSlot};
 use crate::values::limits::BURIALS_MAX;
+use crate::values::tube_name::TubeName;
 
 /// Where a job goes.
 #[derive(Clone, Copy)]
@@ -205,7 +206,7 @@ impl Engine {
         let tube = &mut self.store.tubes[slot];
         tube.buried.push_back(&mut self.store.jobs.slab, job.0);
         if tube.rules().is_some() {
-            self.arm_tube_timer(slot);
+            self.rules.arm_tube_timer(slot, &mut self.store);
         }
         // mutant wait-job-not-told-of-a-burial: removed
         self.end_job_waits(job, JobEnd::Buried);
@@ -307,5 +308,39 @@ impl Engine {
             self.store.totals.kicks += 1;
         }
         self.transfer(job, To::Ready, None, Some(change), limit, now);
+    }
+
+    /// Moves a reserved job that has had all attempts to the tube of dead letters, or buries it where it is.
+    #[cold]
+    pub(super) fn retire(&mut self, job: JobKey, limit: Limit, now: Time) {
+        self.budget.charge(Cost::STEP);
+        let from = self.store.jobs.get(job).tube;
+        let dead_letter: Option<Box<[u8]>> =
+            self.rules.begin_retirement(from, &self.store).map(|name| name.as_bytes().into());
+        match dead_letter.and_then(|name| self.dead_letter_tube(job, &name, now)) {
+            None => self.bury_reserved(job, limit, now),
+            to => self.transfer(job, To::Ready, to, Some(Change::Moved(job)), limit, now),
+        }
+        self.remove_if_unreferenced(from);
+    }
+
+    /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
+    fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
+        let name = TubeName::new(name).expect("the name was checked");
+        let has_room = self.has_room_in(name, job) && self.has_key_room_in(name, job);
+        let may_get = has_room && self.is_key_free_in(name, job, now) && self.store.can_use(name);
+        may_get.then(|| self.find_or_create_tube(name))
+    }
+
+    /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
+    pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        // It has the time at which the job became ready in this tube.
+        self.store.jobs.lifecycle_mut(job);
+        // mutant rule-dead-letter-counts-in-its-old-tube: self.store.body_bytes(job) => 0
+        let (from, bytes) = (self.store.jobs.get(job).tube, self.store.body_bytes(job));
+        self.store.tubes[from].body_bytes -= bytes;
+        self.store.tubes[to].body_bytes += bytes;
+        // mutant idp-key-stays-in-the-old-tube: self.move_key(job, to, now) => self.store.jobs.get_mut(job).tube = to
+        self.move_key(job, to, now);
     }
 }

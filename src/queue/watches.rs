@@ -79,7 +79,7 @@ impl Engine {
             Some(tube) => tube,
             None => {
                 let tube = self.store.tubes.add(name, &mut self.store.timers);
-                self.attach_rules(tube);
+                self.rules.attach(tube, &mut self.store);
                 tube
             }
         }

@@ -5,10 +5,10 @@
 //! token is *throttled*: like a paused tube it is not reservable, so no search meets it. Its timer ends that when the next token
 //! comes.
 
-use super::engine::Engine;
+use super::Rules;
+use crate::queue::store::Store;
 use crate::time::{Span, Time};
-use crate::values::budget::Limit;
-use crate::values::ids::{ClientSlot, JobKey, RulesSlot, TubeSlot};
+use crate::values::ids::{RulesSlot, TubeSlot};
 use crate::values::tube_rules::RuleKey;
 
 /// The part of the tokens of a second that is kept for a burst.
@@ -41,61 +41,65 @@ fn interval(rate: u64) -> Span {
     Span::from_nanos(1_000_000_000_u64.div_ceil(rate))
 }
 
-impl Engine {
-    /// Gives a ready job to a client that has asked for any job of its tubes.
-    #[inline]
-    pub(super) fn hand_out(&mut self, job: JobKey, client: ClientSlot, now: Time) {
-        self.reserve_ready(job, client, now);
-        let tube = self.store.jobs.get(job).tube;
-        if let Some(rules) = self.store.tubes[tube].rules() {
-            self.take_token(tube, rules, now);
-        }
-    }
-
+impl Rules {
     /// Takes a token, if the tube has a rate. Throttles the tube if there is no other.
     #[cold]
-    fn take_token(&mut self, tube: TubeSlot, rules: RulesSlot, now: Time) {
-        let ruled = &mut self.rules.table[rules.0];
+    pub(in crate::queue) fn take_token(
+        &mut self,
+        tube: TubeSlot,
+        rules: RulesSlot,
+        now: Time,
+        store: &mut Store,
+    ) {
+        let ruled = &mut self.table[rules.0];
         let Some(rate) = ruled.rules.number(RuleKey::Rate) else { return };
         ruled.bucket.take(rate, now);
         let until = ruled.bucket.has_token_at(rate);
         if until > now {
             ruled.counts.rate_waits += 1;
-            self.rules.totals.rate_waits += 1;
-            self.set_throttled(tube, true);
-            self.store.timers.arm(self.store.tubes[tube].timer, until);
+            self.totals.rate_waits += 1;
+            set_throttled(tube, true, store);
+            store.timers.arm(store.tubes[tube].timer, until);
         }
     }
 
-    /// Hands out jobs of a tube again if there is a token.
-    pub(super) fn end_throttle(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
-        let end = self.store.tubes[tube].rules().and_then(|rules| self.throttle_end(tube, rules));
-        if end.is_some_and(|end| end <= now) {
-            self.set_throttled(tube, false);
-            self.assign_jobs(tube, limit, now);
+    /// Ends the throttling of a tube if there is a token. Returns true if its jobs are to be assigned to clients that wait.
+    #[must_use]
+    pub(in crate::queue) fn end_throttle(&self, tube: TubeSlot, now: Time, store: &mut Store) -> bool {
+        let end = store.tubes[tube].rules().and_then(|rules| self.throttle_end(tube, rules, store));
+        let is_over = end.is_some_and(|end| end <= now);
+        if is_over {
+            set_throttled(tube, false, store);
         }
+        is_over
     }
 
-    /// Begins with a full bucket: the rate has changed.
-    pub(super) fn restart_rate(&mut self, rules: RulesSlot, tube: Option<TubeSlot>, limit: Limit, now: Time) {
-        self.rules.table[rules.0].bucket = Bucket::FULL;
-        if let Some(tube) = tube.filter(|&tube| self.store.tubes[tube].is_throttled) {
-            self.set_throttled(tube, false);
-            self.assign_jobs(tube, limit, now);
+    /// Begins with a full bucket: the rate has changed. Returns whether that ends the throttling of the tube.
+    pub(super) fn restart_rate(
+        &mut self,
+        rules: RulesSlot,
+        tube: Option<TubeSlot>,
+        store: &mut Store,
+    ) -> bool {
+        self.table[rules.0].bucket = Bucket::FULL;
+        let throttled = tube.filter(|&tube| store.tubes[tube].is_throttled);
+        if let Some(tube) = throttled {
+            set_throttled(tube, false, store);
         }
+        throttled.is_some()
     }
 
     /// When a throttled tube has a token.
-    pub(super) fn throttle_end(&self, tube: TubeSlot, rules: RulesSlot) -> Option<Time> {
-        let ruled = &self.rules.table[rules.0];
-        let rate = ruled.rules.number(RuleKey::Rate).filter(|_| self.store.tubes[tube].is_throttled)?;
+    pub(super) fn throttle_end(&self, tube: TubeSlot, rules: RulesSlot, store: &Store) -> Option<Time> {
+        let ruled = &self.table[rules.0];
+        let rate = ruled.rules.number(RuleKey::Rate).filter(|_| store.tubes[tube].is_throttled)?;
         Some(ruled.bucket.has_token_at(rate))
     }
+}
 
-    fn set_throttled(&mut self, tube: TubeSlot, is_throttled: bool) {
-        self.store.tubes[tube].is_throttled = is_throttled;
-        self.store.refresh(tube);
-    }
+fn set_throttled(tube: TubeSlot, is_throttled: bool, store: &mut Store) {
+    store.tubes[tube].is_throttled = is_throttled;
+    store.refresh(tube);
 }
 
 #[cfg(test)]
