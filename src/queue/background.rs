@@ -228,7 +228,7 @@ impl Engine {
             if !self.budget.spend(Cost::STEP, limit) {
                 return false;
             }
-            self.unwatch(watch);
+            self.store.unwatch(watch, &mut self.effects.changes);
         }
         let is_recovered = self.recovered == Some(client);
         let client = self.store.clients.remove(client);
@@ -261,7 +261,7 @@ impl Engine {
             };
             if let Some(notice) = notice {
                 self.budget.charge(ANSWER);
-                self.stop_waiting(client);
+                self.waits.stop(client, &mut self.store);
                 self.effects.notices.push_back(notice);
             }
         }

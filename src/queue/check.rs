@@ -33,6 +33,7 @@ impl Engine {
         self.store.jobs.check();
         self.store.tubes.check();
         self.store.clients.check();
+        self.waits.check(&self.store);
         self.store.timers.check();
         let answering = self.effects.work.iter().filter_map(|work| match work {
             Work::Answer { awaited } => Some(*awaited),

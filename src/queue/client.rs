@@ -6,7 +6,6 @@ use std::ops::{Index, IndexMut};
 use super::job_waits::JobWaitKey;
 use super::timers::{Owner, TimerKey, Timers};
 use super::watched_bits::{BITS_FROM, BITS_KEPT, WatchedBits};
-use super::wide_waiters::WideWaiters;
 use crate::intrusive::{Heap, Links, List, NIL, Pages, Table, intrusive, pair};
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ClientSlot, ConnId, TubeSlot, WatchKey};
@@ -93,7 +92,6 @@ const _: () = assert!(size_of::<Option<Watch>>() == 32 && size_of::<Watched>() =
 pub struct Clients {
     pub(super) slab: Pages<Client>,
     pub(super) watches: Table<Watch>,
-    pub(super) wide_waiters: WideWaiters,
     /// The number of clients since the start, modulo 2^32.
     connected: u32,
     /// The memory of the vectors of watches.
@@ -124,13 +122,7 @@ impl Client {
 impl Clients {
     /// No clients. `seed` keeps clients from choosing watches that collide.
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            slab: Pages::new(),
-            watches: Table::new(seed),
-            wide_waiters: WideWaiters::default(),
-            connected: 0,
-            list_bytes: 0,
-        }
+        Self { slab: Pages::new(), watches: Table::new(seed), connected: 0, list_bytes: 0 }
     }
 
     /// The client.
@@ -201,8 +193,8 @@ impl Clients {
     }
 
     /// The memory of the clients without their watches.
-    pub(super) fn bytes(&self) -> usize {
-        self.slab.bytes() + self.wide_waiters.bytes()
+    pub(super) const fn bytes(&self) -> usize {
+        self.slab.bytes()
     }
 
     /// The memory of the watches.
@@ -314,9 +306,7 @@ impl Clients {
         self.watches.check(0);
         let lists: usize = self.slab.iter().map(|(_, client)| client.list_bytes()).sum();
         assert_eq!(self.list_bytes, lists, "the memory of the vectors is counted");
-        self.wide_waiters.check(self);
         let mut watches = 0;
-        let mut wide_waiting = 0;
         for (key, client) in self.slab.iter() {
             for (position, watched) in client.watches.iter().enumerate() {
                 let watch = &self.watches[watched.watch.0];
@@ -328,10 +318,8 @@ impl Clients {
             let has_bit = |watched: &&Watched| client.bits.get(watched.tube) == Some(true);
             let shown = client.watches.iter().filter(has_bit).count();
             assert_eq!(client.bits.shown(), shown, "the bits show only watches");
-            wide_waiting += usize::from(client.is_wide() && client.is_waiting());
         }
         assert_eq!(watches, self.watches.len(), "every watch belongs to a client");
-        assert_eq!(wide_waiting, self.wide_waiters.len(), "wide clients that wait are in the table");
     }
 
     /// The sequence number of the wait of a waiting client.

@@ -7,14 +7,13 @@
 use std::num::NonZeroU32;
 
 use super::client::Watched;
-use super::engine::Engine;
 use super::heads::{HEADS_PER_STEP, Head};
 use super::latency::TimeSum;
+use super::search::Look;
 use crate::intrusive::mix;
-use crate::values::budget::Cost;
-use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
+use crate::values::budget::{Budget, Cost};
+use crate::values::ids::{JobKey, TubeSlot};
 use crate::values::reserve_mode::ReserveMode;
-use crate::values::tube_name::TubeName;
 
 /// A generator of random numbers (SplitMix64).
 pub(super) struct Lots {
@@ -88,7 +87,7 @@ impl Lots {
     }
 
     /// A number from 0 on and below 1.
-    pub(super) fn draw(&mut self) -> f64 {
+    fn draw(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         (mix(self.state) >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -111,6 +110,16 @@ impl Chances {
 }
 
 impl Parts {
+    /// What the tubes of a block add.
+    fn of(places: &Places, block: Block, mode: ReserveMode, look: Look<'_>) -> Self {
+        let mut part = Self::default();
+        // Bounded by BLOCK: the places of one block.
+        for (watched, head) in places.in_block(block, look) {
+            part.add(mode, watched.weight, head);
+        }
+        part
+    }
+
     fn add(&mut self, mode: ReserveMode, weight: NonZeroU32, head: &Head) {
         // mutant weights-ignored: f64::from(weight.get()) => 1.0
         let weight = f64::from(weight.get());
@@ -129,7 +138,7 @@ impl Parts {
 }
 
 impl Sums {
-    // Bounded by count_look: the blocks of a look that was counted.
+    // Bounded by Look::charge: the blocks of a look that was counted.
     fn new(blocks: impl ExactSizeIterator<Item = f64>) -> Self {
         let half = blocks.len().next_power_of_two();
         let mut sums = vec![0.0; 2 * half];
@@ -180,69 +189,71 @@ impl Places {
             Self::Some(places) => places[number] as usize,
         })
     }
+
+    /// The tubes of a block from which the client may get a job.
+    fn in_block<'a>(&self, block: Block, look: Look<'a>) -> impl Iterator<Item = (&'a Watched, &'a Head)> {
+        let watches = &look.client().watches;
+        // Bounded by its caller: an iterator.
+        let tubes = self.of_block(block).map(move |place| {
+            let watched = &watches[place];
+            (watched, look.head(watched.tube))
+        });
+        tubes.filter(move |(_, head)| look.job(head).is_some())
+    }
 }
 
-impl Engine {
-    /// Sets how the client's reserves choose among tubes.
-    pub fn set_reserve_mode(&mut self, client: ClientKey, mode: ReserveMode) {
-        self.store.clients.get_mut(client).mode = mode;
-        self.store.tubes.heads.has_averages |= mode == ReserveMode::WeightedFair;
-    }
-
-    /// Sets the weight of a tube that the client watches.
-    ///
-    /// # Panics
-    /// If the client does not watch the tube.
-    pub fn set_weight(&mut self, client: ClientKey, name: TubeName<'_>, weight: NonZeroU32) {
-        let client = self.store.clients.slot(client);
-        let tube = self.store.tubes.find_slot(name);
-        let watch = tube.and_then(|tube| self.store.clients.find_watch(client, tube));
-        let position = self.store.clients.position(watch.expect("the client watches the tube"));
-        self.store.clients.slab[client.0].watches[position].weight = weight;
-    }
-
-    /// Draws the tube that serves a reserve of the client. Returns its most urgent job.
-    pub(super) fn draw(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
-        let mut urn = self.fill_urn(client, may_overtake);
-        let (tube, _) = self.draw_from(client, &mut urn, may_overtake)?;
-        self.store.tubes.heads.get(tube).job(may_overtake)
-    }
-
+impl Urn {
     /// Adds up the chances of the tubes from which the client may get a job.
-    // Bounded by count_look: it counts the steps of the whole look.
-    pub(super) fn fill_urn(&mut self, client: ClientSlot, may_overtake: bool) -> Urn {
-        self.count_look(client);
-        let record = &self.store.clients[client];
+    // Bounded by Look::charge: it counts the steps of the whole look.
+    pub(super) fn fill(look: Look<'_>, budget: &mut Budget) -> Self {
+        look.charge(budget);
+        let record = look.client();
         let mode = record.mode;
-        let places = if self.searches_watches(record) {
+        let places = if look.is_by_watch() {
             Places::All(record.watches.len())
         } else {
-            Places::Some(self.candidates(client, may_overtake).map(|(place, _)| place as u32).collect())
+            Places::Some(look.candidates().map(|(place, _)| place as u32).collect())
         };
         let blocks = 0..places.count().div_ceil(BLOCK);
-        let parts: Vec<Parts> =
-            blocks.map(|block| self.parts(client, mode, &places, Block(block), may_overtake)).collect();
+        let parts: Vec<Parts> = blocks.map(|block| Parts::of(&places, Block(block), mode, look)).collect();
         // mutant weighted-fair-starves-a-new-tube: part.most => part.most / 1000.0
         let most = parts.iter().map(|part| part.most).fold(0.0, f64::max);
         let chances = Chances { mode, unknown_rate: if most > 0.0 { most } else { 1.0 } };
         let sums = Sums::new(parts.iter().map(|part| part.sum(chances)));
-        Urn { chances, places, sums }
+        Self { chances, places, sums }
+    }
+
+    /// Adds up a block again after a job of one of its tubes was taken.
+    pub(super) fn renew(&mut self, block: Block, look: Look<'_>, budget: &mut Budget) {
+        budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
+        let part = Parts::of(&self.places, block, self.chances.mode, look);
+        // mutant blocks-of-a-draw-not-renewed: removed
+        self.sums.set(block, part.sum(self.chances));
+    }
+}
+
+impl Lots {
+    /// Draws the tube that serves a reserve of the client. Returns its most urgent job.
+    pub(super) fn draw_job(&mut self, look: Look<'_>, budget: &mut Budget) -> Option<JobKey> {
+        let mut urn = Urn::fill(look, budget);
+        let (tube, _) = self.draw_tube(&mut urn, look, budget)?;
+        look.job(look.head(tube))
     }
 
     /// Draws a tube.
-    pub(super) fn draw_from(
+    pub(super) fn draw_tube(
         &mut self,
-        client: ClientSlot,
         urn: &mut Urn,
-        may_overtake: bool,
+        look: Look<'_>,
+        budget: &mut Budget,
     ) -> Option<(TubeSlot, Block)> {
         // Bounded by Cost::visits: each block is paid, and one without a tube is found once.
         loop {
-            let (block, mut left) = urn.sums.find(self.lots.draw())?;
-            self.budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
+            let (block, mut left) = urn.sums.find(self.draw())?;
+            budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
             let mut drawn = None;
             // Bounded by BLOCK: the places of one block.
-            for (watched, head) in self.in_block(client, &urn.places, block, may_overtake) {
+            for (watched, head) in urn.places.in_block(block, look) {
                 drawn = Some((watched.tube, block));
                 left -= urn.chances.of(watched.weight, head);
                 if left < 0.0 {
@@ -255,54 +266,6 @@ impl Engine {
             // The tubes of the block have lost their jobs to a full key.
             urn.sums.set(block, 0.0);
         }
-    }
-
-    /// Adds up a block again after a job of one of its tubes was taken.
-    pub(super) fn renew_block(
-        &mut self,
-        client: ClientSlot,
-        urn: &mut Urn,
-        block: Block,
-        may_overtake: bool,
-    ) {
-        self.budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
-        let part = self.parts(client, urn.chances.mode, &urn.places, block, may_overtake);
-        // mutant blocks-of-a-draw-not-renewed: removed
-        urn.sums.set(block, part.sum(urn.chances));
-    }
-
-    /// What the tubes of a block add to the sum of chances.
-    fn parts(
-        &self,
-        client: ClientSlot,
-        mode: ReserveMode,
-        places: &Places,
-        block: Block,
-        may_overtake: bool,
-    ) -> Parts {
-        let mut part = Parts::default();
-        // Bounded by BLOCK: the places of one block.
-        for (watched, head) in self.in_block(client, places, block, may_overtake) {
-            part.add(mode, watched.weight, head);
-        }
-        part
-    }
-
-    /// The tubes of a block from which the client may get a job.
-    fn in_block(
-        &self,
-        client: ClientSlot,
-        places: &Places,
-        block: Block,
-        may_overtake: bool,
-    ) -> impl Iterator<Item = (&Watched, &Head)> {
-        let watches = &self.store.clients[client].watches;
-        // Bounded by its caller: an iterator.
-        let tubes = places.of_block(block).map(move |place| {
-            let watched = &watches[place];
-            (watched, self.store.tubes.heads.get(watched.tube))
-        });
-        tubes.filter(move |(_, head)| head.job(may_overtake).is_some())
     }
 }
 

@@ -17,6 +17,7 @@ use super::store::Store;
 use super::transitions::To;
 use super::tube::{Pause, Tube, Tubes};
 use super::tube_limits::TubeLimits;
+use super::waits::Waits;
 use super::work::{Begun, Kick, Work};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
@@ -46,8 +47,7 @@ pub struct Engine {
     pub(super) lots: Lots,
     /// The client that holds the jobs whose reservation was recovered.
     pub(super) recovered: Option<ClientKey>,
-    /// The number of waits so far, which is the sequence number of the last.
-    pub(super) waits_begun: u64,
+    pub(super) waits: Waits,
     /// What commands may set off before the next [`Engine::step`].
     pub(super) quotas: Quotas,
     /// The memory of lists of jobs and flushes of keys that are unfinished.
@@ -136,7 +136,7 @@ impl Engine {
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
             recovered: None,
-            waits_begun: 0,
+            waits: Waits::default(),
             quotas: QUOTAS,
             search_bytes: 0,
             is_purging: false,
@@ -171,7 +171,7 @@ impl Engine {
     pub fn connect(&mut self, conn: ConnId) -> ClientKey {
         let client = self.store.clients.add(conn, self.store.default_tube, &mut self.store.timers);
         self.store.tubes[self.store.default_tube].using += 1;
-        self.watch_tube(client.slot, self.store.default_tube);
+        self.waits.watch(client.slot, self.store.default_tube, &mut self.store);
         client
     }
 

@@ -39,7 +39,7 @@
 //! | Tubes   | `heads`          | vector    | Job        | slot of the tube                  |
 //! | Tubes   | `order`          | vector    | Tube       | order of `list-tubes`             |
 //! | Clients | `watches`        | table     | Watch      | client and tube                   |
-//! | Clients | `wide_waiters`   | vector    | Client     | start of the wait                 |
+//! | Waits   | `wide`           | vector    | Client     | start of the wait                 |
 //! | JobWaits | `awaited`       | table     | Awaited    | key of the job                    |
 //! | Awaited | `waits`          | list      | JobWait    | start of the wait                 |
 //! | IdpKeys | `table`          | table     | IdpKey     | tube and key                      |
@@ -75,7 +75,7 @@
 //! A tube with rules has a `RuledTube`, which stays when the tube is removed.
 //!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
-//! otherwise. `reserve.rs` says why the two wait in different places.
+//! otherwise. `waits.rs` says why the two wait in different places.
 //!
 //! # What persists
 //!
@@ -119,6 +119,7 @@ mod transitions;
 mod tube;
 mod tube_limits;
 mod tube_order;
+mod waits;
 mod watched_bits;
 mod watches;
 mod wide_waiters;

@@ -1,21 +1,13 @@
 //! `reserve`: which client gets which job.
 //!
-//! A client that finds no job waits. A narrow client, one of up to
-//! [`NARROW_WATCH_MAX`](super::client::NARROW_WATCH_MAX) tubes, waits in the list of each tube that it watches. For a wide
-//! client, one of more tubes, that would cost too much per wait. It waits in one table of wide clients
-//! ([`WideWaiters`](super::wide_waiters::WideWaiters)), and each tube lists the wide clients that watch it.
-//!
-//! A job that becomes ready goes to the client that has waited longest: the first in its tube's list, or the first in the
-//! table that watches the tube. If all workers of a pool watch the same tubes, that is the first in the table.
-//!
-//! A client that waits cannot change its watches. So a tube checks each entry of the table at most once, however many jobs
-//! become ready: it remembers the sequence number through which it has searched. A search that runs out of steps resumes
-//! there in background work, as does the assignment of very many jobs.
+//! A client that finds no job waits: see `waits.rs`.
 
 use super::background::{BACKGROUND_STEPS, FollowUp};
-use super::client::{Clients, Wait, Watched};
 use super::engine::{Engine, Notice, Reserved};
-use super::store::Store;
+use super::heads::HEADS_PER_STEP;
+use super::reserve_batch::{BatchRoom, Turns};
+use super::search::Look;
+use super::waits::Longest;
 use super::work::Work;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
@@ -24,17 +16,6 @@ use crate::values::ids::{ClientKey, ClientSlot, ConSlot, JobKey, TubeSlot};
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
 /// `DEADLINE_SOON`).
 pub(super) const SAFETY_MARGIN: Span = Span::from_secs(1);
-
-/// A tube checks its wide watches instead of the table of wide clients if they are fewer, and at most this many.
-const WATCHES_CHECKED_MAX: usize = (BACKGROUND_STEPS / 4) as usize;
-
-/// The result of a search for a waiting client.
-enum Search {
-    Found(ClientSlot),
-    None,
-    /// The search ran out of steps. The next one resumes where it stopped.
-    Unfinished,
-}
 
 impl Engine {
     /// Reserves a job of the watched tubes: the most urgent one, unless the client has another
@@ -74,23 +55,8 @@ impl Engine {
     /// Ends the wait of the client for a job to reserve or for the end of a job, if it waits.
     pub fn end_wait(&mut self, client: ClientKey) {
         let client = self.store.clients.slot(client);
-        self.stop_waiting(client);
+        self.waits.stop(client, &mut self.store);
         self.stop_waiting_for_job(client);
-    }
-
-    pub(super) fn stop_waiting(&mut self, client: ClientSlot) {
-        let Clients { slab, watches, wide_waiters, .. } = &mut self.store.clients;
-        let record = &mut slab[client.0];
-        let Some(wait) = record.wait.take() else { return };
-        record.is_searching = false;
-        self.store.totals.waiting -= 1;
-        if record.is_wide() {
-            return wide_waiters.remove(wait.seq);
-        }
-        // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
-        for &Watched { tube, watch, .. } in &record.watches {
-            self.store.tubes[tube].narrow_waiters.remove(watches, watch.0);
-        }
     }
 
     /// Assigns ready jobs of the tube to waiting clients, up to the limit. The rest is left to background work.
@@ -112,19 +78,19 @@ impl Engine {
 
     #[inline(never)]
     fn assign_to_waiting(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
-        while self.has_job(tube, limit) && self.may_have_waiter(tube) {
+        while self.has_job(tube, limit) && self.waits.may_have(tube, &self.store) {
             if self.budget.is_reached(limit) {
                 return self.assign_later(tube);
             }
-            let client = match self.longest_waiting(tube, limit) {
-                Search::None => return,
-                Search::Unfinished => return self.assign_later(tube),
-                Search::Found(client) => client,
+            let client = match self.waits.longest(tube, limit, &mut self.store, &mut self.budget) {
+                Longest::None => return,
+                Longest::Unfinished => return self.assign_later(tube),
+                Longest::Found(client) => client,
             };
             // The client is served even if the search took all steps. Otherwise a search that always does would never end.
             self.budget.charge(Cost::STEP);
             let job = JobKey(self.store.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
-            self.stop_waiting(client);
+            self.waits.stop(client, &mut self.store);
             self.hand_out(job, client, now);
             self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
         }
@@ -165,76 +131,8 @@ impl Engine {
     }
 
     fn start_waiting(&mut self, client: ClientSlot, until: Option<Time>) {
-        self.waits_begun += 1;
-        self.store.totals.waiting += 1;
-        let Clients { slab, watches, wide_waiters, .. } = &mut self.store.clients;
-        let record = &mut slab[client.0];
-        record.wait = Some(Wait { seq: self.waits_begun, until });
-        if record.is_wide() {
-            wide_waiters.push(self.waits_begun, client);
-        } else {
-            // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
-            for &Watched { tube, watch, .. } in &record.watches {
-                self.store.tubes[tube].narrow_waiters.push_back(watches, watch.0);
-            }
-        }
+        self.waits.start(client, until, &mut self.store);
         self.arm_client_timer(client);
-    }
-
-    /// Whether a client that waits may watch the tube.
-    fn may_have_waiter(&self, tube: TubeSlot) -> bool {
-        !self.store.tubes[tube].narrow_waiters.is_empty() || self.may_have_wide_waiter(tube)
-    }
-
-    fn may_have_wide_waiter(&self, tube: TubeSlot) -> bool {
-        let record = &self.store.tubes[tube];
-        !record.wide_watches.is_empty()
-            && self.store.clients.wide_waiters.count_after(record.searched_through) > 0
-    }
-
-    /// Finds the client that has waited longest for a job of this tube.
-    fn longest_waiting(&mut self, tube: TubeSlot, limit: Limit) -> Search {
-        let record = &self.store.tubes[tube];
-        let narrow = record.narrow_waiters.front().map(|watch| self.store.clients.watches[watch].client);
-        let narrow_seq = narrow.map_or(u64::MAX, |client| self.store.clients.wait_seq(client));
-        if self.may_have_wide_waiter(tube) {
-            match self.longest_waiting_wide(tube, narrow_seq, limit) {
-                Search::None => {}
-                found_or_unfinished => return found_or_unfinished,
-            }
-        }
-        narrow.map_or(Search::None, Search::Found)
-    }
-
-    /// Finds the wide client that has waited longest for a job of this tube, if the sequence number of its wait is below
-    /// `end`.
-    fn longest_waiting_wide(&mut self, tube: TubeSlot, end: u64, limit: Limit) -> Search {
-        let Self { store: Store { clients, tubes, .. }, budget, .. } = self;
-        let record = &mut tubes[tube];
-        let watchers = record.wide_watches.len();
-        if watchers <= WATCHES_CHECKED_MAX
-            && watchers < clients.wide_waiters.count_after(record.searched_through)
-        {
-            budget.charge(Cost::visits(watchers));
-            // Bounded by WATCHES_CHECKED_MAX: the watches of the tube.
-            let watching =
-                record.wide_watches.iter(&clients.watches).map(|watch| clients.watches[watch].client);
-            let waiting = watching.filter_map(|client| Some((clients[client].wait?.seq, client)));
-            let longest = waiting.min_by_key(|&(seq, _)| seq);
-            record.searched_through = longest.map_or(self.waits_begun, |(seq, _)| seq - 1);
-            let found = longest.filter(|&(seq, _)| seq < end);
-            return found.map_or(Search::None, |(_, client)| Search::Found(client));
-        }
-        for place in clients.wide_waiters.after(record.searched_through).take_while(|place| place.seq < end) {
-            if !budget.spend(Cost::STEP, limit) {
-                return Search::Unfinished;
-            }
-            if let Some(client) = place.client.filter(|&client| clients.is_watching(client, tube)) {
-                return Search::Found(client);
-            }
-            record.searched_through = place.seq;
-        }
-        Search::None
     }
 
     /// Shuts lanes of full keys in a tube: see [`ConKeys::shut_full`](super::concurrency::ConKeys::shut_full).
@@ -297,6 +195,119 @@ impl Engine {
         let tube = self.store.jobs.get(job).tube;
         if let Some(rules) = self.store.tubes[tube].rules() {
             self.rules.take_token(tube, rules, now, &mut self.store);
+        }
+    }
+
+    /// Finds the job that the client gets: the most urgent one, unless its mode leaves that to chance.
+    pub(super) fn search(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
+        let look = Look::new(&self.store, client, may_overtake);
+        if look.client().mode.is_weighted() {
+            self.lots.draw_job(look, &mut self.budget)
+        } else {
+            look.most_urgent(&mut self.budget)
+        }
+    }
+
+    /// Has background work search for a client that waits, because lanes of full concurrency keys are to be shut first.
+    pub(super) fn search_later(&mut self, client: ClientSlot) {
+        let record = &mut self.store.clients[client];
+        record.is_searching = true;
+        if !std::mem::replace(&mut record.has_search, true) {
+            self.effects.work.push_back(Work::Search { client: self.store.clients.key(client) });
+        }
+    }
+
+    /// Continues [`Work::Search`]. Returns true if it is finished.
+    pub(super) fn continue_search_for(&mut self, key: ClientKey, limit: Limit, now: Time) -> bool {
+        let Some(client) = self.store.clients.find(key) else { return true };
+        if self.store.clients[client].is_searching
+            && !self.cons.shut_loose(limit, &mut self.store, &mut self.budget)
+        {
+            return false;
+        }
+        let record = &mut self.store.clients[client];
+        record.has_search = false;
+        if std::mem::take(&mut record.is_searching)
+            && let Some(job) = self.search(client, false)
+        {
+            self.waits.stop(client, &mut self.store);
+            self.hand_out(job, client, now);
+            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
+        }
+        true
+    }
+
+    /// Whether it is not known yet whether there is a job for the client.
+    pub(super) fn is_search_unfinished(&mut self, client: ClientSlot) -> bool {
+        let record = &self.store.clients[client];
+        if record.is_searching || !self.cons.is_shutting_any() {
+            return record.is_searching;
+        }
+        self.budget.charge(Cost::visits(record.watch_count().div_ceil(HEADS_PER_STEP)));
+        // Bounded by HEADS_PER_STEP: the watches, which are paid above.
+        record.watches.iter().any(|watched| self.store.tubes.heads.get(watched.tube).is_shutting())
+    }
+
+    /// Reserves more jobs for a client that has just reserved those in `jobs`, as that many `reserve`s would, and appends
+    /// them until there are as many as the room permits. Takes none of a tube in which very many jobs are passed over first.
+    ///
+    /// A client that could wait must not overtake clients that do, so it takes no job of a tube whose jobs background work
+    /// assigns. `may_overtake` is set for a client that could not.
+    pub fn reserve_more(
+        &mut self,
+        client: ClientKey,
+        room: BatchRoom,
+        may_overtake: bool,
+        now: Time,
+        jobs: &mut Vec<JobKey>,
+    ) {
+        let client = self.store.clients.slot(client);
+        let most = room.jobs.saturating_sub(jobs.len());
+        let limit = self.budget.within(BACKGROUND_STEPS + most as u32);
+        if most == 0
+            || !self.cons.shut_full_for(
+                client,
+                limit,
+                &mut self.store,
+                &mut self.effects.work,
+                &mut self.budget,
+            )
+        {
+            return;
+        }
+        // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
+        let mut bytes: u64 = jobs.iter().map(|&job| self.store.body_bytes(job)).sum();
+        let mut turns = Turns::new(Look::new(&self.store, client, may_overtake), most, &mut self.budget);
+        while jobs.len() < room.jobs {
+            let look = Look::new(&self.store, client, may_overtake);
+            let Some(turn) = turns.next(&mut self.lots, look, &mut self.budget) else { break };
+            // A job of this batch may have taken the last place of the key of the next one.
+            // mutant con-batch-beyond-the-limit: removed
+            self.shut_full_lanes(turn.tube, limit);
+            let next = turn.next_job(Look::new(&self.store, client, may_overtake));
+            // mutant batch-without-the-tubes-left-out: turns.is_cut() => turns.is_cut() && jobs.is_empty()
+            if next.is_none() && turns.is_cut() {
+                // A tube that was left out may have a more urgent job than the next one of this tube.
+                if self.budget.is_reached(limit) {
+                    break;
+                }
+                turns = Turns::new(
+                    Look::new(&self.store, client, may_overtake),
+                    room.jobs - jobs.len(),
+                    &mut self.budget,
+                );
+                continue;
+            }
+            if let Some(job) = next {
+                bytes += self.store.body_bytes(job);
+                if bytes > room.body_bytes {
+                    break;
+                }
+                self.budget.charge(Cost::STEP);
+                self.hand_out(job, client, now);
+                jobs.push(job);
+            }
+            turns.end(&turn, Look::new(&self.store, client, may_overtake), &mut self.budget);
         }
     }
 }

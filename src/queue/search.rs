@@ -1,92 +1,72 @@
 //! The search of a reserve: the tubes that a client watches and that have a job for it.
 
-use super::client::Client;
-use super::engine::{Engine, Notice};
+use super::client::{Client, Clients};
 use super::heads::{HEADS_PER_STEP, Head};
 use super::store::Store;
-use super::work::Work;
-use crate::time::Time;
-use crate::values::budget::{Cost, Limit};
-use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
+use super::tube::Tubes;
+use crate::values::budget::{Budget, Cost};
+use crate::values::ids::{ClientSlot, JobId, JobKey, TubeSlot};
 
-impl Engine {
-    /// Finds the job that the client gets: the most urgent one, unless its mode leaves that to chance.
-    pub(super) fn search(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
-        if self.store.clients[client].mode.is_weighted() {
-            self.draw(client, may_overtake)
-        } else {
-            self.most_urgent(client, may_overtake)
-        }
+/// The view of one client that looks for a job.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'a> {
+    clients: &'a Clients,
+    tubes: &'a Tubes,
+    client: ClientSlot,
+    /// A client that could wait must leave jobs that background work assigns to clients that do.
+    may_overtake: bool,
+}
+
+impl<'a> Look<'a> {
+    #[inline]
+    pub(super) const fn new(store: &'a Store, client: ClientSlot, may_overtake: bool) -> Self {
+        Self { clients: &store.clients, tubes: &store.tubes, client, may_overtake }
     }
 
-    /// Has background work search for a client that waits, because lanes of full concurrency keys are to be shut first.
-    pub(super) fn search_later(&mut self, client: ClientSlot) {
-        let record = &mut self.store.clients[client];
-        record.is_searching = true;
-        if !std::mem::replace(&mut record.has_search, true) {
-            self.effects.work.push_back(Work::Search { client: self.store.clients.key(client) });
-        }
+    /// The client that looks.
+    #[inline]
+    pub(super) fn client(self) -> &'a Client {
+        &self.clients[self.client]
     }
 
-    /// Continues [`Work::Search`]. Returns true if it is finished.
-    pub(super) fn continue_search_for(&mut self, key: ClientKey, limit: Limit, now: Time) -> bool {
-        let Some(client) = self.store.clients.find(key) else { return true };
-        if self.store.clients[client].is_searching
-            && !self.cons.shut_loose(limit, &mut self.store, &mut self.budget)
-        {
-            return false;
-        }
-        let record = &mut self.store.clients[client];
-        record.has_search = false;
-        if std::mem::take(&mut record.is_searching)
-            && let Some(job) = self.search(client, false)
-        {
-            self.stop_waiting(client);
-            self.hand_out(job, client, now);
-            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
-        }
-        true
+    #[inline]
+    pub(super) fn head(self, tube: TubeSlot) -> &'a Head {
+        self.tubes.heads.get(tube)
     }
 
-    /// Whether it is not known yet whether there is a job for the client.
-    pub(super) fn is_search_unfinished(&mut self, client: ClientSlot) -> bool {
-        let record = &self.store.clients[client];
-        if record.is_searching || !self.cons.is_shutting_any() {
-            return record.is_searching;
-        }
-        self.budget.charge(Cost::visits(record.watch_count().div_ceil(HEADS_PER_STEP)));
-        // Bounded by HEADS_PER_STEP: the watches, which are paid above.
-        record.watches.iter().any(|watched| self.store.tubes.heads.get(watched.tube).is_shutting())
+    /// The job of this head, if the client may get it.
+    #[inline]
+    pub(super) fn job(self, head: &Head) -> Option<JobKey> {
+        head.job(self.may_overtake)
     }
 
     /// Finds the most urgent ready job that the client may get.
     #[inline]
-    pub(super) fn most_urgent(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
-        if let [watched] = self.store.clients[client].watches[..] {
-            self.budget.charge(Cost::STEP);
-            return self.store.tubes.heads.get(watched.tube).job(may_overtake);
+    pub(super) fn most_urgent(self, budget: &mut Budget) -> Option<JobKey> {
+        if let [watched] = self.client().watches[..] {
+            budget.charge(Cost::STEP);
+            return self.job(self.head(watched.tube));
         }
-        self.count_look(client);
-        let Store { clients, tubes, .. } = &self.store;
+        self.charge(budget);
         let (mut key, mut best) = ((u32::MAX, JobId(u64::MAX)), None);
-        if self.searches_watches(&clients[client]) {
-            // Bounded by count_look: it counts the steps of the whole look.
-            for watched in &clients[client].watches {
-                let head = tubes.heads.get(watched.tube);
+        if self.is_by_watch() {
+            // Bounded by charge: it counts the steps of the whole look.
+            for watched in &self.client().watches {
+                let head = self.head(watched.tube);
                 if head.key() < key
-                    && let Some(job) = head.job(may_overtake)
+                    && let Some(job) = self.job(head)
                 {
                     (key, best) = (head.key(), Some(job));
                 }
             }
         } else {
-            // Bounded by count_look: it counts the steps of the whole look.
-            for tube in tubes.reservable.iter(&tubes.slab).map(TubeSlot) {
-                let head = tubes.heads.get(tube);
+            // Bounded by charge: it counts the steps of the whole look.
+            for tube in self.tubes.reservable.iter(&self.tubes.slab).map(TubeSlot) {
+                let head = self.head(tube);
                 // Whether the client watches the tube takes longer to find out.
                 if head.key() < key
-                    && let Some(job) = head.job(may_overtake)
-                    && clients.is_watching(client, tube)
+                    && let Some(job) = self.job(head)
+                    && self.clients.is_watching(self.client, tube)
                 {
                     (key, best) = (head.key(), Some(job));
                 }
@@ -96,17 +76,13 @@ impl Engine {
     }
 
     /// The places in the client's list of watches of the tubes from which it may get a job.
-    pub(super) fn candidates(
-        &self,
-        client: ClientSlot,
-        may_overtake: bool,
-    ) -> impl Iterator<Item = (usize, &Head)> {
-        let Store { clients, tubes, .. } = &self.store;
-        let record = &clients[client];
-        let by_watch = self.searches_watches(record);
+    pub(super) fn candidates(self) -> impl Iterator<Item = (usize, &'a Head)> {
+        let Self { clients, tubes, client, .. } = self;
+        let record = self.client();
+        let by_watch = self.is_by_watch();
         let places = by_watch.then_some(0..record.watches.len());
         let found = (!by_watch).then(|| {
-            // Bounded by count_look: each caller pays for the look first, 32 watches in a step.
+            // Bounded by charge: each caller pays for the look first, 32 watches in a step.
             let watches = tubes.reservable.iter(&tubes.slab).filter_map(move |tube| {
                 let is_watched = clients.is_watching(client, TubeSlot(tube));
                 is_watched.then(|| clients.find_watch(client, TubeSlot(tube))).flatten()
@@ -114,28 +90,27 @@ impl Engine {
             watches.map(|watch| clients.position(watch))
         });
         let places = places.into_iter().flatten().chain(found.into_iter().flatten());
-        let with_heads = places.map(|place| (place, tubes.heads.get(record.watches[place].tube)));
-        with_heads.filter(move |(_, head)| head.job(may_overtake).is_some())
+        let with_heads = places.map(move |place| (place, self.head(record.watches[place].tube)));
+        with_heads.filter(move |(_, head)| self.job(head).is_some())
     }
 
     /// The priorities and ids of the most urgent jobs of the [`candidates`](Self::candidates), with their tubes, up to `most` of
     /// them in no order. Returns also whether there are more.
     pub(super) fn most_urgent_heads(
-        &mut self,
-        client: ClientSlot,
+        self,
         most: usize,
-        may_overtake: bool,
+        budget: &mut Budget,
     ) -> (Vec<(u32, JobId, TubeSlot)>, bool) {
-        self.count_look(client);
+        self.charge(budget);
         let (mut heads, mut is_cut) = (Vec::with_capacity(2 * most), false);
         let mut bound = (u32::MAX, JobId(u64::MAX));
-        // Bounded by count_look: it counts the steps of the whole look.
-        for (place, head) in self.candidates(client, may_overtake) {
+        // Bounded by charge: it counts the steps of the whole look.
+        for (place, head) in self.candidates() {
             let (pri, id) = head.key();
             if (pri, id) > bound {
                 continue;
             }
-            heads.push((pri, id, self.store.clients[client].watches[place].tube));
+            heads.push((pri, id, self.client().watches[place].tube));
             if heads.len() == 2 * most {
                 // Half of them are discarded at once, so that each costs the same time in whatever order they come.
                 let (_, &mut (pri, id, _), _) = heads.select_nth_unstable(most - 1);
@@ -148,14 +123,14 @@ impl Engine {
 
     /// Whether a search looks at the watched tubes, and not at the reservable ones. Those are in many places of memory.
     #[inline]
-    pub(super) fn searches_watches(&self, client: &Client) -> bool {
-        client.watches.len() <= HEADS_PER_STEP * self.store.tubes.reservable.len()
+    pub(super) fn is_by_watch(self) -> bool {
+        self.client().watches.len() <= HEADS_PER_STEP * self.tubes.reservable.len()
     }
 
     /// Counts the steps of one look at all [`candidates`](Self::candidates).
     #[inline]
-    pub(super) fn count_look(&mut self, client: ClientSlot) {
-        let watches = self.store.clients[client].watch_count().div_ceil(HEADS_PER_STEP);
-        self.budget.charge(Cost::visits(watches.min(self.store.tubes.reservable.len())));
+    pub(super) fn charge(self, budget: &mut Budget) {
+        let watches = self.client().watch_count().div_ceil(HEADS_PER_STEP);
+        budget.charge(Cost::visits(watches.min(self.tubes.reservable.len())));
     }
 }

@@ -7,7 +7,7 @@ use super::job::{Counts, JobState, Lifecycle};
 use super::latency::{LatencyKind, Percentiles, TimeSum};
 use crate::time::{Seconds, Span, Time};
 use crate::values::histogram::Histogram;
-use crate::values::ids::{ClientSlot, JobId, JobKey, TubeKey};
+use crate::values::ids::{JobId, JobKey, TubeKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
@@ -102,6 +102,7 @@ impl Engine {
             + self.store.jobs.bytes()
             + self.store.tubes.bytes()
             + self.store.clients.bytes()
+            + self.waits.bytes()
             + self.store.clients.watch_bytes()
             + self.idps.bytes()
             + self.cons.bytes()
@@ -142,25 +143,14 @@ impl Engine {
     }
 
     /// Counts the clients that watch a tube and wait. Checks the wide ones that watch the tube or those that wait, whichever are fewer.
-    // Bounded by tube_waiting_cost: each caller counts that many steps. It is at most the number of connections.
     pub fn tube_waiting(&self, key: TubeKey) -> usize {
-        let (tube, clients) = (self.store.tubes.get(key), &self.store.clients);
-        let wide = if clients.wide_waiters.count_after(tube.searched_through) < tube.wide_watches.len() {
-            let waiting = clients.wide_waiters.after(tube.searched_through).filter_map(|place| place.client);
-            waiting.filter(|&client| clients.is_watching(client, key.slot)).count()
-        } else {
-            let watching =
-                tube.wide_watches.iter(&clients.watches).map(|watch| clients.watches[watch].client);
-            watching.filter(|&client: &ClientSlot| clients[client].is_waiting()).count()
-        };
-        tube.narrow_waiters.len() + wide
+        self.waits.count(key, &self.store)
     }
 
     /// The number of clients that [`tube_waiting`](Self::tube_waiting) checks: the wide ones that watch the tube, or the wide
     /// ones that wait and may watch it, whichever are fewer.
     pub fn tube_waiting_cost(&self, key: TubeKey) -> usize {
-        let tube = self.store.tubes.get(key);
-        tube.wide_watches.len().min(self.store.clients.wide_waiters.count_after(tube.searched_through))
+        self.waits.count_cost(key, &self.store)
     }
 
     /// Computes the percentiles of one tube over the last 5 to 10 minutes. Reads every counter of the tube.

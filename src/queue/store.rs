@@ -11,7 +11,7 @@ use super::tube::{Tube, Tubes};
 use super::tube_limits::TubeLimits;
 use crate::bodies::Bodies;
 use crate::time::Time;
-use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TagsKey, TubeSlot};
+use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TagsKey, TubeSlot, WatchKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
@@ -136,5 +136,34 @@ impl Store {
     pub(super) fn unpin(&mut self, tube: TubeSlot, changes: &mut Changes) {
         self.tubes[tube].pins -= 1;
         self.remove_if_unreferenced(tube, changes);
+    }
+
+    /// Removes a watch of a client that does not wait.
+    pub(super) fn unwatch(&mut self, watch: WatchKey, changes: &mut Changes) {
+        let record = &self.clients.watches[watch.0];
+        let (client, tube) = (record.client, record.tube);
+        assert!(!self.clients[client].is_waiting(), "a client that waits sends no command");
+        let was_wide = self.clients[client].is_wide();
+        if was_wide {
+            self.remove_wide_watch(watch);
+        }
+        self.clients.remove_watch(watch);
+        let record = &self.clients[client];
+        if was_wide && !record.is_wide() {
+            // Bounded by NARROW_WATCH_MAX: the watches of a client that has just become narrow.
+            for watched in record.watches.clone() {
+                self.remove_wide_watch(watched.watch);
+            }
+        }
+        let record = &mut self.tubes[tube];
+        record.watching -= 1;
+        let name_length = record.name().as_bytes().len();
+        self.clients[client].name_lengths -= name_length;
+        self.remove_if_unreferenced(tube, changes);
+    }
+
+    fn remove_wide_watch(&mut self, watch: WatchKey) {
+        let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
+        tube.wide_watches.remove(&mut self.clients.watches, watch.0);
     }
 }

@@ -1,7 +1,10 @@
 //! Which tubes a client uses and watches, and when a tube begins and ends.
 
+use std::num::NonZeroU32;
+
 use super::engine::Engine;
-use crate::values::ids::{ClientKey, ClientSlot, TubeSlot, WatchKey};
+use crate::values::ids::{ClientKey, TubeSlot};
+use crate::values::reserve_mode::ReserveMode;
 use crate::values::tube_name::TubeName;
 
 /// The answer to an `ignore`.
@@ -28,7 +31,7 @@ impl Engine {
         let client = self.store.clients.slot(client);
         let tube = self.find_or_create_tube(name);
         if !self.store.clients.is_watching(client, tube) {
-            self.watch_tube(client, tube);
+            self.waits.watch(client, tube, &mut self.store);
         }
         self.store.clients[client].watch_count()
     }
@@ -43,7 +46,7 @@ impl Engine {
             None => Ignored::Watching(count),
             Some(_) if count == 1 => Ignored::Last,
             Some(watch) => {
-                self.unwatch(watch);
+                self.store.unwatch(watch, &mut self.effects.changes);
                 Ignored::Watching(count - 1)
             }
         }
@@ -68,7 +71,7 @@ impl Engine {
         for place in (begin..end).rev() {
             let watched = self.store.clients[client].watches[place];
             if !keep(self.store.tubes[watched.tube].name()) {
-                self.unwatch(watched.watch);
+                self.store.unwatch(watched.watch, &mut self.effects.changes);
             }
         }
         begin
@@ -89,58 +92,21 @@ impl Engine {
         self.store.remove_if_unreferenced(tube, &mut self.effects.changes);
     }
 
-    pub(super) fn watch_tube(&mut self, client: ClientSlot, tube: TubeSlot) {
-        let was_wide = self.store.clients[client].is_wide();
-        let added = self.store.clients.add_watch(client, tube);
-        let record = &mut self.store.tubes[tube];
-        record.watching += 1;
-        let name_length = record.name().as_bytes().len();
-        let record = &mut self.store.clients[client];
-        record.name_lengths += name_length;
-        if was_wide {
-            self.add_wide_watch(added);
-        } else if record.is_wide() {
-            // One more than a narrow client may watch.
-            // Bounded by NARROW_WATCH_MAX: a client that has just become wide has one watch more.
-            for watched in record.watches.clone() {
-                self.add_wide_watch(watched.watch);
-            }
-        }
+    /// Sets how the client's reserves choose among tubes.
+    pub fn set_reserve_mode(&mut self, client: ClientKey, mode: ReserveMode) {
+        self.store.clients.get_mut(client).mode = mode;
+        self.store.tubes.heads.has_averages |= mode == ReserveMode::WeightedFair;
     }
 
-    pub(super) fn unwatch(&mut self, watch: WatchKey) {
-        let record = &self.store.clients.watches[watch.0];
-        let (client, tube) = (record.client, record.tube);
-        assert!(!self.store.clients[client].is_waiting(), "a client that waits sends no command");
-        let was_wide = self.store.clients[client].is_wide();
-        if was_wide {
-            self.remove_wide_watch(watch);
-        }
-        self.store.clients.remove_watch(watch);
-        let record = &self.store.clients[client];
-        if was_wide && !record.is_wide() {
-            // Bounded by NARROW_WATCH_MAX: the watches of a client that has just become narrow.
-            for watched in record.watches.clone() {
-                self.remove_wide_watch(watched.watch);
-            }
-        }
-        let record = &mut self.store.tubes[tube];
-        record.watching -= 1;
-        let name_length = record.name().as_bytes().len();
-        self.store.clients[client].name_lengths -= name_length;
-        self.remove_if_unreferenced(tube);
-    }
-
-    fn add_wide_watch(&mut self, watch: WatchKey) {
-        let tube = &mut self.store.tubes[self.store.clients.watches[watch.0].tube];
-        if tube.wide_watches.is_empty() {
-            tube.searched_through = self.waits_begun;
-        }
-        tube.wide_watches.push_back(&mut self.store.clients.watches, watch.0);
-    }
-
-    fn remove_wide_watch(&mut self, watch: WatchKey) {
-        let tube = &mut self.store.tubes[self.store.clients.watches[watch.0].tube];
-        tube.wide_watches.remove(&mut self.store.clients.watches, watch.0);
+    /// Sets the weight of a tube that the client watches.
+    ///
+    /// # Panics
+    /// If the client does not watch the tube.
+    pub fn set_weight(&mut self, client: ClientKey, name: TubeName<'_>, weight: NonZeroU32) {
+        let client = self.store.clients.slot(client);
+        let tube = self.store.tubes.find_slot(name);
+        let watch = tube.and_then(|tube| self.store.clients.find_watch(client, tube));
+        let position = self.store.clients.position(watch.expect("the client watches the tube"));
+        self.store.clients.slab[client.0].watches[position].weight = weight;
     }
 }
