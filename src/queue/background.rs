@@ -110,7 +110,13 @@ impl Engine {
                         self.handle_tube_timer(tube, now, whole);
                     }
                 }
-                Owner::IdpKeys => self.handle_key_timer(now, whole),
+                Owner::IdpKeys => self.idps.handle_timer(
+                    now,
+                    whole,
+                    &mut self.store,
+                    &mut self.effects.changes,
+                    &mut self.budget,
+                ),
             }
             self.budget.spend_up_to(least);
         }

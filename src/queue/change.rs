@@ -1,6 +1,6 @@
 //! What the job log records: one change per transition.
 
-use super::flush::FlushedKey;
+use super::idempotency::FlushedKey;
 use crate::time::Time;
 use crate::values::ids::{IdpSlot, JobId, JobKey, TubeKey};
 use crate::values::tube_rules::RuleKey;

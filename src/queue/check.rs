@@ -41,7 +41,7 @@ impl Engine {
         });
         self.job_waits.check(&self.store.clients, &answering.collect::<Vec<_>>());
         self.bodies().check();
-        self.check_keys();
+        self.idps.check(&self.store);
         self.cons.check(&self.store, &self.effects.work);
         self.groups.check(&self.store, &self.effects.work);
         self.rules.check(&self.store);

@@ -7,7 +7,7 @@ use super::concurrency::ConKeys;
 use super::draw::Lots;
 use super::effects::Effects;
 use super::groups::Groups;
-use super::idempotency::IdpKeys;
+use super::idempotency::{First, IdpKeys, KeptKey, KeyFlush, KeyStats, Repeated};
 use super::job::{Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
@@ -22,7 +22,8 @@ use super::work::{Begun, Kick, Work};
 use crate::bodies::Bodies;
 use crate::time::{Seconds, Span, Time};
 use crate::values::budget::{Budget, Cost, Limit};
-use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeKey};
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, IdpSlot, JobId, JobKey, TagsKey, TubeKey};
+use crate::values::limits::{KEYS_SHARE, MEMORY_BYTES_MIN};
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, TubeRules};
 
@@ -222,7 +223,7 @@ impl Engine {
         let body_bytes = new.body.len() as u64 - 2;
         let job = self.store.jobs.insert(new, tube, now);
         let ahead = tags_key.and_then(|tags_key| {
-            self.claim_key(job, tags_key);
+            self.idps.claim(job, tags_key, &mut self.store);
             self.cons.join(job, tags_key, &mut self.store);
             self.groups.join(job, tags_key, &mut self.store);
             self.groups.ahead(tags_key, &self.store)
@@ -322,7 +323,10 @@ impl Engine {
             None => (None, None),
             Some(tags_key) => {
                 self.cons.leave(tags_key, &mut self.store.jobs);
-                (self.give_up_key(job, tags_key, now), self.groups.leave(job, tags_key, &mut self.store))
+                (
+                    self.idps.give_up(job, tags_key, now, &mut self.store),
+                    self.groups.leave(job, tags_key, &mut self.store),
+                )
             }
         };
         self.end_job_waits(job, JobEnd::Deleted);
@@ -641,5 +645,96 @@ impl Engine {
     #[inline]
     pub fn admits(&mut self, client: ClientKey, jobs: usize, body_bytes: u64) -> Result<(), FullBy> {
         self.rules.admits(client, jobs, body_bytes, &self.store)
+    }
+
+    // Idempotency keys.
+
+    /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
+    /// that is more urgent. Returns `None` if the announced job is the first.
+    pub fn repeat(&mut self, client: ClientKey, tags_key: TagsKey, pri: u32, now: Time) -> Option<Repeated> {
+        let tube = self.store.clients.get(client).used;
+        let first = self.idps.first(tube, tags_key, now, &mut self.store, &mut self.effects.changes)?;
+        self.store.totals.repeats += 1;
+        let job = match first {
+            First::Deleted(id) => return Some(Repeated { id, state: None, pri: None }),
+            First::Job(job) => job,
+        };
+        let record = self.store.jobs.get(job);
+        let (id, state, is_raised) = (record.id, record.state, pri < record.pri);
+        if is_raised {
+            self.set_priority(job, pri);
+            self.effects.changes.push(Change::Reprioritized(job));
+        }
+        Some(Repeated { id, state: Some(state), pri: is_raised.then_some(pri) })
+    }
+
+    /// The key in this slot, if it is that of a deleted job.
+    pub fn kept_key(&self, slot: IdpSlot) -> Option<KeptKey<'_>> {
+        self.idps.kept_key(slot, &self.store.bodies)
+    }
+
+    /// All keys of deleted jobs, in no order.
+    pub fn kept_keys(&self) -> impl Iterator<Item = KeptKey<'_>> {
+        // Bounded by its caller: an iterator, for tools that read a job log.
+        self.idps.kept_keys(&self.store.bodies)
+    }
+
+    /// Restores the key of a deleted job, for at most its time to live from now on.
+    pub fn restore_key(&mut self, kept: &KeptKey<'_>) -> IdpSlot {
+        self.idps.restore(kept, &mut self.store)
+    }
+
+    /// Sets the memory limit of the process, of which keys get a share. A new queue has no limit. Kept keys beyond the share
+    /// are dropped by [`settle_restored`](Self::settle_restored) alone, so recovery comes after this.
+    pub fn set_key_share(&mut self, memory_bytes_max: Option<u64>) {
+        let share = |max: u64| (max.max(MEMORY_BYTES_MIN) / KEYS_SHARE) as usize;
+        self.set_key_bytes_max(memory_bytes_max.map_or(usize::MAX, share));
+    }
+
+    /// Sets the size of the share itself.
+    pub const fn set_key_bytes_max(&mut self, bytes_max: usize) {
+        self.idps.set_bytes_max(bytes_max);
+    }
+
+    /// Counts of idempotency keys.
+    pub const fn key_stats(&self) -> KeyStats {
+        self.idps.stats()
+    }
+
+    /// Whether the share has room for the key of an announced job of the client, which must be new to its tube. A refusal is
+    /// counted.
+    pub fn admits_key(&mut self, client: ClientKey, tags_key: TagsKey) -> bool {
+        self.idps.admits(client, tags_key, &self.store)
+    }
+
+    /// Whether the share has room for all keys of announced jobs of the client that are new to its tube. A refusal is counted.
+    pub fn admits_keys(
+        &mut self,
+        client: ClientKey,
+        tags_keys: impl Iterator<Item = TagsKey>,
+        now: Time,
+    ) -> bool {
+        self.idps.admits_all(client, tags_keys, now, &self.store)
+    }
+
+    /// Forgets the kept keys of the tube of this name. Keys of jobs stay, and so do those of jobs that are put later.
+    pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> Begun<u32> {
+        let conn = self.store.clients.get(client).conn;
+        let mut flush = KeyFlush::new(client, conn, tube, self.upcoming_id(), &self.idps);
+        if self.continue_key_flush(&mut flush, self.budget.within(BACKGROUND_STEPS)) {
+            return Begun::Done(flush.flushed);
+        }
+        self.search_bytes += flush.bytes();
+        self.effects.work.push_back(Work::FlushKeys(Box::new(flush)));
+        Begun::Working
+    }
+
+    /// Forgets keys up to the limit. Returns true if the flush is finished.
+    pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: Limit) -> bool {
+        self.idps.continue_flush(flush, limit, &mut self.store, &mut self.effects.changes, &mut self.budget)
+    }
+
+    pub(super) fn end_key_flush(&mut self, flush: &KeyFlush) {
+        self.search_bytes -= flush.bytes();
     }
 }

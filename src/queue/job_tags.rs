@@ -73,6 +73,11 @@ impl Jobs {
     pub(super) fn con_of_tags(&self, tags_key: TagsKey) -> Option<ConSlot> {
         self.tags[tags_key.0].con
     }
+
+    /// The idempotency key of a job, if it has one.
+    pub(super) fn idp_of(&self, job: JobKey) -> Option<IdpSlot> {
+        self.tags_of(job)?.idp
+    }
 }
 
 impl Engine {

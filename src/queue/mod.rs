@@ -100,7 +100,6 @@ mod job_index;
 mod job_list;
 mod job_tags;
 mod job_waits;
-mod key_share;
 mod latency;
 mod moving;
 mod names;
@@ -129,13 +128,13 @@ pub use background::BACKGROUND_STEPS;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use engine::{Engine, Notice, Released, Reserved};
-pub use flush::FlushedKey;
 pub use groups::GroupStats;
-pub use idempotency::{KeptKey, Repeated};
+pub use idempotency::{
+    FlushedKey, KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeptKey, KeyStats, Repeated, kept_key_bytes,
+};
 pub use job::{Counts, Job, JobState, Jobs, Lifecycle, NewJob, URGENT_BELOW};
 pub use job_list::{JobPage, PageQuery};
 pub use job_waits::{JobAwaited, JobEnd};
-pub use key_share::{KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeyStats, kept_key_bytes};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use moving::{JobMoved, LogRoom, MoveBar, Moved};
 pub use persisted::{LoggedState, PersistedState, Restored};

@@ -190,10 +190,10 @@ impl Engine {
         if !self.has_room_in(name, job) {
             return Some(MoveBar::NoRoom);
         }
-        if !self.has_key_room_in(name, job) {
+        if !self.idps.has_room_for(job, name, &self.store) {
             return Some(MoveBar::NoKeyRoom);
         }
-        if !self.is_key_free_in(name, job, now) {
+        if !self.idps.is_free_for(job, name, now, &self.store) {
             return Some(MoveBar::KeyExists);
         }
         self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveBar::Full)

@@ -156,10 +156,10 @@ impl Engine {
     /// have times far ahead of a clock that was set back since.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.store.jobs.iter().map(|(job, _)| job).collect();
-        self.settle_keys(now);
+        self.idps.settle(now, &mut self.store, &mut self.effects.changes);
         for &job in &jobs {
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
-                self.claim_key(job, tags_key);
+                self.idps.claim(job, tags_key, &mut self.store);
                 self.cons.join(job, tags_key, &mut self.store);
                 self.groups.join(job, tags_key, &mut self.store);
             }

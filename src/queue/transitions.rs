@@ -327,8 +327,9 @@ impl Engine {
     /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
     fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
         let name = TubeName::new(name).expect("the name was checked");
-        let has_room = self.has_room_in(name, job) && self.has_key_room_in(name, job);
-        let may_get = has_room && self.is_key_free_in(name, job, now) && self.store.can_use(name);
+        let has_room = self.has_room_in(name, job) && self.idps.has_room_for(job, name, &self.store);
+        let may_get =
+            has_room && self.idps.is_free_for(job, name, now, &self.store) && self.store.can_use(name);
         may_get.then(|| self.find_or_create_tube(name))
     }
 
@@ -340,7 +341,8 @@ impl Engine {
         let (from, bytes) = (self.store.jobs.get(job).tube, self.store.body_bytes(job));
         self.store.tubes[from].body_bytes -= bytes;
         self.store.tubes[to].body_bytes += bytes;
-        // mutant idp-key-stays-in-the-old-tube: self.move_key(job, to, now) => self.store.jobs.get_mut(job).tube = to
-        self.move_key(job, to, now);
+        // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes) =>
+        //     self.store.jobs.get_mut(job).tube = to
+        self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes);
     }
 }

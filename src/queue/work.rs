@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::flush::{Flush, KeyFlush};
+use super::flush::Flush;
+use super::idempotency::KeyFlush;
 use super::job::JobState;
 use super::job_list::JobSearch;
 use super::job_waits::AwaitedKey;

@@ -3,12 +3,13 @@
 //! A `put` with a time to live promises that its key is kept once the job is deleted, and a deletion cannot be refused. So a
 //! promised key takes its place in the share with the `put`, which is refused if the share has none.
 
-use super::engine::Engine;
-use super::idempotency::{IdpKey, Owner};
-use super::names::allocated_bytes;
+use super::{IdpKey, IdpKeys, Owner};
+use crate::queue::change::Changes;
+use crate::queue::names::allocated_bytes;
+use crate::queue::store::Store;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, JobKey, TagsKey};
-use crate::values::limits::{KEY_TTL_SHORT_SECONDS, KEYS_SHARE, MEMORY_BYTES_MIN};
+use crate::values::limits::KEY_TTL_SHORT_SECONDS;
 use crate::values::tags::Idp;
 use crate::values::tube_name::TubeName;
 
@@ -105,97 +106,89 @@ const fn bytes_of_name(length: usize) -> usize {
     KEPT_KEY_BYTES + allocated_bytes(length)
 }
 
-impl Engine {
-    /// Sets the memory limit of the process, of which keys get a share. A new queue has no limit. Kept keys beyond the share
-    /// are dropped by [`settle_restored`](Self::settle_restored) alone, so recovery comes after this.
-    pub fn set_key_share(&mut self, memory_bytes_max: Option<u64>) {
-        let share = |max: u64| (max.max(MEMORY_BYTES_MIN) / KEYS_SHARE) as usize;
-        self.set_key_bytes_max(memory_bytes_max.map_or(usize::MAX, share));
-    }
-
-    /// Sets the size of the share itself.
-    pub const fn set_key_bytes_max(&mut self, bytes_max: usize) {
-        self.idps.share.bytes_max = bytes_max;
+impl IdpKeys {
+    /// Sets the size of the share.
+    pub(in crate::queue) const fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.share.bytes_max = bytes_max;
     }
 
     /// Counts of idempotency keys.
-    pub fn key_stats(&self) -> KeyStats {
-        let KeyShare { kept_bytes, promised_bytes, refusals, drops, .. } = self.idps.share;
-        KeyStats { kept: self.idps.kept(), kept_bytes, promised_bytes, refusals, drops }
+    pub(in crate::queue) const fn stats(&self) -> KeyStats {
+        let KeyShare { kept_bytes, promised_bytes, refusals, drops, .. } = self.share;
+        KeyStats { kept: self.kept(), kept_bytes, promised_bytes, refusals, drops }
     }
 
     /// Whether the share has room for the key of an announced job of the client, which must be new to its tube. A refusal is
     /// counted.
-    pub fn admits_key(&mut self, client: ClientKey, tags_key: TagsKey) -> bool {
-        let Some(idp) = self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).idp() else { return true };
-        let bytes = self.key_growth(client, idp);
+    pub(in crate::queue) fn admits(&mut self, client: ClientKey, tags_key: TagsKey, store: &Store) -> bool {
+        let Some(idp) = store.jobs.tags[tags_key.0].tags(&store.bodies).idp() else { return true };
+        let bytes = key_growth(store.used(client).name(), idp);
         self.admits_promise(bytes, idp.ttl)
     }
 
     /// Whether the share has room for all keys of announced jobs of the client that are new to its tube. A refusal is counted.
-    pub fn admits_keys(
+    pub(in crate::queue) fn admits_all(
         &mut self,
         client: ClientKey,
         tags_keys: impl Iterator<Item = TagsKey>,
         now: Time,
+        store: &Store,
     ) -> bool {
         let (mut bytes, mut ttl_max) = (0, 0);
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         for tags_key in tags_keys {
-            let Some(idp) =
-                self.store.jobs.tags[tags_key.0].tags(&self.store.bodies).idp().filter(|idp| idp.ttl > 0)
+            let Some(idp) = store.jobs.tags[tags_key.0].tags(&store.bodies).idp().filter(|idp| idp.ttl > 0)
             else {
                 continue;
             };
-            let tube = self.store.tubes[self.store.clients.get(client).used].name();
-            if self.is_key_free(tube, idp.key, now) {
-                bytes += self.key_growth(client, idp);
+            let tube = store.used(client).name();
+            if self.is_free(tube, idp.key, now, store) {
+                bytes += key_growth(tube, idp);
                 ttl_max = ttl_max.max(idp.ttl);
             }
         }
         self.admits_promise(bytes, ttl_max)
     }
 
-    fn key_growth(&self, client: ClientKey, idp: Idp<'_>) -> usize {
-        let tube = self.store.tubes[self.store.clients.get(client).used].name();
-        match idp.ttl {
-            0 => 0,
-            _ => kept_key_bytes(tube.as_bytes().len(), idp.key.as_bytes().len()),
-        }
-    }
-
     fn admits_promise(&mut self, bytes: usize, ttl: u32) -> bool {
-        let share = &mut self.idps.share;
+        let share = &mut self.share;
         let is_admitted = bytes == 0 || share.has_room(bytes, ttl);
         share.refusals += u64::from(!is_admitted);
         is_admitted
     }
 
     /// Whether the share has room for the promised key of the job with the name of another tube.
-    pub(super) fn has_key_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
-        let Some(key) = self.key_of(job).map(|slot| self.idps.get(slot)) else { return true };
+    pub(in crate::queue) fn has_room_for(&self, job: JobKey, name: TubeName<'_>, store: &Store) -> bool {
+        let Some(key) = store.jobs.idp_of(job).map(|slot| self.get(slot)) else { return true };
         let Owner::Job { ttl, .. } = key.owner() else { unreachable!("a job has the key") };
-        let before = self.store.tube_of(job).as_bytes().len();
+        let before = store.tube_of(job).as_bytes().len();
         let key_bytes = key.name_length() - before - 1;
         let bytes = |tube_bytes| kept_key_bytes(tube_bytes, key_bytes);
         let growth = bytes(name.as_bytes().len()).saturating_sub(bytes(before));
-        ttl == 0 || growth == 0 || self.idps.share.has_room(growth, ttl)
+        ttl == 0 || growth == 0 || self.share.has_room(growth, ttl)
     }
 
     /// Drops kept keys beyond the share. Those that would be forgotten first stay.
-    pub(super) fn drop_keys_beyond_share(&mut self) {
-        let KeyShare { bytes_max, kept_bytes, .. } = self.idps.share;
+    pub(super) fn drop_beyond_share(&mut self, store: &mut Store, changes: &mut Changes) {
+        let KeyShare { bytes_max, kept_bytes, .. } = self.share;
         if kept_bytes <= bytes_max {
             return;
         }
         let mut kept_bytes = 0;
         // Bounded by recovery: no client is connected.
-        for slot in self.idps.kept_by_time() {
-            kept_bytes += bytes_of_name(self.idps.get(slot).name_length());
+        for slot in self.kept_by_time() {
+            kept_bytes += bytes_of_name(self.get(slot).name_length());
             if kept_bytes > bytes_max {
-                self.idps.share.drops += 1;
-                self.forget(slot.0);
+                self.share.drops += 1;
+                self.forget(slot.0, &mut store.bodies, changes);
             }
         }
+    }
+}
+
+fn key_growth(tube: TubeName<'_>, idp: Idp<'_>) -> usize {
+    match idp.ttl {
+        0 => 0,
+        _ => kept_key_bytes(tube.as_bytes().len(), idp.key.as_bytes().len()),
     }
 }
