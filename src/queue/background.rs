@@ -4,13 +4,15 @@ use super::change::Change;
 use super::client::{Wait, Watched};
 use super::engine::{Engine, Notice};
 use super::job::JobState;
+use super::job_list::{JobList, JobPage, PageQuery};
 use super::reserve::SAFETY_MARGIN;
 use super::timers::Owner;
 use super::transitions::To;
-use super::work::{Kick, Work};
+use super::work::{Begun, Kick, Work};
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit, Quota};
 use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
+use crate::values::tube_name::TubeName;
 
 /// Elementary steps of one piece of background work: some 25 us. Each kind of work that commands and events lead to at once has a
 /// share of this size in an event-loop iteration.
@@ -145,17 +147,15 @@ impl Engine {
             Work::FlushKeys(flush) => {
                 let is_connected = self.store.clients.is_connected(flush.client);
                 let is_finished = is_connected && self.continue_key_flush(flush, limit);
-                if is_finished || !is_connected {
-                    self.end_key_flush(flush);
-                }
                 self.notify_if(is_finished, Notice::Flushed(flush.conn, flush.flushed)) || !is_connected
             }
             Work::List(search) => {
                 let is_connected = self.store.clients.is_connected(search.client);
-                let page = if is_connected { self.continue_search(search, limit) } else { None };
+                let page =
+                    if is_connected { search.advance(limit, &self.store, &mut self.budget) } else { None };
                 let is_finished = page.is_some() || !is_connected;
                 if is_finished {
-                    self.end_search(search);
+                    self.unpin(search.tube.slot);
                 }
                 self.effects.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
                 is_finished
@@ -164,10 +164,7 @@ impl Engine {
             Work::Search { client } => self.continue_search_for(*client, limit, now),
             Work::Release { group } => self.continue_release(*group, limit, now),
             Work::Answer { awaited } => self.continue_answering(*awaited, limit),
-            Work::PurgeTubeOrder => {
-                self.is_purging = self.store.tubes.purge(&mut self.budget, limit);
-                !self.is_purging
-            }
+            Work::PurgeTubeOrder => !self.store.tubes.purge(&mut self.budget, limit),
             // These queue the rest of their work themselves.
             &mut Work::Reopen { con } => {
                 self.run_reopen(con, limit, now);
@@ -272,7 +269,7 @@ impl Engine {
             }
         }
         if self.store.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
-            self.answer_job_wait(client);
+            self.job_waits.answer(client, &mut self.store, &mut self.effects, &mut self.budget);
         }
         while let Some(lifecycle) = self.store.clients[client].reserved.min() {
             // mutant reservation-ends-early: now => now + SAFETY_MARGIN
@@ -337,6 +334,19 @@ impl Engine {
             self.budget.charge(Cost::STEP);
             self.rules.count_expiry(tube, &self.store);
             self.delete_job(job, now);
+        }
+    }
+
+    /// Lists jobs of a tube. A job that changes its state during the search may be missing.
+    pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> Begun<JobPage> {
+        let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
+        match JobList::begin(client, tube, query, &self.store, &mut self.budget) {
+            JobList::Page(page) => Begun::Done(page),
+            JobList::Search(search) => {
+                self.store.tubes[tube.slot].pins += 1;
+                self.effects.work.push_back(Work::List(search));
+                Begun::Working
+            }
         }
     }
 }

@@ -118,14 +118,7 @@ impl Engine {
                 Work::PurgeTubeOrder => {}
             }
         }
-        let is_purging = self.effects.work.iter().any(|work| matches!(work, Work::PurgeTubeOrder));
-        assert_eq!(self.is_purging, is_purging, "one piece of work purges");
-        let searches = self.effects.work.iter().map(|work| match work {
-            Work::List(search) => search.bytes(),
-            Work::FlushKeys(flush) => flush.bytes(),
-            _ => 0,
-        });
-        assert_eq!(self.search_bytes, searches.sum::<usize>(), "the memory of lists and flushes is counted");
+        self.effects.work.check();
         assert_eq!(self.store.totals, totals, "the counts of the queue are right");
         for (key, tube) in self.store.tubes.iter() {
             let reserved = tube.reserved.len() as usize;

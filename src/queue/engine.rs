@@ -51,10 +51,6 @@ pub struct Engine {
     pub(super) waits: Waits,
     /// What commands may set off before the next [`Engine::step`].
     pub(super) quotas: Quotas,
-    /// The memory of lists of jobs and flushes of keys that are unfinished.
-    pub(super) search_bytes: usize,
-    /// [`Work::PurgeTubeOrder`] is in `work`.
-    pub(super) is_purging: bool,
 }
 
 /// The late answer to a command.
@@ -139,8 +135,6 @@ impl Engine {
             recovered: None,
             waits: Waits::default(),
             quotas: QUOTAS,
-            search_bytes: 0,
-            is_purging: false,
         }
     }
 
@@ -724,7 +718,6 @@ impl Engine {
         if self.continue_key_flush(&mut flush, self.budget.within(BACKGROUND_STEPS)) {
             return Begun::Done(flush.flushed);
         }
-        self.search_bytes += flush.bytes();
         self.effects.work.push_back(Work::FlushKeys(Box::new(flush)));
         Begun::Working
     }
@@ -732,9 +725,5 @@ impl Engine {
     /// Forgets keys up to the limit. Returns true if the flush is finished.
     pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: Limit) -> bool {
         self.idps.continue_flush(flush, limit, &mut self.store, &mut self.effects.changes, &mut self.budget)
-    }
-
-    pub(super) fn end_key_flush(&mut self, flush: &KeyFlush) {
-        self.search_bytes -= flush.bytes();
     }
 }

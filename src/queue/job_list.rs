@@ -6,14 +6,11 @@
 
 use std::collections::BinaryHeap;
 
-use super::engine::Engine;
-use super::job::{Job, JobState};
-use super::work::{Begun, Work};
-use crate::time::{Span, Time};
-use crate::values::budget::{Cost, Limit};
+use super::job::{Job, JobState, Jobs};
+use super::store::Store;
+use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::limits::ALLOCATION_BYTES;
-use crate::values::tube_name::TubeName;
 
 /// The most jobs in a state that a command visits at once: some 100 us.
 const VISITED_AT_ONCE_MAX: usize = 1000;
@@ -53,77 +50,64 @@ pub(super) struct JobSearch {
     found: BinaryHeap<(JobId, JobKey)>,
 }
 
-impl JobSearch {
-    pub(super) const fn bytes(&self) -> usize {
-        search_bytes(self.query.limit)
-    }
+/// The beginning of a `list-jobs`.
+pub(super) enum JobList {
+    /// The page of a short list.
+    Page(JobPage),
+    /// A search for background work. It is to pin its tube.
+    Search(Box<JobSearch>),
 }
 
-/// The memory of a search for a page of this size.
-const fn search_bytes(limit: u32) -> usize {
-    limit as usize * size_of::<(JobId, JobKey)>() + size_of::<JobSearch>() + 2 * ALLOCATION_BYTES
-}
-
-impl Engine {
-    /// Lists jobs of a tube. A job that changes its state during the search may be missing.
-    pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> Begun<JobPage> {
-        let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
-        let record = self.store.tubes.get(tube);
-        let there = record.jobs_in(query.state);
+impl JobList {
+    /// Lists the jobs of a tube for a client.
+    pub(super) fn begin(
+        client: ClientKey,
+        tube: TubeKey,
+        query: PageQuery,
+        store: &Store,
+        budget: &mut Budget,
+    ) -> Self {
+        let there = store.tubes.get(tube).jobs_in(query.state);
         if there <= VISITED_AT_ONCE_MAX {
-            self.budget.charge(Cost::visits(there));
-            return Begun::Done(self.visit_list(tube.slot, query));
+            budget.charge(Cost::visits(there));
+            return Self::Page(visit_list(tube.slot, query, store));
         }
-        self.store.tubes[tube.slot].pins += 1;
-        let conn = self.store.clients.get(client).conn;
+        let conn = store.clients.get(client).conn;
         let found = BinaryHeap::with_capacity(query.limit as usize);
-        let search = Box::new(JobSearch { client, conn, tube, query, at: 0, found });
-        self.search_bytes += search.bytes();
-        self.effects.work.push_back(Work::List(search));
-        Begun::Working
+        Self::Search(Box::new(JobSearch { client, conn, tube, query, at: 0, found }))
     }
+}
 
-    /// The page of the jobs in the list of a state.
-    // Bounded by VISITED_AT_ONCE_MAX: the list is short, and list_jobs has counted it.
-    fn visit_list(&self, slot: TubeSlot, query: PageQuery) -> JobPage {
-        let (tube, jobs) = (&self.store.tubes[slot], &self.store.jobs);
-        let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
-            JobState::Ready => Box::new(tube.ready_order.iter(jobs)),
-            JobState::Reserved => Box::new(tube.reserved.iter(jobs)),
-            JobState::Delayed => Box::new(tube.delayed_order.iter(&jobs.slab).map(JobKey)),
-            JobState::Held => Box::new(tube.held.iter(&jobs.slab).map(JobKey)),
-            JobState::Buried => Box::new(tube.buried.iter(&jobs.slab).map(JobKey)),
-        };
-        let ids = all.map(|job| (jobs.get(job).id, job));
-        let mut page: Vec<(JobId, JobKey)> = ids.filter(|&(id, _)| id > query.after).collect();
-        page.sort_unstable();
-        page.truncate(query.limit as usize);
-        JobPage { state: query.state, jobs: page.into_iter().map(|(_, job)| job).collect() }
+impl JobSearch {
+    /// Its memory.
+    pub(super) const fn bytes(&self) -> usize {
+        let page = self.query.limit as usize * size_of::<(JobId, JobKey)>();
+        page + size_of::<Self>() + 2 * ALLOCATION_BYTES
     }
 
     /// Visits slots up to the limit. Returns the page if it is complete.
-    pub(super) fn continue_search(&mut self, search: &mut JobSearch, limit: Limit) -> Option<JobPage> {
+    pub(super) fn advance(&mut self, limit: Limit, store: &Store, budget: &mut Budget) -> Option<JobPage> {
         loop {
-            while search.at < self.store.jobs.slab.keys_end() {
-                if self.budget.is_reached(limit) {
+            while self.at < store.jobs.slab.keys_end() {
+                if budget.is_reached(limit) {
                     return None;
                 }
-                self.budget.charge(Cost::STEP);
-                self.visit_slots(search);
+                budget.charge(Cost::STEP);
+                self.visit_slots(&store.jobs);
             }
-            let query = search.query;
-            let found = std::mem::take(&mut search.found).into_sorted_vec();
+            let query = self.query;
+            let found = std::mem::take(&mut self.found).into_sorted_vec();
             let last = found.last().map(|&(id, _)| id);
             let still = found.into_iter().filter(|&(id, job)| {
-                let record = self.store.jobs.slab.get(job.0);
-                record.is_some_and(|record| record.id == id && is_match(record, search.tube, query.state))
+                let record = store.jobs.slab.get(job.0);
+                record.is_some_and(|record| record.id == id && is_match(record, self.tube, query.state))
             });
             let page = JobPage { state: query.state, jobs: still.map(|(_, job)| job).collect() };
             match last {
                 // All of them have changed since they were found: others may follow them.
                 Some(last) if page.jobs.is_empty() => {
-                    (search.query.after, search.at) = (last, 0);
-                    search.found.reserve(query.limit as usize);
+                    (self.query.after, self.at) = (last, 0);
+                    self.found.reserve(query.limit as usize);
                 }
                 _ => return Some(page),
             }
@@ -131,12 +115,11 @@ impl Engine {
     }
 
     /// Visits the slots of one step.
-    fn visit_slots(&self, search: &mut JobSearch) {
-        let JobSearch { tube, query, at, found, .. } = search;
+    fn visit_slots(&mut self, jobs: &Jobs) {
+        let Self { tube, query, at, found, .. } = self;
         // Bounded by SLOTS_PER_STEP: the slots of one step.
         for slot in *at..*at + SLOTS_PER_STEP {
-            let Some(job) = self.store.jobs.slab.get(slot).filter(|job| is_match(job, *tube, query.state))
-            else {
+            let Some(job) = jobs.slab.get(slot).filter(|job| is_match(job, *tube, query.state)) else {
                 continue;
             };
             if job.id <= query.after {
@@ -150,20 +133,26 @@ impl Engine {
         }
         *at += SLOTS_PER_STEP;
     }
-
-    /// Ends a search, complete or not.
-    pub(super) fn end_search(&mut self, search: &JobSearch) {
-        self.search_bytes -= search.bytes();
-        self.unpin(search.tube.slot);
-    }
-
-    /// The time since a ready job became ready.
-    pub fn ready_age(&self, job: JobKey, now: Time) -> Span {
-        let lifecycle = self.store.jobs.lifecycle(job);
-        now.since(lifecycle.map_or(self.store.jobs.get(job).created, |lifecycle| lifecycle.since))
-    }
 }
 
 fn is_match(job: &Job, tube: TubeKey, state: JobState) -> bool {
     job.state == state && job.tube == tube.slot
+}
+
+/// The page of the jobs in the list of a state.
+// Bounded by VISITED_AT_ONCE_MAX: the list is short, and JobList::begin has counted it.
+fn visit_list(slot: TubeSlot, query: PageQuery, store: &Store) -> JobPage {
+    let (tube, jobs) = (&store.tubes[slot], &store.jobs);
+    let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
+        JobState::Ready => Box::new(tube.ready_order.iter(jobs)),
+        JobState::Reserved => Box::new(tube.reserved.iter(jobs)),
+        JobState::Delayed => Box::new(tube.delayed_order.iter(&jobs.slab).map(JobKey)),
+        JobState::Held => Box::new(tube.held.iter(&jobs.slab).map(JobKey)),
+        JobState::Buried => Box::new(tube.buried.iter(&jobs.slab).map(JobKey)),
+    };
+    let ids = all.map(|job| (jobs.get(job).id, job));
+    let mut page: Vec<(JobId, JobKey)> = ids.filter(|&(id, _)| id > query.after).collect();
+    page.sort_unstable();
+    page.truncate(query.limit as usize);
+    JobPage { state: query.state, jobs: page.into_iter().map(|(_, job)| job).collect() }
 }

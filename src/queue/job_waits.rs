@@ -5,15 +5,15 @@
 //! leaves the index of the table with the list of its clients, so the key of the job can be used again while many clients are answered in
 //! background work.
 
-use super::background::{ANSWER, FollowUp};
+use super::background::ANSWER;
 use super::client::Clients;
-use super::engine::{Engine, Notice};
-use super::job::JobState;
-use super::work::Work;
+use super::effects::Effects;
+use super::engine::Notice;
+use super::store::Store;
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive};
-use crate::time::{Span, Time};
-use crate::values::budget::{Cost, Limit};
-use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey};
+use crate::time::Time;
+use crate::values::budget::{Budget, Cost, Limit};
+use crate::values::ids::{ClientSlot, JobKey};
 
 /// Up to this number of clients are answered at once, as long as the share of answers lasts. A `delete-batch` may delete some hundred jobs that clients wait for.
 const ANSWERED_AT_ONCE_MAX: usize = 16;
@@ -66,6 +66,14 @@ pub(super) struct AwaitedKey(u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct JobWaitKey(u32);
 
+/// A job that has ended, and whose clients are to be answered.
+#[must_use]
+pub(super) struct Ended {
+    pub(super) awaited: AwaitedKey,
+    /// They may be answered at once.
+    pub(super) is_short: bool,
+}
+
 /// All waits for the end of a job.
 pub(super) struct JobWaits {
     awaited: Table<Awaited>,
@@ -94,6 +102,59 @@ impl JobWaits {
         self.awaited.find_word(job.0.into()).map(AwaitedKey)
     }
 
+    /// Has a client wait for the end of a job. Its timer is to be armed then.
+    pub(super) fn start(&mut self, client: ClientSlot, job: JobKey, until: Time, store: &mut Store) {
+        store.clients[client].job_wait = Some(self.add(job, client, until));
+    }
+
+    /// Ends the wait of the client for the end of a job, if it waits. Returns how the job has ended, if it has.
+    pub(super) fn stop(&mut self, client: ClientSlot, store: &mut Store) -> Option<JobEnd> {
+        let wait = store.clients[client].job_wait.take()?;
+        self.remove(wait)
+    }
+
+    /// Ends the waits for a job that is deleted or buried. Its clients are to be answered, if it has any.
+    pub(super) fn end(&mut self, job: JobKey, end: JobEnd) -> Option<Ended> {
+        let awaited = self.find(job)?;
+        self.awaited.hide(awaited.0);
+        let record = &mut self.awaited[awaited.0];
+        record.end = Some(end);
+        Some(Ended { awaited, is_short: record.waits.len() <= ANSWERED_AT_ONCE_MAX })
+    }
+
+    /// Ends the wait of the client for the end of a job, and tells it how the job has ended, or that it has not.
+    pub(super) fn answer(
+        &mut self,
+        client: ClientSlot,
+        store: &mut Store,
+        effects: &mut Effects,
+        budget: &mut Budget,
+    ) {
+        budget.charge(ANSWER);
+        let end = self.stop(client, store);
+        let conn = store.clients[client].conn;
+        effects.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
+    }
+
+    /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
+    pub(super) fn continue_answering(
+        &mut self,
+        awaited: AwaitedKey,
+        limit: Limit,
+        store: &mut Store,
+        effects: &mut Effects,
+        budget: &mut Budget,
+    ) -> bool {
+        while let Some(wait) = self.awaited[awaited.0].waits.front() {
+            if !budget.spend(Cost::STEP, limit) {
+                return false;
+            }
+            self.answer(self.waits[wait].client, store, effects, budget);
+        }
+        self.awaited.remove_hidden(awaited.0);
+        true
+    }
+
     fn add(&mut self, job: JobKey, client: ClientSlot, until: Time) -> JobWaitKey {
         let awaited = self.find(job).unwrap_or_else(|| {
             AwaitedKey(self.awaited.insert(Awaited { job, end: None, waits: List::new(), chain: NIL }))
@@ -115,14 +176,6 @@ impl JobWaits {
             self.awaited.remove(key.0);
         }
         end
-    }
-
-    /// Ends the waits for a job. The caller answers the clients.
-    fn end(&mut self, job: JobKey, end: JobEnd) -> Option<AwaitedKey> {
-        let key = self.find(job)?;
-        self.awaited.hide(key.0);
-        self.awaited[key.0].end = Some(end);
-        Some(key)
     }
 
     /// Asserts that every record and every link is right. `answering` are the records that background work names.
@@ -149,74 +202,6 @@ impl JobWaits {
             }
         }
         assert_eq!(waits, self.waits.len(), "every wait belongs to a job");
-    }
-}
-
-impl Engine {
-    /// Has the client wait until the job is deleted or buried, for up to `timeout`.
-    pub fn wait_job(&mut self, client: ClientKey, id: JobId, timeout: Span, now: Time) -> JobAwaited {
-        let client = self.store.clients.slot(client);
-        let Some(job) = self.store.jobs.find(id) else { return JobAwaited::NotFound };
-        if self.store.jobs.get(job).state == JobState::Buried {
-            return JobAwaited::Buried;
-        }
-        if timeout == Span::ZERO {
-            return JobAwaited::TimedOut;
-        }
-        let wait = self.job_waits.add(job, client, now + timeout);
-        self.store.clients[client].job_wait = Some(wait);
-        self.arm_client_timer(client);
-        JobAwaited::Waiting
-    }
-
-    /// The number of clients that wait for the end of a job.
-    pub fn job_waits(&self) -> usize {
-        self.job_waits.len()
-    }
-
-    /// Ends the waits for a job that is deleted or buried.
-    #[inline]
-    pub(super) fn end_job_waits(&mut self, job: JobKey, end: JobEnd) {
-        if self.job_waits.len() > 0 {
-            self.answer_waits_for(job, end);
-        }
-    }
-
-    #[cold]
-    fn answer_waits_for(&mut self, job: JobKey, end: JobEnd) {
-        let Some(awaited) = self.job_waits.end(job, end) else { return };
-        let is_short = self.job_waits.awaited[awaited.0].waits.len() <= ANSWERED_AT_ONCE_MAX;
-        self.with_quota(FollowUp::Answers, |engine, limit| {
-            if !is_short || !engine.continue_answering(awaited, limit) {
-                engine.effects.work.push_back(Work::Answer { awaited });
-            }
-        });
-    }
-
-    /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
-    pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: Limit) -> bool {
-        while let Some(wait) = self.job_waits.awaited[awaited.0].waits.front() {
-            if !self.budget.spend(Cost::STEP, limit) {
-                return false;
-            }
-            self.answer_job_wait(self.job_waits.waits[wait].client);
-        }
-        self.job_waits.awaited.remove_hidden(awaited.0);
-        true
-    }
-
-    /// Ends the wait of the client for the end of a job, and tells it how the job has ended, or that it has not.
-    pub(super) fn answer_job_wait(&mut self, client: ClientSlot) {
-        self.budget.charge(ANSWER);
-        let end = self.stop_waiting_for_job(client);
-        let conn = self.store.clients[client].conn;
-        self.effects.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
-    }
-
-    /// Ends the wait of the client for the end of a job, if it waits. Returns how the job has ended, if it has.
-    pub(super) fn stop_waiting_for_job(&mut self, client: ClientSlot) -> Option<JobEnd> {
-        let wait = self.store.clients[client].job_wait.take()?;
-        self.job_waits.remove(wait)
     }
 }
 

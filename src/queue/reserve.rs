@@ -5,13 +5,15 @@
 use super::background::{BACKGROUND_STEPS, FollowUp};
 use super::engine::{Engine, Notice, Reserved};
 use super::heads::HEADS_PER_STEP;
+use super::job::JobState;
+use super::job_waits::JobAwaited;
 use super::reserve_batch::{BatchRoom, Turns};
 use super::search::Look;
 use super::waits::Longest;
 use super::work::Work;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
-use crate::values::ids::{ClientKey, ClientSlot, ConSlot, JobKey, TubeSlot};
+use crate::values::ids::{ClientKey, ClientSlot, ConSlot, JobId, JobKey, TubeSlot};
 
 /// The last second of a reservation. A client with such a job is not made to wait for another one (protocol.txt,
 /// `DEADLINE_SOON`).
@@ -56,7 +58,7 @@ impl Engine {
     pub fn end_wait(&mut self, client: ClientKey) {
         let client = self.store.clients.slot(client);
         self.waits.stop(client, &mut self.store);
-        self.stop_waiting_for_job(client);
+        self.job_waits.stop(client, &mut self.store);
     }
 
     /// Assigns ready jobs of the tube to waiting clients, up to the limit. The rest is left to background work.
@@ -309,5 +311,20 @@ impl Engine {
             }
             turns.end(&turn, Look::new(&self.store, client, may_overtake), &mut self.budget);
         }
+    }
+
+    /// Has the client wait until the job is deleted or buried, for up to `timeout`.
+    pub fn wait_job(&mut self, client: ClientKey, id: JobId, timeout: Span, now: Time) -> JobAwaited {
+        let client = self.store.clients.slot(client);
+        let Some(job) = self.store.jobs.find(id) else { return JobAwaited::NotFound };
+        if self.store.jobs.get(job).state == JobState::Buried {
+            return JobAwaited::Buried;
+        }
+        if timeout == Span::ZERO {
+            return JobAwaited::TimedOut;
+        }
+        self.job_waits.start(client, job, now + timeout, &mut self.store);
+        self.arm_client_timer(client);
+        JobAwaited::Waiting
     }
 }

@@ -113,7 +113,6 @@ impl Engine {
             + self.effects.changes.bytes()
             + self.effects.work.bytes()
             + self.effects.notices.capacity() * size_of::<Notice>()
-            + self.search_bytes
     }
 
     /// Memory reserved for the lifecycles and lanes of jobs that have none yet. Commands that create one are never refused for
@@ -234,5 +233,16 @@ impl Engine {
                 .map(|_| job.state == JobState::Ready && self.cons.is_at_limit(key, &self.store.jobs)),
             waits_for: self.groups.ahead_of(key, &self.store),
         }
+    }
+
+    /// The number of clients that wait for the end of a job.
+    pub fn job_waits(&self) -> usize {
+        self.job_waits.len()
+    }
+
+    /// The time since a ready job became ready.
+    pub fn ready_age(&self, job: JobKey, now: Time) -> Span {
+        let lifecycle = self.store.jobs.lifecycle(job);
+        now.since(lifecycle.map_or(self.store.jobs.get(job).created, |lifecycle| lifecycle.since))
     }
 }

@@ -13,7 +13,7 @@ use super::change::Change;
 use super::engine::Engine;
 use super::groups::LastGone;
 use super::job::{Job, JobState, URGENT_BELOW};
-use super::job_waits::JobEnd;
+use super::job_waits::{AwaitedKey, Ended, JobEnd};
 use super::latency::LatencyKind;
 use super::work::Work;
 use crate::time::{Seconds, Time};
@@ -344,5 +344,34 @@ impl Engine {
         // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes) =>
         //     self.store.jobs.get_mut(job).tube = to
         self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes);
+    }
+
+    /// Ends the waits for a job that is deleted or buried.
+    #[inline]
+    pub(super) fn end_job_waits(&mut self, job: JobKey, end: JobEnd) {
+        if self.job_waits.len() > 0 {
+            self.answer_waits_for(job, end);
+        }
+    }
+
+    #[cold]
+    fn answer_waits_for(&mut self, job: JobKey, end: JobEnd) {
+        let Some(Ended { awaited, is_short }) = self.job_waits.end(job, end) else { return };
+        self.with_quota(FollowUp::Answers, |engine, limit| {
+            if !is_short || !engine.continue_answering(awaited, limit) {
+                engine.effects.work.push_back(Work::Answer { awaited });
+            }
+        });
+    }
+
+    /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
+    pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: Limit) -> bool {
+        self.job_waits.continue_answering(
+            awaited,
+            limit,
+            &mut self.store,
+            &mut self.effects,
+            &mut self.budget,
+        )
     }
 }

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use super::engine::Engine;
 use super::names::text_bytes;
 use super::tube::Tube;
-use super::work::Work;
 use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientKey, TubeSlot};
@@ -350,10 +349,8 @@ impl Engine {
     pub fn end_list(&mut self, list: &TubeList) {
         if let Source::Tubes { version } = list.source
             && self.store.tubes.end_list(version)
-            && !self.is_purging
         {
-            self.is_purging = true;
-            self.effects.work.push_back(Work::PurgeTubeOrder);
+            self.effects.work.purge_later();
         }
     }
 

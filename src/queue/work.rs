@@ -85,9 +85,19 @@ pub(super) struct WorkQueue {
     /// The kind whose turn is next.
     next: usize,
     len: usize,
+    /// The memory of lists of jobs and flushes of keys.
+    boxed_bytes: usize,
 }
 
 impl Work {
+    const fn boxed_bytes(&self) -> usize {
+        match self {
+            Self::List(search) => search.bytes(),
+            Self::FlushKeys(flush) => flush.bytes(),
+            _ => 0,
+        }
+    }
+
     const fn kind(&self) -> Kind {
         match self {
             Self::Kick(_) | Self::Flush(_) | Self::FlushKeys(_) | Self::Move(_) => Kind::Change,
@@ -109,14 +119,26 @@ impl WorkQueue {
     }
 
     pub(super) fn push_back(&mut self, work: Work) {
-        self.len += 1;
+        self.count(&work);
         self.by_kind[work.kind() as usize].push_back(work);
+    }
+
+    /// Has the names of removed tubes removed, unless that is queued.
+    pub(super) fn purge_later(&mut self) {
+        if self.by_kind[Kind::Purge as usize].is_empty() {
+            self.push_back(Work::PurgeTubeOrder);
+        }
     }
 
     /// Puts work back that cannot be continued yet. It is the next of its kind.
     pub(super) fn push_front(&mut self, work: Work) {
-        self.len += 1;
+        self.count(&work);
         self.by_kind[work.kind() as usize].push_front(work);
+    }
+
+    fn count(&mut self, work: &Work) {
+        self.len += 1;
+        self.boxed_bytes += work.boxed_bytes();
     }
 
     /// Takes the first work of the kind whose turn it is.
@@ -128,6 +150,7 @@ impl WorkQueue {
         self.len -= 1;
         let queue = &mut self.by_kind[kind];
         let work = queue.pop_front();
+        self.boxed_bytes -= work.as_ref().map_or(0, Work::boxed_bytes);
         if queue.is_empty() && queue.capacity() > 1024 {
             *queue = VecDeque::new();
         }
@@ -141,6 +164,15 @@ impl WorkQueue {
 
     pub(super) fn bytes(&self) -> usize {
         // Bounded by KINDS: the kinds of work.
-        self.by_kind.iter().map(|queue| queue.capacity() * size_of::<Work>()).sum()
+        let queues: usize = self.by_kind.iter().map(|queue| queue.capacity() * size_of::<Work>()).sum();
+        queues + self.boxed_bytes
+    }
+
+    // Bounded by its caller: a test.
+    pub(super) fn check(&self) {
+        assert_eq!(self.len, self.iter().count(), "unfinished work is counted");
+        assert!(self.by_kind[Kind::Purge as usize].len() <= 1, "one piece of work purges");
+        let boxed: usize = self.iter().map(Work::boxed_bytes).sum();
+        assert_eq!(self.boxed_bytes, boxed, "the memory of lists and flushes is counted");
     }
 }
