@@ -233,11 +233,10 @@ impl Engine {
             }
             self.store.unwatch(watch, &mut self.effects.changes);
         }
-        let is_recovered = self.recovered == Some(client);
+        let is_recovered = self.recovered.forget(client);
         let client = self.store.clients.remove(client);
         self.store.timers.remove(client.timer);
         if is_recovered {
-            self.recovered = None;
             return true;
         }
         self.store.tubes[client.used].using -= 1;

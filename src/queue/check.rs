@@ -77,7 +77,7 @@ impl Engine {
             totals.urgent += u32::from(is_urgent);
         }
         for (key, client) in self.store.clients.slab.iter() {
-            if self.recovered.is_some_and(|recovered| recovered.slot == ClientSlot(key)) {
+            if self.recovered.client().is_some_and(|recovered| recovered.slot == ClientSlot(key)) {
                 assert!(client.watches.is_empty() && !client.is_waiting(), "it only holds jobs");
                 continue;
             }

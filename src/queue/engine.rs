@@ -12,6 +12,7 @@ use super::job::{Job, JobState, Jobs, NewJob};
 use super::job_list::JobPage;
 use super::job_waits::{JobEnd, JobWaits};
 use super::moving::Moved;
+use super::recovered::Recovered;
 use super::rules::{FullBy, RuleCounts, RuleSet, Rules};
 use super::store::Store;
 use super::transitions::To;
@@ -46,8 +47,7 @@ pub struct Engine {
     pub(super) rules: Rules,
     pub(super) job_waits: JobWaits,
     pub(super) lots: Lots,
-    /// The client that holds the jobs whose reservation was recovered.
-    pub(super) recovered: Option<ClientKey>,
+    pub(super) recovered: Recovered,
     pub(super) waits: Waits,
     /// What commands may set off before the next [`Engine::step`].
     pub(super) quotas: Quotas,
@@ -132,7 +132,7 @@ impl Engine {
             rules: Rules::new(seed),
             job_waits: JobWaits::new(seed),
             lots: Lots::new(seed),
-            recovered: None,
+            recovered: Recovered::default(),
             waits: Waits::default(),
             quotas: QUOTAS,
         }
@@ -228,7 +228,10 @@ impl Engine {
         record.body_bytes += body_bytes;
         match ahead {
             None => self.enter_ready_or_delayed(job, delay, now),
-            Some(group) => self.hold(job, group, delay, now),
+            Some(group) => {
+                self.store.begin_delay(job, delay, now);
+                self.enter_held(job, group);
+            }
         }
         self.effects.changes.push(Change::Put(job));
         if self.has_waiting(tube) {

@@ -88,6 +88,7 @@ mod change;
 mod check;
 mod client;
 mod concurrency;
+mod containers;
 mod draw;
 mod effects;
 mod engine;

@@ -187,7 +187,7 @@ impl Engine {
 
     /// Why the tube of this name cannot take a job of another tube, if it cannot.
     fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
-        if !self.has_room_in(name, job) {
+        if !self.store.has_room_in(name, job) {
             return Some(MoveBar::NoRoom);
         }
         if !self.idps.has_room_for(job, name, &self.store) {
@@ -197,14 +197,6 @@ impl Engine {
             return Some(MoveBar::KeyExists);
         }
         self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveBar::Full)
-    }
-
-    /// Whether the job log has room for the job under the name of another tube.
-    pub(super) fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
-        let (before, after) = (self.store.tube_of(job).as_bytes().len(), name.as_bytes().len());
-        let LogRoom { job_bytes_max, is_full } = self.store.log_room;
-        let others = self.store.tags(job).as_bytes().len() + self.store.jobs.get(job).body.len();
-        after <= before || !is_full && after + others <= job_bytes_max
     }
 
     /// Moves a job that no client has reserved, and assigns it to a client that waits for jobs of the tube.

@@ -6,9 +6,10 @@ use super::engine::Engine;
 use super::job::{Counts, Job, JobState, Lifecycle, NewJob};
 use super::rules::BURIAL_TIMES_MIN;
 use super::tube::Pause;
+use super::work::Work;
 use crate::bodies::Slot;
 use crate::time::{Seconds, Span, Time};
-use crate::values::ids::{JobId, JobKey, TubeKey, TubeSlot};
+use crate::values::ids::{ClientSlot, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
@@ -259,5 +260,46 @@ impl Engine {
     /// Keeps new jobs from getting this id or a smaller one.
     pub fn keep_ids_above(&mut self, id: JobId) {
         self.store.next_id = self.store.next_id.max(id.0 + 1);
+    }
+
+    /// Whether the job has been reserved since before the start, so that any client may finish it.
+    #[inline]
+    pub fn is_recovered(&self, job: JobKey) -> bool {
+        self.recovered.client().is_some()
+            && self.keeps_reservations()
+            && self.recovered.holds(job, &self.store)
+    }
+
+    /// Whether recovery has restored a reservation.
+    pub const fn has_recovered(&self) -> bool {
+        self.recovered.client().is_some()
+    }
+
+    /// Returns the jobs of recovered reservations if reservations are not kept. Background work does it.
+    pub fn settle_reservations(&mut self) {
+        if let Some(client) = self.recovered.client().filter(|_| !self.keeps_reservations()) {
+            self.store.clients.get_mut(client).is_disconnecting = true;
+            self.effects.work.push_back(Work::Disconnect { client });
+        }
+    }
+
+    /// Gives the client the recovered reservation of the job with this id, if it has one.
+    #[cold]
+    pub(super) fn take_over(&mut self, client: ClientSlot, id: JobId) -> Option<JobKey> {
+        let job = self.store.jobs.find(id).filter(|&job| self.is_recovered(job))?;
+        self.recovered.hand_over(job, client, &mut self.store);
+        Some(job)
+    }
+
+    /// Reserves restored jobs again until the times at which their reservations end. The client timer ends those that are over.
+    fn settle_reserved(&mut self, jobs: Vec<(Time, JobId, JobKey)>, now: Time) {
+        for (since, _, job, until) in self.recovered.settle(jobs, &mut self.store, now) {
+            let holder = self.recovered.client().expect("a reservation was recovered");
+            self.enter(job, JobState::Reserved);
+            self.store.restore_reserved(job, holder.slot, since, until);
+            if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
+                self.cons.count_reserved(tags_key, &self.store.jobs);
+            }
+        }
     }
 }

@@ -166,4 +166,12 @@ impl Store {
         let tube = &mut self.tubes[self.clients.watches[watch.0].tube];
         tube.wide_watches.remove(&mut self.clients.watches, watch.0);
     }
+
+    /// Whether the job log has room for the job under the name of another tube.
+    pub(super) fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
+        let (before, after) = (self.tube_of(job).as_bytes().len(), name.as_bytes().len());
+        let LogRoom { job_bytes_max, is_full } = self.log_room;
+        let others = self.tags(job).as_bytes().len() + self.jobs.get(job).body.len();
+        after <= before || !is_full && after + others <= job_bytes_max
+    }
 }

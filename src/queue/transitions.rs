@@ -6,20 +6,16 @@
 //! [`Engine::transfer`] is the way from one container to another, with all that follows. A put only enters, a delete only leaves, and a reserve
 //! has a way of its own.
 
-use std::mem;
-
 use super::background::FollowUp;
 use super::change::Change;
 use super::engine::Engine;
 use super::groups::LastGone;
-use super::job::{Job, JobState, URGENT_BELOW};
+use super::job::{JobState, URGENT_BELOW};
 use super::job_waits::{AwaitedKey, Ended, JobEnd};
-use super::latency::LatencyKind;
 use super::work::Work;
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobKey, TubeSlot};
-use crate::values::limits::BURIALS_MAX;
 use crate::values::tube_name::TubeName;
 
 /// Where a job goes.
@@ -75,86 +71,43 @@ impl Engine {
 
     pub(super) fn leave(&mut self, job: JobKey, now: Time) {
         let record = self.store.jobs.get(job);
-        let (state, tube, tags_key) = (record.state, record.tube, record.tags_key());
-        let lifecycle = || record.lifecycle().expect("a delayed or reserved job has a lifecycle");
-        match state {
-            JobState::Ready => {
-                self.leave_ready(job);
-                return;
-            }
-            JobState::Buried => self.store.tubes[tube].buried.remove(&mut self.store.jobs.slab, job.0),
-            JobState::Held => {
-                self.store.tubes[tube].held.remove(&mut self.store.jobs.slab, job.0);
-                self.groups.stop_waiting(job, &mut self.store);
-            }
-            JobState::Delayed => {
-                let lifecycle = lifecycle();
-                let tube = &mut self.store.tubes[tube];
-                tube.delayed.remove(&mut self.store.jobs.lifecycles, lifecycle);
-                tube.delayed_order.remove(&mut self.store.jobs.slab, job.0);
-            }
-            JobState::Reserved => {
-                let lifecycle = lifecycle();
-                let record = &mut self.store.jobs.lifecycles[lifecycle];
-                let (holder, since) = (record.take_holder(), record.since);
-                let holder = &mut self.store.clients[holder];
-                holder.reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
-                holder.reserved_order.remove(&mut self.store.jobs.slab, job.0);
-                self.store.tubes[tube].reserved.remove(&mut self.store.jobs.lifecycles, lifecycle);
-                self.store.record_latency(tube, LatencyKind::Reserved, since, now);
-                if let Some(tags_key) = tags_key {
-                    self.cons.count_end_of_reservation(tags_key, &self.store.jobs);
-                }
-            }
+        let (state, tags_key) = (record.state, record.tags_key());
+        if state == JobState::Ready {
+            self.leave_ready(job);
+            return;
         }
-        self.store.totals.jobs[state as usize] -= 1;
+        self.store.take_out(job, now);
+        match (state, tags_key) {
+            (JobState::Held, _) => self.groups.stop_waiting(job, &mut self.store),
+            (JobState::Reserved, Some(tags_key)) => {
+                self.cons.count_end_of_reservation(tags_key, &self.store.jobs)
+            }
+            _ => {}
+        }
     }
 
     /// Removes a ready job from its containers. Returns the time at which it became ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
         let record = self.store.jobs.get(job);
-        let (pri, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
-        self.cons.remove_ready(job, tube_key, tags_key, &mut self.store);
-        let tube = &mut self.store.tubes[tube_key];
-        let since = tube.ready_order.remove(&mut self.store.jobs, job);
-        if pri < URGENT_BELOW {
-            tube.urgent -= 1;
-            self.store.totals.urgent -= 1;
-        }
-        // Another job of its key may take its place in the heap.
-        if tags_key.is_some() || self.store.tubes.heads.get(tube_key).job(true) == Some(job) {
-            self.store.refresh(tube_key);
-        }
-        self.store.totals.jobs[JobState::Ready as usize] -= 1;
-        since
+        let (tube, tags_key) = (record.tube, record.tags_key());
+        self.cons.remove_ready(job, tube, tags_key, &mut self.store);
+        self.store.take_out_ready(job)
     }
 
     #[inline(always)]
-    pub(super) fn enter(&mut self, job: JobKey, state: JobState) -> &Job {
-        self.store.totals.jobs[state as usize] += 1;
-        let record = &mut self.store.jobs.slab[job.0];
-        let before = mem::replace(&mut record.state, state);
-        if let Some(tags_key) = record.tags_key() {
+    pub(super) fn enter(&mut self, job: JobKey, state: JobState) {
+        let before = self.store.set_state(job, state);
+        if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
             self.groups.count_member(&self.store.jobs.tags[tags_key.0], before, state);
         }
-        record
     }
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
-        let record = self.enter(job, JobState::Ready);
-        let (pri, id, tube_key, tags_key) = (record.pri, record.id, record.tube, record.tags_key());
-        self.cons.insert_ready(job, tube_key, tags_key, &mut self.store);
-        let tube = &mut self.store.tubes[tube_key];
-        tube.ready_order.push(&mut self.store.jobs, job, now);
-        if pri < URGENT_BELOW {
-            tube.urgent += 1;
-            self.store.totals.urgent += 1;
-        }
-        if tags_key.is_some() {
-            self.store.refresh(tube_key);
-        } else if tube.ready.min() == Some(job.0) {
-            self.store.tubes.refresh_with(tube_key, Some((pri, id, job)));
-        }
+        self.enter(job, JobState::Ready);
+        let record = self.store.jobs.get(job);
+        let (tube, tags_key) = (record.tube, record.tags_key());
+        self.cons.insert_ready(job, tube, tags_key, &mut self.store);
+        self.store.put_in_ready(job, now);
     }
 
     #[inline]
@@ -171,42 +124,21 @@ impl Engine {
 
     pub(super) fn enter_delayed(&mut self, job: JobKey, until: Time) {
         self.enter(job, JobState::Delayed);
-        let lifecycle = self.store.jobs.lifecycle_key(job);
-        self.store.jobs.lifecycles[lifecycle].deadline = until;
-        let tube = &mut self.store.tubes[self.store.jobs.get(job).tube];
-        tube.delayed.insert(&mut self.store.jobs.lifecycles, lifecycle);
-        tube.delayed_order.push_back(&mut self.store.jobs.slab, job.0);
-        self.store.timers.arm(tube.timer, until);
-    }
-
-    /// Holds a job that is put until a group is done. Its delay begins now.
-    pub(super) fn hold(&mut self, job: JobKey, group: GroupSlot, delay: Seconds, now: Time) {
-        let lifecycle = self.store.jobs.lifecycle_mut(job);
-        lifecycle.set_delay(delay);
-        lifecycle.deadline = now + delay.span();
-        self.enter_held(job, group);
+        self.store.put_in_delayed(job, until);
     }
 
     pub(super) fn enter_held(&mut self, job: JobKey, group: GroupSlot) {
-        let tube = self.enter(job, JobState::Held).tube;
-        self.store.tubes[tube].held.push_back(&mut self.store.jobs.slab, job.0);
+        self.enter(job, JobState::Held);
+        self.store.put_in_held(job);
         self.groups.wait(job, group, &mut self.store);
     }
 
-    /// Buries a job that has left its container. The number of its burial is the time in nanoseconds, or the next number behind
-    /// that of the last burial. So the numbers show both the order and the times, and a record needs nothing else.
     pub(super) fn enter_buried(&mut self, job: JobKey, now: Time) {
         self.enter(job, JobState::Buried);
-        let burial = self.store.burials.max(now.as_nanos()).min(BURIALS_MAX);
-        self.store.burials = burial + 1;
-        let lifecycle = self.store.jobs.lifecycle_mut(job);
-        lifecycle.set_burial(burial);
-        lifecycle.deadline = now;
-        let slot = self.store.jobs.get(job).tube;
-        let tube = &mut self.store.tubes[slot];
-        tube.buried.push_back(&mut self.store.jobs.slab, job.0);
-        if tube.rules().is_some() {
-            self.rules.arm_tube_timer(slot, &mut self.store);
+        self.store.put_in_buried(job, now);
+        let tube = self.store.jobs.get(job).tube;
+        if self.store.tubes[tube].rules().is_some() {
+            self.rules.arm_tube_timer(tube, &mut self.store);
         }
         // mutant wait-job-not-told-of-a-burial: removed
         self.end_job_waits(job, JobEnd::Buried);
@@ -228,22 +160,10 @@ impl Engine {
         ready_since: Option<Time>,
         now: Time,
     ) {
-        let record = self.enter(job, JobState::Reserved);
-        let (ttr, tube, lifecycle, tags_key) =
-            (record.ttr, record.tube, record.lifecycle(), record.tags_key());
-        let key = lifecycle.unwrap_or_else(|| self.store.jobs.lifecycle_key(job));
-        let lifecycle = &mut self.store.jobs.lifecycles[key];
-        // mutant ttr-from-the-put: now + lifecycle.ttr(ttr) => now.max(self.store.jobs.slab[job.0].created + lifecycle.ttr(ttr))
-        lifecycle.deadline = now + lifecycle.ttr(ttr);
-        lifecycle.since = now;
-        lifecycle.counts.reserves += 1;
-        self.store.give_to(client, job, key);
-        self.store.tubes[tube].reserved.push(&mut self.store.jobs.lifecycles, key);
-        if let Some(since) = ready_since {
-            self.store.record_latency(tube, LatencyKind::Queue, since, now);
-        }
+        self.enter(job, JobState::Reserved);
+        self.store.put_in_reserved(job, client, ready_since, now);
         self.effects.changes.push_reservation(job);
-        if let Some(tags_key) = tags_key {
+        if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
             self.cons.count_reserved(tags_key, &self.store.jobs);
         }
     }
@@ -327,7 +247,7 @@ impl Engine {
     /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
     fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
         let name = TubeName::new(name).expect("the name was checked");
-        let has_room = self.has_room_in(name, job) && self.idps.has_room_for(job, name, &self.store);
+        let has_room = self.store.has_room_in(name, job) && self.idps.has_room_for(job, name, &self.store);
         let may_get =
             has_room && self.idps.is_free_for(job, name, now, &self.store) && self.store.can_use(name);
         may_get.then(|| self.find_or_create_tube(name))
