@@ -5,10 +5,9 @@
 //! leaves the index of the table with the list of its clients, so the key of the job can be used again while many clients are answered in
 //! background work.
 
-use super::background::ANSWER;
 use super::client::Clients;
-use super::effects::Effects;
-use super::engine::Notice;
+use super::effects::{Effects, Notice};
+use super::quotas::ANSWER;
 use super::store::Store;
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive};
 use crate::time::Time;

@@ -83,9 +83,7 @@
 //! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
 //! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `recovered.rs` says by whom.
 
-mod background;
 mod change;
-mod check;
 mod client;
 mod concurrency;
 mod containers;
@@ -105,9 +103,9 @@ mod latency;
 mod moving;
 mod names;
 mod persisted;
+mod quotas;
 mod ready_order;
 mod recovered;
-mod reserve;
 mod reserve_batch;
 mod reserved_order;
 mod rules;
@@ -115,20 +113,18 @@ mod search;
 mod stats;
 mod store;
 mod timers;
-mod transitions;
 mod tube;
 mod tube_limits;
 mod tube_order;
 mod waits;
 mod watched_bits;
-mod watches;
 mod wide_waiters;
 mod work;
 
-pub use background::BACKGROUND_STEPS;
 pub use change::Change;
 pub use client::{Client, Clients, NARROW_WATCH_MAX};
-pub use engine::{Engine, Notice, Released, Reserved};
+pub use effects::Notice;
+pub use engine::{Engine, Ignored, JobStats, Released, Reserved, TubeStats};
 pub use groups::GroupStats;
 pub use idempotency::{
     FlushedKey, KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeptKey, KeyStats, Repeated, kept_key_bytes,
@@ -139,11 +135,11 @@ pub use job_waits::{JobAwaited, JobEnd};
 pub use latency::{LatencyKind, Percentiles, TimeSum};
 pub use moving::{JobMoved, LogRoom, MoveBar, Moved};
 pub use persisted::{LoggedState, PersistedState, Restored};
+pub use quotas::BACKGROUND_STEPS;
 pub use reserve_batch::BatchRoom;
 pub use rules::{FullBy, RuleCounts};
-pub use stats::{JobStats, JobTotals, TubeStats};
+pub use stats::JobTotals;
 pub use tube::{Pause, Tube, TubeCounts, Tubes};
 pub use tube_limits::TubeLimits;
 pub use tube_order::{Listed, TubeList};
-pub use watches::Ignored;
 pub use work::Begun;

@@ -3,8 +3,10 @@
 use super::change::{Change, Changes};
 use super::client::Clients;
 use super::job::{Jobs, Lifecycle};
+use super::job_tags::JobTags;
 use super::latency::QueueLatency;
 use super::moving::LogRoom;
+use super::names::store_text;
 use super::stats::JobTotals;
 use super::timers::Timers;
 use super::tube::{Tube, Tubes};
@@ -173,5 +175,23 @@ impl Store {
         let LogRoom { job_bytes_max, is_full } = self.log_room;
         let others = self.tags(job).as_bytes().len() + self.jobs.get(job).body.len();
         after <= before || !is_full && after + others <= job_bytes_max
+    }
+
+    /// Stores the tags of a job whose body is still to come, if it has any.
+    #[inline]
+    pub(super) fn store_tags(&mut self, tags: Tags<'_>) -> Option<TagsKey> {
+        if tags.is_empty() {
+            return None;
+        }
+        let text = store_text(&mut self.bodies, tags.as_bytes());
+        Some(TagsKey(self.jobs.tags.insert(JobTags::new(text))))
+    }
+
+    /// Frees tags of a job that will not be put.
+    #[inline]
+    pub(super) fn free_tags(&mut self, tags_key: Option<TagsKey>) {
+        if let Some(tags_key) = tags_key {
+            self.bodies.free(self.jobs.tags.remove(tags_key.0).into_text());
+        }
     }
 }

@@ -534,13 +534,13 @@ mod tests {
         };
         // The first reservation also allocates the slab of lifecycles.
         cycle(&mut engine, b"first");
-        let used = engine.store.tubes.latency_bytes;
+        let used = engine.tubes().latency_bytes;
         assert_eq!(cycle(&mut engine, b"second"), TubeLatency::BYTES_MIN);
         assert_eq!(cycle(&mut engine, b"second"), 0, "the tube has its counters");
         engine.use_tube(client, TubeName::DEFAULT);
         engine.watch(client, TubeName::DEFAULT);
         engine.ignore(client, TubeName::new(b"second").expect("a valid name"));
-        assert_eq!(engine.store.tubes.latency_bytes, used, "the counters are removed with the tube");
+        assert_eq!(engine.tubes().latency_bytes, used, "the counters are removed with the tube");
         engine.check();
     }
 
@@ -550,19 +550,18 @@ mod tests {
         let client = engine.connect(ConnId { slot: 0, generation: 0 });
         let [first, second] = [b"first".as_slice(), b"second"].map(|name| {
             engine.use_tube(client, TubeName::new(name).expect("a valid name"));
-            let key = engine.store.tubes.key(engine.store.clients.get(client).used);
+            let key = engine.tubes().key(engine.clients().get(client).used);
             engine.use_tube(client, TubeName::DEFAULT);
             key
         });
         engine.use_tube(client, TubeName::new(b"third").expect("a valid name"));
         assert!(first.slot == second.slot && first != second);
         assert!(
-            engine.store.tubes.get_if_there(first).is_none()
-                && engine.store.tubes.get_if_there(second).is_none()
+            engine.tubes().get_if_there(first).is_none() && engine.tubes().get_if_there(second).is_none()
         );
-        let third = engine.store.tubes.key(first.slot);
-        assert_eq!(engine.store.tubes.get(third).name().as_bytes(), b"third");
-        let result = std::panic::catch_unwind(|| engine.store.tubes.get(second).name().as_bytes().to_vec());
+        let third = engine.tubes().key(first.slot);
+        assert_eq!(engine.tubes().get(third).name().as_bytes(), b"third");
+        let result = std::panic::catch_unwind(|| engine.tubes().get(second).name().as_bytes().to_vec());
         assert!(result.is_err(), "the assertion catches a stale key");
     }
 }

@@ -10,9 +10,10 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use super::engine::Engine;
+use super::client::Clients;
 use super::names::text_bytes;
-use super::tube::Tube;
+use super::store::Store;
+use super::tube::{Tube, Tubes};
 use crate::intrusive::{Links, List, Pages, intrusive};
 use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientKey, TubeSlot};
@@ -71,8 +72,9 @@ pub(super) enum Found<'a> {
 
 /// A list of tubes that is being read.
 ///
-/// [`Engine::list_tubes`] and [`Engine::list_watched`] create one, [`Engine::next_listed`] reads it. A list that is not read
-/// to its end before the next command must be registered with [`Engine::register_list`] and ended with [`Engine::end_list`].
+/// [`Engine::list_tubes`](super::Engine::list_tubes) and [`Engine::list_watched`](super::Engine::list_watched) create one,
+/// [`Engine::next_listed`](super::Engine::next_listed) reads it. A list that is not read
+/// to its end before the next command must be registered with [`Engine::register_list`](super::Engine::register_list) and ended with [`Engine::end_list`](super::Engine::end_list).
 #[derive(Clone, Debug)]
 pub struct TubeList {
     source: Source,
@@ -307,6 +309,58 @@ impl RemovedName {
 intrusive!(RemovedName: in lists);
 
 impl TubeList {
+    /// A list of all tubes.
+    pub(super) fn of_all(tubes: &Tubes) -> Self {
+        let source = Source::Tubes { version: tubes.version() };
+        Self { source, at: 0, tubes: tubes.len(), name_lengths: tubes.name_lengths() }
+    }
+
+    /// A list of the tubes that the client watches.
+    pub(super) fn of_watched(client: ClientKey, clients: &Clients) -> Self {
+        let record = clients.get(client);
+        let (tubes, name_lengths) = (record.watch_count(), record.name_lengths);
+        Self { source: Source::Watched(client), at: 0, tubes, name_lengths }
+    }
+
+    pub(super) fn register(&self, tubes: &mut Tubes) {
+        if let Source::Tubes { version } = self.source {
+            tubes.begin_list(version);
+        }
+    }
+
+    /// Ends the list. Returns true if there is something to [purge](Tubes::purge).
+    pub(super) fn end(&self, tubes: &mut Tubes) -> bool {
+        match self.source {
+            Source::Tubes { version } => tubes.end_list(version),
+            Source::Watched(_) => false,
+        }
+    }
+
+    /// Returns the next place.
+    pub(super) fn next<'a>(&mut self, store: &'a Store) -> Listed<'a> {
+        let found = match self.source {
+            Source::Tubes { version } => store.tubes.listed_at(self.at, version),
+            Source::Watched(client) => match store.clients.watched_at(client, self.at) {
+                Some(tube) => Found::Name(store.tubes[tube].name().as_bytes()),
+                None => Found::End,
+            },
+        };
+        self.at += 1;
+        match found {
+            Found::Name(name) => {
+                assert!(self.tubes > 0, "a list shows no more tubes than there were");
+                self.tubes -= 1;
+                self.name_lengths -= name.len();
+                Listed::Tube(TubeName::new(name).expect("a tube was created with a valid name"))
+            }
+            Found::Nothing => Listed::Nothing,
+            Found::End => {
+                assert_eq!((self.tubes, self.name_lengths), (0, 0), "a list shows all tubes that there were");
+                Listed::End
+            }
+        }
+    }
+
     /// The number of tubes still to be shown.
     pub fn tubes(&self) -> usize {
         self.tubes
@@ -315,70 +369,5 @@ impl TubeList {
     /// The length of the names still to be shown.
     pub fn name_lengths(&self) -> usize {
         self.name_lengths
-    }
-}
-
-impl Engine {
-    /// A list of all tubes.
-    pub fn list_tubes(&self) -> TubeList {
-        let source = Source::Tubes { version: self.store.tubes.version() };
-        TubeList {
-            source,
-            at: 0,
-            tubes: self.store.tubes.len(),
-            name_lengths: self.store.tubes.name_lengths(),
-        }
-    }
-
-    /// A list of the tubes that the client watches.
-    pub fn list_watched(&self, client: ClientKey) -> TubeList {
-        let record = self.store.clients.get(client);
-        let (tubes, name_lengths) = (record.watch_count(), record.name_lengths);
-        TubeList { source: Source::Watched(client), at: 0, tubes, name_lengths }
-    }
-
-    /// Registers a list that is read across commands, while tubes are added and removed. During a list of its watches, a client
-    /// must send no command.
-    pub fn register_list(&mut self, list: &TubeList) {
-        if let Source::Tubes { version } = list.source {
-            self.store.tubes.begin_list(version);
-        }
-    }
-
-    /// Ends a list, read to its end or not.
-    pub fn end_list(&mut self, list: &TubeList) {
-        if let Source::Tubes { version } = list.source
-            && self.store.tubes.end_list(version)
-        {
-            self.effects.work.purge_later();
-        }
-    }
-
-    /// Returns the next place of a list.
-    ///
-    /// # Panics
-    /// If the list shows more or fewer tubes than there were at its start, which is a bug of the queue.
-    pub fn next_listed(&self, list: &mut TubeList) -> Listed<'_> {
-        let found = match list.source {
-            Source::Tubes { version } => self.store.tubes.listed_at(list.at, version),
-            Source::Watched(client) => match self.store.clients.watched_at(client, list.at) {
-                Some(tube) => Found::Name(self.store.tubes[tube].name().as_bytes()),
-                None => Found::End,
-            },
-        };
-        list.at += 1;
-        match found {
-            Found::Name(name) => {
-                assert!(list.tubes > 0, "a list shows no more tubes than there were");
-                list.tubes -= 1;
-                list.name_lengths -= name.len();
-                Listed::Tube(TubeName::new(name).expect("a tube was created with a valid name"))
-            }
-            Found::Nothing => Listed::Nothing,
-            Found::End => {
-                assert_eq!((list.tubes, list.name_lengths), (0, 0), "a list shows all tubes that there were");
-                Listed::End
-            }
-        }
     }
 }

@@ -11,8 +11,8 @@
 //! become ready: it remembers the sequence number through which it has searched. A search that runs out of steps resumes
 //! there in background work, as does the assignment of very many jobs.
 
-use super::background::BACKGROUND_STEPS;
 use super::client::{Client, Wait, Watched};
+use super::quotas::BACKGROUND_STEPS;
 use super::store::Store;
 use super::wide_waiters::WideWaiters;
 use crate::time::Time;

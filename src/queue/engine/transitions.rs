@@ -5,17 +5,16 @@
 //!
 //! [`Engine::transfer`] is the way from one container to another, with all that follows. A put only enters, a delete only leaves, and a reserve
 //! has a way of its own.
-
-use super::background::FollowUp;
-use super::change::Change;
-use super::engine::Engine;
-use super::groups::LastGone;
-use super::job::{JobState, URGENT_BELOW};
-use super::job_waits::{AwaitedKey, Ended, JobEnd};
-use super::work::Work;
+use super::Engine;
+use crate::queue::change::Change;
+use crate::queue::groups::LastGone;
+use crate::queue::job::{JobState, URGENT_BELOW};
+use crate::queue::job_waits::{AwaitedKey, Ended, JobEnd};
+use crate::queue::quotas::{BACKGROUND_STEPS, FollowUp};
+use crate::queue::work::Work;
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
-use crate::values::ids::{ClientSlot, GroupSlot, JobKey, TubeSlot};
+use crate::values::ids::{ClientSlot, GroupSlot, JobId, JobKey, TubeSlot};
 use crate::values::tube_name::TubeName;
 
 /// Where a job goes.
@@ -144,14 +143,6 @@ impl Engine {
         self.end_job_waits(job, JobEnd::Buried);
     }
 
-    /// Buries a reserved job, and counts that.
-    pub(super) fn bury_reserved(&mut self, job: JobKey, limit: Limit, now: Time) {
-        self.store.tubes[self.store.jobs.get(job).tube].counts.buries += 1;
-        self.store.totals.buries += 1;
-        self.store.jobs.lifecycle_mut(job).counts.buries += 1;
-        self.transfer(job, To::Buried, None, Some(Change::Buried(job)), limit, now);
-    }
-
     /// Gives the job to the client. The job must have left its container. `ready_since` is set if it was ready.
     pub(super) fn enter_reserved(
         &mut self,
@@ -165,6 +156,116 @@ impl Engine {
         self.effects.changes.push_reservation(job);
         if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
             self.cons.count_reserved(tags_key, &self.store.jobs);
+        }
+    }
+
+    /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
+    pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        // It has the time at which the job became ready in this tube.
+        self.store.jobs.lifecycle_mut(job);
+        // mutant rule-dead-letter-counts-in-its-old-tube: self.store.body_bytes(job) => 0
+        let (from, bytes) = (self.store.jobs.get(job).tube, self.store.body_bytes(job));
+        self.store.tubes[from].body_bytes -= bytes;
+        self.store.tubes[to].body_bytes += bytes;
+        // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes) =>
+        //     self.store.jobs.get_mut(job).tube = to
+        self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes);
+    }
+
+    /// Deletes a job in any state. The caller removes its tube if nothing names it any more.
+    #[inline(always)]
+    pub(super) fn delete_job(&mut self, job: JobKey, now: Time) {
+        let record = self.store.jobs.get(job);
+        let (id, tube, tags_key) = (record.id, record.tube, record.tags_key());
+        let con = tags_key.and_then(|_| self.store.jobs.con_of(job));
+        self.leave(job, now);
+        let (kept, done) = match tags_key {
+            None => (None, None),
+            Some(tags_key) => {
+                self.cons.leave(tags_key, &mut self.store.jobs);
+                (
+                    self.idps.give_up(job, tags_key, now, &mut self.store),
+                    self.groups.leave(job, tags_key, &mut self.store),
+                )
+            }
+        };
+        self.end_job_waits(job, JobEnd::Deleted);
+        let body_bytes = self.store.body_bytes(job);
+        self.store.jobs.remove(job, &mut self.store.bodies);
+        let record = &mut self.store.tubes[tube];
+        record.counts.deletes += 1;
+        // mutant rule-max-bytes-counts-deleted-bodies: removed
+        record.body_bytes -= body_bytes;
+        self.store.totals.deletes += 1;
+        self.effects.changes.push(match kept {
+            None => Change::Deleted(job, id),
+            Some(key) => Change::DeletedKeepingKey(job, key),
+        });
+        // A job that was ready before is handed out before one that only becomes ready.
+        self.reopen(con, self.budget.within(BACKGROUND_STEPS), now);
+        if let Some(group) = done {
+            self.end_group(group, now);
+        }
+    }
+
+    /// Buries a reserved job, and counts that.
+    pub(super) fn bury_reserved(&mut self, job: JobKey, limit: Limit, now: Time) {
+        self.store.tubes[self.store.jobs.get(job).tube].counts.buries += 1;
+        self.store.totals.buries += 1;
+        self.store.jobs.lifecycle_mut(job).counts.buries += 1;
+        self.transfer(job, To::Buried, None, Some(Change::Buried(job)), limit, now);
+    }
+
+    /// Moves a reserved job that has had all attempts to the tube of dead letters, or buries it where it is.
+    #[cold]
+    pub(super) fn retire(&mut self, job: JobKey, limit: Limit, now: Time) {
+        self.budget.charge(Cost::STEP);
+        let from = self.store.jobs.get(job).tube;
+        let dead_letter: Option<Box<[u8]>> =
+            self.rules.begin_retirement(from, &self.store).map(|name| name.as_bytes().into());
+        match dead_letter.and_then(|name| self.dead_letter_tube(job, &name, now)) {
+            None => self.bury_reserved(job, limit, now),
+            to => self.transfer(job, To::Ready, to, Some(Change::Moved(job)), limit, now),
+        }
+        self.remove_if_unreferenced(from);
+    }
+
+    /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
+    fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
+        let name = TubeName::new(name).expect("the name was checked");
+        let has_room = self.store.has_room_in(name, job) && self.idps.has_room_for(job, name, &self.store);
+        let may_get =
+            has_room && self.idps.is_free_for(job, name, now, &self.store) && self.store.can_use(name);
+        may_get.then(|| self.find_or_create_tube(name))
+    }
+
+    /// Makes a job ready that is in another state.
+    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: Limit, now: Time) {
+        self.budget.charge(Cost::STEP);
+        if let Change::Kicked(_) = change {
+            self.store.jobs.lifecycle_mut(job).counts.kicks += 1;
+            self.store.totals.kicks += 1;
+        }
+        self.transfer(job, To::Ready, None, Some(change), limit, now);
+    }
+
+    /// Changes the priority of a job in any state.
+    pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
+        let record = self.store.jobs.get(job);
+        let (before, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
+        let is_ready = record.state == JobState::Ready;
+        if is_ready {
+            self.cons.remove_ready(job, tube_key, tags_key, &mut self.store);
+        }
+        self.store.jobs.get_mut(job).pri = pri;
+        if is_ready {
+            self.cons.insert_ready(job, tube_key, tags_key, &mut self.store);
+            let tube = &mut self.store.tubes[tube_key];
+            for urgent in [&mut tube.urgent, &mut self.store.totals.urgent] {
+                *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
+            }
+            // The lane of a full key may have been shut.
+            self.store.refresh(tube_key);
         }
     }
 
@@ -200,72 +301,6 @@ impl Engine {
         self.transfer(job, to, None, None, limit, now);
     }
 
-    /// Changes the priority of a job in any state.
-    pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
-        let record = self.store.jobs.get(job);
-        let (before, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
-        let is_ready = record.state == JobState::Ready;
-        if is_ready {
-            self.cons.remove_ready(job, tube_key, tags_key, &mut self.store);
-        }
-        self.store.jobs.get_mut(job).pri = pri;
-        if is_ready {
-            self.cons.insert_ready(job, tube_key, tags_key, &mut self.store);
-            let tube = &mut self.store.tubes[tube_key];
-            for urgent in [&mut tube.urgent, &mut self.store.totals.urgent] {
-                *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
-            }
-            // The lane of a full key may have been shut.
-            self.store.refresh(tube_key);
-        }
-    }
-
-    /// Makes a job ready that is in another state.
-    pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: Limit, now: Time) {
-        self.budget.charge(Cost::STEP);
-        if let Change::Kicked(_) = change {
-            self.store.jobs.lifecycle_mut(job).counts.kicks += 1;
-            self.store.totals.kicks += 1;
-        }
-        self.transfer(job, To::Ready, None, Some(change), limit, now);
-    }
-
-    /// Moves a reserved job that has had all attempts to the tube of dead letters, or buries it where it is.
-    #[cold]
-    pub(super) fn retire(&mut self, job: JobKey, limit: Limit, now: Time) {
-        self.budget.charge(Cost::STEP);
-        let from = self.store.jobs.get(job).tube;
-        let dead_letter: Option<Box<[u8]>> =
-            self.rules.begin_retirement(from, &self.store).map(|name| name.as_bytes().into());
-        match dead_letter.and_then(|name| self.dead_letter_tube(job, &name, now)) {
-            None => self.bury_reserved(job, limit, now),
-            to => self.transfer(job, To::Ready, to, Some(Change::Moved(job)), limit, now),
-        }
-        self.remove_if_unreferenced(from);
-    }
-
-    /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
-    fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
-        let name = TubeName::new(name).expect("the name was checked");
-        let has_room = self.store.has_room_in(name, job) && self.idps.has_room_for(job, name, &self.store);
-        let may_get =
-            has_room && self.idps.is_free_for(job, name, now, &self.store) && self.store.can_use(name);
-        may_get.then(|| self.find_or_create_tube(name))
-    }
-
-    /// Changes the tube of a job that is in no container. Its idempotency key moves with it, and must be free there.
-    pub(super) fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time) {
-        // It has the time at which the job became ready in this tube.
-        self.store.jobs.lifecycle_mut(job);
-        // mutant rule-dead-letter-counts-in-its-old-tube: self.store.body_bytes(job) => 0
-        let (from, bytes) = (self.store.jobs.get(job).tube, self.store.body_bytes(job));
-        self.store.tubes[from].body_bytes -= bytes;
-        self.store.tubes[to].body_bytes += bytes;
-        // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes) =>
-        //     self.store.jobs.get_mut(job).tube = to
-        self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes);
-    }
-
     /// Ends the waits for a job that is deleted or buried.
     #[inline]
     pub(super) fn end_job_waits(&mut self, job: JobKey, end: JobEnd) {
@@ -293,5 +328,19 @@ impl Engine {
             &mut self.effects,
             &mut self.budget,
         )
+    }
+
+    /// Gives the client the recovered reservation of the job with this id, if it has one.
+    #[cold]
+    pub(super) fn take_over(&mut self, client: ClientSlot, id: JobId) -> Option<JobKey> {
+        let job = self.store.jobs.find(id).filter(|&job| self.is_recovered(job))?;
+        self.recovered.hand_over(job, client, &mut self.store);
+        Some(job)
+    }
+
+    /// The job with this id, if the client has reserved it, or takes over its reservation.
+    #[inline]
+    pub(super) fn reservation(&mut self, client: ClientSlot, id: JobId) -> Option<JobKey> {
+        self.store.reserved_by(client, id).or_else(|| self.take_over(client, id))
     }
 }

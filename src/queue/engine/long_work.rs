@@ -1,60 +1,144 @@
 //! Timers that fire, and commands too large for one call: done in bounded steps between other work.
 
-use super::change::Change;
-use super::client::{Wait, Watched};
-use super::engine::{Engine, Notice};
-use super::job::JobState;
-use super::job_list::{JobList, JobPage, PageQuery};
-use super::reserve::SAFETY_MARGIN;
-use super::timers::Owner;
+use super::Engine;
+use super::matching::SAFETY_MARGIN;
 use super::transitions::To;
-use super::work::{Begun, Kick, Work};
+use crate::queue::change::Change;
+use crate::queue::client::{Client, Wait, Watched};
+use crate::queue::effects::Notice;
+use crate::queue::flush::Flush;
+use crate::queue::idempotency::KeyFlush;
+use crate::queue::job::JobState;
+use crate::queue::job_list::{JobList, JobPage, PageQuery};
+use crate::queue::moving::{JobMoved, Move, MoveBar, Moved};
+use crate::queue::quotas::{ANSWER, BACKGROUND_STEPS, FollowUp, Quotas};
+use crate::queue::timers::Owner;
+use crate::queue::work::{Begun, Kick, Work};
 use crate::time::{Span, Time};
-use crate::values::budget::{Cost, Limit, Quota};
-use crate::values::ids::{ClientKey, ClientSlot, JobKey, TubeSlot};
+use crate::values::budget::{Cost, Limit};
+use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
 use crate::values::tube_name::TubeName;
-
-/// Elementary steps of one piece of background work: some 25 us. Each kind of work that commands and events lead to at once has a
-/// share of this size in an event-loop iteration.
-pub const BACKGROUND_STEPS: u32 = 256;
 
 /// A wait that should end does not end before the search for a job, and looks again after this time.
 const SEARCH_PAUSE: Span = Span::from_millis(1);
 
-/// An answer to a client whose wait is over: at the end of very many waits, each client is sent one.
-pub(super) const ANSWER: Cost = Cost::visits(4);
-
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
 
-/// What commands and events of one event-loop iteration lead to besides their own work. All work of a kind shares
-/// [`BACKGROUND_STEPS`]; background work does the rest. The end of each reservation opens one lane even beyond that.
-#[derive(Clone, Copy)]
-pub(super) enum FollowUp {
-    /// Disconnects.
-    Disconnects,
-    /// The release of jobs that a group has held.
-    Releases,
-    /// The opening of lanes of concurrency keys.
-    Lanes,
-    /// Jobs of puts that waiting clients get.
-    Assignments,
-    /// Answers to clients that wait for the end of a job.
-    Answers,
-}
-
-/// The steps that each kind of work has left.
-pub(super) type Quotas = [Quota; FollowUp::Answers as usize + 1];
-
-pub(super) const QUOTAS: Quotas = [Quota::of(BACKGROUND_STEPS); FollowUp::Answers as usize + 1];
+/// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
+/// that is in no cache.
+const HEAP_MOVE: Cost = Cost::visits(8);
 
 impl Engine {
-    /// Does a piece of follow-up work with what is left for its kind.
-    pub(super) fn with_quota<R>(&mut self, kind: FollowUp, work: impl FnOnce(&mut Self, Limit) -> R) -> R {
-        let limit = self.quotas[kind as usize].limit(&self.budget);
-        let result = work(self, limit);
-        self.quotas[kind as usize].settle(limit, &self.budget);
-        result
+    /// Makes up to `bound` jobs of the used tube ready: buried jobs in the order of burial or, if there are none, delayed
+    /// jobs in the order of their deadlines.
+    pub fn kick(&mut self, client: ClientKey, bound: u32, now: Time) -> Begun<u32> {
+        let Client { conn, used, .. } = *self.store.clients.get(client);
+        let tube = self.store.tubes.key(used);
+        let record = &mut self.store.tubes[used];
+        let from = if record.buried.is_empty() { JobState::Delayed } else { JobState::Buried };
+        let there = if from == JobState::Buried { record.buried.len() } else { record.delayed.len() };
+        let left = bound.min(there as u32);
+        record.pins += 1;
+        let mut kick = Kick { conn, tube, from, left, kicked: 0 };
+        if self.continue_kick(&mut kick, now, self.budget.within(BACKGROUND_STEPS)) {
+            return Begun::Done(kick.kicked);
+        }
+        self.effects.work.push_back(Work::Kick(kick));
+        Begun::Working
+    }
+
+    /// Deletes the jobs of a tube that no client has reserved. A job that is put later stays.
+    pub fn flush(&mut self, client: ClientKey, name: TubeName<'_>, now: Time) -> Begun<u32> {
+        let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
+        self.store.tubes[tube.slot].pins += 1;
+        let conn = self.store.clients.get(client).conn;
+        let mut flush = Flush::new(conn, tube, self.upcoming_id());
+        if self.continue_flush(&mut flush, now, self.budget.within(BACKGROUND_STEPS)) {
+            return Begun::Done(flush.flushed);
+        }
+        self.effects.work.push_back(Work::Flush(flush));
+        Begun::Working
+    }
+
+    /// Forgets the kept keys of the tube of this name. Keys of jobs stay, and so do those of jobs that are put later.
+    pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> Begun<u32> {
+        let conn = self.store.clients.get(client).conn;
+        let mut flush = KeyFlush::new(client, conn, tube, self.upcoming_id(), &self.idps);
+        if self.continue_key_flush(&mut flush, self.budget.within(BACKGROUND_STEPS)) {
+            return Begun::Done(flush.flushed);
+        }
+        self.effects.work.push_back(Work::FlushKeys(Box::new(flush)));
+        Begun::Working
+    }
+
+    /// Lists jobs of a tube. A job that changes its state during the search may be missing.
+    pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> Begun<JobPage> {
+        let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
+        match JobList::begin(client, tube, query, &self.store, &mut self.budget) {
+            JobList::Page(page) => Begun::Done(page),
+            JobList::Search(search) => {
+                self.store.tubes[tube.slot].pins += 1;
+                self.effects.work.push_back(Work::List(search));
+                Begun::Working
+            }
+        }
+    }
+
+    /// Moves a job that no client has reserved to the tube of this name, which is created if it does not exist.
+    pub fn move_job(&mut self, id: JobId, name: TubeName<'_>, now: Time) -> JobMoved {
+        let Some(job) = self.store.jobs.find(id).filter(|_| self.can_move(id)) else {
+            return JobMoved::NotFound;
+        };
+        if self.store.tube_of(job) != name
+            && let Some(bar) = self.bar(name, job, now)
+        {
+            if let MoveBar::Full(_) = bar {
+                self.rules.count_refused_move(name);
+            }
+            return JobMoved::Barred(bar);
+        }
+        let (from, to) = (self.store.jobs.get(job).tube, self.find_or_create_tube(name));
+        if from != to {
+            self.change_tube(job, to, self.budget.within(BACKGROUND_STEPS), now);
+            self.remove_if_unreferenced(from);
+        }
+        JobMoved::Done
+    }
+
+    /// Moves up to `bound` jobs of one tube to another, which is created if it does not exist: the most urgent ready jobs,
+    /// the delayed jobs with the earliest deadlines, or the jobs that were buried first. A ready job whose concurrency key is at
+    /// its limit stays. Stops at a job that cannot move: see [`MoveBar`].
+    ///
+    /// # Panics
+    /// If the state is [`JobState::Reserved`] or [`JobState::Held`], or the tubes are the same.
+    pub fn move_jobs(
+        &mut self,
+        client: ClientKey,
+        [from, to]: [TubeName<'_>; 2],
+        state: JobState,
+        bound: u32,
+        now: Time,
+    ) -> Begun<Moved> {
+        assert!(state.can_move() && from != to, "these jobs can move");
+        let Some(from) = self.store.tubes.find(from) else { return Begun::NoTube };
+        let left = bound.min(self.store.tubes.get(from).jobs_in(state) as u32);
+        let moved = Moved { count: 0, stop: None };
+        if left == 0 {
+            return Begun::Done(moved);
+        }
+        let to = self.find_or_create_tube(to);
+        let to = self.store.tubes.key(to);
+        for tube in [from, to] {
+            self.store.tubes[tube.slot].pins += 1;
+        }
+        let conn = self.store.clients.get(client).conn;
+        let mut work = Move { conn, from, to, state, left, moved };
+        if self.continue_move(&mut work, now, self.budget.within(BACKGROUND_STEPS)) {
+            return Begun::Done(work.moved);
+        }
+        self.effects.work.push_back(Work::Move(work));
+        Begun::Working
     }
 
     /// Does a bounded piece of unfinished work, and of what is due at `now`. Returns true if more is left to do at once.
@@ -66,7 +150,7 @@ impl Engine {
         if had_work {
             self.work_and_fire(now);
         }
-        self.quotas = QUOTAS;
+        self.quotas = Quotas::WHOLE;
         had_work && self.has_work(now)
     }
 
@@ -127,6 +211,14 @@ impl Engine {
     pub(super) fn has_unread_page(&self) -> bool {
         // Bounded by BACKGROUND_STEPS: the notices of one piece of work.
         self.effects.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
+    }
+
+    /// Does a piece of follow-up work with what is left for its kind.
+    pub(super) fn with_quota<R>(&mut self, kind: FollowUp, work: impl FnOnce(&mut Self, Limit) -> R) -> R {
+        let limit = self.quotas.limit(kind, &self.budget);
+        let result = work(self, limit);
+        self.quotas.settle(kind, limit, &self.budget);
+        result
     }
 
     /// Continues a piece of work, and puts it back if it is not finished then.
@@ -213,6 +305,99 @@ impl Engine {
         }
         self.unpin(kick.tube.slot);
         true
+    }
+
+    /// Deletes jobs up to the limit. Returns true if the flush is finished.
+    pub(super) fn continue_flush(&mut self, flush: &mut Flush, now: Time, limit: Limit) -> bool {
+        while let Some(job) = flush.next(&self.store) {
+            if self.budget.is_reached(limit) {
+                // mutant flush-ends-with-its-first-step: return false => break
+                return false;
+            }
+            self.budget.charge(Cost::STEP);
+            self.delete_job(job, now);
+            flush.flushed += 1;
+        }
+        self.unpin(flush.tube.slot);
+        true
+    }
+
+    /// Forgets keys up to the limit. Returns true if the flush is finished.
+    pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: Limit) -> bool {
+        self.idps.continue_flush(flush, limit, &mut self.store, &mut self.effects.changes, &mut self.budget)
+    }
+
+    /// Moves jobs up to the limit. Returns true if the move is finished.
+    pub(super) fn continue_move(&mut self, work: &mut Move, now: Time, limit: Limit) -> bool {
+        while work.left > 0 {
+            if self.budget.is_reached(limit) {
+                return false;
+            }
+            if work.state == JobState::Ready {
+                self.shut_full_lanes(work.from.slot, limit);
+            }
+            if work.state == JobState::Ready && self.store.tubes.get(work.from).shutting {
+                return false;
+            }
+            let name = self.store.tubes.get(work.to).name();
+            let Some(job) = work.next(&self.store) else { break };
+            if let Some(bar) = self.bar(name, job, now) {
+                work.moved.stop = Some((self.store.jobs.get(job).id, bar));
+                break;
+            }
+            self.change_tube(job, work.to.slot, limit, now);
+            work.left -= 1;
+            work.moved.count += 1;
+        }
+        self.unpin(work.from.slot);
+        self.unpin(work.to.slot);
+        true
+    }
+
+    /// Moves a job that no client has reserved, and assigns it to a client that waits for jobs of the tube.
+    fn change_tube(&mut self, job: JobKey, to: TubeSlot, limit: Limit, now: Time) {
+        let state = self.store.jobs.get(job).state;
+        let is_in_heap = matches!(state, JobState::Ready | JobState::Delayed);
+        self.budget.charge(if is_in_heap { HEAP_MOVE } else { Cost::STEP });
+        self.store.totals.moves += 1;
+        if state == JobState::Held {
+            return self.move_held(job, to, now);
+        }
+        let enter = match state {
+            JobState::Ready => To::Ready,
+            JobState::Delayed => To::At(self.store.jobs.lifecycle_mut(job).deadline),
+            JobState::Buried => To::Buried,
+            JobState::Reserved | JobState::Held => unreachable!("it is in none of these states"),
+        };
+        self.transfer(job, enter, Some(to), Some(Change::Moved(job)), limit, now);
+    }
+
+    /// Moves a held job. It keeps its turn among the jobs that wait for its group.
+    fn move_held(&mut self, job: JobKey, to: TubeSlot, now: Time) {
+        // mutant grp-moved-job-loses-its-turn: adds
+        //     let tags_key = self.store.jobs.get(job).tags_key().expect("tags");
+        //     let group = self.groups.ahead(tags_key, &self.store).expect("a group");
+        //     self.groups.stop_waiting(job, &mut self.store);
+        //     self.groups.wait(job, group, &mut self.store);
+        let from = self.store.jobs.get(job).tube;
+        self.store.tubes[from].held.remove(&mut self.store.jobs.slab, job.0);
+        self.set_tube(job, to, now);
+        self.store.tubes[to].held.push_back(&mut self.store.jobs.slab, job.0);
+        self.effects.changes.push(Change::Moved(job));
+    }
+
+    /// Why the tube of this name cannot take a job of another tube, if it cannot.
+    fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
+        if !self.store.has_room_in(name, job) {
+            return Some(MoveBar::NoRoom);
+        }
+        if !self.idps.has_room_for(job, name, &self.store) {
+            return Some(MoveBar::NoKeyRoom);
+        }
+        if !self.idps.is_free_for(job, name, now, &self.store) {
+            return Some(MoveBar::KeyExists);
+        }
+        self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveBar::Full)
     }
 
     /// Returns reserved jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
@@ -319,10 +504,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn unpin(&mut self, tube: TubeSlot) {
-        self.store.unpin(tube, &mut self.effects.changes);
-    }
-
     /// Deletes expired jobs up to the limit. A job that was buried so long ago has no change that the caller has yet to read, but it
     /// may be on such a page.
     fn expire(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
@@ -333,19 +514,6 @@ impl Engine {
             self.budget.charge(Cost::STEP);
             self.rules.count_expiry(tube, &self.store);
             self.delete_job(job, now);
-        }
-    }
-
-    /// Lists jobs of a tube. A job that changes its state during the search may be missing.
-    pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> Begun<JobPage> {
-        let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
-        match JobList::begin(client, tube, query, &self.store, &mut self.budget) {
-            JobList::Page(page) => Begun::Done(page),
-            JobList::Search(search) => {
-                self.store.tubes[tube.slot].pins += 1;
-                self.effects.work.push_back(Work::List(search));
-                Begun::Working
-            }
         }
     }
 }
