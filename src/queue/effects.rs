@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-use super::change::Changes;
-use super::job_list::JobPage;
-use super::job_waits::JobEnd;
-use super::moving::Moved;
-use super::work::WorkQueue;
+use super::extensions::job_waits::JobEnd;
+use super::logged::change::Changes;
+use super::long_work::job_list::JobPage;
+use super::long_work::moving::Moved;
+use super::long_work::work::WorkQueue;
 use crate::values::ids::{ConnId, JobKey};
 
 /// What the queue has to tell, and what it has to continue.
 #[derive(Default)]
 pub(super) struct Effects {
-    pub(super) work: WorkQueue,
-    pub(super) notices: VecDeque<Notice>,
-    pub(super) changes: Changes,
+    pub work: WorkQueue,
+    pub notices: VecDeque<Notice>,
+    pub changes: Changes,
 }
 
 /// The late answer to a command.

@@ -1,6 +1,23 @@
 //! The queue: jobs, tubes, clients, and every transition between them. Plain state without I/O: time comes in as an
 //! argument, and what the job log must record and which clients to notify come out as values.
 //!
+//! # Parts
+//!
+//! [`Engine`] is a facade of commands over parts. A part owns its fields, which are private to its file or folder, and its methods say
+//! in their arguments what else they touch: `groups.leave(job, tags, &mut store)`. A method that needs two or more parts belongs to the
+//! facade. Where one part leads to work of another, it says only what is next (`groups.next_released`, `cons.open_next`,
+//! `rules.next_expired`), and a loop of the facade carries that out.
+//!
+//! | folder       | what                                                                                     |
+//! |--------------|------------------------------------------------------------------------------------------|
+//! | `engine`     | the facade: commands, transitions, who gets which job, long work, recovery, queries       |
+//! | `store`      | the records: jobs, tubes, clients, timers, counts. Every part may read and change them    |
+//! | `effects`    | what a call leads to: notices, changes, unfinished work                                   |
+//! | `reserving`  | the search of a reserve, and the clients that wait                                        |
+//! | `extensions` | groups, concurrency keys, idempotency keys, rules, waits for the end of a job             |
+//! | `long_work`  | commands too large for one call, and the shares of work                                   |
+//! | `logged`     | changes, the persistent state of a job, recovered reservations                            |
+//!
 //! # Data model
 //!
 //! ```text
@@ -75,71 +92,41 @@
 //! A tube with rules has a `RuledTube`, which stays when the tube is removed.
 //!
 //! A client is *wide* if it watches more than [`NARROW_WATCH_MAX`] tubes, and *narrow*
-//! otherwise. `waits.rs` says why the two wait in different places.
+//! otherwise. `reserving/waits.rs` says why the two wait in different places.
 //!
 //! # What persists
 //!
 //! The job log keeps of each job its id, creation time, time to run, tube, tags and body, and its [`PersistedState`]:
 //! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
-//! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `recovered.rs` says by whom.
+//! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `logged/recovered.rs` says by whom.
 
-mod change;
-mod client;
-mod concurrency;
-mod containers;
-mod draw;
 mod effects;
 mod engine;
-mod flush;
-mod groups;
-mod heads;
-mod idempotency;
-mod job;
-mod job_index;
-mod job_list;
-mod job_tags;
-mod job_waits;
-mod latency;
-mod moving;
-mod names;
-mod persisted;
-mod quotas;
-mod ready_order;
-mod recovered;
-mod reserve_batch;
-mod reserved_order;
-mod rules;
-mod search;
-mod stats;
+mod extensions;
+mod logged;
+mod long_work;
+mod reserving;
 mod store;
-mod timers;
-mod tube;
-mod tube_limits;
-mod tube_order;
-mod waits;
-mod watched_bits;
-mod wide_waiters;
-mod work;
 
-pub use change::Change;
-pub use client::{Client, Clients, NARROW_WATCH_MAX};
 pub use effects::Notice;
 pub use engine::{Engine, Ignored, JobStats, Released, Reserved, TubeStats};
-pub use groups::GroupStats;
-pub use idempotency::{
+pub use extensions::groups::GroupStats;
+pub use extensions::idempotency::{
     FlushedKey, KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeptKey, KeyStats, Repeated, kept_key_bytes,
 };
-pub use job::{Counts, Job, JobState, Jobs, Lifecycle, NewJob, URGENT_BELOW};
-pub use job_list::{JobPage, PageQuery};
-pub use job_waits::{JobAwaited, JobEnd};
-pub use latency::{LatencyKind, Percentiles, TimeSum};
-pub use moving::{JobMoved, LogRoom, MoveBar, Moved};
-pub use persisted::{LoggedState, PersistedState, Restored};
-pub use quotas::BACKGROUND_STEPS;
-pub use reserve_batch::BatchRoom;
-pub use rules::{FullBy, RuleCounts};
-pub use stats::JobTotals;
-pub use tube::{Pause, Tube, TubeCounts, Tubes};
-pub use tube_limits::TubeLimits;
-pub use tube_order::{Listed, TubeList};
-pub use work::Begun;
+pub use extensions::job_waits::{JobAwaited, JobEnd};
+pub use extensions::rules::{FullBy, RuleCounts};
+pub use logged::change::Change;
+pub use logged::persisted::{LoggedState, PersistedState, Restored};
+pub use long_work::job_list::{JobPage, PageQuery};
+pub use long_work::moving::{JobMoved, LogRoom, MoveBar, Moved};
+pub use long_work::quotas::BACKGROUND_STEPS;
+pub use long_work::work::Begun;
+pub use reserving::batch::BatchRoom;
+pub use store::client::{Client, Clients, NARROW_WATCH_MAX};
+pub use store::job::{Counts, Job, JobState, Jobs, Lifecycle, NewJob, URGENT_BELOW};
+pub use store::latency::{LatencyKind, Percentiles, TimeSum};
+pub use store::totals::JobTotals;
+pub use store::tube::{Pause, Tube, TubeCounts, Tubes};
+pub use store::tube_limits::TubeLimits;
+pub use store::tube_order::{Listed, TubeList};

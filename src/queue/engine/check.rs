@@ -2,12 +2,12 @@
 //!
 //! Bounded by its caller: a test.
 
-use super::Engine;
 use std::collections::HashMap;
 
-use crate::queue::job::{JobState, Lifecycle, URGENT_BELOW};
-use crate::queue::stats::JobTotals;
-use crate::queue::work::Work;
+use super::Engine;
+use crate::queue::long_work::work::Work;
+use crate::queue::store::job::{JobState, Lifecycle, URGENT_BELOW};
+use crate::queue::store::totals::JobTotals;
 use crate::time::Time;
 use crate::values::ids::{ClientSlot, JobKey, TubeSlot};
 

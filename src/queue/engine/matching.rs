@@ -1,16 +1,15 @@
-//! Which client gets which job: reserves, and the clients that wait. A client that finds no job waits: see `waits.rs`.
+//! Which client gets which job: reserves, and the clients that wait. A client that finds no job waits: see `reserving/waits.rs`.
 
-use super::Engine;
-use super::Reserved;
+use super::{Engine, Reserved};
 use crate::queue::effects::Notice;
-use crate::queue::heads::HEADS_PER_STEP;
-use crate::queue::job::JobState;
-use crate::queue::job_waits::JobAwaited;
-use crate::queue::quotas::{BACKGROUND_STEPS, FollowUp};
-use crate::queue::reserve_batch::{BatchRoom, Turns};
-use crate::queue::search::Look;
-use crate::queue::waits::Longest;
-use crate::queue::work::Work;
+use crate::queue::extensions::job_waits::JobAwaited;
+use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
+use crate::queue::long_work::work::Work;
+use crate::queue::reserving::batch::{BatchRoom, Turns};
+use crate::queue::reserving::search::Look;
+use crate::queue::reserving::waits::Longest;
+use crate::queue::store::heads::HEADS_PER_STEP;
+use crate::queue::store::job::JobState;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ClientSlot, ConSlot, JobId, JobKey, TubeSlot};
@@ -26,13 +25,7 @@ impl Engine {
     pub fn reserve(&mut self, client: ClientKey, timeout: Option<Span>, now: Time) -> Reserved {
         let client = self.store.clients.slot(client);
         self.store.mark_worker(client);
-        if !self.cons.shut_full_for(
-            client,
-            self.budget.within(BACKGROUND_STEPS),
-            &mut self.store,
-            &mut self.effects.work,
-            &mut self.budget,
-        ) {
+        if !self.shut_full_lanes_for(client, self.budget.within(BACKGROUND_STEPS)) {
             self.start_waiting(client, timeout.map(|span| now + span));
             self.search_later(client);
             return Reserved::Waiting;
@@ -77,20 +70,12 @@ impl Engine {
         let client = self.store.clients.slot(client);
         let most = room.jobs.saturating_sub(jobs.len());
         let limit = self.budget.within(BACKGROUND_STEPS + most as u32);
-        if most == 0
-            || !self.cons.shut_full_for(
-                client,
-                limit,
-                &mut self.store,
-                &mut self.effects.work,
-                &mut self.budget,
-            )
-        {
+        if most == 0 || !self.shut_full_lanes_for(client, limit) {
             return;
         }
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
         let mut bytes: u64 = jobs.iter().map(|&job| self.store.body_bytes(job)).sum();
-        let mut turns = Turns::new(Look::new(&self.store, client, may_overtake), most, &mut self.budget);
+        let mut turns = self.turns(client, most, may_overtake);
         while jobs.len() < room.jobs {
             let look = Look::new(&self.store, client, may_overtake);
             let Some(turn) = turns.next(&mut self.lots, look, &mut self.budget) else { break };
@@ -104,11 +89,7 @@ impl Engine {
                 if self.budget.is_reached(limit) {
                     break;
                 }
-                turns = Turns::new(
-                    Look::new(&self.store, client, may_overtake),
-                    room.jobs - jobs.len(),
-                    &mut self.budget,
-                );
+                turns = self.turns(client, room.jobs - jobs.len(), may_overtake);
                 continue;
             }
             if let Some(job) = next {
@@ -341,5 +322,15 @@ impl Engine {
     pub(super) fn run_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
         self.cons.begin_reopen(con);
         self.continue_reopen(con, limit, now);
+    }
+
+    #[inline]
+    fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: Limit) -> bool {
+        let Self { cons, store, effects, budget, .. } = self;
+        cons.shut_full_for(client, limit, store, &mut effects.work, budget)
+    }
+
+    fn turns(&mut self, client: ClientSlot, most: usize, may_overtake: bool) -> Turns {
+        Turns::new(Look::new(&self.store, client, may_overtake), most, &mut self.budget)
     }
 }

@@ -7,29 +7,29 @@ mod queries;
 mod restored;
 mod transitions;
 
-pub use self::queries::{JobStats, TubeStats};
-use self::transitions::To;
 use std::num::NonZeroU32;
 
+pub use self::queries::{JobStats, TubeStats};
+use self::transitions::To;
 use crate::bodies::Bodies;
-use crate::queue::change::Change;
-use crate::queue::concurrency::ConKeys;
-use crate::queue::draw::Lots;
 use crate::queue::effects::{Effects, Notice};
-use crate::queue::groups::Groups;
-use crate::queue::idempotency::{First, IdpKeys, Repeated};
-use crate::queue::job::{Job, JobState, NewJob};
-use crate::queue::job_waits::JobWaits;
-use crate::queue::moving::LogRoom;
-use crate::queue::quotas::{BACKGROUND_STEPS, FollowUp, Quotas};
-use crate::queue::recovered::Recovered;
-use crate::queue::rules::{RuleSet, Rules};
+use crate::queue::extensions::concurrency::ConKeys;
+use crate::queue::extensions::groups::Groups;
+use crate::queue::extensions::idempotency::{First, IdpKeys, Repeated};
+use crate::queue::extensions::job_waits::JobWaits;
+use crate::queue::extensions::rules::{RuleSet, Rules};
+use crate::queue::logged::change::Change;
+use crate::queue::logged::recovered::Recovered;
+use crate::queue::long_work::moving::LogRoom;
+use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp, Quotas};
+use crate::queue::long_work::work::Work;
+use crate::queue::reserving::draw::Lots;
+use crate::queue::reserving::waits::Waits;
 use crate::queue::store::Store;
-use crate::queue::tube::Pause;
-use crate::queue::tube_limits::TubeLimits;
-use crate::queue::tube_order::TubeList;
-use crate::queue::waits::Waits;
-use crate::queue::work::Work;
+use crate::queue::store::job::{Job, JobState, NewJob};
+use crate::queue::store::tube::Pause;
+use crate::queue::store::tube_limits::TubeLimits;
+use crate::queue::store::tube_order::TubeList;
 use crate::time::{Seconds, Span, Time};
 use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TagsKey, TubeSlot};
@@ -52,16 +52,16 @@ pub struct Engine {
     effects: Effects,
     /// All work of the server is counted here.
     budget: Budget,
-    idps: IdpKeys,
-    cons: ConKeys,
-    groups: Groups,
-    rules: Rules,
-    job_waits: JobWaits,
-    lots: Lots,
-    recovered: Recovered,
-    waits: Waits,
     /// What commands may set off before the next [`Engine::step`].
     quotas: Quotas,
+    waits: Waits,
+    lots: Lots,
+    groups: Groups,
+    cons: ConKeys,
+    rules: Rules,
+    idps: IdpKeys,
+    job_waits: JobWaits,
+    recovered: Recovered,
 }
 
 /// The answer to a `reserve`.
@@ -109,15 +109,15 @@ impl Engine {
             store,
             effects: Effects::default(),
             budget: Budget::default(),
-            idps,
-            cons: ConKeys::new(seed),
-            groups: Groups::new(seed),
-            rules: Rules::new(seed),
-            job_waits: JobWaits::new(seed),
-            lots: Lots::new(seed),
-            recovered: Recovered::default(),
-            waits: Waits::default(),
             quotas: Quotas::WHOLE,
+            waits: Waits::default(),
+            lots: Lots::new(seed),
+            groups: Groups::new(seed),
+            cons: ConKeys::new(seed),
+            rules: Rules::new(seed),
+            idps,
+            job_waits: JobWaits::new(seed),
+            recovered: Recovered::default(),
         }
     }
 

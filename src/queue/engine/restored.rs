@@ -3,12 +3,12 @@
 //! Bounded by recovery: no client is connected.
 
 use super::Engine;
-use crate::queue::idempotency::KeptKey;
-use crate::queue::job::{Counts, Job, JobState, NewJob};
-use crate::queue::persisted::{LoggedState, PersistedState, Restored};
-use crate::queue::rules::BURIAL_TIMES_MIN;
-use crate::queue::tube::Pause;
-use crate::queue::work::Work;
+use crate::queue::extensions::idempotency::KeptKey;
+use crate::queue::extensions::rules::BURIAL_TIMES_MIN;
+use crate::queue::logged::persisted::{LoggedState, PersistedState, Restored};
+use crate::queue::long_work::work::Work;
+use crate::queue::store::job::{Counts, Job, JobState, NewJob};
+use crate::queue::store::tube::Pause;
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{IdpSlot, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::tube_name::TubeName;

@@ -5,13 +5,14 @@
 //!
 //! [`Engine::transfer`] is the way from one container to another, with all that follows. A put only enters, a delete only leaves, and a reserve
 //! has a way of its own.
+
 use super::Engine;
-use crate::queue::change::Change;
-use crate::queue::groups::LastGone;
-use crate::queue::job::{JobState, URGENT_BELOW};
-use crate::queue::job_waits::{AwaitedKey, Ended, JobEnd};
-use crate::queue::quotas::{BACKGROUND_STEPS, FollowUp};
-use crate::queue::work::Work;
+use crate::queue::extensions::groups::LastGone;
+use crate::queue::extensions::job_waits::{AwaitedKey, Ended, JobEnd};
+use crate::queue::logged::change::Change;
+use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
+use crate::queue::long_work::work::Work;
+use crate::queue::store::job::{JobState, URGENT_BELOW};
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobId, JobKey, TubeSlot};

@@ -1,0 +1,85 @@
+//! Reservations that recovery has restored. The clients that had reserved the jobs are gone, so a client of the engine's own
+//! holds them until their time to run ends. It has no connection, watches nothing and never leaves.
+//!
+//! Any client may release, bury, touch or delete such a job. It takes over the reservation, and goes on as the client that has
+//! reserved the job. If reservations are not kept, the jobs are returned instead, as those of a client that disconnects.
+
+use crate::queue::store::Store;
+use crate::time::Time;
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey};
+
+/// The connection that the client of recovered reservations names. No notice goes there.
+const NO_CONNECTION: ConnId = ConnId { slot: u32::MAX, generation: u32::MAX };
+
+/// The client that holds the jobs whose reservation was recovered.
+#[derive(Default)]
+pub struct Recovered {
+    client: Option<ClientKey>,
+}
+
+impl Recovered {
+    pub const fn client(&self) -> Option<ClientKey> {
+        self.client
+    }
+
+    /// Whether the client holds the job.
+    // Apart from the commands that call it: only a job of another client, or of none, gets here.
+    #[cold]
+    pub fn holds(&self, job: JobKey, store: &Store) -> bool {
+        let Some(ClientKey { slot, .. }) = self.client else { return false };
+        // mutant replica-reservation-of-a-lost-client-for-no-other: store.jobs.holder(store.jobs.get(job)) == Some(slot) => false
+        store.jobs.holder(store.jobs.get(job)) == Some(slot)
+    }
+
+    /// Gives a client the reservation of a job that the client of recovered reservations [holds](Self::holds).
+    pub fn hand_over(&self, job: JobKey, client: ClientSlot, store: &mut Store) {
+        let key = store.jobs.lifecycle_key(job);
+        let from = store.jobs.lifecycles[key].take_holder();
+        let from = &mut store.clients[from];
+        from.reserved.remove(&mut store.jobs.lifecycles, key);
+        from.reserved_order.remove(&mut store.jobs.slab, job.0);
+        store.give_to(client, job, key);
+        // The order of a tube is that in which its jobs came to their holders.
+        let tube = store.jobs.get(job).tube;
+        let order = &mut store.tubes[tube].reserved;
+        order.remove(&mut store.jobs.lifecycles, key);
+        order.push(&mut store.jobs.lifecycles, key);
+    }
+
+    /// Notes that this client was removed.
+    pub fn forget(&mut self, client: ClientKey) -> bool {
+        let is_it = self.client == Some(client);
+        if is_it {
+            self.client = None;
+        }
+        is_it
+    }
+
+    /// Adds the client. Returns it, and the jobs in the order of their reservations, each with the times at which it begins and ends.
+    ///
+    /// A reservation becomes no longer than a time to run from now: the job log may have times far ahead of a clock that was set
+    /// back since.
+    pub fn settle(
+        &mut self,
+        jobs: Vec<(Time, JobId, JobKey)>,
+        store: &mut Store,
+        now: Time,
+    ) -> Vec<(Time, JobId, JobKey, Time)> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        self.client = Some(store.clients.add(NO_CONNECTION, store.default_tube, &mut store.timers));
+        let mut reserved: Vec<_> = jobs
+            .into_iter()
+            .map(|(until, id, job)| {
+                let ttr = store.jobs.ttr(job).span();
+                // mutant reservation-over-gets-its-time-again: until.min(now + ttr) =>
+                //     if until < now { now + ttr } else { until }
+                let until = until.min(now + ttr);
+                (until.back(ttr), id, job, until)
+            })
+            .collect();
+        reserved.sort_unstable();
+        reserved
+    }
+}
