@@ -6,13 +6,16 @@
 //! [`Engine::transfer`] is the way from one container to another, with all that follows. A put only enters, a delete only leaves, and a reserve
 //! has a way of its own.
 
+use std::mem;
+
 use super::Engine;
 use crate::queue::extensions::groups::LastGone;
 use crate::queue::extensions::job_waits::{AwaitedKey, Ended, JobEnd};
 use crate::queue::logged::change::Change;
 use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
 use crate::queue::long_work::work::Work;
-use crate::queue::store::job::{JobState, URGENT_BELOW};
+use crate::queue::store::containers::ReadyJob;
+use crate::queue::store::job::{Job, JobState, URGENT_BELOW};
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobId, JobKey, TubeSlot};
@@ -88,26 +91,26 @@ impl Engine {
 
     /// Removes a ready job from its containers. Returns the time at which it became ready.
     pub(super) fn leave_ready(&mut self, job: JobKey) -> Time {
-        let record = self.store.jobs.get(job);
-        let (tube, tags_key) = (record.tube, record.tags_key());
-        self.cons.remove_ready(job, tube, tags_key, &mut self.store);
-        self.store.take_out_ready(job)
+        let ready = ReadyJob::of(job, self.store.jobs.get(job));
+        self.cons.remove_ready(ready, &mut self.store);
+        self.store.take_out_ready(ready)
     }
 
     #[inline(always)]
-    pub(super) fn enter(&mut self, job: JobKey, state: JobState) {
-        let before = self.store.set_state(job, state);
-        if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
+    pub(super) fn enter(&mut self, job: JobKey, state: JobState) -> &Job {
+        self.store.totals.jobs[state as usize] += 1;
+        let record = &mut self.store.jobs.slab[job.0];
+        let before = mem::replace(&mut record.state, state);
+        if let Some(tags_key) = record.tags_key() {
             self.groups.count_member(&self.store.jobs.tags[tags_key.0], before, state);
         }
+        record
     }
 
     pub(super) fn enter_ready(&mut self, job: JobKey, now: Time) {
-        self.enter(job, JobState::Ready);
-        let record = self.store.jobs.get(job);
-        let (tube, tags_key) = (record.tube, record.tags_key());
-        self.cons.insert_ready(job, tube, tags_key, &mut self.store);
-        self.store.put_in_ready(job, now);
+        let ready = ReadyJob::of(job, self.enter(job, JobState::Ready));
+        self.cons.insert_ready(ready, &mut self.store);
+        self.store.put_in_ready(ready, now);
     }
 
     #[inline]
@@ -152,10 +155,10 @@ impl Engine {
         ready_since: Option<Time>,
         now: Time,
     ) {
-        self.enter(job, JobState::Reserved);
+        let tags_key = self.enter(job, JobState::Reserved).tags_key();
         self.store.put_in_reserved(job, client, ready_since, now);
         self.effects.changes.push_reservation(job);
-        if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
+        if let Some(tags_key) = tags_key {
             self.cons.count_reserved(tags_key, &self.store.jobs);
         }
     }
@@ -253,21 +256,20 @@ impl Engine {
     /// Changes the priority of a job in any state.
     pub(super) fn set_priority(&mut self, job: JobKey, pri: u32) {
         let record = self.store.jobs.get(job);
-        let (before, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
-        let is_ready = record.state == JobState::Ready;
-        if is_ready {
-            self.cons.remove_ready(job, tube_key, tags_key, &mut self.store);
+        if record.state != JobState::Ready {
+            self.store.jobs.get_mut(job).pri = pri;
+            return;
         }
+        let before = ReadyJob::of(job, record);
+        self.cons.remove_ready(before, &mut self.store);
         self.store.jobs.get_mut(job).pri = pri;
-        if is_ready {
-            self.cons.insert_ready(job, tube_key, tags_key, &mut self.store);
-            let tube = &mut self.store.tubes[tube_key];
-            for urgent in [&mut tube.urgent, &mut self.store.totals.urgent] {
-                *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before < URGENT_BELOW);
-            }
-            // The lane of a full key may have been shut.
-            self.store.refresh(tube_key);
+        self.cons.insert_ready(ReadyJob { pri, ..before }, &mut self.store);
+        let tube = &mut self.store.tubes[before.tube];
+        for urgent in [&mut tube.urgent, &mut self.store.totals.urgent] {
+            *urgent = *urgent + u32::from(pri < URGENT_BELOW) - u32::from(before.pri < URGENT_BELOW);
         }
+        // The lane of a full key may have been shut.
+        self.store.refresh(before.tube);
     }
 
     /// Releases the jobs that a group has held. It has no members any more.

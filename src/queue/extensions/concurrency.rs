@@ -20,6 +20,7 @@ use crate::bodies::Bodies;
 use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive, pair};
 use crate::queue::long_work::work::{Work, WorkQueue};
 use crate::queue::store::Store;
+use crate::queue::store::containers::ReadyJob;
 use crate::queue::store::job::{Job, JobState, Jobs};
 use crate::queue::store::names::{Name, named};
 use crate::values::budget::{Budget, Cost, Limit};
@@ -234,52 +235,40 @@ impl ConKeys {
 
     /// Adds a job to the ready heap of its tube, or to the lane of its key.
     #[inline(always)]
-    pub fn insert_ready(
-        &mut self,
-        job: JobKey,
-        tube: TubeSlot,
-        tags_key: Option<TagsKey>,
-        store: &mut Store,
-    ) {
-        match tags_key {
-            None => store.tubes[tube].ready.insert(&mut store.jobs.slab, job.0),
-            Some(tags_key) => self.insert_tagged(job, tube, tags_key, store),
+    pub fn insert_ready(&mut self, ready: ReadyJob, store: &mut Store) {
+        match ready.tags_key {
+            None => store.tubes[ready.tube].ready.insert(&mut store.jobs.slab, ready.job.0),
+            Some(tags_key) => self.insert_tagged(ready, tags_key, store),
         }
     }
 
     #[cold]
-    fn insert_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey, store: &mut Store) {
+    fn insert_tagged(&mut self, ready: ReadyJob, tags_key: TagsKey, store: &mut Store) {
         match store.jobs.con_of_tags(tags_key) {
-            None => store.tubes[tube].ready.insert(&mut store.jobs.slab, job.0),
-            Some(con) => self.insert_into_lane(job, con, store),
+            None => store.tubes[ready.tube].ready.insert(&mut store.jobs.slab, ready.job.0),
+            Some(con) => self.insert_into_lane(ready, con, store),
         }
     }
 
     /// Removes a job from there.
     #[inline(always)]
-    pub fn remove_ready(
-        &mut self,
-        job: JobKey,
-        tube: TubeSlot,
-        tags_key: Option<TagsKey>,
-        store: &mut Store,
-    ) {
-        match tags_key {
-            None => store.tubes[tube].ready.remove(&mut store.jobs.slab, job.0),
-            Some(tags_key) => self.remove_tagged(job, tube, tags_key, store),
+    pub fn remove_ready(&mut self, ready: ReadyJob, store: &mut Store) {
+        match ready.tags_key {
+            None => store.tubes[ready.tube].ready.remove(&mut store.jobs.slab, ready.job.0),
+            Some(tags_key) => self.remove_tagged(ready, tags_key, store),
         }
     }
 
     #[cold]
-    fn remove_tagged(&mut self, job: JobKey, tube: TubeSlot, tags_key: TagsKey, store: &mut Store) {
+    fn remove_tagged(&mut self, ready: ReadyJob, tags_key: TagsKey, store: &mut Store) {
         match store.jobs.con_of_tags(tags_key) {
-            None => store.tubes[tube].ready.remove(&mut store.jobs.slab, job.0),
-            Some(con) => self.remove_from_lane(job, con, store),
+            None => store.tubes[ready.tube].ready.remove(&mut store.jobs.slab, ready.job.0),
+            Some(con) => self.remove_from_lane(ready.job, con, store),
         }
     }
 
-    fn insert_into_lane(&mut self, job: JobKey, con: ConSlot, store: &mut Store) {
-        let &Job { pri, id, tube, .. } = store.jobs.get(job);
+    fn insert_into_lane(&mut self, ready: ReadyJob, con: ConSlot, store: &mut Store) {
+        let ReadyJob { job, pri, id, tube, .. } = ready;
         let Some(lane) = self.find_lane(con, tube) else {
             let lane = self.add_lane(con, tube, job, (pri, id));
             return self.place_head(lane, store);

@@ -1,22 +1,31 @@
 //! The containers of jobs: a job leaves that of its state, and enters another. What follows from its tags comes from its parts.
 
-use std::mem;
-
 use super::Store;
-use super::job::{JobState, URGENT_BELOW};
+use super::job::{Job, JobState, URGENT_BELOW};
 use super::latency::LatencyKind;
 use crate::time::{Seconds, Time};
-use crate::values::ids::{ClientSlot, JobKey};
+use crate::values::ids::{ClientSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::limits::BURIALS_MAX;
 
-impl Store {
-    /// Sets the state of a job that has left its container, and counts it. Returns the state before.
-    #[inline(always)]
-    pub fn set_state(&mut self, job: JobKey, state: JobState) -> JobState {
-        self.totals.jobs[state as usize] += 1;
-        mem::replace(&mut self.jobs.slab[job.0].state, state)
-    }
+/// What the containers of ready jobs need of one of them.
+#[derive(Clone, Copy)]
+pub struct ReadyJob {
+    pub job: JobKey,
+    pub pri: u32,
+    pub id: JobId,
+    pub tube: TubeSlot,
+    pub tags_key: Option<TagsKey>,
+}
 
+impl ReadyJob {
+    #[inline(always)]
+    pub fn of(job: JobKey, record: &Job) -> Self {
+        let &Job { pri, id, tube, .. } = record;
+        Self { job, pri, id, tube, tags_key: record.tags_key() }
+    }
+}
+
+impl Store {
     /// Removes a job that is not ready from its container.
     #[inline(always)]
     pub fn take_out(&mut self, job: JobKey, now: Time) {
@@ -49,9 +58,8 @@ impl Store {
 
     /// Removes a ready job from all but the ready heap or its lane, which it has left. Returns the time at which it became ready.
     #[inline(always)]
-    pub fn take_out_ready(&mut self, job: JobKey) -> Time {
-        let record = self.jobs.get(job);
-        let (pri, tube_key, tags_key) = (record.pri, record.tube, record.tags_key());
+    pub fn take_out_ready(&mut self, ready: ReadyJob) -> Time {
+        let ReadyJob { job, pri, tube: tube_key, tags_key, .. } = ready;
         let tube = &mut self.tubes[tube_key];
         let since = tube.ready_order.remove(&mut self.jobs, job);
         if pri < URGENT_BELOW {
@@ -68,9 +76,8 @@ impl Store {
 
     /// Adds a job to what a ready one is in besides the ready heap or its lane, where it is already.
     #[inline(always)]
-    pub fn put_in_ready(&mut self, job: JobKey, now: Time) {
-        let record = self.jobs.get(job);
-        let (pri, id, tube_key, tags_key) = (record.pri, record.id, record.tube, record.tags_key());
+    pub fn put_in_ready(&mut self, ready: ReadyJob, now: Time) {
+        let ReadyJob { job, pri, id, tube: tube_key, tags_key } = ready;
         let tube = &mut self.tubes[tube_key];
         tube.ready_order.push(&mut self.jobs, job, now);
         if pri < URGENT_BELOW {
