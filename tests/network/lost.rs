@@ -37,8 +37,8 @@ fn over_networks(what: &str, test: impl Fn(Driver, &Network, &ServerProcess, &mu
             Ok(network) => network,
             Err(error) => return println!("skipped: {what}, because {error}"),
         };
-        let flags = [flags(io), vec!["--tcp-keepalive".to_owned(), keepalive_s().to_string()]].concat();
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let seconds = keepalive_s().to_string();
+        let flags = [&flags(io)[..], &["--tcp-keepalive", &seconds]].concat();
         let address = Address::at(network.address().into(), Transport::of_suite());
         let (server, mut control) =
             network.beside_server(|| serve_by(network.on_server(&[program()]), address, &flags));

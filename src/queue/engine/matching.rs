@@ -271,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// Shuts lanes of full keys in a tube: see [`ConKeys::shut_full`](super::concurrency::ConKeys::shut_full).
+    /// Shuts lanes of full keys in a tube, up to the limit.
     #[inline]
     pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: Limit) {
         self.cons.shut_full(tube, limit, &mut self.store, &mut self.effects.work, &mut self.budget);

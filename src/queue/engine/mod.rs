@@ -101,7 +101,7 @@ pub enum Ignored {
 
 impl Engine {
     /// An empty queue. `seed` keeps clients from choosing names, ids and watches whose hashes collide, and decides by chance
-    /// for clients with such a [`ReserveMode`](crate::values::reserve_mode::ReserveMode). It has no other effect.
+    /// for clients with such a [`ReserveMode`]. It has no other effect.
     pub fn new(seed: u64) -> Self {
         let mut store = Store::new(seed);
         let idps = IdpKeys::new(seed, &mut store.timers);

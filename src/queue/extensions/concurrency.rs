@@ -224,7 +224,7 @@ impl ConKeys {
         }
     }
 
-    /// Counts it as not reserved any more. [`reopen`](Self::reopen) must follow.
+    /// Counts it as not reserved any more. [`open_next`](Self::open_next) must follow.
     #[cold]
     pub fn count_end_of_reservation(&mut self, tags_key: TagsKey, jobs: &Jobs) {
         if let Some(con) = jobs.con_of_tags(tags_key) {

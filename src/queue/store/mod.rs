@@ -1,6 +1,5 @@
 //! The records of the queue: what clients, tubes and jobs are, and what every transition counts.
 
-use crate::queue::logged::change::{Change, Changes};
 pub mod client;
 pub mod containers;
 pub mod heads;
@@ -28,6 +27,7 @@ use self::totals::JobTotals;
 use self::tube::{Tube, Tubes};
 use self::tube_limits::TubeLimits;
 use crate::bodies::Bodies;
+use crate::queue::logged::change::{Change, Changes};
 use crate::queue::long_work::moving::LogRoom;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TagsKey, TubeSlot, WatchKey};
@@ -47,7 +47,7 @@ pub struct Store {
     pub log_room: LogRoom,
     pub default_tube: TubeSlot,
     pub next_id: u64,
-    /// The smallest number that the next burial may have: see [`Engine::enter_buried`](crate::queue::Engine::enter_buried).
+    /// The smallest number that the next burial may have: see [`put_in_buried`](Self::put_in_buried).
     pub burials: u64,
 }
 

@@ -567,7 +567,8 @@ mod tests {
         );
         let third = engine.tubes().key(first.slot);
         assert_eq!(engine.tubes().get(third).name().as_bytes(), b"third");
-        let result = std::panic::catch_unwind(|| engine.tubes().get(second).name().as_bytes().to_vec());
+        let tubes = engine.tubes();
+        let result = std::panic::catch_unwind(|| tubes.get(second).name().as_bytes().to_vec());
         assert!(result.is_err(), "the assertion catches a stale key");
     }
 }

@@ -6,8 +6,7 @@
 mod flush;
 mod share;
 
-pub use self::flush::FlushedKey;
-pub use self::flush::KeyFlush;
+pub use self::flush::{FlushedKey, KeyFlush};
 use self::share::KeyShare;
 pub use self::share::{KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeyStats, kept_key_bytes};
 use crate::bodies::Bodies;
