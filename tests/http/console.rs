@@ -1,7 +1,7 @@
 //! The static files of the console.
 
-use beanring_testkit::config::config;
 #[cfg(feature = "console")]
+use beanring_testkit::config::config;
 use beanring_testkit::driver;
 #[cfg(feature = "console")]
 use beanring_testkit::http_client::{HttpInMemory, with_fields};

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring::server::Config;
+#[cfg(feature = "tls")]
 use beanring_testkit::certificates::Certificates;
 use beanring_testkit::client::put;
 use beanring_testkit::config::config;
-#[cfg(feature = "tls")]
 use beanring_testkit::driver;
 use beanring_testkit::http_client::{HttpClient, Response, page};
 use beanring_testkit::peer::Received;

@@ -4,9 +4,8 @@ use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use beanring::io::driver::Driver;
 use beanring::queue::{Engine, NewJob};
@@ -15,11 +14,11 @@ use beanring::values::ids::{ClientKey, JobId};
 use beanring::values::tags::Tags;
 use beanring_testkit::client::{Client, start};
 use beanring_testkit::driver;
-use beanring_testkit::process::{REPLY_PATIENCE, ServerProcess, program};
+use beanring_testkit::logged::{LoggedServer, SAID};
+use beanring_testkit::process::{ServerProcess, program};
 use beanring_testkit::scratch::Scratch;
 use beanring_testkit::wait;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 /// Flags for each durability.
 pub const MODES: [&[&str]; 3] = [&["-f", "0"], &["-f", "50"], &["-F"]];
@@ -58,18 +57,17 @@ pub fn in_parallel<C: Debug + Send>(cases: impl IntoIterator<Item = C>, test: im
 }
 
 /// A program that runs, and what it prints. It is killed when the value is dropped.
-pub struct Run {
-    child: Child,
-    dir: Scratch,
-}
+pub struct Run(LoggedServer);
 
 impl Run {
     pub fn new<S: AsRef<OsStr>>(args: &[S]) -> Self {
         let dir = Scratch::new("run");
-        let file = |name| File::create(dir.join(name)).expect("there is space");
         let mut command = Command::new(program());
-        command.args(args).stdin(Stdio::null()).stdout(file("out")).stderr(file("error"));
-        Self { child: command.spawn().expect("the program starts"), dir }
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(File::create(dir.join("out")).expect("there is space"));
+        Self(LoggedServer::spawn(command, dir))
     }
 
     /// Starts a server, which may refuse to.
@@ -84,63 +82,39 @@ impl Run {
     }
 
     fn read(&self, name: &str) -> String {
-        String::from_utf8_lossy(&fs::read(self.dir.join(name)).expect("it exists")).into_owned()
+        String::from_utf8_lossy(&fs::read(self.0.scratch.join(name)).expect("it exists")).into_owned()
     }
 
     /// Waits until the program has printed this on standard error. Returns whether it has, and not ended before.
-    pub fn await_line(&mut self, part: &str) -> bool {
-        let begun = Instant::now();
-        loop {
-            let is_over = self.child.try_wait().expect("the child is ours").is_some();
-            if self.read("error").contains(part) {
-                return true;
-            }
-            if is_over {
-                return false;
-            }
-            assert!(
-                begun.elapsed() < REPLY_PATIENCE,
-                "neither ends nor says {part:?}: {}",
-                self.read("error")
-            );
-            thread::sleep(Duration::from_millis(2));
-        }
+    pub fn await_line(&self, part: &str) -> bool {
+        let mut is_there = false;
+        wait::until("the program says something or ends", || {
+            let is_over = self.0.has_ended();
+            is_there = self.read(SAID).contains(part);
+            is_there || is_over
+        });
+        is_there
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.pid()
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid() as i32), signal).expect("it is ours");
+        self.0.signal(signal);
     }
 
     /// Waits for the end.
     pub fn end(mut self) -> Ended {
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("the child is ours") {
-                break status;
-            }
-            assert!(begun.elapsed() < REPLY_PATIENCE, "it does not end: {}", self.read("error"));
-            thread::sleep(Duration::from_millis(1));
-        };
-        Ended { code: status.code(), out: self.read("out"), error: self.read("error") }
+        Ended { code: self.0.wait(), out: self.read("out"), error: self.read(SAID) }
     }
 
     /// Waits until a server has ended, or sends it this signal as soon as it serves.
-    pub fn end_or_serve(mut self, signal: Signal) -> Ended {
-        if self.await_line("listening on") && self.child.try_wait().expect("the child is ours").is_none() {
+    pub fn end_or_serve(self, signal: Signal) -> Ended {
+        if self.await_line("listening on") && !self.0.has_ended() {
             self.signal(signal);
         }
         self.end()
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -293,7 +293,7 @@ fn a_signal_ends_a_start_that_waits_for_a_foreign_lock() {
         l_pid: 0,
     };
     fcntl(&segment, FcntlArg::F_OFD_SETLK(&lock)).expect("the server has ended");
-    let mut run = place.start();
+    let run = place.start();
     assert!(run.await_line("waiting for the disk"), "the start waits");
     signal(&run, Signal::SIGTERM);
     let ended = run.end();

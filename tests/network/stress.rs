@@ -1,8 +1,8 @@
 //! Faults injected into servers under load: the process is stopped, gets signals, runs out of descriptors, and has a wall clock that
 //! steps, while clients send something and vanish. A [control client](control) works on the same server, and loses nothing.
 //!
-//! Each run of faults takes a second and a half. `BEANRING_TEST_SECONDS` makes it longer, alone on the machine: then the latency of the control
-//! client is limited too.
+//! Each run of faults takes a second and a half. `BEANRING_TEST_SECONDS` makes it longer, alone on the machine: then the latency of
+//! the control client is limited too.
 
 mod control;
 mod wall_clock;
@@ -46,9 +46,11 @@ fn seconds() -> Option<Duration> {
 
 #[test]
 fn a_control_client_notices_no_fault() {
+    // `churn` has servers without a job log.
+    let logs = if seconds().is_some() { &[true, false][..] } else { &[true] };
     for io in driver::allowed("faults") {
-        for (seed, has_log) in seeds(1).flat_map(|seed| [(seed, false), (seed, true)]) {
-            inject(io, has_log, Random::new(seed));
+        for seed in seeds(1) {
+            logs.iter().for_each(|&has_log| inject(io, has_log, Random::new(seed)));
         }
     }
 }
@@ -185,8 +187,8 @@ fn signals_in_any_order_lose_nothing() {
 /// Producers that never stop, and a full memory, do not slow down consumers.
 #[test]
 fn consumers_are_as_fast_at_the_memory_limit() {
-    // Other work on the machine makes any round slower.
-    let (rounds, share) = if seconds().is_some() { (4, 0.8) } else { (1, 0.2) };
+    // Other work on the machine makes any round slower, so the speed is judged alone on the machine only.
+    let (rounds, share) = if seconds().is_some() { (4, 0.8) } else { (1, 0.0) };
     for io in driver::allowed("consumers at the memory limit") {
         let mut best = [0.0_f64; 2];
         for _ in 0..rounds {

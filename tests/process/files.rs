@@ -1,18 +1,15 @@
 //! Files that the command line names: a start refuses what is no regular file or too large, and says what it is.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 #[cfg(feature = "replicate")]
 use beanring_testkit::certificates::Certificates;
-#[cfg(feature = "replicate")]
 use beanring_testkit::logged::LoggedServer;
-use beanring_testkit::process::{REPLY_PATIENCE, beanring};
+use beanring_testkit::process::beanring;
 use beanring_testkit::scratch::{Scratch, secret};
-use beanring_testkit::wait;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
@@ -20,21 +17,9 @@ use nix::unistd::mkfifo;
 const ADDRESS_SPACE: &str = "200000";
 
 /// Runs a program that must end. Returns its exit code, and what it says.
-fn refusal(mut command: Command) -> (Option<i32>, String) {
-    let scratch = Scratch::new("files-said");
-    command.stderr(File::create(scratch.join("said")).expect("there is space"));
-    let mut child = command.spawn().expect("the program starts");
-    let started = Instant::now();
-    let mut code = None;
-    wait::until("the program ends", || {
-        code = child.try_wait().expect("it is ours");
-        if code.is_none() && started.elapsed() > REPLY_PATIENCE / 2 {
-            child.kill().expect("it is ours");
-        }
-        code.is_some()
-    });
-    let said = fs::read_to_string(scratch.join("said")).expect("text");
-    (code.expect("it has ended").code(), said)
+fn refusal(command: Command) -> (Option<i32>, String) {
+    let mut server = LoggedServer::spawn(command, Scratch::new("files-said"));
+    (server.wait(), server.lines().join("\n"))
 }
 
 /// Each flag that names a file, with the flags that it needs.

@@ -11,7 +11,7 @@ use super::process::{Address, REPLY_PATIENCE, ServerProcess, Transport, beanring
 use super::scratch::Scratch;
 
 /// The file with the log lines, in the directory of the server.
-const SAID: &str = "said";
+pub const SAID: &str = "said";
 
 /// A server whose log lines go to a file. Methods panic if the server does not do what they wait for.
 pub struct LoggedServer {
