@@ -333,7 +333,15 @@ fn without_effect(settings: &Settings) -> Vec<Warning> {
     };
     let of_http = origins(
         "http",
-        &["http-host", "http-token", "http-tls", "http-allow-writes", "metrics-prefix", "metrics-tubes"],
+        &[
+            "http-host",
+            "http-token",
+            "http-tls",
+            "http-allow-writes",
+            "metrics-prefix",
+            "metrics-tubes",
+            "advertise-http",
+        ],
     );
     let has_token = settings.get("http-token").is_some();
     let writes = settings.get("http-allow-writes").filter(|_| has_token && is_on(&"http-allow-writes"));

@@ -151,6 +151,11 @@ pub static FLAGS: &[Flag] = &[
     },
     #[cfg(feature = "replicate")]
     Flag {
+        help: "Where browsers reach the console of --http, for a link in the consoles of standbys: HOST:PORT or a URL",
+        ..Flag::long_value("advertise-http", "URL", Heading::JobLog)
+    },
+    #[cfg(feature = "replicate")]
+    Flag {
         help: "As a standby, do not forward connections to the leader, and be unready",
         kind: Kind::Switch,
         ..Flag::long_value("no-forward", "", Heading::JobLog)

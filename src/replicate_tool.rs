@@ -113,6 +113,9 @@ fn write_status(settings: &Settings, status: &Status, out: &mut impl Write) -> i
     writeln!(out, "log        {} in {settings}", settings.log)?;
     writeln!(out, "epoch      {}{}", status.epoch, Ago(status.since_s))?;
     writeln!(out, "leader     {}", Leader(status))?;
+    if !status.http.is_empty() {
+        writeln!(out, "console    {}", status.http.escape_debug())?;
+    }
     if status.lease > Span::ZERO {
         writeln!(out, "lease      {} s", status.lease.as_secs())?;
     }
@@ -189,6 +192,7 @@ struct Json<'a> {
     epoch: u64,
     epoch_seconds: Option<f64>,
     leader: Option<&'a str>,
+    leader_http: Option<&'a str>,
     leader_connected: bool,
     leader_host: Option<&'a str>,
     lease_seconds: Option<u64>,
@@ -228,6 +232,7 @@ fn write_json(status: &Status, out: &mut impl Write) -> io::Result<()> {
         epoch: status.epoch.0,
         epoch_seconds: status.since_s,
         leader: Some(&*status.address).filter(|address| !address.is_empty()),
+        leader_http: Some(&*status.http).filter(|http| !http.is_empty()),
         leader_connected: status.is_held,
         leader_host: status.holder.as_deref(),
         lease_seconds: Some(status.lease.as_secs()).filter(|&seconds| seconds > 0),

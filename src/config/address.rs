@@ -157,6 +157,33 @@ pub(super) fn advertised(given: &Setting) -> Result<Address, ConfigError> {
     }
 }
 
+/// Reads where browsers and programs reach the HTTP of this server: `HOST:PORT`, or a URL. Returns the URL, with a slash at its
+/// end.
+///
+/// # Errors
+/// If it is not valid.
+pub(super) fn advertised_http(given: &Setting, has_tls: bool) -> Result<Box<str>, ConfigError> {
+    let text = given.text()?;
+    let error = || given.error(Problem::AdvertisedHttp);
+    if let Some(rest) = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")) {
+        // It is a link in the consoles of other servers.
+        let is_clear = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}?#@".contains(&byte);
+        if rest.is_empty() || rest.starts_with('/') || !rest.bytes().all(is_clear) {
+            return Err(error());
+        }
+        let slash = if text.ends_with('/') { "" } else { "/" };
+        return Ok(format!("{text}{slash}").into());
+    }
+    let has_host = !text.starts_with(':') && text.contains(':');
+    let address = tcp_endpoint(given, 1, None).map_err(|_| error())?;
+    let ip = address.host().and_then(|host| host.parse::<IpAddr>().ok());
+    match ip {
+        Some(ip) if ip.is_unspecified() => Err(error()),
+        _ if !has_host => Err(error()),
+        _ => Ok(format!("{}://{address}/", if has_tls { "https" } else { "http" }).into()),
+    }
+}
+
 /// Reads an address to listen on, whose port may be 0. A UNIX socket may have options.
 ///
 /// # Errors

@@ -186,6 +186,8 @@ pub enum Problem {
     AdvertiseWithoutForward,
     /// A port alone or every address, where other machines connect.
     AdvertisedHostMissing,
+    /// It is not where a browser reaches the console.
+    AdvertisedHttp,
     /// The program was built without this feature.
     NotBuilt(&'static str),
     /// The address for HTTP is the one for clients.
@@ -289,6 +291,13 @@ impl fmt::Display for Problem {
                     f,
                     "must name the host that other servers reach this one by, as in 10.0.0.5 or HOST:PORT; a name has the server \
                      listen on every address"
+                )
+            }
+            Self::AdvertisedHttp => {
+                write!(
+                    f,
+                    "must be where browsers reach the console of this server: HOST:PORT, or a URL such as \
+                     https://queue.example/one/"
                 )
             }
             Self::NotBuilt(feature) => {

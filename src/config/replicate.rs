@@ -27,6 +27,8 @@ pub struct Replicate {
     pub forwards: bool,
     /// Where other servers reach this one, if that is given.
     pub advertise: Option<Address>,
+    /// The URL of the console and of the API, if it is given.
+    pub advertise_http: Option<Box<str>>,
 }
 
 /// Checks the settings. Returns `None` if there are none.
@@ -34,10 +36,11 @@ pub struct Replicate {
 /// # Errors
 /// If one is not valid, or `--replicate` is missing or contradicts `-b`.
 pub(super) fn replicate(given: &mut Settings) -> Result<Option<Replicate>, ConfigError> {
-    let others = ["lease", "advertise", "no-forward", "replicate-trust-storage"];
+    let others = ["lease", "advertise", "advertise-http", "no-forward", "replicate-trust-storage"];
     let other = others.iter().find_map(|name| given.get(name).cloned());
     let lease = given.take("lease").map(|lease| seconds(&lease)).transpose()?;
     let advertise = given.take("advertise");
+    let advertise_http = given.take("advertise-http");
     let forwards = !switch(given, "no-forward")?;
     let trusts_storage = switch(given, "replicate-trust-storage")?;
     let Some(url) = given.take("replicate") else {
@@ -55,8 +58,10 @@ pub(super) fn replicate(given: &mut Settings) -> Result<Option<Replicate>, Confi
         Some(advertise) => Some(address::advertised(&advertise)?),
         None => None,
     };
+    let has_tls = given.get("http-tls").and_then(Setting::as_switch) == Some(true);
+    let advertise_http = advertise_http.map(|http| address::advertised_http(&http, has_tls)).transpose()?;
     let lease = lease.unwrap_or(Span::from_secs(LEASE_DEFAULT));
-    Ok(Some(Replicate { url, trusts_storage, lease, forwards, advertise }))
+    Ok(Some(Replicate { url, trusts_storage, lease, forwards, advertise, advertise_http }))
 }
 
 fn seconds(given: &Setting) -> Result<Span, ConfigError> {

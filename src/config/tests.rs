@@ -358,6 +358,52 @@ fn settings_without_effect_warn() {
 
 #[cfg(feature = "replicate")]
 #[test]
+fn the_console_of_a_leader_is_named_as_browsers_reach_it() {
+    let line = |url: &str, more: &str| {
+        format!("--replicate postgres://a/b --http 9100 --advertise-http {url}{more}")
+    };
+    let url = |line: &str| {
+        check(line).map(|config| config.replicate.and_then(|replicate| replicate.advertise_http))
+    };
+    for (given, expected) in [
+        ("10.0.0.5:9100", "http://10.0.0.5:9100/"),
+        ("queue-1:80", "http://queue-1:80/"),
+        ("[fd00::1]:80", "http://[fd00::1]:80/"),
+        ("https://queue.example", "https://queue.example/"),
+        ("https://queue.example:8443/one/", "https://queue.example:8443/one/"),
+        ("http://10.0.0.5/one", "http://10.0.0.5/one/"),
+    ] {
+        assert_eq!(url(&line(given, "")), Ok(Some(expected.into())), "{given}");
+    }
+    if cfg!(feature = "tls") {
+        let with_tls = line("queue-1:80", " --http-tls --tls-cert /c --tls-key /k");
+        assert_eq!(url(&with_tls), Ok(Some("https://queue-1:80/".into())));
+    }
+    for wrong in [
+        "9100",
+        ":9100",
+        "queue-1",
+        "0.0.0.0:80",
+        "[::]:80",
+        "unix:/a",
+        "https://",
+        "http:///a",
+        "javascript:alert(1)",
+        "https://a/?b",
+        "https://a/#b",
+        "https://me:secret@a/",
+        "ftp://a/",
+    ] {
+        let error = url(&line(wrong, "")).unwrap_err();
+        assert!(
+            error.contains("must be where browsers reach the console of this server"),
+            "{wrong}: {error}"
+        );
+    }
+}
+
+#[cfg(feature = "replicate")]
+#[test]
 fn other_servers_are_told_an_address_that_leads_here() {
     for address in ["11401", "0.0.0.0", "0.0.0.0:7", "::", "[::]:7"] {
         let error = check(&format!("--replicate postgres://a/b --advertise {address}")).unwrap_err();

@@ -34,7 +34,8 @@ export class History {
     if (last !== null && now - last.now > GAP_SECONDS) this.#append((last.now + now) / 2, () => null)
     const isComparable = last !== null && last.epoch === epoch && now - last.now <= GAP_SECONDS
     this.#append(now, (name) => {
-      if (this.gauges.includes(name)) return values[name]
+      // A standby has no numbers of jobs.
+      if (this.gauges.includes(name)) return values[name] ?? null
       const increase = isComparable ? values[name] - last.values[name] : -1
       return increase < 0 ? null : increase / (now - last.now)
     })

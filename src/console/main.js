@@ -12,7 +12,7 @@ import { jobPage } from './job.js'
 import { overviewPage } from './overview.js'
 import { NEVER, Poller } from './poll.js'
 import { putPage } from './put.js'
-import { announce, showConnection, showPage, showServer } from './shell.js'
+import { announce, isStandby, showConnection, showPage, showServer } from './shell.js'
 import { tubePage } from './tube.js'
 import { tubesPage } from './tubes.js'
 
@@ -128,6 +128,12 @@ async function refresh(signal) {
   showServer(server)
   const shown = page
   shown.serverChanged?.(server)
+  if (isStandby(server)) {
+    // What the page has shown as that of a leader is old.
+    if (isLoaded && shown.refresh !== undefined) route()
+    else explainEmpty('this server is a standby')
+    return
+  }
   await shown.refresh?.(signal)
   if (page !== shown) return
   poller.interval = page.interval ?? INTERVAL_MS

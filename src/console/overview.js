@@ -5,7 +5,7 @@ import { ask, notify } from './actions.js'
 import { Chart } from './chart.js'
 import * as format from './format.js'
 import { card, el, facts, setText, show } from './dom.js'
-import { Controls } from './shell.js'
+import { Controls, isStandby } from './shell.js'
 
 export const STATES = [
   { name: 'ready', label: 'Ready', color: 'ready' },
@@ -92,6 +92,7 @@ function jobLogCard() {
   const bar = meter('Live data in the job log')
   const rows = facts({
     directory: 'Directory',
+    database: 'Kept in',
     sync: 'fsync',
     p99: 'fsync time, p99',
     segments: 'Segments',
@@ -104,7 +105,7 @@ function jobLogCard() {
     text: 'There is no job log: jobs are lost when the server stops. Start it with -b DIR to keep them.',
   })
   const node = card('Job log', none, bar.node, rows.node)
-  const set = (log) => {
+  const set = (log, isReplicated) => {
     show(none, log === null)
     show(bar.node, log !== null)
     show(rows.node, log !== null)
@@ -113,6 +114,7 @@ function jobLogCard() {
     bar.node.classList.remove('high')
     rows.set({
       directory: log.directory,
+      database: isReplicated ? 'PostgreSQL' : null,
       sync: SYNC[log.sync_mode](log),
       p99: log.sync_p99_seconds === 0 ? null : format.shortTime(log.sync_p99_seconds),
       segments: format.count(log.segments),
@@ -124,9 +126,23 @@ function jobLogCard() {
   return { node, set }
 }
 
+function leaderOf({ leader }) {
+  if (leader === null) return 'none that this standby knows'
+  if (leader.http !== null) return [el('a', { href: leader.http, rel: 'noreferrer', text: leader.http })]
+  return leader.address === null ? 'there, and accepts no forwarded clients' : leader.address.replace(/:\d+$/, '')
+}
+
+// What becomes of a put at this server.
+function acceptsOf({ draining, replication }) {
+  if (replication?.role !== 'standby') return draining ? 'refused: draining' : 'accepted'
+  if (replication.forwarded_connections === null) return 'clients wait until this server leads'
+  return replication.leader?.address ? 'forwarded to the leader' : 'clients wait for a leader'
+}
+
 function replicationCard() {
   const rows = facts({
     role: 'Role',
+    leader: 'Leader',
     epoch: 'Epoch',
     lease: 'Lease',
     lag: 'Behind',
@@ -144,6 +160,7 @@ function replicationCard() {
     const p99 = state.append_p99_seconds
     rows.set({
       role: state.damaged ? `${state.role}, cannot follow the job log` : state.role,
+      leader: leads ? null : leaderOf(state),
       epoch: format.count(state.epoch),
       lease: !leads ? null : state.lease_seconds > 0 ? `${format.shortTime(state.lease_seconds)} left` : 'over',
       lag: leads ? null : `${format.shortTime(state.lag_seconds)}, ${format.counted(state.lag_positions, 'chunk')}`,
@@ -237,9 +254,13 @@ function serverCards(app) {
       pid: String(one.pid),
       id: String(one.id),
       uptime: format.seconds(one.uptime_seconds),
-      accepts: one.draining ? 'refused: draining' : 'accepted',
+      accepts: acceptsOf(one),
       size: format.exactBytes(one.limits.max_job_bytes),
     })
+    show(drain.node, !isStandby(one))
+    show(cards.connections, !isStandby(one))
+    show(cards.totals, !isStandby(one))
+    if (isStandby(one)) return
     drain.set(one)
     const { clients, producers, workers, waiting, max } = one.connections
     connections.set({
@@ -275,13 +296,19 @@ export function overviewPage(app) {
   const log = jobLogCard()
   const replication = replicationCard()
   const others = serverCards(app)
+  const charts = el(
+    'div',
+    { class: 'charts' },
+    el('div', { class: 'card' }, rates.node),
+    el('div', { class: 'card' }, jobs.node),
+  )
   const node = el(
     'div',
     {},
     el('h1', { text: 'Overview' }),
     tiles.node,
     urgent,
-    el('div', { class: 'charts' }, el('div', { class: 'card' }, rates.node), el('div', { class: 'card' }, jobs.node)),
+    charts,
     el(
       'div',
       { class: 'cards' },
@@ -296,15 +323,18 @@ export function overviewPage(app) {
     node,
     interval: 1000,
     serverChanged(server) {
-      tiles.set(server.jobs)
-      setText(
-        urgent,
-        `${format.counted(server.tubes, 'tube')}, ${format.counted(server.jobs.urgent, 'urgent job')} (ready, with a priority below 1024)`,
-      )
-      rates.update()
-      jobs.update()
+      for (const part of [tiles.node, urgent, charts, log.node]) show(part, !isStandby(server))
+      if (!isStandby(server)) {
+        tiles.set(server.jobs)
+        setText(
+          urgent,
+          `${format.counted(server.tubes, 'tube')}, ${format.counted(server.jobs.urgent, 'urgent job')} (ready, with a priority below 1024)`,
+        )
+        rates.update()
+        jobs.update()
+        log.set(server.job_log, server.replication !== undefined)
+      }
       memory.set(server.memory)
-      log.set(server.job_log)
       replication.set(server.replication)
       others.set(server)
     },

@@ -17,22 +17,26 @@ export function showPage(name, title) {
   document.title = `${title} – beanring`
 }
 
-/** Shows a banner above the page, or takes it away if `text` is `null`. The key tells banners apart. */
-export function banner(key, kind, text, button = null) {
+/**
+ * Shows a banner above the page, or takes it away if `text` is `null`. The key tells banners apart. Its action is a button with
+ * `click`, or a link with `href`.
+ */
+export function banner(key, kind, text, { label, click, href } = {}) {
   const old = banners.get(key)
-  if (old !== undefined && old.text === text) return
+  if (old !== undefined && old.text === text && old.href === href) return
   banners.delete(key)
   if (text === null) {
     if (old !== undefined) discard(old.node)
     return
   }
   const node = el('div', { class: `banner ${kind}`, 'data-banner': key }, el('p', { text }))
-  const action =
-    button === null ? null : el('button', { type: 'button', text: button.label, on: { click: button.click } })
+  let action = null
+  if (href !== undefined) action = el('a', { class: 'button', href, rel: 'noreferrer', text: label })
+  else if (click !== undefined) action = el('button', { type: 'button', text: label, on: { click } })
   if (action !== null) node.append(action)
   document.getElementById('banners').append(node)
   if (old !== undefined) discard(old.node, action)
-  banners.set(key, { node, text })
+  banners.set(key, { node, text, href })
 }
 
 /** Tells users of screen readers what others see. */
@@ -83,11 +87,29 @@ function showGone({ error, at }, retry) {
   countdown = setInterval(update, 500)
 }
 
+/** Whether a server follows another one, which has the jobs. */
+export const isStandby = (server) => server.replication?.role === 'standby'
+
+// Where the jobs are that this server does not show.
+function showStandby(server) {
+  const key = 'standby'
+  if (!isStandby(server)) return banner(key, 'info', null)
+  const { leader } = server.replication
+  const text = 'This server is a standby: the leader has the jobs.'
+  // The API passes on no other URL.
+  if (leader?.http) return banner(key, 'info', text, { href: leader.http, label: 'Open the console of the leader' })
+  const host = leader?.address?.replace(/:\d+$/, '')
+  const where = host === undefined ? '' : `, which is on ${host}`
+  const how = 'Start each server with --advertise-http HOST:PORT to have a link to the leader here.'
+  return banner(key, 'info', `${text} Open the console of the leader${where}. ${how}`)
+}
+
 const WARNINGS = new Set()
 
 /** Shows what the server says about itself. */
 export function showServer(server) {
   lastAnswer = new Date()
+  showStandby(server)
   const isReadOnly = !server.may_write
   setAttribute(document.documentElement, 'data-read-only', isReadOnly ? '' : null)
   const now = new Map(server.warnings.map(({ kind, text }) => [kind, text]))

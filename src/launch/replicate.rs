@@ -166,7 +166,8 @@ pub(super) fn config(config: &ServerConfig, hostname: &str) -> io::Result<Option
         keep_reservations: true,
         destination: Destination::Network { writes_in_flight_max: APPENDS_MAX },
     };
-    let me = Member { address, token, secret, lease: replicate.lease };
+    let http = replicate.advertise_http.clone().unwrap_or_default();
+    let me = Member { address, http, token, secret, lease: replicate.lease };
     Ok(Some(ReplicaConfig { me, wal, forwards: replicate.forwards }))
 }
 

@@ -68,6 +68,8 @@ pub(super) struct ReplicaState<'a> {
     /// Commits wait for no standby of the database.
     pub is_local: bool,
     pub damage: Option<&'a Damage>,
+    /// Who leads, if this is a standby and that server is there.
+    pub leader: Option<&'a Member>,
     /// How long ago this standby has last seen the end of the log.
     pub lag: Span,
     /// Chunks that it had not applied then.
@@ -81,6 +83,11 @@ impl ReplicaState<'_> {
     pub const fn role(&self) -> &'static str {
         if self.is_leader { "leader" } else { "standby" }
     }
+}
+
+/// The leader that a standby follows, if it is there and another server.
+fn live_leader(standby: &Standby, now: Time) -> Option<&Member> {
+    standby.leader().filter(|_| !standby.leader_has_own_address() && !standby.is_leader_gone(now))
 }
 
 fn log_lease(was_over: bool, is_over: bool, lease: Span) {
@@ -382,14 +389,11 @@ impl Core {
             Role::Standby(standby) if standby.is_own_address_taken() => {
                 Some("the leader has the address of this server\n")
             }
-            Role::Standby(standby) => {
-                let is_there = !standby.leader_has_own_address() && !standby.is_leader_gone(now);
-                match standby.leader().filter(|_| is_there) {
-                    None => Some("no leader\n"),
-                    Some(leader) if leader.address.is_empty() => Some("the leader has --no-forward\n"),
-                    Some(_) => None,
-                }
-            }
+            Role::Standby(standby) => match live_leader(standby, now) {
+                None => Some("no leader\n"),
+                Some(leader) if leader.address.is_empty() => Some("the leader has --no-forward\n"),
+                Some(_) => None,
+            },
             Role::Ended(_) => Some("another server leads\n"),
         }
     }
@@ -410,6 +414,7 @@ impl Core {
             Role::Standby(standby) => ReplicaState {
                 epoch: standby.epoch(),
                 damage: standby.damage(),
+                leader: live_leader(standby, now),
                 lag: standby.lag(now),
                 lag_positions: standby.lag_positions(),
                 ..shared

@@ -51,7 +51,7 @@ pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 pub use self::rounds::{Round, Rounds};
 use self::rules::LoggedRules;
-use self::segment::{Header, format_of};
+use self::segment::{HEADER_BYTES, Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
 pub use self::snapshot::snapshot;
@@ -403,12 +403,19 @@ impl Wal {
 
     /// Returns the numbers that `stats` reports.
     pub fn stats(&self) -> WalStats {
+        let (capacity, used) = (self.capacity(), self.index.segments() as u64);
+        let live_bytes = self.index.live_bytes();
+        let (segments, disk_bytes) = match self.config.destination {
+            Destination::Directory => (capacity.segments(), capacity.segments() * self.config.segment_bytes),
+            Destination::Network { .. } => (used, used * HEADER_BYTES + live_bytes + self.index.garbage()),
+        };
         self.counters.fill(WalStats {
             oldest: self.index.oldest().map_or(0, |number| number.0),
             current: self.appender.segment().0,
             segment_bytes: self.config.segment_bytes,
-            live_bytes: self.index.live_bytes(),
-            disk_bytes: self.capacity().segments() * self.config.segment_bytes,
+            segments,
+            live_bytes,
+            disk_bytes,
             ..WalStats::default()
         })
     }

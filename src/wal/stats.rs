@@ -13,10 +13,11 @@ pub struct WalStats {
     pub current: u64,
     pub records_moved: u64,
     pub records_written: u64,
+    pub segments: u64,
     pub segment_bytes: u64,
     /// Bytes that the records of all jobs and pauses take.
     pub live_bytes: u64,
-    /// Bytes that all segments take, with the prepared ones.
+    /// Bytes that all segments take, with the prepared ones. In a database, which has no files, those of all records.
     pub disk_bytes: u64,
     pub syncs: u64,
     /// Records per sync, of all records that were synced.

@@ -149,10 +149,10 @@ impl Node {
     }
 
     /// Asks it over HTTP. Returns the status and the body; none if it does not answer.
-    fn get(&self, path: &str) -> Option<(u16, String)> {
+    pub fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.http, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a socket option");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.http);
         stream.write_all(request.as_bytes()).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

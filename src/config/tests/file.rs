@@ -46,7 +46,8 @@ fn every_flag_is_a_key_of_the_file() {
     assert_eq!(without_warnings(with_file(text, "")), without_warnings(check(line)));
     let keys: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(" =")?.0.trim())).collect();
     let tls = ["tls-listen", "tls-cert", "tls-key", "tls-client-ca", "http-tls", "proxy-protocol"];
-    let replicate = ["replicate", "replicate-trust-storage", "lease", "advertise", "no-forward"];
+    let replicate =
+        ["replicate", "replicate-trust-storage", "lease", "advertise", "advertise-http", "no-forward"];
     let other = [&["no-sync", "verbose", "auth"][..], &tls, &replicate].concat();
     for flag in FLAGS.iter().filter(|flag| flag.sources == Sources::File) {
         assert!(keys.contains(&flag.name) || other.contains(&flag.name), "{} is a key", flag.name);

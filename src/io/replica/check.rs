@@ -21,7 +21,7 @@ const LOG_COLUMNS: [&str; 4] = ["log integer", "pos bigint", "epoch bigint", "ch
 
 const RESERVE_COLUMNS: [&str; 1] = ["filler character(400)"];
 
-const EPOCH_COLUMNS: [&str; 11] = [
+const EPOCH_COLUMNS: [&str; 12] = [
     "log integer",
     "format integer",
     "log_id bigint",
@@ -30,6 +30,7 @@ const EPOCH_COLUMNS: [&str; 11] = [
     "beat bigint",
     "since timestamp with time zone",
     "address text",
+    "http text",
     "token bigint",
     "secret bigint",
     "lease_ms bigint",

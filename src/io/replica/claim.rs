@@ -8,7 +8,7 @@ use crate::wal::replica::{Claim, Failure, Reply};
 /// Waits for the inserts of the epoch that ends, and refuses those that come later.
 const BEGIN_EPOCH: &str = "
     update beanring_epoch
-    set epoch = epoch + 1, beat = 0, since = now(), address = $3, token = $4, secret = $5, lease_ms = $7
+    set epoch = epoch + 1, beat = 0, since = now(), address = $3, http = $8, token = $4, secret = $5, lease_ms = $7
     where log = $1 and epoch = $2 and beat = $6";
 
 /// The identities of chunks are four of their bytes: see `wal::replica::identity`.
@@ -53,8 +53,8 @@ async fn write(session: &mut Session, log: i32, claim: &Claim) -> Result<Result<
     let position = sql(position.0);
     let (token, secret, beat) = (sql(leader.token), sql(leader.secret), sql(*beat));
     let lease_ms = sql(leader.lease.as_nanos() / 1_000_000);
-    let leader: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
-        [&log, &sql(seen.0), &&*leader.address, &token, &secret, &beat, &lease_ms];
+    let leader: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
+        [&log, &sql(seen.0), &&*leader.address, &token, &secret, &beat, &lease_ms, &&*leader.http];
     if session.execute(BEGIN_EPOCH, &leader).await? == 0 {
         return Ok(Err(Failure::Fenced));
     }

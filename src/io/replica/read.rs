@@ -14,7 +14,7 @@ use crate::wal::replica::{Epoch, Failure, Member, Page, Position, Reply};
 /// for by `max`: before the table has statistics, the planner would read every row for it.
 const READ: &str = "
     select e.epoch, e.address, e.token, e.secret, e.beat, e.begin, e.log_id, e.lease_ms, c.pos, c.chunk,
-        (select pos from beanring_log where log = $1 order by pos desc limit 1)
+        (select pos from beanring_log where log = $1 order by pos desc limit 1), e.http
     from beanring_epoch e
     left join lateral (
         select pos, chunk
@@ -64,6 +64,7 @@ fn page_of(rows: &[Row]) -> Option<Page> {
     };
     let leader = Member {
         address: first.get::<_, &str>(1).into(),
+        http: first.get::<_, &str>(11).into(),
         token: number(2),
         secret: number(3),
         lease: Span::from_millis(number(7) as u32),

@@ -44,6 +44,7 @@ const CREATE: &str = "
         beat bigint not null,
         since timestamptz,
         address text not null,
+        http text not null,
         token bigint not null,
         secret bigint not null,
         lease_ms bigint not null,
@@ -55,8 +56,8 @@ const CREATE: &str = "
     comment on table beanring_epoch is 'beanring: who writes which job log'";
 
 const INSERT_LOG: &str = "
-    insert into beanring_epoch (log, format, log_id, epoch, begin, beat, address, token, secret, lease_ms)
-    values ($1, $2, ('x' || substr(md5(gen_random_uuid()::text), 1, 16))::bit(64)::bigint, 0, 1, 0, '', 0, 0, 0)
+    insert into beanring_epoch (log, format, log_id, epoch, begin, beat, address, http, token, secret, lease_ms)
+    values ($1, $2, ('x' || substr(md5(gen_random_uuid()::text), 1, 16))::bit(64)::bigint, 0, 1, 0, '', '', 0, 0, 0)
     on conflict do nothing";
 
 /// A session holds the lock with a key of 64 bits: `pg_locks` has its halves.
@@ -75,7 +76,7 @@ const STATUS: &str = "
                 and k.database = (select oid from pg_database where datname = current_database())
                 and k.classid::bigint = $2::bigint >> 32
                 and k.objid::bigint = ($2::bigint | epoch) & 4294967295),
-        lease_ms
+        lease_ms, http
     from beanring_epoch e where log = $1";
 
 const STANDBYS: &str = "
@@ -106,6 +107,8 @@ pub struct Status {
     pub epoch: Epoch,
     /// Where the leader accepts forwarded connections; empty if it does not.
     pub address: String,
+    /// The URL of its console and of its API; empty if it has not been given.
+    pub http: String,
     /// The lease of the leader.
     pub lease: Span,
     /// The seconds since the epoch began.
@@ -216,6 +219,7 @@ async fn read_status(
     let mut status = Status {
         epoch: Epoch(number(0)),
         address: row.get(2),
+        http: row.get(10),
         lease: Span::from_millis(number(9) as u32),
         since_s: row.get(3),
         is_held: row.get(8),

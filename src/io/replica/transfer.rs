@@ -31,7 +31,7 @@ const DELETE_ALL: &str = "delete from beanring_log where log = $1";
 /// The epoch of the import has no leader: no token is 0.
 const BEGIN_EPOCH: &str = "
     update beanring_epoch
-    set epoch = $2, begin = $3, beat = 0, since = now(), address = '', token = 0, secret = 0, lease_ms = 0
+    set epoch = $2, begin = $3, beat = 0, since = now(), address = '', http = '', token = 0, secret = 0, lease_ms = 0
     where log = $1";
 
 const INSERT: &str = "insert into beanring_log (log, pos, epoch, chunk) values ($1, $2, $3, $4)";

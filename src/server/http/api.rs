@@ -114,10 +114,11 @@ pub(super) fn check(
 }
 
 fn standby(leader: Option<&Member>) -> ErrorResponse {
-    let message = match leader {
-        Some(leader) if !leader.address.is_empty() => {
-            format!("this server is a standby; ask the leader, {}", leader.address)
-        }
+    let message = match leader.map(|leader| (leader.http_url(), leader.address.rsplit_once(':'))) {
+        Some((Some(url), _)) => format!("this server is a standby; ask the leader, {url}"),
+        Some((None, Some((host, _)))) => format!(
+            "this server is a standby; ask the leader, on the host {host} (with --advertise-http its URL is shown here)"
+        ),
         _ => "this server is a standby; ask the leader".to_owned(),
     };
     ErrorResponse::new(ErrorKind::Standby, message)

@@ -12,6 +12,7 @@ use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::GROUPS_SHOWN_MAX;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
+use crate::wal::replica::Member;
 use crate::wal::{Durability, Wal};
 
 /// From this many percent of the memory limit on there is a warning.
@@ -27,15 +28,16 @@ pub(super) struct ServerJson<'a> {
     uptime_seconds: u64,
     draining: bool,
     may_write: bool,
-    jobs: JobsJson,
+    /// None on a standby, as that of tubes and the job log: the leader knows them.
+    jobs: Option<JobsJson>,
     totals: TotalsJson,
     rule_counts: RuleCountsJson,
-    tubes: usize,
+    tubes: Option<usize>,
     connections: ConnectionsJson,
     memory: MemoryJson,
     job_log: Option<JobLogJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replication: Option<ReplicationJson>,
+    replication: Option<ReplicationJson<'a>>,
     limits: LimitsJson,
     warnings: Vec<WarningJson>,
 }
@@ -81,8 +83,9 @@ struct MemoryJson {
 }
 
 #[derive(Serialize)]
-struct ReplicationJson {
+struct ReplicationJson<'a> {
     role: &'static str,
+    leader: Option<LeaderJson<'a>>,
     epoch: u64,
     lease_seconds: Option<f64>,
     lag_seconds: Option<f64>,
@@ -93,6 +96,14 @@ struct ReplicationJson {
     takeovers: u64,
     fences: u64,
     forwarded_connections: Option<u64>,
+}
+
+/// Where the leader is, as a standby knows it.
+#[derive(Serialize)]
+struct LeaderJson<'a> {
+    /// For what standbys forward.
+    address: Option<&'a str>,
+    http: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -203,6 +214,16 @@ impl<'a> ServerJson<'a> {
         let Core { config, engine, driver, .. } = core;
         let totals = engine.totals();
         let host = &config.host;
+        let replication = core.replica_state(now);
+        let is_standby = replication.as_ref().is_some_and(|state| !state.is_leader);
+        let jobs = JobsJson {
+            ready: totals.in_state(JobState::Ready),
+            reserved: totals.in_state(JobState::Reserved),
+            delayed: totals.in_state(JobState::Delayed),
+            buried: totals.in_state(JobState::Buried),
+            held: totals.in_state(JobState::Held),
+            urgent: totals.urgent,
+        };
         Self {
             version: &host.version,
             driver: host.driver,
@@ -213,14 +234,7 @@ impl<'a> ServerJson<'a> {
             draining: core.draining,
             may_write: user
                 .map_or(config.http_access.may_write(), |user| user.grants.somewhere().has_any(changes)),
-            jobs: JobsJson {
-                ready: totals.in_state(JobState::Ready),
-                reserved: totals.in_state(JobState::Reserved),
-                delayed: totals.in_state(JobState::Delayed),
-                buried: totals.in_state(JobState::Buried),
-                held: totals.in_state(JobState::Held),
-                urgent: totals.urgent,
-            },
+            jobs: (!is_standby).then_some(jobs),
             totals: TotalsJson {
                 puts: totals.total_jobs,
                 reserves: engine.queue_times().count(),
@@ -233,7 +247,7 @@ impl<'a> ServerJson<'a> {
                 connections: core.clients_total,
             },
             rule_counts: engine.rule_totals().into(),
-            tubes: engine.tubes().len(),
+            tubes: (!is_standby).then_some(engine.tubes().len()),
             connections: ConnectionsJson {
                 clients: core.clients,
                 producers: totals.producers,
@@ -248,7 +262,7 @@ impl<'a> ServerJson<'a> {
                 resident_bytes: driver.process.resident_bytes,
             },
             job_log: core.wal.as_ref().map(|wal| JobLogJson::of(wal, config.wal_dir.as_deref())),
-            replication: core.replica_state(now).map(|state| ReplicationJson::of(core, &state)),
+            replication: replication.map(|state| ReplicationJson::of(core, &state)),
             limits: LimitsJson { max_job_bytes: config.max_job_bytes, max_tubes: config.max_tubes },
             warnings: warnings(core, driver, now),
         }
@@ -265,7 +279,7 @@ impl<'a> JobLogJson<'a> {
         };
         Self {
             directory,
-            segments: stats.disk_bytes / stats.segment_bytes,
+            segments: stats.segments,
             size_bytes: stats.disk_bytes,
             live_bytes: stats.live_bytes,
             sync_mode,
@@ -276,11 +290,12 @@ impl<'a> JobLogJson<'a> {
     }
 }
 
-impl ReplicationJson {
-    fn of(core: &Core, state: &ReplicaState<'_>) -> Self {
+impl<'a> ReplicationJson<'a> {
+    fn of(core: &Core, state: &ReplicaState<'a>) -> Self {
         let seconds = |span: Span| span.as_nanos() as f64 / 1e9;
         Self {
             role: state.role(),
+            leader: state.leader.map(LeaderJson::of),
             epoch: state.epoch.0,
             lease_seconds: state.is_leader.then(|| seconds(state.lease)),
             lag_seconds: (!state.is_leader).then(|| seconds(state.lag)),
@@ -292,6 +307,13 @@ impl ReplicationJson {
             fences: state.counts.fences,
             forwarded_connections: state.forwarded.map(|counts| counts.open),
         }
+    }
+}
+
+impl<'a> LeaderJson<'a> {
+    fn of(leader: &'a Member) -> Self {
+        let address = Some(&*leader.address).filter(|address| !address.is_empty());
+        Self { address, http: leader.http_url() }
     }
 }
 
@@ -334,6 +356,9 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     if core.replica_state(now).is_some_and(|state| state.is_local) {
         let text = "Commits of the database wait for no standby: changes are lost with its primary.";
         warn("unreplicated", text.to_owned());
+    }
+    if core.replica_state(now).is_some_and(|state| !state.is_leader && state.leader.is_none()) {
+        warn("no-leader", "This standby knows no leader: clients wait until a server leads.".to_owned());
     }
     if core.is_lease_over() {
         warn("lease-over", "The database does not acknowledge: replies wait.".to_owned());

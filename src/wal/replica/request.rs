@@ -63,6 +63,8 @@ impl fmt::Display for Position {
 pub struct Member {
     /// Where it accepts connections that a standby forwards, `HOST:PORT`; empty if it does not.
     pub address: Box<str>,
+    /// The URL of its console and of its API; empty if it has not been given.
+    pub http: Box<str>,
     /// A random number of the process, which distinguishes it from every other one, with the number of the claim added. A restart takes
     /// another one, also in place: what the leader before it has sent may arrive later.
     pub token: u64,
@@ -70,6 +72,14 @@ pub struct Member {
     pub secret: u64,
     /// How long it may answer as the leader after the last change of the log that it has made, in whole milliseconds.
     pub lease: Span,
+}
+
+impl Member {
+    /// The URL of its console and of its API, if that is known. Anything else in the database is no link.
+    pub fn http_url(&self) -> Option<&str> {
+        let is_http = self.http.starts_with("http://") || self.http.starts_with("https://");
+        is_http.then_some(&*self.http)
+    }
 }
 
 /// An epoch and the process that leads it. A fail-over of the database may undo a claim, and another process may then lead an epoch

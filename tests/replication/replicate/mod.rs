@@ -7,6 +7,7 @@ mod faults;
 mod older;
 mod pages;
 mod servers;
+mod shown;
 mod store;
 mod tool;
 mod transfer;

@@ -176,7 +176,8 @@ pub const fn term(epoch: u64) -> Term {
 /// The server that has this token.
 pub fn member(token: u64) -> Member {
     let (address, lease) = (format!("host-{token}:1").into(), Span::from_millis(token as u32));
-    Member { address, token, secret: u64::MAX - token, lease }
+    let http = format!("http://host-{token}:2/").into();
+    Member { address, http, token, secret: u64::MAX - token, lease }
 }
 
 /// The text of a chunk with spaces behind it: a chunk has at least 64 bytes.

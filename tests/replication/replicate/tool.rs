@@ -30,6 +30,7 @@ fn init_and_status_show_a_log() {
     assert_eq!(leader.claim(0, 1, 7), Ok(()));
     let (_, out, _) = replicate(&["status"], &url);
     assert!(out.contains("leader     host-7:1, connected from 127.0.0.1\n"), "{out}");
+    assert!(out.contains("\nconsole    http://host-7:2/\n"), "{out}");
     assert!(out.contains("standby    s1 quorum, "), "{out}");
     assert!(out.contains("chunks     1, from position 1 to 1\n"), "{out}");
     assert_eq!((leader.append(1, 2, "two"), leader.append(1, 3, "three")), (Ok(()), Ok(())));
@@ -40,6 +41,7 @@ fn init_and_status_show_a_log() {
     let value: serde_json::Value = serde_json::from_str(&out).expect("it is JSON");
     assert_eq!((code, &value["epoch"], &value["end"]), (0, &1.into(), &3.into()));
     assert_eq!((&value["leader"], &value["leader_connected"]), (&"host-7:1".into(), &true.into()));
+    assert_eq!(value["leader_http"], "http://host-7:2/");
     assert_eq!(value["standbys"][0]["name"], "s1");
     assert_eq!(
         (&value["commits"], &value["lease_seconds"]),

@@ -19,7 +19,7 @@ impl World {
         }
         state.token = token;
         let lease = Span::from_millis(state.lease_ms);
-        let me = Member { address: "".into(), token, secret: 1, lease };
+        let me = Member { token, secret: 1, lease, ..Member::default() };
         let wal = WalConfig {
             durability: Durability::Always,
             segment_bytes: self.setting.segment_bytes,
