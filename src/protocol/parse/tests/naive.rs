@@ -4,6 +4,7 @@ use std::mem;
 
 use super::super::*;
 use super::parse_with_decimals;
+use crate::protocol::command::CommandKind;
 use crate::protocol::random::Random;
 use crate::values::tube_rules::RuleValue;
 
@@ -310,61 +311,71 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
+/// What random lines are made from.
+const LINES: [&str; 51] = [
+    "put 1 2 3 4",
+    "put 1 2.5 3.25 4",
+    "put 1 2.5 3.025 4 idp:k:9",
+    "put 1 2 3 4 idp:k:9",
+    "put-batch 5",
+    "peek 7",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "peek-reserved",
+    "reserve",
+    "reserve-with-timeout 5",
+    "reserve-with-timeout 0.5",
+    "reserve-job 7",
+    "delete 7",
+    "release 7 1 2",
+    "release 7 1 2.5",
+    "bury 7 1",
+    "kick 9",
+    "kick-job 7",
+    "touch 7",
+    "stats",
+    "stats-job 7",
+    "stats-tube t1",
+    "stats-group t1",
+    "use t1",
+    "watch t1",
+    "ignore t1",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube t1 8",
+    "pause-tube t1 8.5",
+    "list-jobs t1 buried 7 8",
+    "move-job 7 t1",
+    "move-jobs t1 ready t2 9",
+    "tube-config t1",
+    "tube-config t1 max-jobs 7",
+    "tube-config t1 dead-letter t2",
+    "flush-tube t1",
+    "flush-keys t1",
+    "delete-batch 7 8",
+    "reserve-batch 5 6",
+    "reserve-batch 5 6.5",
+    "reserve-mode weighted",
+    "watch t1 5",
+    "wait-job 7 5",
+    "cancel-reserve",
+    "drain",
+    "undrain",
+    "quit",
+];
+
+#[test]
+fn each_command_has_its_word_and_a_line() {
+    for word in CommandKind::ALL.map(CommandKind::word) {
+        assert!(WORDS.iter().any(|known| known.trim_end() == word), "WORDS lacks {word}");
+        assert!(LINES.iter().any(|line| line.split(' ').next() == Some(word)), "LINES lacks {word}");
+    }
+}
+
 #[test]
 fn random_lines_agree_with_the_naive_parser() {
-    const LINES: [&str; 51] = [
-        "put 1 2 3 4",
-        "put 1 2.5 3.25 4",
-        "put 1 2.5 3.025 4 idp:k:9",
-        "put 1 2 3 4 idp:k:9",
-        "put-batch 5",
-        "peek 7",
-        "peek-ready",
-        "peek-delayed",
-        "peek-buried",
-        "peek-reserved",
-        "reserve",
-        "reserve-with-timeout 5",
-        "reserve-with-timeout 0.5",
-        "reserve-job 7",
-        "delete 7",
-        "release 7 1 2",
-        "release 7 1 2.5",
-        "bury 7 1",
-        "kick 9",
-        "kick-job 7",
-        "touch 7",
-        "stats",
-        "stats-job 7",
-        "stats-tube t1",
-        "stats-group t1",
-        "use t1",
-        "watch t1",
-        "ignore t1",
-        "list-tubes",
-        "list-tube-used",
-        "list-tubes-watched",
-        "pause-tube t1 8",
-        "pause-tube t1 8.5",
-        "list-jobs t1 buried 7 8",
-        "move-job 7 t1",
-        "move-jobs t1 ready t2 9",
-        "tube-config t1",
-        "tube-config t1 max-jobs 7",
-        "tube-config t1 dead-letter t2",
-        "flush-tube t1",
-        "flush-keys t1",
-        "delete-batch 7 8",
-        "reserve-batch 5 6",
-        "reserve-batch 5 6.5",
-        "reserve-mode weighted",
-        "watch t1 5",
-        "wait-job 7 5",
-        "cancel-reserve",
-        "drain",
-        "undrain",
-        "quit",
-    ];
     let mut random = Random::new();
     for _ in 0..200_000 {
         let mut line = random.pick(&LINES).as_bytes().to_vec();
