@@ -250,7 +250,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             let peer = peer();
             let origin = peer.origin;
             if protocol == Protocol::Http {
-                self.server.set_peer(conn, peer);
+                self.server.set_peer(self.now, conn, peer);
             }
             if has_tls {
                 self.server.begin_tls(self.now, conn, origin);

@@ -223,9 +223,9 @@ impl Service for Server {
         }
     }
 
-    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
+    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
         if conn.is_http() {
-            self.admit_http(conn, peer);
+            self.admit_http(conn, peer, now);
         }
     }
 

@@ -101,7 +101,7 @@ pub trait Service {
 
     /// The peer of an accepted connection. A driver reports it for HTTP, before any event of the connection. The server may close
     /// another connection for it.
-    fn set_peer(&mut self, _conn: ConnId, _peer: Peer) {}
+    fn set_peer(&mut self, _now: Time, _conn: ConnId, _peer: Peer) {}
 
     /// An accepted connection begins with a header of the PROXY protocol, and then perhaps with a TLS handshake. A driver reports
     /// it before any event of the connection, and for HTTP instead of [`set_peer`](Self::set_peer).

@@ -67,8 +67,8 @@ impl<S: Service> Service for Link<S> {
         self.inner().accept(protocol)
     }
 
-    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
-        self.inner().set_peer(conn, peer);
+    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
+        self.inner().set_peer(now, conn, peer);
     }
 
     fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {

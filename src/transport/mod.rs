@@ -344,8 +344,8 @@ impl<S: Service> Service for Transport<S> {
         self.server.users_refused();
     }
 
-    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
-        self.server.set_peer(conn, peer);
+    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
+        self.server.set_peer(now, conn, peer);
     }
 
     fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {

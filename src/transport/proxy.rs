@@ -261,7 +261,7 @@ impl<S: Service> Transport<S> {
         let has_tls = match (sender, inbound) {
             (Sender::Balancer { has_tls, peer }, _) => {
                 if conn.is_http() {
-                    self.server.set_peer(conn, client.unwrap_or(peer));
+                    self.server.set_peer(self.now, conn, client.unwrap_or(peer));
                 }
                 has_tls
             }

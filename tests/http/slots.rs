@@ -61,9 +61,29 @@ fn stalled_readers_make_room_for_new_connections() {
             assert_eq!(request(&mut server, 100, stalled).1, [before], "{}", stalled.escape_ascii());
         }
         // Two connections that are open before either sends a request both stay.
-        let probes = [(); 2].map(|()| open(&mut server, 101, LOOPBACK));
+        let probes = [(); 2].map(|()| open(&mut server, 140, LOOPBACK));
         let closed = server.run();
         assert!(closed.len() == 2 && probes.iter().all(|probe| !closed.contains(probe)), "{closed:?}");
+    }
+}
+
+/// A proxy that has more requests at once than there may be connections.
+#[test]
+fn a_response_that_has_begun_is_finished() {
+    let mut server = Stepped::new(config(65_535));
+    server.piece_bytes = 0;
+    let asked: Vec<usize> = (0..CROWD).map(|_| request(&mut server, 1, &page("/metrics")).0).collect();
+    for _ in 0..CROWD {
+        let (late, closed) = request(&mut server, 2, b"");
+        assert_eq!(closed, [late]);
+    }
+    server.piece_bytes = usize::MAX;
+    for http in &asked {
+        server.send_some(*http);
+    }
+    assert_eq!(server.run(), [0; 0]);
+    for http in asked {
+        assert_eq!(server.response(http).map(|response| response.status), Some(200), "it is complete");
     }
 }
 

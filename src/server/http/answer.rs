@@ -258,6 +258,7 @@ impl HttpConnection {
     fn take_head(&mut self, request: &Request, head_bytes: usize) {
         self.input.advance(head_bytes);
         (self.has_requested, self.has_continued) = (true, false);
+        self.asked = self.active;
         self.is_last = !request.keeps_alive;
     }
 

@@ -34,7 +34,7 @@ pub(super) use self::call::action_limit;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
 pub(in crate::server) use self::serve::QUOTA;
-use self::slots::Activity;
+use self::slots::{ANSWER_KEPT, Activity};
 use super::closing::Moved;
 use super::{Core, User};
 use crate::bodies::Bodies;
@@ -71,6 +71,8 @@ pub(super) struct HttpConnection {
     pub has_requested: bool,
     /// The time of its last input or output.
     pub active: Time,
+    /// When the request was read that is answered last.
+    asked: Time,
     /// The driver has an [`Effect::Send`](super::Effect::Send) and has not yet sent everything.
     pub is_sending: bool,
     /// Bytes that were sent, or received while nothing was to be sent.
@@ -157,6 +159,7 @@ impl HttpConnection {
             state: HttpState::Open,
             has_requested: false,
             active,
+            asked: active,
             is_sending: false,
             moved_bytes: 0,
             progress: Moved::default(),
@@ -191,6 +194,7 @@ impl HttpConnection {
             state: _,
             has_requested: _,
             active: _,
+            asked: _,
             is_sending: _,
             moved_bytes: _,
             progress: _,
@@ -236,13 +240,19 @@ impl HttpConnection {
     }
 
     /// What it is doing, for the choice of a connection to close.
-    fn activity(&self) -> Activity {
-        let is_refused = matches!(self.work, Work::Refusal(_));
-        match (self.has_requested, self.is_idle() && self.input.is_empty()) {
-            _ if is_refused => Activity::Idle,
-            (true, true) => Activity::Idle,
-            (false, true) => Activity::Pending,
-            (_, false) => Activity::Busy,
+    fn activity(&self, now: Time) -> Activity {
+        let is_answering = match &self.work {
+            Work::Refusal(_) => return Activity::Idle,
+            Work::Page(_) => true,
+            Work::Call(call) => !call.lacks(&self.input),
+            Work::None => self.unsent_bytes() > 0,
+        };
+        match (is_answering, self.has_requested, self.is_idle() && self.input.is_empty()) {
+            (true, ..) if now.since(self.asked) < ANSWER_KEPT => Activity::Answering,
+            (true, ..) => Activity::Busy,
+            (false, true, true) => Activity::Idle,
+            (false, false, true) => Activity::Pending,
+            (false, _, false) => Activity::Busy,
         }
     }
 

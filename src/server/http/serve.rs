@@ -27,10 +27,10 @@ impl Server {
     }
 
     /// Notes the peer of a new connection. If there are too many connections, another one is closed.
-    pub(in crate::server) fn admit_http(&mut self, conn: ConnId, peer: Peer) {
+    pub(in crate::server) fn admit_http(&mut self, conn: ConnId, peer: Peer, now: Time) {
         let Self { core, connections } = self;
         let connection = connections.http(conn);
-        connection.peer = peer;
+        (connection.peer, connection.active) = (peer, now);
         core.count_http(connection);
         // Bounded by CONNECTIONS_MAX: the HTTP connections.
         let open = connections.all_http().filter(|one| one.state < HttpState::Closed);
@@ -38,12 +38,11 @@ impl Server {
             .map(|one| Candidate {
                 conn: one.conn,
                 origin: one.peer.origin,
-                activity: one.activity(),
+                activity: one.activity(now),
                 active: one.active,
             })
             .collect();
         if let Some(surplus) = slots::surplus(&all, conn) {
-            let now = connections.http(conn).active;
             core.close_http(connections.http(surplus), now);
         }
     }

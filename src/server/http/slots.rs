@@ -2,10 +2,11 @@
 //!
 //! Connections are few, so that they need little memory, and each peer has its share of them: a new connection takes the place of
 //! another one of the peer that has most. Some places are reserved for this machine, where health checks come from. Of the
-//! connections of a peer, those that have sent nothing yet are closed before those that have begun a request.
+//! connections of a peer, those that have sent nothing yet are closed before those that have begun a request. A response that has
+//! begun lately is finished: the client may not know whether its action was carried out.
 
 use super::access::Origin;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
 
 /// HTTP connections at a time: more than scrapers and probes need, and little memory.
@@ -16,6 +17,9 @@ const LOCAL_RESERVED: usize = 8;
 
 /// Connections that have sent nothing yet and are not closed before all others of their peer.
 const PENDING_MAX: usize = 32;
+
+/// How long after its request a response keeps its place. A client that does not read must not keep others out.
+pub(super) const ANSWER_KEPT: Span = Span::from_secs(3);
 
 /// An open connection, as far as the choice depends on it.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +36,15 @@ pub(super) struct Candidate {
 pub(super) enum Activity {
     /// It has sent nothing yet.
     Pending,
-    /// It has begun a request that is not answered completely.
+    /// It has begun a request, or its response takes longer than [`ANSWER_KEPT`].
     Busy,
+    /// A response is made or sent.
+    Answering,
     /// All its requests are answered.
     Idle,
 }
 
-/// Returns the connection that is closed for the newcomer, which is among all, if there are too many.
+/// Returns the connection that is closed for the newcomer, if there are too many. Both are among all, and may be the same.
 // Bounded by CONNECTIONS_MAX: the HTTP connections.
 pub(super) fn surplus(all: &[Candidate], newcomer: ConnId) -> Option<ConnId> {
     let newest = all.iter().find(|one| one.conn == newcomer)?.origin;
@@ -61,7 +67,11 @@ pub(super) fn surplus(all: &[Candidate], newcomer: ConnId) -> Option<ConnId> {
     };
     let pending = others.iter().filter(|one| one.activity == Activity::Pending).count();
     let pending = (pending > PENDING_MAX).then_some(Activity::Pending);
-    quietest(Some(Activity::Idle)).or_else(|| quietest(pending))
+    let rest = || if is_own { Some(newcomer) } else { quietest(None) };
+    quietest(Some(Activity::Idle))
+        .or_else(|| pending.and_then(|pending| quietest(Some(pending))))
+        .or_else(|| quietest(Some(Activity::Busy)))
+        .or_else(rest)
 }
 
 #[cfg(test)]
@@ -175,7 +185,17 @@ mod tests {
         let new = slots.connect(FLOOD, Activity::Pending);
         slots.connect_many(20, FLOOD, Activity::Busy);
         assert!(slots.is_open(new));
+        // A response that has begun is finished.
+        let mut slots = Slots::default();
+        slots.connect_many(CONNECTIONS_MAX, PROBE, Activity::Answering);
+        let late = slots.connect(PROBE, Activity::Pending);
+        assert!(slots.count(PROBE) == CONNECTIONS_MAX && !slots.is_open(late));
+        // But not at the cost of another address.
+        let other = slots.connect(FLOOD, Activity::Pending);
+        assert!(slots.is_open(other));
         // An idle connection is closed first.
+        let mut slots = Slots::default();
+        slots.connect_many(CONNECTIONS_MAX - LOCAL_RESERVED - 1, FLOOD, Activity::Busy);
         let idle = slots.connect(FLOOD, Activity::Idle);
         slots.connect(FLOOD, Activity::Pending);
         assert!(!slots.is_open(idle));

@@ -156,7 +156,7 @@ impl<S: UnderTest> InMemoryServer<S> {
     /// Opens a connection to the HTTP listener, from such a peer.
     pub fn open_http(&mut self, kind: PeerKind) -> usize {
         let conn = self.server.accept(Protocol::Http);
-        self.server.set_peer(conn, HttpPeer::new(kind, "peer"));
+        self.server.set_peer(self.now, conn, HttpPeer::new(kind, "peer"));
         self.ends.push(End { connection: Connection::new(conn), received: Vec::new(), is_blocked: false });
         self.settle();
         self.ends.len() - 1

@@ -319,8 +319,8 @@ impl<S: Service> Service for Measured<S> {
         self.server().accept(protocol)
     }
 
-    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
-        self.server().set_peer(conn, peer);
+    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
+        self.server().set_peer(now, conn, peer);
     }
 
     fn begin_proxied(&mut self, now: Time, conn: ConnId, has_tls: bool, balancer: Peer) {

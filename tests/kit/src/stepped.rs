@@ -100,7 +100,7 @@ impl Stepped {
     fn accept(&mut self, protocol: Protocol, peer: Option<Peer>) -> usize {
         let conn = self.server.accept(protocol);
         if let Some(peer) = peer {
-            self.server.set_peer(conn, peer);
+            self.server.set_peer(self.now, conn, peer);
         }
         self.ends.push(End { conn, received: Vec::new(), is_paused: false });
         self.ends.len() - 1

@@ -363,8 +363,8 @@ impl Service for Tunnel {
         conn
     }
 
-    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
-        self.transport.set_peer(conn, peer);
+    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
+        self.transport.set_peer(now, conn, peer);
     }
 
     fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {

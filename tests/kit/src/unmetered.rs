@@ -26,8 +26,8 @@ impl Service for Unmetered {
         self.server.accept(protocol)
     }
 
-    fn set_peer(&mut self, conn: ConnId, peer: Peer) {
-        self.server.set_peer(conn, peer);
+    fn set_peer(&mut self, now: Time, conn: ConnId, peer: Peer) {
+        self.server.set_peer(now, conn, peer);
     }
 
     fn certified(&mut self, conn: ConnId, names: &[String]) {

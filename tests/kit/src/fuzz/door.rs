@@ -82,7 +82,7 @@ impl Door {
     pub fn open(&mut self, protocol: Protocol) -> usize {
         let at = self.accept(protocol);
         if protocol == Protocol::Http {
-            self.transport.set_peer(self.gates[at].link.conn, local());
+            self.transport.set_peer(self.now, self.gates[at].link.conn, local());
         }
         self.carry_out();
         at

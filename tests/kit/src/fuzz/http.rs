@@ -152,7 +152,7 @@ impl Watched {
 
     fn connect(&mut self) {
         let conn = self.server.accept(Protocol::Http);
-        self.server.set_peer(conn, Peer::new(PeerKind::Loopback, "loopback"));
+        self.server.set_peer(self.now, conn, Peer::new(PeerKind::Loopback, "loopback"));
         self.monitors.push(Monitor {
             connection: Connection::new(conn),
             expected: Vec::new(),
