@@ -167,7 +167,10 @@ fn verbs_name_their_own_flags() {
         ),
         ("stats -a 99999", "-a/--addr \"99999\": the port must be a number from 1 to 65535"),
         ("stats -a host:0", "-a/--addr \"host:0\": the port must be a number from 1 to 65535"),
-        ("stats -a x:y", "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+        (
+            "stats -a x:y",
+            "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT, unix:PATH, or for TLS beanstalks://HOST",
+        ),
         ("putt", "putt: no such command; did you mean put?"),
         ("tube-confg", "tube-confg: no such command; did you mean tube-config?"),
         ("frob", "frob: no such command; see beanring --help"),

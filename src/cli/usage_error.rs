@@ -20,6 +20,7 @@ const CONFIG_SHOW: &str = "beanring config show";
 
 const KICK: &str = "beanring kick";
 const PUT: &str = "beanring put";
+const WORK: &str = "beanring work";
 
 /// Why a command line is not valid.
 #[derive(Debug)]
@@ -132,6 +133,9 @@ fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt:
     let value = context(ContextKind::InvalidValue);
     let meant = |kind| remedy(error.get(kind), command);
     match error.kind() {
+        ErrorKind::UnknownArgument if command == WORK && !argument.starts_with('-') => {
+            write!(f, "{argument}: write -- before the command to run: beanring work -t TUBE -- {argument}")
+        }
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
             write!(f, "{argument}: unexpected argument; see {command} --help")
         }

@@ -127,14 +127,14 @@ fn table(tubes: &[Stats]) -> Table {
     for tube in tubes {
         let mut cells = vec![tube.text("name").to_string()];
         cells.extend(counts().map(|(_, key)| tube.number(key).to_string()));
-        let time = |key| match tube.number(key) {
-            0 => "-".to_owned(),
-            seconds => Seconds(seconds).to_string(),
+        let time = |key, is_there| match tube.number(key) {
+            seconds if is_there => Seconds(seconds).to_string(),
+            _ => "-".to_owned(),
         };
         if has_age {
-            cells.push(time(OLDEST));
+            cells.push(time(OLDEST, tube.number(COUNTS[0].1) > 0));
         }
-        cells.push(time("pause-time-left"));
+        cells.push(time("pause-time-left", tube.number("pause-time-left") > 0));
         let paused_for = cells.len() - 1;
         table.row(cells);
         if tube.number(COUNTS[BURIED].1) > 0 {

@@ -118,7 +118,13 @@ pub fn remote(given: &Setting) -> Result<Remote, ConfigError> {
     let (rest, is_tls, port) = match (text.strip_prefix(TLS_SCHEME), text.strip_prefix(PLAIN_SCHEME)) {
         (Some(rest), _) => (rest, true, TLS_PORT_DEFAULT),
         (None, Some(rest)) => (rest, false, PORT_DEFAULT),
-        (None, None) => return endpoint(given).map(|address| Remote { address, is_tls: false }),
+        (None, None) => {
+            let address = endpoint(given).map_err(|error| match error {
+                ConfigError::Value { problem: Problem::Endpoint, .. } => given.error(Problem::Remote),
+                other => other,
+            })?;
+            return Ok(Remote { address, is_tls: false });
+        }
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.starts_with('[') && rest.ends_with(']') {
@@ -213,6 +219,7 @@ fn tcp_endpoint(given: &Setting, port_least: u16, port_default: Option<u16>) -> 
             Some(port) => Ok(Address::Tcp { host: text.to_owned(), port }),
             None => Err(given.error(Problem::PortMissing { host: text.to_owned() })),
         },
+        (_, Err(problem @ Problem::InterfaceMissing { .. })) => Err(given.error(problem)),
         _ => Err(given.error(Problem::Endpoint)),
     }
 }
@@ -278,8 +285,11 @@ fn host(given: &str) -> Result<String, Problem> {
         && given.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     let has_four_numbers =
         given.split('.').count() == 4 && given.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let is_host = address.parse::<Ipv6Addr>().is_ok()
-        || is_name && (!has_four_numbers || given.parse::<Ipv4Addr>().is_ok());
+    let ipv6 = address.parse::<Ipv6Addr>().ok();
+    if ipv6.is_some_and(|ip| ip.is_unicast_link_local()) && address == inner {
+        return Err(Problem::InterfaceMissing { address: inner.to_owned() });
+    }
+    let is_host = ipv6.is_some() || is_name && (!has_four_numbers || given.parse::<Ipv4Addr>().is_ok());
     if is_host { Ok(inner.to_owned()) } else { Err(Problem::Host) }
 }
 
@@ -319,7 +329,8 @@ mod tests {
                 "must be beanstalks://HOST, beanstalks://HOST:PORT or beanstalks://[IPV6]:PORT",
             ),
             ("beanstalks://queue:0", "the port must be a number from 1 to 65535"),
-            ("http://queue", "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+            ("http://queue", "must be PORT, HOST:PORT, [IPV6]:PORT, unix:PATH, or for TLS beanstalks://HOST"),
+            ("[fe80::1]:5", "a link-local address needs its network interface, as in fe80::1%eth0"),
         ] {
             let error = remote(given).unwrap_err().to_string();
             assert!(error.ends_with(said), "{given}: {error}");

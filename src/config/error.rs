@@ -153,8 +153,15 @@ pub enum Problem {
     },
     /// An option of a UNIX socket that is not listened on.
     SocketOptionOfServer,
+    /// A link-local address of IPv6 without its interface.
+    InterfaceMissing {
+        /// The address.
+        address: String,
+    },
     /// It is not an address with a port.
     Endpoint,
+    /// The same, to connect to: it may be a URL, too.
+    Remote,
     /// After a scheme there is no host with or without a port.
     SchemeAddress {
         /// Whether the scheme is that of TLS.
@@ -349,7 +356,13 @@ impl fmt::Display for Problem {
                     "mode= and group= are for the address that a server listens on; leave them out here"
                 )
             }
+            Self::InterfaceMissing { address } => {
+                write!(f, "a link-local address needs its network interface, as in {address}%eth0")
+            }
             Self::Endpoint => write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT or unix:PATH"),
+            Self::Remote => {
+                write!(f, "must be PORT, HOST:PORT, [IPV6]:PORT, unix:PATH, or for TLS beanstalks://HOST")
+            }
             Self::SchemeAddress { is_tls } => {
                 let scheme = if *is_tls { "beanstalks" } else { "beanstalk" };
                 write!(f, "must be {scheme}://HOST, {scheme}://HOST:PORT or {scheme}://[IPV6]:PORT")

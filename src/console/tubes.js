@@ -67,7 +67,7 @@ class Tubes {
   #summary = el('p', { class: 'hint' })
   // The number of tubes changes all the time. Only that of a new filter is announced.
   #announced = ''
-  #empty = el('p', { class: 'empty', text: 'No tube name contains this text.' })
+  #empty = el('p', { class: 'empty' })
   #table
   #entry = entryKey()
 
@@ -129,6 +129,7 @@ class Tubes {
     if (filter !== '') query.set('filter', filter)
     const page = await read(`tubes?${query}`, signal)
     this.#table.setRows(page.matched, page.offset, page.tubes)
+    setText(this.#empty, filter === '' ? 'You may inspect no tube that exists.' : 'No tube name contains this text.')
     show(this.#empty, page.matched === 0)
     show(this.#table.node, page.matched > 0)
     const all = format.counted(page.total, 'tube')

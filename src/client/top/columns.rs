@@ -87,7 +87,7 @@ impl Column {
             Self::Waiting => count(counts.waiting),
             Self::Puts => rate(counts.put.per_second()),
             Self::Deletes => rate(counts.delete.per_second()),
-            Self::Oldest => counts.oldest.filter(|age| *age > 0).map_or_else(none, age),
+            Self::Oldest => counts.oldest.filter(|_| counts.ready > 0).map_or_else(none, age),
             Self::Paused => Some(counts.paused_for).filter(|time| *time > 0).map_or_else(none, age),
         }
     }

@@ -22,6 +22,9 @@ pub(super) const PREFIX: &str = "/api/v1/";
 /// Tubes or jobs in one response, if the request does not say.
 const LIMIT_DEFAULT: u32 = 100;
 
+/// How much of the name of an unknown parameter its refusal shows.
+const PARAMETER_CHARS_SHOWN: usize = 40;
+
 /// A tube name of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Name(Box<[u8]>);
@@ -295,7 +298,7 @@ impl Parameters {
                 return Err(bad("the query must be UTF-8, with % before two hexadecimal digits"));
             };
             if all.iter().any(|(known, _)| *known == name) {
-                return Err(bad("the query has a parameter twice"));
+                return Err(bad(format!("the query has the parameter {} twice", shown(&name))));
             }
             all.push((name, value));
         }
@@ -324,9 +327,18 @@ impl Parameters {
     fn end(self) -> Result<(), ErrorResponse> {
         match self.0.first() {
             None => Ok(()),
-            Some(_) => Err(bad("the query has a parameter that this path does not have: docs/HTTP-API.md")),
+            Some((name, _)) => Err(bad(format!(
+                "this path has no parameter {}: docs/HTTP-API.md lists those of each path",
+                shown(name)
+            ))),
         }
     }
+}
+
+/// The name of a parameter in a message: its beginning, if it is long.
+fn shown(name: &str) -> String {
+    let short: String = name.chars().take(PARAMETER_CHARS_SHOWN).collect();
+    format!("\"{}{}\"", short.escape_debug(), if short.len() < name.len() { "..." } else { "" })
 }
 
 /// Decodes percent-encoded text. In a query, `+` stands for a space. Returns `None` for a `%` without two hexadecimal digits.
@@ -414,6 +426,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named() {
+        let message = |query: &str| Target::find("GET", "tubes", query).unwrap_err().message;
+        assert_eq!(
+            message("limt=5"),
+            "this path has no parameter \"limt\": docs/HTTP-API.md lists those of each path"
+        );
+        assert_eq!(message("limit=5&limit=6"), "the query has the parameter \"limit\" twice");
+        let long = message(&format!("%0A{}=5", "a".repeat(3000)));
+        assert!(
+            long.starts_with(&format!("this path has no parameter \"\\n{}...\"", "a".repeat(39))),
+            "{long}"
+        );
     }
 
     #[test]
