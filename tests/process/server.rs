@@ -93,7 +93,7 @@ fn arguments_override_variables_and_empty_variables_are_ignored() {
             is_good(arguments, variables);
         }
     }
-    let names = ["LISTEN", "PORT", "LOG_DIR", "SYNC_INTERVAL", "NO_SYNC", "USER", "IO", "HTTP", "VERBOSE"];
+    let names = ["LISTEN", "PORT", "WAL_DIR", "SYNC_INTERVAL", "NO_SYNC", "USER", "IO", "HTTP", "VERBOSE"];
     let names = names.map(|name| format!("BEANRING_{name}"));
     is_good(&[], &names.each_ref().map(|name| (&**name, "")));
 }

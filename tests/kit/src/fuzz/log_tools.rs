@@ -1,4 +1,4 @@
-//! `beanring log` and a start on any directory. They end with a message or agree with each other, and recovered jobs
+//! `beanring wal` and a start on any directory. They end with a message or agree with each other, and recovered jobs
 //! were once written.
 
 use std::collections::BTreeMap;
