@@ -289,6 +289,28 @@ fn the_start_line_of_beanstalkd() {
     assert_eq!(server.status("Uid"), [nobody.uid.to_string().as_str(); 4].join("\t"));
 }
 
+/// The chart takes each flag that its templates do not set, and refuses any other word.
+#[test]
+fn the_chart_knows_every_flag() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/helm/beanring/values.schema.json");
+    let schema = fs::read_to_string(path).expect("the schema exists");
+    let schema: serde_json::Value = serde_json::from_str(&schema).expect("it is JSON");
+    let words = |path: &str| -> Vec<String> {
+        let all = schema.pointer(path).and_then(|list| list.as_array()).expect("a list");
+        all.iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
+    };
+    let taken = words("/properties/flags/propertyNames/enum");
+    let set = words("/properties/extraEnv/items/properties/name/not/enum");
+    let known: Vec<_> = FLAGS.iter().filter(|flag| flag.sources >= Sources::Variable).collect();
+    for flag in &known {
+        let is_taken = taken.iter().any(|name| name == flag.name);
+        assert_ne!(is_taken, set.contains(&variable(flag.name)), "flags or the templates have {}", flag.name);
+    }
+    if cfg!(all(feature = "replicate", feature = "tls")) {
+        assert_eq!(taken.len() + set.len(), known.len(), "no word is left of a flag that is gone");
+    }
+}
+
 /// `docs/CONFIGURATION.md` has a row for each flag, with its variable and its default.
 #[test]
 fn the_documentation_has_every_flag() {
