@@ -252,13 +252,18 @@ fn tubes_query(parameters: &mut Parameters) -> Result<Query, ErrorResponse> {
         Some("desc") => Order::Descending,
         Some(_) => return Err(bad("order must be asc or desc")),
     };
+    let after = parameters.take("after").map(|text| Name::new(text.as_bytes())).transpose()?;
+    if after.is_some() && sort != SortKey::Name {
+        let message = "after needs the order of names: leave out sort";
+        return Err(ErrorResponse::new(ErrorKind::Conflict, message));
+    }
     let offset = parameters.number("offset", 0, 0..=u32::MAX)?;
     let limit = parameters.number("limit", LIMIT_DEFAULT, 1..=LIMIT_MAX)?;
     let filter = parameters.take("filter").unwrap_or_default();
     if filter.chars().count() > TUBE_NAME_BYTES_MAX {
         return Err(bad(format!("filter has at most {TUBE_NAME_BYTES_MAX} characters")));
     }
-    Ok(Query { filter, sort, order, offset, limit })
+    Ok(Query { filter, sort, order, after, offset, limit })
 }
 
 fn put_target(tube: &[u8], parameters: &mut Parameters) -> Result<PutTarget, ErrorResponse> {
@@ -471,6 +476,8 @@ mod tests {
             ("tubes?offset=4294967296", ErrorKind::BadRequest),
             ("tubes?sort=color", ErrorKind::BadRequest),
             ("tubes?order=up", ErrorKind::BadRequest),
+            ("tubes?after=-a", ErrorKind::BadRequest),
+            ("tubes?after=a&sort=ready", ErrorKind::Conflict),
             ("tubes?filter=%ff", ErrorKind::BadRequest),
             ("jobs/1/body?limit=x", ErrorKind::BadRequest),
             ("tubes/a/jobs?state=deleted", ErrorKind::BadRequest),

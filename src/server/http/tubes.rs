@@ -10,6 +10,7 @@ use memchr::memmem::Finder;
 use super::OUTPUT_BYTES_PAUSE;
 use super::page::Piece;
 use super::selection::{KEPT_BYTES, Selection};
+use super::target::Name;
 use super::tube_json::TubeJson;
 use crate::queue::Tube;
 use crate::server::{Core, Rights, User};
@@ -39,6 +40,8 @@ pub(super) struct Query {
     pub filter: String,
     pub sort: SortKey,
     pub order: Order,
+    /// The page begins after this name, whether or not a tube still has it. Only in the order of names.
+    pub after: Option<Name>,
     pub offset: u32,
     pub limit: u32,
 }
@@ -79,6 +82,15 @@ pub(super) struct TubeList {
 enum Stage {
     Walk { next_slot: u32, matched: usize, selection: Option<Box<Selection>> },
     Render { tubes: Vec<TubeKey>, at: usize, is_first: bool },
+}
+
+impl Query {
+    /// Whether the page begins after this tube.
+    fn is_before_page(&self, tube: &Tube) -> bool {
+        let Some(after) = self.after.as_ref().map(Name::get) else { return false };
+        let (name, after) = (tube.name().as_bytes(), after.as_bytes());
+        if self.order == Order::Ascending { name <= after } else { name >= after }
+    }
 }
 
 impl SortKey {
@@ -179,6 +191,9 @@ impl TubeList {
                 continue;
             }
             *matched += 1;
+            if query.is_before_page(tube) {
+                continue;
+            }
             if query.sort == SortKey::Waiting {
                 steps += core.engine.tube_waiting_cost(key) / LOOKS_PER_SLOT;
             }

@@ -269,6 +269,35 @@ fn a_list_ends_while_tubes_come_go_and_change_their_places() {
     server.server.check();
 }
 
+/// Each tube that is there all the time is in one of the pages, whatever becomes of others between the requests.
+#[test]
+fn pages_after_a_name_miss_no_tube_while_others_end() {
+    for order in ["asc", "desc"] {
+        let mut bench = HttpInMemory::new(writable(), Cut::Whole);
+        for number in 0..2000 {
+            bench.command(&format!("use t{number:04}\r\n{}", client::put(0, 0, "x")));
+        }
+        bench.command("use default\r\n");
+        let (mut after, mut seen, mut ended) = (String::new(), Vec::new(), 0);
+        loop {
+            let page = bench.ask(&get(&format!("tubes?limit=100&order={order}{after}"))).json();
+            let tubes = page["tubes"].as_array().expect("a list");
+            let Some(last) = tubes.last() else { break };
+            after = format!("&after={}", last["name"].as_str().expect("a name"));
+            seen.extend(tubes.iter().map(|tube| tube["name"].as_str().expect("a name").to_owned()));
+            // Half of those that were shown end.
+            for name in &seen[seen.len() - tubes.len()..] {
+                if name.ends_with(['0', '2', '4', '6', '8']) {
+                    bench.command(&format!("flush-tube {name}\r\n"));
+                    ended += 1;
+                }
+            }
+        }
+        assert_eq!((seen.len(), ended), (2001, 1000), "{order}");
+        assert!(seen.is_sorted_by(|one, next| (one < next) == (order == "asc")), "{order}");
+    }
+}
+
 #[test]
 fn an_offset_takes_no_memory() {
     const TUBES: usize = 20_000;
