@@ -4,6 +4,7 @@ docs/internals/ARCHITECTURE.md, docs/internals/A-PUT.md and CONTRIBUTING.md name
 step of docs/internals/A-PUT.md, names something that its files define.
 
 usage: python3 ci/docs.py [--fix]; --fix corrects the files of the map after functions have moved
+       python3 ci/docs.py --pages DIR; checks only that the links of the pages below DIR lead to files there
 """
 
 import pathlib
@@ -115,6 +116,11 @@ def missing_files(path):
 
 
 def main():
+    if sys.argv[1:2] == ["--pages"]:
+        pages = sorted(pathlib.Path(sys.argv[2]).rglob("*.md"))
+        wrong = [f"{page}: {problem}" for page in pages for problem in broken_links(page)]
+        print("\n".join(wrong) or f"the links of {len(pages)} pages lead to files")
+        return 1 if wrong or not pages else 0
     if sys.argv[1:] == ["--fix"]:
         fix_map()
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in broken_links(path)]

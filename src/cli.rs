@@ -264,6 +264,14 @@ pub enum Tool {
         #[arg(value_name = "SHELL", hide_possible_values = true)]
         shell: Shell,
     },
+    /// Write the manual pages and the shell completions into a directory, for packages
+    #[cfg(feature = "completions")]
+    #[command(hide = true)]
+    Manual {
+        /// The directory
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
     /// Print name and version
     Version,
     /// What the client does.

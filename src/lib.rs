@@ -24,6 +24,8 @@ pub mod intrusive;
 pub mod io;
 pub mod launch;
 pub mod logging;
+#[cfg(feature = "completions")]
+pub mod manual;
 pub mod preflight;
 pub mod protocol;
 pub mod queue;

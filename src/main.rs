@@ -58,6 +58,11 @@ fn start() -> Result<ExitCode, Box<dyn Error>> {
             print(&beanring::completions::script(shell))?;
             Ok(ExitCode::SUCCESS)
         }
+        #[cfg(feature = "completions")]
+        Some(Tool::Manual { dir }) => match beanring::manual::write(&dir) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(format!("{}: {error}", dir.display()).into()),
+        },
         #[cfg(feature = "client")]
         Some(Tool::Client(verb)) => Ok(client::run(verb)?),
         None if checks_config => check(&ServerConfig::check(settings.complete()?)?),

@@ -36,6 +36,7 @@ const LAYERS: [&[&str]; 10] = [
         "exit_code",
         "healthcheck",
         "launch",
+        "manual",
         "preflight",
         "replicate_tool",
         "wal_tool",

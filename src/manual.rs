@@ -1,19 +1,17 @@
-//! Writes the manual pages and the shell completions, from the definition of the command line. `deploy/package`
+//! `beanring manual`: writes the manual pages and the shell completions, from the definition of the command line. `deploy/package`
 //! packages them.
-//!
-//! usage: cargo run --example manual DIR
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::Path;
 
-use beanring::cli::{self, Shell};
-use beanring::completions;
-use beanring::flags::{Flag, Sources, variable};
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::cli::{self, Shell};
+use crate::completions;
+use crate::flags::{Flag, Sources, variable};
 
 /// A section that the definition of the command line does not have: its title, and its entries with their texts.
 type Section = (&'static str, &'static [(&'static str, &'static str)]);
@@ -75,21 +73,11 @@ const SECTIONS: [Section; 4] = [
     ),
 ];
 
-fn main() -> ExitCode {
-    let Some(dir) = std::env::args_os().nth(1).map(PathBuf::from) else {
-        eprintln!("manual: say where to write: cargo run --example manual DIR");
-        return ExitCode::from(2);
-    };
-    match write(&dir) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("manual: {}: {error}", dir.display());
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn write(dir: &Path) -> io::Result<()> {
+/// Writes the files into a directory, which it creates.
+///
+/// # Errors
+/// If they cannot be written, or a page refers to one that is not there.
+pub fn write(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     completions(dir)?;
     // The help omits the variables to stay short. The manual lists them.
@@ -124,8 +112,8 @@ fn pages(command: &Command, dir: &Path) -> io::Result<()> {
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     let is_top = command.get_name() == "beanring";
-    let commands: Vec<&Command> =
-        command.get_subcommands().filter(|command| command.get_name() != "help").collect();
+    let has_page = |command: &&Command| command.get_name() != "help" && !command.is_hide_set();
+    let commands: Vec<&Command> = command.get_subcommands().filter(has_page).collect();
     if !commands.is_empty() {
         man.render_subcommands_section(&mut page)?;
     }
