@@ -357,7 +357,8 @@ fn io_driver(core: &Core, catalog: &mut Catalog<'_>) {
 fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     let live = gauge("wal_live_bytes", "Size of the records of all jobs in the job log.");
     catalog.both("wal-live-bytes", live, wal.live_bytes);
-    catalog.both("wal-disk-bytes", gauge("wal_disk_bytes", "Size of all segments."), wal.disk_bytes);
+    let disk = gauge("wal_disk_bytes", "Size of all segments; with --replicate, of all records.");
+    catalog.both("wal-disk-bytes", disk, wal.disk_bytes);
     catalog.key("wal-syncs", wal.syncs);
     catalog.key("wal-records-per-sync", wal.records_per_sync);
     catalog.key("wal-last-sync-us", wal.last_sync.as_nanos() / 1000);
