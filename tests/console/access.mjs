@@ -9,10 +9,10 @@ import { Console, HOST, Server, withConsole } from './kit.mjs'
 
 const TOKEN = 'a-token-of-the-tests-0123456789'
 
-async function withToken(use) {
+async function withToken(use, flag = '--http-token', text = `${TOKEN}\n`) {
   const file = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'beanring-token-')), 'token')
-  fs.writeFileSync(file, `${TOKEN}\n`, { mode: 0o600 })
-  const server = await Server.start({ flags: ['--http-token', file] })
+  fs.writeFileSync(file, text, { mode: 0o600 })
+  const server = await Server.start({ flags: [flag, file] })
   await use(server)
   await server.close()
   fs.rmSync(path.dirname(file), { recursive: true })
@@ -85,6 +85,23 @@ async function a_token_that_cannot_be_sent_does_not_lock_the_console() {
     view.faults = view.faults.filter((fault) => !fault.includes('400'))
     await view.close()
   })
+}
+
+async function a_user_who_may_inspect_no_tube_that_exists_is_told_so() {
+  const users = `[users.ann]\ntoken = "${TOKEN}"\ninspect = ["mail/*"]\n`
+  await withToken(
+    async (server) => {
+      const view = await Console.open(server, '#/tubes', { expected: [/401/] })
+      await view.page.getByLabel('Token', { exact: true }).fill(TOKEN)
+      await view.button('Open the console').click()
+      await view.shows('.empty:visible', 'You may inspect no tube that exists.')
+      await view.page.getByRole('searchbox').fill('m')
+      await view.shows('.empty:visible', 'No tube name contains this text.')
+      await view.close()
+    },
+    '--auth',
+    users,
+  )
 }
 
 async function without_permission_the_console_is_read_only() {
@@ -183,6 +200,7 @@ async function a_proxy_that_decodes_paths_changes_no_name() {
 export const checks = {
   a_wrong_token_is_refused_and_the_right_one_opens,
   a_token_that_cannot_be_sent_does_not_lock_the_console,
+  a_user_who_may_inspect_no_tube_that_exists_is_told_so,
   without_permission_the_console_is_read_only,
   a_refusal_names_what_to_do,
   a_proxy_may_add_a_path,
