@@ -141,9 +141,7 @@ impl ConnectionLog {
                     let request = match protocol {
                         Foreign::Http => "an HTTP request",
                         Foreign::Tls => "a TLS handshake",
-                        Foreign::Proxy => {
-                            "a header of the PROXY protocol, of which --proxy-protocol reads version 2"
-                        }
+                        Foreign::Proxy => "a PROXY header, which --proxy-protocol reads in version 2",
                     };
                     let peer = peer();
                     warn!(

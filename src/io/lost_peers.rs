@@ -4,11 +4,14 @@
 //! acknowledgement: then the kernel repeats what it has sent, for a quarter of an hour. `TCP_USER_TIMEOUT` would end that, but it
 //! also ends connections of peers that are alive and leave a full window unread for as long. So connections are looked at
 //! in rounds: a peer is lost that has owed an answer in several rounds in a row and given none.
+//!
+//! The kernel repeats what is not answered at intervals that double, up to two minutes, and one repetition may be lost. A kernel from
+//! 6.15 on is told to repeat at least once per round. With an older one several repetitions must have been left unanswered.
 
 use std::mem::{size_of, zeroed};
 use std::num::NonZeroU32;
-use std::ops::Range;
-use std::os::fd::{AsFd, RawFd};
+use std::ops::{Range, RangeInclusive};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use nix::errno::Errno;
 use nix::libc::{self, socklen_t, tcp_info};
@@ -24,6 +27,13 @@ const PER_IDLE_TIME: u32 = 6;
 
 /// Rounds after the first one in which a lost peer owes an answer.
 const ROUNDS: u32 = PER_IDLE_TIME + PROBES - 1;
+
+/// Repetitions that a lost peer has left unanswered, if the kernel makes longer pauses than a round.
+const REPEATS_MIN: u8 = 3;
+
+/// TCP_RTO_MAX_MS of linux/tcp.h, and the range of its value.
+const RTO_MAX_MS: libc::c_int = 44;
+const RTO_MS: RangeInclusive<u32> = 1_000..=120_000;
 
 /// Connections that are looked at in one event-loop iteration.
 const LOOKS_MAX: usize = 64;
@@ -58,6 +68,11 @@ impl Keepalive {
         if idle_s == 0 { None } else { Some(Self { idle_s }) }
     }
 
+    /// The time between two rounds.
+    fn period_ms(self) -> u32 {
+        (self.idle_s * 1000 / PER_IDLE_TIME).max(*RTO_MS.start())
+    }
+
     /// Sets the options of connections on a TCP listener, from which they inherit them.
     ///
     /// # Errors
@@ -67,14 +82,17 @@ impl Keepalive {
         let Some(Self { idle_s }) = this else { return Ok(()) };
         setsockopt(listener, sockopt::TcpKeepIdle, &idle_s)?;
         setsockopt(listener, sockopt::TcpKeepInterval, &(idle_s / PER_IDLE_TIME).max(1))?;
-        setsockopt(listener, sockopt::TcpKeepCount, &PROBES)
+        setsockopt(listener, sockopt::TcpKeepCount, &PROBES)?;
+        // Older kernels do not know it.
+        let _ = this.map(Self::period_ms).map(|ms| limit_pauses(listener, ms));
+        Ok(())
     }
 }
 
 impl LostPeers {
     /// Begins with a round of all connections.
-    pub fn new(Keepalive { idle_s }: Keepalive) -> Self {
-        let period = Span::from_millis(idle_s * 1000 / PER_IDLE_TIME);
+    pub fn new(keepalive: Keepalive) -> Self {
+        let period = Span::from_millis(keepalive.period_ms());
         Self { period, round: 0, next_round: Time::ZERO, slot: 0 }
     }
 
@@ -99,7 +117,12 @@ impl LostPeers {
 
     /// Whether the peer of a connection is lost.
     pub fn is_lost(&self, fd: RawFd, since: &mut SilentSince) -> bool {
-        self.is_silent(unanswered_for(fd), since)
+        let Some(peer) = Unanswered::of(fd) else {
+            *since = SilentSince::default();
+            return false;
+        };
+        let is_silent = self.is_silent(Some(peer.silence), since);
+        is_silent && (peer.repeats >= REPEATS_MIN || peer.is_repeated_often)
     }
 
     /// The same, of a peer that has owed an answer and has given none for so long. None: it owes none.
@@ -124,21 +147,66 @@ pub const fn is_loss(errno: Errno) -> bool {
     matches!(errno, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH)
 }
 
-/// How long nothing has come from the peer of a TCP connection that has not acknowledged what was sent, data or probe.
-fn unanswered_for(fd: RawFd) -> Option<Span> {
-    // SAFETY: a C structure of numbers, of which zero is a value.
+/// What a peer has left unanswered, data or probe.
+struct Unanswered {
+    /// How long nothing has come.
+    silence: Span,
+    /// How often it was repeated.
+    repeats: u8,
+    /// The kernel repeats it at least once per round.
+    is_repeated_often: bool,
+}
+
+impl Unanswered {
+    /// Asks the kernel about a connection.
+    fn of(fd: RawFd) -> Option<Self> {
+        // SAFETY: a C structure of numbers, of which zero is a value.
+        #[allow(unsafe_code)]
+        let mut info: tcp_info = unsafe { zeroed() };
+        // It fails for a UNIX socket.
+        get_option(fd, libc::TCP_INFO, &mut info).ok()?;
+        // What was in flight while the window closed stays there, and each repetition is answered. A probe that is answered counts no
+        // more.
+        let is_answered = info.tcpi_last_ack_recv <= info.tcpi_last_data_sent;
+        if !(info.tcpi_probes > 0 || info.tcpi_unacked > 0 && !is_answered) {
+            return None;
+        }
+        let mut pause_ms = 0;
+        let is_repeated_often = get_option(fd, RTO_MAX_MS, &mut pause_ms).is_ok() && pause_ms < *RTO_MS.end();
+        Some(Self {
+            silence: Span::from_millis(info.tcpi_last_ack_recv),
+            repeats: info.tcpi_probes.max(info.tcpi_retransmits),
+            is_repeated_often,
+        })
+    }
+}
+
+/// Reads an option of TCP, whose value is a C structure of numbers or a number.
+fn get_option<T: Copy>(fd: RawFd, option: libc::c_int, value: &mut T) -> nix::Result<()> {
+    let mut length = size_of::<T>() as socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to the value, during the call.
     #[allow(unsafe_code)]
-    let mut info: tcp_info = unsafe { zeroed() };
-    let mut length = size_of::<tcp_info>() as socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to the structure, during the call.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, option, (value as *mut T).cast(), &raw mut length) };
+    Errno::result(result).map(drop)
+}
+
+/// Has the kernel repeat what a peer leaves unanswered after at most so long.
+fn limit_pauses(listener: &impl AsFd, ms: u32) -> nix::Result<()> {
+    let ms = ms.clamp(*RTO_MS.start(), *RTO_MS.end());
+    // SAFETY: the kernel reads the number during the call only.
     #[allow(unsafe_code)]
     let result = unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
+        let fd = listener.as_fd().as_raw_fd();
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            RTO_MAX_MS,
+            (&raw const ms).cast(),
+            size_of::<u32>() as socklen_t,
+        )
     };
-    // It fails for a UNIX socket.
-    Errno::result(result).ok()?;
-    let owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
-    owes.then(|| Span::from_millis(info.tcpi_last_ack_recv))
+    Errno::result(result).map(drop)
 }
 
 /// Resets a TCP connection, and drops what its peer has not acknowledged. Whatever waits at it learns that as an error.

@@ -11,9 +11,9 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -40,6 +40,9 @@ pub const PORT_DEFAULT: u16 = 11300;
 
 /// The port of the beanstalk protocol over TLS, as clients that know `beanstalks://` expect.
 pub const PORT_TLS: u16 = 11400;
+
+/// How long a server may take to listen on a UNIX socket that it has bound. Shorter than an address in use is tried again.
+const LISTENS_WITHIN: Duration = Duration::from_millis(300);
 
 const FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
@@ -421,7 +424,7 @@ fn bind_path(
         if !found.file_type().is_socket() {
             return Err(ListenError::NotASocket { address: address.clone() });
         }
-        if has_listener(&unix).map_err(system)? || is_about_to_listen(path) {
+        if has_listener(&unix).map_err(system)? || is_about_to_listen(&found) {
             return Err(ListenError::Answered { address: address.clone() });
         }
         fs::remove_file(path).map_err(|error| system(to_errno(&error)))?;
@@ -448,18 +451,9 @@ fn has_listener(address: &UnixAddr) -> nix::Result<bool> {
     }
 }
 
-/// Whether a process has bound a socket to the path and does not listen yet: a connection is refused until it does. The kernel shows
-/// no such socket of another network namespace.
-fn is_about_to_listen(path: &Path) -> bool {
-    const STREAM_BOUND: [&[u8]; 3] = [b"00000000", b"0001", b"01"];
-    let Ok(table) = fs::read("/proc/net/unix") else { return false };
-    table.split(|&byte| byte == b'\n').any(|line| {
-        // Num RefCount Protocol Flags Type St Inode Path. A listener has a flag, a connection another state.
-        let mut fields = line.splitn(7, |&byte| byte == b' ').skip(3);
-        let is_bound = STREAM_BOUND.iter().all(|&wanted| fields.next() == Some(wanted));
-        let inode_and_path = fields.next().unwrap_or_default().trim_ascii_start();
-        is_bound && inode_and_path.splitn(2, |&byte| byte == b' ').nth(1) == Some(path.as_os_str().as_bytes())
-    })
+/// Whether a socket file is so new that another server may be about to listen there: a connection is refused until it does.
+fn is_about_to_listen(found: &fs::Metadata) -> bool {
+    found.modified().ok().and_then(|made| made.elapsed().ok()).is_some_and(|age| age < LISTENS_WITHIN)
 }
 
 /// The errno of an error of the standard library.

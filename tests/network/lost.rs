@@ -11,7 +11,7 @@ use beanring_testkit::driver::{flags, under_each};
 use beanring_testkit::namespaces::{Network, try_run};
 use beanring_testkit::process::{Address, ServerProcess, Transport, program};
 
-use crate::sockets::{BODY_BYTES, connect_narrowly, put};
+use crate::sockets::{BODY_BYTES, connect_narrowly, connect_with, put};
 
 /// `--tcp-keepalive`, in seconds. `BEANRING_TEST_KEEPALIVE` sets it: 60 is what servers have without the flag.
 const KEEPALIVE_S: u32 = 6;
@@ -102,7 +102,13 @@ fn clients_that_live_stay() {
         let mut waits = client(network, server, "never");
         waits.send("reserve\r\n");
         control.await_stat("current-jobs-reserved", |count| count >= 1);
-        thread::sleep(Duration::from_secs(u64::from(keepalive_s()) * 5 / 2));
+        // With so little space one byte stays in flight, which the kernel repeats at growing intervals.
+        let _tiny = [2304, 4096].map(|bytes| {
+            let mut tiny = connect_with(network, server, bytes);
+            tiny.send("peek 1\r\npeek 2\r\n");
+            tiny
+        });
+        thread::sleep(Duration::from_secs(u64::from(keepalive_s()) * 5));
 
         assert_eq!(control.stat("io-lost-peers"), 0);
         for id in 1..4 {

@@ -277,10 +277,15 @@ impl Reader {
 
 /// Connects with a small receive buffer.
 pub fn connect_narrowly(network: &Network, server: &ServerProcess) -> Client {
+    connect_with(network, server, READER_SOCKET_BYTES)
+}
+
+/// Connects with a receive buffer of this size.
+pub fn connect_with(network: &Network, server: &ServerProcess, buffer_bytes: usize) -> Client {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
     let socket = socket.expect("a descriptor is free");
     // Before the connection: the window that is announced then does not shrink.
-    setsockopt(&socket, sockopt::RcvBuf, &READER_SOCKET_BYTES).expect("the socket option is set");
+    setsockopt(&socket, sockopt::RcvBuf, &buffer_bytes).expect("the socket option is set");
     connect(socket.as_raw_fd(), &SockaddrIn::from(network.address()))
         .expect("the server accepts connections");
     Client::new(server.over(socket.into()))

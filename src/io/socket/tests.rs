@@ -1,4 +1,5 @@
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::thread;
 
 use nix::sys::socket::getsockopt;
 
@@ -164,7 +165,16 @@ fn other_files_at_the_path_are_kept() {
 
     let bound = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(bound.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
-    assert_eq!(refusal(&address), refused("another server listens there; stop it, or choose another path"));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(LISTENS_WITHIN / 3);
+            nix::sys::socket::listen(&bound, nix::sys::socket::Backlog::MAXALLOWABLE).unwrap();
+        });
+        assert_eq!(
+            refusal(&address),
+            refused("another server listens there; stop it, or choose another path")
+        );
+    });
     drop(bound);
     fs::remove_file(&path).unwrap();
 
