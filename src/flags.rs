@@ -85,7 +85,7 @@ pub static FLAGS: &[Flag] = &[
         ..Flag::long_value("tcp-keepalive", "SECONDS", Heading::Network)
     },
     Flag {
-        help: "Do not close connections that begin with HTTP or TLS",
+        help: "Do not close connections that begin with HTTP, TLS or a PROXY header",
         kind: Kind::Switch,
         ..Flag::long_value("allow-foreign-protocols", "", Heading::Network)
     },

@@ -206,7 +206,7 @@ fn expected(kind: Kind) -> &'static str {
 
 /// Whether a value of this kind is a number.
 fn is_number(kind: Kind) -> bool {
-    matches!(kind, Kind::Value("PORT" | "MS" | "NUMBER") | Kind::Count)
+    matches!(kind, Kind::Value("PORT" | "MS" | "NUMBER" | "SECONDS") | Kind::Count)
 }
 
 /// What to do about a line that is not TOML.

@@ -133,8 +133,11 @@ function leaderOf({ leader }) {
 }
 
 // What becomes of a put at this server.
-function acceptsOf({ draining, replication }) {
-  if (replication?.role !== 'standby') return draining ? 'refused: draining' : 'accepted'
+function acceptsOf({ draining, replication, warnings }) {
+  if (replication?.role !== 'standby') {
+    if (draining) return 'refused: draining'
+    return warnings.some(({ kind }) => kind === 'puts-refused') ? 'some are refused' : 'accepted'
+  }
   if (replication.forwarded_connections === null) return 'clients wait until this server leads'
   return replication.leader?.address ? 'forwarded to the leader' : 'clients wait for a leader'
 }

@@ -10,7 +10,7 @@ pub enum Foreign {
     Http,
     /// A TLS handshake.
     Tls,
-    /// A header of the PROXY protocol, version 1.
+    /// A header of the PROXY protocol, version 1 or 2.
     Proxy,
 }
 
@@ -36,7 +36,7 @@ pub enum Verdict {
 ///   Foreign                      RequestLine
 /// ```
 ///
-/// A word of more than 255 bytes is no method: `Native`.
+/// A word of more than 255 bytes is no method: `Native`. An empty line decides nothing: it may begin a PROXY header, version 2.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Opening {
     state: State,
@@ -54,6 +54,8 @@ enum State {
     #[default]
     Method,
     Target,
+    /// Within the signature of a PROXY header, version 2.
+    Signature,
 }
 
 /// The end of a request line. `0` stands for any digit.
@@ -73,6 +75,9 @@ const METHODS: [u64; 10] = [
     word(b"PRI"),
 ];
 
+/// The first bytes of a PROXY header, version 2. Its first line is empty, and so is the second one.
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
 /// The first word of version 1 of the PROXY protocol.
 const PROXY: u64 = word(b"PROXY");
 
@@ -90,9 +95,9 @@ impl Opening {
         Self { state: State::Method, count: 0, matched: 0, after_cr: false, word: 0 }
     }
 
-    /// Reads the next piece of input, up to the end of the first line. Returns `None` while the line decides nothing.
+    /// Reads the next piece of input, up to the end of the first line, or of the signature. Returns `None` while the line decides nothing.
     pub fn feed(&mut self, mut input: &[u8]) -> Option<Verdict> {
-        while self.state == State::Method {
+        while self.state != State::Target {
             let (&byte, rest) = input.split_first()?;
             input = rest;
             if let Some(verdict) = self.push(byte) {
@@ -109,6 +114,10 @@ impl Opening {
             return Some(Verdict::Native);
         }
         self.count += 1;
+        if self.state == State::Signature || position == 0 && byte == SIGNATURE[0] {
+            self.state = State::Signature;
+            return self.push_signature(byte);
+        }
         match byte {
             _ if position == 1 && [self.word as u8, byte] == TLS => {
                 return Some(Verdict::Foreign(Foreign::Tls));
@@ -128,6 +137,16 @@ impl Opening {
             _ => return Some(Verdict::Native),
         }
         None
+    }
+
+    /// Reads a byte that continues the signature, or does not.
+    fn push_signature(&self, byte: u8) -> Option<Verdict> {
+        let read = usize::from(self.count);
+        match SIGNATURE[read - 1] == byte {
+            true if read == SIGNATURE.len() => Some(Verdict::Foreign(Foreign::Proxy)),
+            true => None,
+            false => Some(Verdict::Native),
+        }
     }
 
     /// Looks for the end of the line. Only what is before the end, and the last bytes of a piece, is read byte by byte.
@@ -241,13 +260,15 @@ mod tests {
         check(b"\x16\x03", Some(Verdict::Foreign(Foreign::Tls)));
         check(b"\x16\x03\x01\x02\0", Some(Verdict::Foreign(Foreign::Tls)));
         check(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nstats\r\n", Some(Verdict::Foreign(Foreign::Proxy)));
+        check(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0cstats\r\n", Some(Verdict::Foreign(Foreign::Proxy)));
     }
 
     #[test]
     fn commands_are_not_taken_for_requests() {
         let native = Some(Verdict::Native);
         for line in [
-            "\r\n",
+            "\r\nput 0 0 60 1\r\n",
+            "\r\n\r\n\0\r\nQUITE",
             " \r\n",
             " GET / HTTP/1.1\r\n",
             "GET\r\n",
@@ -274,7 +295,17 @@ mod tests {
         let word = "x".repeat(usize::from(WORD_BYTES_MAX) + 1);
         check(word.as_bytes(), native);
         check(&word.as_bytes()[1..], None);
-        for part in ["", "GET", "use", "use a HTTP/1.1", "use a HTTP/1.1\r", "a b\n", "\x16"] {
+        for part in [
+            "",
+            "\r\n",
+            "\r\n\r\n\0\r\nQUIT",
+            "GET",
+            "use",
+            "use a HTTP/1.1",
+            "use a HTTP/1.1\r",
+            "a b\n",
+            "\x16",
+        ] {
             check(part.as_bytes(), None);
         }
     }

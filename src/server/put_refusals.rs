@@ -67,6 +67,14 @@ impl PutReason {
         }
     }
 
+    /// Whether the server, and neither the put itself nor a rule that an operator has set, is the cause.
+    pub const fn is_of_the_server(self) -> bool {
+        match self {
+            Self::Memory | Self::Keys | Self::Disk | Self::Draining => true,
+            Self::TubeRule | Self::TooBig => false,
+        }
+    }
+
     const fn of(refusal: Refusal) -> Option<Self> {
         Some(match refusal {
             Refusal::OutOfMemory(Shortage::Memory) => Self::Memory,

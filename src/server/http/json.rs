@@ -336,12 +336,13 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
             ),
         );
     }
-    let refused = PutReason::ALL.map(|reason| (core.put_refusals.recent(reason, now), reason.cause()));
     // Bounded by PutReason::ALL: six reasons.
-    let refused = refused.iter().filter(|(count, _)| *count > 0);
-    let refused: Vec<String> = refused.map(|(count, cause)| format!("{count} because {cause}")).collect();
+    let refused = PutReason::ALL.into_iter().filter(|reason| reason.is_of_the_server());
+    let refused = refused.map(|reason| (core.put_refusals.recent(reason, now), reason.cause()));
+    let refused = refused.filter(|(count, _)| *count > 0);
+    let refused: Vec<String> = refused.map(|(count, cause)| format!("{count}, since {cause}")).collect();
     if !refused.is_empty() {
-        warn("puts-refused", format!("Refused puts of the last 5 to 10 minutes: {}.", refused.join(", ")));
+        warn("puts-refused", format!("Puts refused in the last 5 to 10 minutes: {}.", refused.join("; ")));
     }
     if core.wal.as_ref().is_some_and(Wal::is_full) {
         let stalled = if core.is_stalled() { ": a write waits for space" } else { "" };

@@ -58,7 +58,7 @@ fn the_memory_limit_refuses_new_jobs_until_some_are_deleted() {
     let warnings = bench.ask(&get("server")).json()["warnings"].clone();
     assert_eq!(warnings[0]["kind"], "memory-above-90-percent");
     assert_eq!(warnings[1]["kind"], "puts-refused");
-    let text = "Refused puts of the last 5 to 10 minutes: 1 because the limit of memory is reached.";
+    let text = "Puts refused in the last 5 to 10 minutes: 1, since the limit of memory is reached.";
     assert_eq!(warnings[1]["text"], text);
     for id in 1..=2 {
         assert_eq!(bench.ask(&delete(&format!("jobs/{id}"))).status, 200);
