@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 
 use super::access::Permit;
 use super::client_state::{ProtocolState, SessionState};
+use super::metrics::Count;
 use super::outcome::{Outcome, Refusal, Shortage};
 use super::trace::Observation;
 use super::{ClientAct, Core, Effect};
-use crate::protocol::command::{Command, CommandKind};
+use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::queue::{Ignored, JobAwaited, JobMoved, JobState, PageQuery, Released, Reserved};
 use crate::time::{Seconds, Span, Time};
@@ -18,12 +19,6 @@ use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 
 impl Core {
-    #[inline(always)]
-    pub(super) fn count_command(&mut self, kind: CommandKind) {
-        self.commands[kind as usize] += 1;
-        self.metrics.add_command();
-    }
-
     /// Executes a command. A `put` has [a page of its own](super::puts), and so has a `put-batch`.
     #[inline(never)]
     pub(super) fn execute<'a>(
@@ -184,7 +179,7 @@ impl Core {
     }
 
     fn refuse_tube(&mut self) -> Refusal {
-        self.tube_refusals += 1;
+        self.counts.add(Count::TubeRefusals, 1);
         self.shortage_of_tubes().into()
     }
 

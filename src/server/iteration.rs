@@ -2,6 +2,7 @@
 
 use super::beanstalk::{InputEnd, Session};
 use super::client_state::SessionState;
+use super::metrics::Count;
 use super::outcome::Outcome;
 use super::{Core, Effect, Event, Server, http};
 use crate::queue::Notice;
@@ -65,7 +66,7 @@ impl Server {
         }
         let core = &mut self.core;
         core.engine.budget().begin_iteration();
-        core.metrics.end_iteration();
+        core.counts.end_iteration();
         if let Some(wal) = &mut core.wal {
             wal.compact(&core.engine, now);
             core.effects.push_back(Effect::Log);
@@ -133,12 +134,12 @@ impl Core {
     }
 
     fn sent(&mut self, session: &mut Session, bytes: usize, now: Time) {
-        self.sent_bytes += bytes as u64;
+        self.counts.add(Count::SentBytes, bytes as u64);
         self.take_sent(session.conn, &mut session.output, bytes);
         let unsent = session.output.unsent_bytes();
         let is_answered = unsent == 0 && session.protocol.state != SessionState::Listing;
         if is_answered && session.unanswered_since > Time::ZERO {
-            self.metrics.add_reply(std::mem::take(&mut session.unanswered_since), now);
+            self.counts.add_reply(std::mem::take(&mut session.unanswered_since), now);
         }
         self.close_if_sent(session);
         // At half of the mark, so that a client that reads slowly is not served reply by reply.

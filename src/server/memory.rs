@@ -8,6 +8,7 @@ use super::beanstalk::{Session, SessionMemory};
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::connections::Connections;
 use super::http::{HttpConnection, HttpMemory};
+use super::metrics::Count;
 use super::outcome::Shortage;
 use super::put_batch::{PutBatch, tags_keys_of};
 use super::{Core, Effect, Server};
@@ -329,7 +330,7 @@ impl Core {
             bodies.reclaim_now(taken.saturating_sub(max) as usize);
             bodies.want((charged - max) as usize);
         } else {
-            self.memory_refusals += 1;
+            self.counts.add(Count::MemoryRefusals, 1);
         }
         has_room
     }

@@ -8,9 +8,10 @@ mod tls;
 mod tube;
 
 pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
-use super::Core;
 use super::access::AuthFailure;
+use super::metrics::Count;
 use super::put_refusals::PutReason;
+use super::{Core, DriverStats};
 use crate::protocol::command::{CommandKind, Counted};
 use crate::protocol::reply::ErrorKind;
 use crate::queue::{JobState, JobTotals, KeyStats, RuleCounts};
@@ -158,7 +159,7 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     io_driver(core, catalog);
     wal_disk(core, &wal, catalog);
     limits(core, catalog);
-    if let Some(tls) = &core.tls_counts {
+    if let Some(tls) = core.outer_counts.tls() {
         self::tls::tls(tls, catalog);
     }
     if let Some(state) = core.replica_state(now) {
@@ -185,7 +186,7 @@ fn jobs(totals: &JobTotals, catalog: &mut Catalog<'_>) {
 fn commands(core: &Core, catalog: &mut Catalog<'_>) {
     let commands = counter("commands_total", "Number of commands served, by command.");
     for kind in CommandKind::ALL {
-        let (metric, number) = (commands.label("command", kind.word()), core.commands[kind as usize]);
+        let (metric, number) = (commands.label("command", kind.word()), core.counts.commands(kind));
         match kind.counted() {
             Counted::Beanstalkd => catalog.both(kind.key(), metric, number),
             Counted::Beanring | Counted::Nowhere => catalog.metric(metric, number),
@@ -199,7 +200,7 @@ fn commands(core: &Core, catalog: &mut Catalog<'_>) {
 
 fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     for kind in CommandKind::ALL.into_iter().filter(|kind| kind.counted() == Counted::Beanring) {
-        catalog.key(kind.key(), core.commands[kind as usize]);
+        catalog.key(kind.key(), core.counts.commands(kind));
     }
     let waits =
         gauge("job_end_waiting_connections", "Number of client connections that wait for the end of a job.");
@@ -262,12 +263,16 @@ fn job_events(totals: &JobTotals, catalog: &mut Catalog<'_>) {
 }
 
 fn connections(core: &Core, totals: &JobTotals, catalog: &mut Catalog<'_>) {
-    let Core { config, clients, clients_total, .. } = core;
+    let Core { config, counts, .. } = core;
     let max_job_bytes = gauge("job_size_limit_bytes", "Maximum size of a job body (-z).");
     catalog.both("max-job-size", max_job_bytes, config.max_job_bytes);
     let tubes = core.engine.tubes().len() as u64;
     catalog.both("current-tubes", gauge("tubes", "Number of tubes."), tubes);
-    catalog.both("current-connections", gauge("connections", "Number of client connections."), *clients);
+    catalog.both(
+        "current-connections",
+        gauge("connections", "Number of client connections."),
+        counts.clients(),
+    );
     let producers = gauge("producer_connections", "Number of client connections that have put a job.");
     catalog.both("current-producers", producers, totals.producers);
     let workers = gauge("worker_connections", "Number of client connections that have reserved a job.");
@@ -275,14 +280,16 @@ fn connections(core: &Core, totals: &JobTotals, catalog: &mut Catalog<'_>) {
     let waiting = gauge("waiting_connections", "Number of client connections that wait for a job.");
     catalog.both("current-waiting", waiting, totals.waiting);
     let accepted = counter("connections_accepted_total", "Number of client connections accepted.");
-    catalog.both("total-connections", accepted, *clients_total);
+    catalog.both("total-connections", accepted, counts.of(Count::Connected));
     let received = counter("received_bytes_total", "Number of bytes received from clients.");
-    catalog.metric(received, core.received_bytes);
-    catalog.metric(counter("sent_bytes_total", "Number of bytes sent to clients."), core.sent_bytes);
+    catalog.metric(received, counts.of(Count::ReceivedBytes));
+    catalog
+        .metric(counter("sent_bytes_total", "Number of bytes sent to clients."), counts.of(Count::SentBytes));
 }
 
 fn process(core: &Core, now: Time, catalog: &mut Catalog<'_>) {
-    let (host, cpu, usage) = (&core.config.host, &core.driver.cpu, &core.driver.process);
+    let DriverStats { cpu, process: usage, .. } = core.outer_counts.driver();
+    let host = &core.config.host;
     catalog.key("pid", host.pid);
     catalog.key("version", Value::Text(&host.version));
     let build = gauge("build_info", "Version of the server and its I/O driver; the value is always 1.");
@@ -333,7 +340,7 @@ fn machine(core: &Core, catalog: &mut Catalog<'_>) {
 }
 
 fn io_driver(core: &Core, catalog: &mut Catalog<'_>) {
-    let driver = &core.driver;
+    let driver = core.outer_counts.driver();
     catalog.key("io-driver", Value::Word(core.config.host.driver));
     let registered = gauge("io_registered_bytes", "Memory that is registered with the kernel.");
     catalog.both("io-registered-bytes", registered, driver.registered_bytes);
@@ -374,7 +381,8 @@ fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
 }
 
 fn limits(core: &Core, catalog: &mut Catalog<'_>) {
-    let Core { config, engine, driver, .. } = core;
+    let Core { config, engine, counts, .. } = core;
+    let driver = core.outer_counts.driver();
     let memory = gauge("memory_limit_bytes", "Memory limit (--max-memory); 0 is none.");
     catalog.both("max-memory", memory, config.max_memory_bytes.unwrap_or(0));
     let used = gauge("memory_used_bytes", "Memory that counts for the memory limit.");
@@ -384,7 +392,7 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     catalog.both("memory-reserved", reserved, engine.reserved_memory_bytes() as u64);
     let refusals =
         counter("memory_refusals_total", "Number of commands and bodies refused at the limit of memory.");
-    catalog.both("memory-refusals", refusals, core.memory_refusals);
+    catalog.both("memory-refusals", refusals, counts.of(Count::MemoryRefusals));
     let refusals = counter("put_refusals_total", "Number of refused puts by their reason.");
     for reason in PutReason::ALL {
         let key = format!("put-refusals-{}", reason.word().replace('_', "-"));
@@ -407,7 +415,7 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
         "foreign_requests_total",
         "Number of connections closed because they began with a request of another protocol.",
     );
-    catalog.both("foreign-requests", foreign, core.foreign_requests);
+    catalog.both("foreign-requests", foreign, counts.of(Count::ForeignRequests));
     access(core, catalog);
     let tubes = gauge("tubes_limit", "Maximum number of tubes (--max-tubes); 0 is none.");
     catalog.both("max-tubes", tubes, config.max_tubes.unwrap_or(0));
@@ -420,7 +428,7 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
         "tube_refusals_total",
         "Number of commands refused because there was no room for another tube or watch.",
     );
-    catalog.both("tube-refusals", tube_refusals, core.tube_refusals);
+    catalog.both("tube-refusals", tube_refusals, counts.of(Count::TubeRefusals));
     keys(&engine.key_stats(), catalog);
 }
 
@@ -471,9 +479,9 @@ pub(super) fn visit_histograms(core: &Core, visit: &mut dyn FnMut(Metric<'_>, &H
     );
     visit(reserved, core.engine.reserved_times(), NANOSECONDS);
     let reply = metric("reply_time_seconds", "Time from a command until its reply is sent.");
-    visit(reply, &core.metrics.replies, NANOSECONDS);
+    visit(reply, core.counts.reply_times(), NANOSECONDS);
     let commands = metric("commands_per_iteration", "Number of commands served per event-loop iteration.");
-    visit(commands, &core.metrics.commands, 1.0);
+    visit(commands, core.counts.commands_per_iteration(), 1.0);
     if let Some(wal) = &core.wal {
         let sync = metric("wal_sync_seconds", "Duration of a sync of the job log.");
         visit(sync, wal.sync_times(), NANOSECONDS);

@@ -1,8 +1,10 @@
-//! The histograms of the server itself.
+//! What the server counts of its own work, and what it shows of the counts of other layers.
 
 use std::mem;
+use std::rc::Rc;
 
-use super::Core;
+use super::{DriverCounts, DriverStats, TlsCounts};
+use crate::protocol::command::CommandKind;
 use crate::time::Time;
 use crate::values::histogram::Histogram;
 
@@ -28,48 +30,129 @@ const REPLY_BOUNDS_NS: [u64; 14] = [
 
 const COMMAND_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
-pub(super) struct Metrics {
-    /// Nanoseconds from the input, or from the event that ends a client's wait, until all replies are sent.
-    pub replies: Histogram,
-    /// Commands served per event-loop iteration that served any.
-    pub commands: Histogram,
+/// What is counted since the start, besides commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Count {
+    /// Bytes that clients have sent, and bytes that were sent to them.
+    ReceivedBytes,
+    SentBytes,
+    /// Clients that have connected, and those of them that have left.
+    Connected,
+    Left,
+    /// Connections closed because they began with a request of another protocol.
+    ForeignRequests,
+    /// Commands and bodies refused at the limit of memory.
+    MemoryRefusals,
+    /// Commands refused because there was no room for another tube or watch.
+    TubeRefusals,
+}
+
+/// What the server counts of its own work.
+pub(super) struct Counts {
+    commands: [u64; CommandKind::ALL.len()],
+    others: [u64; Count::TubeRefusals as usize + 1],
+    reply_times: Histogram,
+    commands_per_iteration: Histogram,
     /// Commands served in this iteration.
     served: u64,
 }
 
-impl Metrics {
+impl Counts {
     pub fn new() -> Self {
-        let (replies, commands) = (Histogram::new(&REPLY_BOUNDS_NS), Histogram::new(&COMMAND_BOUNDS));
-        Self { replies, commands, served: 0 }
+        Self {
+            commands: [0; CommandKind::ALL.len()],
+            others: [0; Count::TubeRefusals as usize + 1],
+            reply_times: Histogram::new(&REPLY_BOUNDS_NS),
+            commands_per_iteration: Histogram::new(&COMMAND_BOUNDS),
+            served: 0,
+        }
     }
 
-    /// Counts a command of this event-loop iteration.
-    #[inline]
-    pub fn add_command(&mut self) {
+    /// Counts a command that is served.
+    #[inline(always)]
+    pub const fn add_command(&mut self, kind: CommandKind) {
+        self.commands[kind as usize] += 1;
         self.served += 1;
+    }
+
+    #[inline(always)]
+    pub const fn add(&mut self, count: Count, number: u64) {
+        self.others[count as usize] += number;
     }
 
     /// Ends an event-loop iteration.
     #[inline]
     pub fn end_iteration(&mut self) {
         if self.served > 0 {
-            self.commands.add(mem::take(&mut self.served));
+            self.commands_per_iteration.add(mem::take(&mut self.served));
         }
     }
 
     /// Counts the time of replies whose sending ends now, from the first input that they answer.
     #[inline]
     pub fn add_reply(&mut self, unanswered_since: Time, now: Time) {
-        self.replies.add(now.since(unanswered_since).as_nanos());
+        self.reply_times.add(now.since(unanswered_since).as_nanos());
+    }
+
+    pub const fn of(&self, count: Count) -> u64 {
+        self.others[count as usize]
+    }
+
+    /// The number of connected clients.
+    pub const fn clients(&self) -> u64 {
+        self.of(Count::Connected) - self.of(Count::Left)
+    }
+
+    /// The number of commands served of a kind.
+    pub const fn commands(&self, kind: CommandKind) -> u64 {
+        self.commands[kind as usize]
+    }
+
+    /// Nanoseconds from the input, or from the event that ends a client's wait, until all replies are sent.
+    pub const fn reply_times(&self) -> &Histogram {
+        &self.reply_times
+    }
+
+    /// Commands served per event-loop iteration that served any.
+    pub const fn commands_per_iteration(&self) -> &Histogram {
+        &self.commands_per_iteration
     }
 }
 
-impl Core {
+/// What the layers around the server count, for replies that show it.
+#[derive(Default)]
+pub(super) struct OuterCounts {
+    driver: Option<Rc<dyn DriverCounts>>,
+    /// If there is a listener with TLS.
+    tls: Option<Rc<TlsCounts>>,
+    /// What the driver had counted at `read_at`.
+    read: DriverStats,
+    read_at: Option<Time>,
+}
+
+impl OuterCounts {
+    pub fn show_driver(&mut self, counts: Rc<dyn DriverCounts>) {
+        self.driver = Some(counts);
+    }
+
+    pub fn show_tls(&mut self, counts: Rc<TlsCounts>) {
+        self.tls = Some(counts);
+    }
+
     /// Reads what the driver counts, once in an iteration: CPU time costs a system call.
-    pub(super) fn read_driver(&mut self, now: Time) {
-        if self.driver_read_at != Some(now) {
-            self.driver_read_at = Some(now);
-            self.driver = self.driver_counts.as_ref().map(|counts| counts.read()).unwrap_or_default();
+    pub fn read_driver(&mut self, now: Time) {
+        if self.read_at != Some(now) {
+            self.read_at = Some(now);
+            self.read = self.driver.as_ref().map(|counts| counts.read()).unwrap_or_default();
         }
+    }
+
+    /// What the driver had counted when it was last read.
+    pub const fn driver(&self) -> &DriverStats {
+        &self.read
+    }
+
+    pub fn tls(&self) -> Option<&TlsCounts> {
+        self.tls.as_deref()
     }
 }

@@ -55,14 +55,13 @@ use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
 use self::full_disk::FullDiskWarnings;
 use self::memory::Headroom;
-use self::metrics::Metrics;
+use self::metrics::{Count, Counts, OuterCounts};
 use self::put_batch::ArrivedJob;
 use self::put_refusals::PutRefusals;
 use self::puts::RecentPut;
 use self::replica::Replica;
 use crate::bodies::Bodies;
 use crate::intrusive::Pages;
-use crate::protocol::command::CommandKind;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
@@ -114,18 +113,12 @@ struct Core {
     recent_put: RecentPut,
     scratch: Vec<u8>,
     headroom: Headroom,
-    /// Commands and bodies refused at the limit of memory.
-    memory_refusals: u64,
     put_refusals: PutRefusals,
-    /// Connections closed because they began with a request of another protocol.
-    foreign_requests: u64,
     full_disk: FullDiskWarnings,
     /// Limits the lines about wrong tokens over HTTP.
     wrong_tokens: LogLimit,
     /// Limits the lines about actions over HTTP.
     http_actions: LogLimit,
-    /// Commands refused because there was no room for another tube or watch.
-    tube_refusals: u64,
     access: Access,
     closing: ClosingWatch,
     /// Passes over all connections since bodies of ended jobs take more than their share.
@@ -139,21 +132,9 @@ struct Core {
     /// Unfinished batches of puts, and the jobs of them that have arrived.
     put_batches: usize,
     arrived: Pages<ArrivedJob>,
-    /// Commands served, by kind.
-    commands: [u64; CommandKind::ALL.len()],
-    /// Bytes that clients have sent, and bytes that were sent to them.
-    received_bytes: u64,
-    sent_bytes: u64,
-    clients: u64,
-    clients_total: u64,
     draining: bool,
-    metrics: Metrics,
-    driver_counts: Option<Rc<dyn DriverCounts>>,
-    /// The counts of TLS, if there is a listener with TLS.
-    tls_counts: Option<Rc<TlsCounts>>,
-    /// What the driver had counted at `driver_read_at`.
-    driver: DriverStats,
-    driver_read_at: Option<Time>,
+    counts: Counts,
+    outer_counts: OuterCounts,
     /// Jobs in the queue at the start.
     recovered_jobs: usize,
     /// Memory that the driver has allocated for itself, in bytes.
@@ -187,7 +168,7 @@ impl Server {
 
     /// Shows these counts of TLS from now on.
     pub fn show_tls(&mut self, counts: Rc<TlsCounts>) {
-        self.core.tls_counts = Some(counts);
+        self.core.outer_counts.show_tls(counts);
     }
 
     /// Returns the queue.
@@ -246,7 +227,7 @@ impl Service for Server {
     }
 
     fn show_counts(&mut self, counts: Rc<dyn DriverCounts>) {
-        self.core.driver_counts = Some(counts);
+        self.core.outer_counts.show_driver(counts);
     }
 
     fn user_name(&self, conn: ConnId) -> Option<&str> {
@@ -392,8 +373,7 @@ impl Server {
         let opening = (!core.config.allow_foreign_protocols).then(Opening::new);
         let conn = connections
             .open_client(|conn, number| Session::new(conn, number, core.engine.connect(conn), opening));
-        core.clients += 1;
-        core.clients_total += 1;
+        core.counts.add(Count::Connected, 1);
         self.begin_access(conn);
         self.count_tables();
         conn
@@ -424,13 +404,10 @@ impl Core {
             recent_put: RecentPut::new(),
             scratch: Vec::new(),
             headroom: Headroom::default(),
-            memory_refusals: 0,
             put_refusals: PutRefusals::new(),
-            foreign_requests: 0,
             full_disk: FullDiskWarnings::default(),
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
             http_actions: http::action_limit(),
-            tube_refusals: 0,
             access,
             closing: ClosingWatch::default(),
             urgent_passes: 0,
@@ -439,17 +416,9 @@ impl Core {
             long_lines: 0,
             put_batches: 0,
             arrived: Pages::new(),
-            commands: [0; CommandKind::ALL.len()],
-            received_bytes: 0,
-            sent_bytes: 0,
-            clients: 0,
-            clients_total: 0,
             draining: false,
-            metrics: Metrics::new(),
-            driver_counts: None,
-            tls_counts: None,
-            driver: DriverStats::default(),
-            driver_read_at: None,
+            counts: Counts::new(),
+            outer_counts: OuterCounts::default(),
             recovered_jobs,
             driver_bytes: 0,
             observer: None,

@@ -11,6 +11,7 @@ use crate::protocol::framing::{Line, LineReader};
 use crate::protocol::parse::parse;
 use crate::server::Effect;
 use crate::server::client_state::{IncomingJob, Input, SessionState};
+use crate::server::metrics::Count;
 use crate::server::trace::{self, Observation};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
@@ -23,7 +24,7 @@ const CANCEL_LINE: &[u8] = b"cancel-reserve\r\n";
 
 impl Core {
     pub(in crate::server) fn received(&mut self, session: &mut Session, bytes: &[u8], now: Time) {
-        self.received_bytes += bytes.len() as u64;
+        self.counts.add(Count::ReceivedBytes, bytes.len() as u64);
         session.note_request(now);
         let used = if session.can_serve_directly() { self.serve(session, bytes, now) } else { 0 };
         if used < bytes.len() && session.is_open() {
@@ -34,7 +35,7 @@ impl Core {
     }
 
     pub(in crate::server) fn received_direct(&mut self, session: &mut Session, bytes: usize, now: Time) {
-        self.received_bytes += bytes as u64;
+        self.counts.add(Count::ReceivedBytes, bytes as u64);
         session.note_request(now);
         let Input::Body(incoming) = &mut session.protocol.input else {
             panic!("a driver receives only bodies directly");
@@ -249,7 +250,7 @@ impl Core {
             Verdict::RequestLine if !is_command(reader.peek(input).as_deref()) => Foreign::Http,
             Verdict::RequestLine | Verdict::Native => return false,
         };
-        self.foreign_requests += 1;
+        self.counts.add(Count::ForeignRequests, 1);
         self.effects.push_back(Effect::LogClient(conn, ClientAct::ForeignRequest(protocol)));
         true
     }

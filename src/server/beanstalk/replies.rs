@@ -43,7 +43,7 @@ impl Core {
         }
         match command {
             Ok(Command::Put { args, tags }) => {
-                self.count_command(CommandKind::Put);
+                self.counts.add_command(CommandKind::Put);
                 match self.begin_put(protocol, args, tags, rest, now) {
                     Outcome::Done(Reply::Inserted(id)) => replies.inserted(id, &mut self.buffers),
                     Outcome::Pending => {}
@@ -51,12 +51,12 @@ impl Core {
                 }
             }
             Ok(Command::PutBatch { count }) => {
-                self.count_command(CommandKind::PutBatch);
+                self.counts.add_command(CommandKind::PutBatch);
                 let outcome = self.begin_put_batch(protocol, count);
                 self.reply(protocol, replies, outcome, now);
             }
             Ok(command) => {
-                self.count_command(command.kind());
+                self.counts.add_command(command.kind());
                 let permit = match self.authorize(protocol, Need::of(&command)) {
                     Ok(permit) => permit,
                     Err(refusal) => return self.reply(protocol, replies, Outcome::Refused(refusal), now),
@@ -180,7 +180,7 @@ impl Core {
                 replies.reply(Reply::MovedJobs(moved.count.into()), &mut self.buffers);
             }
             Outcome::Stats => {
-                self.read_driver(now);
+                self.outer_counts.read_driver(now);
                 self.reply_data(replies, |core, out| stats::stats(core, out, now));
             }
             Outcome::JobStats(job) => {

@@ -7,6 +7,7 @@ use crate::protocol::framing::LineReader;
 use crate::server::client_state::{Input, ProtocolState, SessionState};
 use crate::server::closing::Moved;
 use crate::server::commit_gate::Output;
+use crate::server::metrics::Count;
 use crate::server::trace::Observation;
 use crate::server::{Core, Effect, Server};
 use crate::time::Time;
@@ -159,7 +160,7 @@ impl Core {
         self.drop_batch(&mut session.protocol);
         self.engine.disconnect(session.protocol.client, now);
         self.charge(Cost::COMMAND);
-        self.clients -= 1;
+        self.counts.add(Count::Left, 1);
         session.inbox = BytesMut::new();
         self.count_inbox(session);
     }

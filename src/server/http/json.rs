@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::tube_json::RuleCountsJson;
 use crate::queue::{JobPage, JobState};
+use crate::server::metrics::Count;
 use crate::server::put_refusals::PutReason;
 use crate::server::replica::ReplicaState;
 use crate::server::{Core, DriverStats, Rights, User};
@@ -211,7 +212,8 @@ pub(super) struct FlushedJson {
 impl<'a> ServerJson<'a> {
     pub fn of(core: &'a Core, user: Option<&User>, now: Time) -> Self {
         let changes = Rights::PRODUCE | Rights::CONSUME | Rights::ADMIN;
-        let Core { config, engine, driver, .. } = core;
+        let Core { config, engine, .. } = core;
+        let driver = core.outer_counts.driver();
         let totals = engine.totals();
         let host = &config.host;
         let replication = core.replica_state(now);
@@ -244,12 +246,12 @@ impl<'a> ServerJson<'a> {
                 kicks: totals.kicks,
                 moves: totals.moves,
                 timeouts: totals.timeouts,
-                connections: core.clients_total,
+                connections: core.counts.of(Count::Connected),
             },
             rule_counts: engine.rule_totals().into(),
             tubes: (!is_standby).then_some(engine.tubes().len()),
             connections: ConnectionsJson {
-                clients: core.clients,
+                clients: core.counts.clients(),
                 producers: totals.producers,
                 workers: totals.workers,
                 waiting: totals.waiting,

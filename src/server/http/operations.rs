@@ -85,7 +85,7 @@ impl Core {
         let is_harmless = self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
         // The console reads again and again: that would hide what clients do.
         if operation.action().is_some() || matches!(operation, Operation::Body { .. }) {
-            self.count_command(command.kind());
+            self.counts.add_command(command.kind());
         }
         (self.execute(protocol, command, permit, now), is_harmless)
     }
@@ -106,7 +106,7 @@ impl Core {
         }
         let [delay, ttr] = [*delay, *ttr].map(Seconds::whole);
         let args = PutArgs { pri: *priority, delay, ttr, bytes: *bytes };
-        self.count_command(Command::Put { args, tags: Some(Tags::NONE) }.kind());
+        self.counts.add_command(Command::Put { args, tags: Some(Tags::NONE) }.kind());
         self.begin_put(protocol, args, Some(tags.get()), &mut &[][..], now)
     }
 

@@ -93,7 +93,7 @@ impl PageResponse {
         }
         let body = out.len();
         if self.shows_driver() {
-            core.read_driver(now);
+            core.outer_counts.read_driver(now);
         }
         let mut piece = Piece { out, output_bytes_max: core.http_output_bytes_max(), steps: 0 };
         let is_done = self.page.step(core, now, &mut piece);
