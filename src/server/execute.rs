@@ -1,6 +1,5 @@
 //! From a command to its outcome.
 
-use std::mem;
 use std::num::NonZeroU32;
 
 use super::access::Permit;
@@ -166,7 +165,7 @@ impl Core {
 
     #[cold]
     fn set_draining(&mut self, client: ClientKey, is_draining: bool) {
-        if mem::replace(&mut self.draining, is_draining) != is_draining {
+        if self.puts.set_draining(is_draining) {
             let conn = self.engine.clients().get(client).conn;
             let act = if is_draining { ClientAct::Drain } else { ClientAct::Undrain };
             self.effects.push_back(Effect::LogClient(conn, act));
@@ -180,7 +179,9 @@ impl Core {
 
     fn refuse_tube(&mut self) -> Refusal {
         self.counts.add(Count::TubeRefusals, 1);
-        self.shortage_of_tubes().into()
+        let count = self.engine.tubes().names();
+        let is_at_max = self.config.max_tubes.is_some_and(|max| count >= max as usize);
+        if is_at_max { Shortage::Tubes.into() } else { Shortage::Memory.into() }
     }
 
     fn set_rule(&mut self, tube: TubeName<'_>, rule: Rule<'_>, now: Time) -> Outcome<'static> {
@@ -201,7 +202,7 @@ impl Core {
         match self.engine.move_job(id, tube, now) {
             JobMoved::Done => Outcome::Done(Reply::Moved),
             JobMoved::NotFound => Outcome::Refused(Refusal::NoJob),
-            JobMoved::Barred(bar) => Outcome::Refused(self.refusal_of_move(bar)),
+            JobMoved::Barred(bar) => Outcome::Refused(Refusal::of_move(bar, self.wal.as_ref())),
         }
     }
 
@@ -220,7 +221,7 @@ impl Core {
             return Outcome::Refused(refusal);
         }
         let moved = self.engine.move_jobs(protocol.client, [from, to], state, bound, now);
-        self.observe_moves();
+        self.reporter.observe_moves(&self.engine);
         protocol.begun(moved, Outcome::Moved)
     }
 
@@ -314,7 +315,7 @@ impl Core {
         now: Time,
     ) {
         let room = self.batch_room(client, count);
-        self.observe(client, Observation::Batch(room));
+        self.reporter.observe(&self.engine, client, Observation::Batch(room));
         self.engine.reserve_more(client, room, may_overtake, now, jobs);
         if self.engine.clients().get(client).mode.is_weighted() {
             self.report_drawn(client, jobs);
@@ -323,10 +324,10 @@ impl Core {
 
     /// Reports a choice to the observer, which cannot tell it otherwise.
     fn report_drawn(&mut self, client: ClientKey, jobs: &[JobKey]) {
-        if self.observer.is_some() {
+        if self.reporter.is_on() {
             // Bounded by its caller: the observer of a test.
             let ids: Vec<JobId> = jobs.iter().map(|&job| self.engine.jobs().get(job).id).collect();
-            self.observe(client, Observation::Drawn(&ids));
+            self.reporter.observe(&self.engine, client, Observation::Drawn(&ids));
         }
     }
 }

@@ -17,7 +17,7 @@ impl Server {
         let mut event_steps = self.core.begin_phase();
         if !self.core.is_behind() {
             self.core.engine.step(now);
-            self.core.observe_moves();
+            self.core.reporter.observe_moves(&self.core.engine);
             // Background work has limits of its own. The answers that it has set off are sends, as those of events are.
             self.core.begin_phase();
             self.deliver_notices(now);

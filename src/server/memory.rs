@@ -10,7 +10,6 @@ use super::connections::Connections;
 use super::http::{HttpConnection, HttpMemory};
 use super::metrics::Count;
 use super::outcome::Shortage;
-use super::put_batch::{PutBatch, tags_keys_of};
 use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;
@@ -98,12 +97,6 @@ impl Core {
         self.account.change(Held::HttpWork, work, 0);
     }
 
-    /// Counts the current size of all batches that have not arrived completely.
-    pub(super) fn count_batches(&self) {
-        let records = self.put_batches * (size_of::<PutBatch>() + ALLOCATION_BYTES);
-        self.account.set(Held::Batches, records + self.arrived.bytes());
-    }
-
     /// Counts the current size of the users and of refused clients.
     pub(super) fn count_users(&self) {
         self.account.set(Held::Users, self.access.memory_bytes());
@@ -139,13 +132,11 @@ impl Server {
         self.check_memory();
         let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
         assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
-        core.arrived.check();
         let arriving = connections
             .clients()
             .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.tags_key.is_some()));
         let over_http = connections.all_http().filter(|connection| connection.has_arriving_tags());
-        let tagged = core.arrived.iter().filter(|(_, arrived)| arrived.job.tags_key.is_some());
-        let to_come = arriving.count() + over_http.count() + tagged.count();
+        let to_come = arriving.count() + over_http.count() + core.batches.check();
         assert_eq!(to_come, core.engine.tags_to_come(), "tags without a job belong to an arriving body");
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
@@ -165,14 +156,16 @@ impl Server {
         assert_eq!(long_lines, core.long_lines, "every longer line is counted");
         let batches: Vec<usize> = memory.iter().filter_map(|one| one.batch_jobs).collect();
         let jobs = batches.iter().sum::<usize>();
-        let counted = (core.put_batches, core.arrived.len());
-        assert_eq!((batches.len(), jobs), counted, "every batch of puts is counted");
-        let records = core.put_batches * (size_of::<PutBatch>() + ALLOCATION_BYTES) + core.arrived.bytes();
+        assert_eq!((batches.len(), jobs), core.batches.counts(), "every batch of puts is counted");
         let inboxes = memory.iter().map(|one| one.inbox_bytes).sum();
         let replies = memory.iter().map(|one| one.reply_bytes).sum::<usize>()
             + core.buffers.spare_bytes()
             + connections.all_http().map(HttpConnection::reply_bytes).sum::<usize>();
-        let own = [(Held::Batches, records), (Held::Inboxes, inboxes), (Held::Replies, replies)];
+        let own = [
+            (Held::Batches, core.batches.memory_bytes()),
+            (Held::Inboxes, inboxes),
+            (Held::Replies, replies),
+        ];
         for (kind, bytes) in own.into_iter().chain(HttpMemory::of_all(connections.all_http())) {
             assert_eq!(bytes, core.account.of(kind), "{kind:?} is counted");
         }
@@ -225,7 +218,7 @@ impl Core {
         let Some(max) = self.config.max_memory_bytes else { return true };
         let (mut growth, mut first) = (self.engine.job_growth(jobs.len()), 0);
         // Bounded by BATCH_JOBS_MAX: the jobs of one batch.
-        for tags_key in tags_keys_of(jobs, &self.arrived) {
+        for tags_key in self.batches.tags_keys(jobs) {
             let one = self.engine.stored_tags_growth(client, Some(tags_key));
             let tags_bytes = self.engine.stored_tags(Some(tags_key)).as_bytes().len();
             // A table begins a page for one of them, and has room for the others there.

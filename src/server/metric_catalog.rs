@@ -332,7 +332,7 @@ fn wal_segments(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
 
 fn machine(core: &Core, catalog: &mut Catalog<'_>) {
     let host = &core.config.host;
-    catalog.both("draining", gauge("draining", "1 in drain mode, else 0."), core.draining);
+    catalog.both("draining", gauge("draining", "1 in drain mode, else 0."), core.puts.is_draining());
     catalog.key("id", Value::Word(&host.id));
     catalog.key("hostname", Value::Text(&host.hostname));
     catalog.key("os", Value::Text(&host.os));
@@ -397,7 +397,7 @@ fn limits(core: &Core, catalog: &mut Catalog<'_>) {
     for reason in PutReason::ALL {
         let key = format!("put-refusals-{}", reason.word().replace('_', "-"));
         let refusals = refusals.label("reason", reason.word());
-        catalog.both(&key, refusals, core.put_refusals.count(reason));
+        catalog.both(&key, refusals, core.puts.refusals.count(reason));
     }
     let connections =
         gauge("connections_limit", "Maximum number of client connections (--max-connections); 0 is none.");

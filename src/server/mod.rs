@@ -56,12 +56,11 @@ use self::connections::Connections;
 use self::full_disk::FullDiskWarnings;
 use self::memory::Headroom;
 use self::metrics::{Count, Counts, OuterCounts};
-use self::put_batch::ArrivedJob;
-use self::put_refusals::PutRefusals;
-use self::puts::RecentPut;
+use self::put_batch::Batches;
+use self::puts::Puts;
 use self::replica::Replica;
+use self::trace::Reporter;
 use crate::bodies::Bodies;
-use crate::intrusive::Pages;
 use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
@@ -110,10 +109,10 @@ struct Core {
     /// The memory that is kept for peers, here and in other layers.
     account: Rc<Account>,
     buffers: Buffers,
-    recent_put: RecentPut,
+    puts: Puts,
+    batches: Batches,
     scratch: Vec<u8>,
     headroom: Headroom,
-    put_refusals: PutRefusals,
     full_disk: FullDiskWarnings,
     /// Limits the lines about wrong tokens over HTTP.
     wrong_tokens: LogLimit,
@@ -129,17 +128,13 @@ struct Core {
     http_lists: usize,
     /// Sessions whose line is longer than usual and has come in pieces.
     long_lines: usize,
-    /// Unfinished batches of puts, and the jobs of them that have arrived.
-    put_batches: usize,
-    arrived: Pages<ArrivedJob>,
-    draining: bool,
     counts: Counts,
     outer_counts: OuterCounts,
     /// Jobs in the queue at the start.
     recovered_jobs: usize,
     /// Memory that the driver has allocated for itself, in bytes.
     driver_bytes: u64,
-    observer: Option<Box<dyn Observer>>,
+    reporter: Reporter,
 }
 
 impl Server {
@@ -163,7 +158,7 @@ impl Server {
 
     /// Reports every step from now on to `observer`.
     pub fn observe(&mut self, observer: Box<dyn Observer>) {
-        self.core.observer = Some(observer);
+        self.core.reporter.begin(observer);
     }
 
     /// Shows these counts of TLS from now on.
@@ -256,7 +251,7 @@ impl Service for Server {
         let event = event.event();
         let Self { core, connections } = self;
         match *event {
-            Event::Drain => core.draining = true,
+            Event::Drain => _ = core.puts.set_draining(true),
             // Bounded by the one job log.
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
             Event::Disk(_) | Event::Database(_) => {}
@@ -327,7 +322,7 @@ impl Service for Server {
     }
 
     fn is_draining(&self) -> bool {
-        self.core.draining
+        self.core.puts.is_draining()
     }
 
     fn role(&self) -> ServerRole {
@@ -401,10 +396,10 @@ impl Core {
             is_reclaiming: false,
             buffers: Buffers::new(Rc::clone(&account)),
             account,
-            recent_put: RecentPut::new(),
+            puts: Puts::new(),
+            batches: Batches::new(),
             scratch: Vec::new(),
             headroom: Headroom::default(),
-            put_refusals: PutRefusals::new(),
             full_disk: FullDiskWarnings::default(),
             wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
             http_actions: http::action_limit(),
@@ -414,14 +409,11 @@ impl Core {
             lists: 0,
             http_lists: 0,
             long_lines: 0,
-            put_batches: 0,
-            arrived: Pages::new(),
-            draining: false,
             counts: Counts::new(),
             outer_counts: OuterCounts::default(),
             recovered_jobs,
             driver_bytes: 0,
-            observer: None,
+            reporter: Reporter::default(),
         }
     }
 

@@ -1,6 +1,5 @@
 //! What becomes of a command. The beanstalk protocol renders it as lines and data, the HTTP API as JSON.
 
-use super::Core;
 use super::rights::Missing;
 use crate::protocol::reply::Reply;
 use crate::queue::{FullBy, JobEnd, JobPage, JobState, MoveBar, Moved, Notice, Repeated};
@@ -172,32 +171,22 @@ impl Refusal {
             PutSpace::Unavailable => Some(Self::OutOfMemory(Shortage::JobLog)),
         }
     }
+
+    /// Why a tube cannot take a job of another tube.
+    pub fn of_move(bar: MoveBar, wal: Option<&Wal>) -> Self {
+        match bar {
+            MoveBar::KeyExists => Self::KeyExists,
+            MoveBar::Full(full) => Shortage::Rule(full).into(),
+            MoveBar::NoKeyRoom => Shortage::Keys.into(),
+            MoveBar::NoRoom if wal.is_some_and(Wal::is_full) => Shortage::JobLog.into(),
+            MoveBar::NoRoom => Shortage::Record.into(),
+        }
+    }
 }
 
 impl From<Shortage> for Refusal {
     fn from(shortage: Shortage) -> Self {
         Self::OutOfMemory(shortage)
-    }
-}
-
-impl Core {
-    /// Why there is no room for another tube or watch.
-    pub(super) fn shortage_of_tubes(&self) -> Shortage {
-        let count = self.engine.tubes().names();
-        let is_at_max = self.config.max_tubes.is_some_and(|max| count >= max as usize);
-        if is_at_max { Shortage::Tubes } else { Shortage::Memory }
-    }
-
-    /// Why a tube cannot take a job of another tube.
-    pub(super) fn refusal_of_move(&self, bar: MoveBar) -> Refusal {
-        let is_disk_full = || self.wal.as_ref().is_some_and(Wal::is_full);
-        match bar {
-            MoveBar::KeyExists => Refusal::KeyExists,
-            MoveBar::Full(full) => Shortage::Rule(full).into(),
-            MoveBar::NoKeyRoom => Shortage::Keys.into(),
-            MoveBar::NoRoom if is_disk_full() => Shortage::JobLog.into(),
-            MoveBar::NoRoom => Shortage::Record.into(),
-        }
     }
 }
 

@@ -18,9 +18,10 @@ use crate::protocol::parse::ParseError;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
 use crate::time::Time;
+use crate::values::account::Held;
 use crate::values::budget::Cost;
 use crate::values::ids::{ClientKey, JobId, TagsKey};
-use crate::values::limits::BATCH_BODY_BYTES_MAX;
+use crate::values::limits::{ALLOCATION_BYTES, BATCH_BODY_BYTES_MAX};
 use crate::values::tags::Tags;
 use crate::wal::{PutSpace, job_record_bytes};
 
@@ -42,9 +43,16 @@ pub(super) struct PutBatch {
     generation: u64,
 }
 
+/// The unfinished batches of all clients.
+pub(super) struct Batches {
+    count: usize,
+    /// The jobs of them that have arrived.
+    arrived: Pages<ArrivedJob>,
+}
+
 /// A job that has arrived, in the list of its batch.
-pub(super) struct ArrivedJob {
-    pub job: IncomingJob,
+struct ArrivedJob {
+    job: IncomingJob,
     links: Links,
 }
 
@@ -79,7 +87,53 @@ impl PutBatch {
     }
 }
 
+impl Batches {
+    pub fn new() -> Self {
+        Self { count: 0, arrived: Pages::new() }
+    }
+
+    /// The number of batches, and of their jobs that have arrived.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.count, self.arrived.len())
+    }
+
+    /// The memory of the batches without the bodies of their jobs.
+    pub fn memory_bytes(&self) -> usize {
+        self.count * (size_of::<PutBatch>() + ALLOCATION_BYTES) + self.arrived.bytes()
+    }
+
+    /// Appends a job to the list of its batch.
+    fn push(&mut self, jobs: &mut List, job: IncomingJob) {
+        let arrived = self.arrived.insert(ArrivedJob { job, links: Links::NONE });
+        jobs.push_back(&mut self.arrived, arrived);
+    }
+
+    /// Removes the first job of the list of a batch.
+    fn take(&mut self, jobs: &mut List) -> Option<IncomingJob> {
+        let first = jobs.front()?;
+        jobs.remove(&mut self.arrived, first);
+        Some(self.arrived.remove(first).job)
+    }
+
+    /// The tags of the jobs of a batch that have any.
+    pub fn tags_keys(&self, jobs: &List) -> impl Iterator<Item = TagsKey> {
+        jobs.iter(&self.arrived).filter_map(|key| self.arrived[key].job.tags_key)
+    }
+
+    /// Recomputes what it counts. Returns the number of jobs with tags.
+    // Bounded by its caller: a test.
+    pub fn check(&self) -> usize {
+        self.arrived.check();
+        self.arrived.iter().filter(|(_, arrived)| arrived.job.tags_key.is_some()).count()
+    }
+}
+
 impl Core {
+    /// Counts the memory of all batches.
+    fn count_batches(&self) {
+        self.account.set(Held::Batches, self.batches.memory_bytes());
+    }
+
     /// Begins a batch. Without a count its end is unknown.
     // No part of a batch is inlined into the path of a single command.
     #[inline(never)]
@@ -95,7 +149,7 @@ impl Core {
         let jobs = List::new();
         let generation = self.access.generation();
         let batch = PutBatch { count, arrived: 0, jobs, body_bytes: 0, record_bytes: 0, refusal, generation };
-        self.put_batches += 1;
+        self.batches.count += 1;
         self.count_batches();
         protocol.put_batch = Some(Box::new(batch));
         Outcome::Pending
@@ -148,8 +202,7 @@ impl Core {
         let record_bytes = self.record_bytes(protocol.client, &job);
         let batch = protocol.put_batch.as_mut().expect("the job belongs to a batch");
         batch.record_bytes += record_bytes;
-        let arrived = self.arrived.insert(ArrivedJob { job, links: Links::NONE });
-        batch.jobs.push_back(&mut self.arrived, arrived);
+        self.batches.push(&mut batch.jobs, job);
         self.count_batches();
         self.end_batch_job(protocol);
     }
@@ -200,7 +253,7 @@ impl Core {
         protocol.serve_again();
         self.with_replies(output, |core, replies| {
             let mut batch = protocol.put_batch.take().expect("a complete batch is stored");
-            core.put_batches -= 1;
+            core.batches.count -= 1;
             batch.refusal = core.batch_refused_since(protocol, &batch).or(batch.refusal);
             let outcome = core.store_batch(protocol.client, *batch, now);
             core.count_batches();
@@ -218,7 +271,7 @@ impl Core {
         if refused.is_some() || batch.generation == self.access.generation() {
             return refused;
         }
-        let tagged: Vec<TagsKey> = tags_keys_of(&batch.jobs, &self.arrived).collect();
+        let tagged: Vec<TagsKey> = self.batches.tags_keys(&batch.jobs).collect();
         tagged.into_iter().find_map(|tags_key| self.refused_since(protocol, Some(tags_key)))
     }
 
@@ -227,26 +280,30 @@ impl Core {
         let PutBatch { count, mut jobs, body_bytes, record_bytes, refusal, .. } = batch;
         let refusal = match refusal {
             Some(refusal) => Some(refusal),
-            None if self.draining => Some(Refusal::Draining),
+            None if self.puts.is_draining() => Some(Refusal::Draining),
             // mutant batch-of-the-jobs-that-have-space: self.admit_jobs(client, &jobs, body_bytes, record_bytes, now).err() =>
             //     None
             None => self.admit_jobs(client, &jobs, body_bytes, record_bytes, now).err(),
         };
         if let Some(refusal) = refusal {
             self.free_jobs(&mut jobs);
-            self.note_refused_put(refusal, now);
-            self.observe(client, Observation::PutBatch(refusal.reply(), None));
+            self.puts.refusals.note(refusal, &self.config, now);
+            self.reporter.observe(&self.engine, client, Observation::PutBatch(refusal.reply(), None));
             return Outcome::Refused(refusal);
         }
         let first = self.engine.next_ids(count);
         let mut replies = Vec::with_capacity(jobs.len());
         for id in (first.0..).map(JobId) {
-            let Some(job) = self.take_arrived(&mut jobs) else { break };
+            let Some(job) = self.batches.take(&mut jobs) else { break };
             self.charge(Cost::BATCH_JOB.plus(Cost::copied(job.slot.len())));
             replies.push(self.store(client, id, job, now));
         }
         self.headroom.invalidate();
-        self.observe(client, Observation::PutBatch(Reply::InsertedBatch(replies.len()), Some(first)));
+        self.reporter.observe(
+            &self.engine,
+            client,
+            Observation::PutBatch(Reply::InsertedBatch(replies.len()), Some(first)),
+        );
         Outcome::InsertedBatch(replies)
     }
 
@@ -279,7 +336,7 @@ impl Core {
         if !self.has_memory_for_jobs(client, jobs) {
             return Err(Shortage::Memory.into());
         }
-        if !self.engine.admits_keys(client, tags_keys_of(jobs, &self.arrived), now) {
+        if !self.engine.admits_keys(client, self.batches.tags_keys(jobs), now) {
             return Err(Shortage::Keys.into());
         }
         Ok(self.engine.admits(client, jobs.len(), body_bytes as u64).map_err(Shortage::Rule)?)
@@ -297,7 +354,7 @@ impl Core {
     /// Frees what has arrived of a batch, if there is one.
     pub(super) fn drop_batch(&mut self, protocol: &mut ProtocolState) {
         if let Some(mut batch) = protocol.put_batch.take() {
-            self.put_batches -= 1;
+            self.batches.count -= 1;
             // mutant batch-cut-off-keeps-its-bodies: removed
             self.free_jobs(&mut batch.jobs);
             self.count_batches();
@@ -306,20 +363,8 @@ impl Core {
 
     fn free_jobs(&mut self, jobs: &mut List) {
         self.charge(Cost::FREED_JOB.times(jobs.len()));
-        while let Some(job) = self.take_arrived(jobs) {
+        while let Some(job) = self.batches.take(jobs) {
             self.free_incoming(job);
         }
     }
-
-    /// Removes the first job of a list.
-    fn take_arrived(&mut self, jobs: &mut List) -> Option<IncomingJob> {
-        let first = jobs.front()?;
-        jobs.remove(&mut self.arrived, first);
-        Some(self.arrived.remove(first).job)
-    }
-}
-
-/// The extras of the jobs that have tags.
-pub(super) fn tags_keys_of(jobs: &List, arrived: &Pages<ArrivedJob>) -> impl Iterator<Item = TagsKey> {
-    jobs.iter(arrived).filter_map(|key| arrived[key].job.tags_key)
 }

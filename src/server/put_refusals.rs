@@ -2,8 +2,7 @@
 
 use tracing::warn;
 
-use super::Core;
-use super::client_state::{Input, ProtocolState};
+use super::Config;
 use super::outcome::{Refusal, Shortage};
 use crate::time::{Span, Time};
 use crate::values::log_limit::LogLimit;
@@ -105,6 +104,22 @@ impl PutRefusals {
         self.counts[reason as usize] += 1;
     }
 
+    /// Counts a refused `put`, or a refused batch.
+    #[cold]
+    pub fn note(&mut self, refusal: Refusal, config: &Config, now: Time) {
+        let Some(reason) = PutReason::of(refusal) else { return };
+        self.step(now);
+        self.add(reason);
+        if let (Refusal::OutOfMemory(Shortage::Memory), Some(max)) = (refusal, config.max_memory_bytes)
+            && let Some(left_out) = self.at_memory_limit.admit(now)
+        {
+            warn!(
+                "the limit of memory is reached: put is refused with OUT_OF_MEMORY; delete jobs, or raise --max-memory, which is \
+                 {max} bytes{left_out}"
+            );
+        }
+    }
+
     /// Begins another interval, if the present one is over.
     fn step(&mut self, now: Time) {
         if now >= self.begun_at + RECENT {
@@ -131,38 +146,6 @@ impl PutRefusals {
     /// The number of refused puts with this reason.
     pub const fn count(&self, reason: PutReason) -> u64 {
         self.counts[reason as usize]
-    }
-}
-
-impl Core {
-    /// Counts a `put`, or a batch, that was refused before its last byte arrived. Its client leaves now, and gets no reply. A put that
-    /// would be refused for its tube or in drain mode is not counted: that is decided once the body is complete.
-    pub(super) fn note_put_cut_off(&mut self, protocol: &ProtocolState, now: Time) {
-        let of_batch = protocol.put_batch.as_ref().and_then(|batch| batch.refusal());
-        let of_body = match protocol.input {
-            Input::Skip { refusal, .. } => Some(refusal),
-            _ => None,
-        };
-        if let Some(refusal) = of_batch.or(of_body) {
-            self.note_refused_put(refusal, now);
-        }
-    }
-
-    /// Counts a refused `put`, or a refused batch.
-    #[cold]
-    pub(super) fn note_refused_put(&mut self, refusal: Refusal, now: Time) {
-        let Some(reason) = PutReason::of(refusal) else { return };
-        let refusals = &mut self.put_refusals;
-        refusals.step(now);
-        refusals.add(reason);
-        if let (Refusal::OutOfMemory(Shortage::Memory), Some(max)) = (refusal, self.config.max_memory_bytes)
-            && let Some(left_out) = refusals.at_memory_limit.admit(now)
-        {
-            warn!(
-                "the limit of memory is reached: put is refused with OUT_OF_MEMORY; delete jobs, or raise --max-memory, which is \
-                 {max} bytes{left_out}"
-            );
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::Core;
 use super::access::Permit;
 use super::client_state::{IncomingJob, Input, ProtocolState};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
+use super::put_refusals::PutRefusals;
 use super::rights::Need;
 use super::trace::Observation;
 use crate::bodies::Slot;
@@ -25,11 +26,34 @@ pub(super) struct RecentPut {
     args: PutArgs,
 }
 
+/// What puts of all clients share.
+pub(super) struct Puts {
+    pub recent: RecentPut,
+    pub refusals: PutRefusals,
+    /// In drain mode every put is refused.
+    is_draining: bool,
+}
+
 /// A job whose line was served, without its body.
 struct PutLine {
     id: JobId,
     args: PutArgs,
     tags_key: Option<TagsKey>,
+}
+
+impl Puts {
+    pub const fn new() -> Self {
+        Self { recent: RecentPut::new(), refusals: PutRefusals::new(), is_draining: false }
+    }
+
+    pub const fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// Begins or ends drain mode. Returns whether this changes anything.
+    pub const fn set_draining(&mut self, is_draining: bool) -> bool {
+        mem::replace(&mut self.is_draining, is_draining) != is_draining
+    }
 }
 
 impl RecentPut {
@@ -200,7 +224,7 @@ impl Core {
         if !has_end {
             return Some(Outcome::Refused(Refusal::NoCrlf));
         }
-        if self.draining {
+        if self.puts.is_draining {
             return Some(Outcome::Refused(Refusal::Draining));
         }
         if let Some(refusal) = Refusal::for_space(space) {
@@ -223,17 +247,17 @@ impl Core {
         let PutLine { id, args: PutArgs { pri, delay, ttr, .. }, tags_key } = job;
         let ttr = self.engine.ttr_of_put(client, ttr);
         self.engine.put(client, NewJob { id, pri, delay, ttr, body, tags_key }, now);
-        self.observe(client, Observation::Put(id, Reply::Inserted(id)));
+        self.reporter.observe(&self.engine, client, Observation::Put(id, Reply::Inserted(id)));
         Outcome::Done(Reply::Inserted(id))
     }
 
     #[cold]
     fn note_refused(&mut self, client: ClientKey, id: JobId, outcome: &Outcome<'static>, now: Time) {
         match outcome {
-            Outcome::Done(reply) => self.observe(client, Observation::Put(id, *reply)),
+            Outcome::Done(reply) => self.reporter.observe(&self.engine, client, Observation::Put(id, *reply)),
             Outcome::Refused(refusal) => {
-                self.note_refused_put(*refusal, now);
-                self.observe(client, Observation::Put(id, refusal.reply()));
+                self.puts.refusals.note(*refusal, &self.config, now);
+                self.reporter.observe(&self.engine, client, Observation::Put(id, refusal.reply()));
             }
             other => unreachable!("{other:?} is no refusal"),
         }
@@ -305,11 +329,24 @@ impl Core {
         let refusal = *refusal;
         protocol.input = Input::Line;
         if protocol.put_batch.is_none() {
-            self.note_refused_put(refusal, now);
+            self.puts.refusals.note(refusal, &self.config, now);
             return Some(Outcome::Refused(refusal));
         }
         self.refuse_in_batch(protocol, refusal);
         Some(Outcome::Pending)
+    }
+
+    /// Counts a `put`, or a batch, that was refused before its last byte arrived. Its client leaves now, and gets no reply. A put that
+    /// would be refused for its tube or in drain mode is not counted: that is decided once the body is complete.
+    pub(super) fn note_put_cut_off(&mut self, protocol: &ProtocolState, now: Time) {
+        let of_batch = protocol.put_batch.as_ref().and_then(|batch| batch.refusal());
+        let of_body = match protocol.input {
+            Input::Skip { refusal, .. } => Some(refusal),
+            _ => None,
+        };
+        if let Some(refusal) = of_batch.or(of_body) {
+            self.puts.refusals.note(refusal, &self.config, now);
+        }
     }
 
     /// Frees the body and the tags of a job that is not put.

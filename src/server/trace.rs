@@ -4,10 +4,9 @@ use std::fmt;
 
 use tracing::{Level, enabled, trace};
 
-use super::Core;
 use crate::protocol::announced::Follows;
 use crate::protocol::reply::Reply;
-use crate::queue::BatchRoom;
+use crate::queue::{BatchRoom, Engine};
 use crate::values::ids::{ClientKey, ConnId, JobId};
 
 /// Whether lines are logged at this level. It costs a load while they are not.
@@ -90,27 +89,40 @@ pub trait Observer {
     fn observe_moves(&mut self, moved: u64, unfinished: usize);
 }
 
-impl Core {
+/// The observer of a test, if there is one.
+#[derive(Default)]
+pub(super) struct Reporter(Option<Box<dyn Observer>>);
+
+impl Reporter {
+    /// Reports to `observer` from now on.
+    pub fn begin(&mut self, observer: Box<dyn Observer>) {
+        self.0 = Some(observer);
+    }
+
     #[inline]
-    pub(super) fn observe(&mut self, client: ClientKey, observation: Observation<'_>) {
-        if self.observer.is_some() {
-            self.report(client, observation);
+    pub const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    #[inline]
+    pub fn observe(&mut self, engine: &Engine, client: ClientKey, observation: Observation<'_>) {
+        if self.is_on() {
+            self.report(engine, client, observation);
         }
     }
 
     #[inline]
-    pub(super) fn observe_moves(&mut self) {
-        if let Some(observer) = &mut self.observer {
-            let (moved, unfinished) = self.engine.moves();
+    pub fn observe_moves(&mut self, engine: &Engine) {
+        if let Some(observer) = &mut self.0 {
+            let (moved, unfinished) = engine.moves();
             observer.observe_moves(moved, unfinished);
         }
     }
 
     #[cold]
-    fn report(&mut self, client: ClientKey, observation: Observation<'_>) {
-        let conn = self.engine.clients().get(client).conn;
-        if let Some(observer) = &mut self.observer {
-            observer.observe(conn, observation);
+    fn report(&mut self, engine: &Engine, client: ClientKey, observation: Observation<'_>) {
+        if let Some(observer) = &mut self.0 {
+            observer.observe(engine.clients().get(client).conn, observation);
         }
     }
 }

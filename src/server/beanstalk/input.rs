@@ -91,7 +91,7 @@ impl Core {
                     }
                     match reader.next(&mut rest) {
                         Some(Line::Command(line)) => {
-                            core.observe(protocol.client, Observation::Line(line));
+                            core.reporter.observe(&core.engine, protocol.client, Observation::Line(line));
                             if is_traced {
                                 core.charge(Cost::LOG_LINE);
                                 trace::command(replies.number(), line);
@@ -99,7 +99,11 @@ impl Core {
                             core.serve_line(protocol, replies, line, &mut rest, now);
                         }
                         Some(Line::TooLong { follows }) => {
-                            core.observe(protocol.client, Observation::LineTooLong(follows));
+                            core.reporter.observe(
+                                &core.engine,
+                                protocol.client,
+                                Observation::LineTooLong(follows),
+                            );
                             if is_traced {
                                 trace::command_too_long(replies.number());
                             }
@@ -195,7 +199,7 @@ impl Core {
             if !session.inbox.starts_with(CANCEL_LINE) {
                 return;
             }
-            self.observe(session.protocol.client, Observation::Canceled);
+            self.reporter.observe(&self.engine, session.protocol.client, Observation::Canceled);
         }
         // With its input ended, the client may be gone: no job should have to find that out.
         self.end_wait(session);

@@ -117,12 +117,12 @@ impl Core {
 
     #[inline(always)]
     fn parse_line<'a>(&mut self, line: &'a [u8]) -> Result<Command<'a>, ParseError> {
-        if let Some(args) = self.recent_put.args_of(line) {
+        if let Some(args) = self.puts.recent.args_of(line) {
             return Ok(Command::Put { args, tags: Some(Tags::NONE) });
         }
         let command = parse(line);
         if let Ok(Command::Put { args, tags: Some(Tags::NONE) }) = command {
-            self.recent_put.note(line, args);
+            self.puts.recent.note(line, args);
         }
         command
     }

@@ -154,7 +154,7 @@ impl Session {
 impl Core {
     /// Removes the client from the queue. Its unsent replies may still be sent.
     pub(in crate::server) fn leave(&mut self, session: &mut Session, now: Time) {
-        self.observe(session.protocol.client, Observation::Left);
+        self.reporter.observe(&self.engine, session.protocol.client, Observation::Left);
         self.end_list(&mut session.protocol);
         self.note_put_cut_off(&session.protocol, now);
         self.drop_batch(&mut session.protocol);

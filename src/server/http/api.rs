@@ -107,7 +107,7 @@ pub(super) fn check(
     }
     check_body(request, target.body_kind(), core.config.max_job_bytes).inspect_err(|error| {
         if error.kind == ErrorKind::TooLarge && target.body_kind() == BodyKind::Job {
-            core.put_refusals.add(PutReason::TooBig);
+            core.puts.refusals.add(PutReason::TooBig);
         }
     })?;
     Ok((target, user))

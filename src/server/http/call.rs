@@ -134,7 +134,7 @@ impl Core {
         self.headroom.invalidate();
         if call.stage == Stage::Queued {
             self.charge(Cost::CALL);
-            let was_draining = self.draining;
+            let was_draining = self.puts.is_draining();
             let operation = Rc::clone(&call.operation);
             let protocol = call.protocol.insert(ProtocolState::new(self.engine.connect(*conn)));
             if let Some(user) = &call.user {
@@ -145,7 +145,7 @@ impl Core {
             let is_drain = matches!(*operation, Operation::Drain | Operation::Undrain);
             match outcome {
                 Outcome::Pending if is_put => call.stage = Stage::Receiving,
-                _ if is_drain && self.draining == was_draining => {}
+                _ if is_drain && self.puts.is_draining() == was_draining => {}
                 _ => self.log_action(*number, peer, call, &outcome, now),
             }
             if outcome != Outcome::Pending {

@@ -233,7 +233,7 @@ impl<'a> ServerJson<'a> {
             id: &host.id,
             pid: host.pid,
             uptime_seconds: now.since(config.started).as_secs(),
-            draining: core.draining,
+            draining: core.puts.is_draining(),
             may_write: user
                 .map_or(config.http_access.may_write(), |user| user.grants.somewhere().has_any(changes)),
             jobs: (!is_standby).then_some(jobs),
@@ -323,7 +323,7 @@ impl<'a> LeaderJson<'a> {
 fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     let mut all = Vec::new();
     let mut warn = |kind, text: String| all.push(WarningJson { kind, text });
-    if core.draining {
+    if core.puts.is_draining() {
         warn("draining", "The server is in drain mode and accepts no new jobs.".to_owned());
     }
     let charged = core.charged_bytes();

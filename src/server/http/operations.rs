@@ -98,8 +98,9 @@ impl Core {
         now: Time,
     ) -> Outcome<'static> {
         let Operation::Put { job: PutTarget { tube, priority, delay, ttr, tags }, bytes } = operation else {
-            self.draining = *operation == Operation::Drain;
-            return Outcome::Done(if self.draining { Reply::DrainBegun } else { Reply::NotDraining });
+            let drains = *operation == Operation::Drain;
+            self.puts.set_draining(drains);
+            return Outcome::Done(if drains { Reply::DrainBegun } else { Reply::NotDraining });
         };
         if let Outcome::Refused(refusal) = self.execute(protocol, Command::Use(tube.get()), permit, now) {
             return Outcome::Refused(refusal);
@@ -220,7 +221,9 @@ impl Core {
 
     /// Appends the response to a move of several jobs. One that has moved none is an error with its reason.
     fn respond_to_move(&self, request: &Request, moved: Moved, out: &mut Vec<u8>) {
-        let stop = moved.stop.map(|(JobId(id), bar)| (id, self.refusal_of_move(bar).response(&self.config)));
+        let stop = moved
+            .stop
+            .map(|(JobId(id), bar)| (id, Refusal::of_move(bar, self.wal.as_ref()).response(&self.config)));
         if let (0, Some((id, ErrorResponse { kind, message, .. }))) = (moved.count, &stop) {
             return ErrorResponse::new(*kind, format!("stopped at job {id}: {message}")).write(request, out);
         }
