@@ -14,6 +14,7 @@ use super::users::{Rights, User, Users};
 use super::{ClientAct, Core, Effect, Server};
 use crate::protocol::reply::Reply;
 use crate::time::{Span, Time};
+use crate::values::account::Held;
 use crate::values::budget::{Cost, RUN_STEPS};
 use crate::values::ids::{ClientKey, ConnId, JobId, TagsKey};
 use crate::values::tags::Tags;
@@ -209,6 +210,11 @@ impl Core {
         protocol.state = SessionState::Refused;
         self.access.delay_refusal(conn, now);
         self.count_users();
+    }
+
+    /// Counts the current size of the users and of refused clients.
+    pub(super) fn count_users(&self) {
+        self.memory.account().set(Held::Users, self.access.memory_bytes());
     }
 
     /// Makes a client this user. It must not wait.
@@ -483,7 +489,7 @@ impl Server {
         access.generation += 1;
         access.sweep = Some(0);
         self.core.count_users();
-        self.core.headroom.invalidate();
+        self.core.memory.invalidate();
         Some(earlier)
     }
 

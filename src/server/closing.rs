@@ -46,11 +46,21 @@ pub struct ClosingWatch {
     at: usize,
     /// The number of times that all slots were looked at.
     passes: u64,
+    /// Those of them since bodies of ended jobs take more than their share.
+    urgent_passes: usize,
 }
 
 impl Default for ClosingWatch {
     fn default() -> Self {
-        Self { count: 0, has_others: false, interval: INTERVAL, due: None, at: 0, passes: 0 }
+        Self {
+            count: 0,
+            has_others: false,
+            interval: INTERVAL,
+            due: None,
+            at: 0,
+            passes: 0,
+            urgent_passes: 0,
+        }
     }
 }
 
@@ -74,6 +84,7 @@ impl ClosingWatch {
 
     /// Notes whether other connections must send too, and whether they must hurry.
     pub fn note_others(&mut self, has_others: bool, is_urgent: bool, now: Time) {
+        self.urgent_passes = if is_urgent { self.urgent_passes } else { 0 };
         (self.has_others, self.interval) = (has_others, if is_urgent { INTERVAL_SHORT } else { INTERVAL });
         if has_others {
             let due = now + self.interval;
@@ -87,6 +98,12 @@ impl ClosingWatch {
         if self.count == 0 && !self.has_others {
             (self.due, self.at) = (None, 0);
         }
+    }
+
+    /// The bytes that must have moved, perhaps at the beginning of another urgent pass.
+    fn floor(&mut self, begins_urgent_pass: bool) -> u64 {
+        self.urgent_passes += usize::from(begins_urgent_pass);
+        FLOORS[self.urgent_passes.min(FLOORS.len() - 1)]
     }
 
     /// When an iteration must run because of them.
@@ -218,12 +235,10 @@ impl HttpConnection {
     }
 }
 
-impl Core {
-    /// The bytes of ended jobs that only output keeps, beyond their share of the memory limit.
-    fn ended_excess(&self) -> u64 {
-        let max = self.config.max_memory_bytes.map_or(u64::MAX, |max| max / ENDED_SHARE);
-        (self.engine.bodies().ended_bytes() as u64).saturating_sub(max)
-    }
+/// The bytes of ended jobs that only output keeps, beyond their share of the memory limit.
+fn ended_excess(core: &Core) -> u64 {
+    let max = core.config.max_memory_bytes.map_or(u64::MAX, |max| max / ENDED_SHARE);
+    (core.engine.bodies().ended_bytes() as u64).saturating_sub(max)
 }
 
 impl Server {
@@ -234,8 +249,7 @@ impl Server {
         let has_others = core.engine.bodies().ended_bytes() > 0
             || connections.all_http().any(|one| one.awaits().is_some_and(PeerWait::needs_progress));
         if has_others || core.closing.deadline().is_some() {
-            let is_urgent = core.ended_excess() > 0;
-            core.urgent_passes = if is_urgent { core.urgent_passes } else { 0 };
+            let is_urgent = ended_excess(core) > 0;
             core.closing.note_others(has_others, is_urgent, now);
             self.end_stuck(now);
         }
@@ -248,11 +262,8 @@ impl Server {
         if slots.is_empty() {
             return;
         }
-        let excess = core.ended_excess();
-        if slots.start == 0 && excess > 0 {
-            core.urgent_passes += 1;
-        }
-        let floor = FLOORS[core.urgent_passes.min(FLOORS.len() - 1)];
+        let excess = ended_excess(core);
+        let floor = core.closing.floor(slots.start == 0 && excess > 0);
         let mut pass = Pass { now, floor, excess };
         // Bounded by SLOTS: the connections of one event-loop iteration.
         for slot in slots {

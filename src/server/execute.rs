@@ -29,7 +29,7 @@ impl Core {
     ) -> Outcome<'a> {
         let client = protocol.client;
         // It may take memory that a later job counts on.
-        self.headroom.invalidate();
+        self.memory.invalidate();
         let engine = &mut self.engine;
         match command {
             Command::ReserveBatch { count, seconds } => {

@@ -4,7 +4,7 @@ use super::beanstalk::{InputEnd, Session};
 use super::client_state::SessionState;
 use super::metrics::Count;
 use super::outcome::Outcome;
-use super::{Core, Effect, Event, Server, http};
+use super::{Core, Effect, Event, Server};
 use crate::queue::Notice;
 use crate::time::Time;
 use crate::values::budget::{Cost, TURN_STEPS};
@@ -24,25 +24,21 @@ impl Server {
             event_steps += self.core.begin_phase();
         }
         self.core.engine.budget().begin_turns();
-        if !self.core.ready_requests.is_empty() {
+        if self.core.ready.has_requests() {
             self.answer_queued_http(now);
         }
         let mut is_first = true;
         // Bounded by RUN_STEPS: the steps of one event-loop iteration.
-        while let Some(&conn) = self.core.ready_sessions.front() {
+        while let Some(conn) = self.core.ready.next_session() {
             if self.core.engine.budget().is_phase_over() || self.core.is_behind() {
                 break;
             }
-            if self.connections.is_storing(conn) {
-                // A whole batch is the work of an iteration: the first of its turns, and if that one had many events, of the next.
-                let is_deferred = std::mem::replace(&mut self.core.has_deferred, is_first);
-                if !is_first || event_steps >= u64::from(TURN_STEPS) && !is_deferred {
-                    break;
-                }
-                self.core.has_deferred = false;
+            let had_many_events = event_steps >= u64::from(TURN_STEPS);
+            if self.connections.is_storing(conn) && self.core.ready.defers_batch(is_first, had_many_events) {
+                break;
             }
             is_first = false;
-            self.core.ready_sessions.pop_front();
+            self.core.ready.take_session();
             if conn.is_http() {
                 self.run_http(conn, now);
             } else if let Some(session) = self.connections.find(conn) {
@@ -59,10 +55,10 @@ impl Server {
         }
         self.step_http(now);
         self.watch_output(now);
-        self.core.is_reclaiming = self.core.engine.bodies_mut().reclaim();
+        self.core.ready.set_reclaiming(self.core.engine.bodies_mut().reclaim());
         self.count_tables();
         if self.core.config.max_memory_bytes.is_some() {
-            self.core.update_output_pause();
+            self.core.memory.update_output_pause();
         }
         let core = &mut self.core;
         core.engine.budget().begin_iteration();
@@ -107,7 +103,7 @@ impl Server {
 impl Core {
     /// Begins a phase of the event-loop iteration. Returns the steps of the one before.
     fn begin_phase(&mut self) -> u64 {
-        self.http_quota = http::QUOTA;
+        self.http.begin_phase();
         self.engine.budget().begin_phase()
     }
 
@@ -143,11 +139,11 @@ impl Core {
         }
         self.close_if_sent(session);
         // At half of the mark, so that a client that reads slowly is not served reply by reply.
-        let resumes = session.protocol.is_choked && unsent < self.output_bytes_pause.div_ceil(2);
+        let resumes = session.protocol.is_choked && unsent < self.memory.output_bytes_pause().div_ceil(2);
         if resumes {
             session.protocol.is_choked = false;
         }
-        if resumes || session.can_list(self.output_bytes_pause) {
+        if resumes || session.can_list(self.memory.output_bytes_pause()) {
             self.queue_if_servable(session);
         }
     }
@@ -197,9 +193,8 @@ impl Core {
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let is_behind = self.is_behind();
-        let can_serve = !self.ready_sessions.is_empty() && !is_behind;
-        let has_http = !self.ready_pages.is_empty() || !self.ready_requests.is_empty();
-        if can_serve || self.is_reclaiming || has_http || self.has_released() {
+        let can_serve = self.ready.next_session().is_some() && !is_behind;
+        if can_serve || self.ready.has_more() || self.has_released() {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };

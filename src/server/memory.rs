@@ -4,6 +4,9 @@
 //! add to the existing jobs (reserved memory). A job that fits into memory kept for reuse adds nothing, so it is accepted even at
 //! the limit.
 
+mod gauge;
+
+pub(super) use self::gauge::MemoryGauge;
 use super::beanstalk::{Session, SessionMemory};
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::connections::Connections;
@@ -13,12 +16,12 @@ use super::outcome::Shortage;
 use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;
-use crate::queue::{BatchRoom, TubeList};
+use crate::queue::BatchRoom;
 use crate::values::account::Held;
-use crate::values::ids::{ClientKey, ConnId};
+use crate::values::ids::ClientKey;
 use crate::values::limits::{
-    ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, OUTPUT_BYTES_PAUSE, RECEIVE_DIRECT_BYTES_MAX,
-    WIDE_BATCH_JOBS_MAX, WIDE_BATCH_WATCHES,
+    ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, RECEIVE_DIRECT_BYTES_MAX, WIDE_BATCH_JOBS_MAX,
+    WIDE_BATCH_WATCHES,
 };
 use crate::values::tags::Tags;
 use crate::wal::Wal;
@@ -54,70 +57,16 @@ const BATCH_LINE_BYTES: u64 = 48;
 /// sends little takes little.
 const EXPECTED_BYTES_PER_BYTE: usize = 8;
 
-/// The headroom for jobs.
-#[derive(Default)]
-pub(super) struct Headroom {
-    /// Memory that jobs of this iteration may take without another look at the totals.
-    bytes: u64,
-    /// The memory that was held for peers at that look.
-    held_bytes: usize,
-}
-
-impl Headroom {
-    /// Makes the next job look at the totals: something else may have taken memory.
-    pub fn invalidate(&mut self) {
-        self.bytes = 0;
-    }
-}
-
-impl Core {
-    /// Counts the current size of an inbox.
-    pub(super) fn count_inbox(&self, session: &mut Session) {
-        // Input served from the front stays allocated, though the capacity no longer includes it.
-        let before = session.inbox_bytes;
-        let capacity = session.inbox.capacity();
-        session.inbox_bytes = if capacity == 0 { 0 } else { capacity.max(before) };
-        self.account.change(Held::Inboxes, before, session.inbox_bytes);
-    }
-
-    /// Counts the current size of an HTTP connection.
-    pub(super) fn count_http(&self, connection: &mut HttpConnection) {
-        let memory = connection.memory();
-        let before = std::mem::replace(&mut connection.counted, memory);
-        self.account.change(Held::HttpInput, before.input, memory.input);
-        self.account.change(Held::HttpOutput, before.output, memory.output);
-        self.account.change(Held::HttpWork, before.work, memory.work);
-    }
-
-    /// Counts that an HTTP connection has gone.
-    pub(super) fn forget_http(&self, connection: &HttpConnection) {
-        let HttpMemory { input, output, work } = connection.counted;
-        self.account.change(Held::HttpInput, input, 0);
-        self.account.change(Held::HttpOutput, output, 0);
-        self.account.change(Held::HttpWork, work, 0);
-    }
-
-    /// Counts the current size of the users and of refused clients.
-    pub(super) fn count_users(&self) {
-        self.account.set(Held::Users, self.access.memory_bytes());
-    }
-}
-
 impl Server {
     /// Counts the current size of sessions, tables and queues.
     pub(super) fn count_tables(&mut self) {
         let Self { core, connections } = self;
-        let queued =
-            core.ready_sessions.capacity() + core.ready_pages.capacity() + core.ready_requests.capacity();
-        core.headroom.invalidate();
         let sessions = connections.len() * SESSION_BYTES
             + connections.capacity() * Connections::ENTRY_BYTES
-            + queued * size_of::<ConnId>()
+            + core.ready.memory_bytes()
             + core.effects.capacity() * size_of::<Effect>()
             + core.gate.memory_bytes();
-        core.account.set(Held::Sessions, sessions);
-        core.account.set(Held::Lines, core.long_lines * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES));
-        core.account.set(Held::Lists, core.lists * (size_of::<TubeList>() + ALLOCATION_BYTES));
+        core.memory.count_tables(sessions);
     }
 
     /// Recomputes every count of the server and its queue.
@@ -141,8 +90,6 @@ impl Server {
         for session in connections.clients() {
             assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
         }
-        let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
-        assert_eq!(http_lists, core.http_lists, "every list over HTTP is counted");
     }
 
     /// Recomputes what connections keep for their peers.
@@ -151,9 +98,10 @@ impl Server {
         let Self { core, connections } = self;
         let memory: Vec<SessionMemory> = connections.clients().map(Session::memory).collect();
         let lists = memory.iter().filter(|one| one.has_list).count();
-        assert_eq!(lists, core.lists, "every list is counted");
         let long_lines = memory.iter().filter(|one| one.has_long_line).count();
-        assert_eq!(long_lines, core.long_lines, "every longer line is counted");
+        let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
+        let counts = [long_lines, lists, http_lists];
+        assert_eq!(counts, core.memory.counts(), "every longer line and every list is counted");
         let batches: Vec<usize> = memory.iter().filter_map(|one| one.batch_jobs).collect();
         let jobs = batches.iter().sum::<usize>();
         assert_eq!((batches.len(), jobs), core.batches.counts(), "every batch of puts is counted");
@@ -167,7 +115,7 @@ impl Server {
             (Held::Replies, replies),
         ];
         for (kind, bytes) in own.into_iter().chain(HttpMemory::of_all(connections.all_http())) {
-            assert_eq!(bytes, core.account.of(kind), "{kind:?} is counted");
+            assert_eq!(bytes, core.memory.account().of(kind), "{kind:?} is counted");
         }
     }
 }
@@ -179,9 +127,8 @@ impl Core {
         let own = self.engine.memory_bytes()
             + wal_bytes
             + self.replica_memory_bytes()
-            + self.account.total()
-            + self.scratch.capacity();
-        own as u64 + self.config.host.memory_bytes + self.driver_bytes
+            + self.buffers.scratch_bytes();
+        own as u64 + self.config.host.memory_bytes + self.memory.bytes()
     }
 
     /// Claims memory for one more job of the client, and returns whether there is enough. `body_bytes` includes the CR LF.
@@ -197,15 +144,12 @@ impl Core {
             bytes => (TAGS_GROWTH_BYTES_MAX, TAGS_BYTES_USUAL + 2 * bytes),
         };
         let usual = JOB_BYTES_USUAL + 2 * u64::from(body_bytes) + tags_usual;
-        let grown = self.account.total().saturating_sub(self.headroom.held_bytes) as u64;
-        if usual + grown <= self.headroom.bytes {
-            self.headroom.bytes -= usual;
+        if self.memory.take_headroom(usual) {
             return true;
         }
         let charged = self.charged_bytes();
         if charged + JOB_GROWTH_BYTES_MAX + tags_most + u64::from(body_bytes) <= max {
-            self.headroom.bytes = (max - charged).saturating_sub(HEADROOM_MARGIN_BYTES + usual);
-            self.headroom.held_bytes = self.account.total();
+            self.memory.set_headroom((max - charged).saturating_sub(HEADROOM_MARGIN_BYTES + usual));
             return true;
         }
         let own_growth = self.engine.job_growth(1) + self.engine.tags_growth(client, tags);
@@ -269,7 +213,7 @@ impl Core {
         let room = BatchRoom::new(count as usize);
         let Some(max) = self.config.max_memory_bytes else { return room };
         // A buffer may double as it grows.
-        let bytes = self.account.output_room().min(max.saturating_sub(self.charged_bytes())) / 2;
+        let bytes = self.memory.account().output_room().min(max.saturating_sub(self.charged_bytes())) / 2;
         let jobs = (bytes / BATCH_LINE_BYTES).max(1).min(u64::from(count)) as usize;
         BatchRoom { jobs, body_bytes: room.body_bytes.min(bytes) }
     }
@@ -278,24 +222,17 @@ impl Core {
     /// a page is empty.
     pub(super) fn page_room(&self, limit: u32) -> u32 {
         // A buffer may double as it grows.
-        let jobs = self.account.output_room() / 2 / PAGE_LINE_BYTES;
+        let jobs = self.memory.account().output_room() / 2 / PAGE_LINE_BYTES;
         limit.min(u32::try_from(jobs).unwrap_or(u32::MAX).max(PAGE_JOBS_SHORT))
-    }
-
-    /// Decides how much of a connection's replies may be unsent while it is served: little once unsent replies take their share of
-    /// the memory limit.
-    pub(super) fn update_output_pause(&mut self) {
-        let is_short = self.account.output_room() == 0;
-        self.output_bytes_pause = if is_short { 1 } else { OUTPUT_BYTES_PAUSE };
     }
 
     /// Whether there is memory for a list of tubes over HTTP. One at a time is always made: at the limit, an operator needs it to
     /// see which tube is full.
     pub(super) fn begin_http_list(&mut self, bytes: usize) -> bool {
-        if self.http_lists > 0 && !self.has_memory_for_http(bytes) {
+        if self.memory.has_http_list() && !self.has_memory_for_http(bytes) {
             return false;
         }
-        self.http_lists += 1;
+        self.memory.add_http_list();
         true
     }
 

@@ -23,6 +23,7 @@ mod outcome;
 mod put_batch;
 mod put_refusals;
 mod puts;
+mod ready;
 mod replica;
 mod rights;
 mod service;
@@ -54,10 +55,12 @@ use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
 use self::full_disk::FullDiskWarnings;
-use self::memory::Headroom;
+use self::http::HttpShare;
+use self::memory::MemoryGauge;
 use self::metrics::{Count, Counts, OuterCounts};
 use self::put_batch::Batches;
 use self::puts::Puts;
+use self::ready::Ready;
 use self::replica::Replica;
 use self::trace::Reporter;
 use crate::bodies::Bodies;
@@ -65,10 +68,8 @@ use crate::protocol::foreign::Opening;
 use crate::queue::Engine;
 use crate::time::Time;
 use crate::values::account::Account;
-use crate::values::budget::{Budget, Cost, Quota};
+use crate::values::budget::{Budget, Cost};
 use crate::values::ids::ConnId;
-use crate::values::limits::OUTPUT_BYTES_PAUSE;
-use crate::values::log_limit::LogLimit;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 use crate::wal::{Durability, LogRequest, Wal};
@@ -92,48 +93,19 @@ struct Core {
     replica: Option<Box<Replica>>,
     gate: CommitGate,
     effects: VecDeque<Effect>,
-    /// Sessions with input that could not be served in their last turn.
-    ready_sessions: VecDeque<ConnId>,
-    /// HTTP connections with a page to render.
-    ready_pages: VecDeque<ConnId>,
-    /// HTTP connections with input that could not be answered when it came.
-    ready_requests: VecDeque<ConnId>,
-    /// The steps that answers to HTTP requests have left in this phase of the event-loop iteration.
-    http_quota: Quota,
-    /// A `put-batch` that is to be stored has left its turn to the next iteration.
-    has_deferred: bool,
-    /// A connection is not served while this much of its replies is unsent: see [`OUTPUT_BYTES_PAUSE`].
-    output_bytes_pause: usize,
-    /// Freed memory is being given back to the kernel in pieces.
-    is_reclaiming: bool,
-    /// The memory that is kept for peers, here and in other layers.
-    account: Rc<Account>,
+    ready: Ready,
+    memory: MemoryGauge,
     buffers: Buffers,
     puts: Puts,
     batches: Batches,
-    scratch: Vec<u8>,
-    headroom: Headroom,
     full_disk: FullDiskWarnings,
-    /// Limits the lines about wrong tokens over HTTP.
-    wrong_tokens: LogLimit,
-    /// Limits the lines about actions over HTTP.
-    http_actions: LogLimit,
+    http: HttpShare,
     access: Access,
     closing: ClosingWatch,
-    /// Passes over all connections since bodies of ended jobs take more than their share.
-    urgent_passes: usize,
-    /// Sessions that hold a list that is being rendered.
-    lists: usize,
-    /// HTTP connections with a list of tubes in progress.
-    http_lists: usize,
-    /// Sessions whose line is longer than usual and has come in pieces.
-    long_lines: usize,
     counts: Counts,
     outer_counts: OuterCounts,
     /// Jobs in the queue at the start.
     recovered_jobs: usize,
-    /// Memory that the driver has allocated for itself, in bytes.
-    driver_bytes: u64,
     reporter: Reporter,
 }
 
@@ -206,7 +178,7 @@ impl Service for Server {
     }
 
     fn account(&self) -> Rc<Account> {
-        Rc::clone(&self.core.account)
+        Rc::clone(self.core.memory.account())
     }
 
     fn certified(&mut self, conn: ConnId, names: &[String]) {
@@ -255,10 +227,7 @@ impl Service for Server {
             // Bounded by the one job log.
             Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
             Event::Disk(_) | Event::Database(_) => {}
-            Event::OuterMemory(bytes) => {
-                core.driver_bytes = bytes;
-                core.headroom.invalidate();
-            }
+            Event::OuterMemory(bytes) => core.memory.set_outer(bytes),
             Event::Received { conn, .. }
             | Event::ReceivedDirect { conn, .. }
             | Event::InputEnding { conn }
@@ -379,7 +348,7 @@ impl Core {
     fn new(config: Config, engine: Engine) -> Self {
         let recovered_jobs = engine.jobs().len();
         let access = Access::new(config.users.clone());
-        let account = Rc::new(Account::new(config.max_memory_bytes));
+        let memory = MemoryGauge::new(config.max_memory_bytes);
         Self {
             config,
             engine,
@@ -387,32 +356,18 @@ impl Core {
             replica: None,
             gate: CommitGate::default(),
             effects: VecDeque::new(),
-            ready_sessions: VecDeque::new(),
-            ready_pages: VecDeque::new(),
-            ready_requests: VecDeque::new(),
-            http_quota: http::QUOTA,
-            has_deferred: false,
-            output_bytes_pause: OUTPUT_BYTES_PAUSE,
-            is_reclaiming: false,
-            buffers: Buffers::new(Rc::clone(&account)),
-            account,
+            ready: Ready::default(),
+            buffers: Buffers::new(Rc::clone(memory.account())),
+            memory,
             puts: Puts::new(),
             batches: Batches::new(),
-            scratch: Vec::new(),
-            headroom: Headroom::default(),
             full_disk: FullDiskWarnings::default(),
-            wrong_tokens: LogLimit::every(http::WRONG_TOKEN_INTERVAL),
-            http_actions: http::action_limit(),
+            http: HttpShare::new(),
             access,
             closing: ClosingWatch::default(),
-            urgent_passes: 0,
-            lists: 0,
-            http_lists: 0,
-            long_lines: 0,
             counts: Counts::new(),
             outer_counts: OuterCounts::default(),
             recovered_jobs,
-            driver_bytes: 0,
             reporter: Reporter::default(),
         }
     }

@@ -131,7 +131,7 @@ impl Batches {
 impl Core {
     /// Counts the memory of all batches.
     fn count_batches(&self) {
-        self.account.set(Held::Batches, self.batches.memory_bytes());
+        self.memory.account().set(Held::Batches, self.batches.memory_bytes());
     }
 
     /// Begins a batch. Without a count its end is unknown.
@@ -259,7 +259,7 @@ impl Core {
             core.count_batches();
             core.reply(protocol, replies, outcome, now);
             core.record_changes(now);
-            protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
+            protocol.is_choked = replies.unsent_bytes() >= core.memory.output_bytes_pause();
         });
         self.charge(Cost::COMMAND);
         self.after_serving(session, now);
@@ -298,7 +298,7 @@ impl Core {
             self.charge(Cost::BATCH_JOB.plus(Cost::copied(job.slot.len())));
             replies.push(self.store(client, id, job, now));
         }
-        self.headroom.invalidate();
+        self.memory.invalidate();
         self.reporter.observe(
             &self.engine,
             client,

@@ -29,7 +29,7 @@ impl Core {
         let used = if session.can_serve_directly() { self.serve(session, bytes, now) } else { 0 };
         if used < bytes.len() && session.is_open() {
             session.inbox.extend_from_slice(&bytes[used..]);
-            self.count_inbox(session);
+            self.memory.count_inbox(session);
         }
         self.after_serving(session, now);
     }
@@ -72,7 +72,7 @@ impl Core {
     /// bytes were used.
     pub(in crate::server) fn serve(&mut self, session: &mut Session, input: &[u8], now: Time) -> usize {
         if self.config.max_memory_bytes.is_some() {
-            self.update_output_pause();
+            self.memory.update_output_pause();
         }
         let limit = self.engine.budget().turn();
         let mut rest = input;
@@ -118,7 +118,7 @@ impl Core {
                     core.reply(protocol, replies, outcome, now);
                 }
                 core.record_changes(now);
-                protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
+                protocol.is_choked = replies.unsent_bytes() >= core.memory.output_bytes_pause();
                 core.charge(Cost::COMMAND);
             }
             core.charge(Cost::consumed(input.len() - rest.len()));
@@ -133,7 +133,7 @@ impl Core {
     #[cold]
     fn count_long_line(&mut self, session: &mut Session) {
         let was_long = mem::replace(&mut session.has_long_line, session.reader.is_long());
-        self.long_lines = self.long_lines + usize::from(session.has_long_line) - usize::from(was_long);
+        self.memory.change_long_line(was_long, session.has_long_line);
     }
 
     /// Serves the inbox, or the list, of a session from the queue.
@@ -147,7 +147,7 @@ impl Core {
             SessionState::Unwatching => return self.continue_unwatching(session, now),
             _ => {}
         }
-        if session.can_list(self.output_bytes_pause) {
+        if session.can_list(self.memory.output_bytes_pause()) {
             return self.continue_list(session, now);
         }
         if !session.protocol.can_serve() {
@@ -159,7 +159,7 @@ impl Core {
         if !inbox.is_empty() {
             session.inbox = inbox;
         }
-        self.count_inbox(session);
+        self.memory.count_inbox(session);
         self.after_serving(session, now);
     }
 
@@ -221,16 +221,16 @@ impl Core {
         let has_input =
             !session.inbox.is_empty() || session.input_end == InputEnd::Ended || session.has_complete_body();
         let is_servable = has_input && session.protocol.can_serve()
-            || session.can_list(self.output_bytes_pause)
+            || session.can_list(self.memory.output_bytes_pause())
             || session.protocol.state.is_in_turn();
         if is_servable && !session.is_queued {
             session.is_queued = true;
-            self.ready_sessions.push_back(session.conn);
+            self.ready.add_session(session.conn);
         }
     }
 
     fn pause_or_resume(&mut self, session: &mut Session) {
-        let is_full = session.inbox.len() >= self.account.inbox_bytes_pause();
+        let is_full = session.inbox.len() >= self.memory.account().inbox_bytes_pause();
         if is_full != session.is_paused && session.is_open() {
             session.is_paused = is_full;
             let conn = session.conn;

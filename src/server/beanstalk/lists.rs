@@ -68,7 +68,7 @@ impl Core {
             if core.reply_piece(list, replies) {
                 core.end_list(protocol);
                 protocol.serve_again();
-                protocol.is_choked = replies.unsent_bytes() >= core.output_bytes_pause;
+                protocol.is_choked = replies.unsent_bytes() >= core.memory.output_bytes_pause();
             }
         });
         self.charge(Cost::COMMAND);
@@ -94,7 +94,7 @@ impl Core {
         }
         if !is_done {
             self.engine.register_list(&listing.list);
-            self.lists += 1;
+            self.memory.add_list();
             protocol.list = Some(Box::new(listing));
             protocol.state = SessionState::Listing;
         }
@@ -104,17 +104,16 @@ impl Core {
     pub(in crate::server) fn end_list(&mut self, protocol: &mut ProtocolState) {
         if let Some(listing) = protocol.list.take() {
             self.engine.end_list(&listing.list);
-            self.lists -= 1;
+            self.memory.remove_list();
         }
     }
 
     /// Appends what stands before the entries.
     fn begin_data(&mut self, replies: &mut Replies) {
-        let mut data = std::mem::take(&mut self.scratch);
-        data.clear();
+        let mut data = self.buffers.take_scratch();
         _ = Yaml::new(&mut data);
         replies.data(&data, &mut self.buffers);
-        self.scratch = data;
+        self.buffers.keep_scratch(data);
     }
 
     /// Appends a bounded piece of a list, or counts a piece of it. Returns true if it was the last.
@@ -126,11 +125,10 @@ impl Core {
             }
             return false;
         }
-        let mut data = std::mem::take(&mut self.scratch);
-        data.clear();
+        let mut data = self.buffers.take_scratch();
         let is_done = self.render(listing, &mut data);
         replies.data(&data, &mut self.buffers);
-        self.scratch = data;
+        self.buffers.keep_scratch(data);
         is_done
     }
 

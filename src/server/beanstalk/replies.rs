@@ -17,7 +17,6 @@ use crate::server::rights::Need;
 use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
-use crate::values::limits::SPARE_BUFFER_BYTES_MAX;
 use crate::values::tags::Tags;
 
 impl Core {
@@ -242,16 +241,13 @@ impl Core {
 
     /// Replies with data that `write` renders.
     fn reply_data(&mut self, replies: &mut Replies, write: impl FnOnce(&Self, &mut Vec<u8>)) {
-        let mut data = std::mem::take(&mut self.scratch);
-        data.clear();
+        let mut data = self.buffers.take_scratch();
         write(self, &mut data);
         replies.reply(Reply::Ok { bytes: data.len() }, &mut self.buffers);
         data.extend_from_slice(b"\r\n");
         replies.data(&data, &mut self.buffers);
         self.charge(Cost::rendered(data.len()));
-        if data.capacity() <= SPARE_BUFFER_BYTES_MAX {
-            self.scratch = data;
-        }
+        self.buffers.keep_scratch(data);
     }
 }
 

@@ -162,7 +162,7 @@ impl Core {
         self.charge(Cost::COMMAND);
         self.counts.add(Count::Left, 1);
         session.inbox = BytesMut::new();
-        self.count_inbox(session);
+        self.memory.count_inbox(session);
     }
 
     /// Closes a connection that is closing and has sent everything. Returns whether it did.
@@ -202,7 +202,7 @@ impl Server {
             SessionState::Closed,
             "a driver closes a connection only on Effect::Close"
         );
-        self.core.long_lines -= usize::from(session.has_long_line);
+        self.core.memory.change_long_line(session.has_long_line, false);
         self.count_tables();
         session.output.clear(self.core.engine.bodies_mut(), &mut self.core.buffers);
         if let Input::Body(incoming) = session.protocol.input {

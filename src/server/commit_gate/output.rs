@@ -73,11 +73,19 @@ pub(in crate::server) struct Buffers {
     /// Error replies since the start, by kind.
     errors: [u64; ErrorKind::COUNT],
     inserted: InsertedLine,
+    /// For data that is rendered before its length is known.
+    scratch: Vec<u8>,
 }
 
 impl Buffers {
     pub fn new(account: Rc<Account>) -> Self {
-        Self { spare: Vec::new(), account, errors: [0; ErrorKind::COUNT], inserted: InsertedLine::default() }
+        Self {
+            spare: Vec::new(),
+            account,
+            errors: [0; ErrorKind::COUNT],
+            inserted: InsertedLine::default(),
+            scratch: Vec::new(),
+        }
     }
 
     fn take(&mut self) -> Vec<u8> {
@@ -92,6 +100,23 @@ impl Buffers {
         } else {
             self.account.change(Held::Replies, buffer.capacity(), 0);
         }
+    }
+
+    /// An empty buffer for data whose length is not known yet, to be given back.
+    pub fn take_scratch(&mut self) -> Vec<u8> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch
+    }
+
+    pub fn keep_scratch(&mut self, scratch: Vec<u8>) {
+        if scratch.capacity() <= SPARE_BUFFER_BYTES_MAX {
+            self.scratch = scratch;
+        }
+    }
+
+    pub const fn scratch_bytes(&self) -> usize {
+        self.scratch.capacity()
     }
 
     /// Counts a reply that is an error.

@@ -131,7 +131,7 @@ impl Core {
         let HttpConnection { conn, number, peer, input, work: Work::Call(call), .. } = connection else {
             return;
         };
-        self.headroom.invalidate();
+        self.memory.invalidate();
         if call.stage == Stage::Queued {
             self.charge(Cost::CALL);
             let was_draining = self.puts.is_draining();
@@ -302,14 +302,14 @@ const ACTION_LINES: u32 = 1000;
 const ACTION_INTERVAL: Span = Span::from_secs(10);
 
 /// Limits the lines about actions over HTTP.
-pub(in crate::server) const fn action_limit() -> LogLimit {
+pub(super) const fn action_limit() -> LogLimit {
     LogLimit::lines(ACTION_LINES, ACTION_INTERVAL)
 }
 
 impl Core {
     fn log_action(&mut self, conn: u64, peer: &Peer, call: &Call, outcome: &Outcome<'_>, now: Time) {
         if let Some(action) = call.operation.action().filter(|_| outcome.has_changed())
-            && let Some(left_out) = self.http_actions.admit(now)
+            && let Some(left_out) = self.http.actions.admit(now)
         {
             log(conn, peer, call, (action, outcome), left_out);
         }

@@ -30,10 +30,9 @@ use bytes::BytesMut;
 
 pub use self::access::{HttpAccess, Origin, Peer, PeerKind, Token};
 use self::call::Call;
-pub(super) use self::call::action_limit;
 pub use self::host::Hosts;
 use self::page::{Page, PageResponse};
-pub(in crate::server) use self::serve::QUOTA;
+pub(in crate::server) use self::serve::HttpShare;
 use self::slots::{ANSWER_KEPT, Activity};
 use super::closing::Moved;
 use super::{Core, User};
@@ -56,7 +55,7 @@ const INPUT_BYTES_RESUME: usize = HTTP_REQUEST_BYTES_MAX + api::JSON_BYTES_MAX a
 const _: () = assert!(INPUT_BYTES_RESUME < INBOX_BYTES_PAUSE);
 
 /// How often, at most, a wrong token is logged. A client may try tokens all day.
-pub(super) const WRONG_TOKEN_INTERVAL: Span = Span::from_secs(60);
+const WRONG_TOKEN_INTERVAL: Span = Span::from_secs(60);
 
 /// An HTTP connection from accept until the driver has closed it.
 pub(super) struct HttpConnection {
@@ -364,7 +363,9 @@ impl HttpConnection {
 
     /// Frees the memory of a page.
     fn end_page(&mut self, core: &mut Core) {
-        core.http_lists -= usize::from(self.is_listing());
+        if self.is_listing() {
+            core.memory.remove_http_list();
+        }
         if let Work::Page(_) = self.work {
             self.work = Work::None;
         }

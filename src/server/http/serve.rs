@@ -2,16 +2,40 @@
 
 use tracing::warn;
 
+use super::call::action_limit;
 use super::slots::{self, Candidate};
-use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer};
+use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer, WRONG_TOKEN_INTERVAL};
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
 use crate::values::budget::{Cost, Quota, TURN_STEPS};
 use crate::values::ids::ConnId;
+use crate::values::log_limit::LogLimit;
 
 /// What the answers of all HTTP connections share: the turn of one connection. The events of an iteration have this, and the
 /// connections in the queue have it again.
-pub(in crate::server) const QUOTA: Quota = Quota::of(TURN_STEPS);
+const QUOTA: Quota = Quota::of(TURN_STEPS);
+
+/// What all HTTP connections share.
+pub(in crate::server) struct HttpShare {
+    /// The steps that answers have left in this phase of the event-loop iteration.
+    quota: Quota,
+    /// Limits the lines about wrong tokens.
+    wrong_tokens: LogLimit,
+    /// Limits the lines about actions.
+    pub(super) actions: LogLimit,
+}
+
+impl HttpShare {
+    pub const fn new() -> Self {
+        let wrong_tokens = LogLimit::every(WRONG_TOKEN_INTERVAL);
+        Self { quota: QUOTA, wrong_tokens, actions: action_limit() }
+    }
+
+    /// Begins a phase of the event-loop iteration.
+    pub const fn begin_phase(&mut self) {
+        self.quota = QUOTA;
+    }
+}
 
 impl Server {
     /// Takes in an accepted connection.
@@ -21,7 +45,7 @@ impl Server {
         // Bounded by CONNECTIONS_MAX: the HTTP connections.
         let active = connections.all_http().map(|one| one.active).max().unwrap_or(Time::ZERO);
         let conn = connections.open_http(|conn, number| HttpConnection::new(conn, number, active));
-        core.count_http(connections.http(conn));
+        core.memory.count_http(connections.http(conn));
         self.count_tables();
         conn
     }
@@ -31,7 +55,7 @@ impl Server {
         let Self { core, connections } = self;
         let connection = connections.http(conn);
         (connection.peer, connection.active) = (peer, now);
-        core.count_http(connection);
+        core.memory.count_http(connection);
         // Bounded by CONNECTIONS_MAX: the HTTP connections.
         let open = connections.all_http().filter(|one| one.state < HttpState::Closed);
         let all: Vec<Candidate> = open
@@ -70,7 +94,7 @@ impl Server {
                     HttpState::Closed,
                     "a driver closes a connection only on Effect::Close"
                 );
-                core.forget_http(connection);
+                core.memory.forget_http(connection);
                 connections.remove_http(conn);
                 return self.count_tables();
             }
@@ -88,8 +112,8 @@ impl Server {
     pub(in crate::server) fn answer_queued_http(&mut self, now: Time) {
         let Self { core, connections } = self;
         // Bounded by QUOTA: the answers of one phase.
-        while !core.http_quota.is_used_up() {
-            let Some(conn) = core.ready_requests.pop_front() else { break };
+        while !core.http.quota.is_used_up() {
+            let Some(conn) = core.ready.take_request() else { break };
             let Some(connection) = connections.find_http(conn) else { continue };
             connection.is_queued = false;
             core.answer_next(connection, now);
@@ -121,7 +145,7 @@ impl Server {
     /// Renders a piece of one page, if there is a page to render.
     pub(in crate::server) fn step_http(&mut self, now: Time) {
         let Self { core, connections } = self;
-        let Some(conn) = core.ready_pages.pop_front() else { return };
+        let Some(conn) = core.ready.take_page() else { return };
         let Some(connection) = connections.find_http(conn) else { return };
         connection.is_queued = false;
         if connection.state < HttpState::Closed {
@@ -134,8 +158,8 @@ impl Server {
 impl Core {
     /// Answers the request that has just come, unless others wait for their turn or the steps of this iteration are used up.
     fn answer_at_once(&mut self, connection: &mut HttpConnection, now: Time) {
-        let has_turn = self.ready_requests.is_empty() && !connection.is_queued;
-        if has_turn && !self.http_quota.is_used_up() && !self.engine.budget().is_phase_over() {
+        let has_turn = !self.ready.has_requests() && !connection.is_queued;
+        if has_turn && !self.http.quota.is_used_up() && !self.engine.budget().is_phase_over() {
             connection.settle();
             self.answer_next(connection, now);
         }
@@ -146,11 +170,11 @@ impl Core {
         if !connection.can_answer(self.http_output_bytes_max()) {
             return;
         }
-        let limit = self.http_quota.limit(self.engine.budget());
+        let limit = self.http.quota.limit(self.engine.budget());
         connection.answer(self, now);
-        self.http_quota.settle(limit, self.engine.budget());
+        self.http.quota.settle(limit, self.engine.budget());
         if connection.take_wrong_token()
-            && let Some(left_out) = self.wrong_tokens.admit(now)
+            && let Some(left_out) = self.http.wrong_tokens.admit(now)
         {
             let (conn, peer) = (connection.number, &connection.peer.name);
             warn!(conn, "an HTTP request from {peer} had a wrong token and was refused{left_out}");
@@ -162,7 +186,7 @@ impl Core {
         if connection.state < HttpState::Closed {
             self.continue_http(connection, now);
         }
-        self.count_http(connection);
+        self.memory.count_http(connection);
     }
 
     fn continue_http(&mut self, connection: &mut HttpConnection, now: Time) {
@@ -176,11 +200,11 @@ impl Core {
             connection.is_queued = true;
             let output_bytes_max = self.http_output_bytes_max();
             if connection.can_step(output_bytes_max) {
-                self.ready_pages.push_back(conn);
+                self.ready.add_page(conn);
             } else if connection.can_run() {
-                self.ready_sessions.push_back(conn);
+                self.ready.add_session(conn);
             } else if connection.can_answer(output_bytes_max) {
-                self.ready_requests.push_back(conn);
+                self.ready.add_request(conn);
             } else {
                 connection.is_queued = false;
             }
@@ -210,7 +234,7 @@ impl Core {
             connection.end_page(self);
             self.abandon_call(connection, now);
             self.effects.push_back(Effect::Close(connection.conn));
-            self.count_http(connection);
+            self.memory.count_http(connection);
         }
     }
 }
