@@ -308,7 +308,7 @@ impl Core {
     /// What a user lacks for a command whose need it does not meet.
     #[cold]
     fn missing(&self, user: &User, need: Need<'_>) -> Missing {
-        let is_pending = |id: JobId| self.wal.as_ref().is_some_and(|wal| wal.is_pending(id));
+        let is_pending = |id: JobId| self.log.is_pending(id);
         let may_reveal = match need {
             Need::Job(id, _) | Need::JobTo(id, ..) => is_pending(id),
             // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.

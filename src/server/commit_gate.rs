@@ -16,6 +16,7 @@ use std::collections::{HashSet, VecDeque};
 use std::io::IoSlice;
 
 pub(super) use self::output::{Buffers, Output, Replies};
+pub(super) use self::uncommitted::may_reveal_uncommitted;
 use super::beanstalk::Session;
 use super::{Core, Effect, Server};
 use crate::protocol::reply::Reply;
@@ -110,9 +111,9 @@ impl Core {
         output: &mut Output,
         write: impl FnOnce(&mut Self, &mut Replies) -> R,
     ) -> R {
-        let next = self.wal.as_ref().map_or(Ticket::default(), next_ticket);
+        let next = self.log.wal().map_or(Ticket::default(), next_ticket);
         let result = write(self, output.begin_group(next));
-        let ticket = self.wal.as_mut().map_or(Ticket::default(), |wal| ticket(wal, output));
+        let ticket = self.log.wal_mut().map_or(Ticket::default(), |wal| ticket(wal, output));
         output.end_group(ticket);
         result
     }
@@ -126,7 +127,7 @@ impl Core {
 
     /// What may leave.
     fn released(&self) -> Ticket {
-        let Some(wal) = &self.wal else { return Ticket::ALL };
+        let Some(wal) = self.log.wal() else { return Ticket::ALL };
         // mutant reply-before-sync: wal.released() => wal.released() + 1
         let commit = wal.released();
         // mutant replica-reply-without-a-round: wal.rounds().proven() => Round::MAX
@@ -168,7 +169,7 @@ impl Core {
     /// Registers the connection for the commit and the round that its next reply waits for, once for each of them.
     #[inline(always)]
     fn await_commit(&mut self, conn: ConnId, output: &mut Output) {
-        if self.wal.is_some() {
+        if self.log.wal().is_some() {
             let known = self.released().max(output.awaited);
             if let Some(ticket) = output.next_ticket().filter(|ticket| !ticket.is_within(known)) {
                 output.awaited = output.awaited.max(ticket);
@@ -218,14 +219,11 @@ impl Server {
     #[inline(never)]
     pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
         let core = &mut self.core;
-        let wal = core.wal.as_mut().expect("only a job log has disk operations");
-        wal.complete(outcome, now);
-        core.engine.set_log_room(wal.room());
-        if wal.failure().is_some() {
+        let has_next = core.log.complete(outcome, &mut core.engine, now);
+        if core.log.wal().is_some_and(|wal| wal.failure().is_some()) {
             return self.fail(now);
         }
-        core.full_disk.note(wal, now);
-        if wal.is_gathering() {
+        if has_next {
             // The disk writes the next batch while the replies of this one leave.
             core.effects.push_back(Effect::Log);
         }

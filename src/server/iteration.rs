@@ -4,18 +4,17 @@ use super::beanstalk::{InputEnd, Session};
 use super::client_state::SessionState;
 use super::metrics::Count;
 use super::outcome::Outcome;
-use super::{Core, Effect, Event, Server};
+use super::{Core, Event, Server};
 use crate::queue::Notice;
 use crate::time::Time;
 use crate::values::budget::{Cost, TURN_STEPS};
-use crate::wal::Wal;
 
 impl Server {
     /// Does a bounded piece of everything that is due or left over.
     pub(super) fn iterate(&mut self, now: Time) {
-        self.core.check_lease(now);
+        self.core.log.check_lease(&mut self.core.effects, now);
         let mut event_steps = self.core.begin_phase();
-        if !self.core.is_behind() {
+        if !self.core.log.is_behind() {
             self.core.engine.step(now);
             self.core.reporter.observe_moves(&self.core.engine);
             // Background work has limits of its own. The answers that it has set off are sends, as those of events are.
@@ -30,7 +29,7 @@ impl Server {
         let mut is_first = true;
         // Bounded by RUN_STEPS: the steps of one event-loop iteration.
         while let Some(conn) = self.core.ready.next_session() {
-            if self.core.engine.budget().is_phase_over() || self.core.is_behind() {
+            if self.core.engine.budget().is_phase_over() || self.core.log.is_behind() {
                 break;
             }
             let had_many_events = event_steps >= u64::from(TURN_STEPS);
@@ -63,12 +62,7 @@ impl Server {
         let core = &mut self.core;
         core.engine.budget().begin_iteration();
         core.counts.end_iteration();
-        if let Some(wal) = &mut core.wal {
-            wal.compact(&core.engine, now);
-            core.effects.push_back(Effect::Log);
-        } else if core.replica.is_some() {
-            core.effects.push_back(Effect::Log);
-        }
+        core.log.end_iteration(&core.engine, &mut core.effects, now);
     }
 
     /// Answers the clients for which a `reserve`, a `wait-job`, or a command that is carried out in pieces, has come to an end.
@@ -192,21 +186,17 @@ impl Core {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let is_behind = self.is_behind();
+        let is_behind = self.log.is_behind();
         let can_serve = self.ready.next_session().is_some() && !is_behind;
         if can_serve || self.ready.has_more() || self.has_released() {
             return Some(Time::ZERO);
         }
         let engine = if is_behind { None } else { self.engine.next_deadline() };
         let closing = self.closing.deadline();
-        if self.wal.is_none() && self.access.is_idle() && closing.is_none() && self.replica.is_none() {
+        if !self.log.is_there() && self.access.is_idle() && closing.is_none() {
             return engine;
         }
-        let wal = self.wal.as_ref().filter(|_| self.polls_log()).and_then(Wal::next_deadline);
-        let deadline = [engine, wal, self.access.deadline(), closing].into_iter().flatten().min();
-        if self.replica.is_none() {
-            return deadline;
-        }
-        deadline.into_iter().chain(self.replica_deadline()).min()
+        let deadlines = [engine, self.log.next_deadline(), self.access.deadline(), closing];
+        deadlines.into_iter().flatten().min()
     }
 }

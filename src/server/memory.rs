@@ -24,7 +24,6 @@ use crate::values::limits::{
     WIDE_BATCH_WATCHES,
 };
 use crate::values::tags::Tags;
-use crate::wal::Wal;
 
 /// Memory of a connection: its session, an incomplete line, and the two allocations for them.
 const SESSION_BYTES: usize = size_of::<Session>() + framing::FRONT_BYTES + 2 * ALLOCATION_BYTES;
@@ -77,7 +76,7 @@ impl Server {
     pub fn check(&self) {
         let Self { core, connections } = self;
         core.engine.check();
-        core.wal.iter().for_each(Wal::check);
+        core.log.check();
         self.check_memory();
         let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
         assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
@@ -123,11 +122,7 @@ impl Server {
 impl Core {
     /// Returns the memory that jobs, connections and buffers take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let wal_bytes = self.wal.as_ref().map_or(0, Wal::memory_bytes);
-        let own = self.engine.memory_bytes()
-            + wal_bytes
-            + self.replica_memory_bytes()
-            + self.buffers.scratch_bytes();
+        let own = self.engine.memory_bytes() + self.log.memory_bytes() + self.buffers.scratch_bytes();
         own as u64 + self.config.host.memory_bytes + self.memory.bytes()
     }
 

@@ -11,6 +11,7 @@ pub(super) use self::tube::{TUBE, TUBE_RULES, TubeMetric, tube_metric};
 use super::access::AuthFailure;
 use super::metrics::Count;
 use super::put_refusals::PutReason;
+use super::replica::Replica;
 use super::{Core, DriverStats};
 use crate::protocol::command::{CommandKind, Counted};
 use crate::protocol::reply::ErrorKind;
@@ -153,7 +154,7 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     job_events(&totals, catalog);
     connections(core, &totals, catalog);
     process(core, now, catalog);
-    let wal = core.wal.as_ref().map_or(WalStats::default(), Wal::stats);
+    let wal = core.log.wal().map_or(WalStats::default(), Wal::stats);
     wal_segments(core, &wal, catalog);
     machine(core, catalog);
     io_driver(core, catalog);
@@ -162,7 +163,7 @@ pub(super) fn visit_server(core: &Core, now: Time, visit: &mut dyn FnMut(Entry<'
     if let Some(tls) = core.outer_counts.tls() {
         self::tls::tls(tls, catalog);
     }
-    if let Some(state) = core.replica_state(now) {
+    if let Some(state) = core.log.replica_state(now) {
         replica::replica(&state, catalog);
     }
     extensions(core, catalog);
@@ -369,7 +370,7 @@ fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     catalog.key("wal-syncs", wal.syncs);
     catalog.key("wal-records-per-sync", wal.records_per_sync);
     catalog.key("wal-last-sync-us", wal.last_sync.as_nanos() / 1000);
-    let is = |is: fn(&Wal) -> bool| core.wal.as_ref().is_some_and(is);
+    let is = |is: fn(&Wal) -> bool| core.log.wal().is_some_and(is);
     let full = gauge("wal_disk_full", "1 while the disk of the job log has no space, else 0.");
     catalog.metric(full, is(Wal::is_full));
     let stalled = gauge("wal_stalled", "1 while a write to the job log waits for disk space, else 0.");
@@ -377,7 +378,7 @@ fn wal_disk(core: &Core, wal: &WalStats, catalog: &mut Catalog<'_>) {
     let recovery = gauge("wal_recovery_seconds", "Duration of the recovery of the job log at the start.");
     catalog.metric(recovery, core.config.recovery);
     let recovered = gauge("wal_recovered_jobs", "Number of jobs that were recovered at the start.");
-    catalog.both("wal-recovered-jobs", recovered, core.recovered_jobs as u64);
+    catalog.both("wal-recovered-jobs", recovered, core.log.recovered_jobs() as u64);
 }
 
 fn limits(core: &Core, catalog: &mut Catalog<'_>) {
@@ -482,11 +483,11 @@ pub(super) fn visit_histograms(core: &Core, visit: &mut dyn FnMut(Metric<'_>, &H
     visit(reply, core.counts.reply_times(), NANOSECONDS);
     let commands = metric("commands_per_iteration", "Number of commands served per event-loop iteration.");
     visit(commands, core.counts.commands_per_iteration(), 1.0);
-    if let Some(wal) = &core.wal {
+    if let Some(wal) = core.log.wal() {
         let sync = metric("wal_sync_seconds", "Duration of a sync of the job log.");
         visit(sync, wal.sync_times(), NANOSECONDS);
     }
-    if let Some(times) = core.append_times() {
+    if let Some(times) = core.log.replica().and_then(Replica::append_times) {
         let append = metric(
             "replication_append_seconds",
             "Time from an append to the database until it is acknowledged, with its repetitions.",

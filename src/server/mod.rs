@@ -16,6 +16,7 @@ mod full_disk;
 mod http;
 mod iovecs;
 mod iteration;
+mod log;
 mod memory;
 mod metric_catalog;
 mod metrics;
@@ -54,14 +55,13 @@ use self::access::Access;
 use self::beanstalk::Session;
 use self::commit_gate::{Buffers, CommitGate};
 use self::connections::Connections;
-use self::full_disk::FullDiskWarnings;
 use self::http::HttpShare;
+use self::log::Log;
 use self::memory::MemoryGauge;
 use self::metrics::{Count, Counts, OuterCounts};
 use self::put_batch::Batches;
 use self::puts::Puts;
 use self::ready::Ready;
-use self::replica::Replica;
 use self::trace::Reporter;
 use crate::bodies::Bodies;
 use crate::protocol::foreign::Opening;
@@ -88,9 +88,7 @@ pub struct Server {
 struct Core {
     config: Config,
     engine: Engine,
-    wal: Option<Wal>,
-    /// If the job log is in a database.
-    replica: Option<Box<Replica>>,
+    log: Log,
     gate: CommitGate,
     effects: VecDeque<Effect>,
     ready: Ready,
@@ -98,14 +96,11 @@ struct Core {
     buffers: Buffers,
     puts: Puts,
     batches: Batches,
-    full_disk: FullDiskWarnings,
     http: HttpShare,
     access: Access,
     closing: ClosingWatch,
     counts: Counts,
     outer_counts: OuterCounts,
-    /// Jobs in the queue at the start.
-    recovered_jobs: usize,
     reporter: Reporter,
 }
 
@@ -123,7 +118,7 @@ impl Server {
         core.count_users();
         core.set_rules(core.config.started);
         if let Some(wal) = wal {
-            core.begin_log(wal);
+            core.log.begin(wal, &mut core.engine);
         }
         Self { core, connections: Connections::default() }
     }
@@ -145,7 +140,7 @@ impl Server {
 
     /// Returns the job log, if there is one.
     pub fn wal(&self) -> Option<&Wal> {
-        self.core.wal.as_ref()
+        self.core.log.wal()
     }
 
     /// Handles an event: see [`handle`].
@@ -225,7 +220,7 @@ impl Service for Server {
         match *event {
             Event::Drain => _ = core.puts.set_draining(true),
             // Bounded by the one job log.
-            Event::Stop => core.wal.iter_mut().for_each(Wal::stop),
+            Event::Stop => core.log.wal_mut().into_iter().for_each(Wal::stop),
             Event::Disk(_) | Event::Database(_) => {}
             Event::OuterMemory(bytes) => core.memory.set_outer(bytes),
             Event::Received { conn, .. }
@@ -235,7 +230,7 @@ impl Service for Server {
             | Event::Sent { conn, .. }
             | Event::HungUp { conn }
             | Event::Closed { conn } => {
-                core.check_lease(now);
+                core.log.check_lease(&mut core.effects, now);
                 if conn.is_http() {
                     return self.handle_http(conn, event, now);
                 }
@@ -276,18 +271,12 @@ impl Service for Server {
     }
 
     fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        if self.core.replica.is_some() {
-            return self.core.next_request(now).map(Box::new).map(LogRequest::Database);
-        }
-        let Core { engine, wal, .. } = &mut self.core;
-        let wal = wal.as_mut()?;
-        wal.close_when_idle(engine, now);
-        let operation = wal.next_operation(now);
-        engine.set_log_room(wal.room());
-        if wal.failure().is_some() {
+        let request = self.core.log.next_request(&mut self.core.engine, now);
+        let is_in_files = self.core.log.replica().is_none();
+        if is_in_files && self.core.log.wal().is_some_and(|wal| wal.failure().is_some()) {
             self.fail(now);
         }
-        operation.map(LogRequest::Files)
+        request
     }
 
     fn is_draining(&self) -> bool {
@@ -295,24 +284,23 @@ impl Service for Server {
     }
 
     fn role(&self) -> ServerRole {
-        self.core.role()
+        self.core.log.role()
     }
 
     fn leader_token(&self) -> Option<u64> {
-        self.core.leader_token()
+        self.core.log.replica()?.leader_token()
     }
 
     fn is_settled(&self) -> bool {
-        let is_written = || self.core.wal.as_ref().is_none_or(Wal::is_settled);
-        self.core.has_left().unwrap_or_else(is_written) && !self.core.has_released()
+        self.core.log.is_settled() && !self.core.has_released()
     }
 
     // docs/RUNBOOK.md lists these messages.
     fn failure(&self) -> Option<String> {
-        if let Some(end) = self.core.end_without_database() {
+        if let Some(end) = self.core.log.end_without_database(&self.core.gate) {
             return Some(end);
         }
-        let wal = self.core.wal.as_ref()?;
+        let wal = self.core.log.wal()?;
         let error = wal.failure()?;
         let lost = match wal.durability() {
             Durability::Always => "changes without a reply are lost",
@@ -346,14 +334,13 @@ impl Server {
 
 impl Core {
     fn new(config: Config, engine: Engine) -> Self {
-        let recovered_jobs = engine.jobs().len();
+        let log = Log::new(engine.jobs().len());
         let access = Access::new(config.users.clone());
         let memory = MemoryGauge::new(config.max_memory_bytes);
         Self {
             config,
             engine,
-            wal: None,
-            replica: None,
+            log,
             gate: CommitGate::default(),
             effects: VecDeque::new(),
             ready: Ready::default(),
@@ -361,13 +348,11 @@ impl Core {
             memory,
             puts: Puts::new(),
             batches: Batches::new(),
-            full_disk: FullDiskWarnings::default(),
             http: HttpShare::new(),
             access,
             closing: ClosingWatch::default(),
             counts: Counts::new(),
             outer_counts: OuterCounts::default(),
-            recovered_jobs,
             reporter: Reporter::default(),
         }
     }
@@ -404,22 +389,9 @@ impl Core {
         self.engine.budget().charge(cost);
     }
 
-    /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, space must be
-    /// allocated first, or the lease of a leader is over.
-    fn is_behind(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_behind)
-    }
-
-    /// Whether a write to the job log waits for space on the disk.
-    fn is_stalled(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_stalled)
-    }
-
     /// Records in the job log what has happened to the queue.
     #[inline(always)]
     fn record_changes(&mut self, now: Time) {
-        if let Some(wal) = &mut self.wal {
-            wal.record(&mut self.engine, now);
-        }
+        self.log.record_changes(&mut self.engine, now);
     }
 }

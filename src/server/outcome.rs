@@ -1,11 +1,12 @@
 //! What becomes of a command. The beanstalk protocol renders it as lines and data, the HTTP API as JSON.
 
+use super::log::Log;
 use super::rights::Missing;
 use crate::protocol::reply::Reply;
 use crate::queue::{FullBy, JobEnd, JobPage, JobState, MoveBar, Moved, Notice, Repeated};
 use crate::values::ids::{JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
-use crate::wal::{PutSpace, Wal};
+use crate::wal::PutSpace;
 
 /// The end of a command.
 #[derive(PartialEq, Eq, Debug)]
@@ -173,12 +174,12 @@ impl Refusal {
     }
 
     /// Why a tube cannot take a job of another tube.
-    pub fn of_move(bar: MoveBar, wal: Option<&Wal>) -> Self {
+    pub fn of_move(bar: MoveBar, log: &Log) -> Self {
         match bar {
             MoveBar::KeyExists => Self::KeyExists,
             MoveBar::Full(full) => Shortage::Rule(full).into(),
             MoveBar::NoKeyRoom => Shortage::Keys.into(),
-            MoveBar::NoRoom if wal.is_some_and(Wal::is_full) => Shortage::JobLog.into(),
+            MoveBar::NoRoom if log.is_full() => Shortage::JobLog.into(),
             MoveBar::NoRoom => Shortage::Record.into(),
         }
     }

@@ -226,7 +226,7 @@ impl Core {
             Some(batch) if batch.arrived + 1 < batch.count => PutSpace::Available,
             Some(batch) => {
                 let bytes = batch.record_bytes + self.record_bytes(client, job);
-                self.wal.as_mut().map_or(PutSpace::Available, |wal| wal.space_for_records(bytes))
+                self.log.space_for_records(bytes)
             }
         }
     }
@@ -330,9 +330,7 @@ impl Core {
         record_bytes: u64,
         now: Time,
     ) -> Result<(), Refusal> {
-        let wal = self.wal.as_mut();
-        let space = wal.map_or(PutSpace::Available, |wal| wal.space_for_records(record_bytes));
-        Refusal::for_space(space).map_or(Ok(()), Err)?;
+        Refusal::for_space(self.log.space_for_records(record_bytes)).map_or(Ok(()), Err)?;
         if !self.has_memory_for_jobs(client, jobs) {
             return Err(Shortage::Memory.into());
         }

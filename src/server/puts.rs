@@ -154,7 +154,7 @@ impl Core {
 
     /// Returns whether the job log has space for a job in the tube that the client uses.
     pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> PutSpace {
-        let Some(wal) = &mut self.wal else { return PutSpace::Available };
+        let Some(wal) = self.log.wal_mut() else { return PutSpace::Available };
         let tube = self.engine.used(client).name();
         wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
     }
@@ -166,7 +166,7 @@ impl Core {
         body_bytes: u32,
         tags_key: Option<TagsKey>,
     ) -> PutSpace {
-        let Some(wal) = &mut self.wal else { return PutSpace::Available };
+        let Some(wal) = self.log.wal_mut() else { return PutSpace::Available };
         let tube = self.engine.used(client).name();
         let tags = self.engine.stored_tags(tags_key);
         wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)

@@ -1,9 +1,11 @@
 //! A server whose job log is in a database: it follows, then leads, and its replies leave only during its lease.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
+use super::commit_gate::CommitGate;
 use super::{Core, Effect, ForwardedCounts, ForwardedStats, Server};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
@@ -31,6 +33,17 @@ enum Role {
     Leader(Leader),
     /// It led, and another server does, or the log was changed.
     Ended(LeaderEnd),
+}
+
+/// What a reply of the database leads to.
+pub(super) enum AfterReply {
+    Nothing,
+    /// The jobs that were followed are to be forgotten.
+    Restarted,
+    /// This server takes over.
+    Leads,
+    /// The job log of the leader has it. The term of the leader may have ended.
+    Led(Option<LeaderEnd>),
 }
 
 /// What [`Service::role`](super::Service::role) tells a driver.
@@ -118,13 +131,13 @@ impl Server {
     pub fn with_replica(config: super::Config, replica: ReplicaConfig, now: Time) -> Self {
         let engine = Engine::new(config.seed);
         let mut server = Self::with_wal(config, engine, None);
-        server.core.replica = Some(Box::new(Replica {
+        server.core.log.follow(Replica {
             role: Role::Standby(Standby::new(replica.clone(), now)),
             has_given_up: false,
             config: replica,
             counts: ReplicaCounts::default(),
             forwarded: None,
-        }));
+        });
         server
     }
 
@@ -133,7 +146,7 @@ impl Server {
     /// # Panics
     /// If the job log is not in a database.
     pub fn set_fences(&mut self, fences: u64) {
-        self.core.replica.as_mut().expect("its job log is in a database").counts.fences = fences;
+        self.core.log.replica_mut().expect("its job log is in a database").counts.fences = fences;
     }
 
     /// Shows these counts of forwarded connections from now on.
@@ -141,65 +154,48 @@ impl Server {
     /// # Panics
     /// If the job log is not in a database.
     pub fn show_forwarded(&mut self, counts: Arc<dyn ForwardedCounts>) {
-        self.core.replica.as_mut().expect("its job log is in a database").forwarded = Some(counts);
+        self.core.log.replica_mut().expect("its job log is in a database").forwarded = Some(counts);
     }
 
     /// Takes a reply of the database.
     pub(super) fn database_replied(&mut self, reply: Reply, now: Time) {
         let core = &mut self.core;
-        let replica = core.replica.as_mut().expect("only a replicated job log asks the database");
-        match &mut replica.role {
-            Role::Standby(standby) => {
-                let known = standby.damage().cloned();
-                let was_alive = standby.is_own_address_taken();
-                let progress = standby.complete(reply, &mut core.engine, now);
-                if known.is_some() && standby.damage().is_none() {
-                    info!("this server follows the job log again");
-                }
-                if standby.is_own_address_taken() && !was_alive {
-                    warn!(
-                        "another server leads with the address of this one, {}: this standby forwards no clients; give each server \
-                         an --advertise of its own",
-                        replica.config.me.address
-                    );
-                }
-                match progress {
-                    Progress::Following => {}
-                    Progress::Restarted => {
-                        if let Some(damage) =
-                            standby.damage().filter(|&damage| Some(damage) != known.as_ref())
-                        {
-                            error!(
-                                "cannot follow the job log in the database: {damage}; this server does not lead until it can"
-                            );
-                        }
-                        core.forget_jobs();
-                    }
-                    Progress::Leads => core.lead(now),
-                }
-            }
-            Role::Leader(leader) => {
-                let wal = core.wal.as_mut().expect("a leader has a job log");
-                let was_local = leader.is_local();
-                let ended = leader.complete(reply, wal, now).err();
-                log_local(was_local, leader.is_local());
-                core.engine.set_log_room(wal.room());
-                core.full_disk.note(wal, now);
+        match core.log.complete_request(reply, &mut core.engine, now) {
+            AfterReply::Nothing => {}
+            AfterReply::Restarted => core.forget_jobs(),
+            AfterReply::Leads => core.lead(now),
+            AfterReply::Led(ended) => {
                 if let Some(end) = ended {
-                    core.end_term(end);
+                    core.log.end_term(end);
+                    core.effects.push_back(Effect::Fail);
                 }
-                core.check_lease(now);
+                core.log.check_lease(&mut core.effects, now);
                 self.release_committed(now);
             }
-            Role::Ended(_) => {}
         }
         self.core.effects.push_back(Effect::Log);
     }
 }
 
+impl Core {
+    /// Becomes the leader with the jobs that were followed.
+    fn lead(&mut self, now: Time) {
+        let wal = self.log.lead(&mut self.engine, now);
+        self.set_rules(now);
+        self.log.begin(wal, &mut self.engine);
+        self.log.check_lease(&mut self.effects, now);
+    }
+
+    /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
+    fn forget_jobs(&mut self) {
+        self.engine = Engine::new(self.config.seed);
+        self.prepare_engine();
+    }
+}
+
 impl Replica {
     #[inline(never)]
-    fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let forwarded = self.forwarded.as_ref().map_or(0, |counts| counts.read().memory_bytes);
         let own = match &self.role {
             Role::Leader(leader) => leader.memory_bytes(),
@@ -208,20 +204,68 @@ impl Replica {
         };
         own + forwarded as usize
     }
-}
 
-impl Core {
+    /// Takes a reply of the database.
+    pub fn complete(
+        &mut self,
+        reply: Reply,
+        wal: Option<&mut Wal>,
+        engine: &mut Engine,
+        now: Time,
+    ) -> AfterReply {
+        match &mut self.role {
+            Role::Standby(standby) => {
+                let known = standby.damage().cloned();
+                let was_alive = standby.is_own_address_taken();
+                let progress = standby.complete(reply, engine, now);
+                if known.is_some() && standby.damage().is_none() {
+                    info!("this server follows the job log again");
+                }
+                if standby.is_own_address_taken() && !was_alive {
+                    warn!(
+                        "another server leads with the address of this one, {}: this standby forwards no clients; give each server \
+                         an --advertise of its own",
+                        self.config.me.address
+                    );
+                }
+                match progress {
+                    Progress::Following => AfterReply::Nothing,
+                    Progress::Restarted => {
+                        if let Some(damage) =
+                            standby.damage().filter(|&damage| Some(damage) != known.as_ref())
+                        {
+                            error!(
+                                "cannot follow the job log in the database: {damage}; this server does not lead until it can"
+                            );
+                        }
+                        self.counts.restarts += 1;
+                        AfterReply::Restarted
+                    }
+                    Progress::Leads => AfterReply::Leads,
+                }
+            }
+            Role::Leader(leader) => {
+                let wal = wal.expect("a leader has a job log");
+                let was_local = leader.is_local();
+                let ended = leader.complete(reply, wal, now).err();
+                log_local(was_local, leader.is_local());
+                engine.set_log_room(wal.room());
+                AfterReply::Led(ended)
+            }
+            Role::Ended(_) => AfterReply::Nothing,
+        }
+    }
+
     /// The next request to the database.
     #[inline(never)]
-    pub(super) fn next_request(&mut self, now: Time) -> Option<Request> {
-        let replica = self.replica.as_mut()?;
-        match &mut replica.role {
+    pub fn next_request(&mut self, wal: Option<&mut Wal>, engine: &mut Engine, now: Time) -> Option<Request> {
+        match &mut self.role {
             Role::Standby(standby) => standby.next_request(now),
             Role::Leader(leader) => {
-                let wal = self.wal.as_mut().expect("a leader has a job log");
-                wal.close_when_idle(&self.engine, now);
+                let wal = wal.expect("a leader has a job log");
+                wal.close_when_idle(engine, now);
                 let request = leader.next_request(wal, now);
-                self.engine.set_log_room(wal.room());
+                engine.set_log_room(wal.room());
                 request
             }
             Role::Ended(_) => None,
@@ -229,95 +273,53 @@ impl Core {
     }
 
     /// Becomes the leader with the jobs that were followed.
-    fn lead(&mut self, now: Time) {
-        let replica = self.replica.as_mut().expect("it is a standby");
-        let fresh = Role::Standby(Standby::new(replica.config.clone(), now));
-        let Role::Standby(standby) = std::mem::replace(&mut replica.role, fresh) else {
+    pub fn lead(&mut self, engine: &mut Engine, now: Time) -> Wal {
+        let fresh = Role::Standby(Standby::new(self.config.clone(), now));
+        let Role::Standby(standby) = std::mem::replace(&mut self.role, fresh) else {
             unreachable!("only a standby takes over")
         };
-        let (leader, wal) = standby.lead(&mut self.engine, now);
-        replica.role = Role::Leader(leader);
-        replica.counts.takeovers += 1;
-        self.recovered_jobs = self.engine.jobs().len();
-        self.set_rules(now);
-        self.begin_log(wal);
-        self.check_lease(now);
+        let (leader, wal) = standby.lead(engine, now);
+        self.role = Role::Leader(leader);
+        self.counts.takeovers += 1;
+        wal
     }
 
-    /// Records changes of the queue in this job log from now on.
-    pub(super) fn begin_log(&mut self, wal: Wal) {
-        self.engine.record_changes(true);
-        // mutant replica-reservation-lost: removed
-        self.engine.keep_reservations(wal.keeps_reservations());
-        self.engine.settle_reservations();
-        self.engine.set_log_room(wal.room());
-        self.wal = Some(wal);
-    }
-
-    /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
-    fn forget_jobs(&mut self) {
-        self.engine = Engine::new(self.config.seed);
-        self.prepare_engine();
-        if let Some(replica) = &mut self.replica {
-            replica.counts.restarts += 1;
-        }
-    }
-
-    /// Another server leads, or the log was changed. Nothing is answered any more.
-    fn end_term(&mut self, end: LeaderEnd) {
-        let replica = self.replica.as_mut().expect("it leads");
-        if let Role::Leader(leader) = &mut replica.role {
+    /// Another server leads, or the log was changed.
+    pub fn end_term(&mut self, end: LeaderEnd) {
+        if let Role::Leader(leader) = &mut self.role {
             leader.end();
         }
-        replica.role = Role::Ended(end);
-        replica.counts.fences += 1;
-        if let Some(wal) = &mut self.wal {
-            wal.hold(true);
-        }
-        self.effects.push_back(Effect::Fail);
+        self.role = Role::Ended(end);
+        self.counts.fences += 1;
     }
 
-    /// Compares the time with the lease, with each event.
-    #[inline(always)]
-    pub(super) fn check_lease(&mut self, now: Time) {
-        if self.replica.is_some() {
-            self.check_lease_at(now);
-        }
+    /// Compares the time with the lease.
+    #[inline(never)]
+    pub fn check_lease(&mut self, wal: &mut Wal, effects: &mut VecDeque<Effect>, now: Time) {
+        wal.hold(match &self.role {
+            Role::Leader(leader) if leader.gives_up_at().is_some_and(|at| at <= now) => {
+                if !std::mem::replace(&mut self.has_given_up, true) {
+                    effects.push_back(Effect::Fail);
+                }
+                true
+            }
+            Role::Leader(leader) => {
+                let is_over = now >= leader.lease_end();
+                log_lease(wal.is_held(), is_over, self.config.me.lease);
+                is_over
+            }
+            Role::Standby(_) => false,
+            Role::Ended(_) => true,
+        });
     }
 
     #[inline(never)]
-    fn check_lease_at(&mut self, now: Time) {
-        if let (Some(replica), Some(wal)) = (&mut self.replica, &mut self.wal) {
-            wal.hold(match &replica.role {
-                Role::Leader(leader) if leader.gives_up_at().is_some_and(|at| at <= now) => {
-                    if !std::mem::replace(&mut replica.has_given_up, true) {
-                        self.effects.push_back(Effect::Fail);
-                    }
-                    true
-                }
-                Role::Leader(leader) => {
-                    let is_over = now >= leader.lease_end();
-                    log_lease(wal.is_held(), is_over, replica.config.me.lease);
-                    is_over
-                }
-                Role::Standby(_) => false,
-                Role::Ended(_) => true,
-            });
-        }
-    }
-
-    pub(super) fn is_lease_over(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_held)
-    }
-
-    #[inline(never)]
-    pub(super) fn replica_deadline(&self) -> Option<Time> {
-        let replica = self.replica.as_ref()?;
-        match &replica.role {
+    pub fn next_deadline(&self, is_lease_over: bool) -> Option<Time> {
+        match &self.role {
             Role::Standby(standby) => standby.next_deadline(),
             Role::Leader(leader) => {
-                let lease_end = Some(leader.lease_end()).filter(|_| !self.is_lease_over());
-                let gives_up = leader.gives_up_at().filter(|_| !replica.has_given_up);
+                let lease_end = Some(leader.lease_end()).filter(|_| !is_lease_over);
+                let gives_up = leader.gives_up_at().filter(|_| !self.has_given_up);
                 leader.next_deadline().into_iter().chain(lease_end).chain(gives_up).min()
             }
             Role::Ended(_) => None,
@@ -325,26 +327,28 @@ impl Core {
     }
 
     /// Whether the job log may be asked for its next operation.
-    pub(super) fn polls_log(&self) -> bool {
-        self.replica.as_ref().is_none_or(|replica| match &replica.role {
+    pub fn polls(&self) -> bool {
+        match &self.role {
             Role::Leader(leader) => leader.polls(),
             Role::Standby(_) | Role::Ended(_) => false,
-        })
+        }
     }
 
-    /// Whether nothing remains to be written at the end, if the job log is in a database. A leader has said that it leaves.
-    pub(super) fn has_left(&self) -> Option<bool> {
-        self.replica.as_ref().map(|replica| match &replica.role {
+    /// Whether nothing remains to be written at the end. A leader has said that it leaves.
+    pub fn has_left(&self) -> bool {
+        match &self.role {
             Role::Leader(leader) => leader.has_left(),
             Role::Standby(_) | Role::Ended(_) => true,
-        })
+        }
     }
 
     /// Why this server ends though the database does not have everything, if it does.
-    pub(super) fn end_without_database(&self) -> Option<String> {
-        let replica = self.replica.as_ref().filter(|replica| replica.has_given_up)?;
-        let seconds = patience_of_stop(replica.config.me.lease).as_secs();
-        let waiting = match self.gate.clients() {
+    pub fn end_without_database(&self, gate: &CommitGate) -> Option<String> {
+        if !self.has_given_up {
+            return None;
+        }
+        let seconds = patience_of_stop(self.config.me.lease).as_secs();
+        let waiting = match gate.clients() {
             0 => String::new(),
             1 => ": 1 client waits for replies to changes that may be lost".to_owned(),
             clients => format!(": {clients} clients wait for replies to changes that may be lost"),
@@ -355,37 +359,31 @@ impl Core {
         ))
     }
 
-    /// Memory of replication besides the queue and the job log, in bytes.
-    pub(super) fn replica_memory_bytes(&self) -> usize {
-        self.replica.as_ref().map_or(0, |replica| replica.memory_bytes())
-    }
-
     /// The token of its claim, if this server leads.
-    pub(super) fn leader_token(&self) -> Option<u64> {
-        match self.replica.as_ref().map(|replica| &replica.role) {
-            Some(Role::Leader(leader)) => Some(leader.term().token),
+    pub const fn leader_token(&self) -> Option<u64> {
+        match &self.role {
+            Role::Leader(leader) => Some(leader.term().token),
             _ => None,
         }
     }
 
-    pub(super) fn role(&self) -> ServerRole {
-        match self.replica.as_ref().map(|replica| &replica.role) {
-            None | Some(Role::Leader(_)) => ServerRole::Serving,
-            Some(Role::Standby(standby)) => match standby.leader().cloned() {
+    pub fn role(&self) -> ServerRole {
+        match &self.role {
+            Role::Leader(_) => ServerRole::Serving,
+            Role::Standby(standby) => match standby.leader().cloned() {
                 Some(leader) if standby.leader_has_own_address() => ServerRole::StandbyOfOwnAddress(leader),
                 leader => ServerRole::Standby(leader),
             },
-            Some(Role::Ended(end)) => ServerRole::Ended(*end),
+            Role::Ended(end) => ServerRole::Ended(*end),
         }
     }
 
     /// Why clients should not be sent to this server, if they should not.
-    pub(super) fn unready(&self, now: Time) -> Option<&'static str> {
-        let replica = self.replica.as_ref()?;
-        match &replica.role {
-            Role::Leader(_) if self.is_lease_over() => Some("the lease is over\n"),
+    pub fn unready(&self, is_lease_over: bool, now: Time) -> Option<&'static str> {
+        match &self.role {
+            Role::Leader(_) if is_lease_over => Some("the lease is over\n"),
             Role::Leader(_) => None,
-            Role::Standby(_) if !replica.config.forwards => Some("standby\n"),
+            Role::Standby(_) if !self.config.forwards => Some("standby\n"),
             Role::Standby(standby) if standby.is_own_address_taken() => {
                 Some("the leader has the address of this server\n")
             }
@@ -398,11 +396,10 @@ impl Core {
         }
     }
 
-    pub(super) fn replica_state(&self, now: Time) -> Option<ReplicaState<'_>> {
-        let replica = self.replica.as_ref()?;
-        let forwarded = replica.forwarded.as_ref().map(|counts| counts.read());
-        let shared = ReplicaState { counts: replica.counts, forwarded, ..ReplicaState::default() };
-        Some(match &replica.role {
+    pub fn state(&self, now: Time) -> ReplicaState<'_> {
+        let forwarded = self.forwarded.as_ref().map(|counts| counts.read());
+        let shared = ReplicaState { counts: self.counts, forwarded, ..ReplicaState::default() };
+        match &self.role {
             Role::Leader(leader) => ReplicaState {
                 is_leader: true,
                 epoch: leader.epoch(),
@@ -420,12 +417,12 @@ impl Core {
                 ..shared
             },
             Role::Ended(_) => shared,
-        })
+        }
     }
 
     /// How long the appends of this leader took.
-    pub(super) fn append_times(&self) -> Option<&Histogram> {
-        match &self.replica.as_ref()?.role {
+    pub const fn append_times(&self) -> Option<&Histogram> {
+        match &self.role {
             Role::Leader(leader) => Some(leader.append_times()),
             Role::Standby(_) | Role::Ended(_) => None,
         }

@@ -82,7 +82,7 @@ impl Core {
             // Bounded by TURN_STEPS: the steps of one turn.
             while !core.engine.is_turn_over(limit) && protocol.can_serve() {
                 if let Input::Line = protocol.input {
-                    if core.is_behind() {
+                    if core.log.is_behind() {
                         break;
                     }
                     if opening.is_some() && core.is_foreign_request(*conn, opening, reader, rest) {

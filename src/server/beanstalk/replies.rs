@@ -11,7 +11,7 @@ use crate::server::Core;
 use crate::server::Rights;
 use crate::server::access::{Permit, SessionAccess};
 use crate::server::client_state::ProtocolState;
-use crate::server::commit_gate::Replies;
+use crate::server::commit_gate::{Replies, may_reveal_uncommitted};
 use crate::server::outcome::Outcome;
 use crate::server::rights::Need;
 use crate::time::Time;
@@ -60,8 +60,8 @@ impl Core {
                     Ok(permit) => permit,
                     Err(refusal) => return self.reply(protocol, replies, Outcome::Refused(refusal), now),
                 };
-                let is_harmless =
-                    self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
+                let is_harmless = self.log.is_stalled()
+                    && !may_reveal_uncommitted(&mut self.engine, &self.log, protocol.client, &command);
                 replies.set_harmless(is_harmless);
                 self.serve_usual(protocol, replies, command, permit, now);
                 replies.set_harmless(false);

@@ -113,7 +113,7 @@ pub(in crate::server) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: T
     yaml.plain("delay", shown(stats.delay.span()));
     yaml.plain("ttr", shown(stats.ttr.span()));
     yaml.plain("time-left", shown(stats.time_left));
-    yaml.number("file", core.wal.as_ref().map_or(0, |wal| wal.file_of(job)));
+    yaml.number("file", core.log.wal().map_or(0, |wal| wal.file_of(job)));
     yaml.number("reserves", stats.counts.reserves);
     yaml.number("timeouts", stats.counts.timeouts);
     yaml.number("releases", stats.counts.releases);

@@ -158,7 +158,7 @@ impl HttpConnection {
             }
             "/healthz" => plain("200 OK", "", "ok\n"),
             "/readyz" if core.puts.is_draining() => plain("503 Service Unavailable", "", "draining\n"),
-            "/readyz" => match core.unready(now) {
+            "/readyz" => match core.log.unready(now) {
                 Some(why) => plain("503 Service Unavailable", "", why),
                 None => plain("200 OK", "", "ready\n"),
             },

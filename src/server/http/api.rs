@@ -92,7 +92,7 @@ pub(super) fn check(
     let path = request.path.strip_prefix(PREFIX).unwrap_or_default();
     let target = Target::find(&request.method, path, &request.query)?;
     if target != Target::Server {
-        match core.role() {
+        match core.log.role() {
             ServerRole::Standby(leader) => return Err(standby(leader.as_ref())),
             ServerRole::StandbyOfOwnAddress(_) => return Err(standby(None)),
             ServerRole::Serving | ServerRole::Ended(_) => {}

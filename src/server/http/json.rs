@@ -6,7 +6,7 @@ use super::tube_json::RuleCountsJson;
 use crate::queue::{JobPage, JobState};
 use crate::server::metrics::Count;
 use crate::server::put_refusals::PutReason;
-use crate::server::replica::ReplicaState;
+use crate::server::replica::{Replica, ReplicaState};
 use crate::server::{Core, DriverStats, Rights, User};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
@@ -216,7 +216,7 @@ impl<'a> ServerJson<'a> {
         let driver = core.outer_counts.driver();
         let totals = engine.totals();
         let host = &config.host;
-        let replication = core.replica_state(now);
+        let replication = core.log.replica_state(now);
         let is_standby = replication.as_ref().is_some_and(|state| !state.is_leader);
         let jobs = JobsJson {
             ready: totals.in_state(JobState::Ready),
@@ -263,7 +263,7 @@ impl<'a> ServerJson<'a> {
                 max_bytes: config.max_memory_bytes,
                 resident_bytes: driver.process.resident_bytes,
             },
-            job_log: core.wal.as_ref().map(|wal| JobLogJson::of(wal, config.wal_dir.as_deref())),
+            job_log: core.log.wal().map(|wal| JobLogJson::of(wal, config.wal_dir.as_deref())),
             replication: replication.map(|state| ReplicationJson::of(core, &state)),
             limits: LimitsJson { max_job_bytes: config.max_job_bytes, max_tubes: config.max_tubes },
             warnings: warnings(core, driver, now),
@@ -303,7 +303,11 @@ impl<'a> ReplicationJson<'a> {
             lag_seconds: (!state.is_leader).then(|| seconds(state.lag)),
             lag_positions: (!state.is_leader).then_some(state.lag_positions),
             appends_in_flight: state.appends_in_flight,
-            append_p99_seconds: core.append_times().map(|times| times.bound_of(99) as f64 / 1e9),
+            append_p99_seconds: core
+                .log
+                .replica()
+                .and_then(Replica::append_times)
+                .map(|times| times.bound_of(99) as f64 / 1e9),
             damaged: state.damage.is_some(),
             takeovers: state.counts.takeovers,
             fences: state.counts.fences,
@@ -346,24 +350,24 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     if !refused.is_empty() {
         warn("puts-refused", format!("Puts refused in the last 5 to 10 minutes: {}.", refused.join("; ")));
     }
-    if core.wal.as_ref().is_some_and(Wal::is_full) {
-        let stalled = if core.is_stalled() { ": a write waits for space" } else { "" };
+    if core.log.is_full() {
+        let stalled = if core.log.is_stalled() { ": a write waits for space" } else { "" };
         warn("disk-full", format!("The disk of the job log is full{stalled}."));
     }
     if driver.is_accept_paused {
         warn("accept-paused", "New connections wait in the listen backlog.".to_owned());
     }
-    if let Some(damage) = core.replica_state(now).and_then(|state| state.damage) {
+    if let Some(damage) = core.log.replica_state(now).and_then(|state| state.damage) {
         warn("replication-damaged", format!("This standby cannot follow the job log: {damage}."));
     }
-    if core.replica_state(now).is_some_and(|state| state.is_local) {
+    if core.log.replica_state(now).is_some_and(|state| state.is_local) {
         let text = "Commits of the database wait for no standby: changes are lost with its primary.";
         warn("unreplicated", text.to_owned());
     }
-    if core.replica_state(now).is_some_and(|state| !state.is_leader && state.leader.is_none()) {
+    if core.log.replica_state(now).is_some_and(|state| !state.is_leader && state.leader.is_none()) {
         warn("no-leader", "This standby knows no leader: clients wait until a server leads.".to_owned());
     }
-    if core.is_lease_over() {
+    if core.log.is_lease_over() {
         warn("lease-over", "The database does not acknowledge: replies wait.".to_owned());
     }
     all

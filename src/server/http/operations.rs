@@ -13,7 +13,7 @@ use crate::queue::{JobState, Moved, PageQuery};
 use crate::server::Core;
 use crate::server::access::Permit;
 use crate::server::client_state::ProtocolState;
-use crate::server::commit_gate::Replies;
+use crate::server::commit_gate::{Replies, may_reveal_uncommitted};
 use crate::server::outcome::{Outcome, Refusal};
 use crate::time::{Seconds, Time};
 use crate::values::budget::Cost;
@@ -82,7 +82,8 @@ impl Core {
         if let Err(refusal) = self.prepare(protocol, operation, now) {
             return (Outcome::Refused(refusal), false);
         }
-        let is_harmless = self.is_stalled() && !self.may_reveal_uncommitted(protocol.client, &command);
+        let is_harmless = self.log.is_stalled()
+            && !may_reveal_uncommitted(&mut self.engine, &self.log, protocol.client, &command);
         // The console reads again and again: that would hide what clients do.
         if operation.action().is_some() || matches!(operation, Operation::Body { .. }) {
             self.counts.add_command(command.kind());
@@ -221,9 +222,8 @@ impl Core {
 
     /// Appends the response to a move of several jobs. One that has moved none is an error with its reason.
     fn respond_to_move(&self, request: &Request, moved: Moved, out: &mut Vec<u8>) {
-        let stop = moved
-            .stop
-            .map(|(JobId(id), bar)| (id, Refusal::of_move(bar, self.wal.as_ref()).response(&self.config)));
+        let stop =
+            moved.stop.map(|(JobId(id), bar)| (id, Refusal::of_move(bar, &self.log).response(&self.config)));
         if let (0, Some((id, ErrorResponse { kind, message, .. }))) = (moved.count, &stop) {
             return ErrorResponse::new(*kind, format!("stopped at job {id}: {message}")).write(request, out);
         }
