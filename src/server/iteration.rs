@@ -4,6 +4,7 @@ use super::beanstalk::{InputEnd, Session};
 use super::client_state::SessionState;
 use super::metrics::Count;
 use super::outcome::Outcome;
+use super::ready::Turn;
 use super::{Core, Event, Server};
 use crate::queue::Notice;
 use crate::time::Time;
@@ -23,12 +24,12 @@ impl Server {
             event_steps += self.core.begin_phase();
         }
         self.core.engine.budget().begin_turns();
-        if self.core.ready.has_requests() {
+        if self.core.ready.next(Turn::Request).is_some() {
             self.answer_queued_http(now);
         }
         let mut is_first = true;
         // Bounded by RUN_STEPS: the steps of one event-loop iteration.
-        while let Some(conn) = self.core.ready.next_session() {
+        while let Some(conn) = self.core.ready.next(Turn::Command) {
             if self.core.engine.budget().is_phase_over() || self.core.log.is_behind() {
                 break;
             }
@@ -37,7 +38,7 @@ impl Server {
                 break;
             }
             is_first = false;
-            self.core.ready.take_session();
+            self.core.ready.take(Turn::Command);
             if conn.is_http() {
                 self.run_http(conn, now);
             } else if let Some(session) = self.connections.find(conn) {
@@ -187,7 +188,7 @@ impl Core {
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let is_behind = self.log.is_behind();
-        let can_serve = self.ready.next_session().is_some() && !is_behind;
+        let can_serve = self.ready.next(Turn::Command).is_some() && !is_behind;
         if can_serve || self.ready.has_more() || self.has_released() {
             return Some(Time::ZERO);
         }

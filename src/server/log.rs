@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use super::commit_gate::CommitGate;
 use super::full_disk::FullDiskWarnings;
 use super::replica::{AfterReply, Replica, ReplicaState};
 use super::{Effect, ServerRole};
 use crate::queue::Engine;
 use crate::time::Time;
-use crate::values::ids::JobId;
+use crate::values::ids::{ClientKey, JobId};
+use crate::values::tags::Tags;
 use crate::wal::replica::{LeaderEnd, Reply};
 use crate::wal::{LogRequest, Outcome, PutSpace, Wal};
 
@@ -156,14 +156,22 @@ impl Log {
         self.wal.as_ref().is_some_and(Wal::is_stalled)
     }
 
-    /// Whether the disk is full.
-    pub fn is_full(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_full)
-    }
-
     /// Whether a change of this job is not committed yet.
     pub fn is_pending(&self, id: JobId) -> bool {
         self.wal.as_ref().is_some_and(|wal| wal.is_pending(id))
+    }
+
+    /// Whether there is space for a job in the tube that the client uses.
+    pub fn space_for_put(
+        &mut self,
+        engine: &Engine,
+        client: ClientKey,
+        body_bytes: u32,
+        tags: Tags<'_>,
+    ) -> PutSpace {
+        let Some(wal) = &mut self.wal else { return PutSpace::Available };
+        let tube = engine.used(client).name();
+        wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
     }
 
     /// Whether there is space for records of this size.
@@ -189,11 +197,6 @@ impl Log {
         self.replica().map_or_else(is_written, Replica::has_left)
     }
 
-    /// Why this server ends though the database does not have everything, if it does.
-    pub fn end_without_database(&self, gate: &CommitGate) -> Option<String> {
-        self.replica()?.end_without_database(gate)
-    }
-
     pub fn role(&self) -> ServerRole {
         self.replica().map_or(ServerRole::Serving, Replica::role)
     }
@@ -210,12 +213,5 @@ impl Log {
     /// Memory of the job log and of replication, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.wal.as_ref().map_or(0, Wal::memory_bytes) + self.replica().map_or(0, Replica::memory_bytes)
-    }
-
-    /// Recomputes every count of the job log.
-    pub fn check(&self) {
-        if let Some(wal) = &self.wal {
-            wal.check();
-        }
     }
 }

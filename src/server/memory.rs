@@ -6,7 +6,7 @@
 
 mod gauge;
 
-pub(super) use self::gauge::MemoryGauge;
+pub(super) use self::gauge::{Kept, MemoryGauge};
 use super::beanstalk::{Session, SessionMemory};
 use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
 use super::connections::Connections;
@@ -24,6 +24,7 @@ use crate::values::limits::{
     WIDE_BATCH_WATCHES,
 };
 use crate::values::tags::Tags;
+use crate::wal::Wal;
 
 /// Memory of a connection: its session, an incomplete line, and the two allocations for them.
 const SESSION_BYTES: usize = size_of::<Session>() + framing::FRONT_BYTES + 2 * ALLOCATION_BYTES;
@@ -76,7 +77,7 @@ impl Server {
     pub fn check(&self) {
         let Self { core, connections } = self;
         core.engine.check();
-        core.log.check();
+        core.log.wal().into_iter().for_each(Wal::check);
         self.check_memory();
         let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
         assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
@@ -99,8 +100,8 @@ impl Server {
         let lists = memory.iter().filter(|one| one.has_list).count();
         let long_lines = memory.iter().filter(|one| one.has_long_line).count();
         let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
-        let counts = [long_lines, lists, http_lists];
-        assert_eq!(counts, core.memory.counts(), "every longer line and every list is counted");
+        let counts = [Kept::LongLine, Kept::List, Kept::HttpList].map(|kept| core.memory.kept(kept));
+        assert_eq!([long_lines, lists, http_lists], counts, "every longer line and every list is counted");
         let batches: Vec<usize> = memory.iter().filter_map(|one| one.batch_jobs).collect();
         let jobs = batches.iter().sum::<usize>();
         assert_eq!((batches.len(), jobs), core.batches.counts(), "every batch of puts is counted");
@@ -224,10 +225,10 @@ impl Core {
     /// Whether there is memory for a list of tubes over HTTP. One at a time is always made: at the limit, an operator needs it to
     /// see which tube is full.
     pub(super) fn begin_http_list(&mut self, bytes: usize) -> bool {
-        if self.memory.has_http_list() && !self.has_memory_for_http(bytes) {
+        if self.memory.kept(Kept::HttpList) > 0 && !self.has_memory_for_http(bytes) {
             return false;
         }
-        self.memory.add_http_list();
+        self.memory.count(Kept::HttpList, false, true);
         true
     }
 

@@ -297,7 +297,8 @@ impl Service for Server {
 
     // docs/RUNBOOK.md lists these messages.
     fn failure(&self) -> Option<String> {
-        if let Some(end) = self.core.log.end_without_database(&self.core.gate) {
+        let replica = self.core.log.replica();
+        if let Some(end) = replica.and_then(|replica| replica.end_without_database(&self.core.gate)) {
             return Some(end);
         }
         let wal = self.core.log.wal()?;

@@ -6,7 +6,7 @@ use crate::protocol::reply::Reply;
 use crate::queue::{FullBy, JobEnd, JobPage, JobState, MoveBar, Moved, Notice, Repeated};
 use crate::values::ids::{JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
-use crate::wal::PutSpace;
+use crate::wal::{PutSpace, Wal};
 
 /// The end of a command.
 #[derive(PartialEq, Eq, Debug)]
@@ -179,7 +179,7 @@ impl Refusal {
             MoveBar::KeyExists => Self::KeyExists,
             MoveBar::Full(full) => Shortage::Rule(full).into(),
             MoveBar::NoKeyRoom => Shortage::Keys.into(),
-            MoveBar::NoRoom if log.is_full() => Shortage::JobLog.into(),
+            MoveBar::NoRoom if log.wal().is_some_and(Wal::is_full) => Shortage::JobLog.into(),
             MoveBar::NoRoom => Shortage::Record.into(),
         }
     }

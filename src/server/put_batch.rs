@@ -222,7 +222,10 @@ impl Core {
         let Input::Body(job) = &protocol.input else { unreachable!("the caller has seen a body") };
         let client = protocol.client;
         match &protocol.put_batch {
-            None => self.space_for_arrived(client, job.args.bytes, job.tags_key),
+            None => {
+                let tags = self.engine.stored_tags(job.tags_key);
+                self.log.space_for_put(&self.engine, client, job.args.bytes, tags)
+            }
             Some(batch) if batch.arrived + 1 < batch.count => PutSpace::Available,
             Some(batch) => {
                 let bytes = batch.record_bytes + self.record_bytes(client, job);

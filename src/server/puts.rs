@@ -106,7 +106,7 @@ impl Core {
         };
         let client = protocol.client;
         self.engine.mark_producer(client);
-        let space = self.space_for_put(client, args.bytes, tags);
+        let space = self.log.space_for_put(&self.engine, client, args.bytes, tags);
         if let Some(refusal) = Refusal::for_space(space) {
             return protocol.skip_body(bytes, refusal);
         }
@@ -150,26 +150,6 @@ impl Core {
             Follows::Commands if protocol.put_batch.is_none() => Outcome::Refused(Refusal::BadFormat),
             Follows::Commands | Follows::Unknown => self.refuse_rest(protocol),
         }
-    }
-
-    /// Returns whether the job log has space for a job in the tube that the client uses.
-    pub(super) fn space_for_put(&mut self, client: ClientKey, body_bytes: u32, tags: Tags<'_>) -> PutSpace {
-        let Some(wal) = self.log.wal_mut() else { return PutSpace::Available };
-        let tube = self.engine.used(client).name();
-        wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
-    }
-
-    /// Whether the job log has space for a job whose tags the queue has.
-    pub(super) fn space_for_arrived(
-        &mut self,
-        client: ClientKey,
-        body_bytes: u32,
-        tags_key: Option<TagsKey>,
-    ) -> PutSpace {
-        let Some(wal) = self.log.wal_mut() else { return PutSpace::Available };
-        let tube = self.engine.used(client).name();
-        let tags = self.engine.stored_tags(tags_key);
-        wal.space_for_put(tube.as_bytes().len(), tags, body_bytes as usize + 2)
     }
 
     /// Queues a job whose whole body was received with its line.

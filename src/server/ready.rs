@@ -4,15 +4,21 @@ use std::collections::VecDeque;
 
 use crate::values::ids::ConnId;
 
+/// What a connection has its next turn for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// Input that a session could not serve in its last turn, or a call over HTTP.
+    Command,
+    /// Rendering a page over HTTP.
+    Page,
+    /// Input over HTTP that could not be answered when it came.
+    Request,
+}
+
 /// Connections that have their turn without another event, and memory that is returned in pieces.
 #[derive(Default)]
 pub(super) struct Ready {
-    /// Sessions with input that could not be served in their last turn, and HTTP connections with a call.
-    sessions: VecDeque<ConnId>,
-    /// HTTP connections with a page to render.
-    pages: VecDeque<ConnId>,
-    /// HTTP connections with input that could not be answered when it came.
-    requests: VecDeque<ConnId>,
+    queues: [VecDeque<ConnId>; Turn::Request as usize + 1],
     /// A `put-batch` that is to be stored has left its turn to the next iteration.
     has_deferred: bool,
     /// Freed memory is being given back to the kernel in pieces.
@@ -20,34 +26,16 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub fn add_session(&mut self, conn: ConnId) {
-        self.sessions.push_back(conn);
+    pub fn add(&mut self, turn: Turn, conn: ConnId) {
+        self.queues[turn as usize].push_back(conn);
     }
 
-    pub fn add_page(&mut self, conn: ConnId) {
-        self.pages.push_back(conn);
+    pub fn next(&self, turn: Turn) -> Option<ConnId> {
+        self.queues[turn as usize].front().copied()
     }
 
-    pub fn add_request(&mut self, conn: ConnId) {
-        self.requests.push_back(conn);
-    }
-
-    /// The session whose turn is next.
-    pub fn next_session(&self) -> Option<ConnId> {
-        self.sessions.front().copied()
-    }
-
-    /// Begins the turn of the next session.
-    pub fn take_session(&mut self) {
-        self.sessions.pop_front();
-    }
-
-    pub fn take_page(&mut self) -> Option<ConnId> {
-        self.pages.pop_front()
-    }
-
-    pub fn take_request(&mut self) -> Option<ConnId> {
-        self.requests.pop_front()
+    pub fn take(&mut self, turn: Turn) -> Option<ConnId> {
+        self.queues[turn as usize].pop_front()
     }
 
     /// Whether a whole `put-batch` leaves its turn to the next iteration. It is the work of an iteration: the first of its turns, and if
@@ -55,9 +43,7 @@ impl Ready {
     pub const fn defers_batch(&mut self, is_first: bool, had_many_events: bool) -> bool {
         let was_deferred = std::mem::replace(&mut self.has_deferred, is_first);
         let defers = !is_first || had_many_events && !was_deferred;
-        if !defers {
-            self.has_deferred = false;
-        }
+        self.has_deferred &= defers;
         defers
     }
 
@@ -65,17 +51,13 @@ impl Ready {
         self.is_reclaiming = is_reclaiming;
     }
 
-    pub fn has_requests(&self) -> bool {
-        !self.requests.is_empty()
-    }
-
     /// Whether there is work that does not wait for the job log.
     pub fn has_more(&self) -> bool {
-        self.is_reclaiming || !self.pages.is_empty() || self.has_requests()
+        self.is_reclaiming || self.next(Turn::Page).or_else(|| self.next(Turn::Request)).is_some()
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let queued = self.sessions.capacity() + self.pages.capacity() + self.requests.capacity();
-        queued * size_of::<ConnId>()
+        // Bounded by Turn: three queues.
+        self.queues.iter().map(VecDeque::capacity).sum::<usize>() * size_of::<ConnId>()
     }
 }

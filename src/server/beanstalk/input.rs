@@ -11,7 +11,9 @@ use crate::protocol::framing::{Line, LineReader};
 use crate::protocol::parse::parse;
 use crate::server::Effect;
 use crate::server::client_state::{IncomingJob, Input, SessionState};
+use crate::server::memory::Kept;
 use crate::server::metrics::Count;
+use crate::server::ready::Turn;
 use crate::server::trace::{self, Observation};
 use crate::server::{ClientAct, Core};
 use crate::time::Time;
@@ -133,7 +135,7 @@ impl Core {
     #[cold]
     fn count_long_line(&mut self, session: &mut Session) {
         let was_long = mem::replace(&mut session.has_long_line, session.reader.is_long());
-        self.memory.change_long_line(was_long, session.has_long_line);
+        self.memory.count(Kept::LongLine, was_long, session.has_long_line);
     }
 
     /// Serves the inbox, or the list, of a session from the queue.
@@ -225,7 +227,7 @@ impl Core {
             || session.protocol.state.is_in_turn();
         if is_servable && !session.is_queued {
             session.is_queued = true;
-            self.ready.add_session(session.conn);
+            self.ready.add(Turn::Command, session.conn);
         }
     }
 

@@ -8,6 +8,7 @@ use crate::protocol::reply::{Reply, Yaml};
 use crate::queue::{Listed, TubeList};
 use crate::server::client_state::{ProtocolState, SessionState};
 use crate::server::commit_gate::Replies;
+use crate::server::memory::Kept;
 use crate::server::{Core, Rights, User};
 use crate::time::Time;
 use crate::values::budget::Cost;
@@ -94,7 +95,7 @@ impl Core {
         }
         if !is_done {
             self.engine.register_list(&listing.list);
-            self.memory.add_list();
+            self.memory.count(Kept::List, false, true);
             protocol.list = Some(Box::new(listing));
             protocol.state = SessionState::Listing;
         }
@@ -104,7 +105,7 @@ impl Core {
     pub(in crate::server) fn end_list(&mut self, protocol: &mut ProtocolState) {
         if let Some(listing) = protocol.list.take() {
             self.engine.end_list(&listing.list);
-            self.memory.remove_list();
+            self.memory.count(Kept::List, true, false);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::protocol::framing::LineReader;
 use crate::server::client_state::{Input, ProtocolState, SessionState};
 use crate::server::closing::Moved;
 use crate::server::commit_gate::Output;
+use crate::server::memory::Kept;
 use crate::server::metrics::Count;
 use crate::server::trace::Observation;
 use crate::server::{Core, Effect, Server};
@@ -202,7 +203,7 @@ impl Server {
             SessionState::Closed,
             "a driver closes a connection only on Effect::Close"
         );
-        self.core.memory.change_long_line(session.has_long_line, false);
+        self.core.memory.count(Kept::LongLine, session.has_long_line, false);
         self.count_tables();
         session.output.clear(self.core.engine.bodies_mut(), &mut self.core.buffers);
         if let Input::Body(incoming) = session.protocol.input {

@@ -350,7 +350,7 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     if !refused.is_empty() {
         warn("puts-refused", format!("Puts refused in the last 5 to 10 minutes: {}.", refused.join("; ")));
     }
-    if core.log.is_full() {
+    if core.log.wal().is_some_and(Wal::is_full) {
         let stalled = if core.log.is_stalled() { ": a write waits for space" } else { "" };
         warn("disk-full", format!("The disk of the job log is full{stalled}."));
     }

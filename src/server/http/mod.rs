@@ -35,6 +35,7 @@ use self::page::{Page, PageResponse};
 pub(in crate::server) use self::serve::HttpShare;
 use self::slots::{ANSWER_KEPT, Activity};
 use super::closing::Moved;
+use super::memory::Kept;
 use super::{Core, User};
 use crate::bodies::Bodies;
 use crate::time::{Span, Time};
@@ -363,9 +364,7 @@ impl HttpConnection {
 
     /// Frees the memory of a page.
     fn end_page(&mut self, core: &mut Core) {
-        if self.is_listing() {
-            core.memory.remove_http_list();
-        }
+        core.memory.count(Kept::HttpList, self.is_listing(), false);
         if let Work::Page(_) = self.work {
             self.work = Work::None;
         }

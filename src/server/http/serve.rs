@@ -5,6 +5,7 @@ use tracing::warn;
 use super::call::action_limit;
 use super::slots::{self, Candidate};
 use super::{HttpConnection, HttpState, OUTPUT_BYTES_PAUSE, OUTPUT_BYTES_SHORT, Peer, WRONG_TOKEN_INTERVAL};
+use crate::server::ready::Turn;
 use crate::server::{Core, Effect, Event, Server};
 use crate::time::Time;
 use crate::values::budget::{Cost, Quota, TURN_STEPS};
@@ -113,7 +114,7 @@ impl Server {
         let Self { core, connections } = self;
         // Bounded by QUOTA: the answers of one phase.
         while !core.http.quota.is_used_up() {
-            let Some(conn) = core.ready.take_request() else { break };
+            let Some(conn) = core.ready.take(Turn::Request) else { break };
             let Some(connection) = connections.find_http(conn) else { continue };
             connection.is_queued = false;
             core.answer_next(connection, now);
@@ -145,7 +146,7 @@ impl Server {
     /// Renders a piece of one page, if there is a page to render.
     pub(in crate::server) fn step_http(&mut self, now: Time) {
         let Self { core, connections } = self;
-        let Some(conn) = core.ready.take_page() else { return };
+        let Some(conn) = core.ready.take(Turn::Page) else { return };
         let Some(connection) = connections.find_http(conn) else { return };
         connection.is_queued = false;
         if connection.state < HttpState::Closed {
@@ -158,7 +159,7 @@ impl Server {
 impl Core {
     /// Answers the request that has just come, unless others wait for their turn or the steps of this iteration are used up.
     fn answer_at_once(&mut self, connection: &mut HttpConnection, now: Time) {
-        let has_turn = !self.ready.has_requests() && !connection.is_queued;
+        let has_turn = self.ready.next(Turn::Request).is_none() && !connection.is_queued;
         if has_turn && !self.http.quota.is_used_up() && !self.engine.budget().is_phase_over() {
             connection.settle();
             self.answer_next(connection, now);
@@ -200,11 +201,11 @@ impl Core {
             connection.is_queued = true;
             let output_bytes_max = self.http_output_bytes_max();
             if connection.can_step(output_bytes_max) {
-                self.ready.add_page(conn);
+                self.ready.add(Turn::Page, conn);
             } else if connection.can_run() {
-                self.ready.add_session(conn);
+                self.ready.add(Turn::Command, conn);
             } else if connection.can_answer(output_bytes_max) {
-                self.ready.add_request(conn);
+                self.ready.add(Turn::Request, conn);
             } else {
                 connection.is_queued = false;
             }

@@ -21,12 +21,18 @@ pub(in crate::server) struct MemoryGauge {
     held_bytes: usize,
     /// A connection is not served while this much of its replies is unsent: see [`OUTPUT_BYTES_PAUSE`].
     output_bytes_pause: usize,
-    /// Sessions whose line is longer than usual and has come in pieces.
-    long_lines: usize,
-    /// Sessions that hold a list that is being rendered.
-    lists: usize,
-    /// HTTP connections with a list of tubes in progress.
-    http_lists: usize,
+    kept: [usize; Kept::HttpList as usize + 1],
+}
+
+/// What few connections keep, and one at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::server) enum Kept {
+    /// A line that is longer than usual and has come in pieces.
+    LongLine,
+    /// A list that is being rendered.
+    List,
+    /// A list of tubes over HTTP in progress.
+    HttpList,
 }
 
 impl MemoryGauge {
@@ -37,9 +43,7 @@ impl MemoryGauge {
             headroom_bytes: 0,
             held_bytes: 0,
             output_bytes_pause: OUTPUT_BYTES_PAUSE,
-            long_lines: 0,
-            lists: 0,
-            http_lists: 0,
+            kept: [0; Kept::HttpList as usize + 1],
         }
     }
 
@@ -117,41 +121,23 @@ impl MemoryGauge {
         self.account.change(Held::HttpWork, before.work, after.work);
     }
 
-    /// Counts the current size of lines and lists, and that of sessions, tables and queues.
+    /// Counts the current size of lines and lists, and of sessions, tables and queues.
     pub fn count_tables(&mut self, sessions: usize) {
         self.invalidate();
         self.account.set(Held::Sessions, sessions);
-        self.account.set(Held::Lines, self.long_lines * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES));
-        self.account.set(Held::Lists, self.lists * (size_of::<TubeList>() + ALLOCATION_BYTES));
+        self.account
+            .set(Held::Lines, self.kept(Kept::LongLine) * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES));
+        self.account.set(Held::Lists, self.kept(Kept::List) * (size_of::<TubeList>() + ALLOCATION_BYTES));
     }
 
-    /// Counts whether a session has a line that is longer than usual.
-    pub fn change_long_line(&mut self, was_long: bool, is_long: bool) {
-        self.long_lines = self.long_lines + usize::from(is_long) - usize::from(was_long);
+    /// Counts whether a connection keeps one of these.
+    pub fn count(&mut self, kept: Kept, before: bool, after: bool) {
+        let count = &mut self.kept[kept as usize];
+        *count = *count + usize::from(after) - usize::from(before);
     }
 
-    pub const fn add_list(&mut self) {
-        self.lists += 1;
-    }
-
-    pub const fn remove_list(&mut self) {
-        self.lists -= 1;
-    }
-
-    pub const fn add_http_list(&mut self) {
-        self.http_lists += 1;
-    }
-
-    pub const fn remove_http_list(&mut self) {
-        self.http_lists -= 1;
-    }
-
-    pub const fn has_http_list(&self) -> bool {
-        self.http_lists > 0
-    }
-
-    /// The number of longer lines, of lists, and of lists over HTTP.
-    pub const fn counts(&self) -> [usize; 3] {
-        [self.long_lines, self.lists, self.http_lists]
+    /// The number of connections that keep one.
+    pub const fn kept(&self, kept: Kept) -> usize {
+        self.kept[kept as usize]
     }
 }
