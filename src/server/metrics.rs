@@ -1,4 +1,4 @@
-//! What the server counts of its own work, and what it shows of the counts of other layers.
+//! Counts of the server and of the layers around it.
 
 use std::mem;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ const REPLY_BOUNDS_NS: [u64; 14] = [
 
 const COMMAND_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
-/// What is counted since the start, besides commands.
+/// A count since the start, besides those of commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Count {
     /// Bytes that clients have sent, and bytes that were sent to them.
@@ -47,7 +47,7 @@ pub(super) enum Count {
     TubeRefusals,
 }
 
-/// What the server counts of its own work.
+/// Counts of the server's own work.
 pub(super) struct Counts {
     commands: [u64; CommandKind::ALL.len()],
     others: [u64; Count::TubeRefusals as usize + 1],
@@ -119,7 +119,7 @@ impl Counts {
     }
 }
 
-/// What the layers around the server count, for replies that show it.
+/// Counts of the layers around the server, for replies that show them.
 #[derive(Default)]
 pub(super) struct OuterCounts {
     driver: Option<Rc<dyn DriverCounts>>,

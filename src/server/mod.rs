@@ -85,6 +85,8 @@ pub struct Server {
 }
 
 /// Everything but the table of connections. A command may touch all of it, and its own session.
+///
+/// A part has private fields, and its methods take what else they touch as arguments. An `impl Core` is for work on several parts.
 struct Core {
     config: Config,
     engine: Engine,

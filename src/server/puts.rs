@@ -26,7 +26,7 @@ pub(super) struct RecentPut {
     args: PutArgs,
 }
 
-/// What puts of all clients share.
+/// State that the puts of all clients share.
 pub(super) struct Puts {
     pub recent: RecentPut,
     pub refusals: PutRefusals,

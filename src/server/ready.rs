@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::values::ids::ConnId;
 
-/// What a connection has its next turn for.
+/// The reason for the next turn of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
     /// Input that a session could not serve in its last turn, or a call over HTTP.

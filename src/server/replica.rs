@@ -35,7 +35,7 @@ enum Role {
     Ended(LeaderEnd),
 }
 
-/// What a reply of the database leads to.
+/// The consequence of a reply of the database.
 pub(super) enum AfterReply {
     Nothing,
     /// The jobs that were followed are to be forgotten.

@@ -16,7 +16,7 @@ use crate::values::log_limit::LogLimit;
 /// connections in the queue have it again.
 const QUOTA: Quota = Quota::of(TURN_STEPS);
 
-/// What all HTTP connections share.
+/// State that all HTTP connections share.
 pub(in crate::server) struct HttpShare {
     /// The steps that answers have left in this phase of the event-loop iteration.
     quota: Quota,

@@ -9,7 +9,7 @@ use crate::server::http::{HttpConnection, HttpMemory};
 use crate::values::account::{Account, Held};
 use crate::values::limits::{ALLOCATION_BYTES, OUTPUT_BYTES_PAUSE};
 
-/// What is kept for peers, and how much memory jobs and replies may still take.
+/// The memory that is kept for peers, and how much jobs and replies may still take.
 pub(in crate::server) struct MemoryGauge {
     /// The memory that is kept for peers, here and in other layers.
     account: Rc<Account>,
@@ -24,7 +24,7 @@ pub(in crate::server) struct MemoryGauge {
     kept: [usize; Kept::HttpList as usize + 1],
 }
 
-/// What few connections keep, and one at most.
+/// Memory that few connections keep, each at most once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::server) enum Kept {
     /// A line that is longer than usual and has come in pieces.
