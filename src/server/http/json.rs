@@ -344,7 +344,7 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     }
     // Bounded by PutReason::ALL: six reasons.
     let refused = PutReason::ALL.into_iter().filter(|reason| reason.is_of_the_server());
-    let refused = refused.map(|reason| (core.put_refusals.recent(reason, now), reason.cause()));
+    let refused = refused.map(|reason| (core.puts.refusals.recent(reason, now), reason.cause()));
     let refused = refused.filter(|(count, _)| *count > 0);
     let refused: Vec<String> = refused.map(|(count, cause)| format!("{count}, since {cause}")).collect();
     if !refused.is_empty() {
