@@ -342,7 +342,6 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
             ),
         );
     }
-    // Bounded by PutReason::ALL: six reasons.
     let refused = PutReason::ALL.into_iter().filter(|reason| reason.is_of_the_server());
     let refused = refused.map(|reason| (core.puts.refusals.recent(reason, now), reason.cause()));
     let refused = refused.filter(|(count, _)| *count > 0);
