@@ -35,7 +35,7 @@ use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 #[cfg(feature = "uring")]
 use crate::values::limits::{RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
-use crate::wal::{LogRequest, Operation, Outcome};
+use crate::wal::{LogReply, LogRequest, Operation, Outcome};
 
 /// Connections accepted from one listener before the established ones have their turn.
 pub const ACCEPTS_MAX: usize = 64;
@@ -217,7 +217,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         if let (Some(disk), Outcome::Written(_, written)) = (&mut self.disk, &outcome) {
             disk.note_written(self.now, written.is_ok());
         }
-        self.handle(Event::Disk(outcome));
+        self.handle(Event::Log(LogReply::Files(outcome)));
     }
 
     /// The record of an open connection.
@@ -534,7 +534,7 @@ pub trait Backend {
             shell.disk_ended(outcome);
         }
         while let Some(reply) = shell.database.as_mut().and_then(|database| database.reply()) {
-            shell.handle(Event::Database(Box::new(reply)));
+            shell.handle(Event::Log(LogReply::Database(Box::new(reply))));
         }
         if let Some(watch) = &shell.file_watch {
             watch.apply(shell.now, &mut shell.server);

@@ -215,8 +215,6 @@ fn ticket(wal: &mut Wal, output: &Output) -> Ticket {
 
 impl Server {
     /// Reports the end of a disk operation to the job log, and lets the replies leave that it has committed.
-    // Not a part of the function that handles all events, which would get its frame.
-    #[inline(never)]
     pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
         let core = &mut self.core;
         let has_next = core.log.complete(outcome, &mut core.engine, now);

@@ -4,8 +4,7 @@ use super::HandshakeFailure;
 use crate::protocol::foreign::Foreign;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
-use crate::wal::Outcome;
-use crate::wal::replica::Reply;
+use crate::wal::LogReply;
 
 /// What a driver reports to the server.
 #[derive(Debug)]
@@ -45,10 +44,8 @@ pub enum Event<'a> {
     Drain,
     /// The process is to end (SIGTERM): the server syncs the job log.
     Stop,
-    /// An operation on the files of the job log, from [`Service::log_request`](super::Service::log_request), is complete.
-    Disk(Outcome),
-    /// The database of the job log has replied.
-    Database(Box<Reply>),
+    /// The place of the job log has answered a [`Service::log_request`](super::Service::log_request).
+    Log(LogReply),
     /// The memory that the driver has allocated for itself has changed: its size in bytes.
     OuterMemory(u64),
 }
@@ -64,7 +61,7 @@ impl Event<'_> {
             Self::Sent { bytes, .. } => Cost::sent(bytes),
             Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::END,
             Self::Closed { .. } => Cost::CLOSE,
-            Self::Disk(_) | Self::Database(_) => Cost::DISK,
+            Self::Log(_) => Cost::DISK,
             Self::OuterMemory(_) | Self::Drain | Self::Stop => Cost::STEP,
         }
     }
@@ -80,7 +77,7 @@ impl Event<'_> {
             | Self::Sent { conn, .. }
             | Self::HungUp { conn }
             | Self::Closed { conn } => Some(conn),
-            Self::Drain | Self::Stop | Self::Disk(_) | Self::Database(_) | Self::OuterMemory(_) => None,
+            Self::Drain | Self::Stop | Self::Log(_) | Self::OuterMemory(_) => None,
         }
     }
 }

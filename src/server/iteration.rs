@@ -118,7 +118,7 @@ impl Core {
             Event::ReceivedDirect { bytes, .. } => self.received_direct(session, bytes, now),
             Event::InputEnding { .. } => self.input_ended(session, InputEnd::Ending, now),
             Event::InputEnded { .. } => self.input_ended(session, InputEnd::Ended, now),
-            Event::Drain | Event::Stop | Event::Disk(_) | Event::Database(_) | Event::OuterMemory(_) => {
+            Event::Drain | Event::Stop | Event::Log(_) | Event::OuterMemory(_) => {
                 unreachable!("they name no connection")
             }
         }

@@ -72,7 +72,7 @@ use crate::values::budget::{Budget, Cost};
 use crate::values::ids::ConnId;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
-use crate::wal::{Durability, LogRequest, Wal};
+use crate::wal::{Durability, LogReply, LogRequest, Wal};
 
 /// Under `--max-memory`, the share of it that may be kept for reuse while nothing uses it. It bounds how far memory may
 /// pass the limit for a moment, when memory of one kind is given back for another.
@@ -208,13 +208,10 @@ impl Service for Server {
     }
 
     fn take(&mut self, now: Time, event: Priced<'_>) {
-        // Only these are moved: the others would be copied.
-        if matches!(event.event(), Event::Disk(_) | Event::Database(_)) {
-            match event.into_event() {
-                Event::Disk(outcome) => self.disk_completed(outcome, now),
-                Event::Database(reply) => self.database_replied(*reply, now),
-                _ => {}
-            }
+        // It alone is moved: the others would be copied.
+        if matches!(event.event(), Event::Log(_)) {
+            let Event::Log(reply) = event.into_event() else { unreachable!("it is one") };
+            self.log_replied(reply, now);
             return self.deliver_notices(now);
         }
         let event = event.event();
@@ -223,7 +220,7 @@ impl Service for Server {
             Event::Drain => _ = core.puts.set_draining(true),
             // Bounded by the one job log.
             Event::Stop => core.log.wal_mut().into_iter().for_each(Wal::stop),
-            Event::Disk(_) | Event::Database(_) => {}
+            Event::Log(_) => {}
             Event::OuterMemory(bytes) => core.memory.set_outer(bytes),
             Event::Received { conn, .. }
             | Event::ReceivedDirect { conn, .. }
@@ -323,6 +320,16 @@ impl Service for Server {
 }
 
 impl Server {
+    /// The place of the job log has answered.
+    // Not a part of the function that handles all events, which would get its frame.
+    #[inline(never)]
+    fn log_replied(&mut self, reply: LogReply, now: Time) {
+        match reply {
+            LogReply::Files(outcome) => self.disk_completed(outcome, now),
+            LogReply::Database(reply) => self.database_replied(*reply, now),
+        }
+    }
+
     fn open_client(&mut self) -> ConnId {
         let Self { core, connections } = self;
         let opening = (!core.config.allow_foreign_protocols).then(Opening::new);

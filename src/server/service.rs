@@ -194,7 +194,7 @@ pub trait Service {
     /// Appends the output to send to this connection next. It stays in place until [`Event::Sent`] or [`Event::Closed`].
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>);
 
-    /// The next request to the place of the job log, to be begun now. [`Event::Disk`] or [`Event::Database`] reports how it ended.
+    /// The next request to the place of the job log, to be begun now. [`Event::Log`] reports how it ended.
     fn log_request(&mut self, _now: Time) -> Option<LogRequest> {
         None
     }

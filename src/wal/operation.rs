@@ -4,7 +4,7 @@
 use std::io::{self, ErrorKind};
 
 use super::record::Lsn;
-use super::replica::Request;
+use super::replica::{Reply, Request};
 use super::{Batch, EndMark, SegmentNumber};
 
 /// What a server asks of the place of its job log.
@@ -14,6 +14,15 @@ pub enum LogRequest {
     Files(Operation),
     /// Of a database.
     Database(Box<Request>),
+}
+
+/// How what a server has asked ended.
+#[derive(Debug)]
+pub enum LogReply {
+    /// An operation on files.
+    Files(Outcome),
+    /// A request to a database.
+    Database(Box<Reply>),
 }
 
 /// What the WAL asks for. At most one `Sync` and one `Arrange` are in flight, and one `Write`, or

@@ -6,7 +6,7 @@ use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::{Durability, LogRequest, Operation, WalConfig};
+use beanring::wal::{Durability, LogReply, LogRequest, Operation, WalConfig};
 use beanring_testkit::client::put;
 use beanring_testkit::config::config;
 use beanring_testkit::disk::{Crash, Disk};
@@ -263,7 +263,7 @@ fn an_idle_server_goes_quiet() {
 /// Ends the first operation of the disk, without an iteration.
 fn end_operation(server: &mut Stepped) {
     let outcome = server.disk.finish_one(&mut server.random).expect("a write is in flight");
-    server.server.handle(server.now, Event::Disk(outcome));
+    server.server.handle(server.now, Event::Log(LogReply::Files(outcome)));
 }
 
 /// Two writes are in flight across a network, and neither finds space. The second is not back when the first is.
@@ -377,7 +377,7 @@ fn feed(server: &mut Stepped, client: usize, text: &str, lines: usize) -> String
             if server.random.below(2) == 0 {
                 server.turn();
             } else if let Some(outcome) = server.disk.finish_one(&mut server.random) {
-                server.server.handle(server.now, Event::Disk(outcome));
+                server.server.handle(server.now, Event::Log(LogReply::Files(outcome)));
             }
         }
         replies += &server.replies(client);

@@ -116,8 +116,7 @@ impl Service for Bare {
             Event::ReceivedDirect { .. }
             | Event::InputEnding { .. }
             | Event::Stop
-            | Event::Disk(_)
-            | Event::Database(_)
+            | Event::Log(_)
             | Event::OuterMemory(_)
             | Event::Drain => {}
         }

@@ -8,7 +8,7 @@ use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
-use beanring::wal::{Durability, LogRequest, WalConfig};
+use beanring::wal::{Durability, LogReply, LogRequest, WalConfig};
 
 use super::disk::Disk;
 use super::http_client::Response;
@@ -193,7 +193,7 @@ impl Stepped {
     /// Ends one operation of the disk. Returns false if there is none.
     pub fn write_one(&mut self) -> bool {
         let Some(outcome) = self.disk.finish_one(&mut self.random) else { return false };
-        self.server.handle(self.now, Event::Disk(outcome));
+        self.server.handle(self.now, Event::Log(LogReply::Files(outcome)));
         self.run();
         true
     }

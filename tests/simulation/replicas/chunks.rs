@@ -8,7 +8,7 @@ use beanring::wal::replica::{
     ChunkHeader, Claim, Damage, Epoch, Failure, Fault, Follower, Kind, Member, PAYLOAD_BYTES_MAX, Page,
     Position, Progress, ReplicaConfig, Reply, Request, Standby, Term,
 };
-use beanring::wal::{Destination, Durability, LogRequest, WalConfig};
+use beanring::wal::{Destination, Durability, LogReply, LogRequest, WalConfig};
 use beanring_testkit::config::config;
 use beanring_testkit::connection::send_all;
 use bytes::Bytes;
@@ -87,7 +87,7 @@ impl Rig {
                 while self.node.unreplicated() > 0 {
                     self.node.replicate_one();
                 }
-                self.server.handle(self.now, Event::Database(Box::new(answer.reply)));
+                self.server.handle(self.now, Event::Log(LogReply::Database(Box::new(answer.reply))));
             }
         }
     }

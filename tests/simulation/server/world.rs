@@ -5,7 +5,7 @@ use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Protocol, Server, handle};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
-use beanring::wal::{Durability, LogRequest, WalConfig, is_full};
+use beanring::wal::{Durability, LogReply, LogRequest, WalConfig, is_full};
 
 use super::action::Action;
 use super::checker::Checker;
@@ -265,7 +265,7 @@ impl World {
             if was_full {
                 self.ample_space_since = None;
             }
-            handle(&mut *self.server, self.now, Event::Disk(outcome));
+            handle(&mut *self.server, self.now, Event::Log(LogReply::Files(outcome)));
             self.disk_due = self.now + DISK_SPAN;
             self.process_outputs();
         }

@@ -8,7 +8,7 @@ use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::JOB_BYTES_DEFAULT;
-use beanring::wal::{Destination, Durability, LogRequest, Operation, Outcome, WalConfig};
+use beanring::wal::{Destination, Durability, LogReply, LogRequest, Operation, Outcome, WalConfig};
 
 use crate::config::config;
 use crate::disk::Disk;
@@ -84,7 +84,7 @@ impl Rig {
         while let Some(effect) = self.server.next_effect() {
             if effect == Effect::Log {
                 while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
-                    self.server.handle(self.now, Event::Disk(success(operation)));
+                    self.server.handle(self.now, Event::Log(LogReply::Files(success(operation))));
                 }
             } else {
                 assert_eq!(effect, Effect::Send(conn));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::{self, Durability, LogRequest, Operation};
+use beanring::wal::{self, Durability, LogReply, LogRequest, Operation};
 
 use super::super::config::config;
 use super::super::connection::{Connection, ConnectionState, outgoing};
@@ -189,7 +189,7 @@ impl Driver {
         let Some(disk) = &mut self.disk else { return false };
         let Some(operation) = disk.under_way.remove(at % disk.under_way.len().max(1)) else { return false };
         let outcome = carry_out(operation, &mut disk.files);
-        self.handle(Event::Disk(outcome));
+        self.handle(Event::Log(LogReply::Files(outcome)));
         true
     }
 

@@ -2,6 +2,7 @@
 
 use beanring::server::Event;
 use beanring::time::Time;
+use beanring::wal::LogReply;
 use beanring::wal::replica::{Failure, Reply, Request, Term};
 
 use super::super::database::{Process, reply_to};
@@ -250,6 +251,6 @@ impl World {
             }
         }
         let server = self.hosts[host].server.as_mut().expect("it runs");
-        server.handle(now, Event::Database(Box::new(reply)));
+        server.handle(now, Event::Log(LogReply::Database(Box::new(reply))));
     }
 }
