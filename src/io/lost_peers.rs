@@ -6,7 +6,7 @@
 //! in rounds: a peer is lost that has owed an answer in several rounds in a row and given none.
 //!
 //! The kernel repeats what is not answered at intervals that double, up to two minutes, and one repetition may be lost. A kernel from
-//! 6.15 on is told to repeat at least once per round. With an older one several repetitions must have been left unanswered.
+//! 6.15 on is told to repeat at least once per round. On an older one, a lost peer must leave several repetitions unanswered.
 
 use std::mem::{size_of, zeroed};
 use std::num::NonZeroU32;
@@ -63,7 +63,7 @@ impl Keepalive {
     /// The longest time that the kernel takes, in seconds.
     pub const S_MAX: u32 = 32_767;
 
-    /// The first probe after so many seconds of silence, and half that time later the end. None for 0.
+    /// Probes a peer after `idle_s` seconds of silence, and gives it up half that time later. None for 0: no probes.
     pub const fn after(idle_s: u32) -> Option<Self> {
         if idle_s == 0 { None } else { Some(Self { idle_s }) }
     }
@@ -79,12 +79,12 @@ impl Keepalive {
     /// Those of setsockopt(2).
     pub fn set(this: Option<Self>, listener: &impl AsFd) -> nix::Result<()> {
         setsockopt(listener, sockopt::KeepAlive, &this.is_some())?;
-        let Some(Self { idle_s }) = this else { return Ok(()) };
-        setsockopt(listener, sockopt::TcpKeepIdle, &idle_s)?;
-        setsockopt(listener, sockopt::TcpKeepInterval, &(idle_s / PER_IDLE_TIME).max(1))?;
+        let Some(keepalive) = this else { return Ok(()) };
+        setsockopt(listener, sockopt::TcpKeepIdle, &keepalive.idle_s)?;
+        setsockopt(listener, sockopt::TcpKeepInterval, &(keepalive.idle_s / PER_IDLE_TIME).max(1))?;
         setsockopt(listener, sockopt::TcpKeepCount, &PROBES)?;
         // Older kernels do not know it.
-        let _ = this.map(Self::period_ms).map(|ms| limit_pauses(listener, ms));
+        let _ = limit_pauses(listener, keepalive.period_ms());
         Ok(())
     }
 }
@@ -101,7 +101,7 @@ impl LostPeers {
         if self.slot > 0 { Time::ZERO } else { self.next_round }
     }
 
-    /// Returns the slots to look at now, of so many.
+    /// Returns which of the `count` slots to look at now.
     pub fn slots(&mut self, now: Time, count: usize) -> Range<usize> {
         if self.slot == 0 {
             if now < self.next_round {
@@ -121,16 +121,11 @@ impl LostPeers {
             *since = SilentSince::default();
             return false;
         };
-        let is_silent = self.is_silent(Some(peer.silence), since);
-        is_silent && (peer.repeats >= REPEATS_MIN || peer.is_repeated_often)
+        self.is_silent(peer.silence, since) && (peer.repeats >= REPEATS_MIN || peer.is_repeated_often)
     }
 
-    /// The same, of a peer that has owed an answer and has given none for so long. None: it owes none.
-    fn is_silent(&self, silence: Option<Span>, SilentSince(since): &mut SilentSince) -> bool {
-        let Some(silence) = silence else {
-            *since = None;
-            return false;
-        };
+    /// Whether a peer that owes an answer, and from which nothing has come for this time, has owed it in enough rounds.
+    fn is_silent(&self, silence: Span, SilentSince(since): &mut SilentSince) -> bool {
         let rounds = since.map_or(0, |first| self.round - first.get());
         if since.is_none() || silence.as_nanos() < self.period.as_nanos() * u64::from(rounds) {
             *since = NonZeroU32::new(self.round);
@@ -143,7 +138,7 @@ impl LostPeers {
 
 /// Whether the kernel has ended a connection because nothing came from its peer.
 pub const fn is_loss(errno: Errno) -> bool {
-    // The last two: what routers, or the link, said meanwhile.
+    // A router or the link may have reported the last two.
     matches!(errno, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH)
 }
 
@@ -165,8 +160,8 @@ impl Unanswered {
         let mut info: tcp_info = unsafe { zeroed() };
         // It fails for a UNIX socket.
         get_option(fd, libc::TCP_INFO, &mut info).ok()?;
-        // What was in flight while the window closed stays there, and each repetition is answered. A probe that is answered counts no
-        // more.
+        // What was in flight while the window closed stays there, and each repetition is answered. The kernel
+        // counts no probe that is answered.
         let is_answered = info.tcpi_last_ack_recv <= info.tcpi_last_data_sent;
         if !(info.tcpi_probes > 0 || info.tcpi_unacked > 0 && !is_answered) {
             return None;
@@ -232,24 +227,20 @@ mod tests {
         let mut since = SilentSince::default();
         for silent_s in (0..80).step_by(10) {
             assert_eq!(peers.slots(Time::ZERO + Span::from_secs(silent_s), 1), 0..1);
-            assert!(!peers.is_silent(Some(Span::from_secs(500 + silent_s)), &mut since), "{silent_s}");
+            assert!(!peers.is_silent(Span::from_secs(500 + silent_s), &mut since), "{silent_s}");
         }
         assert_eq!(peers.slots(Time::ZERO + Span::from_secs(80), 1), 0..1);
-        assert!(peers.is_silent(Some(Span::from_secs(580)), &mut since));
+        assert!(peers.is_silent(Span::from_secs(580), &mut since));
     }
 
     #[test]
-    fn an_answer_or_an_acknowledgement_of_everything_begins_it_anew() {
+    fn an_answer_begins_it_anew() {
         let mut peers = LostPeers::new(Keepalive::after(60).unwrap());
         let mut since = SilentSince::default();
         for round in 0..50 {
             peers.slots(Time::ZERO + Span::from_secs(10 * round), 1);
-            // At each fifth look everything is acknowledged, or something has come a second before.
-            let silence = match round % 10 {
-                0 => None,
-                5 => Some(Span::from_secs(1)),
-                _ => Some(Span::from_secs(100)),
-            };
+            // At each fifth look something has come a second before.
+            let silence = Span::from_secs(if round % 5 == 0 { 1 } else { 100 });
             assert!(!peers.is_silent(silence, &mut since), "{round}");
         }
     }

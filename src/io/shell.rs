@@ -4,15 +4,17 @@
 //! that trait, and the [`Shell`] that the driver keeps its state in, do the rest: they carry out effects, read signals,
 //! admit connections, pass completions of the disk to the server, and end the run. The calls are static.
 
+mod connection;
 mod handover;
 mod role;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use tracing::{debug, info, warn};
 
+pub use self::connection::{Connection, InputState};
 #[cfg(feature = "replicate")]
 use super::Forwarding;
 use super::bell::Bell;
@@ -103,55 +105,6 @@ enum RunState {
     },
     /// The run ends with this iteration.
     Failed,
-}
-
-/// How far the input of a connection is.
-///
-/// ```text
-///                 Pause
-///   Receiving <---------> Paused
-///      |        Resume      | the end, and all is received
-///      | the end            v
-///      +----------------> Ended
-///
-///   From each of them, on an error or a hang-up: Broken.
-///   From each, on Effect::Close: Closing.
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum InputState {
-    Receiving,
-    /// Input stays in the kernel; the driver watches only for its end.
-    Paused,
-    /// All input is received.
-    Ended,
-    /// Nothing can be sent or received.
-    Broken,
-    /// The connection closes as soon as no request on it is in flight.
-    #[cfg(any(feature = "tokio-uring", feature = "uring"))]
-    Closing,
-}
-
-/// What a driver keeps for a connection.
-pub trait Connection {
-    /// How far its input is.
-    fn input(&mut self) -> &mut InputState;
-
-    /// Its descriptor, which is open.
-    fn fd(&self) -> RawFd;
-
-    /// Its descriptor, unless only requests on it that the kernel completes keep its record.
-    fn open_fd(&self) -> Option<RawFd> {
-        Some(self.fd())
-    }
-
-    /// The number of the listener that has accepted it, until something has come on it. None of a driver that cannot hand it over.
-    fn untouched(&self) -> Option<u16>;
-
-    /// Whether the kernel may still receive for this program.
-    fn has_receive(&self) -> bool;
-
-    /// Returns its descriptor, for the next program.
-    fn into_fd(self) -> Option<OwnedFd>;
 }
 
 impl<S: Service, C: Connection> Shell<S, C> {

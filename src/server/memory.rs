@@ -237,7 +237,7 @@ impl Core {
         self.config.max_memory_bytes.is_none_or(|max| self.charged_bytes() + bytes as u64 <= max)
     }
 
-    /// Memory in use and reserved memory: what is compared with the limit.
+    /// Memory in use and reserved memory, which count for the limit.
     pub(super) fn charged_bytes(&self) -> u64 {
         self.memory_bytes() + self.engine.reserved_memory_bytes() as u64
     }

@@ -16,7 +16,7 @@ use crate::sockets::{BODY_BYTES, connect_narrowly, connect_with, put};
 /// `--tcp-keepalive`, in seconds. `BEANRING_TEST_KEEPALIVE` sets it: 60 is what servers have without the flag.
 const KEEPALIVE_S: u32 = 6;
 
-/// A lost machine must be noticed within so many seconds per minute of `--tcp-keepalive`.
+/// Seconds within which a lost machine must be noticed, for each minute of `--tcp-keepalive`.
 const NOTICED_S_PER_MINUTE: u64 = 100;
 
 /// Beside other tests, threads may wait this long for the CPU.

@@ -1,4 +1,4 @@
-//! Commands that are too large for one call: what is left to do of each.
+//! Commands that are too large for one call, and what is left to do of each.
 
 pub mod flush;
 pub mod job_list;
