@@ -23,6 +23,7 @@ use super::tls_problem::TlsProblem;
 use crate::config::address::Remote;
 use crate::io::socket::Address;
 use crate::time::Seconds;
+use crate::values::ids::JobId;
 
 /// The longest time for the connection itself, and for the handshake of TLS.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -64,6 +65,8 @@ enum Layer {
 pub struct Connection {
     sender: Sender,
     receiver: Receiver,
+    /// Whether the server has `job-note`, once it was asked.
+    has_notes: Option<bool>,
 }
 
 /// The half of a connection that sends commands.
@@ -135,6 +138,7 @@ impl Connection {
         Self {
             sender: Sender { socket, layer, remote: remote.clone(), buffer: Vec::new() },
             receiver: Receiver { input, remote, patience: Some(REPLY_PATIENCE) },
+            has_notes: None,
         }
     }
 
@@ -168,6 +172,33 @@ impl Connection {
         let mut reply = self.receiver.reply(Follows::Nothing)?;
         reply.note_command(b"put");
         Ok(reply)
+    }
+
+    /// Keeps a note with a job that this connection has reserved, if the server has `job-note`. Otherwise the text would be taken for
+    /// commands.
+    ///
+    /// # Errors
+    /// As for [`Self::ask`].
+    pub fn note(&mut self, id: JobId, text: &[u8]) -> Result<(), ClientError> {
+        let has_notes = match self.has_notes {
+            Some(has_notes) => has_notes,
+            // Without a number of bytes the line is refused, and nothing follows it.
+            None => self.ask(format!("job-note {id}"))?.word() == "BAD_FORMAT",
+        };
+        self.has_notes = Some(has_notes);
+        if has_notes {
+            self.sender.line(format!("job-note {id} {}", text.len()))?;
+            self.sender.line(text)?;
+            self.sender.flush()?;
+            self.receiver.reply(Follows::Nothing)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves in order: the jobs that this connection has reserved have not failed. It is of no use after this.
+    pub fn quit(&mut self) {
+        // A connection that is broken has ended already.
+        let _ = self.sender.line("quit").and_then(|()| self.sender.flush());
     }
 
     /// Asks whether the server accepts these times, if one has decimals. After a `put` that is refused for its times a server

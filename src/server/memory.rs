@@ -8,7 +8,7 @@ mod gauge;
 
 pub(super) use self::gauge::{Kept, MemoryGauge};
 use super::beanstalk::{Session, SessionMemory};
-use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
+use super::client_state::{IncomingJob, Input, ProtocolState, SessionState, Skipped};
 use super::connections::Connections;
 use super::http::{HttpConnection, HttpMemory};
 use super::metrics::Count;
@@ -194,7 +194,7 @@ impl Core {
             return true;
         }
         let left = (incoming.slot.len() - incoming.filled) as u64;
-        let skip = Input::Skip { left, refusal: Shortage::Memory.into() };
+        let skip = Input::Skip { left, refusal: Shortage::Memory.into(), of: Skipped::Job };
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, skip) {
             self.free_incoming(incoming);
         }

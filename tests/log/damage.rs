@@ -12,6 +12,7 @@ use beanring::queue::{Counts, Engine, JobState, LoggedState, PersistedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::limits::BURIALS_MAX;
+use beanring::values::notes::Notes;
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
@@ -325,7 +326,8 @@ fn a_recycled_first_file_is_not_missing() {
 
 fn job(id: u64) -> JobRecord<'static> {
     let (ttr, tube) = (Seconds::whole(60), TubeName::DEFAULT);
-    JobRecord { id: JobId(id), created: NOW, ttr, tube, tags: Tags::NONE, state: ready(), body: b"body\r\n" }
+    let (tags, notes) = (Tags::NONE, Notes::NONE);
+    JobRecord { id: JobId(id), created: NOW, ttr, tube, tags, notes, state: ready(), body: b"body\r\n" }
 }
 
 /// A checksum does not prove that a server wrote the record.

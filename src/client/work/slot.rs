@@ -52,7 +52,8 @@ struct Job {
 /// How a command ended.
 enum Outcome {
     Success,
-    Failure(String),
+    /// It failed. The last line of its standard error says why, unless it wrote nothing.
+    Failure(String, Vec<u8>),
     /// It failed, and nothing reads standard output any more.
     Unread(String),
     /// Killed by the second signal.
@@ -145,7 +146,8 @@ impl Slot<'_> {
             return if command::is_output_closed() { Err(ClientError::OutputClosed) } else { Ok(true) };
         }
         if reply.word() == "RESERVED" && command::is_output_closed() {
-            // The end of the connection makes the job ready, and does not count as a release.
+            // The job is ready again, and this is no failed attempt.
+            connection.quit();
             return Err(ClientError::OutputClosed);
         }
         let reserved = Instant::now();
@@ -224,16 +226,16 @@ impl Slot<'_> {
             // What the command has started and not waited for.
             running.signal(Signal::SIGKILL);
         }
-        let status =
+        let (status, line) =
             running.reap().map_err(|error| ClientError::System { what: "wait for the command", error })?;
         match broken {
             Some(error) => Err(error),
             None if is_killed => Ok(Outcome::Killed),
             None if is_over_time => {
                 let limit = units::Seconds(self.verb.timeout.unwrap_or_default().into());
-                Ok(Outcome::Failure(format!("not done within {limit} and killed")))
+                Ok(Outcome::Failure(format!("not done within {limit} and killed"), line))
             }
-            None => Ok(outcome(status)),
+            None => Ok(outcome(status, line)),
         }
     }
 
@@ -256,13 +258,17 @@ impl Slot<'_> {
                 (reason, format!("release {id} {pri} 0"), Fate::Released, None)
             }
             Outcome::Unread(reason) => (Some(reason), format!("release {id} {pri} 0"), Fate::Released, None),
-            Outcome::Failure(reason) => match self.back_off(job) {
-                None => (Some(reason), format!("bury {id} {pri}"), Fate::Buried, None),
-                Some(delay) => {
-                    let command = format!("release {id} {pri} {delay}");
-                    (Some(reason), command, Fate::Released, Some(delay))
+            Outcome::Failure(reason, line) => {
+                note(connection, id, &reason, &line)
+                    .inspect_err(|_| self.lost(job, "the connection broke"))?;
+                match self.back_off(job) {
+                    None => (Some(reason), format!("bury {id} {pri}"), Fate::Buried, None),
+                    Some(delay) => {
+                        let command = format!("release {id} {pri} {delay}");
+                        (Some(reason), command, Fate::Released, Some(delay))
+                    }
                 }
-            },
+            }
         };
         let reply = connection.ask(command).inspect_err(|_| self.lost(job, "the connection broke"))?;
         let expected = match fate {
@@ -301,7 +307,8 @@ impl Slot<'_> {
         let is_permanent = command::is_permanent(&error);
         let error = ClientError::Command { program, error };
         if is_permanent {
-            // The end of the connection makes the job ready, and does not count as a release.
+            // The job is ready again, and this is no failed attempt.
+            connection.quit();
             return Err(error);
         }
         let delay = START_AGAIN;
@@ -321,12 +328,19 @@ impl Slot<'_> {
     }
 }
 
-fn outcome(status: ExitStatus) -> Outcome {
+fn outcome(status: ExitStatus, line: Vec<u8>) -> Outcome {
     match command::failure(status) {
         None => Outcome::Success,
         Some(reason) if command::is_output_closed() => Outcome::Unread(reason),
-        Some(reason) => Outcome::Failure(reason),
+        Some(reason) => Outcome::Failure(reason, line),
     }
+}
+
+/// Keeps with a job why its command has failed.
+fn note(connection: &mut Connection, id: JobId, reason: &str, line: &[u8]) -> Result<(), ClientError> {
+    let separator = if line.is_empty() { "" } else { ": " };
+    let text = [reason.as_bytes(), separator.as_bytes(), line].concat();
+    connection.note(id, &text)
 }
 
 /// Returns the delay after this number of releases: doubled for each, up to a maximum.

@@ -12,7 +12,7 @@ use crate::queue::long_work::moving::{JobMoved, Move, MoveBar, Moved};
 use crate::queue::long_work::quotas::{ANSWER, BACKGROUND_STEPS, FollowUp, Quotas};
 use crate::queue::long_work::work::{Begun, Kick, Work};
 use crate::queue::store::client::{Client, Wait, Watched};
-use crate::queue::store::job::JobState;
+use crate::queue::store::job::{Failure, JobState};
 use crate::queue::store::timers::Owner;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
@@ -388,7 +388,8 @@ impl Engine {
 
     /// Why the tube of this name cannot take a job of another tube, if it cannot.
     fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
-        if !self.store.has_room_in(name, job) {
+        let notes_bytes = self.notes.of(job, &self.store.bodies).room_bytes();
+        if !self.store.has_room_in(name, job, notes_bytes) {
             return Some(MoveBar::NoRoom);
         }
         if !self.idps.has_room_for(job, name, &self.store) {
@@ -408,7 +409,7 @@ impl Engine {
             if self.budget.is_reached(limit) {
                 return false;
             }
-            self.make_ready(job, Change::Returned(job), limit, now);
+            self.end_held(job, slot, limit, now);
         }
         // From the front, where the last watch takes the place of the removed one, as in beanstalkd: `list-tubes` shows in
         // which order the tubes are removed.
@@ -427,6 +428,17 @@ impl Engine {
         self.store.tubes[client.used].using -= 1;
         self.remove_if_unreferenced(client.used);
         true
+    }
+
+    /// Ends the reservation of a client that has disconnected.
+    fn end_held(&mut self, job: JobKey, client: ClientSlot, limit: Limit, now: Time) {
+        let tube = self.store.jobs.get(job).tube;
+        // mutant quit-is-a-loss: self.store.clients[client].has_quit => false
+        if self.store.clients[client].has_quit || !self.rules.counts_losses(tube, &self.store) {
+            return self.make_ready(job, Change::Returned(job), limit, now);
+        }
+        self.store.totals.losses += 1;
+        self.fail(job, Failure::Loss, Change::Returned(job), limit, now);
     }
 
     /// Ends the client's wait if it is over, and returns jobs whose reservation has timed out.
@@ -460,17 +472,11 @@ impl Engine {
             if self.store.jobs.lifecycles[lifecycle].deadline > now || self.budget.is_reached(limit) {
                 break;
             }
-            let lifecycle = &mut self.store.jobs.lifecycles[lifecycle];
-            lifecycle.counts.timeouts += 1;
-            let job = lifecycle.job;
+            let job = self.store.jobs.lifecycles[lifecycle].job;
             self.store.totals.timeouts += 1;
             let tube = self.store.jobs.get(job).tube;
             self.store.tubes[tube].counts.timeouts += 1;
-            if self.rules.is_exhausted(job, &self.store) {
-                self.retire(job, limit, now);
-            } else {
-                self.make_ready(job, Change::TimedOut(job), limit, now);
-            }
+            self.fail(job, Failure::Timeout, Change::TimedOut(job), limit, now);
         }
         self.arm_client_timer(client);
     }

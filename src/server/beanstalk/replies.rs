@@ -54,6 +54,11 @@ impl Core {
                 let outcome = self.begin_put_batch(protocol, count);
                 self.reply(protocol, replies, outcome, now);
             }
+            Ok(Command::JobNote { id, bytes }) => {
+                self.counts.add_command(CommandKind::JobNote);
+                let outcome = self.begin_note(protocol, id, bytes);
+                self.reply(protocol, replies, outcome, now);
+            }
             Ok(command) => {
                 self.counts.add_command(command.kind());
                 let permit = match self.authorize(protocol, Need::of(&command)) {

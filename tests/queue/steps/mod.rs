@@ -324,7 +324,7 @@ fn a_disconnect_with_a_hundred_thousand_held_jobs() {
     bench.run_in_steps(JOBS, Bench::ready);
     assert_eq!((bench.ready(), bench.reserved()), (JOBS, 0));
     assert!(bench.engine.jobs().iter().all(|(key, _)| {
-        bench.engine.jobs().lifecycle(key).is_some_and(|lifecycle| lifecycle.counts.timeouts == 0)
+        bench.engine.jobs().lifecycle(key).is_some_and(|lifecycle| lifecycle.counts.get().timeouts == 0)
     }));
 }
 

@@ -79,6 +79,7 @@ impl Checker {
                 JobAwaited::Waiting if self.clients[client].input_ending => return self.end_wait(client),
                 JobAwaited::Waiting => return,
             },
+            Command::JobNote { id, bytes } => return self.begin_note(client, id.0, bytes),
             Command::CancelReserve => Reply::NotWaiting,
             Command::ReserveMode(mode) => {
                 model.set_mode(conn, mode);
@@ -117,7 +118,8 @@ impl Checker {
                 Reply::NotDraining
             }
             Command::Quit => {
-                self.clients[client].has_quit = true;
+                let record = &mut self.clients[client];
+                (record.has_quit, record.says_quit) = (true, true);
                 return;
             }
             report => return self.report(client, report),
