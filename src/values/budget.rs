@@ -83,6 +83,10 @@ impl Cost {
     pub const STEP: Self = Self(1);
     /// Any command, in addition to what it visits and moves: a `put` of 64 bytes takes some 300 ns.
     pub const COMMAND: Self = Self(3);
+    /// The tags of a job, in addition to its `put`: a key that is new has records in several tables, which are in no cache.
+    pub const TAGS: Self = Self(24);
+    /// A tube that is created, in addition to the command that names it.
+    pub const NEW_TUBE: Self = Self(12);
     /// A turn of a connection from the queue, or an answer to a client that has waited, in addition to their commands: the send is
     /// a system call of its own, of some 3 us.
     pub const SEND: Self = Self(32);

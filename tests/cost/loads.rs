@@ -115,6 +115,12 @@ pub const LOADS: &[Load] = &[
         world.put_tagged(n, 0, |at| format!(" grp:group aft:g{at}"));
         world.put_tagged(n, 0, |at| format!(" grp:g{at}"));
     }),
+    load("reserved jobs with notes", [5000, 25_000], |world, n| {
+        world.put_many(n, 0);
+        world.jobs = reserve_all(world, n);
+        let notes = |id| format!("job-note {id} 100\r\n{}\r\n", "n".repeat(100));
+        world.actor.expect_all(world.jobs.iter().map(notes), "NOTED");
+    }),
     load("kept idempotency keys", [10_000, 50_000], |world, n| {
         keep_keys(world, n, LONG);
     }),
@@ -124,7 +130,9 @@ pub const LOADS: &[Load] = &[
     }),
     load("tubes with rules", [60, 240], |world, n| {
         in_tubes(world, n, "tube", |_| put(0, ""));
-        for key in ["max-attempts", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"] {
+        for key in
+            ["max-attempts", "retry-delay", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"]
+        {
             let rules = (0..n).map(|at| format!("tube-config tube{at} {key} 9\r\n"));
             world.helper.expect_all(rules, "CONFIGURED");
         }
@@ -194,6 +202,10 @@ pub const BOMBS: &[Load] = &[
     load("reservations end as dead letters", [10_000, 50_000], |world, n| {
         world.helper.expect(&format!("tube-config {TUBE} max-attempts 1\r\n"), "CONFIGURED");
         world.helper.expect(&format!("tube-config {TUBE} dead-letter dead\r\n"), "CONFIGURED");
+        reserve_until_the_end(world, n);
+    }),
+    load("reservations end and are delayed by a rule", [10_000, 50_000], |world, n| {
+        world.helper.expect(&format!("tube-config {TUBE} retry-delay 100000\r\n"), "CONFIGURED");
         reserve_until_the_end(world, n);
     }),
     load("rates of tubes bring tokens", [60, 250], |world, n| {

@@ -354,7 +354,11 @@ impl Engine {
     /// Stores the tags of a job whose body is still to come, if it has any. [`put`](Self::put) takes them.
     #[inline]
     pub fn store_tags(&mut self, tags: Tags<'_>) -> Option<TagsKey> {
-        self.store.store_tags(tags)
+        let tags_key = self.store.store_tags(tags);
+        if tags_key.is_some() {
+            self.budget.charge(Cost::TAGS);
+        }
+        tags_key
     }
 
     /// Frees tags of a job that will not be put.
@@ -611,6 +615,7 @@ impl Engine {
         match self.store.tubes.find_slot(name) {
             Some(tube) => tube,
             None => {
+                self.budget.charge(Cost::NEW_TUBE);
                 let tube = self.store.tubes.add(name, &mut self.store.timers);
                 self.rules.attach(tube, &mut self.store);
                 tube
