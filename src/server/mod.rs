@@ -5,6 +5,7 @@
 
 mod access;
 mod beanstalk;
+mod check;
 mod client_state;
 mod closing;
 mod commit_gate;
@@ -391,6 +392,20 @@ impl Core {
                 );
             }
         }
+    }
+
+    /// Becomes the leader with the jobs that were followed.
+    fn lead(&mut self, now: Time) {
+        let wal = self.log.lead(&mut self.engine, now);
+        self.set_rules(now);
+        self.log.begin(wal, &mut self.engine);
+        self.log.check_lease(&mut self.effects, now);
+    }
+
+    /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
+    fn forget_jobs(&mut self) {
+        self.engine = Engine::new(self.config.seed);
+        self.prepare_engine();
     }
 
     /// Charges for work that is not interrupted.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::commit_gate::CommitGate;
-use super::{Core, Effect, ForwardedCounts, ForwardedStats, Server};
+use super::{Effect, ForwardedCounts, ForwardedStats, Server};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
@@ -174,22 +174,6 @@ impl Server {
             }
         }
         self.core.effects.push_back(Effect::Log);
-    }
-}
-
-impl Core {
-    /// Becomes the leader with the jobs that were followed.
-    fn lead(&mut self, now: Time) {
-        let wal = self.log.lead(&mut self.engine, now);
-        self.set_rules(now);
-        self.log.begin(wal, &mut self.engine);
-        self.log.check_lease(&mut self.effects, now);
-    }
-
-    /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
-    fn forget_jobs(&mut self) {
-        self.engine = Engine::new(self.config.seed);
-        self.prepare_engine();
     }
 }
 
