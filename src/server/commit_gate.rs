@@ -84,7 +84,7 @@ impl Waiting {
 
 impl CommitGate {
     #[inline]
-    fn has_released(&self, released: Ticket) -> bool {
+    fn can_release(&self, released: Ticket) -> bool {
         self.commits.has(released.commit) || self.rounds.has(released.round)
     }
 
@@ -120,9 +120,9 @@ impl Core {
 
     /// Whether replies may leave that have not been released yet.
     #[inline]
-    pub(super) fn has_released(&self) -> bool {
+    pub(super) fn can_release(&self) -> bool {
         let CommitGate { commits, rounds, .. } = &self.gate;
-        (!commits.0.is_empty() || !rounds.0.is_empty()) && self.gate.has_released(self.released())
+        (!commits.0.is_empty() || !rounds.0.is_empty()) && self.gate.can_release(self.released())
     }
 
     /// What may leave.

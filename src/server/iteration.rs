@@ -15,7 +15,7 @@ impl Server {
     pub(super) fn iterate(&mut self, now: Time) {
         self.core.log.check_lease(&mut self.core.effects, now);
         let mut event_steps = self.core.begin_phase();
-        if !self.core.log.is_behind() {
+        if !self.core.log.must_wait() {
             self.core.engine.step(now);
             self.core.reporter.observe_moves(&self.core.engine);
             // Background work has limits of its own. The answers that it has set off are sends, as those of events are.
@@ -30,7 +30,7 @@ impl Server {
         let mut is_first = true;
         // Bounded by RUN_STEPS: the steps of one event-loop iteration.
         while let Some(conn) = self.core.ready.next(Turn::Command) {
-            if self.core.engine.budget().is_phase_over() || self.core.log.is_behind() {
+            if self.core.engine.budget().is_phase_over() || self.core.log.must_wait() {
                 break;
             }
             let had_many_events = event_steps >= u64::from(TURN_STEPS);
@@ -50,7 +50,7 @@ impl Server {
             self.step_access(now);
         }
         self.core.begin_phase();
-        if self.core.has_released() {
+        if self.core.can_release() {
             self.release_committed(now);
         }
         self.step_http(now);
@@ -187,12 +187,12 @@ impl Core {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let is_behind = self.log.is_behind();
-        let can_serve = self.ready.next(Turn::Command).is_some() && !is_behind;
-        if can_serve || self.ready.has_more() || self.has_released() {
+        let must_wait = self.log.must_wait();
+        let can_serve = self.ready.next(Turn::Command).is_some() && !must_wait;
+        if can_serve || self.ready.has_more() || self.can_release() {
             return Some(Time::ZERO);
         }
-        let engine = if is_behind { None } else { self.engine.next_deadline() };
+        let engine = if must_wait { None } else { self.engine.next_deadline() };
         let closing = self.closing.deadline();
         if !self.log.is_there() && self.access.is_idle() && closing.is_none() {
             return engine;

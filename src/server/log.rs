@@ -143,11 +143,11 @@ impl Log {
         self.wal.is_some() || self.replica.is_some()
     }
 
-    /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, space must be
+    /// Whether commands and timers must wait: the backlog of the job log is too large, the server is stopping, space must be
     /// allocated first, or the lease of a leader is over.
     #[inline(always)]
-    pub fn is_behind(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_behind)
+    pub fn must_wait(&self) -> bool {
+        self.wal.as_ref().is_some_and(Wal::must_wait)
     }
 
     /// Whether a write waits for space on the disk.

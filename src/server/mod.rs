@@ -292,7 +292,7 @@ impl Service for Server {
     }
 
     fn is_settled(&self) -> bool {
-        self.core.log.is_settled() && !self.core.has_released()
+        self.core.log.is_settled() && !self.core.can_release()
     }
 
     // docs/RUNBOOK.md lists these messages.

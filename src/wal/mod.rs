@@ -347,9 +347,9 @@ impl Wal {
         self.appender.is_gathering()
     }
 
-    /// Whether commands must wait: replies are held, the backlog is too large, the server is stopping, or space must be made
-    /// first.
-    pub fn is_behind(&self) -> bool {
+    /// Whether commands and timers must wait: replies are held, the backlog is too large, the server is stopping, or space must
+    /// be made first.
+    pub fn must_wait(&self) -> bool {
         self.is_stopping
             || self.is_held
             || self.appender.backlog_bytes() > BACKLOG_BYTES_MAX

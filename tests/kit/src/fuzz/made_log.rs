@@ -207,7 +207,7 @@ impl Writer {
         self.log.compact(&self.engine, self.now);
         for round in 0.. {
             assert!(round < 10_000, "the log never catches up");
-            if !self.log.is_behind() {
+            if !self.log.must_wait() {
                 break;
             }
             self.use_disk();
