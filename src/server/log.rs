@@ -9,7 +9,7 @@ use crate::queue::Engine;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, JobId};
 use crate::values::tags::Tags;
-use crate::wal::replica::{LeaderEnd, Reply};
+use crate::wal::replica::{DatabaseReply, LeaderEnd};
 use crate::wal::{LogRequest, Outcome, PutSpace, Wal};
 
 pub(super) struct Log {
@@ -95,7 +95,7 @@ impl Log {
     }
 
     /// Takes a reply of the database.
-    pub fn complete_request(&mut self, reply: Reply, engine: &mut Engine, now: Time) -> AfterReply {
+    pub fn complete_request(&mut self, reply: DatabaseReply, engine: &mut Engine, now: Time) -> AfterReply {
         let replica = self.replica.as_mut().expect("only a replicated job log asks the database");
         let after = replica.complete(reply, self.wal.as_mut(), engine, now);
         if let (AfterReply::Led(_), Some(wal)) = (&after, &self.wal) {

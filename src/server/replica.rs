@@ -12,7 +12,7 @@ use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::Wal;
 use crate::wal::replica::{
-    Damage, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Reply, Request, Standby,
+    Damage, DatabaseReply, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Request, Standby,
     patience_of_stop,
 };
 
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// Takes a reply of the database.
-    pub(super) fn database_replied(&mut self, reply: Reply, now: Time) {
+    pub(super) fn database_replied(&mut self, reply: DatabaseReply, now: Time) {
         let core = &mut self.core;
         match core.log.complete_request(reply, &mut core.engine, now) {
             AfterReply::Nothing => {}
@@ -192,7 +192,7 @@ impl Replica {
     /// Takes a reply of the database.
     pub fn complete(
         &mut self,
-        reply: Reply,
+        reply: DatabaseReply,
         wal: Option<&mut Wal>,
         engine: &mut Engine,
         now: Time,

@@ -4,7 +4,7 @@
 use std::io::{self, ErrorKind};
 
 use super::record::Lsn;
-use super::replica::{Reply, Request};
+use super::replica::{DatabaseReply, Request};
 use super::{Batch, EndMark, SegmentNumber};
 
 /// What a server asks of the place of its job log.
@@ -22,7 +22,7 @@ pub enum LogReply {
     /// An operation on files.
     Files(Outcome),
     /// A request to a database.
-    Database(Box<Reply>),
+    Database(Box<DatabaseReply>),
 }
 
 /// What the WAL asks for. At most one `Sync` and one `Arrange` are in flight, and one `Write`, or
