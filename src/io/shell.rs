@@ -37,7 +37,7 @@ use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 #[cfg(feature = "uring")]
 use crate::values::limits::{RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
-use crate::wal::{LogReply, LogRequest, Operation, Outcome};
+use crate::wal::{DiskOperation, DiskOutcome, LogReply, LogRequest};
 
 /// Connections accepted from one listener before the established ones have their turn.
 pub const ACCEPTS_MAX: usize = 64;
@@ -165,9 +165,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     /// Reports the end of an operation of the job log.
-    pub fn disk_ended(&mut self, outcome: Outcome) {
+    pub fn disk_ended(&mut self, outcome: DiskOutcome) {
         #[cfg(any(feature = "tokio-uring", feature = "uring"))]
-        if let (Some(disk), Outcome::Written(_, written)) = (&mut self.disk, &outcome) {
+        if let (Some(disk), DiskOutcome::Written(_, written)) = (&mut self.disk, &outcome) {
             disk.note_written(self.now, written.is_ok());
         }
         self.handle(Event::Log(LogReply::Files(outcome)));
@@ -435,7 +435,7 @@ pub trait Backend {
     fn watch_listener(&mut self, listener: usize) -> nix::Result<()>;
 
     /// Begins an operation of the job log. Returns its outcome if it is complete.
-    fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
+    fn begin_disk(&mut self, operation: DiskOperation) -> Option<DiskOutcome> {
         self.shell().disk.as_mut().expect("a server with a log has a disk").begin(operation)
     }
 

@@ -24,7 +24,7 @@ use crate::time::Time;
 use crate::values::ids::ConnId;
 #[cfg(doc)]
 use crate::wal::Rounds;
-use crate::wal::{Outcome, Round, Wal};
+use crate::wal::{DiskOutcome, Round, Wal};
 
 /// Connections whose replies leave after a commit in one event-loop iteration: each takes a system call of some 2 us.
 const RELEASED_MAX: usize = 256;
@@ -215,7 +215,7 @@ fn ticket(wal: &mut Wal, output: &Output) -> Ticket {
 
 impl Server {
     /// Reports the end of a disk operation to the job log, and lets the replies leave that it has committed.
-    pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
+    pub(super) fn disk_completed(&mut self, outcome: DiskOutcome, now: Time) {
         let core = &mut self.core;
         let has_next = core.log.complete(outcome, &mut core.engine, now);
         if core.log.wal().is_some_and(|wal| wal.failure().is_some()) {

@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::values::ids::{ClientKey, JobId};
 use crate::values::tags::Tags;
 use crate::wal::replica::{DatabaseReply, LeaderEnd};
-use crate::wal::{LogRequest, Outcome, PutSpace, Wal};
+use crate::wal::{DiskOutcome, LogRequest, PutSpace, Wal};
 
 pub(super) struct Log {
     wal: Option<Wal>,
@@ -84,7 +84,7 @@ impl Log {
     }
 
     /// Takes the outcome of a disk operation. Returns whether the log has another operation already.
-    pub fn complete(&mut self, outcome: Outcome, engine: &mut Engine, now: Time) -> bool {
+    pub fn complete(&mut self, outcome: DiskOutcome, engine: &mut Engine, now: Time) -> bool {
         let wal = self.wal.as_mut().expect("only a job log has disk operations");
         wal.complete(outcome, now);
         engine.set_log_room(wal.room());

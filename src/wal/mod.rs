@@ -42,7 +42,7 @@ use self::commit::CommitState;
 use self::compaction::Compactor;
 use self::disk_space::DiskSpace;
 pub use self::end_mark::{EndMark, MARK_BYTES};
-pub use self::operation::{Arrangement, LogReply, LogRequest, Operation, Outcome, is_full};
+pub use self::operation::{Arrangement, DiskOperation, DiskOutcome, LogReply, LogRequest, is_full};
 use self::pauses::Pauses;
 use self::placed::KeptKeys;
 pub use self::record::job_record_bytes;

@@ -12,7 +12,7 @@ use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
 use crate::wal::stats::SYNC_BOUNDS;
-use crate::wal::{Arrangement, Batch, Operation, Outcome, Round, SegmentNumber, Wal};
+use crate::wal::{Arrangement, Batch, DiskOperation, DiskOutcome, Round, SegmentNumber, Wal};
 
 /// A request whose outcome is unknown is repeated after this time, and then after twice the time before.
 const REPEAT_AFTER: Span = Span::from_millis(20);
@@ -354,11 +354,11 @@ impl Leader {
             && let Some(operation) = wal.next_operation(now)
         {
             match operation {
-                Operation::Write { segment, offset, first, batch, .. } => {
+                DiskOperation::Write { segment, offset, first, batch, .. } => {
                     self.splitting = Some(Split { batch, segment, begins: offset == 0, lsn: first, part: 0 });
                 }
-                Operation::Arrange(arrangement) => self.arrange(arrangement, wal, now),
-                Operation::Sync(_) => unreachable!("every write is durable"),
+                DiskOperation::Arrange(arrangement) => self.arrange(arrangement, wal, now),
+                DiskOperation::Sync(_) => unreachable!("every write is durable"),
             }
         }
     }
@@ -438,7 +438,7 @@ impl Leader {
                 let step = Step::Waiting { until: now, repeat_after: REPEAT_AFTER };
                 self.trim = Some(Trim { arrangement, before, step });
             }
-            _ => wal.complete(Outcome::Arranged(arrangement, Ok(())), now),
+            _ => wal.complete(DiskOutcome::Arranged(arrangement, Ok(())), now),
         }
     }
 
@@ -511,7 +511,7 @@ impl Leader {
                 self.note_progress(now);
                 if let Some(Trim { arrangement, .. }) = self.trim.take() {
                     self.starts.pop_front();
-                    wal.complete(Outcome::Arranged(arrangement, Ok(())), now);
+                    wal.complete(DiskOutcome::Arranged(arrangement, Ok(())), now);
                 }
             }
             DatabaseReply::Trimmed(Err(_)) => {
@@ -575,7 +575,7 @@ impl Leader {
         while let Some(append) = self.window.pop_front_if(|append| matches!(append.step, Step::Done)) {
             if append.ends_batch {
                 let batch = self.batches.pop_front().expect("its last chunk was in the window");
-                wal.complete(Outcome::Written(batch, Ok(())), now);
+                wal.complete(DiskOutcome::Written(batch, Ok(())), now);
             }
         }
     }
