@@ -239,7 +239,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
-        self.server.budget().admit(Cost::LOG_LINE);
+        self.server.budget().charge_arrival(Cost::LOG_LINE);
         let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
         let peer = || {
             let peer = self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
@@ -348,7 +348,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
                 continue;
             };
             let Some(fd) = connection.open_fd() else { continue };
-            self.server.budget().admit(Cost::SOCKET_LOOK);
+            self.server.budget().charge_arrival(Cost::SOCKET_LOOK);
             if lost_peers.is_lost(fd, since) && lost_peers::reset(fd).is_ok() {
                 debug!(conn = self.server.number(conn), "reset: the machine of the peer does not answer");
                 self.counts.kept().lost_peers += 1;

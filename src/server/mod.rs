@@ -162,7 +162,7 @@ impl Service for Server {
     type Identity = Infallible;
 
     fn accept(&mut self, protocol: Protocol) -> ConnId {
-        self.budget().admit(Cost::ACCEPT);
+        self.budget().charge_arrival(Cost::ACCEPT);
         match protocol {
             Protocol::Beanstalk => self.open_client(),
             Protocol::Http => self.open_http(),

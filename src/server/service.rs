@@ -67,7 +67,7 @@ impl<'a> Priced<'a> {
 // No method of the trait, so that no service can leave out the price.
 #[inline(always)]
 pub fn handle<S: Service + ?Sized>(service: &mut S, now: Time, event: Event<'_>) {
-    service.budget().admit(event.cost());
+    service.budget().charge_arrival(event.cost());
     service.take(now, Priced(event));
 }
 

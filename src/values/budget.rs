@@ -264,7 +264,7 @@ impl Budget {
 
     /// Counts the arrival of an event.
     #[inline]
-    pub const fn admit(&mut self, cost: Cost) {
+    pub const fn charge_arrival(&mut self, cost: Cost) {
         self.arrivals += cost.0;
     }
 
@@ -402,7 +402,7 @@ mod tests {
         for (events, spent) in [(0, 0), (1000, 500), (EVENTS_STEPS, RUN_STEPS - TURN_STEPS)] {
             let mut budget = after(0);
             budget.begin_iteration();
-            budget.admit(Cost(events));
+            budget.charge_arrival(Cost(events));
             budget.begin_turns();
             assert_eq!(budget.in_phase(), u64::from(spent), "after {events}");
             assert_eq!(budget.turn(), budget.within(TURN_STEPS));
@@ -417,7 +417,7 @@ mod tests {
         budget.begin_iteration();
         let turn = budget.turn();
         while !budget.is_full() {
-            budget.admit(Cost::received(1000));
+            budget.charge_arrival(Cost::received(1000));
         }
         assert_eq!(budget.turn(), turn);
         budget.begin_iteration();
