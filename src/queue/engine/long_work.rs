@@ -254,7 +254,7 @@ impl Engine {
             }
             Work::Disconnect { client } => self.continue_disconnect(*client, now, limit),
             Work::Search { client } => self.continue_search_for(*client, limit, now),
-            Work::Release { group } => self.continue_release(*group, limit, now),
+            Work::FreeHeld { group } => self.continue_free_held(*group, limit, now),
             Work::Answer { awaited } => self.continue_answering(*awaited, limit),
             Work::PurgeTubeOrder => !self.store.tubes.purge(&mut self.budget, limit),
             // These queue the rest of their work themselves.
