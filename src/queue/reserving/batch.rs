@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::draw::{Block, Lots, Urn};
+use super::draw::{Block, Rng, Urn};
 use super::search::Look;
 use crate::values::budget::Budget;
 use crate::values::ids::{JobId, JobKey, TubeSlot};
@@ -61,14 +61,14 @@ impl Turns {
         Self::Urgent { heads: heads.into_iter().map(Reverse).collect(), is_cut }
     }
 
-    pub fn next(&mut self, lots: &mut Lots, look: Look<'_>, budget: &mut Budget) -> Option<Turn> {
+    pub fn next(&mut self, rng: &mut Rng, look: Look<'_>, budget: &mut Budget) -> Option<Turn> {
         match self {
             Self::Urgent { heads, .. } => {
                 let Reverse((pri, id, tube)) = heads.pop()?;
                 Some(Turn { tube, at: Place::Urgent((pri, id)) })
             }
             Self::Drawn(urn) => {
-                let (tube, block) = lots.draw_tube(urn, look, budget)?;
+                let (tube, block) = rng.draw_tube(urn, look, budget)?;
                 Some(Turn { tube, at: Place::Drawn(block) })
             }
         }

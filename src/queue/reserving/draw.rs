@@ -16,7 +16,7 @@ use crate::values::ids::{JobKey, TubeSlot};
 use crate::values::reserve_mode::ReserveMode;
 
 /// A generator of random numbers (SplitMix64).
-pub struct Lots {
+pub struct Rng {
     state: u64,
 }
 
@@ -81,7 +81,7 @@ impl TimeSum {
     }
 }
 
-impl Lots {
+impl Rng {
     pub const fn new(seed: u64) -> Self {
         Self { state: mix(seed) }
     }
@@ -232,7 +232,7 @@ impl Urn {
     }
 }
 
-impl Lots {
+impl Rng {
     /// Draws the tube that serves a reserve of the client. Returns its most urgent job.
     pub fn draw_job(&mut self, look: Look<'_>, budget: &mut Budget) -> Option<JobKey> {
         let mut urn = Urn::fill(look, budget);
