@@ -91,7 +91,7 @@ pub struct WatchedListener {
 ///      |                SIGTERM                   v
 ///      +--------------------------------------> Stopping
 ///
-///   From each of them, if the job log cannot be written: Failed.
+///   From each of them, if the server cannot continue (Effect::Fail): Failed.
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RunState {

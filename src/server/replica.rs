@@ -376,7 +376,8 @@ impl Replica {
                 Some(leader) if leader.address.is_empty() => Some("the leader has --no-forward\n"),
                 Some(_) => None,
             },
-            Role::Ended(_) => Some("another server leads\n"),
+            Role::Ended(LeaderEnd::Fenced) => Some("another server leads\n"),
+            Role::Ended(LeaderEnd::Overwritten(_)) => Some("the job log was changed\n"),
         }
     }
 

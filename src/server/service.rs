@@ -214,7 +214,7 @@ pub trait Service {
         true
     }
 
-    /// Why the server cannot continue, if it cannot.
+    /// Why the server cannot continue, if it cannot. The end of a leader's term is no failure: [`role`](Self::role) tells it.
     fn failure(&self) -> Option<String> {
         None
     }
