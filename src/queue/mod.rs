@@ -120,7 +120,7 @@ pub use extensions::rules::{FullBy, RuleCounts};
 pub use logged::change::Change;
 pub use logged::persisted::{LoggedState, PersistedState, Restored};
 pub use long_work::job_list::{JobPage, PageQuery};
-pub use long_work::moving::{JobMoved, LogRoom, MoveBar, Moved};
+pub use long_work::moving::{JobMoved, LogRoom, MoveRefusal, Moved};
 pub use long_work::quotas::BACKGROUND_STEPS;
 pub use long_work::work::Begun;
 pub use reserving::batch::BatchRoom;

@@ -208,7 +208,7 @@ impl Core {
         match self.engine.move_job(id, tube, now) {
             JobMoved::Done => Outcome::Done(Reply::Moved),
             JobMoved::NotFound => Outcome::Refused(Refusal::NoJob),
-            JobMoved::Barred(bar) => Outcome::Refused(Refusal::of_move(bar, &self.log)),
+            JobMoved::Refused(refusal) => Outcome::Refused(Refusal::of_move(refusal, &self.log)),
         }
     }
 

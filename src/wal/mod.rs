@@ -42,7 +42,7 @@ use self::commit::CommitState;
 use self::compaction::Compactor;
 use self::disk_space::DiskSpace;
 pub use self::end_mark::{EndMark, MARK_BYTES};
-pub use self::operation::{Arrangement, LogReply, LogRequest, Operation, Outcome, is_full};
+pub use self::operation::{Arrangement, DiskOperation, DiskOutcome, LogReply, LogRequest, is_full};
 use self::pauses::Pauses;
 use self::placed::KeptKeys;
 use self::record::{Lsn, PauseRecord, Record, job_bytes_max};
@@ -347,9 +347,9 @@ impl Wal {
         self.appender.is_gathering()
     }
 
-    /// Whether commands must wait: replies are held, the backlog is too large, the server is stopping, or space must be made
-    /// first.
-    pub fn is_behind(&self) -> bool {
+    /// Whether commands and timers must wait: replies are held, the backlog is too large, the server is stopping, or space must
+    /// be made first.
+    pub fn must_wait(&self) -> bool {
         self.is_stopping
             || self.is_held
             || self.appender.backlog_bytes() > BACKLOG_BYTES_MAX

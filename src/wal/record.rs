@@ -177,13 +177,12 @@ impl RuleRecord<'_> {
 /// Returns the ids of the jobs in these records. The records are whole, and end with the bytes or with zeros.
 pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
     std::iter::from_fn(move || {
-        while let Some((frame, rest)) = records.split_first_chunk::<FRAME_BYTES>() {
-            let (payload, kind) = (Reader(&frame[4..]).u32() as usize, frame[24]);
-            records = records.get(framed_bytes(payload)..).unwrap_or_default();
-            match kind {
-                0 => return None,
-                1..=3 | 8..=10 | 13..=14 => return Some(JobId(Reader(rest).u64())),
-                _ => {}
+        // No record has kind 0.
+        while records.get(24).is_some_and(|&kind| kind != 0) {
+            let Framed { record, bytes, .. } = Record::decode(records);
+            records = records.get(bytes..).unwrap_or_default();
+            if let Some(id) = record.job_id() {
+                return Some(id);
             }
         }
         None

@@ -109,7 +109,7 @@ fn check_counts(engine: &Engine) {
             Work::Assign { tube } | Work::Shut { tube } => {
                 tallies.entry(engine.store.tubes.slot(*tube)).or_default().pins += 1;
             }
-            Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
+            Work::Disconnect { .. } | Work::Reopen { .. } | Work::FreeHeld { .. } => {}
             Work::FlushKeys(_) | Work::Answer { .. } | Work::Search { .. } => {}
             Work::PurgeTubeOrder => {}
         }

@@ -25,7 +25,7 @@ use crate::queue::logged::recovered::Recovered;
 use crate::queue::long_work::moving::LogRoom;
 use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp, Quotas};
 use crate::queue::long_work::work::Work;
-use crate::queue::reserving::draw::Lots;
+use crate::queue::reserving::draw::Rng;
 use crate::queue::reserving::waits::Waits;
 use crate::queue::store::Store;
 use crate::queue::store::job::{Failure, Job, JobState, NewJob};
@@ -57,7 +57,7 @@ pub struct Engine {
     /// What commands may set off before the next [`Engine::step`].
     quotas: Quotas,
     waits: Waits,
-    lots: Lots,
+    rng: Rng,
     groups: Groups,
     cons: ConKeys,
     rules: Rules,
@@ -123,7 +123,7 @@ impl Engine {
             budget: Budget::default(),
             quotas: Quotas::WHOLE,
             waits: Waits::default(),
-            lots: Lots::new(seed),
+            rng: Rng::new(seed),
             groups: Groups::new(seed),
             cons: ConKeys::new(seed),
             rules: Rules::new(seed),

@@ -306,14 +306,14 @@ impl Engine {
     pub(super) fn end_group(&mut self, gone: LastGone, now: Time) {
         let group = self.groups.end(gone, &self.store, &mut self.effects);
         self.with_quota(FollowUp::Releases, |engine, limit| {
-            if !engine.continue_release(group, limit, now) {
-                engine.effects.work.push_back(Work::Release { group });
+            if !engine.continue_free_held(group, limit, now) {
+                engine.effects.work.push_back(Work::FreeHeld { group });
             }
         });
     }
 
     /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
-    pub(super) fn continue_release(&mut self, group: GroupSlot, limit: Limit, now: Time) -> bool {
+    pub(super) fn continue_free_held(&mut self, group: GroupSlot, limit: Limit, now: Time) -> bool {
         while let Some(job) = self.groups.next_released(group) {
             if self.budget.is_reached(limit) {
                 return false;

@@ -256,9 +256,9 @@ impl Checker {
     ///
     /// # Panics
     /// If a reply is missing.
-    pub fn assert_all_received(&self, client: usize, is_behind: bool) {
+    pub fn assert_all_received(&self, client: usize, must_wait: bool) {
         let Client { expected, served, arrived, putting, .. } = &self.clients[client];
-        let is_unfinished = served > arrived || is_behind && putting.is_some();
+        let is_unfinished = served > arrived || must_wait && putting.is_some();
         let missing = expected.len() - usize::from(is_unfinished && !expected.is_empty());
         if missing > 0 {
             match &expected[0].1 {

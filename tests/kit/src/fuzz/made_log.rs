@@ -14,7 +14,8 @@ use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_WITH_RESERVATIONS, HEADER_BYTES, Header};
 use beanring::wal::{
-    Arrangement, Destination, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
+    Arrangement, Destination, DiskOperation, DiskOutcome, Durability, PutSpace, Replay, SegmentNumber, Wal,
+    WalConfig,
 };
 
 use super::input::{Input, filler};
@@ -109,17 +110,17 @@ pub fn begin(config: WalConfig, engine: &mut Engine) -> (Wal, Files) {
 }
 
 /// Carries out an operation of the log.
-pub fn carry_out(operation: Operation, files: &mut Files) -> Outcome {
+pub fn carry_out(operation: DiskOperation, files: &mut Files) -> DiskOutcome {
     match operation {
-        Operation::Write { segment, offset, batch, .. } => {
+        DiskOperation::Write { segment, offset, batch, .. } => {
             let at = offset as usize..offset as usize + batch.len();
             files.get_mut(&segment).expect("it is prepared")[at].copy_from_slice(batch.bytes());
-            Outcome::Written(batch, Ok(()))
+            DiskOutcome::Written(batch, Ok(()))
         }
-        Operation::Sync(_) => Outcome::Synced(Ok(())),
-        Operation::Arrange(arrangement) => {
+        DiskOperation::Sync(_) => DiskOutcome::Synced(Ok(())),
+        DiskOperation::Arrange(arrangement) => {
             arrange(files, arrangement);
-            Outcome::Arranged(arrangement, Ok(()))
+            DiskOutcome::Arranged(arrangement, Ok(()))
         }
     }
 }
@@ -208,7 +209,7 @@ impl Writer {
         self.log.compact(&self.engine, self.now);
         for round in 0.. {
             assert!(round < 10_000, "the log never catches up");
-            if !self.log.is_behind() {
+            if !self.log.must_wait() {
                 break;
             }
             self.use_disk();
