@@ -13,6 +13,7 @@ mod conn_table;
 mod connection_log;
 mod counts;
 pub mod descriptors;
+pub mod dial;
 pub mod driver;
 pub mod epoll;
 #[cfg(feature = "replicate")]
@@ -25,7 +26,6 @@ pub mod log_writer;
 pub mod lost_peers;
 pub mod named_file;
 pub mod privileges;
-pub mod probe;
 pub mod reexec;
 #[cfg(feature = "replicate")]
 pub mod replica;
