@@ -246,7 +246,8 @@ impl Serialize for Stats {
 fn unescaped(mut text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     while let Some((&byte, rest)) = text.split_first() {
-        let hex = |digits: &[u8; 2]| u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok();
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let hex = |digits: &[u8; 2]| Some((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
         let (byte, after) = match (byte, rest) {
             (b'\\', [quoted @ (b'"' | b'\\'), after @ ..]) => (*quoted, after),
             (b'\\', [b'n', after @ ..]) => (b'\n', after),

@@ -21,7 +21,6 @@ mod log;
 mod memory;
 mod metric_catalog;
 mod metrics;
-mod notes;
 mod outcome;
 mod put_batch;
 mod put_refusals;
