@@ -113,7 +113,7 @@ impl Stats {
 impl Value {
     fn parse(text: &[u8], is_text: bool) -> Self {
         if let Some(inner) = text.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) {
-            return Self::Text(inner.into());
+            return Self::Text(unescaped(inner).into());
         }
         if let Some(inner) = text.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"))
             && !is_text
@@ -159,6 +159,29 @@ impl Value {
     }
 }
 
+/// The bytes of a text in double quotes, in which the server has escaped some.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let Some((&first, after)) = rest.split_first() {
+        let escape = match (first, after) {
+            (b'\\', [b'n', after @ ..]) => Some((b'\n', after)),
+            (b'\\', [b't', after @ ..]) => Some((b'\t', after)),
+            (b'\\', [b'x', high, low, after @ ..]) => hex_byte(*high, *low).map(|byte| (byte, after)),
+            (b'\\', [byte @ (b'"' | b'\\'), after @ ..]) => Some((*byte, after)),
+            _ => None,
+        };
+        let (byte, after) = escape.unwrap_or((first, after));
+        bytes.push(byte);
+        rest = after;
+    }
+    bytes
+}
+
+fn hex_byte(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
 /// What does not exist if it is 0.
 const NONE_IF_ZERO: [&str; 5] =
     ["max-memory", "max-connections", "max-tubes", "max-watches", "tls-certificate-expiry"];
@@ -184,6 +207,12 @@ fn is_time(key: &[u8]) -> bool {
         "pause",
         "pause-time-left",
         "oldest-ready-age",
+        "note-age",
+        "note-2-age",
+        "note-3-age",
+        "retry-for",
+        "retry-delay",
+        "retry-max-delay",
         "default-ttr",
         "retention",
         "replication-lease",
@@ -270,6 +299,10 @@ mod tests {
         let job = parse(Kind::Job, b"---\nid: 7\ntube: 123\n");
         assert_eq!((job.number("id"), job.text("tube").to_string()), (7, "123".to_owned()));
         assert_eq!(serde_json::to_string(&job).expect("it is plain"), r#"{"id":7,"tube":"123"}"#);
+        let noted = b"---\nnote: \"a: \\\"b\\\" \\\\ \\n\\t\\x00\\xff \\x4\"\nnote-2: \"\"\nnote-3: \"7\"\n";
+        let noted = parse(Kind::Job, noted);
+        let notes = ["note", "note-2", "note-3"].map(|key| noted.text(key).bytes().to_vec());
+        assert_eq!(notes, [b"a: \"b\" \\ \n\t\0\xff \\x4".to_vec(), Vec::new(), b"7".to_vec()]);
         let times = parse(Kind::Job, b"---\ndelay: 2\nttr: 1.005\n");
         assert_eq!((times.number("delay"), times.number("ttr"), times.number("age")), (2, 2, 0));
         let [delay, ttr] = ["delay", "ttr"].map(|key| times.time(key));
@@ -296,6 +329,8 @@ mod tests {
             ("max-tubes", 0, "none"),
             ("max-job-size", 65_535, "63.9 KiB"),
             ("uptime", 61, "1 min 1 s"),
+            ("note-2-age", 61, "1 min 1 s"),
+            ("retry-max-delay", 3600, "1 h"),
             ("tls-certificate-expiry", 0, "none"),
             ("tls-certificate-expiry", 1_795_651_261, "2026-11-26 00:01:01 UTC"),
             ("queue-time-p50-us", 1500, "1.5 ms"),
