@@ -97,7 +97,7 @@ impl JobNotes {
 
     #[cold]
     fn forget_any(&mut self, job: JobKey, store: &mut Store) {
-        // mutant note-of-a-deleted-job: removed
+        // mutant note-of-a-deleted-job: self.find(job) => self.find(job).filter(|_| self.len > usize::MAX - 1)
         let Some(found) = self.find(job) else { return };
         // Bounded by NOTES_MAX: the notes of one job.
         for Stored { text, .. } in self.table.remove(found).notes.into_iter().flatten() {
