@@ -79,6 +79,12 @@ impl Members {
     }
 }
 
+/// The text of a number with at most two decimals. Those of a computed one may be off by a binary fraction, as in 1.4000000000000001.
+fn decimal(number: f64) -> Option<String> {
+    let near = (number * 100.0).round() / 100.0;
+    ((near - number).abs() < 1e-9).then(|| near.to_string())
+}
+
 /// Reads the arguments `key` and `value` of a rule. Returns the key and the text of the value.
 pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>), ErrorResponse> {
     let members = Members::read(json, &["key", "value"])?;
@@ -96,7 +102,7 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
                 (whole_u64(value)? == 0).then(|| "0".to_owned())?
             }
             Value::Number(number) if matches!(key.unit(), Unit::Tenths | Unit::Hundredths) => {
-                number.as_f64().map(|number| number.to_string())?
+                decimal(number.as_f64()?)?
             }
             Value::Number(_) => whole_u64(value)?.to_string(),
             Value::Bool(is_on) if key.unit() == Unit::Switch => {
@@ -218,6 +224,9 @@ mod tests {
         let rule = |key, text: &str| Ok((key, text.into()));
         assert_eq!(read("{\"key\":\"rate\",\"value\":5}"), rule(RuleKey::Rate, "5"));
         assert_eq!(read("{\"key\":\"retry-factor\",\"value\":1.5}"), rule(RuleKey::RetryFactor, "1.5"));
+        let computed = "{\"key\":\"retry-factor\",\"value\":1.4000000000000001}";
+        assert_eq!(read(computed), rule(RuleKey::RetryFactor, "1.4"));
+        assert!(read("{\"key\":\"retry-factor\",\"value\":1.45}").is_err());
         assert_eq!(read("{\"key\":\"retry-jitter\",\"value\":1}"), rule(RuleKey::RetryJitter, "1"));
         assert_eq!(read("{\"key\":\"lost-counts\",\"value\":false}"), rule(RuleKey::LostCounts, "no"));
         assert_eq!(read("{\"key\":\"lost-counts\",\"value\":\"yes\"}"), rule(RuleKey::LostCounts, "yes"));
