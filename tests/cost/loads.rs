@@ -22,6 +22,9 @@ const fn load(name: &'static str, sizes: [usize; 2], build: fn(&mut World, usize
 /// Tubes in which each key has a lane.
 const LANE_TUBES: usize = 256;
 
+/// Its build reads lists for a minute, and no container grows there.
+pub const LISTS: &str = "clients that have lists to read";
+
 /// The load whose every end is measured: what opens its lanes does so once.
 pub const LANES: &str = "full keys with a lane in each of 256 tubes";
 
@@ -137,7 +140,7 @@ pub const LOADS: &[Load] = &[
             world.helper.expect_all(rules, "CONFIGURED");
         }
     }),
-    load("clients that have lists to read", [16, 64], |world, n| {
+    load(LISTS, [16, 64], |world, n| {
         in_tubes(world, 10_000, "tube", |_| put(0, ""));
         world.clients = (0..n).map(|_| world.connect()).collect();
         world.clients.iter_mut().for_each(|client| client.send(&"list-tubes\r\n".repeat(40)));

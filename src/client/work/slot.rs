@@ -248,28 +248,39 @@ impl Slot<'_> {
 
     /// Deletes, buries or releases a job after its command.
     fn finish(&self, connection: &mut Connection, job: &Job, outcome: Outcome) -> Result<(), ClientError> {
-        let id = job.id;
-        let pri = job.stats.number("pri");
-        let is_unread = matches!(outcome, Outcome::Unread(_));
-        let (reason, command, fate, delay) = match outcome {
-            Outcome::Success => (None, format!("delete {id}"), Fate::Deleted, None),
-            Outcome::Killed => {
-                let reason = Some("killed by the second signal".to_owned());
-                (reason, format!("release {id} {pri} 0"), Fate::Released, None)
+        let (id, pri) = (job.id, job.stats.number("pri"));
+        match outcome {
+            Outcome::Success => {
+                self.end(connection, job, None, (format!("delete {id}"), Fate::Deleted, None))
             }
-            Outcome::Unread(reason) => (Some(reason), format!("release {id} {pri} 0"), Fate::Released, None),
+            Outcome::Killed => {
+                self.hand_back(connection, job, "killed by the second signal".to_owned());
+                Ok(())
+            }
+            Outcome::Unread(reason) => {
+                self.hand_back(connection, job, reason);
+                Err(ClientError::OutputClosed)
+            }
             Outcome::Failure(reason, line) => {
                 note(connection, id, &reason, &line)
                     .inspect_err(|_| self.lost(job, "the connection broke"))?;
-                match self.back_off(job) {
-                    None => (Some(reason), format!("bury {id} {pri}"), Fate::Buried, None),
-                    Some(delay) => {
-                        let command = format!("release {id} {pri} {delay}");
-                        (Some(reason), command, Fate::Released, Some(delay))
-                    }
-                }
+                let end = match self.back_off(job) {
+                    None => (format!("bury {id} {pri}"), Fate::Buried, None),
+                    Some(delay) => (format!("release {id} {pri} {delay}"), Fate::Released, Some(delay)),
+                };
+                self.end(connection, job, Some(reason), end)
             }
-        };
+        }
+    }
+
+    /// Ends the reservation of a job by a command.
+    fn end(
+        &self,
+        connection: &mut Connection,
+        job: &Job,
+        reason: Option<String>,
+        (command, fate, delay): (String, Fate, Option<Seconds>),
+    ) -> Result<(), ClientError> {
         let reply = connection.ask(command).inspect_err(|_| self.lost(job, "the connection broke"))?;
         let expected = match fate {
             Fate::Deleted => "DELETED",
@@ -278,12 +289,20 @@ impl Slot<'_> {
         };
         match reply.word() {
             word if word == expected => self.ended(job, reason, fate, delay),
-            // The server is out of memory, and has buried the job instead.
+            // The job has had its last attempt, or a server is out of memory: it is buried instead.
             "BURIED" => self.ended(job, reason, Fate::Buried, None),
             "NOT_FOUND" => self.lost(job, "the reservation had timed out"),
-            _ => return Err(reply.expect(expected, &format!("job {id}")).map(drop).unwrap_err().into()),
+            _ => {
+                return Err(reply.expect(expected, &format!("job {}", job.id)).map(drop).unwrap_err().into());
+            }
         }
-        if is_unread { Err(ClientError::OutputClosed) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Leaves with a job whose command this program has stopped. It is ready again, and has not failed.
+    fn hand_back(&self, connection: &mut Connection, job: &Job, reason: String) {
+        connection.quit();
+        self.ended(job, Some(reason), Fate::Released, None);
     }
 
     /// Returns the delay of a job whose command failed, or none if it is to be buried.
