@@ -29,7 +29,6 @@ mod small;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
@@ -84,16 +83,9 @@ impl PinnedBody {
 pub struct ChunkId(pub u32);
 
 /// The kernel has no memory or no address space for a body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("out of memory for job bodies")]
 pub struct OutOfMemory;
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("out of memory for job bodies")
-    }
-}
-
-impl std::error::Error for OutOfMemory {}
 
 /// Totals of the arena. A freed body counts while it is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -135,7 +135,7 @@ fn rules(config: &ServerConfig) -> impl Iterator<Item = Row> {
         rules.iter().map(move |(key, value)| {
             let value = match value {
                 RuleValue::None => None,
-                RuleValue::Number(number) => Some(number.to_string()),
+                RuleValue::Number(number) => Some(key.shown(number).to_string()),
                 RuleValue::Tube(name) => Some(name.as_str().to_owned()),
             };
             let name = format!("tubes.{tube}.{}", key.word());

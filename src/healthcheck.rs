@@ -1,15 +1,16 @@
 //! `beanring healthcheck`: checks that a server with the same flags and environment replies.
 
+mod probe;
 #[cfg(feature = "tls")]
 mod tls;
 
 use std::error::Error;
 use std::time::Duration;
 
+use self::probe::Probe;
 use crate::cli::Healthcheck;
 use crate::config::settings::Settings;
 use crate::config::{ConfigError, address};
-use crate::io::probe::{self, Probe};
 use crate::io::socket::Address;
 
 /// A cheap command that changes no job or tube. Every new connection gets this reply.

@@ -50,7 +50,11 @@ struct SystemError {
 }
 
 /// The limit of open files leaves no room for a connection.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the limit of {0} open files leaves no room for a connection; raise it to 1024 or more (ulimit -n, LimitNOFILE=)"
+)]
 struct TooFewDescriptors(u64);
 
 /// Everything that a start takes from the system before it reads the job log.
@@ -332,19 +336,6 @@ impl fmt::Display for SystemError {
 }
 
 impl Error for SystemError {}
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for TooFewDescriptors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the limit of {} open files leaves no room for a connection; raise it to 1024 or more (ulimit -n, LimitNOFILE=)",
-            self.0
-        )
-    }
-}
-
-impl Error for TooFewDescriptors {}
 
 /// Raises the limit of open files as far as possible, and returns it.
 fn descriptors_max() -> Result<u64, Box<dyn Error>> {

@@ -2,7 +2,6 @@
 //! this before it restarts in place, so a check that passes must mean that the start succeeds.
 
 use std::error::Error;
-use std::fmt;
 use std::net::IpAddr;
 
 use nix::unistd::getppid;
@@ -23,47 +22,55 @@ use crate::launch::{certificate, replicate};
 
 /// Why a program cannot replace the running one in place. For some reasons a stop and a new start work: the running process has
 /// dropped its privileges.
-#[derive(Clone, PartialEq, Eq, Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum Refusal {
-    /// It has no job log, and would begin with an empty queue.
+    #[error(
+        "-b/--wal-dir is not set, and a server without the job log of the running one begins with an empty queue: set -b \
+        to the directory of the running server"
+    )]
     NoWalDir,
-    /// It does not use the database that has the job log of the running server.
+    #[error(
+        "--replicate is not set, and a server without the database of the running one begins with other jobs or none: set \
+        --replicate to the URL of the running server"
+    )]
     NoReplicate,
-    /// It has another job log, and would not have the jobs of the running server.
+    #[error(
+        "not the directory of the running server, and a server without its job log begins with other jobs or none: set -b \
+        to the directory of the running server"
+    )]
     WalDir,
-    /// A job in the job log may be larger than a segment.
-    SegmentSize {
-        /// The present size, in bytes.
-        present: u64,
-    },
-    /// The disk has no space for segments of that size.
+    #[error("-s/--wal-segment-size is less than the present {}: stop the server and start it again", Size(*.present))]
+    SegmentSize { present: u64 },
+    #[error(
+        "-s/--wal-segment-size: the disk has no space for segments of that size; free some, or choose a smaller size"
+    )]
     Space,
-    /// It would have another address.
-    Listen {
-        /// The address of the running server.
-        present: String,
-        /// The new one.
-        given: String,
-    },
-    /// It would have another address for clients over TLS, or only one of the two has one.
-    TlsListen {
-        /// The address of the running server, or `none`.
-        present: String,
-        /// The new one, or `none`.
-        given: String,
-    },
-    /// It would serve HTTP on another address, or not at all.
-    HttpAddress {
-        /// The address of the running server.
-        present: String,
-        /// The new one.
-        given: Option<String>,
-    },
-    /// It would have another user, and the process has dropped the privilege to become one.
+    #[error(
+        "the running server listens on {present}, and a restart in place cannot change that to {given}: stop the server \
+        and start it again"
+    )]
+    Listen { present: String, given: String },
+    #[error(
+        "the address for clients over TLS is {present}, and a restart in place cannot change that to {given}: stop the \
+        server and start it again"
+    )]
+    TlsListen { present: String, given: String },
+    #[error(
+        "the running server serves HTTP on {present}, and a restart in place cannot change that to {given}: stop the \
+        server and start it again"
+    )]
+    HttpAddress { present: String, given: String },
+    #[error("--http is not set, and a restart in place cannot close {0}: stop the server and start it again")]
+    HttpClosed(String),
+    /// The process has dropped the privilege to become another user.
+    #[error("a restart in place cannot change the user: stop the server and start it again")]
     User,
     /// HTTP needs a new port, and the process has dropped the privilege to bind one.
+    #[error("--http was not set when the server started: stop the server and start it again")]
     Http,
-    /// The program is a child of the one that would be executed, for example of a script.
+    #[error("a script must exec the program, not start it as a child, because a restart keeps the process")]
     Parent,
 }
 
@@ -182,7 +189,11 @@ fn refuse_other_listeners(config: &ServerConfig, present: &RunningServer) -> Res
     match present.http.clone() {
         _ if http.is_some() && !present.speaks_http => Err(SettingError::about(&None::<&str>, Refusal::Http)),
         Some(present) if http.as_ref() != Some(&present) => {
-            Err(SettingError::about(&given.http, Refusal::HttpAddress { present, given: http }))
+            let refusal = match http {
+                Some(given) => Refusal::HttpAddress { present, given },
+                None => Refusal::HttpClosed(present),
+            };
+            Err(SettingError::about(&given.http, refusal))
         }
         _ => Ok(()),
     }
@@ -210,67 +221,3 @@ fn check_addresses(config: &ServerConfig) -> Result<(), Box<dyn Error>> {
     }
     Ok(())
 }
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoWalDir => write!(
-                f,
-                "-b/--wal-dir is not set, and a server without the job log of the running one begins with an empty queue: set -b \
-                 to the directory of the running server"
-            ),
-            Self::NoReplicate => write!(
-                f,
-                "--replicate is not set, and a server without the database of the running one begins with other jobs or none: set \
-                 --replicate to the URL of the running server"
-            ),
-            Self::WalDir => write!(
-                f,
-                "not the directory of the running server, and a server without its job log begins with other jobs or none: set \
-                 -b to the directory of the running server"
-            ),
-            Self::SegmentSize { present } => write!(
-                f,
-                "-s/--wal-segment-size is less than the present {}: stop the server and start it again",
-                Size(*present)
-            ),
-            Self::Space => write!(
-                f,
-                "-s/--wal-segment-size: the disk has no space for segments of that size; free some, or choose a smaller size"
-            ),
-            Self::Parent => write!(
-                f,
-                "a script must exec the program, not start it as a child, because a restart keeps the process"
-            ),
-            Self::Listen { present, given } => write!(
-                f,
-                "the running server listens on {present}, and a restart in place cannot change that to {given}: stop the \
-                 server and start it again"
-            ),
-            Self::TlsListen { present, given } => write!(
-                f,
-                "the address for clients over TLS is {present}, and a restart in place cannot change that to {given}: stop the \
-                 server and start it again"
-            ),
-            Self::HttpAddress { present, given: Some(given) } => write!(
-                f,
-                "the running server serves HTTP on {present}, and a restart in place cannot change that to {given}: stop the \
-                 server and start it again"
-            ),
-            Self::HttpAddress { present, given: None } => write!(
-                f,
-                "--http is not set, and a restart in place cannot close {present}: stop the \
-                 server and start it again"
-            ),
-            Self::User => {
-                write!(f, "a restart in place cannot change the user: stop the server and start it again")
-            }
-            Self::Http => {
-                write!(f, "--http was not set when the server started: stop the server and start it again")
-            }
-        }
-    }
-}
-
-impl Error for Refusal {}

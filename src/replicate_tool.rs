@@ -20,11 +20,12 @@ use crate::wal_tool::{Count, write_hole};
 const URL_VARIABLE: &str = "BEANRING_REPLICATE";
 
 /// Why a tool was called wrongly.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ReplicateUsage {
-    /// No URL was given.
+    #[error("name the database: postgres://USER@HOST/DATABASE, or set {URL_VARIABLE}")]
     NoUrl,
-    /// The URL is not valid.
+    #[error("{0}")]
     Url(UrlError),
 }
 
@@ -251,16 +252,3 @@ fn write_json(status: &Status, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, &json)?;
     writeln!(out)
 }
-
-impl fmt::Display for ReplicateUsage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoUrl => {
-                write!(f, "name the database: postgres://USER@HOST/DATABASE, or set {URL_VARIABLE}")
-            }
-            Self::Url(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for ReplicateUsage {}

@@ -9,6 +9,7 @@ pub mod job_state;
 pub mod limits;
 pub mod link_secret;
 pub mod log_limit;
+pub mod notes;
 pub mod peer_wait;
 pub mod reserve_mode;
 pub mod tags;

@@ -140,8 +140,8 @@ impl History {
 
 /// The sum of a job's counters, which only grows.
 fn events(job: &Job) -> u64 {
-    let Counts { reserves, timeouts, releases, buries, kicks } = job.counts;
-    [reserves, timeouts, releases, buries, kicks].into_iter().map(u64::from).sum()
+    let Counts { reserves, timeouts, releases, buries, kicks, losses } = job.counts;
+    [reserves, timeouts, releases, buries, kicks, losses].into_iter().map(u64::from).sum()
 }
 
 #[cfg(test)]

@@ -172,6 +172,7 @@ impl Version {
                 releases: half(64),
                 buries: half(68),
                 kicks: half(72),
+                losses: 0,
             },
             state: State::from_number(bytes[76])?,
         };
@@ -227,7 +228,7 @@ impl Job {
         put(32, &self.body_bytes.to_le_bytes());
         put(40, &self.created.as_nanos().to_le_bytes());
         put(48, &self.deadline.as_nanos().to_le_bytes());
-        let Counts { reserves, timeouts, releases, buries, kicks } = self.counts;
+        let Counts { reserves, timeouts, releases, buries, kicks, losses: _ } = self.counts;
         for (at, count) in (56..).step_by(4).zip([reserves, timeouts, releases, buries, kicks]) {
             put(at, &count.to_le_bytes());
         }
@@ -268,7 +269,7 @@ mod tests {
             delay: Seconds::new(50, 999).unwrap(),
             body_bytes: 6,
             deadline: Time::from_nanos(1_795_264_940_000_000_000),
-            counts: Counts { reserves: 5, timeouts: 4, releases: 3, buries: 2, kicks: 1 },
+            counts: Counts { reserves: 5, timeouts: 4, releases: 3, buries: 2, kicks: 1, losses: 0 },
             state: State::Delayed,
         }
     }

@@ -23,36 +23,26 @@ const PUT: &str = "beanring put";
 const WORK: &str = "beanring work";
 
 /// Why a command line is not valid.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum UsageError {
-    /// clap does not accept it.
-    Syntax {
-        /// Its error.
-        error: clap::Error,
-        /// The command that it is about, such as `beanring put`.
-        command: String,
-    },
+    #[error(fmt = write_syntax)]
+    Syntax { error: clap::Error, command: String },
     /// A word of several short flags has the one that prints the version: a long name with one dash may be meant.
-    Cluster {
-        /// The word.
-        word: String,
-        /// The long flag that may be meant.
-        meant: Option<String>,
-    },
-    /// A verb was given two tubes, and acts on one.
-    TwoTubes {
-        /// The verb.
-        verb: String,
-    },
-    /// The address of a server to connect to was given without a verb of the client.
+    #[error("{word}: {}", about_cluster(.meant))]
+    Cluster { word: String, meant: Option<String> },
+    #[error("-t/--tube: given twice; beanring {verb} takes one tube")]
+    TwoTubes { verb: String },
+    #[error(
+        "-a/--addr: this is a flag of the client; name a verb, such as beanring stats --addr ADDR. A server listens on \
+        the address of -l/--listen"
+    )]
     AddrWithoutVerb,
-    /// A flag of the server was given to a verb of the client.
-    ServerFlag {
-        /// The flag.
-        flag: String,
-        /// The verb.
-        verb: String,
-    },
+    #[error(
+        "{flag}: this is a flag of the server; beanring {verb} takes its flags behind its name, see beanring {verb} \
+        --help"
+    )]
+    ServerFlag { flag: String, verb: String },
 }
 
 impl UsageError {
@@ -97,32 +87,14 @@ pub(super) fn refuse_clusters_with_version(command: &Command, words: &[OsString]
     Ok(())
 }
 
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax { error, command } => write(f, error, command),
-            Self::Cluster { word, meant: Some(meant) } => {
-                write!(f, "{word}: a long flag begins with two dashes; did you mean {meant}?")
-            }
-            Self::Cluster { word, meant: None } => {
-                write!(f, "{word}: -v prints the version and stands alone; see beanring --help")
-            }
-            Self::TwoTubes { verb } => write!(f, "-t/--tube: given twice; beanring {verb} takes one tube"),
-            Self::AddrWithoutVerb => f.write_str(
-                "-a/--addr: this is a flag of the client; name a verb, such as beanring stats --addr ADDR. A server listens \
-                 on the address of -l/--listen",
-            ),
-            Self::ServerFlag { flag, verb } => write!(
-                f,
-                "{flag}: this is a flag of the server; beanring {verb} takes its flags behind its name, see beanring {verb} --help"
-            ),
-        }
+fn about_cluster(meant: &Option<String>) -> String {
+    match meant {
+        Some(meant) => format!("a long flag begins with two dashes; did you mean {meant}?"),
+        None => "-v prints the version and stands alone; see beanring --help".to_owned(),
     }
 }
 
-impl Error for UsageError {}
-
-fn write(f: &mut fmt::Formatter<'_>, error: &clap::Error, command: &str) -> fmt::Result {
+fn write_syntax(error: &clap::Error, command: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let context = |kind| match error.get(kind) {
         // A word may be a URL with a password.
         Some(ContextValue::String(text)) => passwords::hide(text),

@@ -61,7 +61,15 @@ This verb needs a beanring server; beanstalkd lacks the command.
 
 const CONFIG_HELP: &str = "\
 Rules:
-  max-attempts N     a job is buried after N timeouts and releases
+  max-attempts N     a job is buried after N attempts; timeouts, releases and
+                     lost connections count
+  retry-for TIME     a failure this long after the put is the last attempt
+  retry-delay TIME   a job that has failed is delayed by this time
+  retry-factor N     each further failure multiplies the delay by N; 2 if unset
+  retry-max-delay TIME
+                     the longest delay after a failure
+  retry-jitter PART  the part of the delay that is left to chance; 0.2 if unset
+  lost-counts no     a lost connection is no failure of a job
   dead-letter TUBE   a job out of attempts is moved to this tube instead of
                      being buried
   max-jobs N         a put beyond N jobs is refused

@@ -1,17 +1,14 @@
 //! A connection to a server: blocking, with buffers, and in two halves for pipelining.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream};
+#[cfg(feature = "tls")]
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 #[cfg(feature = "tls")]
 use nix::sys::socket::{MsgFlags, send};
-use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::error::ClientError;
 use super::escape::escaped;
@@ -21,8 +18,10 @@ use super::time_limit::{time_left, time_of};
 use super::tls::{Channel, Incoming};
 use super::tls_problem::TlsProblem;
 use crate::config::address::Remote;
+use crate::io::dial::{DialError, dial};
 use crate::io::socket::Address;
 use crate::time::Seconds;
+use crate::values::ids::JobId;
 
 /// The longest time for the connection itself, and for the handshake of TLS.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -40,15 +39,9 @@ const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 /// socket, because the server reads no command while it cannot send.
 pub(super) const ASKED_MAX: usize = 64;
 
-#[derive(Debug)]
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// A shared socket: one thread may send while another receives, and a third may end both.
 #[derive(Clone, Debug)]
-pub struct Socket(Arc<Stream>);
+pub struct Socket(Arc<TcpStream>);
 
 /// The layer between the plaintext of a connection and its socket.
 #[derive(Clone, Debug)]
@@ -64,6 +57,8 @@ enum Layer {
 pub struct Connection {
     sender: Sender,
     receiver: Receiver,
+    /// Whether the server has `job-note`, once it was asked.
+    has_notes: Option<bool>,
 }
 
 /// The half of a connection that sends commands.
@@ -135,6 +130,7 @@ impl Connection {
         Self {
             sender: Sender { socket, layer, remote: remote.clone(), buffer: Vec::new() },
             receiver: Receiver { input, remote, patience: Some(REPLY_PATIENCE) },
+            has_notes: None,
         }
     }
 
@@ -168,6 +164,33 @@ impl Connection {
         let mut reply = self.receiver.reply(Follows::Nothing)?;
         reply.note_command(b"put");
         Ok(reply)
+    }
+
+    /// Keeps a note with a job that this connection has reserved, if the server has `job-note`. Otherwise the text would be taken for
+    /// commands.
+    ///
+    /// # Errors
+    /// As for [`Self::ask`].
+    pub fn note(&mut self, id: JobId, text: &[u8]) -> Result<(), ClientError> {
+        let has_notes = match self.has_notes {
+            Some(has_notes) => has_notes,
+            // Without a number of bytes the line is refused, and nothing follows it.
+            None => self.ask(format!("job-note {id}"))?.word() == "BAD_FORMAT",
+        };
+        self.has_notes = Some(has_notes);
+        if has_notes {
+            self.sender.line(format!("job-note {id} {}", text.len()))?;
+            self.sender.line(text)?;
+            self.sender.flush()?;
+            self.receiver.reply(Follows::Nothing)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves in order: the jobs that this connection has reserved have not failed. It is of no use after this.
+    pub fn quit(&mut self) {
+        // A connection that is broken has ended already.
+        let _ = self.sender.line("quit").and_then(|()| self.sender.flush());
     }
 
     /// Asks whether the server accepts these times, if one has decimals. After a `put` that is refused for its times a server
@@ -370,60 +393,38 @@ impl Socket {
     /// Ends the connection: a thread that waits for a reply gets an error.
     pub fn close(&self) {
         // This fails only if the connection has ended already.
-        let _ = match &*self.0 {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 
     /// Sends what the socket takes without waiting.
     #[cfg(feature = "tls")]
     pub(super) fn send_at_once(&self, bytes: &[u8]) -> nix::Result<usize> {
-        let fd = match &*self.0 {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
-        };
-        send(fd, bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)
+        send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)
     }
 
     /// The address of the other end; none of a UNIX socket.
     pub(super) fn peer(&self) -> Option<IpAddr> {
-        match &*self.0 {
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
-            Stream::Unix(_) => None,
-        }
+        self.0.peer_addr().ok().map(|address| address.ip())
     }
 
     pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match &*self.0 {
-            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
-            Stream::Unix(stream) => stream.set_read_timeout(timeout),
-        }
+        self.0.set_read_timeout(timeout)
     }
 
     pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match &*self.0 {
-            Stream::Tcp(stream) => stream.set_write_timeout(timeout),
-            Stream::Unix(stream) => stream.set_write_timeout(timeout),
-        }
+        self.0.set_write_timeout(timeout)
     }
 }
 
 impl Read for &Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &*self.0 {
-            Stream::Tcp(stream) => (&*stream).read(buffer),
-            Stream::Unix(stream) => (&*stream).read(buffer),
-        }
+        (&*self.0).read(buffer)
     }
 }
 
 impl Write for &Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &*self.0 {
-            Stream::Tcp(stream) => (&*stream).write(bytes),
-            Stream::Unix(stream) => (&*stream).write(bytes),
-        }
+        (&*self.0).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -433,43 +434,24 @@ impl Write for &Socket {
 
 fn connected(remote: &Remote) -> Result<Socket, ClientError> {
     let failed = |error| ClientError::Connect { remote: remote.clone(), error };
-    Ok(Socket(Arc::new(stream(&remote.address).map_err(failed)?)))
-}
-
-/// Tries each address of a host name.
-fn stream(address: &Address) -> io::Result<Stream> {
-    match address {
-        Address::Unix(path) => connect_unix(path).map(Stream::Unix),
-        Address::Tcp { host, port } => {
-            let mut refusal = io::Error::new(ErrorKind::NotFound, "the host has no address");
-            let places = (host.as_str(), *port)
-                .to_socket_addrs()
-                .map_err(|_| io::Error::other("no such host; correct the name, or check DNS"))?;
-            for place in places {
-                match TcpStream::connect_timeout(&place, CONNECT_PATIENCE) {
-                    Ok(stream) => {
-                        stream.set_nodelay(true)?;
-                        return Ok(Stream::Tcp(stream));
-                    }
-                    Err(error) => refusal = error,
-                }
-            }
-            Err(refusal)
-        }
+    let stream = dial(&remote.address, || Ok(CONNECT_PATIENCE)).map_err(|error| {
+        failed(match error {
+            DialError::Lookup(_) => io::Error::other("no such host; correct the name, or check DNS"),
+            DialError::NoAddress => io::Error::new(ErrorKind::NotFound, "the host has no address"),
+            DialError::Refused(error) => error,
+        })
+    })?;
+    if let Address::Tcp { .. } = remote.address {
+        stream.set_nodelay(true).map_err(failed)?;
     }
-}
-
-fn connect_unix(path: &Path) -> io::Result<UnixStream> {
-    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // With a full backlog, connect(2) waits as long as a send may.
-    setsockopt(&socket, sockopt::SendTimeout, &TimeVal::seconds(CONNECT_PATIENCE.as_secs() as i64))?;
-    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    Ok(UnixStream::from(socket))
+    Ok(Socket(Arc::new(stream)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
     use std::thread;
 
     use super::*;
@@ -507,7 +489,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().expect("descriptors are left");
         let until = Instant::now() + REPLY_PATIENCE;
         let mut input = Timed {
-            socket: Socket(Arc::new(Stream::Unix(ours))),
+            socket: Socket(Arc::new(TcpStream::from(OwnedFd::from(ours)))),
             until: Some(until),
             source: Source::Plain { begin: Vec::new() },
         };

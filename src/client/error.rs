@@ -14,97 +14,54 @@ use crate::config::address::Remote;
 use crate::io::socket::text_of;
 
 /// Why a verb fails.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ClientError {
-    /// The server has replied that it does not do it.
-    Refused(Refusal),
-    /// The variable with the address is not valid.
-    Config(ConfigError),
-    /// An argument is not valid in this combination.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("{0}")]
     Usage(String),
-    /// The server lacks something, as a look at it has shown.
-    Unknown {
-        /// What the server does not know, such as `tags`.
-        what: &'static str,
-        /// What to do.
-        advice: &'static str,
-    },
-    /// A file cannot be read.
-    File {
-        /// The file, or none for standard input.
-        path: Option<PathBuf>,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// No connection could be established.
-    Connect {
-        /// The server.
-        remote: Remote,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// The connection broke.
-    Broken {
-        /// The server.
-        remote: Remote,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// There is no TLS with the server.
-    Tls {
-        /// The server.
-        remote: Remote,
-        /// Why.
-        problem: TlsProblem,
-    },
-    /// The server does not know the token.
-    Unauthorized {
-        /// The server.
-        remote: Remote,
-    },
-    /// No reply came in time.
-    Silent {
-        /// The server.
-        remote: Remote,
-        /// How long the client has waited.
-        patience: Duration,
-    },
-    /// The reply is none of the protocol.
-    Foreign {
-        /// The server.
-        remote: Remote,
-        /// The reply.
-        line: Untrusted,
-    },
-    /// A reply has something else in it than the command asks for.
+    #[error("the server does not know {what}; {advice}")]
+    Unknown { what: &'static str, advice: &'static str },
+    #[error("cannot read {}: {}", input(.path), text_of(.error))]
+    File { path: Option<PathBuf>, error: io::Error },
+    #[error("cannot connect to {remote}: {}", reason(.error))]
+    Connect { remote: Remote, error: io::Error },
+    #[error("{}; {}", broken(.remote, .error), if is_end(.error) { "is it a beanstalk server, and does it still run?" } else { "try again" })]
+    Broken { remote: Remote, error: io::Error },
+    #[error("cannot connect to {remote}: {problem}")]
+    Tls { remote: Remote, problem: TlsProblem },
+    #[error(
+        "{remote} does not know the token; correct the file of --token-file or BEANRING_TOKEN_FILE, or add the token to \
+        the server's --auth"
+    )]
+    Unauthorized { remote: Remote },
+    #[error("{remote} has not replied within {} s; is it a beanstalk server, and is it overloaded?", .patience.as_secs())]
+    Silent { remote: Remote, patience: Duration },
+    #[error("{remote} replied \"{}\", which is no reply of the beanstalk protocol; correct --addr",
+        .line.beginning(SHOWN_BYTES_MAX))]
+    Foreign { remote: Remote, line: Untrusted },
+    #[error("the server replied with \"{}\", which is not what the command asks for; is it a beanstalk server?",
+        .0.beginning(SHOWN_BYTES_MAX))]
     Unreadable(Untrusted),
-    /// A reply announces more data than the command can have.
-    TooLong {
-        /// The server.
-        remote: Remote,
-        /// What is announced.
-        bytes: u64,
-        /// The most that the client reads.
-        bytes_max: u64,
-    },
-    /// The output cannot be written.
-    Output(io::Error),
+    #[error(
+        "{remote} announced a reply of {bytes} bytes, and the client reads at most {bytes_max} here; is it a beanstalk \
+        server?"
+    )]
+    TooLong { remote: Remote, bytes: u64, bytes_max: u64 },
+    /// Only output is written without a more exact error.
+    #[error("cannot write the output: {}", text_of(.0))]
+    Output(#[from] io::Error),
     /// Nothing reads standard output, which the commands of jobs inherit.
+    #[error("standard output is closed; no further job is reserved")]
     OutputClosed,
-    /// The command of a job cannot be started.
-    Command {
-        /// Its program.
-        program: String,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// The system has refused something else.
-    System {
-        /// The action, as a verb: `wait for signals`.
-        what: &'static str,
-        /// The error of the system.
-        error: io::Error,
-    },
+    #[error("cannot run {}: {}", escaped(.program.as_bytes()), text_of(.error))]
+    Command { program: String, error: io::Error },
+    /// `what` is a verb: `wait for signals`.
+    #[error("cannot {what}: {}", text_of(.error))]
+    System { what: &'static str, error: io::Error },
 }
 
 impl ClientError {
@@ -149,12 +106,7 @@ impl ClientError {
     pub fn event(&self) -> String {
         match self {
             Self::Connect { remote, error } => format!("cannot connect to {remote}: {}", text_of(error)),
-            Self::Broken { remote, error } if error.kind() == ErrorKind::UnexpectedEof => {
-                format!("{remote} closed the connection")
-            }
-            Self::Broken { remote, error } => {
-                format!("the connection to {remote} broke: {}", text_of(error))
-            }
+            Self::Broken { remote, error } => broken(remote, error),
             Self::Tls { remote, problem } => format!("cannot connect to {remote}: {}", problem.event()),
             Self::Silent { remote, patience } => {
                 format!("{remote} has not replied within {} s", patience.as_secs())
@@ -169,86 +121,27 @@ impl ClientError {
     }
 }
 
-impl From<ConfigError> for ClientError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<io::Error> for ClientError {
-    /// Only output is written without a more exact error.
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
-impl From<Refusal> for ClientError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::Config(error) => error.fmt(f),
-            Self::Usage(message) => f.write_str(message),
-            Self::Unknown { what, advice } => write!(f, "the server does not know {what}; {advice}"),
-            Self::File { path: Some(path), error } => {
-                write!(f, "cannot read {}: {}", escaped(path.as_os_str().as_encoded_bytes()), text_of(error))
-            }
-            Self::File { path: None, error } => write!(f, "cannot read standard input: {}", text_of(error)),
-            Self::Connect { remote, error } => {
-                write!(f, "cannot connect to {remote}: {}", reason(error))
-            }
-            Self::Broken { remote, error } if error.kind() == ErrorKind::UnexpectedEof => {
-                write!(f, "{remote} closed the connection; is it a beanstalk server, and does it still run?")
-            }
-            Self::Broken { remote, error } => {
-                write!(f, "the connection to {remote} broke: {}; try again", text_of(error))
-            }
-            Self::Tls { remote, problem } => write!(f, "cannot connect to {remote}: {problem}"),
-            Self::Unauthorized { remote } => write!(
-                f,
-                "{remote} does not know the token; correct the file of --token-file or BEANRING_TOKEN_FILE, or add the token to the server's --auth"
-            ),
-            Self::Silent { remote, patience } => write!(
-                f,
-                "{remote} has not replied within {} s; is it a beanstalk server, and is it overloaded?",
-                patience.as_secs()
-            ),
-            Self::Foreign { remote, line } => write!(
-                f,
-                "{remote} replied \"{}\", which is no reply of the beanstalk protocol; correct --addr",
-                line.beginning(SHOWN_BYTES_MAX)
-            ),
-            Self::Unreadable(data) => write!(
-                f,
-                "the server replied with \"{}\", which is not what the command asks for; is it a beanstalk server?",
-                data.beginning(SHOWN_BYTES_MAX)
-            ),
-            Self::TooLong { remote, bytes, bytes_max } => write!(
-                f,
-                "{remote} announced a reply of {bytes} bytes, and the client reads at most {bytes_max} here; is it a beanstalk server?"
-            ),
-            Self::Output(error) => write!(f, "cannot write the output: {}", text_of(error)),
-            Self::OutputClosed => f.write_str("standard output is closed; no further job is reserved"),
-            Self::Command { program, error } => {
-                write!(f, "cannot run {}: {}", escaped(program.as_bytes()), text_of(error))
-            }
-            Self::System { what, error } => write!(f, "cannot {what}: {}", text_of(error)),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
-
 /// The exit code if the server does not know the token. `wait` has the codes from 4 to 6.
 const UNAUTHORIZED: u8 = 7;
 
 /// The most of a strange reply that an error repeats.
 const SHOWN_BYTES_MAX: usize = 80;
+
+fn input(path: &Option<PathBuf>) -> String {
+    path.as_ref()
+        .map_or("standard input".to_owned(), |path| escaped(path.as_os_str().as_encoded_bytes()).to_string())
+}
+
+fn is_end(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::UnexpectedEof
+}
+
+fn broken(remote: &Remote, error: &io::Error) -> String {
+    if is_end(error) {
+        return format!("{remote} closed the connection");
+    }
+    format!("the connection to {remote} broke: {}", text_of(error))
+}
 
 fn reason(error: &io::Error) -> String {
     let text = text_of(error);
@@ -312,6 +205,8 @@ impl fmt::Display for Refusal {
         if meaning.is_empty() { Ok(()) } else { write!(f, ": {meaning}") }
     }
 }
+
+impl std::error::Error for Refusal {}
 
 fn meaning(word: &str) -> &'static str {
     match word {

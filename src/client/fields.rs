@@ -11,7 +11,7 @@ use crate::values::tube_rules::RuleKey;
 /// A key of a reply, and the place of its value in the object. A dot leads into an object.
 type Field = (&'static str, &'static str);
 
-const SERVER: [Field; 31] = [
+const SERVER: [Field; 32] = [
     ("version", "version"),
     ("io-driver", "driver"),
     ("hostname", "hostname"),
@@ -30,6 +30,7 @@ const SERVER: [Field; 31] = [
     ("total-connections", "totals.connections"),
     ("rule-refusals", "rule_counts.refusals"),
     ("job-dead-letters", "rule_counts.dead_letters"),
+    ("job-retries", "rule_counts.retries"),
     ("job-expiries", "rule_counts.expiries"),
     ("rate-waits", "rule_counts.rate_waits"),
     ("current-tubes", "tubes"),
@@ -49,7 +50,7 @@ const SERVER: [Field; 31] = [
 const JOB_LOG: [Field; 2] =
     [("wal-disk-bytes", "job_log.size_bytes"), ("wal-live-bytes", "job_log.live_bytes")];
 
-const TUBE: [Field; 27] = [
+const TUBE: [Field; 28] = [
     ("name", "name"),
     ("current-jobs-ready", "ready"),
     ("current-jobs-reserved", "reserved"),
@@ -76,6 +77,7 @@ const TUBE: [Field; 27] = [
     ("reserved-time-p99-us", "percentiles.reserved_time.p99_seconds"),
     ("rule-refusals", "rule_counts.refusals"),
     ("job-dead-letters", "rule_counts.dead_letters"),
+    ("job-retries", "rule_counts.retries"),
     ("job-expiries", "rule_counts.expiries"),
 ];
 
@@ -93,7 +95,7 @@ const GROUP: [Field; 8] = [
     ("waits-for", "waits_for"),
 ];
 
-const JOB: [Field; 17] = [
+const JOB: [Field; 19] = [
     ("id", "id"),
     ("tube", "tube"),
     ("state", "state"),
@@ -107,11 +109,16 @@ const JOB: [Field; 17] = [
     ("releases", "releases"),
     ("buries", "buries"),
     ("kicks", "kicks"),
+    ("losses", "losses"),
+    ("attempts", "attempts"),
     ("size", "body_bytes"),
     ("tags", "tags"),
     ("waits-for", "waits_for"),
     ("passed-over", "passed_over"),
 ];
+
+/// The notes of a job: their texts, and their ages in seconds.
+const NOTES: [[&str; 2]; 3] = [["note", "note-age"], ["note-2", "note-2-age"], ["note-3", "note-3-age"]];
 
 /// Limits, where 0 means that there is none.
 const NULL_IF_ZERO: [&str; 3] = ["max-connections", "max-memory", "max-tubes"];
@@ -130,6 +137,7 @@ enum Node<'a> {
     Text(Untrusted),
     Seconds(f64),
     Object(Object<'a>),
+    List(Vec<Object<'a>>),
 }
 
 /// Names with their values, in order.
@@ -156,7 +164,13 @@ impl<'a> Object<'a> {
         if kind == Kind::Server && !has_log && stats.get("wal-disk-bytes").is_some() {
             object.insert("job_log", Node::Null);
         }
-        let is_shown = |key: &Untrusted| fields.iter().any(|(known, _)| *key == **known);
+        let notes = notes_of(stats);
+        if kind == Kind::Job && !notes.is_empty() {
+            object.insert("notes", Node::List(notes));
+        }
+        let is_note =
+            |key: &Untrusted| kind == Kind::Job && NOTES.as_flattened().iter().any(|known| *key == **known);
+        let is_shown = |key: &Untrusted| is_note(key) || fields.iter().any(|(known, _)| *key == **known);
         let mut rest = Self::default();
         for (key, value) in stats.iter().filter(|(key, _)| !is_shown(key)) {
             let part = match RuleKey::named(key.bytes()) {
@@ -209,6 +223,15 @@ fn node<'a>(key: &str, value: &'a Value, stats: &Stats) -> Node<'a> {
     }
 }
 
+/// The notes of a job, the latest first.
+fn notes_of(stats: &Stats) -> Vec<Object<'_>> {
+    let note = |[text, age]: [&str; 2]| {
+        let (text, age) = (stats.get(text)?, stats.get(age)?);
+        Some(Object(vec![("age_seconds".into(), Node::Value(age)), ("text".into(), Node::Value(text))]))
+    };
+    NOTES.into_iter().filter_map(note).collect()
+}
+
 /// Reads tags as in the line of a `put`.
 fn tags_of<'a>(tags: &Untrusted) -> Object<'a> {
     let words = tags.bytes().split(|&byte| byte == b' ');
@@ -227,6 +250,7 @@ impl Serialize for Node<'_> {
             Self::Text(text) => text.serialize(serializer),
             Self::Seconds(seconds) => serializer.serialize_f64(*seconds),
             Self::Object(object) => object.serialize(serializer),
+            Self::List(objects) => serializer.collect_seq(objects),
         }
     }
 }
@@ -255,6 +279,9 @@ mod tests {
         let job = b"---\nid: 7\ntube: 1\npri: 5\nage: 2\nfile: 3\ntags: idp:a:60 con:k:1\n";
         let expected = r#"{"id":7,"tube":"1","priority":5,"age_seconds":2,"tags":{"idp":"a:60","con":"k:1"},"protocol":{"file":3}}"#;
         assert_eq!(json(Kind::Job, job), expected);
+        let noted = b"---\nid: 7\nlosses: 1\nattempts: 2\nnote: \"7\"\nnote-age: 0\nnote-2: \"a\\n\"\nnote-2-age: 9\n";
+        let expected = r#"{"id":7,"losses":1,"attempts":2,"notes":[{"age_seconds":0,"text":"7"},{"age_seconds":9,"text":"a\n"}]}"#;
+        assert_eq!(json(Kind::Job, noted), expected);
         let tube = b"---\nname: a\ncurrent-jobs-ready: 0\noldest-ready-age: 0\nqueue-time-p50-us: 1500\nmax-jobs: 5\nnew: 1\n";
         let expected = r#"{"name":"a","ready":0,"oldest_ready_seconds":null,"percentiles":{"queue_time":{"p50_seconds":0.0015}},"rules":{"max-jobs":5},"protocol":{"new":1}}"#;
         assert_eq!(json(Kind::Tube, tube), expected);

@@ -66,6 +66,8 @@ pub(super) fn touch(verb: &verbs::Touch) -> Result<ExitCode, ClientError> {
         };
         connection.ask(command)?.expect(done, &format!("job {id}"))?;
     }
+    // Those that were ready have not failed.
+    connection.quit();
     result?;
     Ok(code)
 }

@@ -218,7 +218,7 @@ fn right_for(line: &[u8]) -> String {
     let begins = |begins: &[&[u8]]| begins.iter().any(|begin| word.starts_with(begin));
     let right = match word {
         b"put" | b"put-batch" | b"use" => "produce",
-        b"watch" | b"ignore" | b"delete" | b"release" | b"bury" | b"touch" => "consume",
+        b"watch" | b"ignore" | b"delete" | b"release" | b"bury" | b"touch" | b"job-note" => "consume",
         _ if begins(&[b"reserve"]) => "consume",
         _ if begins(&[b"stats", b"list-", b"peek", b"wait-"]) => "inspect",
         _ => "admin",

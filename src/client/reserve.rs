@@ -40,7 +40,8 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
     peek::print(&mut output, id, &body, verb.body)?;
     output.flush()?;
     if output.is_closed() {
-        // The body may not have been read, so the job is released.
+        // The body may not have been read, so the job is ready again.
+        connection.quit();
         return Err(ClientError::Output(ErrorKind::BrokenPipe.into()));
     }
     if verb.delete {
@@ -54,6 +55,8 @@ pub(super) fn run(verb: &verbs::Reserve) -> Result<(), ClientError> {
             "beanring: job {id} is released now; --delete deletes it, --hold keeps it reserved"
         ));
     }
+    // The job that it may hold has not failed.
+    connection.quit();
     Ok(())
 }
 

@@ -113,7 +113,7 @@ impl Stats {
 impl Value {
     fn parse(text: &[u8], is_text: bool) -> Self {
         if let Some(inner) = text.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) {
-            return Self::Text(inner.into());
+            return Self::Text(unescaped(inner).into());
         }
         if let Some(inner) = text.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"))
             && !is_text
@@ -186,6 +186,12 @@ fn is_time(key: &[u8]) -> bool {
         "oldest-ready-age",
         "default-ttr",
         "retention",
+        "retry-for",
+        "retry-delay",
+        "retry-max-delay",
+        "note-age",
+        "note-2-age",
+        "note-3-age",
         "replication-lease",
         "replication-lag",
     ];
@@ -236,12 +242,53 @@ impl Serialize for Stats {
     }
 }
 
+/// Reads the escapes of a text in quotes. What is none stays.
+fn unescaped(mut text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    while let Some((&byte, rest)) = text.split_first() {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let hex = |digits: &[u8; 2]| Some((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
+        let (byte, after) = match (byte, rest) {
+            (b'\\', [quoted @ (b'"' | b'\\'), after @ ..]) => (*quoted, after),
+            (b'\\', [b'n', after @ ..]) => (b'\n', after),
+            (b'\\', [b't', after @ ..]) => (b'\t', after),
+            (b'\\', [b'x', after @ ..]) => {
+                match after.split_first_chunk().map(|(two, after)| (hex(two), after)) {
+                    Some((Some(byte), after)) => (byte, after),
+                    _ => (byte, rest),
+                }
+            }
+            _ => (byte, rest),
+        };
+        out.push(byte);
+        text = after;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(kind: Kind, data: &[u8]) -> Stats {
         Stats::parse(kind, &data.into()).expect("these are statistics")
+    }
+
+    #[test]
+    fn escapes_of_a_text_are_read() {
+        for (text, expect) in [
+            (&b"plain"[..], &b"plain"[..]),
+            (b"a \\\"b\\\"", b"a \"b\""),
+            (b"a\\\\n", b"a\\n"),
+            (b"a\\nb\\tc", b"a\nb\tc"),
+            (b"\\x00\\xff", b"\0\xff"),
+            // No server sends these.
+            (b"\\", b"\\"),
+            (b"\\x0", b"\\x0"),
+            (b"\\q", b"\\q"),
+        ] {
+            assert_eq!(unescaped(text), expect, "{}", text.escape_ascii());
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -16,7 +15,7 @@ use super::time_limit::{time_left, time_of};
 use super::tls_problem::TlsProblem;
 use crate::cli::verbs::ServerFlags;
 use crate::io::named_file::{self, PEM_BYTES_MAX};
-use crate::io::trusted;
+use crate::io::trusted::{self, CertificateError};
 
 /// Ciphertext that is read at once: the longest record has 16 KiB and some bytes.
 const INPUT_BYTES: usize = 18 * 1024;
@@ -47,18 +46,7 @@ pub(super) struct Incoming {
 /// # Errors
 /// If a file cannot be read or does not contain what it should, or the system has no trusted certificates.
 pub(super) fn config(flags: &ServerFlags) -> Result<Arc<ClientConfig>, ClientError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let roots = match &flags.tls_ca {
-        Some(path) => roots_in(path)?,
-        None => system_roots()?,
-    };
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .build()
-        .map_err(|error| ClientError::Usage(format!("--tls-ca: {error}")))?;
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring has the cipher suites of TLS 1.3")
-        .with_webpki_verifier(verifier);
+    let builder = trusted::client_config().with_root_certificates(roots(flags.tls_ca.as_deref())?);
     let config = match (&flags.tls_cert, &flags.tls_key) {
         (None, None) => builder.with_no_client_auth(),
         (Some(cert), key) => {
@@ -78,33 +66,34 @@ pub(super) fn config(flags: &ServerFlags) -> Result<Arc<ClientConfig>, ClientErr
     Ok(Arc::new(config))
 }
 
-fn roots_in(path: &Path) -> Result<RootCertStore, ClientError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates("--tls-ca", path)? {
-        roots.add(certificate).map_err(|error| {
-            let path = path.display();
-            ClientError::Usage(format!("--tls-ca {path} has a certificate that is not valid: {error}"))
-        })?;
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, ClientError> {
+    let roots = trusted::roots(ca).map_err(|(path, error)| failed("--tls-ca", &path, error))?;
+    match ca {
+        _ if !roots.is_empty() => Ok(roots),
+        Some(path) => Err(unreadable("--tls-ca", path, "a certificate")),
+        None => {
+            let problem = "the system has no trusted certificates; name the CA's certificate with --tls-ca";
+            Err(ClientError::Usage(problem.to_owned()))
+        }
     }
-    Ok(roots)
 }
 
-/// Certificates of the system that are not valid are left out, as in other programs.
-fn system_roots() -> Result<RootCertStore, ClientError> {
-    let mut roots = RootCertStore::empty();
-    let found = trusted::authorities()
-        .map_err(|(path, error)| ClientError::File { path: Some(path), error: error.into() })?;
-    roots.add_parsable_certificates(found);
-    if roots.is_empty() {
-        let problem = "the system has no trusted certificates; name the CA's certificate with --tls-ca";
-        return Err(ClientError::Usage(problem.to_owned()));
+fn failed(flag: &str, path: &Path, error: CertificateError) -> ClientError {
+    match error {
+        CertificateError::File(error) => {
+            ClientError::File { path: Some(path.to_owned()), error: error.into() }
+        }
+        CertificateError::Pem(_) => unreadable(flag, path, "a certificate"),
+        CertificateError::Invalid(error) => {
+            let path = path.display();
+            ClientError::Usage(format!("{flag} {path} has a certificate that is not valid: {error}"))
+        }
     }
-    Ok(roots)
 }
 
 fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ClientError> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content(path)?).collect();
-    all.ok().filter(|all| !all.is_empty()).ok_or_else(|| unreadable(flag, path, "a certificate"))
+    let all = trusted::certificates(path).map_err(|error| failed(flag, path, error))?;
+    if all.is_empty() { Err(unreadable(flag, path, "a certificate")) } else { Ok(all) }
 }
 
 fn content(path: &Path) -> Result<Vec<u8>, ClientError> {

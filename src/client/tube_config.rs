@@ -11,7 +11,7 @@ use crate::cli::verbs;
 use crate::config::in_unit;
 use crate::config::settings::quoted;
 use crate::values::tube_name::TubeName;
-use crate::values::tube_rules::{Rule, RuleKey};
+use crate::values::tube_rules::{Rule, RuleKey, Unit};
 
 #[derive(Serialize)]
 struct Configured<'a> {
@@ -69,10 +69,12 @@ pub(super) fn run(verb: &verbs::TubeConfig) -> Result<(), ClientError> {
 /// mistake is one of usage and no refusal.
 fn number_of(tube: &str, key: RuleKey, given: &str) -> Result<String, ClientError> {
     let of = TubeName::new(tube.as_bytes()).expect("the command line has a valid name");
-    let (kind, unit) = match key {
-        RuleKey::MaxBytes => ("a size such as 64k or 1GiB,", " bytes"),
-        RuleKey::DefaultTtr | RuleKey::Retention => ("a time such as 90 or 5m,", " s"),
-        _ => ("a number", ""),
+    let (kind, unit) = match key.unit() {
+        Unit::Bytes => ("a size such as 64k or 1GiB,", " bytes"),
+        Unit::Seconds => ("a time such as 90 or 5m,", " s"),
+        Unit::Tenths => ("a number with at most one decimal", ""),
+        Unit::Hundredths => ("a number with at most two decimals", ""),
+        Unit::Count | Unit::Switch => ("a number", ""),
     };
     let value = in_unit(key, given).map_or_else(|| given.to_owned(), |number| number.to_string());
     // Only 0 itself removes a rule.
@@ -82,7 +84,8 @@ fn number_of(tube: &str, key: RuleKey, given: &str) -> Result<String, ClientErro
     let word = key.word();
     let must = match key {
         RuleKey::DeadLetter => "the name of another tube".to_owned(),
-        key => format!("{kind} from 1 to {}{unit}", key.max()),
+        RuleKey::LostCounts => "yes or no".to_owned(),
+        key => format!("{kind} from {} to {}{unit}", key.shown(key.min()), key.shown(key.max())),
     };
     let given = quoted(given.as_ref());
     Err(ClientError::Usage(format!("{word} {given}: must be {must}; 0 removes the rule")))
@@ -98,11 +101,9 @@ fn typed(key: RuleKey, value: String) -> Value {
 
 /// The value of a rule as the command line takes it, with a unit if it is a whole multiple of it.
 fn shown(key: &[u8], value: &Value) -> String {
-    match (RuleKey::named(key), value) {
-        (Some(RuleKey::MaxBytes), Value::Number(bytes)) => units::whole_size(*bytes),
-        (Some(RuleKey::DefaultTtr | RuleKey::Retention), Value::Number(seconds)) => {
-            units::whole_time(*seconds)
-        }
+    match (RuleKey::named(key).map(RuleKey::unit), value) {
+        (Some(Unit::Bytes), Value::Number(bytes)) => units::whole_size(*bytes),
+        (Some(Unit::Seconds), Value::Number(seconds)) => units::whole_time(*seconds),
         _ => value.with_unit(key),
     }
 }

@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::{duration, size, suggestion};
 use crate::values::limits::RULED_TUBES_MAX;
 use crate::values::tube_name::TubeName;
-use crate::values::tube_rules::{Rule, RuleKey, TubeRules};
+use crate::values::tube_rules::{NO, Rule, RuleKey, TubeRules, Unit, YES};
 
 /// The key whose tables have the rules.
 pub const TUBES: &str = "tubes";
@@ -52,7 +52,14 @@ fn rules_of(tube: TubeName<'_>, rules: &Spanned<DeValue<'_>>) -> Result<TubeRule
         };
         let text = match value.get_ref() {
             DeValue::Integer(number) if key != RuleKey::DeadLetter => Some(number.to_string()),
+            DeValue::Float(number) if matches!(key.unit(), Unit::Tenths | Unit::Hundredths) => {
+                Some(number.to_string())
+            }
+            DeValue::Boolean(is_on) if key.unit() == Unit::Switch => {
+                Some(key.shown(if *is_on { YES } else { NO }).to_string())
+            }
             DeValue::String(text) if key == RuleKey::DeadLetter => Some(text.to_string()),
+            DeValue::String(text) if key.unit() == Unit::Switch => Some(text.to_string()),
             DeValue::String(text) => in_unit(key, text).map(|number| number.to_string()),
             _ => None,
         };
@@ -67,10 +74,10 @@ fn rules_of(tube: TubeName<'_>, rules: &Spanned<DeValue<'_>>) -> Result<TubeRule
 
 /// Returns the value of a rule that is a size or a time, in bytes or seconds. The text may have a unit.
 pub fn in_unit(key: RuleKey, text: &str) -> Option<u64> {
-    match key {
-        RuleKey::MaxBytes => size::parse(text).ok(),
-        RuleKey::DefaultTtr | RuleKey::Retention => duration::seconds(text).ok().map(u64::from),
-        _ => None,
+    match key.unit() {
+        Unit::Bytes => size::parse(text).ok(),
+        Unit::Seconds => duration::seconds(text).ok().map(u64::from),
+        Unit::Count | Unit::Tenths | Unit::Hundredths | Unit::Switch => None,
     }
 }
 
@@ -83,14 +90,16 @@ fn unknown(word: &str) -> String {
 }
 
 fn expected(key: RuleKey) -> String {
-    match key {
-        RuleKey::DeadLetter => "must be the name of another tube, but for 0, as a text in quotes".to_owned(),
-        RuleKey::DefaultTtr | RuleKey::Retention => {
-            format!("must be a number of seconds from 1 to {}, or a text such as \"5m\"", key.max())
+    let range = format!("from {} to {}", key.shown(key.min()), key.shown(key.max()));
+    match key.unit() {
+        _ if key == RuleKey::DeadLetter => {
+            "must be the name of another tube, but for 0, as a text in quotes".to_owned()
         }
-        RuleKey::MaxBytes => {
-            format!("must be a number of bytes from 1 to {}, or a text such as \"64k\"", key.max())
-        }
-        key => format!("must be a number from 1 to {}", key.max()),
+        Unit::Seconds => format!("must be a number of seconds {range}, or a text such as \"5m\""),
+        Unit::Bytes => format!("must be a number of bytes {range}, or a text such as \"64k\""),
+        Unit::Switch => "must be true or false".to_owned(),
+        Unit::Tenths => format!("must be a number {range}, with at most one decimal"),
+        Unit::Hundredths => format!("must be a number {range}, with at most two decimals"),
+        Unit::Count => format!("must be a number {range}"),
     }
 }

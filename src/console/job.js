@@ -36,6 +36,9 @@ export function jobFacts() {
       releases: 'Releases',
       buries: 'Buries',
       kicks: 'Kicks',
+      losses: 'Lost connections',
+      attempts: 'Failed attempts',
+      notes: 'Why attempts failed',
       idp: 'Idempotency key',
       con: 'Concurrency key',
       grp: 'Group',
@@ -57,7 +60,13 @@ export function jobFacts() {
         ttr: format.seconds(job.ttr_seconds),
         size: format.bytes(job.body_bytes),
         ...Object.fromEntries(
-          ['reserves', 'timeouts', 'releases', 'buries', 'kicks'].map((key) => [key, format.count(job[key])]),
+          ['reserves', 'timeouts', 'releases', 'buries', 'kicks', 'losses', 'attempts'].map((key) => [
+            key,
+            format.count(job[key]),
+          ]),
+        ),
+        notes: job.notes?.map(({ text, age_seconds }) =>
+          el('p', { class: 'note', text: `${format.seconds(age_seconds)} ago: ${text}` }),
         ),
         ...tagFacts(job),
       })

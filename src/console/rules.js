@@ -14,7 +14,49 @@ const RULES = {
     label: 'Maximum attempts',
     unit: 'Attempts',
     shown: format.count,
-    hint: 'Timeouts and releases count. The last attempt buries the job, or moves it to the dead-letter tube.',
+    hint: 'Timeouts, releases and lost connections count. The last attempt buries the job, or moves it to the dead-letter tube.',
+  },
+  'retry-for': {
+    label: 'Retry for',
+    unit: 'Seconds since the put',
+    shown: format.exactSeconds,
+    hint: 'A failure this long after the put is the last attempt.',
+  },
+  'retry-delay': {
+    label: 'Retry delay',
+    unit: 'Seconds',
+    shown: format.exactSeconds,
+    hint: 'A job that has failed is delayed by this time, unless its worker gives a delay.',
+  },
+  'retry-factor': {
+    label: 'Retry factor',
+    unit: 'Factor',
+    shown: String,
+    max: 100,
+    step: 0.1,
+    hint: 'Each further failure multiplies the delay by this number. Without the rule it doubles.',
+  },
+  'retry-max-delay': {
+    label: 'Longest retry delay',
+    unit: 'Seconds',
+    shown: format.exactSeconds,
+    hint: 'The delay after a failure grows no longer than this.',
+  },
+  'retry-jitter': {
+    label: 'Retry jitter',
+    unit: 'Part of the delay, up to 1',
+    shown: String,
+    min: 0.01,
+    max: 1,
+    step: 0.01,
+    hint: 'This part of a delay is left to chance, so that jobs that fail together come back one by one. Without the rule it is 0.2.',
+  },
+  'lost-counts': {
+    label: 'Lost connections count',
+    unit: 'yes or no',
+    shown: (value) => value,
+    words: ['no', 'yes'],
+    hint: 'Whether a lost connection is a failed attempt. Without the rule it is one.',
   },
   'dead-letter': {
     label: 'Dead-letter tube',
@@ -60,6 +102,7 @@ const RULES = {
 const COUNTS = {
   refusals: 'Refused commands',
   dead_letters: 'Jobs out of attempts',
+  retries: 'Jobs delayed after a failure',
   expiries: 'Expired buried jobs',
   rate_waits: 'Waits for the rate',
 }
@@ -76,30 +119,35 @@ function ruleForm(set) {
     pattern: `(?!0$)${NAME_PATTERN}`,
     title: `${NAME_RULE}, and not 0`,
   })
-  const isTube = () => choice.input.value === 'dead-letter'
+  const word = field('Value', { tag: 'select' })
+  for (const value of RULES['lost-counts'].words) word.input.append(el('option', { value, text: value }))
+  const used = () => {
+    if (choice.input.value === 'dead-letter') return tube
+    return RULES[choice.input.value].words === undefined ? number : word
+  }
   const chosen = () => {
     const rule = RULES[choice.input.value]
-    for (const [one, isUsed] of [
-      [number, !isTube()],
-      [tube, isTube()],
-    ]) {
+    for (const one of [number, tube, word]) {
+      const isUsed = one === used()
       show(one.node, isUsed)
       one.fail(null)
-      one.input.value = ''
+      if (one !== word) one.input.value = ''
       // A field that is not used must not be required.
       one.input.disabled = !isUsed
     }
-    setText(number.node.querySelector('label'), isTube() ? '' : rule.unit)
+    setText(number.node.querySelector('label'), used() === number ? rule.unit : '')
+    number.input.min = rule.min ?? 1
     number.input.max = rule.max ?? NUMBER_MAX
+    number.input.step = rule.step ?? 1
     setText(hint, rule.hint)
   }
   choice.input.addEventListener('change', chosen)
   chosen()
-  const submit = () =>
-    isTube()
-      ? set('dead-letter', tube.input.value, tube)
-      : set(choice.input.value, Number(number.input.value), number)
-  const { node } = form('Set a rule', 'Set the rule', [choice, number, tube], submit, { class: 'column-form' })
+  const submit = () => {
+    const { input } = used()
+    return set(choice.input.value, used() === number ? Number(input.value) : input.value, used())
+  }
+  const { node } = form('Set a rule', 'Set the rule', [choice, number, tube, word], submit, { class: 'column-form' })
   return { node, focus: () => choice.input.focus() }
 }
 

@@ -1,7 +1,5 @@
 //! The choice of a driver.
 
-use std::fmt;
-
 use clap::ValueEnum;
 
 #[cfg(feature = "tokio-uring")]
@@ -49,7 +47,9 @@ pub enum PreparedDriver {
 }
 
 /// A driver that was chosen by name is not available.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[error("--io {name}: {cause}; --io epoll works on any kernel")]
 pub struct Unavailable {
     /// The name of the driver, as `--io` takes it.
     pub name: &'static str,
@@ -58,14 +58,13 @@ pub struct Unavailable {
 }
 
 /// Why a driver is not available.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum Cause {
-    /// This build does not contain it.
-    NotBuilt {
-        /// The name of the driver, which is also that of its build feature.
-        name: &'static str,
-    },
-    /// The kernel refuses it.
+    #[error("this program was built without the feature \"{name}\"")]
+    NotBuilt { name: &'static str },
+    #[error("{0}")]
     Refused(DriverError),
 }
 
@@ -167,25 +166,6 @@ impl Driver {
             Self::Epoll => epoll::NAME,
             #[cfg(feature = "tokio-uring")]
             Self::TokioUring => tokio_uring::NAME,
-        }
-    }
-}
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--io {}: {}; --io epoll works on any kernel", self.name, self.cause)
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotBuilt { name } => write!(f, "this program was built without the feature \"{name}\""),
-            Self::Refused(error) => error.fmt(f),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The file with the token of the HTTP API.
 
-use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -23,11 +22,17 @@ pub struct TokenFile {
 }
 
 /// Why there is no token in the file.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum TokenError {
-    /// The file cannot be read.
-    Unreadable(FileError),
-    /// Its content is no token.
+    #[error("{0}")]
+    Unreadable(#[source] FileError),
+    #[error(
+        "the file must contain a token of {} to {} visible ASCII characters, such as the output of openssl rand -hex 32",
+        Token::BYTES_MIN,
+        Token::BYTES_MAX
+    )]
     Malformed,
 }
 
@@ -40,29 +45,5 @@ impl TokenFile {
         let file = named_file::read(path, FILE_BYTES_MAX).map_err(TokenError::Unreadable)?;
         let token = Token::parse(&file.content).ok_or(TokenError::Malformed)?;
         Ok(Self { token, is_open: file.metadata.permissions().mode() & OTHERS_READ != 0 })
-    }
-}
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(error) => error.fmt(f),
-            Self::Malformed => write!(
-                f,
-                "the file must contain a token of {} to {} visible ASCII characters, such as the output of openssl rand -hex 32",
-                Token::BYTES_MIN,
-                Token::BYTES_MAX
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TokenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable(error) => Some(error),
-            Self::Malformed => None,
-        }
     }
 }

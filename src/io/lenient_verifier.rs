@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerIncompatible, SignatureScheme};
@@ -11,19 +12,19 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, PeerIncompatible, S
 /// Checks that the server has the key of its certificate, and no more than that or its authority. TLS 1.3 only.
 #[derive(Debug)]
 pub struct LenientVerifier {
-    provider: Arc<CryptoProvider>,
+    provider: CryptoProvider,
     authority: Option<Arc<WebPkiServerVerifier>>,
 }
 
 impl LenientVerifier {
     /// Takes any certificate.
-    pub const fn of_any(provider: Arc<CryptoProvider>) -> Self {
-        Self { provider, authority: None }
+    pub fn of_any() -> Self {
+        Self { provider: default_provider(), authority: None }
     }
 
     /// Takes a certificate that a trusted authority has issued, for any name.
-    pub const fn of_authority(provider: Arc<CryptoProvider>, authority: Arc<WebPkiServerVerifier>) -> Self {
-        Self { provider, authority: Some(authority) }
+    pub fn of_authority(authority: Arc<WebPkiServerVerifier>) -> Self {
+        Self { authority: Some(authority), ..Self::of_any() }
     }
 }
 

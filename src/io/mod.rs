@@ -13,6 +13,7 @@ mod conn_table;
 mod connection_log;
 mod counts;
 pub mod descriptors;
+pub mod dial;
 pub mod driver;
 pub mod epoll;
 #[cfg(feature = "replicate")]
@@ -25,7 +26,6 @@ pub mod log_writer;
 pub mod lost_peers;
 pub mod named_file;
 pub mod privileges;
-pub mod probe;
 pub mod reexec;
 #[cfg(feature = "replicate")]
 pub mod replica;
@@ -177,37 +177,23 @@ pub enum Exit {
 }
 
 /// Why a driver could not start or continue. No peer can cause one.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum DriverError {
-    /// The kernel refused what the driver needs at start.
+    #[error("cannot set up the event loop: {}", .0.desc())]
     Setup(Errno),
-    /// The kernel refused an io_uring.
+    #[error("{0}")]
     Ring(RingError),
-    /// Waiting for events failed.
+    #[error("cannot wait for events: {}", .0.desc())]
     Wait(Errno),
-    /// A listener broke.
+    #[error("cannot accept connections: {}", .0.desc())]
     Accept(Errno),
-    /// Reading the signals failed.
+    #[error("cannot read signals: {}", .0.desc())]
     Signals(Errno),
-    /// The server cannot continue, for this reason.
+    #[error("{0}")]
     Server(String),
 }
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for DriverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Setup(errno) => write!(f, "cannot set up the event loop: {}", errno.desc()),
-            Self::Ring(error) => error.fmt(f),
-            Self::Wait(errno) => write!(f, "cannot wait for events: {}", errno.desc()),
-            Self::Accept(errno) => write!(f, "cannot accept connections: {}", errno.desc()),
-            Self::Signals(errno) => write!(f, "cannot read signals: {}", errno.desc()),
-            Self::Server(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for DriverError {}
 
 #[cfg(all(test, any(feature = "tokio-uring", feature = "uring")))]
 mod tests {

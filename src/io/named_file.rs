@@ -1,7 +1,6 @@
 //! Files that a user names: of settings, users, tokens, certificates and passwords. All are read here. The name may lead to
 //! anything, so a read never waits for a peer and never takes more memory than its limit.
 
-use std::error::Error;
 use std::fmt;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -28,27 +27,27 @@ pub struct NamedFile {
 }
 
 /// Why a file was not read.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum FileError {
-    /// No file has this name.
+    #[error("there is no such file; correct the path")]
     Missing,
-    /// The name is a link to a file that does not exist.
+    #[error("it is a link to a file that does not exist; correct the link or the path")]
     DanglingLink,
-    /// It is of another kind, which this names.
+    #[error(fmt = write_not_regular)]
     NotRegular(&'static str),
-    /// It has more bytes than this.
+    #[error("the file is larger than its limit of {} KiB; name a smaller one", .0 / 1024)]
     TooLarge(usize),
-    /// Its content is not UTF-8.
+    #[error("it is not UTF-8 text; save it as UTF-8")]
     NotText,
-    /// The user of the process may not read it.
+    #[error("permission denied: user {} must be able to read it", current_user())]
     Denied,
     /// The user may read it, but this process gave up access to other places than those of its files.
-    OutOfReach {
-        /// The directory of the file, or that of the target of a link.
-        directory: PathBuf,
-    },
-    /// Anything else.
-    System(io::Error),
+    #[error(fmt = write_out_of_reach)]
+    OutOfReach { directory: PathBuf },
+    #[error("{}", text_of(.0))]
+    System(#[source] io::Error),
 }
 
 /// Reads a file that a user names. A link is followed: the user has named its target too.
@@ -128,46 +127,29 @@ impl FileError {
 }
 
 // docs/RUNBOOK.md lists these messages.
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("there is no such file; correct the path"),
-            Self::DanglingLink => {
-                f.write_str("it is a link to a file that does not exist; correct the link or the path")
-            }
-            Self::NotRegular("directory") => f.write_str("it is a directory; name a file"),
-            Self::NotRegular(kind) => write!(f, "it is a {kind}, not a regular file; name a regular file"),
-            Self::TooLarge(max) => {
-                write!(f, "the file is larger than its limit of {} KiB; name a smaller one", max / 1024)
-            }
-            Self::NotText => f.write_str("it is not UTF-8 text; save it as UTF-8"),
-            Self::Denied => {
-                write!(f, "permission denied: user {} must be able to read it", current_user())
-            }
-            Self::OutOfReach { directory } if sandbox::is_shared(directory) => write!(
-                f,
-                "the directory {} is shared (docs/OPERATIONS.md), and a running server reads no new file there; overwrite the old \
-                 file in place, or restart the server",
-                directory.display()
-            ),
-            Self::OutOfReach { directory } => write!(
-                f,
-                "a running server does not reach the directory {}; move the file, or the target of the link, beside the files that \
-                 the server was started with, or restart the server",
-                directory.display()
-            ),
-            Self::System(error) => f.write_str(&text_of(error)),
-        }
+fn write_not_regular(kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match kind {
+        "directory" => f.write_str("it is a directory; name a file"),
+        kind => write!(f, "it is a {kind}, not a regular file; name a regular file"),
     }
 }
 
-impl Error for FileError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::System(error) => Some(error),
-            _ => None,
-        }
+// docs/RUNBOOK.md lists these messages.
+fn write_out_of_reach(directory: &Path, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if sandbox::is_shared(directory) {
+        return write!(
+            f,
+            "the directory {} is shared (docs/OPERATIONS.md), and a running server reads no new file there; overwrite the old \
+             file in place, or restart the server",
+            directory.display()
+        );
     }
+    write!(
+        f,
+        "a running server does not reach the directory {}; move the file, or the target of the link, beside the files that \
+         the server was started with, or restart the server",
+        directory.display()
+    )
 }
 
 impl From<FileError> for io::Error {

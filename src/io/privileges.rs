@@ -1,7 +1,6 @@
 //! Drops privileges once the sockets are bound: becomes another user, and drops capabilities (capabilities(7)).
 
 use std::ffi::CString;
-use std::fmt;
 use std::sync::OnceLock;
 
 use caps::errors::CapsError;
@@ -28,21 +27,15 @@ pub struct User {
 }
 
 /// Why privileges could not be dropped.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum PrivilegesError {
-    /// The user does not exist.
-    UnknownUser {
-        /// Its name.
-        name: String,
-    },
-    /// The system did not tell about the user, or did not let the process become that user.
-    User {
-        /// The name of the user.
-        name: String,
-        /// The answer of the system.
-        errno: Errno,
-    },
-    /// The process has become that user and still has capabilities.
+    #[error("{}", unknown_user(.name))]
+    UnknownUser { name: String },
+    #[error("cannot become user {name}: {}; start as root, or as that user without -u", .errno.desc())]
+    User { name: String, errno: Errno },
+    #[error("cannot drop the capabilities of root: {}", text_without_number(.0))]
     Capabilities(CapsError),
 }
 
@@ -182,31 +175,12 @@ fn restrict_bounding_set(kept: &CapsHashSet) -> Result<(), CapsError> {
 }
 
 // docs/RUNBOOK.md lists these messages.
-impl fmt::Display for PrivilegesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownUser { name } if name.bytes().all(|byte| byte.is_ascii_digit()) => {
-                write!(f, "must be the name of a user, not a number; getent passwd {name} shows the name")
-            }
-            Self::UnknownUser { name } if name.contains(':') => {
-                write!(
-                    f,
-                    "must be the name of a user, without a group; the server takes the groups of that user"
-                )
-            }
-            Self::UnknownUser { .. } => write!(f, "no such user; create it, or correct the name"),
-            Self::User { name, errno } => {
-                write!(
-                    f,
-                    "cannot become user {name}: {}; start as root, or as that user without -u",
-                    errno.desc()
-                )
-            }
-            Self::Capabilities(error) => {
-                write!(f, "cannot drop the capabilities of root: {}", text_without_number(error))
-            }
-        }
+fn unknown_user(name: &str) -> String {
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("must be the name of a user, not a number; getent passwd {name} shows the name")
+    } else if name.contains(':') {
+        "must be the name of a user, without a group; the server takes the groups of that user".to_owned()
+    } else {
+        "no such user; create it, or correct the name".to_owned()
     }
 }
-
-impl std::error::Error for PrivilegesError {}

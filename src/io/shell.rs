@@ -37,7 +37,7 @@ use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 #[cfg(feature = "uring")]
 use crate::values::limits::{RECEIVE_BUFFERS_EACH, RECEIVE_BYTES_MAX};
-use crate::wal::{LogReply, LogRequest, Operation, Outcome};
+use crate::wal::{DiskOperation, DiskOutcome, LogReply, LogRequest};
 
 /// Connections accepted from one listener before the established ones have their turn.
 pub const ACCEPTS_MAX: usize = 64;
@@ -91,7 +91,7 @@ pub struct WatchedListener {
 ///      |                SIGTERM                   v
 ///      +--------------------------------------> Stopping
 ///
-///   From each of them, if the job log cannot be written: Failed.
+///   From each of them, if the server cannot continue (Effect::Fail): Failed.
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RunState {
@@ -165,9 +165,9 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     /// Reports the end of an operation of the job log.
-    pub fn disk_ended(&mut self, outcome: Outcome) {
+    pub fn disk_ended(&mut self, outcome: DiskOutcome) {
         #[cfg(any(feature = "tokio-uring", feature = "uring"))]
-        if let (Some(disk), Outcome::Written(_, written)) = (&mut self.disk, &outcome) {
+        if let (Some(disk), DiskOutcome::Written(_, written)) = (&mut self.disk, &outcome) {
             disk.note_written(self.now, written.is_ok());
         }
         self.handle(Event::Log(LogReply::Files(outcome)));
@@ -239,7 +239,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
-        self.server.budget().admit(Cost::LOG_LINE);
+        self.server.budget().charge_arrival(Cost::LOG_LINE);
         let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
         let peer = || {
             let peer = self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
@@ -348,7 +348,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
                 continue;
             };
             let Some(fd) = connection.open_fd() else { continue };
-            self.server.budget().admit(Cost::SOCKET_LOOK);
+            self.server.budget().charge_arrival(Cost::SOCKET_LOOK);
             if lost_peers.is_lost(fd, since) && lost_peers::reset(fd).is_ok() {
                 debug!(conn = self.server.number(conn), "reset: the machine of the peer does not answer");
                 self.counts.kept().lost_peers += 1;
@@ -435,7 +435,7 @@ pub trait Backend {
     fn watch_listener(&mut self, listener: usize) -> nix::Result<()>;
 
     /// Begins an operation of the job log. Returns its outcome if it is complete.
-    fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
+    fn begin_disk(&mut self, operation: DiskOperation) -> Option<DiskOutcome> {
         self.shell().disk.as_mut().expect("a server with a log has a disk").begin(operation)
     }
 

@@ -140,7 +140,8 @@ impl Signals {
 }
 
 /// A signal to stop is pending while nothing reads signals: during a start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("a signal stops the process")]
 pub struct StopRequested;
 
 impl StopRequested {
@@ -149,14 +150,6 @@ impl StopRequested {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
-
-impl fmt::Display for StopRequested {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a signal stops the process")
-    }
-}
-
-impl std::error::Error for StopRequested {}
 
 /// Ends a long operation of a start if a signal to stop has come, which stays pending.
 ///

@@ -1,6 +1,5 @@
 //! Standard output of commands that print and end.
 
-use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, StdoutLock, Write};
 
@@ -15,7 +14,8 @@ pub struct Stdout {
 }
 
 /// Standard output cannot be written, as on a full disk.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the output: {}", text_of(.0))]
 pub struct OutputError(pub io::Error);
 
 /// Prints a text.
@@ -61,11 +61,3 @@ impl Write for Stdout {
         self.unless_closed((), Write::flush)
     }
 }
-
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot write the output: {}", text_of(&self.0))
-    }
-}
-
-impl Error for OutputError {}

@@ -1,6 +1,5 @@
 //! The file with the users of `--auth`: TOML with a table for each user.
 
-use std::fmt;
 use std::fs::Metadata;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
@@ -41,21 +40,19 @@ pub struct UsersFile {
 }
 
 /// Why there are no users in a file.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum UsersError {
-    /// The file cannot be read.
-    Unreadable(FileError),
-    /// Every user of the machine can read it.
+    #[error("{0}")]
+    Unreadable(#[source] FileError),
+    #[error("every user of this machine can read the tokens; run chmod o-r on the file")]
     Open,
-    /// Nobody has a right: a running server keeps the users that it has.
+    /// A running server keeps the users that it has.
+    #[error("no user has a right; add users with rights")]
     WithoutRights,
-    /// A line is not valid.
-    Line {
-        /// The number of the line, from 1.
-        line: usize,
-        /// The problem with it, and the remedy.
-        problem: String,
-    },
+    #[error("line {line}: {problem}")]
+    Line { line: usize, problem: String },
 }
 
 /// Where a mistake is in the file, and what it is.
@@ -250,29 +247,6 @@ fn texts<'a>(value: &'a Table<'_>) -> Option<Vec<(Range<usize>, &'a str)>> {
         return None;
     }
     list.iter().map(|item| Some((item.span(), item.get_ref().as_str()?))).collect()
-}
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for UsersError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(error) => error.fmt(f),
-            Self::Open => {
-                f.write_str("every user of this machine can read the tokens; run chmod o-r on the file")
-            }
-            Self::WithoutRights => f.write_str("no user has a right; add users with rights"),
-            Self::Line { line, problem } => write!(f, "line {line}: {problem}"),
-        }
-    }
-}
-
-impl std::error::Error for UsersError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

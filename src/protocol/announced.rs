@@ -1,11 +1,12 @@
-//! What follows a refused line: the body of a `put`, whatever else is wrong with its line, or bytes without a known end.
+//! What follows a refused line: the body of a `put` or the text of a `job-note`, whatever else is wrong with its line, or bytes without
+//! a known end.
 
 /// What the bytes after a line are that is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Follows {
     /// The next command.
     Commands,
-    /// A body of this many bytes and a CR LF. None of it may be taken for a command.
+    /// A body or a text of this many bytes and a CR LF. None of it may be taken for a command.
     Body(u32),
     /// Jobs of a `put-batch`, or a body beyond 32 bits. Where they end is unknown, and none of it may be taken for a command.
     Unknown,
@@ -23,21 +24,27 @@ pub const BATCH_WORD: &[u8] = b"put-batch";
 
 const PUT_BYTES: usize = b"put".len();
 
-/// The arguments of a `put` before the number of bytes.
-const ARGUMENTS_BEFORE: usize = 3;
+/// The word of the command that a text follows.
+const NOTE_WORD: &[u8] = b"job-note";
+
+/// The arguments of a `put`, and of a `job-note`, up to the number of bytes.
+const PUT_ARGUMENTS: usize = 4;
+const NOTE_ARGUMENTS: usize = 2;
 
 /// Reads a line piece by piece, up to the number of bytes that it announces: the digits at the beginning of the fourth argument of
-/// a `put`. The other arguments may be anything but a space.
+/// a `put`, or the second one of a `job-note`. The other arguments may be anything but a space.
 #[derive(Clone, Copy, Debug)]
 pub struct Announced(At);
 
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// In the word, after this many bytes of it.
+    /// In the word `put` or `put-batch`, after this many bytes of it.
     Word(usize),
-    /// Before an argument that has this many others before it.
+    /// In the word `job-note`, after this many bytes of it.
+    NoteWord(usize),
+    /// Before an argument. It is one of this many that are left, the last of which is the number.
     Gap(usize),
-    /// In an argument that is passed over. It has this many others before it.
+    /// In an argument that is passed over. This many are left behind it.
     Argument(usize),
     /// In the number of bytes, which is this so far.
     Digits(u64),
@@ -58,16 +65,20 @@ impl Announced {
         // Bounded by RECEIVE_BYTES_MAX: the bytes of one receive.
         for &byte in piece {
             self.0 = match (self.0, byte) {
-                (At::Word(PUT_BYTES), b' ') => At::Gap(0),
+                (At::Word(0), _) if byte == NOTE_WORD[0] => At::NoteWord(1),
+                (At::NoteWord(at), b' ') if at == NOTE_WORD.len() => At::Gap(NOTE_ARGUMENTS),
+                (At::NoteWord(at), _) if NOTE_WORD.get(at) != Some(&byte) => At::End(Follows::Commands),
+                (At::NoteWord(at), _) => At::NoteWord(at + 1),
+                (At::Word(PUT_BYTES), b' ') => At::Gap(PUT_ARGUMENTS),
                 (At::Word(at), _) if byte != BATCH_WORD[at] => At::End(Follows::Commands),
                 (At::Word(at), _) if at + 1 == BATCH_WORD.len() => At::End(Follows::Unknown),
                 (At::Word(at), _) => At::Word(at + 1),
-                (At::Gap(arguments), b' ') => At::Gap(arguments),
-                (At::Gap(ARGUMENTS_BEFORE), b'0'..=b'9') => At::Digits((byte - b'0').into()),
-                (At::Gap(ARGUMENTS_BEFORE), _) => At::End(Follows::Commands),
-                (At::Gap(arguments), _) => At::Argument(arguments),
-                (At::Argument(arguments), b' ') => At::Gap(arguments + 1),
-                (At::Argument(arguments), _) => At::Argument(arguments),
+                (At::Gap(left), b' ') => At::Gap(left),
+                (At::Gap(1), b'0'..=b'9') => At::Digits((byte - b'0').into()),
+                (At::Gap(1), _) => At::End(Follows::Commands),
+                (At::Gap(left), _) => At::Argument(left - 1),
+                (At::Argument(left), b' ') => At::Gap(left),
+                (At::Argument(left), _) => At::Argument(left),
                 (At::Digits(bytes), b'0'..=b'9') => {
                     At::Digits(bytes.saturating_mul(10).saturating_add((byte - b'0').into()))
                 }
@@ -83,7 +94,7 @@ impl Announced {
         match self.0 {
             At::Digits(bytes) => body(bytes),
             At::End(follows) => follows,
-            At::Word(_) | At::Gap(_) | At::Argument(_) => Follows::Commands,
+            At::Word(_) | At::NoteWord(_) | At::Gap(_) | At::Argument(_) => Follows::Commands,
         }
     }
 }
@@ -134,6 +145,20 @@ mod tests {
             check(line, Follows::Body(8));
         }
         check("put 0 0 60 4294967295", Follows::Body(u32::MAX));
+    }
+
+    #[test]
+    fn the_second_argument_of_a_note_announces_its_text() {
+        for line in ["job-note 7 8", "job-note   x   8", "job-note -1 8 ", "job-note 7 8 9", "job-note 7 8x"]
+        {
+            check(line, Follows::Body(8));
+        }
+        for line in
+            ["job-note", "job-note ", "job-note 7", "job-notes 7 8", "job-not 7 8", "job-note 7 x8", "jo"]
+        {
+            check(line, Follows::Commands);
+        }
+        check("job-note 7 4294967296", Follows::Unknown);
     }
 
     #[test]

@@ -166,6 +166,13 @@ pub enum Command<'a> {
         /// How long to wait for its end.
         seconds: Seconds,
     },
+    /// `job-note`, which beanstalkd does not have: a text of `bytes` bytes and a CR LF follow the line.
+    JobNote {
+        /// The job, which the client has reserved.
+        id: JobId,
+        /// Length of the text without its CR LF.
+        bytes: u32,
+    },
     /// `cancel-reserve`, which beanstalkd does not have.
     CancelReserve,
     /// `drain`, which beanstalkd does not have.
@@ -302,6 +309,7 @@ kinds! {
     Command::ReserveMode(_) => ReserveMode "reserve-mode" Beanring;
     Command::StatsGroup(_) => StatsGroup "stats-group" Beanring;
     Command::WaitJob { .. } => WaitJob "wait-job" Beanring;
+    Command::JobNote { .. } => JobNote "job-note" Beanring;
     Command::CancelReserve => CancelReserve "cancel-reserve" Beanring;
     Command::ListJobs { .. } => ListJobs "list-jobs" Beanring;
     Command::PeekReserved => PeekReserved "peek-reserved" Beanring;

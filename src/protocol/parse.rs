@@ -128,6 +128,8 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         delete_batch(args)
     } else if let Some(args) = after(b"wait-job ") {
         wait_job::<false>(args)
+    } else if let Some(args) = after(b"job-note ") {
+        job_note(args)
     } else if let Some(args) = after(b"cancel-reserve") {
         args.end(Command::CancelReserve)
     } else if let Some(args) = after(b"drain") {
@@ -208,6 +210,11 @@ fn reserve_with_timeout<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Comm
 
 fn wait_job<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let command = Command::WaitJob { id: args.id()?, seconds: args.timeout::<DECIMALS>()? };
+    args.end(command)
+}
+
+fn job_note(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let command = Command::JobNote { id: args.id()?, bytes: args.u32()? };
     args.end(command)
 }
 

@@ -97,6 +97,8 @@ pub enum Reply<'a> {
     OutOfMemory,
     /// The server has failed.
     InternalError,
+    /// A `job-note` was kept.
+    Noted,
     /// See [`ParseError::BadFormat`].
     BadFormat,
     /// See [`ParseError::UnknownCommand`].
@@ -203,6 +205,7 @@ impl Reply<'_> {
             | Self::Paused
             | Self::Configured
             | Self::TimedOut
+            | Self::Noted
             | Self::NotWaiting
             | Self::DrainBegun
             | Self::NotDraining
@@ -280,6 +283,7 @@ impl Reply<'_> {
             Self::DeadlineSoon => b"DEADLINE_SOON\r\n",
             Self::OutOfMemory => b"OUT_OF_MEMORY\r\n",
             Self::InternalError => b"INTERNAL_ERROR\r\n",
+            Self::Noted => b"NOTED\r\n",
             Self::BadFormat => b"BAD_FORMAT\r\n",
             Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",
@@ -421,6 +425,24 @@ impl<'a> Yaml<'a> {
     /// Writes `key: value`, for values that need no quotes.
     pub fn plain(&mut self, key: &str, value: impl fmt::Display) {
         self.entry(key, |out| write!(out, "{value}").expect("writing to a Vec cannot fail"));
+    }
+
+    /// Writes `key: "text"`, for any bytes. Those that are no printable ASCII are escaped.
+    pub fn text(&mut self, key: &str, text: &[u8]) {
+        self.entry(key, |out| {
+            out.push(b'"');
+            // Bounded by NOTE_BYTES_MAX: the longest text.
+            for &byte in text {
+                match byte {
+                    b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+                    b' '..=b'~' => out.push(byte),
+                    b'\n' => out.extend_from_slice(b"\\n"),
+                    b'\t' => out.extend_from_slice(b"\\t"),
+                    _ => write!(out, "\\x{byte:02x}").expect("writing to a Vec cannot fail"),
+                }
+            }
+            out.push(b'"');
+        });
     }
 
     /// Writes `key: "value"`, for strings from outside the server.

@@ -14,7 +14,7 @@
 //! | `store`      | the records: jobs, tubes, clients, timers, counts. Every part may read and change them    |
 //! | `effects`    | what a call leads to: notices, changes, unfinished work                                   |
 //! | `reserving`  | the search of a reserve, and the clients that wait                                        |
-//! | `extensions` | groups, concurrency keys, idempotency keys, rules, waits for the end of a job             |
+//! | `extensions` | groups, concurrency keys, idempotency keys, rules, notes, waits for the end of a job       |
 //! | `long_work`  | commands too large for one call, and the shares of work                                   |
 //! | `logged`     | changes, the persistent state of a job, recovered reservations                            |
 //!
@@ -59,6 +59,7 @@
 //! | Waits   | `wide`           | vector    | Client     | start of the wait                 |
 //! | JobWaits | `awaited`       | table     | Awaited    | key of the job                    |
 //! | Awaited | `waits`          | list      | JobWait    | start of the wait                 |
+//! | JobNotes | `table`         | table     | Noted      | key of the job                    |
 //! | IdpKeys | `table`          | table     | IdpKey     | tube and key                      |
 //! | IdpKeys | `kept`           | heap      | IdpKey     | time at which it is forgotten     |
 //! | ConKeys | `table`          | table     | ConKey     | name                              |
@@ -96,7 +97,7 @@
 //!
 //! # What persists
 //!
-//! The job log keeps of each job its id, creation time, time to run, tube, tags and body, and its [`PersistedState`]:
+//! The job log keeps of each job its id, creation time, time to run, tube, tags, notes and body, and its [`PersistedState`]:
 //! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
 //! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `logged/recovered.rs` says by whom.
 
@@ -109,7 +110,7 @@ mod reserving;
 mod store;
 
 pub use effects::Notice;
-pub use engine::{Engine, Ignored, JobStats, Released, Reserved, TubeStats};
+pub use engine::{Engine, Ignored, JobStats, NoteRefusal, Released, Reserved, TubeStats};
 pub use extensions::groups::GroupStats;
 pub use extensions::idempotency::{
     FlushedKey, KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeptKey, KeyStats, Repeated, kept_key_bytes,
@@ -119,12 +120,12 @@ pub use extensions::rules::{FullBy, RuleCounts};
 pub use logged::change::Change;
 pub use logged::persisted::{LoggedState, PersistedState, Restored};
 pub use long_work::job_list::{JobPage, PageQuery};
-pub use long_work::moving::{JobMoved, LogRoom, MoveBar, Moved};
+pub use long_work::moving::{JobMoved, LogRoom, MoveRefusal, Moved};
 pub use long_work::quotas::BACKGROUND_STEPS;
 pub use long_work::work::Begun;
 pub use reserving::batch::BatchRoom;
 pub use store::client::{Client, Clients, NARROW_WATCH_MAX};
-pub use store::job::{Counts, Job, JobState, Jobs, Lifecycle, NewJob, URGENT_BELOW};
+pub use store::job::{Counts, Failure, Job, JobState, Jobs, Lifecycle, NewJob, PackedCounts, URGENT_BELOW};
 pub use store::latency::{LatencyKind, Percentiles, TimeSum};
 pub use store::totals::JobTotals;
 pub use store::tube::{Pause, Tube, TubeCounts, Tubes};

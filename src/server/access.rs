@@ -428,6 +428,8 @@ impl Core {
                 conn = session.output.number(),
                 "closed a connection of user {}: the file of users has no such user any more", access.user
             );
+            // What an operator removes has not failed.
+            self.engine.quit(session.protocol.client);
             return self.hung_up(session, now);
         };
         let is_same = user.grants == access.user.grants;

@@ -74,8 +74,33 @@ pub(super) enum Input {
     Line,
     /// A job's body.
     Body(IncomingJob),
-    /// A refused body: `left` bytes are skipped, then the job is refused, or all of its batch.
-    Skip { left: u64, refusal: Refusal },
+    /// The text of a `job-note`.
+    Note(IncomingNote),
+    /// A refused body: `left` bytes are skipped, then the job is refused, or all of its batch. Or the refused text of a note.
+    Skip { left: u64, refusal: Refusal, of: Skipped },
+}
+
+/// What a refused body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Skipped {
+    Job,
+    Note,
+}
+
+/// A note whose text is arriving.
+pub(super) struct IncomingNote {
+    /// The job that it is about.
+    pub id: JobId,
+    /// The text with its CR LF.
+    pub text: Slot,
+    /// Bytes of the text that have arrived.
+    pub filled: usize,
+}
+
+impl IncomingNote {
+    pub fn is_complete(&self) -> bool {
+        self.filled == self.text.len()
+    }
 }
 
 /// A job whose body is arriving.
@@ -104,9 +129,13 @@ impl SessionState {
 }
 
 impl Input {
-    /// Whether it is a complete body, which waits for space in the job log.
+    /// Whether it is a complete body or note, which waits for space in the job log.
     pub fn is_complete_body(&self) -> bool {
-        matches!(self, Self::Body(incoming) if incoming.is_complete())
+        match self {
+            Self::Body(incoming) => incoming.is_complete(),
+            Self::Note(note) => note.is_complete(),
+            Self::Line | Self::Skip { .. } => false,
+        }
     }
 }
 
@@ -149,7 +178,13 @@ impl ProtocolState {
 
     /// Discards a body that is refused before it has come.
     pub const fn skip_body(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
-        self.input = Input::Skip { left: bytes, refusal };
+        self.input = Input::Skip { left: bytes, refusal, of: Skipped::Job };
+        Outcome::Pending
+    }
+
+    /// Discards the text of a note that is refused before it has come.
+    pub const fn skip_text(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
+        self.input = Input::Skip { left: bytes, refusal, of: Skipped::Note };
         Outcome::Pending
     }
 

@@ -24,7 +24,7 @@ use crate::time::Time;
 use crate::values::ids::ConnId;
 #[cfg(doc)]
 use crate::wal::Rounds;
-use crate::wal::{Outcome, Round, Wal};
+use crate::wal::{DiskOutcome, Round, Wal};
 
 /// Connections whose replies leave after a commit in one event-loop iteration: each takes a system call of some 2 us.
 const RELEASED_MAX: usize = 256;
@@ -84,7 +84,7 @@ impl Waiting {
 
 impl CommitGate {
     #[inline]
-    fn has_released(&self, released: Ticket) -> bool {
+    fn can_release(&self, released: Ticket) -> bool {
         self.commits.has(released.commit) || self.rounds.has(released.round)
     }
 
@@ -120,9 +120,9 @@ impl Core {
 
     /// Whether replies may leave that have not been released yet.
     #[inline]
-    pub(super) fn has_released(&self) -> bool {
+    pub(super) fn can_release(&self) -> bool {
         let CommitGate { commits, rounds, .. } = &self.gate;
-        (!commits.0.is_empty() || !rounds.0.is_empty()) && self.gate.has_released(self.released())
+        (!commits.0.is_empty() || !rounds.0.is_empty()) && self.gate.can_release(self.released())
     }
 
     /// What may leave.
@@ -215,7 +215,7 @@ fn ticket(wal: &mut Wal, output: &Output) -> Ticket {
 
 impl Server {
     /// Reports the end of a disk operation to the job log, and lets the replies leave that it has committed.
-    pub(super) fn disk_completed(&mut self, outcome: Outcome, now: Time) {
+    pub(super) fn disk_completed(&mut self, outcome: DiskOutcome, now: Time) {
         let core = &mut self.core;
         let has_next = core.log.complete(outcome, &mut core.engine, now);
         if core.log.wal().is_some_and(|wal| wal.failure().is_some()) {

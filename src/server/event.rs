@@ -98,8 +98,8 @@ pub enum Effect {
     LogClient(ConnId, ClientAct),
     /// Begin the requests of [`Service::log_request`](super::Service::log_request), until it returns none.
     Log,
-    /// The server cannot continue: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure) says
-    /// why.
+    /// The server cannot continue: send what can be sent at once, and stop. [`Service::failure`](super::Service::failure) says why, or
+    /// [`Service::role`](super::Service::role) if the term of a leader has ended.
     Fail,
 }
 

@@ -104,12 +104,15 @@ impl Core {
                 self.set_draining(client, false);
                 Outcome::Done(Reply::NotDraining)
             }
-            Command::Quit => protocol.wait_in(SessionState::Closing),
+            Command::Quit => {
+                engine.quit(client);
+                protocol.wait_in(SessionState::Closing)
+            }
             Command::Reserve => self.reserve(protocol, None, now),
             Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
             Command::Delete(id) => self.delete(client, id, now),
-            Command::Put { .. } | Command::PutBatch { .. } => {
-                unreachable!("begin_put and begin_put_batch execute it")
+            Command::Put { .. } | Command::PutBatch { .. } | Command::JobNote { .. } => {
+                unreachable!("begin_put, begin_put_batch and begin_note execute it")
             }
             Command::Peek(_)
             | Command::PeekReady
@@ -138,7 +141,10 @@ impl Core {
             Command::PeekReserved => Outcome::found(engine.peek_reserved(client), Refusal::NoJobInState),
             Command::Stats => Outcome::Stats,
             Command::StatsJob(id) => {
-                engine.jobs().find(id).map_or(Outcome::Refused(Refusal::NoJob), Outcome::JobStats)
+                let Some(job) = engine.jobs().find(id) else { return Outcome::Refused(Refusal::NoJob) };
+                let notes = engine.notes(job).iter().map(|note| note.text.len()).sum();
+                engine.budget().charge(Cost::rendered(notes));
+                Outcome::JobStats(job)
             }
             Command::StatsTube(name) => match engine.tubes().find(name) {
                 Some(tube) => {
@@ -202,7 +208,7 @@ impl Core {
         match self.engine.move_job(id, tube, now) {
             JobMoved::Done => Outcome::Done(Reply::Moved),
             JobMoved::NotFound => Outcome::Refused(Refusal::NoJob),
-            JobMoved::Barred(bar) => Outcome::Refused(Refusal::of_move(bar, &self.log)),
+            JobMoved::Refused(refusal) => Outcome::Refused(Refusal::of_move(refusal, &self.log)),
         }
     }
 

@@ -11,18 +11,26 @@ use crate::time::Time;
 use crate::values::budget::{Cost, TURN_STEPS};
 
 impl Server {
-    /// Does a bounded piece of everything that is due or left over.
+    /// Does a bounded piece of everything that is due or left over. The phases, each counted by itself:
+    ///
+    /// 1. *Background work*: unfinished commands, and timers.
+    /// 2. *Answers* that it has set off. They count as events.
+    /// 3. *Turns*: requests over HTTP, then connections, each for its turn.
+    /// 4. *Output*: replies whose commit has come, a piece of a page, connections that do not read. The events that the driver hands
+    ///    on after this call are in this phase too.
     pub(super) fn iterate(&mut self, now: Time) {
         self.core.log.check_lease(&mut self.core.effects, now);
         let mut event_steps = self.core.begin_phase();
-        if !self.core.log.is_behind() {
+        if !self.core.log.must_wait() {
+            // Background work has limits of its own.
             self.core.engine.step(now);
             self.core.reporter.observe_moves(&self.core.engine);
-            // Background work has limits of its own. The answers that it has set off are sends, as those of events are.
+            // Answers are sends, as those to events are.
             self.core.begin_phase();
             self.deliver_notices(now);
             event_steps += self.core.begin_phase();
         }
+        // Turns.
         self.core.engine.budget().begin_turns();
         if self.core.ready.next(Turn::Request).is_some() {
             self.answer_queued_http(now);
@@ -30,7 +38,7 @@ impl Server {
         let mut is_first = true;
         // Bounded by RUN_STEPS: the steps of one event-loop iteration.
         while let Some(conn) = self.core.ready.next(Turn::Command) {
-            if self.core.engine.budget().is_phase_over() || self.core.log.is_behind() {
+            if self.core.engine.budget().is_phase_over() || self.core.log.must_wait() {
                 break;
             }
             let had_many_events = event_steps >= u64::from(TURN_STEPS);
@@ -49,8 +57,9 @@ impl Server {
         if !self.core.access.is_idle() {
             self.step_access(now);
         }
+        // Output, and then events.
         self.core.begin_phase();
-        if self.core.has_released() {
+        if self.core.can_release() {
             self.release_committed(now);
         }
         self.step_http(now);
@@ -187,12 +196,12 @@ impl Core {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let is_behind = self.log.is_behind();
-        let can_serve = self.ready.next(Turn::Command).is_some() && !is_behind;
-        if can_serve || self.ready.has_more() || self.has_released() {
+        let must_wait = self.log.must_wait();
+        let can_serve = self.ready.next(Turn::Command).is_some() && !must_wait;
+        if can_serve || self.ready.has_more() || self.can_release() {
             return Some(Time::ZERO);
         }
-        let engine = if is_behind { None } else { self.engine.next_deadline() };
+        let engine = if must_wait { None } else { self.engine.next_deadline() };
         let closing = self.closing.deadline();
         if !self.log.is_there() && self.access.is_idle() && closing.is_none() {
             return engine;

@@ -9,8 +9,8 @@ use crate::queue::Engine;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, JobId};
 use crate::values::tags::Tags;
-use crate::wal::replica::{LeaderEnd, Reply};
-use crate::wal::{LogRequest, Outcome, PutSpace, Wal};
+use crate::wal::replica::{DatabaseReply, LeaderEnd};
+use crate::wal::{DiskOutcome, LogRequest, PutSpace, Wal};
 
 pub(super) struct Log {
     wal: Option<Wal>,
@@ -84,7 +84,7 @@ impl Log {
     }
 
     /// Takes the outcome of a disk operation. Returns whether the log has another operation already.
-    pub fn complete(&mut self, outcome: Outcome, engine: &mut Engine, now: Time) -> bool {
+    pub fn complete(&mut self, outcome: DiskOutcome, engine: &mut Engine, now: Time) -> bool {
         let wal = self.wal.as_mut().expect("only a job log has disk operations");
         wal.complete(outcome, now);
         engine.set_log_room(wal.room());
@@ -95,7 +95,7 @@ impl Log {
     }
 
     /// Takes a reply of the database.
-    pub fn complete_request(&mut self, reply: Reply, engine: &mut Engine, now: Time) -> AfterReply {
+    pub fn complete_request(&mut self, reply: DatabaseReply, engine: &mut Engine, now: Time) -> AfterReply {
         let replica = self.replica.as_mut().expect("only a replicated job log asks the database");
         let after = replica.complete(reply, self.wal.as_mut(), engine, now);
         if let (AfterReply::Led(_), Some(wal)) = (&after, &self.wal) {
@@ -143,11 +143,11 @@ impl Log {
         self.wal.is_some() || self.replica.is_some()
     }
 
-    /// Whether commands must wait: the backlog of the job log is too large, the server is stopping, space must be
+    /// Whether commands and timers must wait: the backlog of the job log is too large, the server is stopping, space must be
     /// allocated first, or the lease of a leader is over.
     #[inline(always)]
-    pub fn is_behind(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_behind)
+    pub fn must_wait(&self) -> bool {
+        self.wal.as_ref().is_some_and(Wal::must_wait)
     }
 
     /// Whether a write waits for space on the disk.

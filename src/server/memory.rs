@@ -7,24 +7,21 @@
 mod gauge;
 
 pub(super) use self::gauge::{Kept, MemoryGauge};
-use super::beanstalk::{Session, SessionMemory};
-use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
+use super::beanstalk::Session;
+use super::client_state::{IncomingJob, Input, ProtocolState, Skipped};
 use super::connections::Connections;
-use super::http::{HttpConnection, HttpMemory};
 use super::metrics::Count;
 use super::outcome::Shortage;
 use super::{Core, Effect, Server};
 use crate::intrusive::List;
 use crate::protocol::framing;
 use crate::queue::BatchRoom;
-use crate::values::account::Held;
 use crate::values::ids::ClientKey;
 use crate::values::limits::{
     ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, RECEIVE_DIRECT_BYTES_MAX, WIDE_BATCH_JOBS_MAX,
     WIDE_BATCH_WATCHES,
 };
 use crate::values::tags::Tags;
-use crate::wal::Wal;
 
 /// Memory of a connection: its session, an incomplete line, and the two allocations for them.
 const SESSION_BYTES: usize = size_of::<Session>() + framing::FRONT_BYTES + 2 * ALLOCATION_BYTES;
@@ -67,56 +64,6 @@ impl Server {
             + core.effects.capacity() * size_of::<Effect>()
             + core.gate.memory_bytes();
         core.memory.count_tables(sessions);
-    }
-
-    /// Recomputes every count of the server and its queue.
-    ///
-    /// # Panics
-    /// If a count is wrong: a defect of the server.
-    // Bounded by its caller: a test.
-    pub fn check(&self) {
-        let Self { core, connections } = self;
-        core.engine.check();
-        core.log.wal().into_iter().for_each(Wal::check);
-        self.check_memory();
-        let closing = connections.clients().filter(|session| session.protocol.state == SessionState::Closing);
-        assert_eq!(closing.count(), core.closing.count(), "every connection that is closing is counted");
-        let arriving = connections
-            .clients()
-            .filter(|session| matches!(&session.protocol.input, Input::Body(job) if job.tags_key.is_some()));
-        let over_http = connections.all_http().filter(|connection| connection.has_arriving_tags());
-        let to_come = arriving.count() + over_http.count() + core.batches.check();
-        assert_eq!(to_come, core.engine.tags_to_come(), "tags without a job belong to an arriving body");
-        for session in connections.clients() {
-            assert_eq!(session.protocol.list.is_some(), session.protocol.state == SessionState::Listing);
-        }
-    }
-
-    /// Recomputes what connections keep for their peers.
-    // Bounded by its caller: a test.
-    fn check_memory(&self) {
-        let Self { core, connections } = self;
-        let memory: Vec<SessionMemory> = connections.clients().map(Session::memory).collect();
-        let lists = memory.iter().filter(|one| one.has_list).count();
-        let long_lines = memory.iter().filter(|one| one.has_long_line).count();
-        let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
-        let counts = [Kept::LongLine, Kept::List, Kept::HttpList].map(|kept| core.memory.kept(kept));
-        assert_eq!([long_lines, lists, http_lists], counts, "every longer line and every list is counted");
-        let batches: Vec<usize> = memory.iter().filter_map(|one| one.batch_jobs).collect();
-        let jobs = batches.iter().sum::<usize>();
-        assert_eq!((batches.len(), jobs), core.batches.counts(), "every batch of puts is counted");
-        let inboxes = memory.iter().map(|one| one.inbox_bytes).sum();
-        let replies = memory.iter().map(|one| one.reply_bytes).sum::<usize>()
-            + core.buffers.spare_bytes()
-            + connections.all_http().map(HttpConnection::reply_bytes).sum::<usize>();
-        let own = [
-            (Held::Batches, core.batches.memory_bytes()),
-            (Held::Inboxes, inboxes),
-            (Held::Replies, replies),
-        ];
-        for (kind, bytes) in own.into_iter().chain(HttpMemory::of_all(connections.all_http())) {
-            assert_eq!(bytes, core.memory.account().of(kind), "{kind:?} is counted");
-        }
     }
 }
 
@@ -194,7 +141,7 @@ impl Core {
             return true;
         }
         let left = (incoming.slot.len() - incoming.filled) as u64;
-        let skip = Input::Skip { left, refusal: Shortage::Memory.into() };
+        let skip = Input::Skip { left, refusal: Shortage::Memory.into(), of: Skipped::Job };
         if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, skip) {
             self.free_incoming(incoming);
         }

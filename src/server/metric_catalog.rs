@@ -210,13 +210,15 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     let repeats =
         counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
     catalog.both("job-repeats", repeats, core.engine.totals().repeats);
+    let lost = counter("jobs_lost_total", "Number of reservations that ended with a lost connection.");
+    catalog.both("job-losses", lost, core.engine.totals().losses);
     rules(&core.engine.rule_totals(), catalog);
     let ruled = gauge("ruled_tubes", "Number of tubes with rules, with those that do not exist.");
     catalog.both("current-ruled-tubes", ruled, core.engine.ruled_tubes_len() as u64);
 }
 
 fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {
-    let RuleCounts { refusals, dead_letters, expiries, rate_waits } = *totals;
+    let RuleCounts { refusals, dead_letters, retries, expiries, rate_waits } = *totals;
     for (key, name, help, count) in [
         (
             "rule-refusals",
@@ -229,6 +231,12 @@ fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {
             "jobs_dead_lettered_total",
             "Number of jobs that have had all attempts: moved to the tube of dead letters, or buried.",
             dead_letters,
+        ),
+        (
+            "job-retries",
+            "jobs_retried_total",
+            "Number of jobs that failed and that a rule has delayed.",
+            retries,
         ),
         (
             "job-expiries",

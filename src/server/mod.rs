@@ -5,6 +5,7 @@
 
 mod access;
 mod beanstalk;
+mod check;
 mod client_state;
 mod closing;
 mod commit_gate;
@@ -161,7 +162,7 @@ impl Service for Server {
     type Identity = Infallible;
 
     fn accept(&mut self, protocol: Protocol) -> ConnId {
-        self.budget().admit(Cost::ACCEPT);
+        self.budget().charge_arrival(Cost::ACCEPT);
         match protocol {
             Protocol::Beanstalk => self.open_client(),
             Protocol::Http => self.open_http(),
@@ -291,7 +292,7 @@ impl Service for Server {
     }
 
     fn is_settled(&self) -> bool {
-        self.core.log.is_settled() && !self.core.has_released()
+        self.core.log.is_settled() && !self.core.can_release()
     }
 
     // docs/RUNBOOK.md lists these messages.
@@ -391,6 +392,20 @@ impl Core {
                 );
             }
         }
+    }
+
+    /// Becomes the leader with the jobs that were followed.
+    fn lead(&mut self, now: Time) {
+        let wal = self.log.lead(&mut self.engine, now);
+        self.set_rules(now);
+        self.log.begin(wal, &mut self.engine);
+        self.log.check_lease(&mut self.effects, now);
+    }
+
+    /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
+    fn forget_jobs(&mut self) {
+        self.engine = Engine::new(self.config.seed);
+        self.prepare_engine();
     }
 
     /// Charges for work that is not interrupted.

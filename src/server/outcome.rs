@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::rights::Missing;
 use crate::protocol::reply::Reply;
-use crate::queue::{FullBy, JobEnd, JobPage, JobState, MoveBar, Moved, Notice, Repeated};
+use crate::queue::{FullBy, JobEnd, JobPage, JobState, MoveRefusal, Moved, Notice, Repeated};
 use crate::values::ids::{JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
 use crate::wal::{PutSpace, Wal};
@@ -174,13 +174,13 @@ impl Refusal {
     }
 
     /// Why a tube cannot take a job of another tube.
-    pub fn of_move(bar: MoveBar, log: &Log) -> Self {
-        match bar {
-            MoveBar::KeyExists => Self::KeyExists,
-            MoveBar::Full(full) => Shortage::Rule(full).into(),
-            MoveBar::NoKeyRoom => Shortage::Keys.into(),
-            MoveBar::NoRoom if log.wal().is_some_and(Wal::is_full) => Shortage::JobLog.into(),
-            MoveBar::NoRoom => Shortage::Record.into(),
+    pub fn of_move(refusal: MoveRefusal, log: &Log) -> Self {
+        match refusal {
+            MoveRefusal::KeyExists => Self::KeyExists,
+            MoveRefusal::Full(full) => Shortage::Rule(full).into(),
+            MoveRefusal::NoKeyRoom => Shortage::Keys.into(),
+            MoveRefusal::NoRoom if log.wal().is_some_and(Wal::is_full) => Shortage::JobLog.into(),
+            MoveRefusal::NoRoom => Shortage::Record.into(),
         }
     }
 }

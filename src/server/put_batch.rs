@@ -7,7 +7,7 @@
 
 use super::Core;
 use super::beanstalk::Session;
-use super::client_state::{IncomingJob, Input, ProtocolState, SessionState};
+use super::client_state::{IncomingJob, Input, ProtocolState, SessionState, Skipped};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::rights::Need;
 use super::trace::Observation;
@@ -171,7 +171,7 @@ impl Core {
         let begun = checked.and_then(|tags| self.begin_in_batch(protocol, args, tags));
         protocol.input = match begun {
             Ok(job) => Input::Body(job),
-            Err(refusal) => Input::Skip { left: u64::from(args.bytes) + 2, refusal },
+            Err(refusal) => Input::Skip { left: u64::from(args.bytes) + 2, refusal, of: Skipped::Job },
         };
         Outcome::Pending
     }

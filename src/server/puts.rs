@@ -4,7 +4,7 @@ use std::mem;
 
 use super::Core;
 use super::access::Permit;
-use super::client_state::{IncomingJob, Input, ProtocolState};
+use super::client_state::{IncomingJob, Input, ProtocolState, Skipped};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::put_refusals::PutRefusals;
 use super::rights::Need;
@@ -243,14 +243,18 @@ impl Core {
         }
     }
 
-    /// Takes what `rest` has of a body that is arriving. Returns `None` if more of it must arrive.
+    /// Takes what `rest` has of a body or a note that is arriving. Returns `None` if more of it must arrive.
     pub(super) fn receive_body(
         &mut self,
         protocol: &mut ProtocolState,
         rest: &mut &[u8],
         now: Time,
     ) -> Option<Outcome<'static>> {
-        let Input::Body(incoming) = &mut protocol.input else { return self.skip(protocol, rest, now) };
+        let incoming = match &mut protocol.input {
+            Input::Body(incoming) => incoming,
+            Input::Note(_) => return self.receive_note(protocol, rest, now),
+            Input::Line | Input::Skip { .. } => return self.skip(protocol, rest, now),
+        };
         let count = rest.len().min(incoming.slot.len() - incoming.filled);
         let from = incoming.filled;
         incoming.filled += count;
@@ -297,7 +301,7 @@ impl Core {
         rest: &mut &[u8],
         now: Time,
     ) -> Option<Outcome<'static>> {
-        let Input::Skip { left, refusal } = &mut protocol.input else {
+        let Input::Skip { left, refusal, of } = &mut protocol.input else {
             unreachable!("the caller has seen a refused body")
         };
         let skipped = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -306,8 +310,11 @@ impl Core {
         if *left > 0 {
             return None;
         }
-        let refusal = *refusal;
+        let (refusal, of) = (*refusal, *of);
         protocol.input = Input::Line;
+        if of == Skipped::Note {
+            return Some(Outcome::Refused(refusal));
+        }
         if protocol.put_batch.is_none() {
             self.puts.refusals.note(refusal, &self.config, now);
             return Some(Outcome::Refused(refusal));
@@ -321,7 +328,7 @@ impl Core {
     pub(super) fn note_put_cut_off(&mut self, protocol: &ProtocolState, now: Time) {
         let of_batch = protocol.put_batch.as_ref().and_then(|batch| batch.refusal());
         let of_body = match protocol.input {
-            Input::Skip { refusal, .. } => Some(refusal),
+            Input::Skip { refusal, of: Skipped::Job, .. } => Some(refusal),
             _ => None,
         };
         if let Some(refusal) = of_batch.or(of_body) {

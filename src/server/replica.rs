@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::commit_gate::CommitGate;
-use super::{Core, Effect, ForwardedCounts, ForwardedStats, Server};
+use super::{Effect, ForwardedCounts, ForwardedStats, Server};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::Wal;
 use crate::wal::replica::{
-    Damage, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Reply, Request, Standby,
+    Damage, DatabaseReply, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Request, Standby,
     patience_of_stop,
 };
 
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// Takes a reply of the database.
-    pub(super) fn database_replied(&mut self, reply: Reply, now: Time) {
+    pub(super) fn database_replied(&mut self, reply: DatabaseReply, now: Time) {
         let core = &mut self.core;
         match core.log.complete_request(reply, &mut core.engine, now) {
             AfterReply::Nothing => {}
@@ -177,22 +177,6 @@ impl Server {
     }
 }
 
-impl Core {
-    /// Becomes the leader with the jobs that were followed.
-    fn lead(&mut self, now: Time) {
-        let wal = self.log.lead(&mut self.engine, now);
-        self.set_rules(now);
-        self.log.begin(wal, &mut self.engine);
-        self.log.check_lease(&mut self.effects, now);
-    }
-
-    /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
-    fn forget_jobs(&mut self) {
-        self.engine = Engine::new(self.config.seed);
-        self.prepare_engine();
-    }
-}
-
 impl Replica {
     #[inline(never)]
     pub fn memory_bytes(&self) -> usize {
@@ -208,7 +192,7 @@ impl Replica {
     /// Takes a reply of the database.
     pub fn complete(
         &mut self,
-        reply: Reply,
+        reply: DatabaseReply,
         wal: Option<&mut Wal>,
         engine: &mut Engine,
         now: Time,
@@ -392,7 +376,8 @@ impl Replica {
                 Some(leader) if leader.address.is_empty() => Some("the leader has --no-forward\n"),
                 Some(_) => None,
             },
-            Role::Ended(_) => Some("another server leads\n"),
+            Role::Ended(LeaderEnd::Fenced) => Some("another server leads\n"),
+            Role::Ended(LeaderEnd::Overwritten(_)) => Some("the job log was changed\n"),
         }
     }
 

@@ -111,7 +111,8 @@ impl<'a> Need<'a> {
             Command::ReserveJob(id)
             | Command::Release { id, .. }
             | Command::Bury { id, .. }
-            | Command::Touch(id) => Self::Job(id, CONSUME),
+            | Command::Touch(id)
+            | Command::JobNote { id, .. } => Self::Job(id, CONSUME),
             // A consumer could reserve the job and delete it then.
             Command::Delete(id) => Self::Job(id, CONSUME.or(ADMIN)),
             Command::DeleteBatch(ids) => Self::Jobs(ids, CONSUME.or(ADMIN)),

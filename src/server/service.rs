@@ -67,7 +67,7 @@ impl<'a> Priced<'a> {
 // No method of the trait, so that no service can leave out the price.
 #[inline(always)]
 pub fn handle<S: Service + ?Sized>(service: &mut S, now: Time, event: Event<'_>) {
-    service.budget().admit(event.cost());
+    service.budget().charge_arrival(event.cost());
     service.take(now, Priced(event));
 }
 
@@ -214,7 +214,7 @@ pub trait Service {
         true
     }
 
-    /// Why the server cannot continue, if it cannot.
+    /// Why the server cannot continue, if it cannot. The end of a leader's term is no failure: [`role`](Self::role) tells it.
     fn failure(&self) -> Option<String> {
         None
     }

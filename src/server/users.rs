@@ -26,7 +26,8 @@ impl Rights {
     pub const CONSUME: Self = Self(2);
     /// To see jobs and statistics.
     pub const INSPECT: Self = Self(4);
-    /// To kick, flush, move and delete jobs, and to pause and configure tubes.
+    /// To kick, flush, move and delete jobs, and to pause and configure tubes. On all tubes, to drain. Over HTTP also to bury and
+    /// release jobs.
     pub const ADMIN: Self = Self(8);
     /// To name the keys of these names that jobs of several tubes share. It is no right on a tube.
     pub const KEYS: Self = Self(16);

@@ -1,6 +1,5 @@
 //! The certificate that the server shows, and which clients it accepts.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::crypto::ring::{Ticketer, default_provider};
@@ -36,22 +35,23 @@ pub struct Identity {
 }
 
 /// Why files are no certificate that can be used.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum IdentityError {
-    /// A file is not PEM, or has nothing of the kind.
+    #[error("the file contains no {holds} in PEM; put one into it, or convert it with openssl")]
     Pem { part: CertificatePart, holds: &'static str },
-    /// The key has a passphrase.
+    #[error("the key has a passphrase; write it without one (openssl pkey -in KEY -out NEW)")]
     Encrypted,
-    /// The key does not belong to the certificate.
+    #[error("the key of --tls-key does not belong to the first certificate; replace one of them")]
     KeyOfAnother,
-    /// The certificate is not valid.
+    #[error("the first certificate cannot be used: {0}")]
     Certificate(String),
-    /// The key is of a kind that TLS 1.3 does not use.
+    #[error("the key cannot be used: {0}")]
     Key(String),
-    /// The authorities of clients are not valid.
+    #[error("the authorities cannot be used: {0}")]
     Authority(String),
-    /// The system has no random numbers.
+    #[error("the system has no random numbers")]
     Random,
 }
 
@@ -182,30 +182,3 @@ impl IdentityError {
         }
     }
 }
-
-/// The problem of the [file](Self::part).
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pem { holds, .. } => {
-                write!(f, "the file contains no {holds} in PEM; put one into it, or convert it with openssl")
-            }
-            Self::Encrypted => {
-                write!(f, "the key has a passphrase; write it without one (openssl pkey -in KEY -out NEW)")
-            }
-            Self::KeyOfAnother => {
-                write!(
-                    f,
-                    "the key of --tls-key does not belong to the first certificate; replace one of them"
-                )
-            }
-            Self::Certificate(why) => write!(f, "the first certificate cannot be used: {why}"),
-            Self::Key(why) => write!(f, "the key cannot be used: {why}"),
-            Self::Authority(why) => write!(f, "the authorities cannot be used: {why}"),
-            Self::Random => write!(f, "the system has no random numbers"),
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {}

@@ -1,10 +1,11 @@
-//! The one counter of the server's work, and the price of each kind of work.
+//! The two counters of the server's work, and the price of each kind of work.
 //!
-//! Work is counted in elementary steps of some 100 ns: a tube or a client visited, a job moved. The counter only grows, and a
-//! [`Limit`] is a position of it. A [`Cost`] comes from a constructor for its kind of work, so each price is written once.
+//! Work is counted in elementary steps of some 100 ns: a tube or a client visited, a job moved. Its counter only grows, and a
+//! [`Limit`] is a position of it. The arrival of events is counted apart and takes no one's turn. A [`Cost`] comes from a constructor
+//! for its kind of work, so each price is written once.
 //!
-//! An event-loop iteration has two phases: the events of the driver, and then the connections that wait for their turn. Each has
-//! [`RUN_STEPS`], and the second one less after many events.
+//! Commands are served in two phases of an event-loop iteration: the events of the driver, and then the turns of the connections
+//! that wait. Each has [`RUN_STEPS`], and the second one less after many events.
 
 /// What one connection may spend before the others have their turn: some 100 us.
 pub const TURN_STEPS: u32 = 1024;
@@ -62,9 +63,10 @@ pub struct Limit(u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota(u32);
 
-/// The counter.
+/// The counters.
 #[derive(Default, Debug)]
 pub struct Budget {
+    /// The price of all work.
     spent: u64,
     /// The position at which the present phase has begun.
     phase: u64,
@@ -83,6 +85,10 @@ impl Cost {
     pub const STEP: Self = Self(1);
     /// Any command, in addition to what it visits and moves: a `put` of 64 bytes takes some 300 ns.
     pub const COMMAND: Self = Self(3);
+    /// The tags of a job, in addition to its `put`: a key that is new has records in several tables, which are in no cache.
+    pub const TAGS: Self = Self(24);
+    /// A tube that is created, in addition to the command that names it.
+    pub const NEW_TUBE: Self = Self(12);
     /// A turn of a connection from the queue, or an answer to a client that has waited, in addition to their commands: the send is
     /// a system call of its own, of some 3 us.
     pub const SEND: Self = Self(32);
@@ -262,9 +268,9 @@ impl Budget {
         self.spent += cost.0;
     }
 
-    /// Counts the arrival of an event.
+    /// Counts the arrival of an event. Over TLS both have one: the event with ciphertext, and each with its plaintext.
     #[inline]
-    pub const fn admit(&mut self, cost: Cost) {
+    pub const fn charge_arrival(&mut self, cost: Cost) {
         self.arrivals += cost.0;
     }
 
@@ -402,7 +408,7 @@ mod tests {
         for (events, spent) in [(0, 0), (1000, 500), (EVENTS_STEPS, RUN_STEPS - TURN_STEPS)] {
             let mut budget = after(0);
             budget.begin_iteration();
-            budget.admit(Cost(events));
+            budget.charge_arrival(Cost(events));
             budget.begin_turns();
             assert_eq!(budget.in_phase(), u64::from(spent), "after {events}");
             assert_eq!(budget.turn(), budget.within(TURN_STEPS));
@@ -417,7 +423,7 @@ mod tests {
         budget.begin_iteration();
         let turn = budget.turn();
         while !budget.is_full() {
-            budget.admit(Cost::received(1000));
+            budget.charge_arrival(Cost::received(1000));
         }
         assert_eq!(budget.turn(), turn);
         budget.begin_iteration();

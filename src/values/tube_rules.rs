@@ -1,13 +1,29 @@
 //! Rules of a tube, as `tube-config` and the configuration file set them.
 
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
 use crate::values::tube_name::TubeName;
 
 /// What a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum RuleKey {
-    /// A job whose timeouts and releases reach this number is buried, or moved to the tube of [`DeadLetter`](Self::DeadLetter).
+    /// A job whose failed attempts reach this number is buried, or moved to the tube of [`DeadLetter`](Self::DeadLetter).
     MaxAttempts,
+    /// A failure this many seconds or more after the put is final, as one of the last attempt is.
+    RetryFor,
+    /// The delay after the first failure, in seconds.
+    RetryDelay,
+    /// What each further failure multiplies the delay by, in tenths.
+    RetryFactor,
+    /// The longest delay after a failure, in seconds.
+    RetryMaxDelay,
+    /// The part of a delay after a failure that is left to chance, in hundredths.
+    RetryJitter,
+    /// Whether the loss of a connection is a failure of the jobs that its client had reserved: [`NO`] or [`YES`].
+    LostCounts,
     /// Maximum number of jobs.
     MaxJobs,
     /// Maximum size of all bodies together.
@@ -25,6 +41,73 @@ pub enum RuleKey {
 /// The largest `rate`: an interval of a microsecond.
 pub const RATE_MAX: u64 = 1_000_000;
 
+/// The largest `retry-factor`.
+const RETRY_FACTOR_MAX: u64 = 100;
+
+/// The values of a [switch](Unit::Switch).
+pub const NO: u64 = 1;
+/// The other one.
+pub const YES: u64 = 2;
+
+/// What the number of a rule counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// A plain number.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Whole seconds.
+    Seconds,
+    /// A number with one decimal.
+    Tenths,
+    /// A number with two decimals.
+    Hundredths,
+    /// `no` or `yes`.
+    Switch,
+}
+
+impl Unit {
+    /// How many decimals its text may have.
+    const fn decimals(self) -> usize {
+        match self {
+            Self::Tenths => 1,
+            Self::Hundredths => 2,
+            Self::Count | Self::Bytes | Self::Seconds | Self::Switch => 0,
+        }
+    }
+
+    /// How many of its smallest parts one is.
+    const fn scale(self) -> u64 {
+        10_u64.pow(self.decimals() as u32)
+    }
+
+    /// The number in a text, which is that of its smallest part.
+    fn parse(self, text: &[u8]) -> Option<u64> {
+        if self == Self::Switch {
+            return match text {
+                b"no" => Some(NO),
+                b"yes" => Some(YES),
+                _ => None,
+            };
+        }
+        let point = text.iter().position(|&byte| byte == b'.').filter(|_| self.decimals() > 0);
+        let (whole, decimals) = text.split_at(point.unwrap_or(text.len()));
+        let decimals = decimals.get(1..).unwrap_or_default();
+        let is_decimal = !whole.is_empty()
+            && decimals.len() <= self.decimals()
+            && point.is_none_or(|_| !decimals.is_empty());
+        let digits =
+            whole.iter().chain(decimals).chain(&b"00"[..self.decimals().saturating_sub(decimals.len())]);
+        digits
+            .copied()
+            .try_fold(0_u64, |number, digit| {
+                let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+                number.checked_mul(10)?.checked_add(digit)
+            })
+            .filter(|_| is_decimal)
+    }
+}
+
 impl RuleKey {
     /// Number of keys.
     pub const COUNT: usize = Self::DeadLetter as usize + 1;
@@ -32,6 +115,12 @@ impl RuleKey {
     /// Every key, in order.
     pub const ALL: [Self; Self::COUNT] = [
         Self::MaxAttempts,
+        Self::RetryFor,
+        Self::RetryDelay,
+        Self::RetryFactor,
+        Self::RetryMaxDelay,
+        Self::RetryJitter,
+        Self::LostCounts,
         Self::MaxJobs,
         Self::MaxBytes,
         Self::DefaultTtr,
@@ -44,6 +133,12 @@ impl RuleKey {
     pub const fn word(self) -> &'static str {
         match self {
             Self::MaxAttempts => "max-attempts",
+            Self::RetryFor => "retry-for",
+            Self::RetryDelay => "retry-delay",
+            Self::RetryFactor => "retry-factor",
+            Self::RetryMaxDelay => "retry-max-delay",
+            Self::RetryJitter => "retry-jitter",
+            Self::LostCounts => "lost-counts",
             Self::MaxJobs => "max-jobs",
             Self::MaxBytes => "max-bytes",
             Self::DefaultTtr => "default-ttr",
@@ -58,12 +153,75 @@ impl RuleKey {
         Self::ALL.into_iter().find(|key| key.word().as_bytes() == word)
     }
 
+    /// What its number counts. [`DeadLetter`](Self::DeadLetter) has none.
+    pub const fn unit(self) -> Unit {
+        match self {
+            Self::MaxBytes => Unit::Bytes,
+            Self::RetryFor | Self::RetryDelay | Self::RetryMaxDelay | Self::DefaultTtr | Self::Retention => {
+                Unit::Seconds
+            }
+            Self::RetryFactor => Unit::Tenths,
+            Self::RetryJitter => Unit::Hundredths,
+            Self::LostCounts => Unit::Switch,
+            Self::MaxAttempts | Self::MaxJobs | Self::Rate | Self::DeadLetter => Unit::Count,
+        }
+    }
+
+    /// The smallest number that it may have.
+    pub const fn min(self) -> u64 {
+        if let Self::RetryFactor = self { 10 } else { 1 }
+    }
+
     /// The largest number that it may have.
     pub const fn max(self) -> u64 {
         match self {
             Self::MaxBytes => i64::MAX as u64,
             Self::Rate => RATE_MAX,
+            Self::RetryFactor => RETRY_FACTOR_MAX * 10,
+            Self::RetryJitter => 100,
+            Self::LostCounts => YES,
             _ => u32::MAX as u64,
+        }
+    }
+
+    /// The text of a number, as [`Rule::parse`] reads it.
+    pub const fn shown(self, number: u64) -> RuleNumber {
+        RuleNumber { unit: self.unit(), number }
+    }
+}
+
+/// The number of a rule, which prints itself as the protocol has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleNumber {
+    /// What it counts.
+    pub unit: Unit,
+    /// That of its smallest parts.
+    pub number: u64,
+}
+
+impl fmt::Display for RuleNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unit, number } = *self;
+        if unit == Unit::Switch {
+            return f.write_str(if number == NO { "no" } else { "yes" });
+        }
+        let (whole, rest) = (number / unit.scale(), number % unit.scale());
+        match (rest, rest % 10) {
+            (0, _) => write!(f, "{whole}"),
+            (_, 0) => write!(f, "{whole}.{}", rest / 10),
+            _ => write!(f, "{whole}.{rest:0width$}", width = unit.decimals()),
+        }
+    }
+}
+
+impl Serialize for RuleNumber {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.unit {
+            Unit::Switch => serializer.collect_str(self),
+            Unit::Tenths | Unit::Hundredths if !self.number.is_multiple_of(self.unit.scale()) => {
+                serializer.serialize_f64(self.number as f64 / self.unit.scale() as f64)
+            }
+            _ => serializer.serialize_u64(self.number / self.unit.scale()),
         }
     }
 }
@@ -92,7 +250,9 @@ impl<'a> Rule<'a> {
     pub fn new(of: TubeName<'_>, key: RuleKey, value: RuleValue<'a>) -> Option<Self> {
         let is_valid = match value {
             RuleValue::None => true,
-            RuleValue::Number(number) => key != RuleKey::DeadLetter && (1..=key.max()).contains(&number),
+            RuleValue::Number(number) => {
+                key != RuleKey::DeadLetter && (key.min()..=key.max()).contains(&number)
+            }
             RuleValue::Tube(tube) => key == RuleKey::DeadLetter && tube != of,
         };
         is_valid.then_some(Self { key, value })
@@ -103,7 +263,7 @@ impl<'a> Rule<'a> {
         let value = match text {
             b"0" => RuleValue::None,
             _ if key == RuleKey::DeadLetter => RuleValue::Tube(TubeName::new(text)?),
-            _ => RuleValue::Number(number(text)?),
+            _ => RuleValue::Number(key.unit().parse(text)?),
         };
         Self::new(of, key, value)
     }
@@ -117,12 +277,6 @@ impl<'a> Rule<'a> {
     pub const fn value(self) -> RuleValue<'a> {
         self.value
     }
-}
-
-/// Decimal digits without a sign. Zeros alone are no number, because only `0` itself removes a rule.
-fn number(text: &[u8]) -> Option<u64> {
-    let is_decimal = text.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(text).ok().filter(|_| is_decimal)?.parse().ok()
 }
 
 /// All rules of one tube.
@@ -196,11 +350,32 @@ mod tests {
         let tube = TubeName::new(b"dead").map(RuleValue::Tube);
         for key in RuleKey::ALL {
             check(key.word(), "0", Some(RuleValue::None));
-            for text in ["", "-1", "+1", "1.5", "1 ", " 1", "1\0", "18446744073709551616", "*"] {
-                if key != RuleKey::DeadLetter || !matches!(text, "+1" | "1.5" | "18446744073709551616") {
+            for text in
+                ["", "-1", "+1", "1.5", "1 ", " 1", "1\0", "18446744073709551616", "*", "1.", ".5", "1.5.5"]
+            {
+                let is_name = key == RuleKey::DeadLetter
+                    && matches!(text, "+1" | "1.5" | "18446744073709551616" | "1." | ".5" | "1.5.5");
+                if !is_name && (text, key) != ("1.5", RuleKey::RetryFactor) {
                     check(key.word(), text, None);
                 }
             }
+        }
+        for (text, tenths) in [("1", 10), ("1.0", 10), ("2.5", 25), ("100", 1000), ("007.1", 71)] {
+            check("retry-factor", text, number(tenths));
+        }
+        for text in ["0.9", "0.0", "100.1", "1.55", "1.x", "yes"] {
+            check("retry-factor", text, None);
+        }
+        for (text, hundredths) in [("0.2", 20), ("0.20", 20), ("0.01", 1), ("1", 100), ("1.00", 100)] {
+            check("retry-jitter", text, number(hundredths));
+        }
+        for text in ["0.0", "0.005", "1.01", "2", "0.200"] {
+            check("retry-jitter", text, None);
+        }
+        check("lost-counts", "no", number(NO));
+        check("lost-counts", "yes", number(YES));
+        for text in ["1", "2", "No", "true", "n"] {
+            check("lost-counts", text, None);
         }
         check("max-attempts", "1", number(1));
         check("max-attempts", "007", number(7));
@@ -216,6 +391,24 @@ mod tests {
         check("dead-letter", "00", TubeName::new(b"00").map(RuleValue::Tube));
         check("dead-letter", &"d".repeat(201), None);
         assert!(RuleKey::named(b"max-attempt").is_none() && RuleKey::named(b"").is_none());
+    }
+
+    #[test]
+    fn a_number_is_shown_as_it_is_read() {
+        for (key, number, text) in [
+            (RuleKey::MaxAttempts, 7, "7"),
+            (RuleKey::RetryFactor, 20, "2"),
+            (RuleKey::RetryFactor, 25, "2.5"),
+            (RuleKey::RetryJitter, 20, "0.2"),
+            (RuleKey::RetryJitter, 5, "0.05"),
+            (RuleKey::RetryJitter, 25, "0.25"),
+            (RuleKey::RetryJitter, 100, "1"),
+            (RuleKey::LostCounts, NO, "no"),
+            (RuleKey::LostCounts, YES, "yes"),
+        ] {
+            assert_eq!(key.shown(number).to_string(), text);
+            check(key.word(), text, Some(RuleValue::Number(number)));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::batch::{BLOCK_BYTES, Batch};
 use super::record::{Lsn, Record, Stamp, first_position, job_ids};
 use super::segment::{HEADER_BYTES, Header};
-use super::{Destination, Operation, SegmentNumber, WalConfig};
+use super::{Destination, DiskOperation, SegmentNumber, WalConfig};
 use crate::time::Time;
 use crate::values::ids::JobId;
 
@@ -171,13 +171,13 @@ impl Appender {
     ///
     /// # Panics
     /// If no write [can start](Self::can_start_write).
-    pub fn start_write(&mut self, sync: bool, now: Time) -> Option<Operation> {
+    pub fn start_write(&mut self, sync: bool, now: Time) -> Option<DiskOperation> {
         assert!(self.can_start_write(), "the writes in flight are limited");
         let closed = self.queue.get_mut(self.in_flight)?;
         let (segment, offset, first) = (closed.segment, closed.offset, closed.first);
         closed.begun = now;
         self.in_flight += 1;
-        Some(Operation::Write { segment, offset, first, batch: std::mem::take(&mut closed.batch), sync })
+        Some(DiskOperation::Write { segment, offset, first, batch: std::mem::take(&mut closed.batch), sync })
     }
 
     /// Ends the write in flight that began first. It has succeeded.

@@ -23,7 +23,7 @@ const HEADROOM_BYTES: u64 = 256 * 1024;
 pub enum PutSpace {
     /// There is space.
     Available,
-    /// Space is being made. Until then the WAL [is behind](super::Wal::is_behind).
+    /// Space is being made. Until then the WAL [has commands wait](super::Wal::must_wait).
     Pending,
     /// There is no space, and none is being made.
     Unavailable,

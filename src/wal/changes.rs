@@ -51,7 +51,13 @@ impl Wal {
             Change::Moved(job) => {
                 let id = engine.jobs().get(job).id;
                 let (state, tube) = (engine.persisted_state(job), engine.tube_of(job));
-                self.append_move(job, &Record::Moved { id, state, tube }, engine);
+                self.append_growth(job, &Record::Moved { id, state, tube }, engine);
+            }
+            Change::Noted(job) => {
+                let id = engine.jobs().get(job).id;
+                if let Some(note) = engine.notes(job).iter().next_back() {
+                    self.append_growth(job, &Record::Noted { id, note }, engine);
+                }
             }
             Change::GroupDone(name) => {
                 let group = TubeName::new(&name).expect("it is the name of a group");
@@ -133,8 +139,8 @@ impl Wal {
         bytes
     }
 
-    /// Logs that a job is in another tube. Compaction of its record appends a longer or a shorter one.
-    fn append_move(&mut self, job: JobKey, record: &Record<'_>, engine: &Engine) {
+    /// Logs that a job is in another tube, or has another note. Compaction of its record appends a longer or a shorter one.
+    fn append_growth(&mut self, job: JobKey, record: &Record<'_>, engine: &Engine) {
         self.append(record, engine);
         let bytes = Record::Job(JobRecord::of(job, engine)).bytes();
         self.segments.note_record(bytes);

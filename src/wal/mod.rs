@@ -42,11 +42,11 @@ use self::commit::CommitState;
 use self::compaction::Compactor;
 use self::disk_space::DiskSpace;
 pub use self::end_mark::{EndMark, MARK_BYTES};
-pub use self::operation::{Arrangement, LogReply, LogRequest, Operation, Outcome, is_full};
+pub use self::operation::{Arrangement, DiskOperation, DiskOutcome, LogReply, LogRequest, is_full};
 use self::pauses::Pauses;
 use self::placed::KeptKeys;
-pub use self::record::job_record_bytes;
 use self::record::{Lsn, PauseRecord, Record, job_bytes_max};
+pub use self::record::{job_record_bytes, note_record_bytes};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 pub use self::rounds::{Round, Rounds};
@@ -347,9 +347,9 @@ impl Wal {
         self.appender.is_gathering()
     }
 
-    /// Whether commands must wait: replies are held, the backlog is too large, the server is stopping, or space must be made
-    /// first.
-    pub fn is_behind(&self) -> bool {
+    /// Whether commands and timers must wait: replies are held, the backlog is too large, the server is stopping, or space must
+    /// be made first.
+    pub fn must_wait(&self) -> bool {
         self.is_stopping
             || self.is_held
             || self.appender.backlog_bytes() > BACKLOG_BYTES_MAX

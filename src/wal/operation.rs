@@ -1,17 +1,17 @@
-//! The seam to the place that the WAL is written to: the WAL asks with an [`Operation`], and a driver answers each with an
-//! [`Outcome`]. Nothing here says what a segment is kept in (docs/internals/LOG.md, "Another place for the log").
+//! The seam to the place that the WAL is written to: the WAL asks with an [`DiskOperation`], and a driver answers each with an
+//! [`DiskOutcome`]. Nothing here says what a segment is kept in (docs/internals/LOG.md, "Another place for the log").
 
 use std::io::{self, ErrorKind};
 
 use super::record::Lsn;
-use super::replica::{Reply, Request};
+use super::replica::{DatabaseReply, Request};
 use super::{Batch, EndMark, SegmentNumber};
 
 /// What a server asks of the place of its job log.
 #[derive(Debug)]
 pub enum LogRequest {
     /// Of files on a disk.
-    Files(Operation),
+    Files(DiskOperation),
     /// Of a database.
     Database(Box<Request>),
 }
@@ -20,9 +20,9 @@ pub enum LogRequest {
 #[derive(Debug)]
 pub enum LogReply {
     /// An operation on files.
-    Files(Outcome),
+    Files(DiskOutcome),
     /// A request to a database.
-    Database(Box<Reply>),
+    Database(Box<DatabaseReply>),
 }
 
 /// What the WAL asks for. At most one `Sync` and one `Arrange` are in flight, and one `Write`, or
@@ -38,7 +38,7 @@ pub enum LogReply {
 ///   missing.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub enum Operation {
+pub enum DiskOperation {
     /// Write a batch into a segment that was created or recycled before.
     Write {
         segment: SegmentNumber,
@@ -74,7 +74,7 @@ pub enum Arrangement {
 /// How an operation ended.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub enum Outcome {
+pub enum DiskOutcome {
     /// Returns the batch of the write in flight that began first. [`is_full`] errors are retried; any other error ends the
     /// server.
     Written(Batch, io::Result<()>),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::operation::{Arrangement, Operation, Outcome, is_full};
+use super::operation::{Arrangement, DiskOperation, DiskOutcome, is_full};
 use super::record::{Lsn, job_ids};
 use super::segment::{HEADER_BYTES, Header};
 use super::{Batch, Durability, SegmentNumber, Wal};
@@ -10,14 +10,14 @@ use crate::time::Time;
 
 impl Wal {
     /// Returns the next operation that can start now, if there is one.
-    pub fn next_operation(&mut self, now: Time) -> Option<Operation> {
+    pub fn next_operation(&mut self, now: Time) -> Option<DiskOperation> {
         if self.failure.is_some() {
             return None;
         }
         self.next_write(now).or_else(|| self.next_sync(now)).or_else(|| self.next_arrangement(now))
     }
 
-    fn next_write(&mut self, now: Time) -> Option<Operation> {
+    fn next_write(&mut self, now: Time) -> Option<DiskOperation> {
         if !self.appender.can_start_write() || !self.space.may_write(now) {
             return None;
         }
@@ -31,11 +31,11 @@ impl Wal {
         self.appender.start_write(self.config.durability == Durability::Always, now)
     }
 
-    fn next_sync(&mut self, now: Time) -> Option<Operation> {
+    fn next_sync(&mut self, now: Time) -> Option<DiskOperation> {
         if !self.commits.is_sync_due(now) && !self.must_sync() {
             return None;
         }
-        self.commits.start_sync(now).map(Operation::Sync)
+        self.commits.start_sync(now).map(DiskOperation::Sync)
     }
 
     /// Whether something waits for written records to become durable: the oldest segment, the stop, or the next write.
@@ -56,7 +56,7 @@ impl Wal {
         is_wanted || capacity.is_full || capacity.segments() > capacity.segments_max()
     }
 
-    fn next_arrangement(&mut self, now: Time) -> Option<Operation> {
+    fn next_arrangement(&mut self, now: Time) -> Option<DiskOperation> {
         if self.segments.is_arranging() {
             return None;
         }
@@ -73,7 +73,7 @@ impl Wal {
             self.segments.withdraw(segment);
         }
         self.segments.start_arrangement();
-        Some(Operation::Arrange(arrangement))
+        Some(DiskOperation::Arrange(arrangement))
     }
 
     fn wanted_arrangement(&self) -> Option<Arrangement> {
@@ -122,21 +122,21 @@ impl Wal {
     }
 
     /// Takes the outcome of an operation.
-    pub fn complete(&mut self, outcome: Outcome, now: Time) {
+    pub fn complete(&mut self, outcome: DiskOutcome, now: Time) {
         let result = match outcome {
             // The records of an earlier write may be missing.
-            Outcome::Written(..) if self.failure.is_some() => Ok(()),
-            Outcome::Written(batch, Err(error)) if is_full(&error) && self.can_stall() => {
+            DiskOutcome::Written(..) if self.failure.is_some() => Ok(()),
+            DiskOutcome::Written(batch, Err(error)) if is_full(&error) && self.can_stall() => {
                 self.batch_returned(batch, now);
                 Ok(())
             }
-            Outcome::Written(batch, result) => result.map(|()| self.batch_written(batch, now)),
-            Outcome::Synced(result) => result.map(|()| {
+            DiskOutcome::Written(batch, result) => result.map(|()| self.batch_written(batch, now)),
+            DiskOutcome::Synced(result) => result.map(|()| {
                 let begun = self.commits.finish_sync();
                 self.closing.restart();
                 self.durable_advanced(begun, now);
             }),
-            Outcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
+            DiskOutcome::Arranged(arrangement, result) => self.arranged(arrangement, result, now),
         };
         if let Err(error) = result {
             self.failure.get_or_insert(error);

@@ -18,6 +18,7 @@ use crate::queue::{Engine, Job, KeptKey, PersistedState};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::JOB_BYTES_MAX;
+use crate::values::notes::{NOTE_BYTES_MAX, NOTE_FIELDS_BYTES, NOTES_LENGTH_BYTES, NOTES_MAX, Note, Notes};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey, RuleValue};
@@ -46,6 +47,12 @@ const JOB_BYTES: usize = 60;
 /// The fixed fields of a job with tags, before the name of its tube, its tags and its body.
 const TAGGED_JOB_BYTES: usize = JOB_BYTES + 4;
 
+/// The fixed fields of a job with notes, before the name of its tube, its tags, its notes and its body.
+const NOTED_JOB_BYTES: usize = TAGGED_JOB_BYTES + NOTES_LENGTH_BYTES;
+
+/// The fixed fields of a note, before its text.
+const NOTE_BYTES: usize = 16;
+
 const STATE_BYTES: usize = 48;
 
 /// The fixed fields of a pause, before the name of its tube.
@@ -68,6 +75,9 @@ pub enum Record<'a> {
     /// A job was moved to another tube.
     #[allow(missing_docs)]
     Moved { id: JobId, state: PersistedState, tube: TubeName<'a> },
+    /// The holder of a job has noted why an attempt failed.
+    #[allow(missing_docs)]
+    Noted { id: JobId, note: Note<'a> },
     /// A job was deleted.
     Deleted(JobId),
     /// A tube was paused, or its pause ended.
@@ -96,6 +106,7 @@ pub struct JobRecord<'a> {
     pub ttr: Seconds,
     pub tube: TubeName<'a>,
     pub tags: Tags<'a>,
+    pub notes: Notes<'a>,
     pub state: PersistedState,
     /// The body with CR LF.
     pub body: &'a [u8],
@@ -108,7 +119,23 @@ impl<'a> JobRecord<'a> {
         let ttr = engine.jobs().ttr(job);
         let (tube, tags) = (engine.tube_of(job), engine.tags(job));
         let (state, body) = (engine.persisted_state(job), engine.body(job));
-        Self { id, created, ttr, tube, tags, state, body }
+        Self { id, created, ttr, tube, tags, notes: engine.notes(job), state, body }
+    }
+
+    const fn fixed_bytes(&self) -> usize {
+        match self.kind() {
+            PLAIN_JOB => JOB_BYTES,
+            TAGGED_JOB => TAGGED_JOB_BYTES,
+            _ => NOTED_JOB_BYTES,
+        }
+    }
+
+    const fn kind(&self) -> u8 {
+        match (self.tags.is_empty(), self.notes.is_empty()) {
+            (true, true) => PLAIN_JOB,
+            (false, true) => TAGGED_JOB,
+            (_, false) => NOTED_JOB,
+        }
     }
 
     /// Whether the queue could have had this job. The queue relies on these properties, and a checksum alone does not
@@ -150,13 +177,12 @@ impl RuleRecord<'_> {
 /// Returns the ids of the jobs in these records. The records are whole, and end with the bytes or with zeros.
 pub fn job_ids(mut records: &[u8]) -> impl Iterator<Item = JobId> {
     std::iter::from_fn(move || {
-        while let Some((frame, rest)) = records.split_first_chunk::<FRAME_BYTES>() {
-            let (payload, kind) = (Reader(&frame[4..]).u32() as usize, frame[24]);
-            records = records.get(framed_bytes(payload)..).unwrap_or_default();
-            match kind {
-                0 => return None,
-                1..=3 | 8..=10 => return Some(JobId(Reader(rest).u64())),
-                _ => {}
+        // No record has kind 0.
+        while records.get(24).is_some_and(|&kind| kind != 0) {
+            let Framed { record, bytes, .. } = Record::decode(records);
+            records = records.get(bytes..).unwrap_or_default();
+            if let Some(id) = record.job_id() {
+                return Some(id);
             }
         }
         None
@@ -227,10 +253,15 @@ pub const fn job_record_bytes(tube_bytes: usize, tags: Tags<'_>, body_bytes: usi
     framed_bytes(fixed + tube_bytes + tags.as_bytes().len() + body_bytes)
 }
 
-/// Returns how many bytes the tube name, the tags and the body of a job have at most, with its CR LF, in segments of this
-/// size.
+/// Returns how many bytes the tube name, the tags, the body of a job with its CR LF, and its [notes](Notes::room_bytes) have at most, in
+/// segments of this size.
 pub const fn job_bytes_max(segment_bytes: u64) -> usize {
     (segment_bytes - HEADER_BYTES) as usize / ALIGN_BYTES * ALIGN_BYTES - FRAME_BYTES - TAGGED_JOB_BYTES
+}
+
+/// Returns the size of the record of a note, given with its CR LF, in bytes.
+pub const fn note_record_bytes(bytes: usize) -> usize {
+    framed_bytes(NOTE_BYTES + bytes)
 }
 
 impl Record<'_> {
@@ -242,9 +273,10 @@ impl Record<'_> {
     fn payload_bytes(&self) -> usize {
         match self {
             Self::Job(job) => {
-                let fixed = if job.tags.is_empty() { JOB_BYTES } else { TAGGED_JOB_BYTES };
-                fixed + job.tube.as_bytes().len() + job.tags.as_bytes().len() + job.body.len()
+                let texts = job.tube.as_bytes().len() + job.tags.as_bytes().len() + job.body.len();
+                job.fixed_bytes() + texts + job.notes.logged_bytes()
             }
+            Self::Noted { note, .. } => NOTE_BYTES + note.text.len(),
             Self::Change { .. } => STATE_BYTES,
             Self::Moved { tube, .. } => STATE_BYTES + tube.as_bytes().len(),
             Self::Deleted(_) | Self::Oldest(_) => 8,
@@ -263,6 +295,7 @@ impl Record<'_> {
             Self::Job(job) => Some(job.id),
             Self::Change { id, .. }
             | Self::Moved { id, .. }
+            | Self::Noted { id, .. }
             | Self::Deleted(id)
             | Self::KeptKey(KeptKey { id, .. }) => Some(*id),
             Self::Paused(_)
@@ -276,8 +309,7 @@ impl Record<'_> {
 
     const fn kind(&self) -> u8 {
         match self {
-            Self::Job(job) if job.tags.is_empty() => 1,
-            Self::Job(_) => 8,
+            Self::Job(job) => job.kind(),
             Self::Change { .. } => 2,
             Self::Deleted(_) => 3,
             Self::Paused(_) => 4,
@@ -288,6 +320,7 @@ impl Record<'_> {
             Self::Moved { .. } => 10,
             Self::GroupDone(_) => 11,
             Self::Rule(_) => 12,
+            Self::Noted { .. } => 14,
         }
     }
 
@@ -314,11 +347,20 @@ impl Record<'_> {
                     (tube.len() as u32) << 24 | u32::from(job.ttr.millis()) << 14 | state_word(&job.state);
                 fixed.u32(job.ttr.as_whole()).u32(word);
                 out.push(&fixed.bytes);
-                if !job.tags.is_empty() {
+                if job.kind() != PLAIN_JOB {
                     out.push(&(job.tags.as_bytes().len() as u32).to_le_bytes());
+                }
+                if !job.notes.is_empty() {
+                    out.push(&(job.notes.logged_bytes() as u32).to_le_bytes());
                 }
                 out.push(tube);
                 out.push(job.tags.as_bytes());
+                for note in job.notes.iter() {
+                    let mut fixed = Fields::<NOTE_FIELDS_BYTES>::default();
+                    fixed.u64(note.at.as_nanos()).u32(note.text.len() as u32);
+                    out.push(&fixed.bytes);
+                    out.push(note.text);
+                }
                 out.push(job.body);
             }
             Self::Change { id, state } => {
@@ -331,6 +373,12 @@ impl Record<'_> {
                 fixed.u64(id.0).state(state).u32(state_word(state));
                 out.push(&fixed.bytes);
                 out.push(tube.as_bytes());
+            }
+            Self::Noted { id, note } => {
+                let mut fixed = Fields::<NOTE_BYTES>::default();
+                fixed.u64(id.0).u64(note.at.as_nanos());
+                out.push(&fixed.bytes);
+                out.push(note.text);
             }
             Self::Deleted(id) => out.push(&id.0.to_le_bytes()),
             Self::Paused(pause) => {
@@ -465,27 +513,43 @@ impl Record<'_> {
             STATE_BYTES,
             0,
             RULE_BYTES,
+            NOTED_JOB_BYTES,
+            NOTE_BYTES,
         ];
         let fixed = FIXED.get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
         let mut fields = Reader(fixed);
         Some(match kind {
-            1 | 8 => {
+            PLAIN_JOB | TAGGED_JOB | NOTED_JOB => {
                 let (id, created) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
                 let raw = fields.state();
                 let (ttr, word) = (fields.u32(), fields.u32());
                 let (tube, rest) = rest.split_at_checked((word >> 24) as usize)?;
                 let tube = TubeName::new(tube)?;
-                let (tags, body) = match kind {
-                    1 => (Tags::NONE, rest),
-                    _ => {
-                        let (tags, body) = rest.split_at_checked(fields.u32() as usize)?;
-                        (Tags::new(tags)?, body)
+                let (tags, rest) = match kind {
+                    PLAIN_JOB => (&[][..], rest),
+                    _ => rest.split_at_checked(fields.u32() as usize)?,
+                };
+                // A job with notes may have no tags.
+                let tags = if tags.is_empty() && kind != TAGGED_JOB { Tags::NONE } else { Tags::new(tags)? };
+                let (notes, body) = match kind {
+                    NOTED_JOB => {
+                        let (notes, body) = rest.split_at_checked(fields.u32() as usize)?;
+                        (parse_notes(notes).filter(|notes| !notes.is_empty())?, body)
                     }
+                    _ => (Notes::NONE, rest),
                 };
                 let ttr = Seconds::new(ttr, (word >> 14 & MILLIS_MASK) as u16)?;
-                let job =
-                    JobRecord { id, created, ttr, tube, tags, state: raw.state(word & STATE_MASK)?, body };
+                let job = JobRecord {
+                    id,
+                    created,
+                    ttr,
+                    tube,
+                    tags,
+                    notes,
+                    state: raw.state(word & STATE_MASK)?,
+                    body,
+                };
                 Record::Job(Some(job).filter(JobRecord::is_possible)?)
             }
             2 => {
@@ -527,13 +591,39 @@ impl Record<'_> {
                 };
                 Record::Rule(RuleRecord { tube, rule: Rule::new(tube, key, value)? })
             }
+            14 => {
+                let (id, at) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
+                let note = Some(Note { at, text: rest });
+                Record::Noted { id, note: note.filter(|note| note.text.len() <= NOTE_BYTES_MAX as usize)? }
+            }
             _ => return None,
         })
     }
 }
 
+/// The kinds of the record of a job: without tags and notes, with tags, with notes.
+const PLAIN_JOB: u8 = 1;
+const TAGGED_JOB: u8 = 8;
+const NOTED_JOB: u8 = 13;
+
 /// The largest kind of a record.
-const KIND_MAX: u8 = 12;
+const KIND_MAX: u8 = 14;
+
+/// Reads the notes of a job: none if there are more than a job has, or one is too long.
+fn parse_notes(bytes: &[u8]) -> Option<Notes<'_>> {
+    let (mut notes, mut rest) = ([None; NOTES_MAX], bytes);
+    for place in &mut notes {
+        if let Some((fixed, following)) = rest.split_first_chunk::<NOTE_FIELDS_BYTES>() {
+            let mut fields = Reader(fixed);
+            let (at, length) = (Time::from_nanos(fields.u64()), fields.u32());
+            let (text, following) = following.split_at_checked(length as usize)?;
+            *place = Some(Note { at, text }).filter(|_| length <= NOTE_BYTES_MAX);
+            rest = following;
+        }
+    }
+    let whole = Notes::new(notes.into_iter().flatten());
+    (rest.is_empty() && whole.logged_bytes() == bytes.len()).then_some(whole)
+}
 
 /// The check of the head in a frame. Without the seed nobody can make one.
 fn head_check(seed: u32, frame: &[u8; FRAME_BYTES]) -> u32 {
@@ -549,5 +639,11 @@ const fn rule_code(key: RuleKey) -> u32 {
         RuleKey::DefaultTtr => 5,
         RuleKey::Retention => 6,
         RuleKey::Rate => 7,
+        RuleKey::RetryFor => 8,
+        RuleKey::RetryDelay => 9,
+        RuleKey::RetryFactor => 10,
+        RuleKey::RetryMaxDelay => 11,
+        RuleKey::RetryJitter => 12,
+        RuleKey::LostCounts => 13,
     }
 }

@@ -12,7 +12,7 @@ use super::segment_index::SegmentIndex;
 use crate::bodies::OutOfMemory;
 use crate::queue::{Engine, LoggedState, Restored};
 use crate::time::Time;
-use crate::values::ids::{JobId, TubeKey};
+use crate::values::ids::{JobId, JobKey, TubeKey};
 use crate::values::tube_name::TubeName;
 
 /// Applies records to a queue, in the order of the log.
@@ -122,22 +122,15 @@ impl Replay {
                     None => _ = self.changed.insert(*id),
                 }
             }
-            Record::Moved { id, state, tube } => match engine.jobs().find(*id) {
-                Some(job) => {
-                    let record_bytes = |engine: &Engine| Record::Job(JobRecord::of(job, engine)).bytes();
-                    let before = record_bytes(engine);
-                    let tube = self.tube(*tube, engine);
-                    engine.restore_tube_of(job, tube);
-                    engine.restore_state(job, state);
-                    // Not the size itself: in a log that was changed, the last record may have another body.
-                    let size = self.index.bytes_of(job) + record_bytes(engine) - before;
-                    self.index.resize(job, size, bytes);
-                }
-                None => {
-                    self.index.add_garbage(bytes as u64);
-                    self.changed.insert(*id);
-                }
-            },
+            Record::Moved { id, state, tube } => self.grow(*id, bytes, engine, |replay, job, engine| {
+                let tube = replay.tube(*tube, engine);
+                engine.restore_tube_of(job, tube);
+                engine.restore_state(job, state);
+            }),
+            Record::Noted { id, note } => {
+                // mutant note-lost-by-a-restart: engine.restore_note(job, *note) => _ = (job, engine, note)
+                self.grow(*id, bytes, engine, |_, job, engine| engine.restore_note(job, *note));
+            }
             Record::GroupDone(group) => {
                 self.index.add_garbage(bytes as u64);
                 for id in self.held.remove(group.as_bytes()).unwrap_or_default() {
@@ -160,8 +153,29 @@ impl Replay {
         Ok(())
     }
 
+    /// Changes a job so that compaction of its record appends a longer or a shorter one.
+    fn grow(
+        &mut self,
+        id: JobId,
+        bytes: usize,
+        engine: &mut Engine,
+        change: impl FnOnce(&mut Self, JobKey, &mut Engine),
+    ) {
+        let Some(job) = engine.jobs().find(id) else {
+            self.index.add_garbage(bytes as u64);
+            self.changed.insert(id);
+            return;
+        };
+        let record_bytes = |engine: &Engine| Record::Job(JobRecord::of(job, engine)).bytes();
+        let before = record_bytes(engine);
+        change(self, job, engine);
+        // Not the size itself: in a log that was changed, the last record may have another body.
+        let size = self.index.bytes_of(job) + record_bytes(engine) - before;
+        self.index.resize(job, size, bytes);
+    }
+
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
-        let JobRecord { id, created, ttr, tube, tags, state, body } = *job;
+        let JobRecord { id, created, ttr, tube, tags, notes, state, body } = *job;
         if matches!(state.state, LoggedState::Held(_))
             && let Some(group) = tags.aft()
         {
@@ -172,6 +186,7 @@ impl Replay {
             let tube = self.tube(tube, engine);
             engine.restore_tube_of(job, tube);
             engine.restore_state(job, &state);
+            engine.restore_notes(job, notes);
             self.index.remove(job);
             self.index.insert(job, self.segment, bytes);
             return Ok(());
@@ -181,7 +196,7 @@ impl Replay {
         let bodies = engine.bodies_mut();
         let mut slot = bodies.allocate(body.len() as u32)?;
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
-        let job = engine.restore(Restored { id, created, ttr, tube, tags, state, body: slot });
+        let job = engine.restore(Restored { id, created, ttr, tube, tags, notes, state, body: slot });
         self.index.insert(job, self.segment, bytes);
         Ok(())
     }

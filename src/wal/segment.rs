@@ -21,10 +21,10 @@ const MAGIC: [u8; 16] = *b"beanring log\r\n\x1a\0";
 
 /// The format without records of reservations. A new format is needed if an older version would mistake new records for damage
 /// or a torn write.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 7;
 
 /// The format with records of reservations, which is written only if they are kept.
-pub const FORMAT_WITH_RESERVATIONS: u32 = 6;
+pub const FORMAT_WITH_RESERVATIONS: u32 = 8;
 
 /// The format of segments with or without records of reservations.
 pub const fn format_of(keeps_reservations: bool) -> u32 {
@@ -32,7 +32,7 @@ pub const fn format_of(keeps_reservations: bool) -> u32 {
 }
 
 /// The oldest format that this version reads. Those before it have no checks of heads.
-pub const FORMAT_MIN: u32 = FORMAT;
+pub const FORMAT_MIN: u32 = 5;
 
 /// Which version has a format that this one does not read.
 pub const fn version_of(format: u32) -> &'static str {

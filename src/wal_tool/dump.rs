@@ -9,7 +9,8 @@ use crate::io::stdout::OutputError;
 use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, LoggedState, PersistedState};
 use crate::time::Seconds;
-use crate::values::tube_rules::RuleValue;
+use crate::values::notes::Note;
+use crate::values::tube_rules::{RuleNumber, RuleValue};
 use crate::wal::record::{Record, RuleRecord};
 
 /// One line. Fields that a record does not have are left out; times are nanoseconds since 1970.
@@ -53,14 +54,27 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<u64>,
+    value: Option<RuleNumber>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<NoteLine<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<&'a str>,
     /// The body as hexadecimal digits, where it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_hex: Option<String>,
+}
+
+/// A note of a job.
+#[derive(Serialize)]
+struct NoteLine<'a> {
+    at: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    /// The text as hexadecimal digits, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text_hex: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -79,6 +93,8 @@ struct State {
     releases: u32,
     buries: u32,
     kicks: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    losses: u32,
 }
 
 /// Prints a line of JSON for each segment, gap and valid record of the log in this directory.
@@ -146,6 +162,7 @@ impl<'a> Line<'a> {
             rule: None,
             value: None,
             dead_letter: None,
+            notes: Vec::new(),
             body: None,
             body_hex: None,
         }
@@ -164,6 +181,7 @@ impl<'a> Line<'a> {
                     created: Some(job.created.as_nanos()),
                     ttr: Some(job.ttr),
                     state: Some(State::of(&job.state)),
+                    notes: job.notes.iter().map(NoteLine::of).collect(),
                     body: text,
                     body_hex: text.is_none().then(|| hex(body)),
                     ..self
@@ -179,6 +197,9 @@ impl<'a> Line<'a> {
                 state: Some(State::of(state)),
                 ..self
             },
+            Record::Noted { id, note } => {
+                Self { kind: "note", id: Some(id.0), notes: vec![NoteLine::of(*note)], ..self }
+            }
             Record::Deleted(id) => Self { kind: "deletion", id: Some(id.0), ..self },
             Record::Paused(pause) => Self {
                 kind: "pause",
@@ -200,7 +221,7 @@ impl<'a> Line<'a> {
             Record::Rule(RuleRecord { tube, rule }) => {
                 let (value, dead_letter) = match rule.value() {
                     RuleValue::None => (None, None),
-                    RuleValue::Number(number) => (Some(number), None),
+                    RuleValue::Number(number) => (Some(rule.key().shown(number)), None),
                     RuleValue::Tube(name) => (None, Some(name.as_str())),
                 };
                 let (tube, rule) = (Some(tube.as_str()), Some(rule.key().word()));
@@ -210,6 +231,13 @@ impl<'a> Line<'a> {
             Record::Padding(bytes) => Self { kind: "padding", bytes: Some(*bytes as u64), ..self },
             Record::Closed => Self { kind: "closed", ..self },
         }
+    }
+}
+
+impl<'a> NoteLine<'a> {
+    fn of(note: Note<'a>) -> Self {
+        let text = str::from_utf8(note.text).ok();
+        Self { at: note.at.as_nanos(), text, text_hex: text.is_none().then(|| hex(note.text)) }
     }
 }
 
@@ -236,7 +264,7 @@ impl State {
                 "reserved"
             }
         };
-        let Counts { reserves, timeouts, releases, buries, kicks } = counts;
+        let Counts { reserves, timeouts, releases, buries, kicks, losses } = counts;
         Self {
             state,
             pri,
@@ -249,8 +277,13 @@ impl State {
             releases,
             buries,
             kicks,
+            losses,
         }
     }
+}
+
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 fn hex(bytes: &[u8]) -> String {

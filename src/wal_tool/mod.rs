@@ -133,21 +133,10 @@ pub(crate) fn write_hole(hole: Option<Hole>, out: &mut impl Write) -> io::Result
 }
 
 /// A server would start, and discard these bytes.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the next start discards {}: normal after a crash, and needs nothing; after a clean stop it is damage: restore a \
+    backup", Places(.0))]
 struct Discards(Vec<Discarded>);
-
-impl fmt::Display for Discards {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the next start discards {}: normal after a crash, and needs nothing; after a clean stop it is damage: restore a \
-             backup",
-            Places(&self.0)
-        )
-    }
-}
-
-impl Error for Discards {}
 
 fn salvage(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let Salvaged { jobs, lost, damage, hole } = offline::salvage(dir, new_dir, now)?;

@@ -45,6 +45,7 @@ fn rows(kind: CommandKind) -> Vec<(&'static str, Rights, On)> {
         Kind::Release => ("release 4 0 0\r\n", CONSUME, On::Tube),
         Kind::Bury => ("bury 4 0\r\n", CONSUME, On::Tube),
         Kind::Touch => ("touch 4\r\n", CONSUME, On::Tube),
+        Kind::JobNote => ("job-note 4 1\r\nx\r\n", CONSUME, On::Tube),
         Kind::Use => ("use a\r\n", PRODUCE | INSPECT | ADMIN, On::Tube),
         Kind::Watch => {
             return vec![("watch a\r\n", CONSUME, On::Tube), ("watch a 7\r\n", CONSUME, On::Tube)];

@@ -40,7 +40,7 @@ fn bash_completes_tubes_and_rules() {
             (&["move", "mail", "o"], "other\n"),
             // The name is quoted, and nothing in it runs.
             (&["peek", "--tube", "r"], "run\\$\\(id\\)\\;id\n"),
-            (&["tube-config", "mail", "re"], "retention\n"),
+            (&["tube-config", "mail", "rete"], "retention\n"),
             (&["stat"], "stats\n"),
             (&["tube", "--js"], "--json\n"),
         ] {

@@ -25,7 +25,7 @@ body=$(cat)
 run=1
 while ! (set -C; : > "$OUT/$BEANRING_JOB_ID.$run") 2>/dev/null; do run=$((run + 1)); done
 case $body in
-    fail) exit 3 ;;
+    fail) echo begin >&2; echo 'disk "a" is full' >&2; echo >&2; exit 3 ;;
     hang) sleep 100 ;;
     deaf) trap '' TERM; sleep 100 & sleep 100 ;;
     suicide) kill -9 $$ ;;
@@ -190,6 +190,25 @@ fn failures_are_released_with_back_off() {
         stop(running, "7 runs: 1 deleted, 1 buried, 5 released, 0 lost");
         assert_eq!(bench.runs(), [(1, 3), (2, 4)].into());
         assert_eq!(place.number(&["job", "2"], "releases"), 3);
+    });
+}
+
+#[test]
+fn a_failure_is_noted_with_the_last_line_of_standard_error() {
+    everywhere("the notes of beanring work", |place| {
+        let bench = Bench::new();
+        place.session(r"put --lines << fail\nsuicide\nok\n");
+        let running = bench.begin(place, &["-j", "1"]);
+        place.wait_for_jobs([0, 0, 0, 2]);
+        let ran = stop(running, "3 runs: 1 deleted, 2 buried, 0 released, 0 lost");
+        assert!(ran.contains("disk \"a\" is full\n"), "standard error goes on to that of the program: {ran}");
+        let job = |id| place.json(&["job", id])["notes"][0]["text"].clone();
+        if place.is_beanring {
+            assert_eq!(job("1"), "exit code 3: disk \"a\" is full");
+            assert_eq!(job("2"), "killed by SIGKILL");
+        } else {
+            assert_eq!(job("1"), Value::Null, "a server without the command gets none");
+        }
     });
 }
 

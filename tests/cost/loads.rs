@@ -22,6 +22,9 @@ const fn load(name: &'static str, sizes: [usize; 2], build: fn(&mut World, usize
 /// Tubes in which each key has a lane.
 const LANE_TUBES: usize = 256;
 
+/// Its build reads lists for a minute, and no container grows there.
+pub const LISTS: &str = "clients that have lists to read";
+
 /// The load whose every end is measured: what opens its lanes does so once.
 pub const LANES: &str = "full keys with a lane in each of 256 tubes";
 
@@ -115,6 +118,12 @@ pub const LOADS: &[Load] = &[
         world.put_tagged(n, 0, |at| format!(" grp:group aft:g{at}"));
         world.put_tagged(n, 0, |at| format!(" grp:g{at}"));
     }),
+    load("reserved jobs with notes", [5000, 25_000], |world, n| {
+        world.put_many(n, 0);
+        world.jobs = reserve_all(world, n);
+        let notes = |id| format!("job-note {id} 100\r\n{}\r\n", "n".repeat(100));
+        world.actor.expect_all(world.jobs.iter().map(notes), "NOTED");
+    }),
     load("kept idempotency keys", [10_000, 50_000], |world, n| {
         keep_keys(world, n, LONG);
     }),
@@ -124,12 +133,14 @@ pub const LOADS: &[Load] = &[
     }),
     load("tubes with rules", [60, 240], |world, n| {
         in_tubes(world, n, "tube", |_| put(0, ""));
-        for key in ["max-attempts", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"] {
+        for key in
+            ["max-attempts", "retry-delay", "max-jobs", "max-bytes", "default-ttr", "rate", "retention"]
+        {
             let rules = (0..n).map(|at| format!("tube-config tube{at} {key} 9\r\n"));
             world.helper.expect_all(rules, "CONFIGURED");
         }
     }),
-    load("clients that have lists to read", [16, 64], |world, n| {
+    load(LISTS, [16, 64], |world, n| {
         in_tubes(world, 10_000, "tube", |_| put(0, ""));
         world.clients = (0..n).map(|_| world.connect()).collect();
         world.clients.iter_mut().for_each(|client| client.send(&"list-tubes\r\n".repeat(40)));
@@ -194,6 +205,10 @@ pub const BOMBS: &[Load] = &[
     load("reservations end as dead letters", [10_000, 50_000], |world, n| {
         world.helper.expect(&format!("tube-config {TUBE} max-attempts 1\r\n"), "CONFIGURED");
         world.helper.expect(&format!("tube-config {TUBE} dead-letter dead\r\n"), "CONFIGURED");
+        reserve_until_the_end(world, n);
+    }),
+    load("reservations end and are delayed by a rule", [10_000, 50_000], |world, n| {
+        world.helper.expect(&format!("tube-config {TUBE} retry-delay 100000\r\n"), "CONFIGURED");
         reserve_until_the_end(world, n);
     }),
     load("rates of tubes bring tokens", [60, 250], |world, n| {

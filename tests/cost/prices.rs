@@ -69,6 +69,21 @@ const DEEDS: &[Deed] = &[
         (0..times).for_each(|_| drop(world.actor.expect(&small_put(), "INSERTED")));
     }),
     deed("put, 32 at once", 100, |world, times| at_once(world, times, &small_put())),
+    deed("put with new keys, 32 at once", 100, |world, times| {
+        let lines: Vec<String> =
+            (0..32 * times).map(|at| format!("put 0 0 60 1 con:c{at} grp:g{at}\r\nx\r\n")).collect();
+        each_once(world, &lines);
+    }),
+    deed("use of new tubes, 32 at once", 100, |world, times| {
+        let lines: Vec<String> = (0..32 * times).map(|at| format!("use new{at}\r\n")).collect();
+        each_once(world, &lines);
+    }),
+    deed("job-note of 1,024 bytes, 32 at once", 50, |world, times| {
+        world.actor.expect(&small_put(), "INSERTED");
+        let id = world.actor.expect("reserve-with-timeout 0\r\n", "RESERVED")[0];
+        at_once(world, times, &format!("job-note {id} 1024\r\n{}\r\n", "n".repeat(1024)));
+        world.actor.expect(&format!("delete {id}\r\n"), "DELETED");
+    }),
     deed("put of 60,000 bytes", 200, |world, times| {
         let put = format!("put 0 0 60 {LARGE_BYTES}\r\n{}\r\n", "b".repeat(LARGE_BYTES));
         (0..times).for_each(|_| drop(world.actor.expect(&put, "INSERTED")));
@@ -190,9 +205,21 @@ fn at_once(world: &mut World, times: usize, commands: &str) {
     }
 }
 
-/// Counts commands. A `put` has two lines.
+/// Sends commands together that differ, each with one reply.
+fn each_once(world: &mut World, commands: &[String]) {
+    for some in commands.chunks(DEPTH) {
+        world.actor.send(&some.concat());
+        some.iter().for_each(|_| drop(world.actor.reply()));
+    }
+}
+
+/// Counts commands. A `put` and a `job-note` have two lines.
 fn replies_to(commands: &str) -> usize {
-    if commands.starts_with("put ") { 1 } else { commands.matches("\r\n").count() }
+    if commands.starts_with("put ") || commands.starts_with("job-note ") {
+        1
+    } else {
+        commands.matches("\r\n").count()
+    }
 }
 
 /// Sends requests together on one connection, and reads all responses.

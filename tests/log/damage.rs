@@ -12,12 +12,15 @@ use beanring::queue::{Counts, Engine, JobState, LoggedState, PersistedState};
 use beanring::time::{Seconds, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::limits::BURIALS_MAX;
+use beanring::values::notes::Notes;
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::batch::{BLOCK_BYTES, Batch};
 use beanring::wal::record::{JobRecord, Lsn, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_MIN, FORMAT_WITH_RESERVATIONS, Header};
-use beanring::wal::{Destination, Durability, Operation, Outcome, PutSpace, SegmentNumber, Wal, WalConfig};
+use beanring::wal::{
+    Destination, DiskOperation, DiskOutcome, Durability, PutSpace, SegmentNumber, Wal, WalConfig,
+};
 use beanring_testkit::client::{put, start};
 use beanring_testkit::scratch::Scratch;
 
@@ -103,11 +106,11 @@ fn ready() -> PersistedState {
 /// Does the writes that the WAL asks for, and no other operation.
 fn write(log: &mut Wal, scratch: &Scratch) {
     while let Some(operation) = log.next_operation(NOW) {
-        if let Operation::Write { segment, offset, batch, .. } = operation {
+        if let DiskOperation::Write { segment, offset, batch, .. } = operation {
             let place = offset as usize..offset as usize + batch.len();
             let file = scratch.join(&segment.to_string());
             change(&file, |bytes| bytes[place].copy_from_slice(batch.bytes()));
-            log.complete(Outcome::Written(batch, Ok(())), NOW);
+            log.complete(DiskOutcome::Written(batch, Ok(())), NOW);
         }
     }
 }
@@ -325,7 +328,8 @@ fn a_recycled_first_file_is_not_missing() {
 
 fn job(id: u64) -> JobRecord<'static> {
     let (ttr, tube) = (Seconds::whole(60), TubeName::DEFAULT);
-    JobRecord { id: JobId(id), created: NOW, ttr, tube, tags: Tags::NONE, state: ready(), body: b"body\r\n" }
+    let (tags, notes) = (Tags::NONE, Notes::NONE);
+    JobRecord { id: JobId(id), created: NOW, ttr, tube, tags, notes, state: ready(), body: b"body\r\n" }
 }
 
 /// A checksum does not prove that a server wrote the record.
@@ -464,15 +468,17 @@ fn after_puts(scratch: &Scratch, puts: usize) -> Jobs {
 fn carry_out_all(log: &mut Wal, directory: &Directory, scratch: &Scratch) {
     while let Some(operation) = log.next_operation(NOW) {
         let outcome = match operation {
-            Operation::Write { segment, offset, batch, .. } => {
+            DiskOperation::Write { segment, offset, batch, .. } => {
                 let place = offset as usize..offset as usize + batch.len();
                 change(&scratch.join(&segment.to_string()), |bytes| {
                     bytes[place].copy_from_slice(batch.bytes())
                 });
-                Outcome::Written(batch, Ok(()))
+                DiskOutcome::Written(batch, Ok(()))
             }
-            Operation::Sync(_) => Outcome::Synced(Ok(())),
-            Operation::Arrange(arrangement) => Outcome::Arranged(arrangement, directory.arrange(arrangement)),
+            DiskOperation::Sync(_) => DiskOutcome::Synced(Ok(())),
+            DiskOperation::Arrange(arrangement) => {
+                DiskOutcome::Arranged(arrangement, directory.arrange(arrangement))
+            }
         };
         log.complete(outcome, NOW);
     }

@@ -5,6 +5,7 @@ use beanring::queue::{
 };
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::values::notes::Notes;
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::values::tube_rules::{Rule, RuleKey, RuleValue};
@@ -32,7 +33,7 @@ fn restored(
     for (id, created, state) in jobs {
         let (id, ttr) = (JobId(id), Seconds::whole(60));
         let body = engine.bodies_mut().allocate(3).expect("there is memory");
-        engine.restore(Restored { id, created, ttr, tube, tags, state, body });
+        engine.restore(Restored { id, created, ttr, tube, tags, notes: Notes::NONE, state, body });
     }
     engine.settle_restored(now);
     engine.check();

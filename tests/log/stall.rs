@@ -6,7 +6,7 @@ use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::{Durability, LogReply, LogRequest, Operation, WalConfig};
+use beanring::wal::{DiskOperation, Durability, LogReply, LogRequest, WalConfig};
 use beanring_testkit::client::put;
 use beanring_testkit::config::config;
 use beanring_testkit::disk::{Crash, Disk};
@@ -304,7 +304,7 @@ fn the_next_write_begins_before_replies_leave() {
     assert!(!server.disk.is_busy(), "the second put waits for the write of the first");
     let (now, server) = (server.now, &mut server.server);
     assert!(matches!(server.next_effect(), Some(Effect::Log)));
-    assert!(matches!(server.log_request(now), Some(LogRequest::Files(Operation::Write { .. }))));
+    assert!(matches!(server.log_request(now), Some(LogRequest::Files(DiskOperation::Write { .. }))));
     let Some(Effect::Send(conn)) = server.next_effect() else { panic!("no reply") };
     assert_eq!(server.number(conn), 1, "the first client gets it");
 }

@@ -340,8 +340,8 @@ fn too_little_is_left_to_salvage() {
         result.fails(1, "salvage cannot help: restore a backup of the directory\n");
     }
     fs::write(&file, sound).expect("a segment");
-    change_header(&file, |bytes| bytes[16] = 7);
-    tool("salvage", &[&log.0, &to]).fails(1, "has format 7 of a newer version of beanring; use that version");
+    change_header(&file, |bytes| bytes[16] = 9);
+    tool("salvage", &[&log.0, &to]).fails(1, "has format 9 of a newer version of beanring; use that version");
     assert!(!to.exists(), "nothing was written");
 }
 

@@ -9,7 +9,8 @@ use beanring::time::{Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{
-    Batch, Destination, Durability, NETWORK_BATCH_BYTES, Operation, Outcome, SegmentNumber, Wal, WalConfig,
+    Batch, Destination, DiskOperation, DiskOutcome, Durability, NETWORK_BATCH_BYTES, SegmentNumber, Wal,
+    WalConfig,
 };
 
 use beanring_testkit::fuzz::made_log::{BEGIN, Files, begin, carry_out};
@@ -67,7 +68,7 @@ impl Stage {
     fn begin_writes(&mut self) -> usize {
         while let Some(operation) = self.log.next_operation(self.now) {
             match operation {
-                Operation::Write { segment, offset, first, batch, sync } => {
+                DiskOperation::Write { segment, offset, first, batch, sync } => {
                     assert!(sync, "the outcome of every write waits for the store");
                     self.in_flight.push_back(Write { segment, offset, first: first.0, batch });
                 }
@@ -88,7 +89,7 @@ impl Stage {
 
     fn end(&mut self, at: usize, result: Result<(), ErrorKind>) {
         let write = self.in_flight.remove(at).expect("it is in flight");
-        self.log.complete(Outcome::Written(write.batch, result.map_err(Error::from)), self.now);
+        self.log.complete(DiskOutcome::Written(write.batch, result.map_err(Error::from)), self.now);
         self.log.check();
     }
 

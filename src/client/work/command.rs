@@ -23,6 +23,7 @@ use super::super::error::ClientError;
 use super::super::stats::Stats;
 use super::super::target::Target;
 use super::control::Event;
+use super::stderr::LastLine;
 use crate::cli::verbs::Work;
 use crate::values::ids::JobId;
 
@@ -31,6 +32,7 @@ use crate::values::ids::JobId;
 pub(super) struct Running {
     child: Child,
     group: Pid,
+    stderr: LastLine,
 }
 
 impl Running {
@@ -47,7 +49,7 @@ impl Running {
     ) -> io::Result<Self> {
         let (program, arguments) = verb.command.split_first().expect("clap requires a command");
         let number = |key| stats.number(key).to_string();
-        let child = Command::new(program)
+        let mut child = Command::new(program)
             .args(arguments)
             .envs(target.variables())
             .env("BEANRING_JOB_ID", id.to_string())
@@ -60,14 +62,16 @@ impl Running {
             .stdin(Stdio::from(in_memory(body)?))
             // A signal of the terminal reaches this program alone, which then waits for its commands.
             .process_group(0)
+            .stderr(Stdio::piped())
             .spawn()?;
+        let stderr = LastLine::watch(child.stderr.take().expect("it is a pipe"));
         let group = Pid::from_raw(child.id().try_into().expect("a process id"));
         thread::spawn(move || {
             while waitid(Id::Pid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
             // The slot waits for this.
             let _ = mailbox.send(Event::Exited);
         });
-        Ok(Self { child, group })
+        Ok(Self { child, group, stderr })
     }
 
     /// Sends a signal to the command and to what it has started.
@@ -76,12 +80,15 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
-    /// Returns how it ended.
+    /// Returns how it ended, and the last line of its standard error.
     ///
     /// # Errors
     /// If the process is not a child of this one.
-    pub(super) fn reap(mut self) -> io::Result<ExitStatus> {
-        self.child.wait()
+    pub(super) fn reap(mut self) -> io::Result<(ExitStatus, Vec<u8>)> {
+        let status = self.child.wait()?;
+        // A command that has succeeded needs no note.
+        let line = if status.success() { Vec::new() } else { self.stderr.take() };
+        Ok((status, line))
     }
 }
 

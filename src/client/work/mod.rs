@@ -5,6 +5,7 @@ mod command;
 mod control;
 mod report;
 mod slot;
+mod stderr;
 
 use std::process::ExitCode;
 use std::sync::mpsc;

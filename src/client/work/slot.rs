@@ -52,7 +52,8 @@ struct Job {
 /// How a command ended.
 enum Outcome {
     Success,
-    Failure(String),
+    /// It failed. The last line of its standard error says why, unless it wrote nothing.
+    Failure(String, Vec<u8>),
     /// It failed, and nothing reads standard output any more.
     Unread(String),
     /// Killed by the second signal.
@@ -145,7 +146,8 @@ impl Slot<'_> {
             return if command::is_output_closed() { Err(ClientError::OutputClosed) } else { Ok(true) };
         }
         if reply.word() == "RESERVED" && command::is_output_closed() {
-            // The end of the connection makes the job ready, and does not count as a release.
+            // The job is ready again, and this is no failed attempt.
+            connection.quit();
             return Err(ClientError::OutputClosed);
         }
         let reserved = Instant::now();
@@ -224,16 +226,16 @@ impl Slot<'_> {
             // What the command has started and not waited for.
             running.signal(Signal::SIGKILL);
         }
-        let status =
+        let (status, line) =
             running.reap().map_err(|error| ClientError::System { what: "wait for the command", error })?;
         match broken {
             Some(error) => Err(error),
             None if is_killed => Ok(Outcome::Killed),
             None if is_over_time => {
                 let limit = units::Seconds(self.verb.timeout.unwrap_or_default().into());
-                Ok(Outcome::Failure(format!("not done within {limit} and killed")))
+                Ok(Outcome::Failure(format!("not done within {limit} and killed"), line))
             }
-            None => Ok(outcome(status)),
+            None => Ok(outcome(status, line)),
         }
     }
 
@@ -246,24 +248,39 @@ impl Slot<'_> {
 
     /// Deletes, buries or releases a job after its command.
     fn finish(&self, connection: &mut Connection, job: &Job, outcome: Outcome) -> Result<(), ClientError> {
-        let id = job.id;
-        let pri = job.stats.number("pri");
-        let is_unread = matches!(outcome, Outcome::Unread(_));
-        let (reason, command, fate, delay) = match outcome {
-            Outcome::Success => (None, format!("delete {id}"), Fate::Deleted, None),
-            Outcome::Killed => {
-                let reason = Some("killed by the second signal".to_owned());
-                (reason, format!("release {id} {pri} 0"), Fate::Released, None)
+        let (id, pri) = (job.id, job.stats.number("pri"));
+        match outcome {
+            Outcome::Success => {
+                self.end(connection, job, None, (format!("delete {id}"), Fate::Deleted, None))
             }
-            Outcome::Unread(reason) => (Some(reason), format!("release {id} {pri} 0"), Fate::Released, None),
-            Outcome::Failure(reason) => match self.back_off(job) {
-                None => (Some(reason), format!("bury {id} {pri}"), Fate::Buried, None),
-                Some(delay) => {
-                    let command = format!("release {id} {pri} {delay}");
-                    (Some(reason), command, Fate::Released, Some(delay))
-                }
-            },
-        };
+            Outcome::Killed => {
+                self.hand_back(connection, job, "killed by the second signal".to_owned());
+                Ok(())
+            }
+            Outcome::Unread(reason) => {
+                self.hand_back(connection, job, reason);
+                Err(ClientError::OutputClosed)
+            }
+            Outcome::Failure(reason, line) => {
+                note(connection, id, &reason, &line)
+                    .inspect_err(|_| self.lost(job, "the connection broke"))?;
+                let end = match self.back_off(job) {
+                    None => (format!("bury {id} {pri}"), Fate::Buried, None),
+                    Some(delay) => (format!("release {id} {pri} {delay}"), Fate::Released, Some(delay)),
+                };
+                self.end(connection, job, Some(reason), end)
+            }
+        }
+    }
+
+    /// Ends the reservation of a job by a command.
+    fn end(
+        &self,
+        connection: &mut Connection,
+        job: &Job,
+        reason: Option<String>,
+        (command, fate, delay): (String, Fate, Option<Seconds>),
+    ) -> Result<(), ClientError> {
         let reply = connection.ask(command).inspect_err(|_| self.lost(job, "the connection broke"))?;
         let expected = match fate {
             Fate::Deleted => "DELETED",
@@ -272,12 +289,20 @@ impl Slot<'_> {
         };
         match reply.word() {
             word if word == expected => self.ended(job, reason, fate, delay),
-            // The server is out of memory, and has buried the job instead.
+            // The job has had its last attempt, or a server is out of memory: it is buried instead.
             "BURIED" => self.ended(job, reason, Fate::Buried, None),
             "NOT_FOUND" => self.lost(job, "the reservation had timed out"),
-            _ => return Err(reply.expect(expected, &format!("job {id}")).map(drop).unwrap_err().into()),
+            _ => {
+                return Err(reply.expect(expected, &format!("job {}", job.id)).map(drop).unwrap_err().into());
+            }
         }
-        if is_unread { Err(ClientError::OutputClosed) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Leaves with a job whose command this program has stopped. It is ready again, and has not failed.
+    fn hand_back(&self, connection: &mut Connection, job: &Job, reason: String) {
+        connection.quit();
+        self.ended(job, Some(reason), Fate::Released, None);
     }
 
     /// Returns the delay of a job whose command failed, or none if it is to be buried.
@@ -301,7 +326,8 @@ impl Slot<'_> {
         let is_permanent = command::is_permanent(&error);
         let error = ClientError::Command { program, error };
         if is_permanent {
-            // The end of the connection makes the job ready, and does not count as a release.
+            // The job is ready again, and this is no failed attempt.
+            connection.quit();
             return Err(error);
         }
         let delay = START_AGAIN;
@@ -321,12 +347,19 @@ impl Slot<'_> {
     }
 }
 
-fn outcome(status: ExitStatus) -> Outcome {
+fn outcome(status: ExitStatus, line: Vec<u8>) -> Outcome {
     match command::failure(status) {
         None => Outcome::Success,
         Some(reason) if command::is_output_closed() => Outcome::Unread(reason),
-        Some(reason) => Outcome::Failure(reason),
+        Some(reason) => Outcome::Failure(reason, line),
     }
+}
+
+/// Keeps with a job why its command has failed.
+fn note(connection: &mut Connection, id: JobId, reason: &str, line: &[u8]) -> Result<(), ClientError> {
+    let separator = if line.is_empty() { "" } else { ": " };
+    let text = [reason.as_bytes(), separator.as_bytes(), line].concat();
+    connection.note(id, &text)
 }
 
 /// Returns the delay after this number of releases: doubled for each, up to a maximum.

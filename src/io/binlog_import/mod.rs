@@ -28,6 +28,7 @@ use super::wal_files::plain_file::{self, FileRefusal};
 use crate::beanstalkd_binlog::Imported;
 use crate::io::host;
 use crate::io::socket::text_of;
+use crate::values::notes::Notes;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::wal::WalConfig;
@@ -157,6 +158,7 @@ fn write(jobs: &[Imported], files: &mut [Binlog], fresh: &mut Fresh<'_>) -> Resu
             ttr: job.ttr.or_one(),
             tube: TubeName::new(tube).expect("the reader checked it"),
             tags: Tags::NONE,
+            notes: Notes::NONE,
             state: *state,
             body: &body,
         });

@@ -25,30 +25,30 @@ const WINDOW_BYTES: usize = 1 << 20;
 const VERSION_MAX: u32 = 255;
 
 /// Why a binlog cannot be read.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum BinlogError {
-    /// A file cannot be read.
+    #[error(fmt = write_io)]
     Io(String, io::Error),
-    /// beanstalkd has not written these bytes.
-    Damaged {
-        /// The name of the file.
-        file: String,
-        /// The offset in the file.
-        offset: u64,
-    },
-    /// The format is unknown.
+    #[error(
+        "{file}:{offset} is damaged: beanstalkd wrote something else there; restore a copy of the file, or start \
+        beanstalkd on it, which skips what it cannot read"
+    )]
+    Damaged { file: String, offset: u64 },
+    #[error(
+        "{0} has version {1}, and beanring reads 5 and 7; start the beanstalkd that wrote it, and finish its jobs there"
+    )]
     Version(String, u32),
-    /// The file does not begin as one of beanstalkd.
+    #[error("{0} is not a binlog of beanstalkd; move it out of the directory")]
     Foreign(String),
-    /// A file is missing between others.
+    #[error("{0} is missing between older and newer files; restore it")]
     Missing(String),
-    /// A job has an id that later ids cannot continue from.
-    Id {
-        /// The name of the file.
-        file: String,
-        /// The id.
-        id: JobId,
-    },
+    #[error(
+        "{file}: job {id} has an id that beanring cannot continue from: it reads ids from 1 to {}",
+        JobId::IMPORT_MAX
+    )]
+    Id { file: String, id: JobId },
 }
 
 /// A file of the binlog. It is open only while it is read: there may be more files than descriptors.
@@ -317,42 +317,14 @@ fn data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
 }
 
 // docs/RUNBOOK.md lists these messages.
-impl fmt::Display for BinlogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
-            Self::Io(file, error) if error.kind() == ErrorKind::PermissionDenied => {
-                let user = current_user();
-                write!(f, "{file}: permission denied; user {user} must be able to read it")
-            }
-            Self::Io(file, error) => write!(
-                f,
-                "cannot read {file}: {}; check the disk and the limits of the process",
-                text_of(error)
-            ),
-            Self::Damaged { file, offset } => write!(
-                f,
-                "{file}:{offset} is damaged: beanstalkd wrote something else there; restore a copy of the file, or start \
-                 beanstalkd on it, which skips what it cannot read"
-            ),
-            Self::Version(file, version) => write!(
-                f,
-                "{file} has version {version}, and beanring reads 5 and 7; start the beanstalkd that wrote it, and \
-                 finish its jobs there"
-            ),
-            Self::Foreign(file) => {
-                write!(f, "{file} is not a binlog of beanstalkd; move it out of the directory")
-            }
-            Self::Id { file, id } => write!(
-                f,
-                "{file}: job {id} has an id that beanring cannot continue from: it reads ids from 1 to {}",
-                JobId::IMPORT_MAX
-            ),
-            Self::Missing(file) => {
-                write!(f, "{file} is missing between older and newer files; restore it")
-            }
+fn write_io(file: &str, error: &io::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error.kind() {
+        _ if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
+        ErrorKind::PermissionDenied => {
+            write!(f, "{file}: permission denied; user {} must be able to read it", current_user())
+        }
+        _ => {
+            write!(f, "cannot read {file}: {}; check the disk and the limits of the process", text_of(error))
         }
     }
 }
-
-impl std::error::Error for BinlogError {}

@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Epoch, Failure, Position, Renewal, Reply, Term};
+use crate::wal::replica::{DatabaseReply, Epoch, Failure, Position, Renewal, Term};
 
 /// A claim changes the epoch, which is part of a key: it waits for the commits of these inserts. A renewal does not.
 const INSERT: &str = "
@@ -40,7 +40,7 @@ pub(super) struct Append {
 /// How an attempt ended that the database has not refused with an error.
 type Attempt = Result<Result<(), Failure>, SessionError>;
 
-pub(super) async fn append(context: Context, mut link: Link, append: Append) -> (Link, Reply) {
+pub(super) async fn append(context: Context, mut link: Link, append: Append) -> (Link, DatabaseReply) {
     let result = match link.session().await {
         Ok(session) => try_append(session, context.log(), &append).await,
         Err(error) => Err(error),
@@ -49,10 +49,10 @@ pub(super) async fn append(context: Context, mut link: Link, append: Append) -> 
     if result.is_ok() {
         link.note_seen(Extent { position: append.position, ..led(append.term.epoch) });
     }
-    (link, Reply::Appended { position: append.position, result })
+    (link, DatabaseReply::Appended { position: append.position, result })
 }
 
-pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link, Reply) {
+pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link, DatabaseReply) {
     let result = match link.session().await {
         Ok(session) => write_epoch(session, context.log(), term).await,
         Err(error) => Err(error),
@@ -62,7 +62,7 @@ pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link
         let is_local = is_local && !context.settings.trusts_storage;
         Renewal { rewrites: beat >> REWRITES_SHIFT, is_local }
     });
-    (link, Reply::Renewed(result))
+    (link, DatabaseReply::Renewed(result))
 }
 
 async fn try_append(session: &mut Session, log: i32, append: &Append) -> Attempt {

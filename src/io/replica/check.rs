@@ -1,7 +1,6 @@
 //! What must be true of the database before a server uses it.
 
 use std::error::Error;
-use std::fmt;
 use std::io::{self, ErrorKind};
 
 use tokio_postgres::error::SqlState;
@@ -43,47 +42,67 @@ const PRIVILEGES: &str = "
     where not has_table_privilege(t.name, p.privilege)";
 
 /// The database cannot be used. Each is one line that says what to do.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum CheckError {
     /// No server answers, or it refuses for a time.
+    #[error("cannot connect to the database {0}")]
     Unreachable(String),
-    /// It refuses the user or the password.
+    #[error("the database refuses the login: {0}; correct user and password, or pg_hba.conf")]
     Login(String),
-    /// There is no such database.
+    #[error("{0}; create it, or correct the URL")]
     NoDatabase(String),
-    /// It is too old; the version.
+    /// The version, as `server_version_num` has it.
+    #[error("PostgreSQL {} is too old; 13 or later is needed", .0 / 10_000)]
     Version(i32),
-    /// The server is a standby.
+    #[error("the database server is a standby, or read-only; name the primary in the URL")]
     Standby,
-    /// No host of the URL is a primary; what each is.
+    #[error("no host of the URL is a primary: {0}; start or promote one, or name the primary")]
     NoPrimary(String),
-    /// Several are; their names.
+    #[error("{0} are primaries; stop the one that is not the queue's, such as an old primary")]
     Primaries(String),
-    /// Sessions share the sessions of a pooler.
+    #[error(
+        "a pooler shares sessions between clients; connect to PostgreSQL itself, or set pool_mode = session"
+    )]
     Pooler,
-    /// `synchronous_standby_names` is empty.
+    #[error(
+        "commits wait for no standby: synchronous_standby_names is empty; set it, or pass --replicate-trust-storage if \
+        the storage below keeps copies"
+    )]
     NotSynchronous,
-    /// No standby is connected whose acknowledgement counts.
+    #[error(
+        "no synchronous standby is connected, so commits wait; start one that synchronous_standby_names lists"
+    )]
     NoStandby,
-    /// The tables do not exist.
+    #[error("the database has no tables of beanring; run beanring replicate init {0}")]
     NoTables(String),
-    /// The user may not create them.
+    #[error(
+        "the user may not create tables ({0}); grant create on the schema to the user, or run this command as its owner"
+    )]
     NoCreate(String),
-    /// Tables with these names have other columns; one of them.
+    #[error(
+        "the table {0} has other columns than beanring makes; use another database, or a schema of its own in search_path"
+    )]
     OtherTables(&'static str),
-    /// One of the tables is there, and this one is not.
+    #[error(
+        "the table {0} is missing, but not the other ones of beanring; restore a backup, or drop them and run beanring \
+        replicate init"
+    )]
     MissingTable(&'static str),
-    /// They have the format of a newer version.
+    #[error("the tables have format {0}, of a newer version; this one knows {FORMAT}")]
     Format(i32),
-    /// The tables have no log with this number.
+    #[error("the tables have no log {0}; run beanring replicate init {1}")]
     NoLog(LogNumber, String),
-    /// The user lacks privileges; the first one.
+    #[error(
+        "the user lacks privileges ({0}); grant select, insert, update, delete on beanring_log, beanring_epoch"
+    )]
     Privileges(String),
-    /// No schema of the search path exists.
+    #[error("search_path names no schema that exists; create it: create schema NAME authorization USER")]
     NoSchema,
-    /// The connection was lost.
+    #[error("the connection to the database was lost: {0}")]
     Lost(String),
-    /// A statement failed.
+    #[error("the database refuses a statement: {0}")]
     Statement(String),
 }
 
@@ -328,85 +347,6 @@ impl CheckError {
         }
     }
 }
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(text) => write!(f, "cannot connect to the database {text}"),
-            Self::Login(text) => {
-                write!(f, "the database refuses the login: {text}; correct user and password, or pg_hba.conf")
-            }
-            Self::NoDatabase(text) => write!(f, "{text}; create it, or correct the URL"),
-            Self::Version(version) => {
-                write!(f, "PostgreSQL {} is too old; 13 or later is needed", version / 10_000)
-            }
-            Self::Standby => {
-                write!(f, "the database server is a standby, or read-only; name the primary in the URL")
-            }
-            Self::NoPrimary(hosts) => {
-                write!(
-                    f,
-                    "no host of the URL is a primary: {hosts}; start or promote one, or name the primary"
-                )
-            }
-            Self::Primaries(hosts) => {
-                write!(
-                    f,
-                    "{hosts} are primaries; stop the one that is not the queue's, such as an old primary"
-                )
-            }
-            Self::Pooler => write!(
-                f,
-                "a pooler shares sessions between clients; connect to PostgreSQL itself, or set pool_mode = session"
-            ),
-            Self::NotSynchronous => write!(
-                f,
-                "commits wait for no standby: synchronous_standby_names is empty; set it, or pass --replicate-trust-storage if the \
-                 storage below keeps copies"
-            ),
-            Self::NoStandby => write!(
-                f,
-                "no synchronous standby is connected, so commits wait; start one that synchronous_standby_names lists"
-            ),
-            Self::NoTables(url) => {
-                write!(f, "the database has no tables of beanring; run beanring replicate init {url}")
-            }
-            Self::NoCreate(text) => write!(
-                f,
-                "the user may not create tables ({text}); grant create on the schema to the user, or run this command as its owner"
-            ),
-            Self::MissingTable(table) => write!(
-                f,
-                "the table {table} is missing, but not the other ones of beanring; restore a backup, or drop them and run beanring \
-                 replicate init"
-            ),
-            Self::OtherTables(table) => write!(
-                f,
-                "the table {table} has other columns than beanring makes; use another database, or a schema of its own in \
-                 search_path"
-            ),
-            Self::Format(format) => {
-                write!(f, "the tables have format {format}, of a newer version; this one knows {FORMAT}")
-            }
-            Self::NoLog(log, url) => {
-                write!(f, "the tables have no log {log}; run beanring replicate init {url}")
-            }
-            Self::Privileges(text) => write!(
-                f,
-                "the user lacks privileges ({text}); grant select, insert, update, delete on beanring_log, beanring_epoch"
-            ),
-            Self::NoSchema => write!(
-                f,
-                "search_path names no schema that exists; create it: create schema NAME authorization USER"
-            ),
-            Self::Lost(text) => write!(f, "the connection to the database was lost: {text}"),
-            Self::Statement(text) => write!(f, "the database refuses a statement: {text}"),
-        }
-    }
-}
-
-impl Error for CheckError {}
 
 #[cfg(test)]
 mod tests {

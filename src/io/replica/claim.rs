@@ -3,7 +3,7 @@
 use super::append::sql;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Claim, Failure, Reply};
+use crate::wal::replica::{Claim, DatabaseReply, Failure};
 
 /// Waits for the inserts of the epoch that ends, and refuses those that come later.
 const BEGIN_EPOCH: &str = "
@@ -21,7 +21,7 @@ const DELETE_BEHIND: &str = "delete from beanring_log where log = $1 and pos > $
 
 const INSERT: &str = "insert into beanring_log (log, pos, epoch, chunk) values ($1, $2, $3, $4)";
 
-pub(super) async fn claim(context: Context, mut link: Link, claim: Claim) -> (Link, Reply) {
+pub(super) async fn claim(context: Context, mut link: Link, claim: Claim) -> (Link, DatabaseReply) {
     context.lock.prepare();
     let result = match link.session().await {
         Ok(session) => try_claim(&context, session, &claim).await,
@@ -30,7 +30,7 @@ pub(super) async fn claim(context: Context, mut link: Link, claim: Claim) -> (Li
     // A claim that may have happened keeps the lock.
     context.lock.finish(!matches!(result, Ok(Err(_))));
     let result = link.end(result).flatten();
-    (link, Reply::Claimed(result))
+    (link, DatabaseReply::Claimed(result))
 }
 
 async fn try_claim(

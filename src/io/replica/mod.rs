@@ -48,13 +48,13 @@ pub use self::tables::{Created, Standby, Status, Watcher, init, status};
 pub use self::transfer::{TransferError, export, import};
 use self::worker::Outbox;
 use crate::io::Database;
-use crate::wal::replica::{LogStore, Reply, Request};
+use crate::wal::replica::{DatabaseReply, LogStore, Request};
 
 /// The database as the event loop sees it: a request in, its reply later.
 pub struct PostgresStore {
     /// At most one request of each kind is in flight, so this is bounded.
     requests: Option<UnboundedSender<Request>>,
-    replies: Receiver<Reply>,
+    replies: Receiver<DatabaseReply>,
     known: Known,
     reply_fd: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
@@ -94,7 +94,7 @@ impl LogStore for PostgresStore {
         requests.send(request).expect("the thread runs as long as this value lives");
     }
 
-    fn reply(&mut self) -> Option<Reply> {
+    fn reply(&mut self) -> Option<DatabaseReply> {
         self.replies.try_recv().ok()
     }
 }

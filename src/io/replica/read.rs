@@ -8,7 +8,7 @@ use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
 use crate::time::Span;
-use crate::wal::replica::{Epoch, Failure, Member, Page, Position, Reply};
+use crate::wal::replica::{DatabaseReply, Epoch, Failure, Member, Page, Position};
 
 /// A page has at most 1,000 chunks, and 4 MiB and one chunk. The lengths are read without the chunks. The last position is not asked
 /// for by `max`: before the table has statistics, the planner would read every row for it.
@@ -29,7 +29,7 @@ const READ: &str = "
     where e.log = $1
     order by c.pos";
 
-pub(super) async fn read(context: Context, mut link: Link, from: Position) -> (Link, Reply) {
+pub(super) async fn read(context: Context, mut link: Link, from: Position) -> (Link, DatabaseReply) {
     let claims = context.lock.claims();
     let result = match link.session().await {
         Ok(session) => try_read(session, context.log(), from).await,
@@ -42,7 +42,7 @@ pub(super) async fn read(context: Context, mut link: Link, from: Position) -> (L
     if let Ok(page) = &result {
         link.note_seen(Extent::proven_by(page));
     }
-    (link, Reply::Read(result))
+    (link, DatabaseReply::Read(result))
 }
 
 pub(super) async fn try_read(

@@ -7,7 +7,7 @@ use tokio_postgres::error::SqlState;
 use super::session::{Link, Session, SessionError};
 use super::vacuum::vacuum;
 use super::worker::Context;
-use crate::wal::replica::{Failure, Reply, Reserve};
+use crate::wal::replica::{DatabaseReply, Failure, Reserve};
 
 /// The size of the reserve, in bytes: what may wait to be written when the disk becomes full, the copies of a segment, and some
 /// deletions.
@@ -26,7 +26,7 @@ const SLACK: &str = "
     select pg_total_relation_size('beanring_log') - coalesce(sum(octet_length(chunk)) * 11 / 10, 0)::bigint
     from beanring_log";
 
-pub(super) async fn reserve(_: Context, mut link: Link, wanted: Reserve) -> (Link, Reply) {
+pub(super) async fn reserve(_: Context, mut link: Link, wanted: Reserve) -> (Link, DatabaseReply) {
     let result = match link.session().await {
         Ok(session) => match wanted {
             Reserve::Keep => keep(session).await,
@@ -42,7 +42,7 @@ pub(super) async fn reserve(_: Context, mut link: Link, wanted: Reserve) -> (Lin
         }
         result => link.end(result).flatten(),
     };
-    (link, Reply::Reserved { wanted, result })
+    (link, DatabaseReply::Reserved { wanted, result })
 }
 
 async fn free(session: &mut Session) -> Result<Result<(), Failure>, SessionError> {

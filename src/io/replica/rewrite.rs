@@ -1,7 +1,5 @@
 //! `beanring replicate rewrite`: asks the leader to write everything again, so that damaged chunks are not needed.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +25,17 @@ const REQUEST: &str = "
     update beanring_epoch set beat = beat + (1::bigint << 48) where log = $1 and epoch = $2";
 
 /// Why a log is not written again.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum RewriteError {
-    /// The database cannot be used.
-    Check(CheckError),
-    /// No server leads the log.
+    #[error("{0}")]
+    Check(#[from] CheckError),
+    #[error(
+        "no server leads log {0}, and only one that leads has all jobs; if the log is damaged, none can begin to: restore \
+        a backup"
+    )]
     NoLeader(LogNumber),
-    /// Another server leads the log since the request.
+    #[error("another server leads now, and knows nothing of the request; try again")]
     OtherLeader,
 }
 
@@ -91,34 +93,8 @@ async fn look(session: &mut Session, log: LogNumber) -> Result<Look, RewriteErro
     Ok(Look { epoch: Epoch(number(0)), begin: Position(number(1)), last: Position(number(2)) })
 }
 
-impl From<CheckError> for RewriteError {
-    fn from(error: CheckError) -> Self {
-        Self::Check(error)
-    }
-}
-
 impl From<SessionError> for RewriteError {
     fn from(error: SessionError) -> Self {
         Self::Check(CheckError::of_statement(&error))
     }
 }
-
-impl fmt::Display for RewriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Check(error) => error.fmt(f),
-            Self::NoLeader(log) => {
-                write!(
-                    f,
-                    "no server leads log {log}, and only one that leads has all jobs; if the log is damaged, none can begin to: restore a \
-                     backup"
-                )
-            }
-            Self::OtherLeader => {
-                write!(f, "another server leads now, and knows nothing of the request; try again")
-            }
-        }
-    }
-}
-
-impl Error for RewriteError {}

@@ -1,7 +1,6 @@
 //! A session with the database, and its repair.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -66,14 +65,18 @@ pub(super) struct Session {
 }
 
 /// Why a statement or an attempt to connect has failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
-    Database(tokio_postgres::Error),
+    #[error("{}", text_of(.0))]
+    Database(#[from] tokio_postgres::Error),
     /// The database did not answer the attempt in time.
+    #[error("no answer within {} seconds", ATTEMPT_MAX.as_secs())]
     Timeout,
     /// A notice came: the commit may not be replicated.
+    #[error("the commit may not be replicated")]
     Notice,
     /// The database lacks something that was acknowledged.
+    #[error("{0}")]
     Older(Box<Older>),
 }
 
@@ -237,23 +240,6 @@ impl SessionError {
                     || *code == SqlState::QUERY_CANCELED
                     || *code == SqlState::IO_ERROR
             }),
-        }
-    }
-}
-
-impl From<tokio_postgres::Error> for SessionError {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Database(error)
-    }
-}
-
-impl fmt::Display for SessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Database(error) => f.write_str(&text_of(error)),
-            Self::Timeout => write!(f, "no answer within {} seconds", ATTEMPT_MAX.as_secs()),
-            Self::Notice => write!(f, "the commit may not be replicated"),
-            Self::Older(older) => older.fmt(f),
         }
     }
 }

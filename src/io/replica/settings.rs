@@ -59,17 +59,18 @@ pub struct Settings {
 pub struct LogNumber(u16);
 
 /// A URL that names no database that can be used.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum UrlError {
-    /// It begins otherwise.
+    #[error("the URL must begin with postgres://")]
     Scheme,
-    /// It cannot be parsed, for this reason.
+    #[error("the URL of the database is not valid: {0}")]
     Malformed(String),
-    /// It names no host.
+    #[error("the URL of the database names no host; write postgres://USER@HOST/DATABASE")]
     NoHost,
-    /// A parameter has a value that is not one of these.
+    #[error("{0} in the URL of the database must be {1}")]
     Value(&'static str, &'static str),
-    /// A file that it names cannot be used.
+    #[error("{0} in the URL of the database: {1}")]
     File(PathBuf, String),
 }
 
@@ -324,24 +325,6 @@ fn reason(error: &tokio_postgres::Error) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     cause.unwrap_or_else(|| error.to_string())
 }
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme => write!(f, "the URL must begin with postgres://"),
-            Self::Malformed(reason) => write!(f, "the URL of the database is not valid: {reason}"),
-            Self::NoHost => {
-                write!(f, "the URL of the database names no host; write postgres://USER@HOST/DATABASE")
-            }
-            Self::Value(name, expected) => write!(f, "{name} in the URL of the database must be {expected}"),
-            Self::File(path, reason) => {
-                write!(f, "{} in the URL of the database: {reason}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 #[cfg(test)]
 mod tests {

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ring::digest;
+use rustls::ClientConfig;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
@@ -39,6 +38,8 @@ pub(super) enum Verification {
     Full,
 }
 
+const NO_CERTIFICATE: &str = "it contains no certificate in PEM format";
+
 /// Makes TLS connections to the database.
 #[derive(Clone, Debug)]
 pub(super) struct Connector(Arc<ClientConfig>);
@@ -62,24 +63,17 @@ impl Connector {
         identity: Option<(PathBuf, PathBuf)>,
         uses_tls: bool,
     ) -> Result<Self, UrlError> {
-        let provider = Arc::new(default_provider());
         let verification = match verification {
             Verification::None if uses_tls && ca.is_some() => Verification::Authority,
             _ if !uses_tls => Verification::None,
             verification => verification,
         };
         let verifier: Arc<dyn ServerCertVerifier> = match verification {
-            Verification::None => Arc::new(LenientVerifier::of_any(provider.clone())),
-            Verification::Authority => {
-                Arc::new(LenientVerifier::of_authority(provider.clone(), issued_by(ca, &provider)?))
-            }
-            Verification::Full => issued_by(ca, &provider)?,
+            Verification::None => Arc::new(LenientVerifier::of_any()),
+            Verification::Authority => Arc::new(LenientVerifier::of_authority(issued_by(ca)?)),
+            Verification::Full => issued_by(ca)?,
         };
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the cipher suites of TLS 1.3")
-            .dangerous()
-            .with_custom_certificate_verifier(verifier);
+        let builder = trusted::client_config().dangerous().with_custom_certificate_verifier(verifier);
         let config = match identity {
             None => builder.with_no_client_auth(),
             Some((path, key_path)) => {
@@ -94,42 +88,28 @@ impl Connector {
     }
 }
 
-fn issued_by(
-    ca: Option<&Path>,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<WebPkiServerVerifier>, UrlError> {
-    let path = ca.unwrap_or(Path::new("sslrootcert"));
-    let wrong = |error: &dyn ToString| UrlError::File(path.to_owned(), error.to_string());
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(path) => {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| wrong(&error))?;
-            }
-        }
-        None => {
-            let found =
-                trusted::authorities().map_err(|(path, error)| UrlError::File(path, error.to_string()))?;
-            roots.add_parsable_certificates(found);
-        }
+fn issued_by(ca: Option<&Path>) -> Result<Arc<WebPkiServerVerifier>, UrlError> {
+    let roots = trusted::roots(ca).map_err(|(path, error)| wrong(&path, &error))?;
+    if let Some(path) = ca.filter(|_| roots.is_empty()) {
+        return Err(wrong(path, &NO_CERTIFICATE));
     }
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), default_provider().into())
         .build()
-        .map_err(|error| wrong(&error))
+        .map_err(|error| wrong(ca.unwrap_or(Path::new("sslrootcert")), &error))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, UrlError> {
-    let wrong = |error: &dyn ToString| UrlError::File(path.to_owned(), error.to_string());
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content(path)?).collect();
-    match all.map_err(|error| wrong(&error))? {
-        all if all.is_empty() => Err(wrong(&"it contains no certificate in PEM format")),
-        all => Ok(all),
-    }
+    let all = trusted::certificates(path).map_err(|error| wrong(path, &error))?;
+    if all.is_empty() { Err(wrong(path, &NO_CERTIFICATE)) } else { Ok(all) }
+}
+
+fn wrong(path: &Path, error: &dyn ToString) -> UrlError {
+    UrlError::File(path.to_owned(), error.to_string())
 }
 
 fn content(path: &Path) -> Result<Vec<u8>, UrlError> {
     let read = named_file::read(path, PEM_BYTES_MAX).map(|file| file.content);
-    read.map_err(|error| UrlError::File(path.to_owned(), error.to_string()))
+    read.map_err(|error| wrong(path, &error))
 }
 
 impl<S> MakeTlsConnect<S> for Connector

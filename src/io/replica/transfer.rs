@@ -1,7 +1,5 @@
 //! `beanring replicate import` and `export`: a whole log into the database, and out of it.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -37,26 +35,29 @@ const BEGIN_EPOCH: &str = "
 const INSERT: &str = "insert into beanring_log (log, pos, epoch, chunk) values ($1, $2, $3, $4)";
 
 /// Why a log is not moved. Nothing has changed in the database.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum TransferError {
-    /// The database cannot be used.
-    Check(CheckError),
-    /// A server leads the log.
+    #[error("{0}")]
+    Check(#[from] CheckError),
+    #[error("a server leads log {0}; stop all servers with --replicate first")]
     Led(LogNumber),
-    /// The log is not empty.
-    NotEmpty {
-        /// Its number.
-        log: LogNumber,
-        /// Its jobs.
-        jobs: usize,
-    },
-    /// The log cannot be read.
+    #[error("log {log} has {}, which an import would replace; import into an empty database", content(*.jobs))]
+    NotEmpty { log: LogNumber, jobs: usize },
+    #[error(
+        "the job log in the database is damaged: {0}; if a server leads it, run beanring replicate rewrite, else restore \
+        a backup of the database"
+    )]
     Damaged(Damage),
-    /// The log has changed while it was read.
+    #[error("the job log has changed while it was read; try again")]
     Changed,
-    /// There is too little memory.
+    #[error("too little memory for the jobs of the job log")]
     Memory,
-    /// The commit was not acknowledged, so it is unknown whether it has happened.
+    /// The commit was not acknowledged.
+    #[error(
+        "it is unknown whether the import has happened ({0}); run beanring replicate status: if the log has no chunks, \
+        import again"
+    )]
     Unknown(String),
 }
 
@@ -189,12 +190,6 @@ fn block_on<T>(task: impl Future<Output = Result<T, TransferError>>) -> Result<T
     result
 }
 
-impl From<CheckError> for TransferError {
-    fn from(error: CheckError) -> Self {
-        Self::Check(error)
-    }
-}
-
 impl From<SessionError> for TransferError {
     fn from(error: SessionError) -> Self {
         Self::Check(CheckError::of_statement(&error))
@@ -211,39 +206,13 @@ impl From<Fault> for TransferError {
     }
 }
 
-impl fmt::Display for TransferError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Check(error) => error.fmt(f),
-            Self::Led(log) => {
-                write!(f, "a server leads log {log}; stop all servers with --replicate first")
-            }
-            Self::NotEmpty { log, jobs: 0 } => write!(
-                f,
-                "log {log} has rules or idempotency keys, which an import would replace; import into an empty database"
-            ),
-            Self::NotEmpty { log, jobs } => write!(
-                f,
-                "log {log} has {jobs} job{}, which an import would replace; import into an empty database",
-                if *jobs == 1 { "" } else { "s" }
-            ),
-            Self::Damaged(damage) => write!(
-                f,
-                "the job log in the database is damaged: {damage}; if a server leads it, run beanring replicate rewrite, else \
-                 restore a backup of the database"
-            ),
-            Self::Changed => write!(f, "the job log has changed while it was read; try again"),
-            Self::Memory => write!(f, "too little memory for the jobs of the job log"),
-            Self::Unknown(text) => write!(
-                f,
-                "it is unknown whether the import has happened ({text}); run beanring replicate status: if the log has no \
-                 chunks, import again"
-            ),
-        }
+fn content(jobs: usize) -> String {
+    match jobs {
+        0 => "rules or idempotency keys".to_owned(),
+        1 => "1 job".to_owned(),
+        _ => format!("{jobs} jobs"),
     }
 }
-
-impl Error for TransferError {}
 
 impl TransferError {
     /// Whether it may pass without a change by people.

@@ -3,7 +3,7 @@
 use super::append::{fenced, sql};
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{Failure, Position, Reply, Term};
+use crate::wal::replica::{DatabaseReply, Failure, Position, Term};
 
 const SET_BEGIN: &str = "
     update beanring_epoch set begin = greatest(begin, $3) where log = $1 and epoch = $2 and token = $4";
@@ -19,7 +19,7 @@ pub(super) struct Trim {
     pub before: Position,
 }
 
-pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link, Reply) {
+pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link, DatabaseReply) {
     let result = match link.session().await {
         Ok(session) => try_trim(session, context.log(), &trim).await,
         Err(error) => Err(error),
@@ -28,7 +28,7 @@ pub(super) async fn trim(context: Context, mut link: Link, trim: Trim) -> (Link,
     if result.is_ok() {
         context.trimmed.notify_one();
     }
-    (link, Reply::Trimmed(result))
+    (link, DatabaseReply::Trimmed(result))
 }
 
 async fn try_trim(session: &mut Session, log: i32, trim: &Trim) -> Result<Result<(), Failure>, SessionError> {

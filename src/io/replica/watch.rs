@@ -10,7 +10,7 @@ use super::lock::{PAUSE, key};
 use super::session::{Link, SessionError};
 use super::settings::{LogNumber, WATCHER};
 use super::worker::Context;
-use crate::wal::replica::{Reply, Term};
+use crate::wal::replica::{DatabaseReply, Term};
 
 /// The attempts in a row that must find the lock free. The first one may come while the leader, which has lost its session, opens
 /// another one.
@@ -47,7 +47,7 @@ pub(super) async fn watch(context: Context, mut wanted: Receiver<Option<Term>>) 
                 // The next watch may be long in coming: this process may be the next leader.
                 link.close();
             }
-            context.outbox.send(Reply::Watched { term, result });
+            context.outbox.send(DatabaseReply::Watched { term, result });
             break;
         }
     }

@@ -15,7 +15,7 @@ use super::append::{self, Append};
 use super::lock::Lock;
 use super::session::{Link, SharedState};
 use super::{Settings, claim, lock, read, reserve, trim, vacuum, watch};
-use crate::wal::replica::{APPENDS_MAX, Reply, Request};
+use crate::wal::replica::{APPENDS_MAX, DatabaseReply, Request};
 
 /// A session that is unused for this long is closed.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Where replies go.
 #[derive(Clone)]
 pub(super) struct Outbox {
-    replies: Sender<Reply>,
+    replies: Sender<DatabaseReply>,
     reply_fd: Arc<EventFd>,
 }
 
@@ -38,11 +38,11 @@ struct Tasks<T> {
 }
 
 impl Outbox {
-    pub fn new(replies: Sender<Reply>, reply_fd: Arc<EventFd>) -> Self {
+    pub fn new(replies: Sender<DatabaseReply>, reply_fd: Arc<EventFd>) -> Self {
         Self { replies, reply_fd }
     }
 
-    pub fn send(&self, reply: Reply) {
+    pub fn send(&self, reply: DatabaseReply) {
         // Both fail only while the store is dropped.
         let _ = self.replies.send(reply);
         let _ = self.reply_fd.write(1);
@@ -118,7 +118,7 @@ fn start<T, F, A>(context: &Context, tasks: usize, answer: F) -> Queue<T>
 where
     T: Send + 'static,
     F: Fn(Context, Link, T) -> A + Copy + Send + 'static,
-    A: Future<Output = (Link, Reply)> + Send,
+    A: Future<Output = (Link, DatabaseReply)> + Send,
 {
     let queue = Queue::new();
     for _ in 0..tasks {

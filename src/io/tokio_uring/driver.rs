@@ -19,7 +19,7 @@ use crate::server::{Event, Protocol, Service};
 use crate::time::Time;
 use crate::values::ids::ConnId;
 use crate::values::limits::{FIXED_BUFFER_BYTES, FIXED_BUFFERS, RECEIVE_BYTES_MAX, RECEIVE_DIRECT_BYTES_MAX};
-use crate::wal::{Operation, Outcome};
+use crate::wal::{DiskOperation, DiskOutcome};
 
 /// The buffer of an idle connection: one or two requests of the usual size. A connection that fills it gets a larger one for
 /// its next receive.
@@ -154,7 +154,7 @@ impl<S: Service> TokioDriver<S> {
         (self.shell.now, deadline)
     }
 
-    pub fn disk_completed(&mut self, outcome: Outcome) {
+    pub fn disk_completed(&mut self, outcome: DiskOutcome) {
         self.begin_iteration();
         self.shell.disk_ended(outcome);
         self.carry_out();
@@ -401,7 +401,7 @@ impl<S: Service> Backend for TokioDriver<S> {
         Ok(())
     }
 
-    fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
+    fn begin_disk(&mut self, operation: DiskOperation) -> Option<DiskOutcome> {
         let disk = self.shell.disk.as_mut().expect("a server with a log has a disk");
         self.log.begin(disk, operation, self.shell.now)
     }

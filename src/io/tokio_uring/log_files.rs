@@ -17,7 +17,7 @@ use crate::io::wal_files::{Access, Disk};
 use crate::server::Service;
 use crate::time::Time;
 use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::{Arrangement, Batch, Operation, Outcome, SegmentNumber};
+use crate::wal::{Arrangement, Batch, DiskOperation, DiskOutcome, SegmentNumber};
 
 /// A sync of more segments is left to the thread, which opens one after the other.
 const RING_SYNC_SEGMENTS_MAX: usize = 8;
@@ -60,17 +60,17 @@ unsafe impl IoBuf for InFlight {
 
 impl LogFiles {
     /// Begins an operation. Returns its outcome if it is complete.
-    pub fn begin(&mut self, disk: &mut Disk, operation: Operation, now: Time) -> Option<Outcome> {
+    pub fn begin(&mut self, disk: &mut Disk, operation: DiskOperation, now: Time) -> Option<DiskOutcome> {
         match operation {
-            Operation::Write { segment, offset, batch, sync: true, .. }
+            DiskOperation::Write { segment, offset, batch, sync: true, .. }
                 if disk.choose_way(now) == Way::Ring =>
             {
                 match self.durable(disk, segment) {
                     Ok(file) => self.write.set(Write { file, offset, batch }),
-                    Err(error) => return Some(Outcome::Written(batch, Err(error))),
+                    Err(error) => return Some(DiskOutcome::Written(batch, Err(error))),
                 }
             }
-            Operation::Sync(segments) if segments.len() <= RING_SYNC_SEGMENTS_MAX => {
+            DiskOperation::Sync(segments) if segments.len() <= RING_SYNC_SEGMENTS_MAX => {
                 // A copy of the descriptor that wrote: the open file description is the same.
                 let files = segments.iter().map(|&segment| open(disk, segment, Access::Cached));
                 match files.collect() {
@@ -79,11 +79,11 @@ impl LogFiles {
                         self.sync.set(files);
                     }
                     // The thread waits for descriptors, if there are none.
-                    Err(_) => return disk.begin(Operation::Sync(segments)),
+                    Err(_) => return disk.begin(DiskOperation::Sync(segments)),
                 }
             }
             operation => {
-                if let Operation::Arrange(Arrangement::Recycle { from, .. } | Arrangement::Remove(from)) =
+                if let DiskOperation::Arrange(Arrangement::Recycle { from, .. } | Arrangement::Remove(from)) =
                     operation
                 {
                     // A removed file keeps its space while it is open.
@@ -117,7 +117,7 @@ pub async fn write<S: Service>(shared: Shared<S>) {
         let write = poll_fn(|cx| shared.borrow_mut().log.write.poll(cx)).await;
         let (batch, written) = write_all(&write.file, write.offset, write.batch).await;
         drop(write.file);
-        shared.borrow_mut().disk_completed(Outcome::Written(batch, written));
+        shared.borrow_mut().disk_completed(DiskOutcome::Written(batch, written));
     }
 }
 
@@ -127,7 +127,7 @@ pub async fn sync<S: Service>(shared: Shared<S>) {
         let files = poll_fn(|cx| shared.borrow_mut().log.sync.poll(cx)).await;
         let synced = sync_all(&files).await;
         drop(files);
-        shared.borrow_mut().disk_completed(Outcome::Synced(synced));
+        shared.borrow_mut().disk_completed(DiskOutcome::Synced(synced));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::io::wal_files::Access;
 use crate::io::wal_files::ways::Way;
 use crate::server::Service;
 use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::{Batch, Operation, Outcome};
+use crate::wal::{Batch, DiskOperation, DiskOutcome};
 
 /// A write that is in flight.
 pub(super) struct LogWrite {
@@ -67,10 +67,10 @@ impl LogWrite {
 
 impl<S: Service, R: Ring> UringDriver<S, R> {
     /// Begins an operation of the job log. Returns its outcome if it is complete.
-    pub(super) fn begin_operation(&mut self, operation: Operation) -> Option<Outcome> {
+    pub(super) fn begin_operation(&mut self, operation: DiskOperation) -> Option<DiskOutcome> {
         let disk = self.shell.disk.as_mut().expect("a server with a log has a disk");
         let (segment, offset, batch) = match operation {
-            Operation::Write { segment, offset, batch, sync: true, .. }
+            DiskOperation::Write { segment, offset, batch, sync: true, .. }
                 if disk.choose_way(self.shell.now) == Way::Ring =>
             {
                 (segment, offset, batch)
@@ -85,7 +85,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
                 assert!(before.is_none(), "the log has one write in flight");
                 None
             }
-            Err(error) => Some(Outcome::Written(batch, Err(error))),
+            Err(error) => Some(DiskOutcome::Written(batch, Err(error))),
         }
     }
 
@@ -97,7 +97,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
                 self.log_write = Some(write);
             }
             Progress::Done(written) => {
-                self.shell.disk_ended(Outcome::Written(write.batch, written));
+                self.shell.disk_ended(DiskOutcome::Written(write.batch, written));
             }
         }
     }

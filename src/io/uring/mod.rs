@@ -49,7 +49,7 @@ use crate::server::{Event, Service};
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
 use crate::values::limits::EVENTS_MAX;
-use crate::wal::{Operation, Outcome};
+use crate::wal::{DiskOperation, DiskOutcome};
 
 /// What `stats` calls this driver.
 pub const NAME: &str = "uring";
@@ -267,7 +267,7 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
         Ok(())
     }
 
-    fn begin_disk(&mut self, operation: Operation) -> Option<Outcome> {
+    fn begin_disk(&mut self, operation: DiskOperation) -> Option<DiskOutcome> {
         self.begin_operation(operation)
     }
 }

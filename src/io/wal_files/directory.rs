@@ -1,7 +1,6 @@
 //! The directory of a job log: its lock, its segments, and how files are created.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, DirEntry, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -43,20 +42,19 @@ pub struct Directory {
 }
 
 /// Why a directory cannot be used. Nothing in it has changed.
-#[derive(Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum DirectoryError {
-    /// It cannot be opened or written to.
+    #[error("{}", unusable(.1))]
     Unusable(PathBuf, io::Error),
-    /// This user has no right to read or write the directory or a file in it.
-    Denied {
-        /// The file or the directory.
-        file: PathBuf,
-        /// The name of the user.
-        user: String,
-    },
-    /// Another process holds its lock.
+    #[error(
+        "permission denied: user {user} must be able to read and write {file}; correct its owner or mode"
+    )]
+    Denied { file: PathBuf, user: String },
+    #[error("another server uses this job log; stop it, or choose another directory")]
     Locked(PathBuf),
-    /// It has files, and none of a job log.
+    #[error("the directory contains \"{}\" and no job log; choose an empty directory", .1.escape_debug())]
     Foreign(PathBuf, String),
 }
 
@@ -447,37 +445,15 @@ impl DirectoryError {
 }
 
 // docs/RUNBOOK.md lists these messages.
-impl fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unusable(_, error) if error.kind() == ErrorKind::NotFound => {
-                write!(f, "no such directory; create it first")
-            }
-            Self::Unusable(_, error) if error.kind() == ErrorKind::NotADirectory => {
-                write!(f, "this is a file; name a directory")
-            }
-            Self::Unusable(_, error) if matches!(to_errno(error), Errno::EMFILE | Errno::ENFILE) => {
-                write!(f, "{}; raise the limit of open files (ulimit -n, LimitNOFILE=)", text_of(error))
-            }
-            Self::Unusable(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
-            Self::Unusable(_, error) => {
-                write!(f, "{}; choose a directory that the server can write to", text_of(error))
-            }
-            Self::Denied { file, user } => write!(
-                f,
-                "permission denied: user {user} must be able to read and write {}; correct its owner or mode",
-                file.display()
-            ),
-            Self::Locked(_) => {
-                write!(f, "another server uses this job log; stop it, or choose another directory")
-            }
-            Self::Foreign(_, name) => write!(
-                f,
-                "the directory contains \"{}\" and no job log; choose an empty directory",
-                name.escape_debug()
-            ),
+fn unusable(error: &io::Error) -> String {
+    let text = text_of(error);
+    match error.kind() {
+        ErrorKind::NotFound => "no such directory; create it first".to_owned(),
+        ErrorKind::NotADirectory => "this is a file; name a directory".to_owned(),
+        _ if matches!(to_errno(error), Errno::EMFILE | Errno::ENFILE) => {
+            format!("{text}; raise the limit of open files (ulimit -n, LimitNOFILE=)")
         }
+        _ if FileRefusal::of(error).is_some() => text,
+        _ => format!("{text}; choose a directory that the server can write to"),
     }
 }
-
-impl std::error::Error for DirectoryError {}

@@ -1,6 +1,5 @@
 //! Two copies of the mark of the log's end, each in a file of its own beside the segments.
 
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -25,11 +24,15 @@ pub struct EndMarks {
 }
 
 /// Damage to the copies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum MarkFault {
-    /// To this one. The other one is valid.
+    #[error("{0} is damaged, and is written again when the job log is closed")]
     One(&'static str),
-    /// To every copy that there is.
+    #[error(
+        "log.end.1 and log.end.2 are damaged, so nothing shows whether the last segments are there; compare with a backup"
+    )]
     All,
 }
 
@@ -40,20 +43,6 @@ impl MarkFault {
         Some(if marks.valid.is_empty() { Self::All } else { Self::One(file) })
     }
 }
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for MarkFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::One(file) => write!(f, "{file} is damaged, and is written again when the job log is closed"),
-            Self::All => f.write_str(
-                "log.end.1 and log.end.2 are damaged, so nothing shows whether the last segments are there; compare with a backup",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MarkFault {}
 
 impl EndMarks {
     /// Reads the copies in a directory.

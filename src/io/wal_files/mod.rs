@@ -36,7 +36,7 @@ use self::worker::{Task, Worker};
 use super::descriptors::SpareDescriptors;
 #[cfg(any(feature = "tokio-uring", feature = "uring"))]
 use crate::time::Time;
-use crate::wal::{Arrangement, Operation, Outcome, SegmentNumber};
+use crate::wal::{Arrangement, DiskOperation, DiskOutcome, SegmentNumber};
 
 /// Segments that stay open until the next sync under `-F`; older ones are closed and opened again for it.
 const UNSYNCED_FILES_MAX: usize = 3;
@@ -56,7 +56,7 @@ pub struct Disk {
     arranger: Worker,
     #[cfg(any(feature = "tokio-uring", feature = "uring"))]
     ways: Ways,
-    outcomes: Receiver<Outcome>,
+    outcomes: Receiver<DiskOutcome>,
     outcome_fd: Arc<EventFd>,
     reserve: Arc<SpareDescriptors>,
 }
@@ -104,28 +104,28 @@ impl Disk {
     }
 
     /// Begins an operation, a durable write on a thread. Returns its outcome if it has ended.
-    pub fn begin(&mut self, operation: Operation) -> Option<Outcome> {
+    pub fn begin(&mut self, operation: DiskOperation) -> Option<DiskOutcome> {
         match operation {
-            Operation::Write { segment, offset, batch, sync: false, .. } => {
+            DiskOperation::Write { segment, offset, batch, sync: false, .. } => {
                 self.note_unsynced(segment);
                 let written = self
                     .file(segment, Access::Cached)
                     .and_then(|file| file.write_all_at(batch.bytes(), offset));
-                Some(Outcome::Written(batch, written))
+                Some(DiskOutcome::Written(batch, written))
             }
-            Operation::Write { segment, offset, batch, sync: true, .. } => {
+            DiskOperation::Write { segment, offset, batch, sync: true, .. } => {
                 match self.file(segment, Access::Durable) {
                     Ok(file) => self.writer.queue(Task::Write { file, offset, batch }),
-                    Err(error) => return Some(Outcome::Written(batch, Err(error))),
+                    Err(error) => return Some(DiskOutcome::Written(batch, Err(error))),
                 }
                 None
             }
-            Operation::Sync(segments) => {
+            DiskOperation::Sync(segments) => {
                 let files = self.to_sync(segments);
                 self.writer.queue(Task::Sync(files));
                 None
             }
-            Operation::Arrange(arrangement) => {
+            DiskOperation::Arrange(arrangement) => {
                 if let Arrangement::Recycle { from, .. } | Arrangement::Remove(from) = arrangement {
                     self.files.retain(|&(segment, _), _| segment != from);
                 }
@@ -170,7 +170,7 @@ impl Disk {
     }
 
     /// Returns the next outcome of a thread, if there is one.
-    pub fn finished(&mut self) -> Option<Outcome> {
+    pub fn finished(&mut self) -> Option<DiskOutcome> {
         self.outcomes.try_recv().ok()
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let mut disk = Disk::new(directory).expect("there are threads");
         // A file of this size is filled with zeros, which takes a while.
         let (segment, bytes) = (SegmentNumber(1), directory::PREWRITTEN_BYTES_MAX);
-        assert!(disk.begin(Operation::Arrange(Arrangement::Create { segment, bytes })).is_none());
+        assert!(disk.begin(DiskOperation::Arrange(Arrangement::Create { segment, bytes })).is_none());
         let file = disk.directory.file(&segment.to_string());
         let outcomes = std::mem::replace(&mut disk.outcomes, mpsc::channel().1);
         // An outcome ends the wait if the file cannot be created.
@@ -239,7 +239,7 @@ mod tests {
         let lock = disk.end();
         assert_eq!(Arc::strong_count(&outcome_fd), 1, "no thread holds it");
         let outcome = outcome.or_else(|| outcomes.try_recv().ok());
-        let Some(Outcome::Arranged(_, arranged)) = outcome else {
+        let Some(DiskOutcome::Arranged(_, arranged)) = outcome else {
             panic!("no outcome, or of another kind: {outcome:?}")
         };
         assert_eq!(file.exists(), arranged.is_ok(), "{arranged:?}");

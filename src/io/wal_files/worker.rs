@@ -12,7 +12,7 @@ use nix::sys::eventfd::EventFd;
 use super::{Access, Directory, ToSync};
 use crate::io::descriptors::SpareDescriptors;
 use crate::wal::batch::BLOCK_BYTES;
-use crate::wal::{Arrangement, Batch, Outcome};
+use crate::wal::{Arrangement, Batch, DiskOutcome};
 
 /// A thread that runs one task after another.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Worker {
     pub fn start(
         name: &str,
         directory: Arc<Directory>,
-        (outcomes, outcome_fd): (Sender<Outcome>, Arc<EventFd>),
+        (outcomes, outcome_fd): (Sender<DiskOutcome>, Arc<EventFd>),
         reserve: Arc<SpareDescriptors>,
     ) -> io::Result<Self> {
         let (tasks, queued) = mpsc::channel::<Task>();
@@ -63,11 +63,11 @@ impl Worker {
 }
 
 impl Task {
-    fn run(self, directory: &Directory, reserve: &SpareDescriptors) -> Outcome {
+    fn run(self, directory: &Directory, reserve: &SpareDescriptors) -> DiskOutcome {
         match self {
             Self::Write { file, offset, batch } => {
                 let written = write_blocks(&file, batch.bytes(), offset);
-                Outcome::Written(batch, written)
+                DiskOutcome::Written(batch, written)
             }
             // Files are opened one at a time: thousands may have been written since the last sync.
             Self::Sync(files) => {
@@ -78,7 +78,7 @@ impl Task {
                     })
                 };
                 let mut files = files.into_iter();
-                Outcome::Synced(files.try_for_each(|(segment, file)| match file {
+                DiskOutcome::Synced(files.try_for_each(|(segment, file)| match file {
                     Some(file) => file.sync_data(),
                     None => open(segment)?.sync_data(),
                 }))
@@ -86,7 +86,7 @@ impl Task {
             Self::Arrange(arrangement) => {
                 // An attempt without a descriptor has changed nothing, so it can be repeated.
                 let arranged = reserve.open_in_time(|| directory.arrange(arrangement));
-                Outcome::Arranged(arrangement, arranged)
+                DiskOutcome::Arranged(arrangement, arranged)
             }
         }
     }

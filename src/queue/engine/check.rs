@@ -41,6 +41,7 @@ pub(super) fn check(engine: &Engine) {
     engine.cons.check(&engine.store, &engine.effects.work);
     engine.groups.check(&engine.store, &engine.effects.work);
     engine.rules.check(&engine.store);
+    engine.notes.check(&engine.store);
     check_counts(engine);
     check_containers(engine);
     check_timers(engine);
@@ -49,11 +50,12 @@ pub(super) fn check(engine: &Engine) {
 
 fn check_counts(engine: &Engine) {
     // Nothing is left to count what has happened to jobs.
-    let JobTotals { total_jobs, timeouts, deletes, releases, buries, kicks, moves, repeats, .. } =
+    let JobTotals { total_jobs, timeouts, losses, deletes, releases, buries, kicks, moves, repeats, .. } =
         engine.store.totals;
     let mut totals = JobTotals {
         total_jobs,
         timeouts,
+        losses,
         deletes,
         releases,
         buries,
@@ -107,7 +109,7 @@ fn check_counts(engine: &Engine) {
             Work::Assign { tube } | Work::Shut { tube } => {
                 tallies.entry(engine.store.tubes.slot(*tube)).or_default().pins += 1;
             }
-            Work::Disconnect { .. } | Work::Reopen { .. } | Work::Release { .. } => {}
+            Work::Disconnect { .. } | Work::Reopen { .. } | Work::FreeHeld { .. } => {}
             Work::FlushKeys(_) | Work::Answer { .. } | Work::Search { .. } => {}
             Work::PurgeTubeOrder => {}
         }

@@ -8,11 +8,11 @@ use crate::queue::extensions::idempotency::KeyFlush;
 use crate::queue::logged::change::Change;
 use crate::queue::long_work::flush::Flush;
 use crate::queue::long_work::job_list::{JobList, JobPage, PageQuery};
-use crate::queue::long_work::moving::{JobMoved, Move, MoveBar, Moved};
+use crate::queue::long_work::moving::{JobMoved, Move, MoveRefusal, Moved};
 use crate::queue::long_work::quotas::{ANSWER, BACKGROUND_STEPS, FollowUp, Quotas};
 use crate::queue::long_work::work::{Begun, Kick, Work};
 use crate::queue::store::client::{Client, Wait, Watched};
-use crate::queue::store::job::JobState;
+use crate::queue::store::job::{Failure, JobState};
 use crate::queue::store::timers::Owner;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
@@ -91,12 +91,12 @@ impl Engine {
             return JobMoved::NotFound;
         };
         if self.store.tube_of(job) != name
-            && let Some(bar) = self.bar(name, job, now)
+            && let Some(refusal) = self.move_refusal(name, job, now)
         {
-            if let MoveBar::Full(_) = bar {
+            if let MoveRefusal::Full(_) = refusal {
                 self.rules.count_refused_move(name);
             }
-            return JobMoved::Barred(bar);
+            return JobMoved::Refused(refusal);
         }
         let (from, to) = (self.store.jobs.get(job).tube, self.find_or_create_tube(name));
         if from != to {
@@ -108,7 +108,7 @@ impl Engine {
 
     /// Moves up to `bound` jobs of one tube to another, which is created if it does not exist: the most urgent ready jobs,
     /// the delayed jobs with the earliest deadlines, or the jobs that were buried first. A ready job whose concurrency key is at
-    /// its limit stays. Stops at a job that cannot move: see [`MoveBar`].
+    /// its limit stays. Stops at a job that cannot move: see [`MoveRefusal`].
     ///
     /// # Panics
     /// If the state is [`JobState::Reserved`] or [`JobState::Held`], or the tubes are the same.
@@ -254,7 +254,7 @@ impl Engine {
             }
             Work::Disconnect { client } => self.continue_disconnect(*client, now, limit),
             Work::Search { client } => self.continue_search_for(*client, limit, now),
-            Work::Release { group } => self.continue_release(*group, limit, now),
+            Work::FreeHeld { group } => self.continue_free_held(*group, limit, now),
             Work::Answer { awaited } => self.continue_answering(*awaited, limit),
             Work::PurgeTubeOrder => !self.store.tubes.purge(&mut self.budget, limit),
             // These queue the rest of their work themselves.
@@ -341,8 +341,8 @@ impl Engine {
             }
             let name = self.store.tubes.get(work.to).name();
             let Some(job) = work.next(&self.store) else { break };
-            if let Some(bar) = self.bar(name, job, now) {
-                work.moved.stop = Some((self.store.jobs.get(job).id, bar));
+            if let Some(refusal) = self.move_refusal(name, job, now) {
+                work.moved.stop = Some((self.store.jobs.get(job).id, refusal));
                 break;
             }
             self.change_tube(job, work.to.slot, limit, now);
@@ -387,17 +387,18 @@ impl Engine {
     }
 
     /// Why the tube of this name cannot take a job of another tube, if it cannot.
-    fn bar(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveBar> {
-        if !self.store.has_room_in(name, job) {
-            return Some(MoveBar::NoRoom);
+    fn move_refusal(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveRefusal> {
+        let notes_bytes = self.notes.of(job, &self.store.bodies).room_bytes();
+        if !self.store.has_room_in(name, job, notes_bytes) {
+            return Some(MoveRefusal::NoRoom);
         }
         if !self.idps.has_room_for(job, name, &self.store) {
-            return Some(MoveBar::NoKeyRoom);
+            return Some(MoveRefusal::NoKeyRoom);
         }
         if !self.idps.is_free_for(job, name, now, &self.store) {
-            return Some(MoveBar::KeyExists);
+            return Some(MoveRefusal::KeyExists);
         }
-        self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveBar::Full)
+        self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveRefusal::Full)
     }
 
     /// Returns reserved jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
@@ -408,7 +409,7 @@ impl Engine {
             if self.budget.is_reached(limit) {
                 return false;
             }
-            self.make_ready(job, Change::Returned(job), limit, now);
+            self.end_held(job, slot, limit, now);
         }
         // From the front, where the last watch takes the place of the removed one, as in beanstalkd: `list-tubes` shows in
         // which order the tubes are removed.
@@ -427,6 +428,17 @@ impl Engine {
         self.store.tubes[client.used].using -= 1;
         self.remove_if_unreferenced(client.used);
         true
+    }
+
+    /// Ends the reservation of a client that has disconnected.
+    fn end_held(&mut self, job: JobKey, client: ClientSlot, limit: Limit, now: Time) {
+        let tube = self.store.jobs.get(job).tube;
+        // mutant quit-is-a-loss: self.store.clients[client].has_quit => false
+        if self.store.clients[client].has_quit || !self.rules.counts_losses(tube, &self.store) {
+            return self.make_ready(job, Change::Returned(job), limit, now);
+        }
+        self.store.totals.losses += 1;
+        self.fail(job, Failure::Loss, Change::Returned(job), limit, now);
     }
 
     /// Ends the client's wait if it is over, and returns jobs whose reservation has timed out.
@@ -460,17 +472,11 @@ impl Engine {
             if self.store.jobs.lifecycles[lifecycle].deadline > now || self.budget.is_reached(limit) {
                 break;
             }
-            let lifecycle = &mut self.store.jobs.lifecycles[lifecycle];
-            lifecycle.counts.timeouts += 1;
-            let job = lifecycle.job;
+            let job = self.store.jobs.lifecycles[lifecycle].job;
             self.store.totals.timeouts += 1;
             let tube = self.store.jobs.get(job).tube;
             self.store.tubes[tube].counts.timeouts += 1;
-            if self.rules.is_exhausted(job, &self.store) {
-                self.retire(job, limit, now);
-            } else {
-                self.make_ready(job, Change::TimedOut(job), limit, now);
-            }
+            self.fail(job, Failure::Timeout, Change::TimedOut(job), limit, now);
         }
         self.arm_client_timer(client);
     }

@@ -78,7 +78,7 @@ impl Engine {
         let mut turns = self.turns(client, most, may_overtake);
         while jobs.len() < room.jobs {
             let look = Look::new(&self.store, client, may_overtake);
-            let Some(turn) = turns.next(&mut self.lots, look, &mut self.budget) else { break };
+            let Some(turn) = turns.next(&mut self.rng, look, &mut self.budget) else { break };
             // A job of this batch may have taken the last place of the key of the next one.
             // mutant con-batch-beyond-the-limit: removed
             self.shut_full_lanes(turn.tube, limit);
@@ -139,7 +139,7 @@ impl Engine {
     pub(super) fn search(&mut self, client: ClientSlot, may_overtake: bool) -> Option<JobKey> {
         let look = Look::new(&self.store, client, may_overtake);
         if look.client().mode.is_weighted() {
-            self.lots.draw_job(look, &mut self.budget)
+            self.rng.draw_job(look, &mut self.budget)
         } else {
             look.most_urgent(&mut self.budget)
         }

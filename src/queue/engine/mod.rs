@@ -11,22 +11,24 @@ use std::num::NonZeroU32;
 
 pub use self::queries::{JobStats, TubeStats};
 use self::transitions::To;
-use crate::bodies::Bodies;
+use crate::bodies::{Bodies, Slot};
 use crate::queue::effects::{Effects, Notice};
 use crate::queue::extensions::concurrency::ConKeys;
 use crate::queue::extensions::groups::Groups;
 use crate::queue::extensions::idempotency::{First, IdpKeys, Repeated};
 use crate::queue::extensions::job_waits::JobWaits;
+use crate::queue::extensions::notes::JobNotes;
+use crate::queue::extensions::rules::retry::AfterFailure;
 use crate::queue::extensions::rules::{RuleSet, Rules};
 use crate::queue::logged::change::Change;
 use crate::queue::logged::recovered::Recovered;
 use crate::queue::long_work::moving::LogRoom;
 use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp, Quotas};
 use crate::queue::long_work::work::Work;
-use crate::queue::reserving::draw::Lots;
+use crate::queue::reserving::draw::Rng;
 use crate::queue::reserving::waits::Waits;
 use crate::queue::store::Store;
-use crate::queue::store::job::{Job, JobState, NewJob};
+use crate::queue::store::job::{Failure, Job, JobState, NewJob};
 use crate::queue::store::tube::Pause;
 use crate::queue::store::tube_limits::TubeLimits;
 use crate::queue::store::tube_order::TubeList;
@@ -55,12 +57,13 @@ pub struct Engine {
     /// What commands may set off before the next [`Engine::step`].
     quotas: Quotas,
     waits: Waits,
-    lots: Lots,
+    rng: Rng,
     groups: Groups,
     cons: ConKeys,
     rules: Rules,
     idps: IdpKeys,
     job_waits: JobWaits,
+    notes: JobNotes,
     recovered: Recovered,
 }
 
@@ -90,6 +93,15 @@ pub enum Released {
     NotFound,
 }
 
+/// Why a `job-note` has done nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoteRefusal {
+    /// The client has not reserved the job.
+    NotFound,
+    /// A record of the job log has no room for the note beside the job.
+    TooLong,
+}
+
 /// The answer to an `ignore`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ignored {
@@ -111,12 +123,13 @@ impl Engine {
             budget: Budget::default(),
             quotas: Quotas::WHOLE,
             waits: Waits::default(),
-            lots: Lots::new(seed),
+            rng: Rng::new(seed),
             groups: Groups::new(seed),
             cons: ConKeys::new(seed),
             rules: Rules::new(seed),
             idps,
             job_waits: JobWaits::new(seed),
+            notes: JobNotes::new(seed),
             recovered: Recovered::default(),
         }
     }
@@ -170,7 +183,12 @@ impl Engine {
         client
     }
 
-    /// Removes a client and makes the jobs that it holds ready. Large work is left to background work, as is the rest once
+    /// Notes that a client leaves in order: the jobs that it holds have not failed. [`disconnect`](Self::disconnect) must follow.
+    pub fn quit(&mut self, client: ClientKey) {
+        self.store.clients.get_mut(client).has_quit = true;
+    }
+
+    /// Removes a client. The jobs that it holds have failed, unless it has [quit](Self::quit). Large work is left to background work, as is the rest once
     /// the disconnects since the last [`step`](Self::step) have used up their steps. The key becomes invalid.
     pub fn disconnect(&mut self, client: ClientKey, now: Time) {
         self.end_wait(client);
@@ -336,7 +354,11 @@ impl Engine {
     /// Stores the tags of a job whose body is still to come, if it has any. [`put`](Self::put) takes them.
     #[inline]
     pub fn store_tags(&mut self, tags: Tags<'_>) -> Option<TagsKey> {
-        self.store.store_tags(tags)
+        let tags_key = self.store.store_tags(tags);
+        if tags_key.is_some() {
+            self.budget.charge(Cost::TAGS);
+        }
+        tags_key
     }
 
     /// Frees tags of a job that will not be put.
@@ -457,22 +479,31 @@ impl Engine {
         true
     }
 
-    /// Makes a reserved job ready or delayed, with a new priority. A job that has had all attempts is retired instead.
+    /// Makes a reserved job ready or delayed, with a new priority. Without a delay, rules of the tube may set one. A job that has had
+    /// all attempts is retired instead.
     pub fn release(&mut self, client: ClientKey, id: JobId, pri: u32, delay: Seconds, now: Time) -> Released {
         let client = self.store.clients.slot(client);
         let Some(job) = self.reservation(client, id) else { return Released::NotFound };
         // mutant order-after-release: self.store.jobs.get_mut(job).pri = pri =>
         //     let job = self.store.jobs.get_mut(job); job.pri = job.pri.min(pri)
         self.store.jobs.get_mut(job).pri = pri;
-        self.store.jobs.lifecycle_mut(job).counts.releases += 1;
+        self.store.jobs.lifecycle_mut(job).counts.add_failure(Failure::Release);
         self.store.totals.releases += 1;
         let limit = self.budget.within(BACKGROUND_STEPS);
-        if self.rules.is_exhausted(job, &self.store) {
-            self.retire(job, limit, now);
-            let is_buried = self.store.jobs.get(job).state == JobState::Buried;
-            return if is_buried { Released::Buried } else { Released::Done };
+        let change = Change::Released(job);
+        match self.rules.after_failure(job, now, &self.store) {
+            AfterFailure::Final => {
+                self.retire(job, limit, now);
+                let is_buried = self.store.jobs.get(job).state == JobState::Buried;
+                return if is_buried { Released::Buried } else { Released::Done };
+            }
+            AfterFailure::Delayed(retry) if delay == Seconds::ZERO => {
+                self.retry_after(job, retry, change, limit, now);
+            }
+            // mutant retry-delay-over-that-of-the-worker: To::After(delay) =>
+            //     To::After(if let AfterFailure::Delayed(retry) = self.rules.after_failure(job, now, &self.store) { retry } else { delay })
+            _ => self.transfer(job, To::After(delay), None, Some(change), limit, now),
         }
-        self.transfer(job, To::After(delay), None, Some(Change::Released(job)), limit, now);
         Released::Done
     }
 
@@ -501,6 +532,26 @@ impl Engine {
         // mutant reservation-without-its-touch: removed
         self.effects.changes.push_reservation(job);
         true
+    }
+
+    /// Keeps a note of a reserved job, given with its CR LF.
+    ///
+    /// # Errors
+    /// If it cannot be kept.
+    pub fn note(&mut self, client: ClientKey, id: JobId, text: Slot, now: Time) -> Result<(), NoteRefusal> {
+        self.budget.charge(Cost::STEP);
+        let client = self.store.clients.slot(client);
+        let refusal = match self.reservation(client, id) {
+            Some(job) if self.has_room_for_note(job, text.len()) => {
+                self.notes.add(job, now, text, &mut self.store);
+                self.effects.changes.push(Change::Noted(job));
+                return Ok(());
+            }
+            Some(_) => NoteRefusal::TooLong,
+            None => NoteRefusal::NotFound,
+        };
+        self.store.bodies.free(text);
+        Err(refusal)
     }
 
     /// Makes one buried, delayed or held job ready. Returns false if there is none with this id.
@@ -564,6 +615,7 @@ impl Engine {
         match self.store.tubes.find_slot(name) {
             Some(tube) => tube,
             None => {
+                self.budget.charge(Cost::NEW_TUBE);
                 let tube = self.store.tubes.add(name, &mut self.store.timers);
                 self.rules.attach(tube, &mut self.store);
                 tube

@@ -18,6 +18,7 @@ use crate::queue::store::tube_order::{Listed, TubeList};
 use crate::time::{Seconds, Span, Time};
 use crate::values::histogram::Histogram;
 use crate::values::ids::{ClientKey, IdpSlot, JobId, JobKey, TagsKey, TubeKey};
+use crate::values::notes::{NOTE_FIELDS_BYTES, NOTES_LENGTH_BYTES, Notes};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, TubeRules};
@@ -61,7 +62,11 @@ pub struct JobStats<'a> {
     /// The time until a delayed job becomes ready or a reserved one times out. Zero in other states.
     pub time_left: Span,
     pub counts: Counts,
+    /// Its tube has rules.
+    pub has_rules: bool,
     pub tags: Tags<'a>,
+    /// Why attempts have failed.
+    pub notes: Notes<'a>,
     /// Of a job with a concurrency key: whether it is ready, and reserves pass it over because the key is at its limit.
     pub is_passed_over: Option<bool>,
     /// Of a held job: the group that it waits for, and how many members the group still has.
@@ -169,8 +174,20 @@ impl Engine {
             pri: record.pri,
             delay: lifecycle.map_or(Seconds::ZERO, Lifecycle::delay),
             state,
-            counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts),
+            counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts.get()),
         }
+    }
+
+    /// Returns the notes of a job.
+    #[inline]
+    pub fn notes(&self, job: JobKey) -> Notes<'_> {
+        self.notes.of(job, &self.store.bodies)
+    }
+
+    /// Whether a record of the job log has room for the job with another note, given with its CR LF.
+    pub(super) fn has_room_for_note(&self, job: JobKey, bytes: usize) -> bool {
+        let notes = NOTES_LENGTH_BYTES + self.notes(job).logged_bytes() + NOTE_FIELDS_BYTES + bytes;
+        self.store.logged_bytes(job) + notes <= self.store.log_room.job_bytes_max
     }
 
     /// The id of the next job.
@@ -350,6 +367,7 @@ impl Engine {
             + self.rules.bytes()
             + self.store.timers.bytes()
             + self.job_waits.bytes()
+            + self.notes.bytes()
             + self.effects.changes.bytes()
             + self.effects.work.bytes()
             + self.effects.notices.capacity() * size_of::<Notice>()
@@ -402,7 +420,11 @@ impl Engine {
 
     /// The number of bodies, of jobs and of those still to come. The arena has texts besides.
     pub fn body_count(&self) -> usize {
-        let texts = self.store.jobs.tags.len() + self.cons.len() + self.groups.len() + self.idps.len();
+        let texts = self.store.jobs.tags.len()
+            + self.cons.len()
+            + self.groups.len()
+            + self.idps.len()
+            + self.notes.len();
         self.store.bodies.usage().slots - texts
     }
 
@@ -502,8 +524,10 @@ impl Engine {
             time_left: lifecycle
                 .filter(|_| runs)
                 .map_or(Span::ZERO, |lifecycle| lifecycle.deadline.since(now)),
-            counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts),
+            counts: lifecycle.map_or(Counts::default(), |lifecycle| lifecycle.counts.get()),
+            has_rules: self.store.tubes[job.tube].rules().is_some(),
             tags: self.store.tags(key),
+            notes: self.notes(key),
             is_passed_over: self
                 .store
                 .jobs

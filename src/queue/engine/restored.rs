@@ -7,10 +7,12 @@ use crate::queue::extensions::idempotency::KeptKey;
 use crate::queue::extensions::rules::BURIAL_TIMES_MIN;
 use crate::queue::logged::persisted::{LoggedState, PersistedState, Restored};
 use crate::queue::long_work::work::Work;
-use crate::queue::store::job::{Counts, Job, JobState, NewJob};
+use crate::queue::store::job::{Counts, Job, JobState, NewJob, PackedCounts};
+use crate::queue::store::names::store_text;
 use crate::queue::store::tube::Pause;
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{IdpSlot, JobId, JobKey, TubeKey, TubeSlot};
+use crate::values::notes::{Note, Notes};
 use crate::values::tube_name::TubeName;
 
 impl Engine {
@@ -32,13 +34,26 @@ impl Engine {
     /// # Panics
     /// If a job has this id.
     pub fn restore(&mut self, restored: Restored<'_>) -> JobKey {
-        let Restored { id, created, ttr, tube, tags, state, body } = restored;
+        let Restored { id, created, ttr, tube, tags, notes, state, body } = restored;
         let tags_key = self.store_tags(tags);
         let new = NewJob { id, pri: state.pri, delay: state.delay, ttr, body, tags_key };
         let job = self.store.jobs.insert(new, self.store.tubes.slot(tube), created);
         self.keep_ids_above(id);
         self.restore_state(job, &state);
+        self.restore_notes(job, notes);
         job
+    }
+
+    /// Replaces the notes of a restored job.
+    pub fn restore_notes(&mut self, job: JobKey, notes: Notes<'_>) {
+        self.notes.forget(job, &mut self.store);
+        notes.iter().for_each(|note| self.restore_note(job, note));
+    }
+
+    /// Adds a note of a restored job.
+    pub fn restore_note(&mut self, job: JobKey, note: Note<'_>) {
+        let text = store_text(&mut self.store.bodies, &[note.text, b"\r\n"].concat());
+        self.notes.add(job, note.at, text, &mut self.store);
     }
 
     /// Moves a restored job that is not settled to another tube.
@@ -64,7 +79,7 @@ impl Engine {
         }
         let lifecycle = self.store.jobs.lifecycle_mut(job);
         lifecycle.set_delay(delay);
-        lifecycle.counts = counts;
+        lifecycle.counts = PackedCounts::of(&counts);
         match state {
             LoggedState::Ready => {}
             LoggedState::Delayed(until) | LoggedState::Held(until) | LoggedState::Reserved(until) => {
@@ -84,6 +99,7 @@ impl Engine {
 
     /// Deletes a restored job that is not settled.
     pub fn drop_restored(&mut self, job: JobKey) {
+        self.notes.forget(job, &mut self.store);
         self.store.jobs.remove(job, &mut self.store.bodies);
     }
 
@@ -123,7 +139,7 @@ impl Engine {
                 (_, Some(lifecycle))
                     if created <= now
                         && lifecycle.delay() == Seconds::ZERO
-                        && lifecycle.counts == Counts::default() =>
+                        && lifecycle.counts == PackedCounts::default() =>
                 {
                     ready.push((created, id, job));
                 }
@@ -190,7 +206,9 @@ impl Engine {
     /// Returns the jobs of recovered reservations if reservations are not kept. Background work does it.
     pub fn settle_reservations(&mut self) {
         if let Some(client) = self.recovered.client().filter(|_| !self.keeps_reservations()) {
-            self.store.clients.get_mut(client).is_disconnecting = true;
+            let record = self.store.clients.get_mut(client);
+            // A restart of the server is no failure of a job.
+            (record.is_disconnecting, record.has_quit) = (true, true);
             self.effects.work.push_back(Work::Disconnect { client });
         }
     }

@@ -11,11 +11,12 @@ use std::mem;
 use super::Engine;
 use crate::queue::extensions::groups::LastGone;
 use crate::queue::extensions::job_waits::{AwaitedKey, Ended, JobEnd};
+use crate::queue::extensions::rules::retry::AfterFailure;
 use crate::queue::logged::change::Change;
 use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
 use crate::queue::long_work::work::Work;
 use crate::queue::store::containers::ReadyJob;
-use crate::queue::store::job::{Job, JobState, URGENT_BELOW};
+use crate::queue::store::job::{Failure, Job, JobState, URGENT_BELOW};
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobId, JobKey, TubeSlot};
@@ -194,6 +195,7 @@ impl Engine {
             }
         };
         self.end_job_waits(job, JobEnd::Deleted);
+        self.notes.forget(job, &mut self.store);
         let body_bytes = self.store.body_bytes(job);
         self.store.jobs.remove(job, &mut self.store.bodies);
         let record = &mut self.store.tubes[tube];
@@ -216,8 +218,33 @@ impl Engine {
     pub(super) fn bury_reserved(&mut self, job: JobKey, limit: Limit, now: Time) {
         self.store.tubes[self.store.jobs.get(job).tube].counts.buries += 1;
         self.store.totals.buries += 1;
-        self.store.jobs.lifecycle_mut(job).counts.buries += 1;
+        self.store.jobs.lifecycle_mut(job).counts.add_burial();
         self.transfer(job, To::Buried, None, Some(Change::Buried(job)), limit, now);
+    }
+
+    /// Ends a reservation that has failed. The job is ready again or delayed, or has had its last attempt.
+    pub(super) fn fail(&mut self, job: JobKey, failure: Failure, change: Change, limit: Limit, now: Time) {
+        self.store.jobs.lifecycle_mut(job).counts.add_failure(failure);
+        match self.rules.after_failure(job, now, &self.store) {
+            AfterFailure::Ready => self.make_ready(job, change, limit, now),
+            AfterFailure::Delayed(delay) => self.retry_after(job, delay, change, limit, now),
+            AfterFailure::Final => self.retire(job, limit, now),
+        }
+    }
+
+    /// Delays a job whose reservation has failed, by a rule.
+    #[cold]
+    pub(super) fn retry_after(
+        &mut self,
+        job: JobKey,
+        delay: Seconds,
+        change: Change,
+        limit: Limit,
+        now: Time,
+    ) {
+        self.budget.charge(Cost::STEP);
+        self.rules.count_retry(self.store.jobs.get(job).tube, &self.store);
+        self.transfer(job, To::After(delay), None, Some(change), limit, now);
     }
 
     /// Moves a reserved job that has had all attempts to the tube of dead letters, or buries it where it is.
@@ -237,7 +264,9 @@ impl Engine {
     /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
     fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
         let name = TubeName::new(name).expect("the name was checked");
-        let has_room = self.store.has_room_in(name, job) && self.idps.has_room_for(job, name, &self.store);
+        let notes_bytes = self.notes.of(job, &self.store.bodies).room_bytes();
+        let has_room =
+            self.store.has_room_in(name, job, notes_bytes) && self.idps.has_room_for(job, name, &self.store);
         let may_get =
             has_room && self.idps.is_free_for(job, name, now, &self.store) && self.store.can_use(name);
         may_get.then(|| self.find_or_create_tube(name))
@@ -247,7 +276,7 @@ impl Engine {
     pub(super) fn make_ready(&mut self, job: JobKey, change: Change, limit: Limit, now: Time) {
         self.budget.charge(Cost::STEP);
         if let Change::Kicked(_) = change {
-            self.store.jobs.lifecycle_mut(job).counts.kicks += 1;
+            self.store.jobs.lifecycle_mut(job).counts.add_kick();
             self.store.totals.kicks += 1;
         }
         self.transfer(job, To::Ready, None, Some(change), limit, now);
@@ -277,14 +306,14 @@ impl Engine {
     pub(super) fn end_group(&mut self, gone: LastGone, now: Time) {
         let group = self.groups.end(gone, &self.store, &mut self.effects);
         self.with_quota(FollowUp::Releases, |engine, limit| {
-            if !engine.continue_release(group, limit, now) {
-                engine.effects.work.push_back(Work::Release { group });
+            if !engine.continue_free_held(group, limit, now) {
+                engine.effects.work.push_back(Work::FreeHeld { group });
             }
         });
     }
 
     /// Releases held jobs of a group that is done, up to the limit. Returns true if there are no more, and the group is removed.
-    pub(super) fn continue_release(&mut self, group: GroupSlot, limit: Limit, now: Time) -> bool {
+    pub(super) fn continue_free_held(&mut self, group: GroupSlot, limit: Limit, now: Time) -> bool {
         while let Some(job) = self.groups.next_released(group) {
             if self.budget.is_reached(limit) {
                 return false;

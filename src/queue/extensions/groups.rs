@@ -203,7 +203,7 @@ impl Groups {
     pub fn done<'a>(&self, store: &'a Store, work: &WorkQueue) -> impl Iterator<Item = TubeName<'a>> {
         // Bounded by its caller: an iterator, for recovery.
         work.iter().filter_map(|work| match work {
-            Work::Release { group } => Some(self.table[group.0].name(&store.bodies)),
+            Work::FreeHeld { group } => Some(self.table[group.0].name(&store.bodies)),
             _ => None,
         })
     }
@@ -230,7 +230,7 @@ impl Groups {
             (job, group)
         });
         let with_groups = with_groups.collect();
-        done.into_values().for_each(|group| work.push_back(Work::Release { group }));
+        done.into_values().for_each(|group| work.push_back(Work::FreeHeld { group }));
         with_groups
     }
 
@@ -292,7 +292,7 @@ impl Groups {
         holds.check();
         dependencies.check(0);
         let releasing = |group: GroupSlot| {
-            work.iter().filter(|work| matches!(work, Work::Release { group: at } if *at == group)).count()
+            work.iter().filter(|work| matches!(work, Work::FreeHeld { group: at } if *at == group)).count()
         };
         let (mut waiting, mut linked) = (0, 0);
         for (key, group) in table.iter() {

@@ -5,4 +5,5 @@ pub mod concurrency;
 pub mod groups;
 pub mod idempotency;
 pub mod job_waits;
+pub mod notes;
 pub mod rules;

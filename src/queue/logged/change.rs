@@ -33,6 +33,8 @@ pub enum Change {
     GroupDone(Box<[u8]>),
     /// A repeated put has raised the priority of a job.
     Reprioritized(JobKey),
+    /// The holder of a job has noted why an attempt failed.
+    Noted(JobKey),
     /// A job was moved to another tube: no client held it, or it has had all attempts.
     Moved(JobKey),
     /// A job was deleted. Another job may have its key.

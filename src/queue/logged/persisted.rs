@@ -4,6 +4,7 @@ use crate::bodies::Slot;
 use crate::queue::store::job::Counts;
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobId, TubeKey};
+use crate::values::notes::Notes;
 use crate::values::tags::Tags;
 
 /// The part of a job's persistent state that can change.
@@ -42,6 +43,7 @@ pub struct Restored<'a> {
     pub ttr: Seconds,
     pub tube: TubeKey,
     pub tags: Tags<'a>,
+    pub notes: Notes<'a>,
     pub state: PersistedState,
     /// The body with its CR LF.
     pub body: Slot,

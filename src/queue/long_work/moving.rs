@@ -27,12 +27,12 @@ pub enum JobMoved {
     /// There is no such job, or a client has reserved it.
     NotFound,
     /// The tube cannot take it.
-    Barred(MoveBar),
+    Refused(MoveRefusal),
 }
 
 /// Why a tube cannot take a job of another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MoveBar {
+pub enum MoveRefusal {
     /// The job log has no room for the longer name.
     NoRoom,
     /// The share of idempotency keys has no room for the longer name.
@@ -49,7 +49,7 @@ pub struct Moved {
     /// The number of jobs that it has moved.
     pub count: u32,
     /// The job that it has stopped at, if the other tube could not take one, and why.
-    pub stop: Option<(JobId, MoveBar)>,
+    pub stop: Option<(JobId, MoveRefusal)>,
 }
 
 /// A `move-jobs` that is not finished.

@@ -44,7 +44,7 @@ pub enum Work {
     /// Assign ready jobs to waiting clients.
     Assign { tube: TubeKey },
     /// Release the jobs that wait for a group that is done.
-    Release { group: GroupSlot },
+    FreeHeld { group: GroupSlot },
     /// Notify the clients that wait for a job that has ended.
     Answer { awaited: AwaitedKey },
     /// Remove the names of removed tubes that no list shows any more.
@@ -71,7 +71,7 @@ enum Kind {
     /// What hands jobs out: no client has asked for it, and clients wait for it.
     HandOut,
     Disconnect,
-    Release,
+    FreeHeld,
     Answer,
     Purge,
 }
@@ -106,7 +106,7 @@ impl Work {
                 Kind::HandOut
             }
             Self::Disconnect { .. } => Kind::Disconnect,
-            Self::Release { .. } => Kind::Release,
+            Self::FreeHeld { .. } => Kind::FreeHeld,
             Self::Answer { .. } => Kind::Answer,
             Self::PurgeTubeOrder => Kind::Purge,
         }

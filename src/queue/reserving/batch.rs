@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::draw::{Block, Lots, Urn};
+use super::draw::{Block, Rng, WeightedChoice};
 use super::search::Look;
 use crate::values::budget::Budget;
 use crate::values::ids::{JobId, JobKey, TubeSlot};
@@ -34,7 +34,7 @@ pub enum Turns {
         is_cut: bool,
     },
     /// Chance decides.
-    Drawn(Urn),
+    Drawn(WeightedChoice),
 }
 
 /// The tube that is next, and why.
@@ -47,7 +47,7 @@ pub struct Turn {
 enum Place {
     /// The tube came next because of the job with this priority and id.
     Urgent((u32, JobId)),
-    /// The tube is of this block of the urn.
+    /// The tube is of this block of the weighted choice.
     Drawn(Block),
 }
 
@@ -55,20 +55,20 @@ impl Turns {
     /// The turns of up to this many jobs.
     pub fn new(look: Look<'_>, most: usize, budget: &mut Budget) -> Self {
         if look.client().mode.is_weighted() {
-            return Self::Drawn(Urn::fill(look, budget));
+            return Self::Drawn(WeightedChoice::fill(look, budget));
         }
         let (heads, is_cut) = look.most_urgent_heads(most, budget);
         Self::Urgent { heads: heads.into_iter().map(Reverse).collect(), is_cut }
     }
 
-    pub fn next(&mut self, lots: &mut Lots, look: Look<'_>, budget: &mut Budget) -> Option<Turn> {
+    pub fn next(&mut self, rng: &mut Rng, look: Look<'_>, budget: &mut Budget) -> Option<Turn> {
         match self {
             Self::Urgent { heads, .. } => {
                 let Reverse((pri, id, tube)) = heads.pop()?;
                 Some(Turn { tube, at: Place::Urgent((pri, id)) })
             }
-            Self::Drawn(urn) => {
-                let (tube, block) = lots.draw_tube(urn, look, budget)?;
+            Self::Drawn(choice) => {
+                let (tube, block) = rng.draw_tube(choice, look, budget)?;
                 Some(Turn { tube, at: Place::Drawn(block) })
             }
         }
@@ -84,7 +84,7 @@ impl Turns {
                     heads.push(Reverse((pri, id, turn.tube)));
                 }
             }
-            (Self::Drawn(urn), Place::Drawn(block)) => urn.renew(block, look, budget),
+            (Self::Drawn(choice), Place::Drawn(block)) => choice.renew(block, look, budget),
             (Self::Drawn(_), Place::Urgent(_)) => unreachable!("the turn was drawn"),
         }
     }

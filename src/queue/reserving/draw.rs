@@ -16,7 +16,7 @@ use crate::values::ids::{JobKey, TubeSlot};
 use crate::values::reserve_mode::ReserveMode;
 
 /// A generator of random numbers (SplitMix64).
-pub struct Lots {
+pub struct Rng {
     state: u64,
 }
 
@@ -35,7 +35,7 @@ struct Sums {
 }
 
 /// What a reserve or a batch draws from.
-pub struct Urn {
+pub struct WeightedChoice {
     chances: Chances,
     places: Places,
     sums: Sums,
@@ -48,7 +48,7 @@ enum Places {
     Some(Vec<u32>),
 }
 
-/// The number of a block of places in an urn.
+/// The number of a block of places in a weighted choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block(usize);
 
@@ -61,7 +61,7 @@ const BLOCK: usize = 64;
 /// have jobs. So it is drawn at least as often for its weight as any of them, until it has a time of its own. With an
 /// average of all tubes, one long reservation elsewhere would starve it.
 #[derive(Default)]
-struct Parts {
+struct BlockChances {
     /// The chances of the tubes with a rate.
     known: f64,
     /// The weights of the others.
@@ -81,7 +81,7 @@ impl TimeSum {
     }
 }
 
-impl Lots {
+impl Rng {
     pub const fn new(seed: u64) -> Self {
         Self { state: mix(seed) }
     }
@@ -109,15 +109,15 @@ impl Chances {
     }
 }
 
-impl Parts {
+impl BlockChances {
     /// What the tubes of a block add.
     fn of(places: &Places, block: Block, mode: ReserveMode, look: Look<'_>) -> Self {
-        let mut part = Self::default();
+        let mut chances = Self::default();
         // Bounded by BLOCK: the places of one block.
         for (watched, head) in places.in_block(block, look) {
-            part.add(mode, watched.weight, head);
+            chances.add(mode, watched.weight, head);
         }
-        part
+        chances
     }
 
     fn add(&mut self, mode: ReserveMode, weight: NonZeroU32, head: &Head) {
@@ -147,10 +147,10 @@ impl Sums {
         Self { sums }
     }
 
-    /// Finds the block that a lot falls in, and where in it. Returns `None` if all sums are 0.
-    fn find(&self, lot: f64) -> Option<(Block, f64)> {
+    /// Finds the block that a number from 0 on and below 1 falls in, and where in it. Returns `None` if all sums are 0.
+    fn find(&self, number: f64) -> Option<(Block, f64)> {
         let half = self.sums.len() / 2;
-        let mut left = lot * self.sums[1];
+        let mut left = number * self.sums[1];
         let mut at = 1;
         // Bounded by BLOCK: the height of the tree of sums is the logarithm of the number of blocks.
         while at < half {
@@ -202,7 +202,7 @@ impl Places {
     }
 }
 
-impl Urn {
+impl WeightedChoice {
     /// Adds up the chances of the tubes from which the client may get a job.
     // Bounded by Look::charge: it counts the steps of the whole look.
     pub fn fill(look: Look<'_>, budget: &mut Budget) -> Self {
@@ -214,48 +214,49 @@ impl Urn {
         } else {
             Places::Some(look.candidates().map(|(place, _)| place as u32).collect())
         };
-        let blocks = 0..places.count().div_ceil(BLOCK);
-        let parts: Vec<Parts> = blocks.map(|block| Parts::of(&places, Block(block), mode, look)).collect();
-        // mutant weighted-fair-starves-a-new-tube: part.most => part.most / 1000.0
-        let most = parts.iter().map(|part| part.most).fold(0.0, f64::max);
+        let numbers = 0..places.count().div_ceil(BLOCK);
+        let blocks: Vec<BlockChances> =
+            numbers.map(|number| BlockChances::of(&places, Block(number), mode, look)).collect();
+        // mutant weighted-fair-starves-a-new-tube: block.most => block.most / 1000.0
+        let most = blocks.iter().map(|block| block.most).fold(0.0, f64::max);
         let chances = Chances { mode, unknown_rate: if most > 0.0 { most } else { 1.0 } };
-        let sums = Sums::new(parts.iter().map(|part| part.sum(chances)));
+        let sums = Sums::new(blocks.iter().map(|block| block.sum(chances)));
         Self { chances, places, sums }
     }
 
     /// Adds up a block again after a job of one of its tubes was taken.
     pub fn renew(&mut self, block: Block, look: Look<'_>, budget: &mut Budget) {
         budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
-        let part = Parts::of(&self.places, block, self.chances.mode, look);
+        let chances = BlockChances::of(&self.places, block, self.chances.mode, look);
         // mutant blocks-of-a-draw-not-renewed: removed
-        self.sums.set(block, part.sum(self.chances));
+        self.sums.set(block, chances.sum(self.chances));
     }
 }
 
-impl Lots {
+impl Rng {
     /// Draws the tube that serves a reserve of the client. Returns its most urgent job.
     pub fn draw_job(&mut self, look: Look<'_>, budget: &mut Budget) -> Option<JobKey> {
-        let mut urn = Urn::fill(look, budget);
-        let (tube, _) = self.draw_tube(&mut urn, look, budget)?;
+        let mut choice = WeightedChoice::fill(look, budget);
+        let (tube, _) = self.draw_tube(&mut choice, look, budget)?;
         look.job(look.head(tube))
     }
 
     /// Draws a tube.
     pub fn draw_tube(
         &mut self,
-        urn: &mut Urn,
+        choice: &mut WeightedChoice,
         look: Look<'_>,
         budget: &mut Budget,
     ) -> Option<(TubeSlot, Block)> {
         // Bounded by Cost::visits: each block is paid, and one without a tube is found once.
         loop {
-            let (block, mut left) = urn.sums.find(self.draw())?;
+            let (block, mut left) = choice.sums.find(self.draw())?;
             budget.charge(Cost::visits(BLOCK / HEADS_PER_STEP));
             let mut drawn = None;
             // Bounded by BLOCK: the places of one block.
-            for (watched, head) in urn.places.in_block(block, look) {
+            for (watched, head) in choice.places.in_block(block, look) {
                 drawn = Some((watched.tube, block));
-                left -= urn.chances.of(watched.weight, head);
+                left -= choice.chances.of(watched.weight, head);
                 if left < 0.0 {
                     break;
                 }
@@ -264,7 +265,7 @@ impl Lots {
                 return drawn;
             }
             // The tubes of the block have lost their jobs to a full key.
-            urn.sums.set(block, 0.0);
+            choice.sums.set(block, 0.0);
         }
     }
 }

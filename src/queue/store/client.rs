@@ -46,6 +46,8 @@ pub struct Client {
     pub(in crate::queue) is_producer: bool,
     /// The client has reserved.
     pub(in crate::queue) is_worker: bool,
+    /// The client leaves in order, so that the jobs that it holds have not failed.
+    pub(in crate::queue) has_quit: bool,
     /// The client has disconnected, and its jobs are being returned.
     pub(in crate::queue) is_disconnecting: bool,
     /// Fires when a reservation or the wait may end.
@@ -233,6 +235,7 @@ impl Clients {
             is_producer: false,
             is_worker: false,
             is_disconnecting: false,
+            has_quit: false,
             timer,
             generation,
         }));

@@ -134,7 +134,7 @@ impl Store {
         // mutant ttr-from-the-put: now + lifecycle.ttr(ttr) => now.max(self.jobs.slab[job.0].created + lifecycle.ttr(ttr))
         lifecycle.deadline = now + lifecycle.ttr(ttr);
         lifecycle.since = now;
-        lifecycle.counts.reserves += 1;
+        lifecycle.counts.add_reserve();
         self.give_to(client, job, key);
         self.tubes[tube].reserved.push(&mut self.jobs.lifecycles, key);
         if let Some(since) = ready_since {

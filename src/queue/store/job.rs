@@ -67,7 +67,7 @@ pub struct Lifecycle {
     /// The upper 4 bits of those of the delay, and [`MARK`], which leaves a value for `Option`.
     delay_millis: NonZeroU8,
     /// For `stats-job`.
-    pub counts: Counts,
+    pub counts: PackedCounts,
     /// Of a buried job: the number of its burial, which is larger than those of earlier ones. Of a reserved one: its neighbors in the
     /// [`ReservedOrder`](super::reserved_order::ReservedOrder) of its tube, which the job log does not keep.
     burial_or_neighbors: u64,
@@ -104,6 +104,103 @@ pub struct Counts {
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,
+    /// Reservations that ended because the connection of the holder was lost.
+    pub losses: u32,
+}
+
+impl Counts {
+    /// How many reservations have failed.
+    pub const fn attempts(&self) -> u64 {
+        self.timeouts as u64 + self.releases as u64 + self.losses as u64
+    }
+}
+
+/// How a reservation has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// Its time to run was over.
+    Timeout,
+    /// Its holder released it.
+    Release,
+    /// The connection of its holder was lost.
+    Loss,
+}
+
+/// [`Counts`] in the memory and the record of a job. Burials and kicks stop at 8,388,607, losses at 262,143.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PackedCounts {
+    reserves: u32,
+    timeouts: u32,
+    releases: u32,
+    /// The lower bits are the burials. Those above are the lower bits of the losses.
+    buries: u32,
+    /// The lower bits are the kicks. Those above are the upper bits of the losses.
+    kicks: u32,
+}
+
+/// The bits of the burials, and of the kicks.
+const RARE_BITS: u32 = 23;
+const RARE_MAX: u32 = (1 << RARE_BITS) - 1;
+
+/// The bits of the losses beside each of both.
+const LOSSES_BITS: u32 = u32::BITS - RARE_BITS;
+const LOSSES_MAX: u32 = (1 << (2 * LOSSES_BITS)) - 1;
+
+impl PackedCounts {
+    /// Packs counts. Those that are too large become the maximum.
+    pub fn of(counts: &Counts) -> Self {
+        let &Counts { reserves, timeouts, releases, buries, kicks, losses } = counts;
+        let losses = losses.min(LOSSES_MAX);
+        Self {
+            reserves,
+            timeouts,
+            releases,
+            buries: losses << RARE_BITS | buries.min(RARE_MAX),
+            kicks: losses >> LOSSES_BITS << RARE_BITS | kicks.min(RARE_MAX),
+        }
+    }
+
+    /// The counts.
+    pub const fn get(&self) -> Counts {
+        let &Self { reserves, timeouts, releases, buries, kicks } = self;
+        let losses = kicks >> RARE_BITS << LOSSES_BITS | buries >> RARE_BITS;
+        Counts { reserves, timeouts, releases, buries: buries & RARE_MAX, kicks: kicks & RARE_MAX, losses }
+    }
+
+    /// The numbers that a record has.
+    pub const fn numbers(&self) -> [u32; 5] {
+        [self.reserves, self.timeouts, self.releases, self.buries, self.kicks]
+    }
+
+    /// The inverse of [`numbers`](Self::numbers).
+    pub const fn of_numbers([reserves, timeouts, releases, buries, kicks]: [u32; 5]) -> Self {
+        Self { reserves, timeouts, releases, buries, kicks }
+    }
+
+    pub(in crate::queue) const fn add_reserve(&mut self) {
+        self.reserves += 1;
+    }
+
+    pub(in crate::queue) fn add_burial(&mut self) {
+        let counts = self.get();
+        *self = Self::of(&Counts { buries: counts.buries + 1, ..counts });
+    }
+
+    pub(in crate::queue) fn add_kick(&mut self) {
+        let counts = self.get();
+        *self = Self::of(&Counts { kicks: counts.kicks + 1, ..counts });
+    }
+
+    pub(in crate::queue) fn add_failure(&mut self, failure: Failure) {
+        match failure {
+            Failure::Timeout => self.timeouts += 1,
+            Failure::Release => self.releases += 1,
+            Failure::Loss => {
+                let counts = self.get();
+                *self = Self::of(&Counts { losses: counts.losses + 1, ..counts });
+            }
+        }
+    }
 }
 
 /// All jobs.
@@ -235,7 +332,7 @@ impl Jobs {
                 delay: 0,
                 ttr_and_delay_millis: 0,
                 delay_millis: MARK,
-                counts: Counts::default(),
+                counts: PackedCounts::default(),
                 burial_or_neighbors: 0,
                 id: record.id,
                 job,

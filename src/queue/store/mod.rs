@@ -180,12 +180,16 @@ impl Store {
         tube.wide_watches.remove(&mut self.clients.watches, watch.0);
     }
 
-    /// Whether the job log has room for the job under the name of another tube.
-    pub fn has_room_in(&self, name: TubeName<'_>, job: JobKey) -> bool {
+    /// Whether the job log has room for the job under the name of another tube, with notes of this size.
+    pub fn has_room_in(&self, name: TubeName<'_>, job: JobKey, notes_bytes: usize) -> bool {
         let (before, after) = (self.tube_of(job).as_bytes().len(), name.as_bytes().len());
-        let LogRoom { job_bytes_max, is_full } = self.log_room;
-        let others = self.tags(job).as_bytes().len() + self.jobs.get(job).body.len();
-        after <= before || !is_full && after + others <= job_bytes_max
+        let has_room = self.logged_bytes(job) - before + after + notes_bytes <= self.log_room.job_bytes_max;
+        after <= before || !self.log_room.is_full && has_room
+    }
+
+    /// What a record has of a job besides its fixed fields and its notes, in bytes.
+    pub fn logged_bytes(&self, job: JobKey) -> usize {
+        self.tube_of(job).as_bytes().len() + self.tags(job).as_bytes().len() + self.jobs.get(job).body.len()
     }
 
     /// Stores the tags of a job whose body is still to come, if it has any.

@@ -19,6 +19,8 @@ pub struct JobTotals {
     pub total_jobs: u64,
     /// Reservations that timed out since the start.
     pub timeouts: u64,
+    /// Reservations since the start that ended with the connection of their holder, and were counted as failures.
+    pub losses: u64,
     /// Jobs deleted since the start.
     pub deletes: u64,
     /// Jobs released since the start.

@@ -84,7 +84,7 @@ impl Core {
             // Bounded by TURN_STEPS: the steps of one turn.
             while !core.engine.is_turn_over(limit) && protocol.can_serve() {
                 if let Input::Line = protocol.input {
-                    if core.log.is_behind() {
+                    if core.log.must_wait() {
                         break;
                     }
                     if opening.is_some() && core.is_foreign_request(*conn, opening, reader, rest) {

@@ -1,5 +1,6 @@
 //! The beanstalk protocol: the connections of clients, from bytes to commands and from outcomes to replies.
 
+mod commands;
 mod input;
 mod lists;
 mod replies;

@@ -206,8 +206,10 @@ impl Server {
         self.core.memory.count(Kept::LongLine, session.has_long_line, false);
         self.count_tables();
         session.output.clear(self.core.engine.bodies_mut(), &mut self.core.buffers);
-        if let Input::Body(incoming) = session.protocol.input {
-            self.core.free_incoming(incoming);
+        match session.protocol.input {
+            Input::Body(incoming) => self.core.free_incoming(incoming),
+            Input::Note(note) => self.core.engine.bodies_mut().free(note.text),
+            Input::Line | Input::Skip { .. } => {}
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::server::metric_catalog::{self, TubeMetric, Value};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{JobKey, TubeKey};
 use crate::values::limits::GROUPS_SHOWN_MAX;
+use crate::values::notes::NOTES_MAX;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{RuleValue, TubeRules};
 
@@ -49,7 +50,7 @@ fn write_rules(yaml: &mut Yaml<'_>, rules: &TubeRules) {
     for (key, value) in rules.iter() {
         match value {
             RuleValue::None => {}
-            RuleValue::Number(number) => yaml.number(key.word(), number),
+            RuleValue::Number(number) => yaml.plain(key.word(), key.shown(number)),
             RuleValue::Tube(tube) => yaml.quoted(key.word(), tube.as_str()),
         }
     }
@@ -67,6 +68,10 @@ pub(in crate::server) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8
     // Bounded by GROUPS_SHOWN_MAX: the groups that the reply names.
     yaml.names("waits-for", core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX));
 }
+
+/// The keys of the notes in `stats-job`: the text, and its age in seconds.
+const NOTE_KEYS: [[&str; 2]; NOTES_MAX] =
+    [["note", "note-age"], ["note-2", "note-2-age"], ["note-3", "note-3-age"]];
 
 fn write(yaml: &mut Yaml<'_>, key: &str, value: Value<'_>) {
     match value {
@@ -119,6 +124,15 @@ pub(in crate::server) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: T
     yaml.number("releases", stats.counts.releases);
     yaml.number("buries", stats.counts.buries);
     yaml.number("kicks", stats.counts.kicks);
+    if stats.counts.losses > 0 || stats.has_rules {
+        yaml.number("losses", stats.counts.losses);
+        yaml.number("attempts", stats.counts.attempts());
+    }
+    // Bounded by NOTES_MAX: the notes of one job, the latest first.
+    for (note, [text, age]) in stats.notes.iter().rev().zip(NOTE_KEYS) {
+        yaml.text(text, note.text);
+        yaml.number(age, now.since(note.at).as_secs());
+    }
     if !stats.tags.is_empty() {
         yaml.quoted("tags", stats.tags.as_str());
     }

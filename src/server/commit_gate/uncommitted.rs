@@ -59,6 +59,7 @@ pub(in crate::server) fn may_reveal_uncommitted(
         | Command::ReserveBatch { .. }
         | Command::DeleteBatch(_)
         | Command::Touch(_)
+        | Command::JobNote { .. }
         | Command::PauseTube { .. } => true,
     }
 }

@@ -233,7 +233,7 @@ fn move_of(from: Name, json: &[u8]) -> Result<Operation, ErrorResponse> {
 }
 
 impl Operation {
-    /// What a user needs for it. A job that no client has reserved may also be buried or released by who may administrate its tube.
+    /// What a user needs for it. `admin` on its tube is enough to bury or release a job, since no client has reserved it.
     pub fn need(&self) -> Need<'_> {
         const ADMIN: Rights = Rights::ADMIN;
         match self {

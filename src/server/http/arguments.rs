@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::response::{ErrorKind, ErrorResponse};
 use super::target::must_be_whole;
 use crate::values::tube_name::TubeName;
-use crate::values::tube_rules::{Rule, RuleKey};
+use crate::values::tube_rules::{Rule, RuleKey, Unit};
 
 /// The members of an object in their order, so that a name that occurs twice is seen.
 pub(super) struct Members(Vec<(String, Value)>);
@@ -79,6 +79,12 @@ impl Members {
     }
 }
 
+/// The text of a number with at most two decimals. Those of a computed one may be off by a binary fraction, as in 1.4000000000000001.
+fn decimal(number: f64) -> Option<String> {
+    let near = (number * 100.0).round() / 100.0;
+    ((near - number).abs() < 1e-9).then(|| near.to_string())
+}
+
 /// Reads the arguments `key` and `value` of a rule. Returns the key and the text of the value.
 pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>), ErrorResponse> {
     let members = Members::read(json, &["key", "value"])?;
@@ -95,8 +101,14 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
             Value::Number(_) if key == RuleKey::DeadLetter => {
                 (whole_u64(value)? == 0).then(|| "0".to_owned())?
             }
+            Value::Number(number) if matches!(key.unit(), Unit::Tenths | Unit::Hundredths) => {
+                decimal(number.as_f64()?)?
+            }
             Value::Number(_) => whole_u64(value)?.to_string(),
-            Value::String(text) if key == RuleKey::DeadLetter => text.clone(),
+            Value::Bool(is_on) if key.unit() == Unit::Switch => {
+                (if *is_on { "yes" } else { "no" }).to_owned()
+            }
+            Value::String(text) if key == RuleKey::DeadLetter || key.unit() == Unit::Switch => text.clone(),
             _ => return None,
         };
         let is_valid = is_own(key, &text) || Rule::parse(tube, key, text.as_bytes()).is_some();
@@ -105,12 +117,15 @@ pub(super) fn rule(json: &[u8], tube: TubeName<'_>) -> Result<(RuleKey, Box<str>
     let text = members.get("value", text, || match key {
         RuleKey::DeadLetter => "value must be the name of another tube, or 0".to_owned(),
         key => {
-            let unit = match key {
-                RuleKey::MaxBytes => " of bytes",
-                RuleKey::DefaultTtr | RuleKey::Retention => " of seconds",
-                _ => "",
-            };
-            format!("value must be a whole number{unit} from 0 to {}", key.max())
+            let range = format!("from {} to {}, or 0", key.shown(key.min()), key.shown(key.max()));
+            match key.unit() {
+                Unit::Bytes => format!("value must be a whole number of bytes from 0 to {}", key.max()),
+                Unit::Seconds => format!("value must be a whole number of seconds from 0 to {}", key.max()),
+                Unit::Count => format!("value must be a whole number from 0 to {}", key.max()),
+                Unit::Tenths => format!("value must be a number with at most one decimal {range}"),
+                Unit::Hundredths => format!("value must be a number with at most two decimals {range}"),
+                Unit::Switch => "value must be yes, no or 0".to_owned(),
+            }
         }
     })?;
     if is_own(key, &text) {
@@ -208,10 +223,17 @@ mod tests {
         let read = |json: &str| rule(json.as_bytes(), mail).map_err(|refusal| refusal.message.to_string());
         let rule = |key, text: &str| Ok((key, text.into()));
         assert_eq!(read("{\"key\":\"rate\",\"value\":5}"), rule(RuleKey::Rate, "5"));
+        assert_eq!(read("{\"key\":\"retry-factor\",\"value\":1.5}"), rule(RuleKey::RetryFactor, "1.5"));
+        let computed = "{\"key\":\"retry-factor\",\"value\":1.4000000000000001}";
+        assert_eq!(read(computed), rule(RuleKey::RetryFactor, "1.4"));
+        assert!(read("{\"key\":\"retry-factor\",\"value\":1.45}").is_err());
+        assert_eq!(read("{\"key\":\"retry-jitter\",\"value\":1}"), rule(RuleKey::RetryJitter, "1"));
+        assert_eq!(read("{\"key\":\"lost-counts\",\"value\":false}"), rule(RuleKey::LostCounts, "no"));
+        assert_eq!(read("{\"key\":\"lost-counts\",\"value\":\"yes\"}"), rule(RuleKey::LostCounts, "yes"));
         assert_eq!(read("{\"key\":\"rate\",\"value\":5.0}"), rule(RuleKey::Rate, "5"));
         assert_eq!(read("{\"value\":0,\"key\":\"dead-letter\"}"), rule(RuleKey::DeadLetter, "0"));
         assert_eq!(read("{\"key\":\"dead-letter\",\"value\":\"a\"}"), rule(RuleKey::DeadLetter, "a"));
-        let keys = "key must be one of max-attempts, max-jobs, max-bytes, default-ttr, retention, rate or dead-letter";
+        let keys = "key must be one of max-attempts, retry-for, retry-delay, retry-factor, retry-max-delay, retry-jitter, lost-counts, max-jobs, max-bytes, default-ttr, retention, rate or dead-letter";
         let own = "a tube cannot be its own dead-letter tube: name another one in value";
         for (json, message) in [
             ("{\"key\":\"rate\"}", "the body lacks value: value must be a whole number from 0 to 1000000"),

@@ -249,6 +249,8 @@ impl Core {
     fn leave_call(&mut self, call: &mut Call, now: Time) {
         let Some(protocol) = call.protocol.take() else { return };
         self.note_put_cut_off(&protocol, now);
+        // A request is no worker that was lost.
+        self.engine.quit(protocol.client);
         self.engine.disconnect(protocol.client, now);
         if let Input::Body(incoming) = protocol.input {
             self.free_incoming(incoming);

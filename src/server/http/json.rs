@@ -1,5 +1,7 @@
 //! What the API shows of the server and of a job.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, Serializer};
 
 use super::tube_json::RuleCountsJson;
@@ -11,6 +13,7 @@ use crate::server::{Core, DriverStats, Rights, User};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::GROUPS_SHOWN_MAX;
+use crate::values::notes::Note;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::wal::replica::Member;
@@ -146,7 +149,12 @@ pub(super) struct JobJson<'a> {
     releases: u32,
     buries: u32,
     kicks: u32,
+    losses: u32,
+    attempts: u64,
     body_bytes: usize,
+    /// Why attempts have failed, the latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<NoteJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tags: Option<TagsJson<'a>>,
     /// The group that a held job waits for.
@@ -155,6 +163,13 @@ pub(super) struct JobJson<'a> {
     /// Of a job with a concurrency key: whether it is ready, and no worker gets it because the key is at its limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     passed_over: Option<bool>,
+}
+
+/// A note of a job.
+#[derive(Serialize)]
+struct NoteJson<'a> {
+    age_seconds: u64,
+    text: Cow<'a, str>,
 }
 
 /// Tags as an object, whose members are the kinds.
@@ -398,11 +413,21 @@ impl<'a> JobJson<'a> {
             releases: stats.counts.releases,
             buries: stats.counts.buries,
             kicks: stats.counts.kicks,
+            losses: stats.counts.losses,
+            attempts: stats.counts.attempts(),
             body_bytes: core.engine.jobs().get(job).body.len() - 2,
+            // Bounded by NOTES_MAX: the notes of one job.
+            notes: stats.notes.iter().rev().map(|note| NoteJson::of(note, now)).collect(),
             tags: (!stats.tags.is_empty()).then_some(TagsJson(stats.tags)),
             waits_for: stats.waits_for.map(|(group, _)| group.as_str()),
             passed_over: stats.is_passed_over,
         }
+    }
+}
+
+impl<'a> NoteJson<'a> {
+    fn of(note: Note<'a>, now: Time) -> Self {
+        Self { age_seconds: now.since(note.at).as_secs(), text: String::from_utf8_lossy(note.text) }
     }
 }
 

@@ -222,8 +222,9 @@ impl Core {
 
     /// Appends the response to a move of several jobs. One that has moved none is an error with its reason.
     fn respond_to_move(&self, request: &Request, moved: Moved, out: &mut Vec<u8>) {
-        let stop =
-            moved.stop.map(|(JobId(id), bar)| (id, Refusal::of_move(bar, &self.log).response(&self.config)));
+        let stop = moved
+            .stop
+            .map(|(JobId(id), refusal)| (id, Refusal::of_move(refusal, &self.log).response(&self.config)));
         if let (0, Some((id, ErrorResponse { kind, message, .. }))) = (moved.count, &stop) {
             return ErrorResponse::new(*kind, format!("stopped at job {id}: {message}")).write(request, out);
         }

@@ -6,7 +6,7 @@ use crate::queue::{LatencyKind, Percentiles, RuleCounts, TubeStats};
 use crate::server::Core;
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::TubeKey;
-use crate::values::tube_rules::{RuleValue, TubeRules};
+use crate::values::tube_rules::{RuleNumber, RuleValue, TubeRules};
 
 /// A tube in the list.
 #[derive(Serialize)]
@@ -49,6 +49,7 @@ pub(super) struct TubeDetailJson<'a> {
 pub(super) struct RuleCountsJson {
     refusals: u64,
     dead_letters: u64,
+    retries: u64,
     expiries: u64,
     rate_waits: u64,
 }
@@ -60,7 +61,7 @@ struct RulesJson<'a>(&'a TubeRules);
 #[derive(Serialize)]
 #[serde(untagged)]
 enum RuleJson<'a> {
-    Number(u64),
+    Number(RuleNumber),
     Tube(&'a str),
 }
 
@@ -137,8 +138,8 @@ impl<'a> TubeDetailJson<'a> {
 
 impl From<RuleCounts> for RuleCountsJson {
     fn from(counts: RuleCounts) -> Self {
-        let RuleCounts { refusals, dead_letters, expiries, rate_waits } = counts;
-        Self { refusals, dead_letters, expiries, rate_waits }
+        let RuleCounts { refusals, dead_letters, retries, expiries, rate_waits } = counts;
+        Self { refusals, dead_letters, retries, expiries, rate_waits }
     }
 }
 
@@ -148,7 +149,7 @@ impl Serialize for RulesJson<'_> {
         serializer.collect_map(self.0.iter().filter_map(|(key, value)| {
             let value = match value {
                 RuleValue::None => return None,
-                RuleValue::Number(number) => RuleJson::Number(number),
+                RuleValue::Number(number) => RuleJson::Number(key.shown(number)),
                 RuleValue::Tube(tube) => RuleJson::Tube(tube.as_str()),
             };
             Some((key.word(), value))

@@ -157,6 +157,14 @@ pub(in crate::server) const TUBE_RULES: &[TubeMetric] = &[
         |counts| counts.dead_letters,
     ),
     rule(
+        "job-retries",
+        counter(
+            "tube_jobs_retried_total",
+            "Number of jobs of a tube that failed and that a rule has delayed.",
+        ),
+        |counts| counts.retries,
+    ),
+    rule(
         "job-expiries",
         counter("tube_jobs_expired_total", "Number of buried jobs that the retention of a tube has deleted."),
         |counts| counts.expiries,

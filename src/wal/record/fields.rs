@@ -1,6 +1,6 @@
 //! The fixed fields of records, little-endian.
 
-use crate::queue::{Counts, LoggedState, PersistedState};
+use crate::queue::{Counts, LoggedState, PackedCounts, PersistedState};
 use crate::time::{Seconds, Time};
 use crate::values::limits::BURIALS_MAX;
 
@@ -59,9 +59,8 @@ impl<const N: usize> Fields<N> {
             }
             LoggedState::Buried(order) => order,
         };
-        let Counts { reserves, timeouts, releases, buries, kicks } = state.counts;
         self.u64(order).u32(state.pri).u32(state.delay.as_whole());
-        [reserves, timeouts, releases, buries, kicks].into_iter().for_each(|count| {
+        PackedCounts::of(&state.counts).numbers().into_iter().for_each(|count| {
             self.u32(count);
         });
         self
@@ -95,8 +94,8 @@ impl Reader<'_> {
 
     pub fn state(&mut self) -> RawState {
         let (order, pri, delay) = (self.u64(), self.u32(), self.u32());
-        let [reserves, timeouts, releases, buries, kicks] = [(); 5].map(|()| self.u32());
-        RawState { order, pri, delay, counts: Counts { reserves, timeouts, releases, buries, kicks } }
+        let counts = PackedCounts::of_numbers([(); 5].map(|()| self.u32())).get();
+        RawState { order, pri, delay, counts }
     }
 }
 

@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use super::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
 use super::follower::SegmentStarts;
-use super::request::{APPENDS_MAX, Epoch, Failure, Position, Renewal, Reply, Request, Reserve, Term};
+use super::request::{APPENDS_MAX, DatabaseReply, Epoch, Failure, Position, Renewal, Request, Reserve, Term};
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
 use crate::wal::stats::SYNC_BOUNDS;
-use crate::wal::{Arrangement, Batch, Operation, Outcome, Round, SegmentNumber, Wal};
+use crate::wal::{Arrangement, Batch, DiskOperation, DiskOutcome, Round, SegmentNumber, Wal};
 
 /// A request whose outcome is unknown is repeated after this time, and then after twice the time before.
 const REPEAT_AFTER: Span = Span::from_millis(20);
@@ -54,7 +54,7 @@ pub struct Leader {
     reserve: ReserveState,
     /// See [`Renewal::is_local`].
     is_local: bool,
-    /// How many times the log was to be written again, of what [`Reply::Renewed`] says.
+    /// How many times the log was to be written again, of what [`DatabaseReply::Renewed`] says.
     rewrites: u64,
     /// When the server began to stop or, if that was later, when an append or a trim was last acknowledged.
     stop_progress_at: Option<Time>,
@@ -354,11 +354,11 @@ impl Leader {
             && let Some(operation) = wal.next_operation(now)
         {
             match operation {
-                Operation::Write { segment, offset, first, batch, .. } => {
+                DiskOperation::Write { segment, offset, first, batch, .. } => {
                     self.splitting = Some(Split { batch, segment, begins: offset == 0, lsn: first, part: 0 });
                 }
-                Operation::Arrange(arrangement) => self.arrange(arrangement, wal, now),
-                Operation::Sync(_) => unreachable!("every write is durable"),
+                DiskOperation::Arrange(arrangement) => self.arrange(arrangement, wal, now),
+                DiskOperation::Sync(_) => unreachable!("every write is durable"),
             }
         }
     }
@@ -438,7 +438,7 @@ impl Leader {
                 let step = Step::Waiting { until: now, repeat_after: REPEAT_AFTER };
                 self.trim = Some(Trim { arrangement, before, step });
             }
-            _ => wal.complete(Outcome::Arranged(arrangement, Ok(())), now),
+            _ => wal.complete(DiskOutcome::Arranged(arrangement, Ok(())), now),
         }
     }
 
@@ -490,10 +490,10 @@ impl Leader {
     ///
     /// # Errors
     /// If the epoch has ended.
-    pub fn complete(&mut self, reply: Reply, wal: &mut Wal, now: Time) -> Result<(), LeaderEnd> {
+    pub fn complete(&mut self, reply: DatabaseReply, wal: &mut Wal, now: Time) -> Result<(), LeaderEnd> {
         match reply {
-            Reply::Appended { position, result } => self.appended(position, result, wal, now)?,
-            Reply::Renewed(Ok(Renewal { rewrites, is_local })) => {
+            DatabaseReply::Appended { position, result } => self.appended(position, result, wal, now)?,
+            DatabaseReply::Renewed(Ok(Renewal { rewrites, is_local })) => {
                 self.is_local = is_local;
                 self.renewal = Step::Done;
                 self.prolong(self.renewal_sent_at);
@@ -503,25 +503,25 @@ impl Leader {
                     wal.rewrite();
                 }
             }
-            Reply::Renewed(Err(Failure::Fenced)) | Reply::Trimmed(Err(Failure::Fenced)) => {
+            DatabaseReply::Renewed(Err(Failure::Fenced)) | DatabaseReply::Trimmed(Err(Failure::Fenced)) => {
                 return Err(LeaderEnd::Fenced);
             }
-            Reply::Renewed(Err(_)) => self.renewal.wait(now),
-            Reply::Trimmed(Ok(())) => {
+            DatabaseReply::Renewed(Err(_)) => self.renewal.wait(now),
+            DatabaseReply::Trimmed(Ok(())) => {
                 self.note_progress(now);
                 if let Some(Trim { arrangement, .. }) = self.trim.take() {
                     self.starts.pop_front();
-                    wal.complete(Outcome::Arranged(arrangement, Ok(())), now);
+                    wal.complete(DiskOutcome::Arranged(arrangement, Ok(())), now);
                 }
             }
-            Reply::Trimmed(Err(_)) => {
+            DatabaseReply::Trimmed(Err(_)) => {
                 if let Some(trim) = &mut self.trim {
                     trim.step.wait(now);
                 }
             }
-            Reply::Reserved { wanted, result } => self.reserved(wanted, result, wal, now),
+            DatabaseReply::Reserved { wanted, result } => self.reserved(wanted, result, wal, now),
             // What it asked for as a standby.
-            Reply::Read(_) | Reply::Watched { .. } | Reply::Claimed(_) => {}
+            DatabaseReply::Read(_) | DatabaseReply::Watched { .. } | DatabaseReply::Claimed(_) => {}
         }
         Ok(())
     }
@@ -575,7 +575,7 @@ impl Leader {
         while let Some(append) = self.window.pop_front_if(|append| matches!(append.step, Step::Done)) {
             if append.ends_batch {
                 let batch = self.batches.pop_front().expect("its last chunk was in the window");
-                wal.complete(Outcome::Written(batch, Ok(())), now);
+                wal.complete(DiskOutcome::Written(batch, Ok(())), now);
             }
         }
     }

@@ -171,7 +171,7 @@ pub struct Renewal {
 
 /// An answer of the database.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Reply {
+pub enum DatabaseReply {
     /// The chunk is in the log and replicated, or not.
     Appended {
         /// The position of the request.
@@ -250,5 +250,5 @@ pub trait LogStore {
     fn begin(&mut self, request: Request);
 
     /// Returns the next reply, if there is one.
-    fn reply(&mut self) -> Option<Reply>;
+    fn reply(&mut self) -> Option<DatabaseReply>;
 }

@@ -3,7 +3,7 @@
 use super::chunk::{ChunkHeader, Kind};
 use super::follower::{Damage, Fault, Follower, Witness};
 use super::leader::Leader;
-use super::request::{Claim, Epoch, Failure, Member, Page, Position, Renewal, Reply, Request, Term};
+use super::request::{Claim, DatabaseReply, Epoch, Failure, Member, Page, Position, Renewal, Request, Term};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 use crate::wal::batch::BLOCK_BYTES;
@@ -347,14 +347,14 @@ impl Standby {
     }
 
     /// Takes a reply, and applies what was read to the queue.
-    pub fn complete(&mut self, reply: Reply, engine: &mut Engine, now: Time) -> Progress {
+    pub fn complete(&mut self, reply: DatabaseReply, engine: &mut Engine, now: Time) -> Progress {
         match reply {
-            Reply::Read(result) => return self.was_read(result, engine, now),
-            Reply::Watched { term, result } => self.was_watched(term, result, now),
-            Reply::Claimed(result) => return self.was_claimed(result, now),
-            Reply::Renewed(result) => return self.was_renewed(result, now),
+            DatabaseReply::Read(result) => return self.was_read(result, engine, now),
+            DatabaseReply::Watched { term, result } => self.was_watched(term, result, now),
+            DatabaseReply::Claimed(result) => return self.was_claimed(result, now),
+            DatabaseReply::Renewed(result) => return self.was_renewed(result, now),
             // What it asked for as a leader.
-            Reply::Appended { .. } | Reply::Trimmed(_) | Reply::Reserved { .. } => {}
+            DatabaseReply::Appended { .. } | DatabaseReply::Trimmed(_) | DatabaseReply::Reserved { .. } => {}
         }
         Progress::Following
     }

@@ -60,7 +60,7 @@ fn the_jobs_of_a_tube_are_listed_in_pages() {
         json!({"jobs": [{
             "id": 3002, "tube": "default", "state": "delayed", "priority": 1, "age_seconds": 0, "delay_seconds": 1000,
             "ttr_seconds": 60, "time_left_seconds": 1000, "reserves": 0, "timeouts": 0, "releases": 0, "buries": 0,
-            "kicks": 0, "body_bytes": 4
+            "kicks": 0, "losses": 0, "attempts": 0, "body_bytes": 4
         }]})
     );
     let missing = bench.ask(&get("tubes/none/jobs"));

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 
 use beanring::io::wal_files::{EndMarks, Segments, Storage};
 use beanring::wal::scan::Source;
-use beanring::wal::{Arrangement, Destination, EndMark, Operation, Outcome, SegmentNumber};
+use beanring::wal::{Arrangement, Destination, DiskOperation, DiskOutcome, EndMark, SegmentNumber};
 use nix::errno::Errno;
 
 use super::random::Random;
@@ -25,7 +25,7 @@ pub struct Disk {
     /// The mark of the log's end. Two copies are written one after the other, so one is whole.
     mark: Cell<Option<EndMark>>,
     /// Operations in flight, in order, each with the number of operations that had ended when it began.
-    under_way: Vec<(usize, Operation)>,
+    under_way: Vec<(usize, DiskOperation)>,
     /// The number of operations that have ended.
     pub ended: usize,
     /// The number of old segments that were recycled or removed.
@@ -92,7 +92,7 @@ impl Disk {
         }
     }
 
-    pub fn begin(&mut self, operation: Operation) {
+    pub fn begin(&mut self, operation: DiskOperation) {
         self.under_way.push((self.ended, operation));
         self.writes_at_once = self.writes_at_once.max(self.writes());
     }
@@ -106,7 +106,7 @@ impl Disk {
     }
 
     /// Ends one of the operations in flight.
-    pub fn finish_one(&mut self, random: &mut Random) -> Option<Outcome> {
+    pub fn finish_one(&mut self, random: &mut Random) -> Option<DiskOutcome> {
         if !self.is_busy() {
             return None;
         }
@@ -121,16 +121,16 @@ impl Disk {
             return Some(self.fail(operation, random));
         }
         Some(match operation {
-            Operation::Write { batch, .. } if self.is_cut_off => {
-                Outcome::Written(batch, Err(Errno::EIO.into()))
+            DiskOperation::Write { batch, .. } if self.is_cut_off => {
+                DiskOutcome::Written(batch, Err(Errno::EIO.into()))
             }
-            Operation::Write { segment, batch, .. } if self.refuses_write() => {
+            DiskOperation::Write { segment, batch, .. } if self.refuses_write() => {
                 assert!(self.files.borrow().contains_key(&segment), "the segment is prepared");
                 self.refused_writes += 1;
                 self.was_full.set(true);
-                Outcome::Written(batch, Err(ErrorKind::StorageFull.into()))
+                DiskOutcome::Written(batch, Err(ErrorKind::StorageFull.into()))
             }
-            Operation::Write { segment, offset, batch, sync, .. } => {
+            DiskOperation::Write { segment, offset, batch, sync, .. } => {
                 let mut files = self.files.borrow_mut();
                 let file = files.get_mut(&segment).expect("a segment is prepared before it is written");
                 assert!(offset as usize + batch.len() <= file.cached.len(), "a batch fits into its segment");
@@ -138,25 +138,25 @@ impl Disk {
                 if sync {
                     file.sync();
                 }
-                Outcome::Written(batch, Ok(()))
+                DiskOutcome::Written(batch, Ok(()))
             }
-            Operation::Sync(segments) => {
+            DiskOperation::Sync(segments) => {
                 let mut files = self.files.borrow_mut();
                 for segment in segments {
                     files.get_mut(&segment).expect("a synced segment exists").sync();
                 }
-                Outcome::Synced(Ok(()))
+                DiskOutcome::Synced(Ok(()))
             }
-            Operation::Arrange(arrangement @ Arrangement::Recycle { .. })
+            DiskOperation::Arrange(arrangement @ Arrangement::Recycle { .. })
                 if self.copies_on_write && !self.has_room() =>
             {
                 // As btrfs does, if data and metadata share the space.
                 self.was_full.set(true);
-                Outcome::Arranged(arrangement, Err(ErrorKind::StorageFull.into()))
+                DiskOutcome::Arranged(arrangement, Err(ErrorKind::StorageFull.into()))
             }
-            Operation::Arrange(arrangement) => {
+            DiskOperation::Arrange(arrangement) => {
                 let arranged = self.arrange(arrangement);
-                Outcome::Arranged(arrangement, arranged)
+                DiskOutcome::Arranged(arrangement, arranged)
             }
         })
     }
@@ -184,11 +184,11 @@ impl Disk {
     }
 
     /// Fails an operation, which has happened in part or not at all.
-    fn fail(&mut self, operation: Operation, random: &mut Random) -> Outcome {
+    fn fail(&mut self, operation: DiskOperation, random: &mut Random) -> DiskOutcome {
         let error = || io::Error::from(Errno::EIO);
         let mut files = self.files.borrow_mut();
         match operation {
-            Operation::Write { segment, offset, batch, sync, .. } => {
+            DiskOperation::Write { segment, offset, batch, sync, .. } => {
                 let file = files.get_mut(&segment).expect("the segment is prepared");
                 let written = random.below(batch.len() + 1) / SECTOR_BYTES * SECTOR_BYTES;
                 if self.is_network {
@@ -196,28 +196,28 @@ impl Disk {
                     let written = if self.is_cut_off { 0 } else { batch.len() };
                     file.write(offset as usize, &batch.bytes()[..written]);
                     file.sync();
-                    return Outcome::Written(batch, Err(error()));
+                    return DiskOutcome::Written(batch, Err(error()));
                 }
                 file.write(offset as usize, &batch.bytes()[..written]);
                 if sync {
                     file.fail_to_sync(random);
                 }
-                Outcome::Written(batch, Err(error()))
+                DiskOutcome::Written(batch, Err(error()))
             }
-            Operation::Sync(segments) => {
+            DiskOperation::Sync(segments) => {
                 for segment in segments {
                     files.get_mut(&segment).expect("it is there").fail_to_sync(random);
                 }
                 // A thin volume reports it here, although the kernel accepted the write.
                 let errno = if random.below(2) == 0 { Errno::EIO } else { Errno::ENOSPC };
-                Outcome::Synced(Err(errno.into()))
+                DiskOutcome::Synced(Err(errno.into()))
             }
-            Operation::Arrange(arrangement) => {
+            DiskOperation::Arrange(arrangement) => {
                 drop(files);
                 if random.below(2) == 0 {
                     let _ = self.arrange(arrangement);
                 }
-                Outcome::Arranged(arrangement, Err(error()))
+                DiskOutcome::Arranged(arrangement, Err(error()))
             }
         }
     }
@@ -226,7 +226,7 @@ impl Disk {
     pub fn crash(&mut self, crash: Crash, random: &mut Random) {
         for (_, operation) in std::mem::take(&mut self.under_way) {
             match operation {
-                Operation::Write { segment, offset, batch, .. } if self.is_network => {
+                DiskOperation::Write { segment, offset, batch, .. } if self.is_network => {
                     self.is_cut_off |= random.below(3) == 0;
                     if !self.is_cut_off {
                         let mut files = self.files.borrow_mut();
@@ -235,7 +235,7 @@ impl Disk {
                         file.sync();
                     }
                 }
-                Operation::Write { segment, offset, batch, .. } => {
+                DiskOperation::Write { segment, offset, batch, .. } => {
                     let mut files = self.files.borrow_mut();
                     let file = files.get_mut(&segment).expect("the segment is prepared");
                     // A killed process may have written a part of the pages.
@@ -243,7 +243,7 @@ impl Disk {
                     let written = if crash == Crash::Killed { written } else { batch.len() };
                     file.write(offset as usize, &batch.bytes()[..written]);
                 }
-                Operation::Arrange(arrangement) if random.below(2) == 0 => _ = self.arrange(arrangement),
+                DiskOperation::Arrange(arrangement) if random.below(2) == 0 => _ = self.arrange(arrangement),
                 _ => {}
             }
         }
@@ -273,8 +273,8 @@ impl Disk {
     }
 }
 
-fn is_write((_, operation): &(usize, Operation)) -> bool {
-    matches!(operation, Operation::Write { .. })
+fn is_write((_, operation): &(usize, DiskOperation)) -> bool {
+    matches!(operation, DiskOperation::Write { .. })
 }
 
 impl Segments for Disk {

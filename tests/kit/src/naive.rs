@@ -5,6 +5,7 @@ mod bulk;
 mod compare;
 mod concurrency;
 mod draws;
+mod failures;
 mod groups;
 mod job_waits;
 mod lapses;
@@ -15,7 +16,7 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use beanring::queue::{Counts, JobEnd, JobState, JobTotals, Released, Repeated, RuleCounts};
+use beanring::queue::{Counts, JobEnd, JobState, JobTotals, Repeated, RuleCounts};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, TubeKey, TubeSlot};
 use beanring::values::reserve_mode::ReserveMode;
@@ -93,6 +94,8 @@ pub struct Job {
     /// When the job got to this place.
     pub since: Time,
     pub counts: Counts,
+    /// The times and texts of its notes, the oldest first.
+    pub notes: Vec<(Time, Vec<u8>)>,
     pub tags: Tags,
     /// The size of the body.
     pub bytes: u64,
@@ -228,10 +231,12 @@ impl Model {
 
     /// Reserved jobs are returned in the order of reservation, so waiting clients get them in this order. Then the watches are
     /// removed from the front, as in beanstalkd, and the last watch takes the place of the first.
-    pub fn disconnect(&mut self, conn: Conn) {
+    ///
+    /// The jobs have failed, unless the client has quit.
+    pub fn disconnect(&mut self, conn: Conn, has_quit: bool) {
         self.end_wait(conn);
         while let Some(at) = self.held_longest(conn) {
-            self.make_ready(at);
+            self.end_held(at, has_quit);
         }
         while !self.client(conn).watched.is_empty() {
             self.client(conn).watched.swap_remove(0);
@@ -326,7 +331,22 @@ impl Model {
         let entered = self.next_turn();
         self.jobs.insert(
             at,
-            Job { id, tube, pri, ttr, created, delay, place, since, counts, tags, bytes, entered, is_fresh },
+            Job {
+                id,
+                tube,
+                pri,
+                ttr,
+                created,
+                delay,
+                place,
+                since,
+                counts,
+                notes: Vec::new(),
+                tags,
+                bytes,
+                entered,
+                is_fresh,
+            },
         );
         self.serve_after(at);
     }
@@ -365,26 +385,6 @@ impl Model {
         let Some(at) = self.find(id, may) else { return false };
         self.remove(at);
         true
-    }
-
-    pub fn release(&mut self, conn: Conn, id: u64, pri: u32, delay: Seconds) -> Released {
-        let Some(at) = self.find_reserved(conn, id) else { return Released::NotFound };
-        let place = self.ready_or_delayed(delay);
-        let job = &mut self.jobs[at];
-        job.pri = pri;
-        job.counts.releases += 1;
-        self.totals.releases += 1;
-        if self.is_exhausted(at) {
-            self.retire(at);
-            let is_buried = self.find(id, |job| job.state() == JobState::Buried).is_some();
-            return if is_buried { Released::Buried } else { Released::Done };
-        }
-        self.note_lapse(at);
-        let turn = self.next_turn();
-        let job = &mut self.jobs[at];
-        (job.delay, job.place, job.since, job.entered) = (delay, place, self.now, turn);
-        self.serve_after(at);
-        Released::Done
     }
 
     pub fn bury(&mut self, conn: Conn, id: u64, pri: u32) -> bool {

@@ -119,9 +119,13 @@ impl Pair {
                 keys.insert(conn, key);
                 model.connect(conn, key);
             }
-            Op::Disconnect { conn } => {
-                engine.disconnect(keys.remove(&conn).expect("it is connected"), now);
-                model.disconnect(conn);
+            Op::Disconnect { conn, has_quit } => {
+                let client = keys.remove(&conn).expect("it is connected");
+                if has_quit {
+                    engine.quit(client);
+                }
+                engine.disconnect(client, now);
+                model.disconnect(conn, has_quit);
             }
             Op::EndWait { conn } => {
                 engine.end_wait(keys[&conn]);
@@ -262,9 +266,15 @@ impl Pair {
                 let expected = model.move_jobs(from, state, to, bound);
                 self.expect_moved(conn, answer, |moved: Moved| moved.count, expected);
             }
+            Op::Note { conn, id, bytes } => {
+                let text = [vec![b'n'; bytes], b"\r\n".to_vec()].concat();
+                let slot = engine.bodies_mut().store(&text).expect("there is memory");
+                let is_noted = engine.note(keys[&conn], JobId(id), slot, now).is_ok();
+                assert_eq!(is_noted, model.note(conn, id, &text[..bytes]));
+            }
             Op::KickJob { id } => assert_eq!(engine.kick_job(JobId(id), now), model.kick_job(id)),
             Op::Rule { tube, key, value } => {
-                let value = value.map(|value| value.text(name_of)).unwrap_or_else(|| "0".to_owned());
+                let value = value.map(|value| value.text(key, name_of)).unwrap_or_else(|| "0".to_owned());
                 let rule = named(tube, |name| {
                     let rule = Rule::parse(name, key, value.as_bytes()).expect("a valid rule");
                     engine.set_rule(name, rule, now);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use beanring::queue::{JobState, kept_key_bytes};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::reserve_mode::ReserveMode;
-use beanring::values::tube_rules::RuleKey;
+use beanring::values::tube_rules::{NO, RuleKey, YES};
 
 use beanring_testkit::naive::{Client, Conn, Model, Name, Tags, Value};
 use beanring_testkit::random::Random;
@@ -13,7 +13,7 @@ use beanring_testkit::random::Random;
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     Connect { conn: Conn },
-    Disconnect { conn: Conn },
+    Disconnect { conn: Conn, has_quit: bool },
     // The server ends the wait of a client, as when its input has ended.
     EndWait { conn: Conn },
     Use { conn: Conn, tube: Name },
@@ -35,6 +35,7 @@ pub enum Op {
     Touch { conn: Conn, id: u64 },
     Kick { conn: Conn, bound: u32 },
     KickJob { id: u64 },
+    Note { conn: Conn, id: u64, bytes: usize },
     Flush { conn: Conn, tube: Name },
     FlushKeys { conn: Conn, tube: Name },
     Pause { tube: Name, seconds: Seconds },
@@ -162,7 +163,11 @@ impl Generator {
             66..71 => Op::Bury { conn, id: self.held_or_any(model, conn), pri: self.pri() },
             71..75 => Op::Touch { conn, id: self.held_or_any(model, conn) },
             75..78 => Op::Kick { conn, bound: self.random.pick(&[0, 1, 2, 5, u64::from(u32::MAX)]) as u32 },
-            78..80 => Op::KickJob { id: self.job(model) },
+            78 => Op::KickJob { id: self.job(model) },
+            79 => {
+                let bytes = self.random.pick(&[0, 1, 100, 1024]);
+                Op::Note { conn, id: self.held_or_any(model, conn), bytes }
+            }
             80 if self.random.one_in(2) => Op::Flush { conn, tube },
             80 if self.random.one_in(4) => Op::FlushKeys { conn, tube },
             80..84 => Op::Pause { tube, seconds: self.seconds(&[0, 1, 2, 5]) },
@@ -185,7 +190,7 @@ impl Generator {
         if client.is_blocked() && self.random.one_in(2) {
             Op::EndWait { conn }
         } else {
-            Op::Disconnect { conn }
+            Op::Disconnect { conn, has_quit: self.random.one_in(3) }
         }
     }
 
@@ -230,7 +235,7 @@ impl Generator {
         self.flood_left = plan.len();
         plan.push_back(match kind {
             0 => self.random.pick(&[kick, stay, moved(JobState::Delayed)]),
-            1 => Op::Disconnect { conn },
+            1 => Op::Disconnect { conn, has_quit: self.random.one_in(2) },
             2 => self.random.pick(&[kick, flush, moved(JobState::Ready)]),
             3 => kick,
             4 => flush,
@@ -266,6 +271,11 @@ impl Generator {
         let key = self.random.pick(&RuleKey::ALL);
         let number = match key {
             RuleKey::MaxAttempts | RuleKey::DefaultTtr | RuleKey::Retention => self.random.pick(&[1, 2, 5]),
+            RuleKey::RetryFor => self.random.pick(&[1, 3, 10]),
+            RuleKey::RetryDelay | RuleKey::RetryMaxDelay => self.random.pick(&[1, 2, 7]),
+            RuleKey::RetryFactor => self.random.pick(&[10, 11, 15, 30, 1000]),
+            RuleKey::RetryJitter => self.random.pick(&[1, 50, 100]),
+            RuleKey::LostCounts => self.random.pick(&[NO, YES]),
             RuleKey::MaxJobs => self.random.pick(&[1, 5, 20]),
             RuleKey::MaxBytes => self.random.pick(&[10, 100, 1000]),
             RuleKey::Rate => self.random.pick(&[1, 2, 25, 1000]),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use beanring::queue::{Change, Counts, Engine, JobState, Lifecycle, LoggedState};
 use beanring::time::{Seconds, Time};
-use beanring::values::ids::IdpSlot;
+use beanring::values::ids::{IdpSlot, JobKey};
 use beanring::values::tube_name::TubeName;
 use beanring::values::tube_rules::{RuleKey, RuleValue};
 
@@ -32,6 +32,8 @@ struct Entry {
     delay: Seconds,
     place: LoggedState,
     counts: Counts,
+    /// The times and texts of its notes.
+    notes: Vec<(Time, Vec<u8>)>,
 }
 
 impl SegmentIndex {
@@ -83,7 +85,7 @@ impl SegmentIndex {
                 let rules = engine.rules_of(TubeName::new(&name).expect("a valid name"));
                 match rules.map_or(RuleValue::None, |(rules, _)| rules.get(key)) {
                     RuleValue::None => _ = self.rules.remove(&id),
-                    RuleValue::Number(number) => _ = self.rules.insert(id, number.to_string()),
+                    RuleValue::Number(number) => _ = self.rules.insert(id, key.shown(number).to_string()),
                     RuleValue::Tube(tube) => _ = self.rules.insert(id, tube.as_str().to_owned()),
                 }
                 return;
@@ -97,6 +99,7 @@ impl SegmentIndex {
             | Change::TakenOut(key)
             | Change::Moved(key)
             | Change::Kicked(key)
+            | Change::Noted(key)
             | Change::Reprioritized(key) => key,
         };
         let job = engine.jobs().get(key);
@@ -120,6 +123,7 @@ impl SegmentIndex {
                 delay,
                 place,
                 counts: Counts::default(),
+                notes: Vec::new(),
             };
             assert!(self.jobs.insert(job.id.0, entry).is_none(), "an id is used once");
             return;
@@ -127,7 +131,7 @@ impl SegmentIndex {
         let entry = self.jobs.get_mut(&job.id.0).expect("a job is put first");
         match change {
             Change::Released(_) => {
-                entry.counts.releases += 1;
+                entry.note_attempts(lifecycle);
                 (entry.pri, entry.delay, entry.place) = (job.pri, delay, place);
             }
             Change::Buried(_) => {
@@ -143,8 +147,8 @@ impl SegmentIndex {
                 entry.place = LoggedState::Reserved(lifecycle.deadline);
             }
             Change::TimedOut(_) => {
-                entry.counts.timeouts += 1;
-                entry.place = LoggedState::Ready;
+                entry.note_attempts(lifecycle);
+                entry.note_retry(delay, place);
             }
             Change::Kicked(_) => {
                 entry.counts.kicks += 1;
@@ -165,7 +169,11 @@ impl SegmentIndex {
                     _ => {}
                 }
             }
-            Change::Returned(_) => entry.place = LoggedState::Ready,
+            Change::Returned(_) => {
+                entry.note_attempts(lifecycle);
+                entry.note_retry(delay, place);
+            }
+            Change::Noted(_) => entry.notes = notes_of(engine, key),
             other => unreachable!("{other:?} was seen above, or reservations are not kept"),
         }
     }
@@ -179,6 +187,7 @@ impl SegmentIndex {
             let figures = (entry.pri, entry.ttr, entry.created, entry.delay, entry.counts);
             assert_eq!(figures, (job.pri, job.ttr, job.created, job.delay, job.counts), "job {}", job.id);
             assert_eq!(entry.body, body(job.id), "job {}", job.id);
+            assert_eq!(entry.notes, job.notes, "job {}", job.id);
             let agrees = match (entry.place, job.place) {
                 (LoggedState::Ready, Place::Ready) => true,
                 (LoggedState::Reserved(until), Place::Reserved { until: expected, .. }) => until == expected,
@@ -208,17 +217,31 @@ impl SegmentIndex {
         assert_eq!(self.pauses, expected, "the changes rebuild the pauses");
         let mut expected = BTreeMap::new();
         for (&tube, ruled) in &model.rules {
-            let values = ruled.values.iter().map(|(&key, value)| (key, value.text(&tube_name)));
+            let values = ruled.values.iter().map(|(&key, value)| (key, value.text(key, &tube_name)));
             expected.extend(values.map(|(key, text)| ((tube_name(tube), key), text)));
         }
         assert_eq!(self.rules, expected, "the changes rebuild the rules");
     }
 }
 
+/// The notes of a job, the oldest first.
+pub fn notes_of(engine: &Engine, job: JobKey) -> Vec<(Time, Vec<u8>)> {
+    engine.notes(job).iter().map(|note| (note.at, note.text.to_vec())).collect()
+}
+
 impl Entry {
     /// The last attempt of a job has no other change than its end.
     fn note_attempts(&mut self, lifecycle: Option<&Lifecycle>) {
-        let Some(Lifecycle { counts: Counts { timeouts, releases, .. }, .. }) = lifecycle else { return };
-        (self.counts.timeouts, self.counts.releases) = (*timeouts, *releases);
+        let Some(lifecycle) = lifecycle else { return };
+        let Counts { timeouts, releases, losses, .. } = lifecycle.counts.get();
+        self.counts = Counts { timeouts, releases, losses, ..self.counts };
+    }
+
+    /// A job that has failed is ready, and its delay stays, unless a rule delays it.
+    fn note_retry(&mut self, delay: Seconds, place: LoggedState) {
+        if let LoggedState::Delayed(_) = place {
+            self.delay = delay;
+        }
+        self.place = place;
     }
 }

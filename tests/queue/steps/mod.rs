@@ -16,7 +16,7 @@ mod weights;
 mod wide;
 
 use beanring::queue::{
-    BACKGROUND_STEPS, BatchRoom, Begun, Change, JobMoved, JobState, LogRoom, MoveBar, Moved, Notice,
+    BACKGROUND_STEPS, BatchRoom, Begun, Change, JobMoved, JobState, LogRoom, MoveRefusal, Moved, Notice,
     PageQuery, Reserved,
 };
 use beanring::time::Span;
@@ -109,13 +109,13 @@ fn a_move_ends_where_the_job_log_has_no_room() {
     let large = bench.put_job(mover, USUAL, 0, 1000, "");
     bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: false });
     let tubes = [TubeName::DEFAULT, long];
-    let moved = Moved { count: 1, stop: Some((large, MoveBar::NoRoom)) };
+    let moved = Moved { count: 1, stop: Some((large, MoveRefusal::NoRoom)) };
     assert_eq!(bench.engine.move_jobs(mover, tubes, JobState::Ready, 9, bench.now), Begun::Done(moved));
-    assert_eq!(bench.engine.move_job(large, long, bench.now), JobMoved::Barred(MoveBar::NoRoom));
+    assert_eq!(bench.engine.move_job(large, long, bench.now), JobMoved::Refused(MoveRefusal::NoRoom));
     assert_eq!(bench.engine.move_job(large, short, bench.now), JobMoved::Done);
     bench.engine.set_log_room(LogRoom { job_bytes_max: 500, is_full: true });
     assert_eq!(bench.engine.move_job(first, TubeName::DEFAULT, bench.now), JobMoved::Done);
-    assert_eq!(bench.engine.move_job(first, long, bench.now), JobMoved::Barred(MoveBar::NoRoom));
+    assert_eq!(bench.engine.move_job(first, long, bench.now), JobMoved::Refused(MoveRefusal::NoRoom));
     assert!(bench.engine.tubes().find(long).is_none(), "no tube is created");
 }
 
@@ -324,7 +324,7 @@ fn a_disconnect_with_a_hundred_thousand_held_jobs() {
     bench.run_in_steps(JOBS, Bench::ready);
     assert_eq!((bench.ready(), bench.reserved()), (JOBS, 0));
     assert!(bench.engine.jobs().iter().all(|(key, _)| {
-        bench.engine.jobs().lifecycle(key).is_some_and(|lifecycle| lifecycle.counts.timeouts == 0)
+        bench.engine.jobs().lifecycle(key).is_some_and(|lifecycle| lifecycle.counts.get().timeouts == 0)
     }));
 }
 

@@ -1,7 +1,7 @@
 //! What commands set off for other clients is shared out, however many of them come at once.
 
 use beanring::queue::{BACKGROUND_STEPS, BatchRoom, Begun, JobState, Notice, PageQuery, Reserved};
-use beanring::values::budget::RUN_STEPS;
+use beanring::values::budget::{Cost, RUN_STEPS};
 use beanring::values::ids::JobId;
 use beanring::values::reserve_mode::ReserveMode;
 use beanring::values::tube_name::TubeName;
@@ -101,7 +101,7 @@ fn puts_of_one_iteration_share_the_steps_of_lanes() {
     for key in 0..KEYS {
         bench.put_tagged(producer, USUAL, &format!("con:key-{key}:1000"));
     }
-    bench.take_steps(BACKGROUND_STEPS + 2 * KEYS);
+    bench.take_steps(BACKGROUND_STEPS + (2 + Cost::TAGS.steps()) * KEYS);
     bench.finish(MOVED_MAX);
 }
 

@@ -137,6 +137,7 @@ fn wide_waiters_match_a_naive_list() {
         let mut bench = Bench::new();
         let name = |tube: usize| format!("tube-{tube}");
         let producers: Vec<ClientKey> = (0..TUBES).map(|tube| bench.connect_to(&name(tube))).collect();
+        bench.spent();
         // The wide clients by connection, each with the tubes that it watches.
         let mut clients: HashMap<u32, (ClientKey, Vec<usize>)> = HashMap::new();
         // By connection, the longest wait first.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use beanring::io::replica::check;
-use beanring::wal::replica::{APPENDS_MAX, Failure, Position, Reply, Request};
+use beanring::wal::replica::{APPENDS_MAX, DatabaseReply, Failure, Position, Request};
 use beanring_testkit::postgres::Postgres;
 
 use super::store::{Store, append, chunks, led, own_led, repeated, term};
@@ -62,7 +62,7 @@ fn as_many_appends_as_allowed_are_in_flight() {
     }
     let mut positions = Vec::new();
     for _ in 0..500 {
-        let Reply::Appended { position, result: Ok(()) } = store.reply() else {
+        let DatabaseReply::Appended { position, result: Ok(()) } = store.reply() else {
             panic!("it is not acknowledged")
         };
         positions.push(position.0);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use beanring::wal::replica::{Epoch, Failure, Reply, Request, Term};
+use beanring::wal::replica::{DatabaseReply, Epoch, Failure, Request, Term};
 use beanring_testkit::wait;
 use nix::sys::signal::Signal;
 
@@ -76,7 +76,7 @@ fn a_watch_ends_when_the_leader_is_killed() {
         store.watches_on(&site.primary, "it leads");
         let killed = Instant::now();
         leader.signal(Signal::SIGKILL);
-        assert_eq!(store.reply(), Reply::Watched { term, result: Ok(()) });
+        assert_eq!(store.reply(), DatabaseReply::Watched { term, result: Ok(()) });
         times.push(killed.elapsed());
         leader.ended();
         leader.start();
@@ -99,7 +99,7 @@ fn a_watch_is_replaced_by_another_one() {
     drop(leader);
     store.watches_on(&site.primary, "the first one gets no reply");
     let term = term(1);
-    assert_eq!(store.ask(Request::Watch(term)), Reply::Watched { term, result: Ok(()) });
+    assert_eq!(store.ask(Request::Watch(term)), DatabaseReply::Watched { term, result: Ok(()) });
 }
 
 #[test]

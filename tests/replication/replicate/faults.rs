@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use beanring::wal::replica::{Failure, Reply, Request};
+use beanring::wal::replica::{DatabaseReply, Failure, Request};
 use beanring_testkit::postgres::End;
 use nix::sys::signal::Signal;
 
@@ -52,7 +52,7 @@ fn a_promoted_standby_goes_on() {
     store.begin(Request::Watch(term));
     store.watches_on(&site.primary, "it leads");
     site.primary.stop(End::Immediate);
-    assert_eq!(store.reply(), Reply::Watched { term, result: Err(Failure::Unknown) });
+    assert_eq!(store.reply(), DatabaseReply::Watched { term, result: Err(Failure::Unknown) });
     site.standbys[0].promote();
     assert_eq!(store.settle(&append(1, 3, "three")), Ok(()));
     assert_eq!(store.settle(&read(1)), Ok(()));

@@ -6,7 +6,8 @@ use beanring::io::Database;
 use beanring::io::replica::{PostgresStore, Settings};
 use beanring::time::Span;
 use beanring::wal::replica::{
-    APPENDS_MAX, Claim, Epoch, Failure, LogStore, Member, Page, Position, Reply, Request, Term, identity,
+    APPENDS_MAX, Claim, DatabaseReply, Epoch, Failure, LogStore, Member, Page, Position, Request, Term,
+    identity,
 };
 use beanring_testkit::postgres::{Cluster, Postgres};
 use beanring_testkit::process::REPLY_PATIENCE;
@@ -54,7 +55,7 @@ impl Store {
     }
 
     /// Waits for the next reply, for at most this time.
-    pub fn reply_within(&mut self, time: Duration) -> Option<Reply> {
+    pub fn reply_within(&mut self, time: Duration) -> Option<DatabaseReply> {
         let until = Instant::now() + time;
         loop {
             self.0.clear_reply_fd();
@@ -67,7 +68,7 @@ impl Store {
         }
     }
 
-    pub fn reply(&mut self) -> Reply {
+    pub fn reply(&mut self) -> DatabaseReply {
         self.reply_within(REPLY_PATIENCE).expect("a reply comes")
     }
 
@@ -76,7 +77,7 @@ impl Store {
         result_of(self.reply())
     }
 
-    pub fn ask(&mut self, request: Request) -> Reply {
+    pub fn ask(&mut self, request: Request) -> DatabaseReply {
         self.begin(request);
         self.reply()
     }
@@ -138,7 +139,7 @@ impl Store {
 
     pub fn read(&mut self, from: u64) -> Page {
         match self.ask(read(from)) {
-            Reply::Read(Ok(page)) => page,
+            DatabaseReply::Read(Ok(page)) => page,
             reply => panic!("{reply:?}"),
         }
     }
@@ -185,15 +186,15 @@ fn bytes_of(text: &str) -> Bytes {
     Bytes::from(format!("{text:<80}"))
 }
 
-pub fn result_of(reply: Reply) -> Result<(), Failure> {
+pub fn result_of(reply: DatabaseReply) -> Result<(), Failure> {
     match reply {
-        Reply::Appended { result, .. }
-        | Reply::Watched { result, .. }
-        | Reply::Reserved { result, .. }
-        | Reply::Claimed(result)
-        | Reply::Trimmed(result) => result,
-        Reply::Renewed(result) => result.map(drop),
-        Reply::Read(result) => result.map(drop),
+        DatabaseReply::Appended { result, .. }
+        | DatabaseReply::Watched { result, .. }
+        | DatabaseReply::Reserved { result, .. }
+        | DatabaseReply::Claimed(result)
+        | DatabaseReply::Trimmed(result) => result,
+        DatabaseReply::Renewed(result) => result.map(drop),
+        DatabaseReply::Read(result) => result.map(drop),
     }
 }
 

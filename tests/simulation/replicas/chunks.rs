@@ -5,8 +5,8 @@ use beanring::server::{Effect, Event, Protocol, Server, ServerRole, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::{ConnId, JobId};
 use beanring::wal::replica::{
-    ChunkHeader, Claim, Damage, Epoch, Failure, Fault, Follower, Kind, Member, PAYLOAD_BYTES_MAX, Page,
-    Position, Progress, ReplicaConfig, Reply, Request, Standby, Term,
+    ChunkHeader, Claim, Damage, DatabaseReply, Epoch, Failure, Fault, Follower, Kind, Member,
+    PAYLOAD_BYTES_MAX, Page, Position, Progress, ReplicaConfig, Request, Standby, Term,
 };
 use beanring::wal::{Destination, Durability, LogReply, LogRequest, WalConfig};
 use beanring_testkit::config::config;
@@ -350,7 +350,7 @@ impl Watcher {
 
     /// Asserts that it follows after this result of its claim.
     fn follow_after(&mut self, result: Result<(), Failure>) {
-        assert_eq!(self.complete(Reply::Claimed(result)), Progress::Following);
+        assert_eq!(self.complete(DatabaseReply::Claimed(result)), Progress::Following);
     }
 
     /// Asserts that it proves a claim by a renewal, and what becomes of it after this result.
@@ -360,12 +360,12 @@ impl Watcher {
         assert_eq!(self.complete(reply_to(&renewal, result)), progress);
     }
 
-    fn complete(&mut self, reply: Reply) -> Progress {
+    fn complete(&mut self, reply: DatabaseReply) -> Progress {
         self.standby.complete(reply, &mut self.engine, self.now)
     }
 
     /// The database receives a claim of a process.
-    fn receive(&mut self, host: usize, claim: &Claim) -> Reply {
+    fn receive(&mut self, host: usize, claim: &Claim) -> DatabaseReply {
         self.node.execute((host, 0), &Request::Claim(claim.clone())).reply
     }
 
@@ -403,7 +403,7 @@ fn a_claim_is_refused_if_a_chunk_before_it_is_not_the_one_that_was_read() {
     let last = claim.position.previous();
     let other = watcher.node.visible.chunks[&last.0].clone();
     watcher.node.damage(last.previous().0, Some(&other));
-    assert_eq!(watcher.receive(1, &claim), Reply::Claimed(Err(Failure::Taken)));
+    assert_eq!(watcher.receive(1, &claim), DatabaseReply::Claimed(Err(Failure::Taken)));
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn a_claim_of_the_same_epoch_by_another_process_is_not_its_own() {
     assert_eq!(watcher.next_request(Span::from_secs(3)), None);
     assert_eq!(watcher.standby.leader().map(|leader| leader.token), Some(1003));
     let fenced = watcher.node.execute((1, 0), &Request::Renew(Term { epoch: Epoch(2), token: 2 })).reply;
-    assert_eq!(fenced, Reply::Renewed(Err(Failure::Fenced)));
+    assert_eq!(fenced, DatabaseReply::Renewed(Err(Failure::Fenced)));
 }
 
 #[test]
@@ -459,7 +459,7 @@ fn a_claim_does_not_ask_for_trimmed_chunks() {
     watcher.node.execute((0, 0), &Request::Trim { term: Term { epoch: Epoch(1), token: 1 }, before });
     watcher.node.show_all();
     let claim = watcher.claim(LONG);
-    assert_eq!(watcher.receive(1, &claim), Reply::Claimed(Ok(())));
+    assert_eq!(watcher.receive(1, &claim), DatabaseReply::Claimed(Ok(())));
 }
 
 #[test]
@@ -481,7 +481,7 @@ fn a_chunk_that_comes_before_one_that_was_read_is_news() {
     // The leader fills the gap further, and no read shows it.
     assert_eq!((claim.position, claim.behind), (Position(next), 2));
     append(&mut watcher, next + 2);
-    assert_eq!(watcher.receive(1, &claim), Reply::Claimed(Err(Failure::Taken)));
+    assert_eq!(watcher.receive(1, &claim), DatabaseReply::Claimed(Err(Failure::Taken)));
 }
 
 /// After a fail-over of the database, the same process may lead an epoch of the same number once more.
@@ -509,7 +509,7 @@ fn the_lock_of_another_leader_of_the_same_epoch_does_not_count() {
         watcher.receive(2, &other);
         assert_eq!(watcher.next_request(Span::from_millis(100)), None);
     }
-    let ended = Reply::Watched { term: Term { epoch: Epoch(2), token: 1003 }, result: Ok(()) };
+    let ended = DatabaseReply::Watched { term: Term { epoch: Epoch(2), token: 1003 }, result: Ok(()) };
     assert_eq!(watcher.complete(ended), Progress::Following);
     assert_eq!(watcher.next_request(Span::from_secs(3)), None, "the second one may still answer");
     watcher.claim(Span::from_secs(1));
@@ -528,7 +528,7 @@ fn a_standby_that_cannot_follow_still_knows_who_leads() {
     let mut complete = |standby: &mut Standby, page: Page, progress: Progress| {
         now = now + Span::from_secs(10);
         assert!(matches!(standby.next_request(now), Some(Request::Read { .. })));
-        assert_eq!(standby.complete(Reply::Read(Ok(page)), &mut engine, now), progress);
+        assert_eq!(standby.complete(DatabaseReply::Read(Ok(page)), &mut engine, now), progress);
         (standby.leader().map(|leader| leader.token), standby.damage().is_some())
     };
     assert_eq!(complete(&mut standby, damaged.clone(), Progress::Restarted), (Some(1), true));

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanring::wal::replica::{
-    APPENDS_MAX, Epoch, Failure, Member, Page, Position, Renewal, Reply, Request, Reserve, Term, identity,
+    APPENDS_MAX, DatabaseReply, Epoch, Failure, Member, Page, Position, Renewal, Request, Reserve, Term,
+    identity,
 };
 use bytes::Bytes;
 
@@ -55,7 +56,7 @@ pub struct Node {
 
 /// What a request has led to.
 pub struct Answer {
-    pub reply: Reply,
+    pub reply: DatabaseReply,
     /// The reply leaves when this number of changes is replicated.
     pub waits_for: Option<u64>,
 }
@@ -223,7 +224,7 @@ impl Node {
                 self.reads += 1;
                 let chunks_max = PAGE_CHUNKS_MIN + self.reads * 7 % 60;
                 return Answer {
-                    reply: Reply::Read(Ok(self.shown.page(*from, chunks_max))),
+                    reply: DatabaseReply::Read(Ok(self.shown.page(*from, chunks_max))),
                     waits_for: None,
                 };
             }
@@ -266,14 +267,14 @@ impl Node {
 }
 
 /// The reply to a request that does not return data.
-pub fn reply_to(request: &Request, result: Result<(), Failure>) -> Reply {
+pub fn reply_to(request: &Request, result: Result<(), Failure>) -> DatabaseReply {
     match request {
-        Request::Append { position, .. } => Reply::Appended { position: *position, result },
-        Request::Renew(_) => Reply::Renewed(result.map(|()| Renewal::default())),
-        Request::Claim(_) => Reply::Claimed(result),
-        Request::Trim { .. } => Reply::Trimmed(result),
-        Request::Reserve(wanted) => Reply::Reserved { wanted: *wanted, result },
-        Request::Watch(term) => Reply::Watched { term: *term, result },
-        Request::Read { .. } => Reply::Read(Err(result.expect_err("a page is no such result"))),
+        Request::Append { position, .. } => DatabaseReply::Appended { position: *position, result },
+        Request::Renew(_) => DatabaseReply::Renewed(result.map(|()| Renewal::default())),
+        Request::Claim(_) => DatabaseReply::Claimed(result),
+        Request::Trim { .. } => DatabaseReply::Trimmed(result),
+        Request::Reserve(wanted) => DatabaseReply::Reserved { wanted: *wanted, result },
+        Request::Watch(term) => DatabaseReply::Watched { term: *term, result },
+        Request::Read { .. } => DatabaseReply::Read(Err(result.expect_err("a page is no such result"))),
     }
 }

@@ -11,7 +11,7 @@ pub use self::faults::Fault;
 use beanring::server::{Effect, Server, ServerRole, Service};
 use beanring::time::Time;
 use beanring::wal::LogRequest;
-use beanring::wal::replica::{ChunkHeader, Kind, Reply, Request};
+use beanring::wal::replica::{ChunkHeader, DatabaseReply, Kind, Request};
 use beanring_testkit::connection::Connection;
 use beanring_testkit::random::Random;
 
@@ -56,7 +56,7 @@ enum Happening {
     Arrive(u64),
     /// The network has repeated a request.
     ArriveAgain(Process, usize, Request),
-    Answer(u64, Reply),
+    Answer(u64, DatabaseReply),
     Replicate(usize),
     Unlock(usize, u64, Process),
     Wake(Process),
@@ -84,7 +84,7 @@ struct InFlight {
     sent_at: u64,
     is_answered: bool,
     /// The number of changes that must be replicated first.
-    waits_for: Option<(u64, Reply)>,
+    waits_for: Option<(u64, DatabaseReply)>,
 }
 
 /// What one server, its process and its driver are.

@@ -13,13 +13,14 @@ use beanring::protocol::command::{Command, PutArgs};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::protocol::reply::Reply;
 use beanring::queue::{Engine, JobEnd, JobState, LoggedState, Repeated, RuleCounts};
-use beanring::time::Time;
+use beanring::time::{Seconds, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::limits::{LINE_BYTES_LONG_MAX, LINE_BYTES_MAX};
+use beanring::values::notes::NOTE_BYTES_MAX;
 
 use self::moves::Moves;
 use self::reserves::Draw;
-use super::history::{DurableJob, DurableState, Fact, History, Key, Promise};
+use super::history::{DurableJob, DurableState, Fact, History, Key, Promise, notes_of};
 use super::names::name_of;
 use super::observed::{Step, StepKind};
 use super::report::{self, Report, Totals};
@@ -73,6 +74,8 @@ pub struct Client {
     input_ending: bool,
     has_left: bool,
     has_quit: bool,
+    /// It has sent `quit`, so that the jobs that it holds have not failed.
+    says_quit: bool,
     /// The number of jobs that its waiting reserve-batch takes.
     batch: Option<u32>,
     /// The job that this got first.
@@ -82,6 +85,7 @@ pub struct Client {
 }
 
 struct Putting {
+    /// Of a `job-note`: its job.
     id: u64,
     args: PutArgs,
     tags: Tags,
@@ -171,6 +175,9 @@ impl Checker {
             StepKind::Line(line) => self.line(client, Ok(&line)),
             StepKind::LineTooLong(follows) => self.line(client, Err(follows)),
             StepKind::Put { id, is_out_of_memory } => self.job(client, id, is_out_of_memory),
+            StepKind::Note { is_out_of_memory, is_too_big } => {
+                self.note(client, is_out_of_memory, is_too_big);
+            }
             StepKind::PutBatch { first, is_out_of_memory } => {
                 self.end_batch(client, first, is_out_of_memory);
             }
@@ -185,7 +192,7 @@ impl Checker {
             }
             StepKind::Left => {
                 self.clients[client].has_left = true;
-                self.model.disconnect(client as Conn);
+                self.model.disconnect(client as Conn, self.clients[client].says_quit);
                 self.totals.connections -= 1;
                 self.take_notices();
             }
@@ -249,9 +256,9 @@ impl Checker {
     ///
     /// # Panics
     /// If a reply is missing.
-    pub fn assert_all_received(&self, client: usize, is_behind: bool) {
+    pub fn assert_all_received(&self, client: usize, must_wait: bool) {
         let Client { expected, served, arrived, putting, .. } = &self.clients[client];
-        let is_unfinished = served > arrived || is_behind && putting.is_some();
+        let is_unfinished = served > arrived || must_wait && putting.is_some();
         let missing = expected.len() - usize::from(is_unfinished && !expected.is_empty());
         if missing > 0 {
             match &expected[0].1 {
@@ -416,6 +423,38 @@ impl Checker {
         self.push(client, Expected::OfPut);
     }
 
+    /// Begins a note.
+    fn begin_note(&mut self, client: usize, id: u64, bytes: u32) {
+        self.clients[client].skip(bytes);
+        if bytes > NOTE_BYTES_MAX {
+            return self.answer(client, Reply::JobTooBig);
+        }
+        let args = PutArgs { pri: 0, delay: Seconds::ZERO, ttr: Seconds::ZERO, bytes };
+        let (tags, may_be_short) = (Tags::default(), self.may_be_short);
+        self.clients[client].putting = Some(Putting { id, args, tags, may_be_short });
+        self.push(client, Expected::OfPut);
+    }
+
+    /// Keeps a note whose text is complete. Only the server knows whether a record has room for it.
+    fn note(&mut self, client: usize, is_out_of_memory: bool, is_too_big: bool) {
+        let record = &mut self.clients[client];
+        let Putting { id, args, may_be_short, .. } = record.putting.take().expect("a note was announced");
+        let text = record.sent[record.served - args.bytes as usize - 2..record.served].to_vec();
+        let conn = client as Conn;
+        let may_be_too_big = self.bodies.get(&id).is_some_and(|body| body.len() > 50_000);
+        let reply = match text.strip_suffix(b"\r\n") {
+            None => Reply::ExpectedCrlf,
+            Some(_) if is_out_of_memory && (may_be_short || self.may_be_short) => Reply::OutOfMemory,
+            Some(_) if is_too_big && may_be_too_big && self.model.holds(conn, id) => Reply::JobTooBig,
+            Some(text) if self.model.note(conn, id, text) => Reply::Noted,
+            Some(_) => Reply::NotFound,
+        };
+        let mut line = Vec::new();
+        reply.render(&mut line);
+        let (_, answer) = self.clients[client].expected.back_mut().expect("the note expects a reply");
+        *answer = Expected::Line(line);
+    }
+
     /// Puts a job whose body is complete.
     fn job(&mut self, client: usize, id: u64, is_out_of_memory: bool) {
         let record = &mut self.clients[client];
@@ -524,7 +563,7 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
     }
     for (&key, &fact) in state {
         let (Key::Job(id), Fact::Job(durable)) = (key, fact) else { continue };
-        let DurableJob { tube, tags, pri, delay, ttr, created, counts, state } = durable;
+        let DurableJob { tube, tags, pri, delay, ttr, created, counts, state, .. } = durable;
         let key = engine.jobs().find(JobId(id)).expect("the job is there");
         let is_held = engine.jobs().get(key).state == JobState::Held;
         let place = match state {
@@ -562,6 +601,7 @@ fn restore(model: &mut Model, state: &DurableState, engine: &Engine) {
             bytes,
             entered,
             is_fresh,
+            notes: notes_of(engine, key),
         });
     }
     for (&key, &fact) in state {

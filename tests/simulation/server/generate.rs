@@ -253,7 +253,13 @@ impl Generator {
             68..73 => format!("bury {} {}", self.reserved_or_any(model, conn), self.pri()),
             73..76 => format!("touch {}", self.reserved_or_any(model, conn)),
             76..79 => format!("kick {}", self.pick(&[0, 1, 2, 5, u32::MAX as usize])),
-            79..81 => format!("kick-job {}", self.job(model)),
+            79 => format!("kick-job {}", self.job(model)),
+            80 => {
+                let bytes = self.pick(&[0, 1, 60, 60, 1024, 1025]);
+                let end = self.pick(&["", "", "", "x"]);
+                let id = self.reserved_or_any(model, conn);
+                format!("job-note {id} {bytes}\r\n{}{end}", "n".repeat(bytes))
+            }
             81 if self.one_in(3) => format!("{} {tube}", self.pick(&["flush-tube", "flush-keys"])),
             81..84 => {
                 let seconds = self.pick(&[0, 1, 2, 5]);
@@ -318,9 +324,15 @@ impl Generator {
             RuleKey::MaxJobs => self.pick(&[1, 5, 20]).to_string(),
             RuleKey::MaxBytes => self.pick(&[10, 1_000, 20_000]).to_string(),
             RuleKey::Rate => self.pick(&[1, 2, 25, 1_000]).to_string(),
-            RuleKey::MaxAttempts | RuleKey::DefaultTtr | RuleKey::Retention => {
-                self.pick(&[1, 2, 5]).to_string()
-            }
+            RuleKey::MaxAttempts
+            | RuleKey::DefaultTtr
+            | RuleKey::Retention
+            | RuleKey::RetryFor
+            | RuleKey::RetryDelay
+            | RuleKey::RetryMaxDelay => self.pick(&[1, 2, 5]).to_string(),
+            RuleKey::RetryFactor => self.pick(&["1", "1.1", "3", "100"]).to_owned(),
+            RuleKey::RetryJitter => self.pick(&["0.01", "0.5", "1"]).to_owned(),
+            RuleKey::LostCounts => self.pick(&["no", "yes"]).to_owned(),
         };
         format!("tube-config {tube} {} {value}", key.word())
     }

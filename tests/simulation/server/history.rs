@@ -2,9 +2,11 @@
 //! state after a prefix of the sequence.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use beanring::queue::{Counts, Engine, JobState, LoggedState};
 use beanring::time::{Seconds, Span, Time};
+use beanring::values::ids::JobKey;
 use beanring::values::tube_rules::RuleKey;
 
 use beanring_testkit::naive::{Job, Kept, Model, Name, Place, RECOVERED, Tags, Tube, Value, number_of_tube};
@@ -20,6 +22,8 @@ pub struct DurableJob {
     pub created: Time,
     /// The number of reserves may be older than the rest, unless reservations are kept: it is written with the next other change.
     pub counts: Counts,
+    /// The hash of its notes.
+    pub notes: u64,
     pub state: LoggedState,
 }
 
@@ -176,6 +180,7 @@ fn found_in(engine: &Engine) -> DurableState {
             ttr: engine.jobs().ttr(key),
             created: job.created,
             counts: kept.counts,
+            notes: digest(&notes_of(engine, key)),
             state,
         };
         (Key::Job(job.id.0), Fact::Job(durable))
@@ -256,7 +261,7 @@ fn may_be(state: &DurableState, next: Option<&Step>, found: &DurableState, now: 
 }
 
 fn durable(job: &Job, keeps_reservations: bool) -> DurableJob {
-    let &Job { tube, tags, pri, delay, ttr, created, counts, place, .. } = job;
+    let &Job { tube, tags, pri, delay, ttr, created, counts, place, ref notes, .. } = job;
     let state = match place {
         Place::Reserved { by, until, .. } if keeps_reservations || by == RECOVERED => {
             LoggedState::Reserved(until)
@@ -267,7 +272,20 @@ fn durable(job: &Job, keeps_reservations: bool) -> DurableJob {
         Place::Held { until, is_free: true, .. } => LoggedState::Delayed(until),
         Place::Held { until, .. } => LoggedState::Held(until),
     };
-    DurableJob { tube, tags, pri, delay, ttr, created, counts, state }
+    DurableJob { tube, tags, pri, delay, ttr, created, counts, notes: digest(notes), state }
+}
+
+/// The notes of a job, the oldest first.
+pub fn notes_of(engine: &Engine, job: JobKey) -> Vec<(Time, Vec<u8>)> {
+    engine.notes(job).iter().map(|note| (note.at, note.text.to_vec())).collect()
+}
+
+fn digest(notes: &[(Time, Vec<u8>)]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (at, text) in notes {
+        (at.as_nanos(), text).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn burial(job: &DurableJob) -> Option<u64> {

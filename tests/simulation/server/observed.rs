@@ -38,6 +38,8 @@ pub enum StepKind {
     Put { id: u64, is_out_of_memory: bool },
     /// It had the last body of a put-batch, and decided on a reply: to put jobs from this id on, or none.
     PutBatch { first: Option<u64>, is_out_of_memory: bool },
+    /// It had the text of a note.
+    Note { is_out_of_memory: bool, is_too_big: bool },
     /// It took jobs for a reserve-batch that had its first one.
     Batch(BatchRoom),
     /// It drew these jobs for one command.
@@ -75,6 +77,10 @@ impl Observer for Steps {
             Observation::Put(id, reply) => {
                 StepKind::Put { id: id.0, is_out_of_memory: reply == Reply::OutOfMemory }
             }
+            Observation::Note(reply) => StepKind::Note {
+                is_out_of_memory: reply == Reply::OutOfMemory,
+                is_too_big: reply == Reply::JobTooBig,
+            },
             Observation::PutBatch(reply, first) => StepKind::PutBatch {
                 first: first.map(|id| id.0),
                 is_out_of_memory: reply == Reply::OutOfMemory,

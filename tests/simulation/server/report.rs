@@ -169,6 +169,15 @@ pub fn job(model: &Model, totals: &Totals, job: &Job) -> Report {
         ("buries", known(job.counts.buries)),
         ("kicks", known(job.counts.kicks)),
     ];
+    if job.counts.losses > 0 || model.rules.contains_key(&job.tube) {
+        report.push(("losses", known(job.counts.losses)));
+        report.push(("attempts", known(job.counts.attempts())));
+    }
+    let keys = [["note", "note-age"], ["note-2", "note-2-age"], ["note-3", "note-3-age"]];
+    for ((at, text), [note, age]) in job.notes.iter().rev().zip(keys) {
+        report.push((note, Some(format!("\"{}\"", String::from_utf8_lossy(text)))));
+        report.push((age, known(model.now.since(*at).as_secs())));
+    }
     if job.tags != Tags::default() {
         report.push(("tags", Some(format!("\"{}\"", job.tags.text()))));
     }
@@ -214,7 +223,7 @@ pub fn rules(model: &Model, tube: Name) -> Vec<u8> {
         return b"NOT_FOUND\r\n".to_vec();
     }
     let lines = ruled.into_iter().flat_map(|ruled| &ruled.values).map(|(key, value)| match value {
-        Value::Number(number) => format!("{}: {number}\n", key.word()),
+        Value::Number(number) => format!("{}: {}\n", key.word(), key.shown(*number)),
         Value::Tube(tube) => format!("{}: \"{}\"\n", key.word(), name_of(*tube)),
     });
     let data = format!("---\n{}", lines.collect::<String>());

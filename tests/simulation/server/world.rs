@@ -178,15 +178,15 @@ impl World {
         }
     }
 
-    /// Whether commands must wait for the job log.
-    fn is_behind(&self) -> bool {
-        self.server.server().wal().is_some_and(|wal| wal.is_behind())
+    /// Whether commands and timers must wait for the job log.
+    fn must_wait(&self) -> bool {
+        self.server.server().wal().is_some_and(|wal| wal.must_wait())
     }
 
     /// Runs an iteration if a deadline has passed: a late driver does that before it reports events.
     fn catch_up(&mut self) {
         let is_late = self.checker.model.next_due().is_some_and(|due| due < self.now);
-        if is_late && !self.is_behind() {
+        if is_late && !self.must_wait() {
             self.turn();
         }
     }
@@ -241,9 +241,9 @@ impl World {
     }
 
     pub fn turn(&mut self) {
-        let is_behind = self.is_behind();
+        let must_wait = self.must_wait();
         self.server.turn(self.now);
-        if !is_behind {
+        if !must_wait {
             self.checker.learn_keys(self.server.server().engine());
             self.checker.model.now = self.now;
             // The server continues moves before it handles what is due.
@@ -318,7 +318,7 @@ impl World {
             }
             let model = &self.checker.model;
             let due = model.next_due().filter(|&due| due <= until);
-            if due.is_some() && self.is_behind() && !model.is_calm(until) {
+            if due.is_some() && self.must_wait() && !model.is_calm(until) {
                 if !self.disk.is_busy() {
                     return;
                 }
@@ -384,14 +384,14 @@ impl World {
         let model = &self.checker.model;
         let (due, deadline) = (model.next_due(), self.server.next_deadline());
         let is_known = due.is_none() || deadline.is_some_and(|at| Some(at) <= due);
-        assert!(is_known || self.is_behind(), "{due:?} is before {deadline:?}");
+        assert!(is_known || self.must_wait(), "{due:?} is before {deadline:?}");
         self.checker.compare(self.server.server().engine());
         self.server.server().check();
-        let is_behind = self.is_behind();
-        assert!(!is_behind || deadline.is_some(), "the log waits without a deadline");
+        let must_wait = self.must_wait();
+        assert!(!must_wait || deadline.is_some(), "the log waits without a deadline");
         for client in (0..self.links.len()).filter(|&client| self.links[client].is_open()) {
-            self.checker.assert_all_received(client, is_behind);
-            assert!(is_behind || self.checker.all_served(client), "client {client} is not served");
+            self.checker.assert_all_received(client, must_wait);
+            assert!(must_wait || self.checker.all_served(client), "client {client} is not served");
         }
         if self.links.iter().all(|link| link.state == ConnectionState::Closed) {
             let engine = self.server.server().engine();

@@ -1,6 +1,7 @@
 //! Dependencies between modules point downwards, and only `io` and the layers above it use the system.
 
 mod loops;
+mod owners;
 pub mod source;
 
 use std::collections::BTreeSet;

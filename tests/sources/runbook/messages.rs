@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, ImplItemFn, ItemFn, ItemImpl, ItemMod, LitStr, Macro};
+use syn::{Attribute, ImplItemFn, ItemEnum, ItemFn, ItemImpl, ItemMod, ItemStruct, LitStr, Macro, Meta};
 
 use crate::layers::source::{comment_above, is_test_only};
 
@@ -13,7 +13,8 @@ const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 /// Placeholders at the end of a line that may be empty.
 const ADDITIONS: [&str; 2] = ["{left_out}", "{hint}"];
 
-/// The comment above a function or an implementation of `Display` whose texts are a line of the log, or its end.
+/// The comment above a function, an implementation of `Display` or a type with `#[error("...")]` whose texts are a line of the
+/// log, or its end.
 const MARK: &str = "// docs/RUNBOOK.md lists these messages.";
 
 /// Texts that end up in a log line.
@@ -49,14 +50,14 @@ impl Messages {
     /// Adds the texts of a file.
     ///
     /// # Panics
-    /// If a mark has no function or implementation below it.
+    /// If a mark has nothing of these below it.
     pub fn read(&mut self, file: &str, text: &str) {
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
         let lines: Vec<&str> = text.lines().collect();
         let count = lines.iter().filter(|line| line.trim() == MARK).count();
         let mut reader = Reader { messages: self, file, lines, marks: BTreeSet::new(), is_marked: false };
         reader.visit_file(&parsed);
-        assert_eq!(reader.marks.len(), count, "{file}: marks above a function or an implementation");
+        assert_eq!(reader.marks.len(), count, "{file}: marks above a function, an implementation or a type");
     }
 }
 
@@ -123,8 +124,26 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         }
     }
 
-    // A doc comment is an attribute.
-    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+    fn visit_item_enum(&mut self, node: &'ast ItemEnum) {
+        let begin = node.enum_token.span;
+        self.below_mark(&node.attrs, begin, |reader| visit::visit_item_enum(reader, node));
+    }
+
+    fn visit_item_struct(&mut self, node: &'ast ItemStruct) {
+        let begin = node.struct_token.span;
+        self.below_mark(&node.attrs, begin, |reader| visit::visit_item_struct(reader, node));
+    }
+
+    // A doc comment is an attribute too.
+    fn visit_attribute(&mut self, node: &'ast Attribute) {
+        if let Meta::List(list) = &node.meta
+            && list.path.is_ident("error")
+            && self.is_marked
+            && let Some(text) = first_text(list.tokens.clone())
+        {
+            self.note(text, false);
+        }
+    }
 
     fn visit_macro(&mut self, node: &'ast Macro) {
         let name = node.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();

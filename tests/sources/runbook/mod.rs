@@ -178,4 +178,10 @@ fn debug_representations_are_found_however_they_are_written() {
         impl fmt::Display for Refusal { fn fmt(&self) { write!(f, \"it is {:?} now\", self) } }";
     messages.read("a.rs", error);
     assert!(messages.lines[0].is_debug && messages.parts.contains("it is <> now"));
+    let mut messages = Messages::default();
+    messages.read(
+        "a.rs",
+        "// docs/RUNBOOK.md lists these messages.\nenum Refusal { #[error(\"it is {0:?} here\")] Any(u8) }",
+    );
+    assert!(messages.lines[0].is_debug && messages.parts.contains("it is <> here"));
 }

@@ -10,12 +10,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use beanring::io::named_file::{self, PEM_BYTES_MAX};
 use beanring::io::trusted;
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup};
 
 use super::{Returned, Stream, Target, Transport};
 use crate::report::Handshakes;
@@ -46,15 +44,11 @@ static HANDSHAKES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// # Errors
 /// If a file or the name is not valid, as a sentence.
 pub fn prepare(ca: Option<&Path>, name: &str) -> Result<(), String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = |roots: RootCertStore| {
-        ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the cipher suites")
-            .with_root_certificates(roots)
-            .with_no_client_auth()
-    };
-    let mut fresh = config(roots(ca)?);
+    let roots = trusted::roots(ca).map_err(|(path, error)| {
+        let source = if ca.is_some() { "--tls-ca " } else { "SSL_CERT_FILE=" };
+        format!("{source}{}: {error}", path.display())
+    })?;
+    let mut fresh = trusted::client_config().with_root_certificates(roots).with_no_client_auth();
     let mut resuming = fresh.clone();
     fresh.resumption = Resumption::disabled();
     resuming.resumption = Resumption::store(Arc::new(Tickets::default()));
@@ -62,24 +56,6 @@ pub fn prepare(ca: Option<&Path>, name: &str) -> Result<(), String> {
         ServerName::try_from(name.to_owned()).map_err(|_| format!("--tls-name {name} is not valid"))?;
     let _ = SETUP.set(Setup { name, fresh: Arc::new(fresh), resuming: Arc::new(resuming) });
     Ok(())
-}
-
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    let Some(path) = ca else {
-        let found = trusted::authorities()
-            .map_err(|(path, error)| format!("SSL_CERT_FILE={}: {error}", path.display()))?;
-        roots.add_parsable_certificates(found);
-        return Ok(roots);
-    };
-    let wrong = |error: pem::Error| format!("--tls-ca {}: {error}", path.display());
-    let file = named_file::read(path, PEM_BYTES_MAX)
-        .map_err(|error| format!("--tls-ca {}: {error}", path.display()))?;
-    for certificate in CertificateDer::pem_slice_iter(&file.content) {
-        let added = roots.add(certificate.map_err(wrong)?);
-        added.map_err(|error| format!("--tls-ca {}: {error}", path.display()))?;
-    }
-    Ok(roots)
 }
 
 /// Makes the connections that follow resume sessions, or not.

@@ -51,7 +51,7 @@ impl Losses {
                 self.changed.remove(&id);
                 self.know(id);
             }
-            Record::Change { id, .. } | Record::Moved { id, .. } => {
+            Record::Change { id, .. } | Record::Moved { id, .. } | Record::Noted { id, .. } => {
                 self.were_given(id.0);
                 if !self.jobs.contains(&id.0) {
                     self.changed.insert(id.0);
@@ -117,6 +117,7 @@ mod tests {
     use crate::queue::{Counts, LoggedState, PersistedState};
     use crate::time::{Seconds, Time};
     use crate::values::ids::JobId;
+    use crate::values::notes::Notes;
     use crate::values::tags::Tags;
     use crate::values::tube_name::TubeName;
     use crate::wal::SegmentNumber;
@@ -127,7 +128,7 @@ mod tests {
         pri: 0,
         delay: Seconds::ZERO,
         state: LoggedState::Ready,
-        counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
+        counts: Counts { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0, losses: 0 },
     };
 
     fn put(losses: &mut Losses, id: u64) {
@@ -137,6 +138,7 @@ mod tests {
             ttr: Seconds::ONE,
             tube: TubeName::DEFAULT,
             tags: Tags::NONE,
+            notes: Notes::NONE,
             state: STATE,
             body: b"\r\n",
         }));

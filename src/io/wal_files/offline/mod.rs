@@ -43,47 +43,52 @@ use crate::wal::segment::format_of;
 use crate::wal::{Recovered, SegmentNumber, snapshot};
 
 /// Why a tool fails. The job log has not changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ToolError {
-    /// A directory cannot be read or created.
+    #[error("{0}: {reason}", reason = unusable(.1))]
     Unusable(PathBuf, io::Error),
-    /// A file is named instead of the directory of the job log.
+    #[error("{0} is a file; name the directory of the job log")]
     File(PathBuf),
-    /// A server uses the directory.
+    #[error("{0}: a server uses this job log; stop it first")]
     Locked(PathBuf),
-    /// The directory has no job log.
+    #[error("{0}: the directory contains no job log")]
     NoLog(PathBuf),
-    /// The directory has a binlog of beanstalkd instead.
+    #[error(
+        "{0}: this is a binlog of beanstalkd and not a job log; beanstalkd -b starts from it, and beanring -b imports it"
+    )]
     Binlog(PathBuf),
-    /// An import into the directory has not ended.
+    #[error(
+        "{0}: an import of beanstalkd's binlog is incomplete; start `beanring -b` on the directory to finish it"
+    )]
     Importing(PathBuf),
-    /// A server does not start from the job log.
+    #[error("{0}")]
     Log(RecoveryError),
-    /// No record of the job log can be read.
-    Unreadable(SurveyError),
-    /// The new directory is not empty.
+    #[error("cannot read the job log: {0}")]
+    Unreadable(#[from] SurveyError),
+    #[error("{0}: the directory is not empty; name an empty or a new one")]
     NotEmpty(PathBuf),
-    /// The new directory has a part of a job log, which a tool that was interrupted has left.
     #[cfg(feature = "replicate")]
+    #[error(
+        "{0}: an interrupted export has left a part of a job log, from which no server starts; remove the directory, and \
+        try again"
+    )]
     Partial(PathBuf),
-    /// The new directory is inside the directory of the job log.
+    #[error("{0}: the directory is inside that of the job log; name one outside")]
     Inside(PathBuf),
-    /// A file cannot be written into the new directory.
+    #[error("{0}: {reason}; the new directory is incomplete: remove it and try again", reason = text_of(.1))]
     Unwritable(PathBuf, io::Error),
-    /// A copy cannot be written into the new directory, which has nothing of it.
+    #[error("{0}: {reason}; nothing was copied", reason = text_of(.1))]
     NotCopied(PathBuf, io::Error),
-    /// Every attempt to copy the job log of a running server failed.
-    Moving {
-        /// The directory of the job log.
-        path: PathBuf,
-        /// The number of attempts.
-        attempts: u32,
-        /// Why the last one failed.
-        last: String,
-    },
-    /// A server would start from a copy without the last bytes of the job log.
+    #[error(
+        "{path}: none of {attempts} attempts gave a complete copy, because the server reuses segments while they are \
+        copied (the last one: {last}); try when it is less busy, with a larger -s, or copy a snapshot of the volume"
+    )]
+    Moving { path: PathBuf, attempts: u32, last: String },
+    #[error("a start discards {}, so a copy would lack them: normal after a crash; start the server, then back it up",
+        Places(.0))]
     Torn(Vec<Discarded>),
-    /// The output cannot be written.
+    #[error("{0}")]
     Output(OutputError),
 }
 
@@ -330,83 +335,13 @@ impl ToolError {
     }
 }
 
-impl From<SurveyError> for ToolError {
-    fn from(error: SurveyError) -> Self {
-        Self::Unreadable(error)
-    }
-}
-
-impl fmt::Display for ToolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unusable(path, error) => {
-                write!(f, "{}: ", path.display())?;
-                match error.kind() {
-                    ErrorKind::NotFound => write!(f, "no such directory; correct the path"),
-                    ErrorKind::NotADirectory => write!(f, "this is a file; name a directory"),
-                    ErrorKind::PermissionDenied => {
-                        write!(
-                            f,
-                            "permission denied; run the command as root, or as the owner of the job log"
-                        )
-                    }
-                    _ => f.write_str(&text_of(error)),
-                }
-            }
-            Self::File(path) => {
-                write!(f, "{} is a file; name the directory of the job log", path.display())
-            }
-            Self::Locked(path) => write!(f, "{}: a server uses this job log; stop it first", path.display()),
-            Self::NoLog(path) => write!(f, "{}: the directory contains no job log", path.display()),
-            Self::Binlog(path) => write!(
-                f,
-                "{}: this is a binlog of beanstalkd and not a job log; beanstalkd -b starts from it, and beanring -b \
-                 imports it",
-                path.display()
-            ),
-            Self::Importing(path) => write!(
-                f,
-                "{}: an import of beanstalkd's binlog is incomplete; start `beanring -b` on the directory to finish it",
-                path.display()
-            ),
-            Self::Log(error) => error.fmt(f),
-            Self::Unreadable(error) => write!(f, "cannot read the job log: {error}"),
-            Self::NotEmpty(path) => {
-                write!(f, "{}: the directory is not empty; name an empty or a new one", path.display())
-            }
-            #[cfg(feature = "replicate")]
-            Self::Partial(path) => write!(
-                f,
-                "{}: an interrupted export has left a part of a job log, from which no server starts; remove the directory, and \
-                 try again",
-                path.display()
-            ),
-            Self::Inside(path) => {
-                write!(f, "{}: the directory is inside that of the job log; name one outside", path.display())
-            }
-            Self::Unwritable(path, error) => write!(
-                f,
-                "{}: {}; the new directory is incomplete: remove it and try again",
-                path.display(),
-                text_of(error)
-            ),
-            Self::NotCopied(path, error) => {
-                write!(f, "{}: {}; nothing was copied", path.display(), text_of(error))
-            }
-            Self::Moving { path, attempts, last } => write!(
-                f,
-                "{}: none of {attempts} attempts gave a complete copy, because the server reuses segments while they are \
-                 copied (the last one: {last}); try when it is less busy, with a larger -s, or copy a snapshot of the volume",
-                path.display()
-            ),
-            Self::Torn(places) => write!(
-                f,
-                "a start discards {}, so a copy would lack them: normal after a crash; start the server, then back it up",
-                Places(places)
-            ),
-            Self::Output(error) => error.fmt(f),
+fn unusable(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such directory; correct the path".to_owned(),
+        ErrorKind::NotADirectory => "this is a file; name a directory".to_owned(),
+        ErrorKind::PermissionDenied => {
+            "permission denied; run the command as root, or as the owner of the job log".to_owned()
         }
+        _ => text_of(error),
     }
 }
-
-impl std::error::Error for ToolError {}

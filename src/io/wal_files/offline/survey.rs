@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::path::Path;
-use std::{fmt, io};
 
 use super::log_id;
 use crate::io::socket::text_of;
@@ -75,14 +75,20 @@ pub enum Finding<'a> {
 }
 
 /// Why no record can be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
     /// A file cannot be read.
+    #[error("{}{}", FileRefusal::of(.1).map_or(format!("{}: ", .0), |_| String::new()), text_of(.1))]
     Io(String, io::Error),
     /// The id of the job log is not known, without which no record is valid: no segment has a valid header, and too few
     /// records are left to show it.
+    #[error(
+        "no segment has a valid header, and too few records are intact to do without one; salvage cannot help: restore \
+        a backup of the directory"
+    )]
     NoLogId,
     /// A newer version of beanring wrote the job log.
+    #[error("{0} has format {1} of {version}; use that version", version = segment::version_of(*.1))]
     Version(String, u32),
 }
 
@@ -341,25 +347,4 @@ fn reconstruct_header(
         }
     }
     Ok(None)
-}
-
-impl fmt::Display for SurveyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(_, error) if FileRefusal::of(error).is_some() => f.write_str(&text_of(error)),
-            Self::Io(file, error) => write!(f, "{file}: {}", text_of(error)),
-            Self::NoLogId => write!(
-                f,
-                "no segment has a valid header, and too few records are intact to do without one; salvage cannot help: \
-                 restore a backup of the directory"
-            ),
-            Self::Version(file, version) => {
-                write!(
-                    f,
-                    "{file} has format {version} of {}; use that version",
-                    segment::version_of(*version)
-                )
-            }
-        }
-    }
 }

@@ -9,7 +9,7 @@ mod preflight;
 mod reader;
 
 use std::collections::BTreeMap;
-use std::{fmt, io};
+use std::io;
 
 use tracing::warn;
 
@@ -141,7 +141,12 @@ fn report_discarded(tail: &Tail) {
 }
 
 /// Jobs of a log that have changes and no record: their puts are lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+// docs/RUNBOOK.md lists these messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "jobs whose puts are missing, while their changes are there: {jobs}; the first is {first}; restore a backup of the directory, \
+    or run beanring wal salvage, which lists them"
+)]
 pub struct Unrecorded {
     /// The smallest id.
     pub first: JobId,
@@ -155,20 +160,6 @@ impl Unrecorded {
         recovered.unrecorded.first().map(|&first| Self { first, jobs: recovered.unrecorded.len() })
     }
 }
-
-// docs/RUNBOOK.md lists these messages.
-impl fmt::Display for Unrecorded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, jobs } = self;
-        write!(
-            f,
-            "jobs whose puts are missing, while their changes are there: {jobs}; the first is {first}; restore a backup of the \
-             directory, or run beanring wal salvage, which lists them"
-        )
-    }
-}
-
-impl std::error::Error for Unrecorded {}
 
 /// Nothing before it shows that such a file was durable.
 fn report_lost(segment: &SegmentNumber) {

@@ -35,7 +35,7 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
 }
 
 /// The words in the order in which beanstalkd tries them.
-pub(super) const WORDS: [&str; 41] = [
+pub(super) const WORDS: [&str; 42] = [
     "put ",
     "put-batch",
     "peek ",
@@ -72,6 +72,7 @@ pub(super) const WORDS: [&str; 41] = [
     "flush-keys ",
     "delete-batch ",
     "wait-job ",
+    "job-note ",
     "cancel-reserve",
     "drain",
     "undrain",
@@ -239,6 +240,11 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
                 _ if value == b"0" => RuleValue::None,
                 RuleKey::DeadLetter => RuleValue::Tube(TubeName::new(value).ok_or(BadFormat)?),
                 _ if value.is_empty() => return Err(BadFormat),
+                RuleKey::LostCounts if value == b"no" => RuleValue::Number(1),
+                RuleKey::LostCounts if value == b"yes" => RuleValue::Number(2),
+                RuleKey::LostCounts => return Err(BadFormat),
+                RuleKey::RetryFactor => RuleValue::Number(decimal(value, 1)?),
+                RuleKey::RetryJitter => RuleValue::Number(decimal(value, 2)?),
                 _ => {
                     let mut digits = value;
                     let value = number(&mut digits, u64::MAX)?;
@@ -266,6 +272,10 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
             id: JobId(number(&mut rest, u64::MAX)?),
             seconds: time(&mut rest, 2_147_483_647)?,
         },
+        "job-note " => {
+            let id = JobId(number(&mut rest, u64::MAX)?);
+            Command::JobNote { id, bytes: number(&mut rest, u32::MAX.into())? as u32 }
+        }
         "cancel-reserve" => Command::CancelReserve,
         "drain" => Command::Drain,
         "undrain" => Command::Undrain,
@@ -312,7 +322,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// What random lines are made from.
-const LINES: [&str; 51] = [
+const LINES: [&str; 55] = [
     "put 1 2 3 4",
     "put 1 2.5 3.25 4",
     "put 1 2.5 3.025 4 idp:k:9",
@@ -352,6 +362,9 @@ const LINES: [&str; 51] = [
     "tube-config t1",
     "tube-config t1 max-jobs 7",
     "tube-config t1 dead-letter t2",
+    "tube-config t1 retry-factor 2.5",
+    "tube-config t1 retry-jitter 0.25",
+    "tube-config t1 lost-counts no",
     "flush-tube t1",
     "flush-keys t1",
     "delete-batch 7 8",
@@ -360,11 +373,28 @@ const LINES: [&str; 51] = [
     "reserve-mode weighted",
     "watch t1 5",
     "wait-job 7 5",
+    "job-note 7 5",
     "cancel-reserve",
     "drain",
     "undrain",
     "quit",
 ];
+
+/// Reads a number with up to this many decimals, in units of the last one.
+fn decimal(text: &[u8], decimals: usize) -> Result<u64, ParseError> {
+    let text = std::str::from_utf8(text).map_err(|_| ParseError::BadFormat)?;
+    let (whole, rest) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
+    let rest = rest.unwrap_or("0");
+    let all = [whole, rest].concat();
+    if whole.is_empty()
+        || rest.is_empty()
+        || rest.len() > decimals
+        || !all.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return Err(ParseError::BadFormat);
+    }
+    format!("{whole}{rest:0<decimals$}").parse().map_err(|_| ParseError::BadFormat)
+}
 
 #[test]
 fn each_command_has_its_word_and_a_line() {

@@ -4,11 +4,11 @@
 //! so that a tube without rules costs one comparison where a rule could apply.
 
 mod rate;
+pub mod retry;
 
 use self::rate::Bucket;
 use crate::intrusive::{NIL, Table, intrusive};
 use crate::queue::store::Store;
-use crate::queue::store::job::Counts;
 use crate::queue::store::names::{hash_names, text_bytes};
 use crate::queue::store::tube::Tube;
 use crate::time::{Seconds, Span, Time};
@@ -63,6 +63,8 @@ pub struct RuleCounts {
     pub refusals: u64,
     /// Jobs that have had all attempts: buried, or moved to the tube of dead letters.
     pub dead_letters: u64,
+    /// Jobs that failed and that `retry-delay` delayed.
+    pub retries: u64,
     /// Buried jobs that `retention` deleted.
     pub expiries: u64,
     /// Times at which `rate` permitted no further job for a while.
@@ -82,7 +84,7 @@ impl RuledTube {
 impl Rules {
     /// No rules. `seed` keeps clients from choosing names that collide.
     pub const fn new(seed: u64) -> Self {
-        let totals = RuleCounts { refusals: 0, dead_letters: 0, expiries: 0, rate_waits: 0 };
+        let totals = RuleCounts { refusals: 0, dead_letters: 0, retries: 0, expiries: 0, rate_waits: 0 };
         Self { table: Table::new(seed), name_bytes: 0, totals }
     }
 
@@ -292,23 +294,6 @@ impl Rules {
     }
 
     // Attempts.
-
-    /// Whether a job has had all attempts that its tube permits. Its last timeout or release is counted.
-    #[inline]
-    pub fn is_exhausted(&self, job: JobKey, store: &Store) -> bool {
-        match store.tubes[store.jobs.get(job).tube].rules() {
-            None => false,
-            Some(rules) => self.has_had_attempts(job, rules, store),
-        }
-    }
-
-    #[cold]
-    fn has_had_attempts(&self, job: JobKey, rules: RulesSlot, store: &Store) -> bool {
-        let Counts { timeouts, releases, .. } = store.jobs.lifecycle(job).expect("it was reserved").counts;
-        let max = self.table[rules.0].rules.number(RuleKey::MaxAttempts);
-        // mutant rule-attempts-without-releases: u64::from(releases) => 0
-        max.is_some_and(|max| u64::from(timeouts) + u64::from(releases) >= max)
-    }
 
     /// Counts a job of a tube that has had all attempts. Returns the name of the tube of dead letters, if the rules have one.
     pub fn begin_retirement(&mut self, tube: TubeSlot, store: &Store) -> Option<TubeName<'_>> {

@@ -8,7 +8,7 @@ use beanring::server::{Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::values::limits::JOB_BYTES_DEFAULT;
-use beanring::wal::{Destination, Durability, LogReply, LogRequest, Operation, Outcome, WalConfig};
+use beanring::wal::{Destination, DiskOperation, DiskOutcome, Durability, LogReply, LogRequest, WalConfig};
 
 use crate::config::config;
 use crate::disk::Disk;
@@ -103,10 +103,10 @@ impl Rig {
 }
 
 /// Ends an operation of the job log without carrying it out.
-fn success(operation: Operation) -> Outcome {
+fn success(operation: DiskOperation) -> DiskOutcome {
     match operation {
-        Operation::Write { batch, .. } => Outcome::Written(batch, Ok(())),
-        Operation::Sync(_) => Outcome::Synced(Ok(())),
-        Operation::Arrange(arrangement) => Outcome::Arranged(arrangement, Ok(())),
+        DiskOperation::Write { batch, .. } => DiskOutcome::Written(batch, Ok(())),
+        DiskOperation::Sync(_) => DiskOutcome::Synced(Ok(())),
+        DiskOperation::Arrange(arrangement) => DiskOutcome::Arranged(arrangement, Ok(())),
     }
 }

@@ -126,7 +126,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(42);
+        let what = self.input.below(43);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -168,6 +168,7 @@ impl Conversation<'_> {
                 format!("reserve-mode {mode}")
             }
             36 => return self.put_batch(at),
+            42 => return self.note(at),
             37 => self.list_jobs(),
             38 => format!("move-job {} {}", self.id(), self.tube()),
             39 => {
@@ -183,6 +184,13 @@ impl Conversation<'_> {
             _ => "reserve".to_owned(),
         };
         self.send(at, format!("{line}\r\n").as_bytes());
+    }
+
+    fn note(&mut self, at: usize) {
+        let bytes = self.input.pick(&[0, 1, 40, 1024, 1025, 70_000]);
+        let end = self.input.pick(&["\r\n", "\r\n", "\r\n", "xx"]);
+        let line = format!("job-note {} {bytes}\r\n", self.id());
+        self.send(at, &[line.as_bytes(), &vec![b'n'; bytes], end.as_bytes()].concat());
     }
 
     fn put(&mut self, at: usize) {

@@ -8,6 +8,7 @@ use beanring::protocol::command::Command;
 use beanring::protocol::parse::{self, ParseError};
 use beanring::values::ids::JobId;
 use beanring::values::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
+use beanring::values::notes::NOTE_BYTES_MAX;
 use beanring::values::tube_rules::RuleKey;
 
 use super::super::reply;
@@ -47,6 +48,8 @@ enum Pending {
     Line(Vec<u8>),
     Put(PutBody),
     PutBatch(Batch),
+    /// A note, and whether its text ends as it must.
+    Note(bool),
     /// One specific reply.
     Fixed(&'static str),
 }
@@ -64,7 +67,7 @@ impl Pending {
         match self {
             Self::Put(put) => usize::from(put.body.ends_with(b"\r\n")),
             Self::PutBatch(batch) => batch.jobs.len(),
-            Self::Line(_) | Self::Fixed(_) => 0,
+            Self::Line(_) | Self::Note(_) | Self::Fixed(_) => 0,
         }
     }
 }
@@ -88,6 +91,8 @@ enum Expects {
         bytes: usize,
         has_key: bool,
     },
+    /// The text of a note, with the bytes at the place of its CR LF.
+    Note(usize),
     // This many bytes are ignored, because the job is refused with this reply.
     Skip(u64, &'static str),
 }
@@ -207,7 +212,13 @@ impl Dialogue {
                 }
                 true
             }
-            Expects::Body { bytes, .. } if self.input.len() < bytes => false,
+            Expects::Body { bytes, .. } | Expects::Note(bytes) if self.input.len() < bytes => false,
+            Expects::Note(bytes) => {
+                let has_end = self.input.drain(..bytes).as_slice().ends_with(b"\r\n");
+                self.expects = Expects::Line;
+                self.pending.push_back(Pending::Note(has_end));
+                true
+            }
             Expects::Body { bytes, has_key } => {
                 let body: Vec<u8> = self.input.drain(..bytes).collect();
                 if let Some(body) = body.strip_suffix(b"\r\n") {
@@ -296,6 +307,13 @@ impl Dialogue {
                 }
                 return;
             }
+            Ok(Command::JobNote { bytes, .. }) => {
+                self.expects = match bytes {
+                    0..=NOTE_BYTES_MAX => Expects::Note(bytes as usize + 2),
+                    _ => Expects::Skip(u64::from(bytes) + 2, "JOB_TOO_BIG"),
+                };
+                return;
+            }
             Ok(Command::PutBatch { count: Some(count) }) => {
                 self.batch = Some(Batch { count, ..Batch::default() });
                 return;
@@ -343,6 +361,12 @@ impl Dialogue {
                 }
                 (true, ["JOB_TOO_BIG"]) => book.fits_no_segment(put.body.len()),
                 (true, words) => book.is_right_for_put(put, words),
+                _ => false,
+            },
+            Pending::Note(has_end) => match reply.words[..] {
+                ["EXPECTED_CRLF"] => !has_end,
+                ["NOTED" | "NOT_FOUND"] => *has_end,
+                ["JOB_TOO_BIG" | "OUT_OF_MEMORY"] => *has_end && book.job_bytes_logged.is_some(),
                 _ => false,
             },
             Pending::PutBatch(batch) => book.is_right_for_batch(batch, reply),

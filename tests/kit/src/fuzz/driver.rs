@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use beanring::queue::Engine;
 use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
-use beanring::wal::{self, Durability, LogReply, LogRequest, Operation};
+use beanring::wal::{self, DiskOperation, Durability, LogReply, LogRequest};
 
 use super::super::config::config;
 use super::super::connection::{Connection, ConnectionState, outgoing};
@@ -30,7 +30,7 @@ pub struct Driver {
 #[derive(Default)]
 struct Disk {
     files: Files,
-    under_way: VecDeque<Operation>,
+    under_way: VecDeque<DiskOperation>,
 }
 
 /// One connection, from both sides.

@@ -72,10 +72,12 @@ pub(super) fn bytes_max(line: &[u8]) -> usize {
 
 /// Returns what follows a refused line.
 pub(super) fn follows(line: &[u8]) -> Follows {
-    let fourth = line
-        .strip_prefix(b"put ")
-        .and_then(|arguments| arguments.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(3));
-    let digits: Vec<u8> = fourth.unwrap_or_default().iter().copied().take_while(u8::is_ascii_digit).collect();
+    let nth = |word: &[u8], place| {
+        let arguments = line.strip_prefix(word)?;
+        arguments.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(place)
+    };
+    let number = nth(b"put ", 3).or_else(|| nth(b"job-note ", 1));
+    let digits: Vec<u8> = number.unwrap_or_default().iter().copied().take_while(u8::is_ascii_digit).collect();
     match String::from_utf8(digits).expect("digits are ASCII") {
         _ if line.starts_with(b"put-batch") => Follows::Unknown,
         digits if digits.is_empty() => Follows::Commands,
@@ -159,7 +161,7 @@ fn plainly(command: &Command<'_>) -> Option<String> {
             let line = format!("{} {}", with_name("tube-config", tube), rule.key().word());
             match rule.value() {
                 RuleValue::None => format!("{line} 0"),
-                RuleValue::Number(number) => format!("{line} {number}"),
+                RuleValue::Number(number) => format!("{line} {}", rule.key().shown(number)),
                 RuleValue::Tube(other) => with_name(&line, other),
             }
         }
@@ -173,6 +175,7 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::ReserveBatch { count, seconds: Some(seconds) } => format!("reserve-batch {count} {seconds}"),
         Command::StatsGroup(name) => with_name("stats-group", name),
         Command::WaitJob { id, seconds } => format!("{} {seconds}", with_id("wait-job", id)),
+        Command::JobNote { id, bytes } => format!("{} {bytes}", with_id("job-note", id)),
         Command::CancelReserve => "cancel-reserve".to_owned(),
         Command::Drain => "drain".to_owned(),
         Command::Undrain => "undrain".to_owned(),

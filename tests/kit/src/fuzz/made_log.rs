@@ -6,6 +6,7 @@ use beanring::bodies::Slot;
 use beanring::queue::{Counts, Engine, KeptKey, LoggedState, NewJob, PersistedState};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
+use beanring::values::notes::{Note, Notes};
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
@@ -13,7 +14,8 @@ use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_WITH_RESERVATIONS, HEADER_BYTES, Header};
 use beanring::wal::{
-    Arrangement, Destination, Durability, Operation, Outcome, PutSpace, Replay, SegmentNumber, Wal, WalConfig,
+    Arrangement, Destination, DiskOperation, DiskOutcome, Durability, PutSpace, Replay, SegmentNumber, Wal,
+    WalConfig,
 };
 
 use super::input::{Input, filler};
@@ -108,17 +110,17 @@ pub fn begin(config: WalConfig, engine: &mut Engine) -> (Wal, Files) {
 }
 
 /// Carries out an operation of the log.
-pub fn carry_out(operation: Operation, files: &mut Files) -> Outcome {
+pub fn carry_out(operation: DiskOperation, files: &mut Files) -> DiskOutcome {
     match operation {
-        Operation::Write { segment, offset, batch, .. } => {
+        DiskOperation::Write { segment, offset, batch, .. } => {
             let at = offset as usize..offset as usize + batch.len();
             files.get_mut(&segment).expect("it is prepared")[at].copy_from_slice(batch.bytes());
-            Outcome::Written(batch, Ok(()))
+            DiskOutcome::Written(batch, Ok(()))
         }
-        Operation::Sync(_) => Outcome::Synced(Ok(())),
-        Operation::Arrange(arrangement) => {
+        DiskOperation::Sync(_) => DiskOutcome::Synced(Ok(())),
+        DiskOperation::Arrange(arrangement) => {
             arrange(files, arrangement);
-            Outcome::Arranged(arrangement, Ok(()))
+            DiskOutcome::Arranged(arrangement, Ok(()))
         }
     }
 }
@@ -207,7 +209,7 @@ impl Writer {
         self.log.compact(&self.engine, self.now);
         for round in 0.. {
             assert!(round < 10_000, "the log never catches up");
-            if !self.log.is_behind() {
+            if !self.log.must_wait() {
                 break;
             }
             self.use_disk();
@@ -373,7 +375,10 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             let state = forge_state(input);
             let tags = if what & 0x10 > 0 { Tags::new(b"aft:g grp:h idp:k:60") } else { None };
             let tags = tags.unwrap_or(Tags::NONE);
-            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, tags, state, body: &body })
+            let text = filler(id.0, usize::from(what >> 5));
+            let note = (what & 0x20 > 0).then_some(Note { at: created, text: &text });
+            let notes = Notes::new(note.into_iter());
+            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, tags, notes, state, body: &body })
                 .encode(stamp, batch);
         }
         3 => Record::Change { id, state: forge_state(input) }.encode(stamp, batch),
@@ -388,6 +393,11 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             Record::Paused(PauseRecord { tube: pick_tube, until, length }).encode(stamp, batch);
         }
         6 => Record::Oldest(SegmentNumber(any(input, 0))).encode(stamp, batch),
+        7 => {
+            let text = filler(id.0, usize::from(input.byte()));
+            let note = Note { at: Time::from_nanos(any(input, 0) >> 1), text: &text };
+            Record::Noted { id, note }.encode(stamp, batch);
+        }
         8 => Record::Moved { id, state: forge_state(input), tube: pick_tube }.encode(stamp, batch),
         _ => Record::Padding(32 + 8 * usize::from(input.byte())).encode(stamp, batch),
     }

@@ -1,6 +1,6 @@
 //! Commands that name many jobs at once.
 
-use beanring::queue::{JobMoved, JobState, MoveBar};
+use beanring::queue::{JobMoved, JobState, MoveRefusal};
 
 use super::{Conn, Model, Name, Place};
 
@@ -52,13 +52,13 @@ impl Model {
             return JobMoved::Done;
         }
         if !self.has_key_room_in(to, &self.jobs[at]) {
-            return JobMoved::Barred(MoveBar::NoKeyRoom);
+            return JobMoved::Refused(MoveRefusal::NoKeyRoom);
         }
         if !self.is_key_free_in(to, &self.jobs[at]) {
-            return JobMoved::Barred(MoveBar::KeyExists);
+            return JobMoved::Refused(MoveRefusal::KeyExists);
         }
         if let Err(rule) = self.admits_to(to, 1, self.jobs[at].bytes) {
-            return JobMoved::Barred(MoveBar::Full(rule));
+            return JobMoved::Refused(MoveRefusal::Full(rule));
         }
         self.make_tube(to);
         self.change_tube(at, to);

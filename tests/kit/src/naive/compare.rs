@@ -34,6 +34,8 @@ impl Model {
         assert_eq!((stats.state, stats.pri), (job.state(), job.pri), "job {id}");
         assert_eq!((stats.delay, stats.ttr, stats.counts), (job.delay, job.ttr, job.counts), "job {id}");
         assert_eq!(stats.tags.as_str(), job.tags.text(), "job {id}");
+        let notes: Vec<_> = stats.notes.iter().map(|note| (note.at, note.text.to_vec())).collect();
+        assert_eq!(notes, job.notes, "job {id}");
         let is_passed_over = job.state() == JobState::Ready && self.is_at_limit(job);
         assert_eq!(stats.is_passed_over, job.tags.con.map(|_| is_passed_over), "job {id}");
         let ahead = stats.waits_for.map(|(group, members)| (group.as_str().to_owned(), members));

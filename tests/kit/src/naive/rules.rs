@@ -51,9 +51,9 @@ impl Value {
     }
 
     /// Returns the text of the value, as in a `tube-config`.
-    pub fn text(self, name_of: impl Fn(Name) -> String) -> String {
+    pub fn text(self, key: RuleKey, name_of: impl Fn(Name) -> String) -> String {
         match self {
-            Self::Number(number) => number.to_string(),
+            Self::Number(number) => key.shown(number).to_string(),
             Self::Tube(tube) => name_of(tube),
         }
     }
@@ -82,12 +82,12 @@ impl Model {
         self.rules.get(&tube)?.values.get(&key).copied()
     }
 
-    fn number(&self, tube: Name, key: RuleKey) -> Option<u64> {
+    pub(super) fn number(&self, tube: Name, key: RuleKey) -> Option<u64> {
         self.rules.get(&tube)?.number(key)
     }
 
     /// Counts something for a tube with rules.
-    fn count(&mut self, tube: Name, add: impl Fn(&mut RuleCounts)) {
+    pub(super) fn count(&mut self, tube: Name, add: impl Fn(&mut RuleCounts)) {
         let ruled = self.rules.get_mut(&tube).expect("the tube has rules");
         [&mut ruled.counts, &mut self.rule_totals].into_iter().for_each(add);
     }
@@ -123,16 +123,10 @@ impl Model {
 
     // Attempts.
 
-    /// Whether a timeout may bury a job.
+    /// Whether a timeout may bury or delay a job.
     pub(super) fn may_retire(&self) -> bool {
-        self.rules.values().any(|ruled| ruled.values.contains_key(&RuleKey::MaxAttempts))
-    }
-
-    /// Whether a job has had all attempts.
-    pub(super) fn is_exhausted(&self, at: usize) -> bool {
-        let Job { tube, counts, .. } = self.jobs[at];
-        let attempts = u64::from(counts.timeouts) + u64::from(counts.releases);
-        self.number(tube, RuleKey::MaxAttempts).is_some_and(|max| attempts >= max)
+        let keys = [RuleKey::MaxAttempts, RuleKey::RetryFor, RuleKey::RetryDelay];
+        self.rules.values().any(|ruled| keys.iter().any(|key| ruled.values.contains_key(key)))
     }
 
     /// Moves a reserved job to the tube of dead letters, or buries it if its key is taken there.

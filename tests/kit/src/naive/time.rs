@@ -1,5 +1,6 @@
 //! What happens when time passes.
 
+use beanring::queue::Failure;
 use beanring::time::Time;
 
 use super::{Client, Conn, Job, MARGIN, Model, Name, Place, RECOVERED, Told};
@@ -100,14 +101,9 @@ impl Model {
         let is_due = |job: &Job| job.is_held_by(conn) && job.deadline().is_some_and(|until| until <= now);
         while let Some(at) = self.soonest(is_due) {
             self.totals.timeouts += 1;
-            self.jobs[at].counts.timeouts += 1;
             let tube = self.jobs[at].tube;
             self.tube(tube).timeouts += 1;
-            if self.is_exhausted(at) {
-                self.retire(at);
-            } else {
-                self.make_ready(at);
-            }
+            self.fail(at, Failure::Timeout);
         }
     }
 

@@ -3,7 +3,7 @@
 use beanring::server::Event;
 use beanring::time::Time;
 use beanring::wal::LogReply;
-use beanring::wal::replica::{Failure, Reply, Request, Term};
+use beanring::wal::replica::{DatabaseReply, Failure, Request, Term};
 
 use super::super::database::{Process, reply_to};
 use super::{Fault, Happening, InFlight, MS, World};
@@ -149,7 +149,7 @@ impl World {
         self.within(within, Happening::Answer(id, reply_to(request, Err(Failure::Unknown))));
     }
 
-    pub(super) fn reply_later(&mut self, id: u64, reply: Reply) {
+    pub(super) fn reply_later(&mut self, id: u64, reply: DatabaseReply) {
         let mut span = self.delay();
         if self.strikes(Fault::LateReply, 60) {
             span = self.random.below_u64(3 * self.lease_ns());
@@ -176,7 +176,7 @@ impl World {
         let count = 1 + self.random.below(self.nodes[node].unreplicated().max(1));
         (0..count).for_each(|_| self.nodes[node].replicate_one());
         let replicated = self.nodes[node].replicated_changes;
-        let done: Vec<(u64, Reply)> = self
+        let done: Vec<(u64, DatabaseReply)> = self
             .requests
             .iter_mut()
             .filter(|(_, request)| {
@@ -204,11 +204,11 @@ impl World {
         for (id, term) in done {
             let in_flight = self.requests.get_mut(&id).expect("it is in flight");
             in_flight.waits_for = None;
-            self.reply_later(id, Reply::Watched { term, result: Ok(()) });
+            self.reply_later(id, DatabaseReply::Watched { term, result: Ok(()) });
         }
     }
 
-    pub(super) fn answer(&mut self, id: u64, reply: Reply) {
+    pub(super) fn answer(&mut self, id: u64, reply: DatabaseReply) {
         let Some(in_flight) = self.requests.get_mut(&id) else { return };
         if std::mem::replace(&mut in_flight.is_answered, true) {
             return;
@@ -221,18 +221,18 @@ impl World {
         self.reach(process, Happening::Answer(id, reply));
     }
 
-    pub(super) fn take_reply(&mut self, host: usize, id: u64, reply: Reply, now: Time) {
+    pub(super) fn take_reply(&mut self, host: usize, id: u64, reply: DatabaseReply, now: Time) {
         let Some(in_flight) = self.requests.remove(&id) else { return };
         let is_ok = match &reply {
-            Reply::Appended { result, .. } | Reply::Claimed(result) => result.is_ok(),
-            Reply::Renewed(result) => result.is_ok(),
+            DatabaseReply::Appended { result, .. } | DatabaseReply::Claimed(result) => result.is_ok(),
+            DatabaseReply::Renewed(result) => result.is_ok(),
             _ => false,
         };
         if is_ok {
             let bound = in_flight.sent_at + self.lease_with_drift(host);
             self.hosts[host].bound = self.hosts[host].bound.max(bound);
         }
-        if let Reply::Read(Ok(page)) = &reply {
+        if let DatabaseReply::Read(Ok(page)) = &reply {
             let process = self.process(host);
             let upto = page.chunks.last().map_or(0, |(position, _)| position.0);
             self.hosts[host].read_upto = self.hosts[host].read_upto.max(upto);

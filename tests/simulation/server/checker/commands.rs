@@ -2,7 +2,7 @@
 
 use beanring::protocol::command::Command;
 use beanring::protocol::reply::Reply;
-use beanring::queue::{JobAwaited, JobMoved, MoveBar, Released};
+use beanring::queue::{JobAwaited, JobMoved, MoveRefusal, Released};
 use beanring::time::Seconds;
 use beanring_testkit::naive::{Conn, Name, Tags, Value, number_of_key, number_of_tube};
 
@@ -79,6 +79,7 @@ impl Checker {
                 JobAwaited::Waiting if self.clients[client].input_ending => return self.end_wait(client),
                 JobAwaited::Waiting => return,
             },
+            Command::JobNote { id, bytes } => return self.begin_note(client, id.0, bytes),
             Command::CancelReserve => Reply::NotWaiting,
             Command::ReserveMode(mode) => {
                 model.set_mode(conn, mode);
@@ -87,8 +88,8 @@ impl Checker {
             Command::MoveJob { id, tube } => match model.move_job(id.0, number_of_tube(tube)) {
                 JobMoved::Done => Reply::Moved,
                 JobMoved::NotFound => Reply::NotFound,
-                JobMoved::Barred(MoveBar::KeyExists) => Reply::NotMoved,
-                JobMoved::Barred(_) => Reply::OutOfMemory,
+                JobMoved::Refused(MoveRefusal::KeyExists) => Reply::NotMoved,
+                JobMoved::Refused(_) => Reply::OutOfMemory,
             },
             Command::MoveJobs { from, state, to, bound } => {
                 return self.begin_move(client, [from, to].map(number_of_tube), state, bound);
@@ -117,7 +118,8 @@ impl Checker {
                 Reply::NotDraining
             }
             Command::Quit => {
-                self.clients[client].has_quit = true;
+                let record = &mut self.clients[client];
+                (record.has_quit, record.says_quit) = (true, true);
                 return;
             }
             report => return self.report(client, report),
