@@ -23,30 +23,31 @@ pub struct Note<'a> {
     pub text: &'a [u8],
 }
 
-/// The last notes of one job, the oldest first.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Notes<'a>([Option<Note<'a>>; NOTES_MAX]);
+/// The last notes of one job, the oldest first. Few jobs have any, and for the others it is small.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Notes<'a>(Option<Box<[Note<'a>]>>);
 
 impl<'a> Notes<'a> {
     /// No notes.
-    pub const NONE: Self = Self([None; NOTES_MAX]);
+    pub const NONE: Self = Self(None);
 
-    /// These notes, of which there are at most [`NOTES_MAX`].
+    /// The first [`NOTES_MAX`] of these notes.
     pub fn new(notes: impl Iterator<Item = Note<'a>>) -> Self {
-        let mut all = Self::NONE;
-        all.0.iter_mut().zip(notes).for_each(|(place, note)| *place = Some(note));
-        all
+        // Bounded by NOTES_MAX: the notes of one job.
+        let all: Box<[Note<'a>]> = notes.take(NOTES_MAX).collect();
+        Self((!all.is_empty()).then_some(all))
     }
 
     /// Whether there is none.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
-        self.0[0].is_none()
+        self.0.is_none()
     }
 
     /// Their size in a record of the job log, with the fixed fields of each.
+    #[inline]
     pub fn logged_bytes(&self) -> usize {
-        // Bounded by NOTES_MAX: the notes of one job.
-        self.iter().map(|note| NOTE_FIELDS_BYTES + note.text.len()).sum()
+        if self.is_empty() { 0 } else { self.iter().map(|note| NOTE_FIELDS_BYTES + note.text.len()).sum() }
     }
 
     /// The same with the length of all notes: what they add to the record of a job.
@@ -55,7 +56,7 @@ impl<'a> Notes<'a> {
     }
 
     /// The oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Note<'a>> + use<'a> {
-        self.0.into_iter().flatten()
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Note<'a>> {
+        self.0.iter().flatten().copied()
     }
 }

@@ -175,7 +175,7 @@ impl Replay {
     }
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
-        let JobRecord { id, created, ttr, tube, tags, notes, state, body } = *job;
+        let &JobRecord { id, created, ttr, tube, tags, ref notes, state, body } = job;
         if matches!(state.state, LoggedState::Held(_))
             && let Some(group) = tags.aft()
         {
@@ -196,7 +196,16 @@ impl Replay {
         let bodies = engine.bodies_mut();
         let mut slot = bodies.allocate(body.len() as u32)?;
         bodies.bytes_mut(&mut slot).copy_from_slice(body);
-        let job = engine.restore(Restored { id, created, ttr, tube, tags, notes, state, body: slot });
+        let job = engine.restore(Restored {
+            id,
+            created,
+            ttr,
+            tube,
+            tags,
+            notes: notes.clone(),
+            state,
+            body: slot,
+        });
         self.index.insert(job, self.segment, bytes);
         Ok(())
     }

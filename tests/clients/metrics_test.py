@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 # What changes by itself, or with each request, as CPU times do.
 MOVES = {"io-waits", "memory-used", "cmd-stats", "cmd-stats-tube"}
 # Metrics of tubes with rules.
-RULES = {"rule_refusals", "jobs_dead_lettered", "jobs_expired", "rate_waits"}
+RULES = {"rule_refusals", "jobs_dead_lettered", "jobs_retried", "jobs_expired", "rate_waits"}
 # Commands that stats does not count.
 UNCOUNTED = {"cmd-reserve-job", "cmd-kick-job", "cmd-drain", "cmd-undrain", "cmd-quit"}
 

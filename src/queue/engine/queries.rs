@@ -49,7 +49,7 @@ pub struct TubeStats<'a> {
 }
 
 /// Statistics of one job.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct JobStats<'a> {
     pub id: JobId,

@@ -40,12 +40,12 @@ impl Engine {
         let job = self.store.jobs.insert(new, self.store.tubes.slot(tube), created);
         self.keep_ids_above(id);
         self.restore_state(job, &state);
-        self.restore_notes(job, notes);
+        self.restore_notes(job, &notes);
         job
     }
 
     /// Replaces the notes of a restored job.
-    pub fn restore_notes(&mut self, job: JobKey, notes: Notes<'_>) {
+    pub fn restore_notes(&mut self, job: JobKey, notes: &Notes<'_>) {
         self.notes.forget(job, &mut self.store);
         notes.iter().for_each(|note| self.restore_note(job, note));
     }
