@@ -13,12 +13,12 @@ use crate::cli::UsageError;
 use crate::client::ClientError;
 use crate::config::{ConfigError, SettingError};
 use crate::io::driver::{Cause, Unavailable};
-use crate::io::http_token::TokenError;
 use crate::io::named_file::FileError;
 use crate::io::privileges::PrivilegesError;
 #[cfg(feature = "replicate")]
 use crate::io::replica::{CheckError, RewriteError, TransferError, UrlError};
 use crate::io::socket::{Address, ListenError};
+use crate::io::users_file::TokenError;
 use crate::io::users_file::UsersError;
 use crate::io::wal_files::DirectoryError;
 use crate::io::wal_files::offline::ToolError;

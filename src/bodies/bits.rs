@@ -20,7 +20,6 @@ impl Bits {
         self.0[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// Removes a number.
     pub fn remove(&mut self, bit: usize) {
         self.0[bit / 64] &= !(1 << (bit % 64));
     }
@@ -32,7 +31,6 @@ impl Bits {
         }
     }
 
-    /// Removes a range.
     pub fn remove_range(&mut self, range: Range<usize>) {
         for (word, mask) in masks(range) {
             self.0[word] &= !mask;

@@ -295,7 +295,6 @@ impl Chunks {
         self.table.0.iter().zip(0..).filter_map(|(chunk, number)| chunk.as_ref().map(|_| number))
     }
 
-    /// The spans of one chunk.
     pub fn spans(&self, chunk: u32) -> impl Iterator<Item = (Spot, &Span)> {
         let chunk = chunk as usize;
         self.table.meta(chunk).spans.iter().map(move |(index, span)| (Spot::new(chunk, index), span))

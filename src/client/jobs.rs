@@ -214,7 +214,6 @@ impl Results {
         Ok(())
     }
 
-    /// Returns the exit code.
     pub(super) fn finish(mut self) -> Result<ExitCode, ClientError> {
         self.output.flush()?;
         Ok(if self.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

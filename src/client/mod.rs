@@ -22,7 +22,6 @@ mod sections;
 mod server_state;
 mod stats;
 mod target;
-mod time_limit;
 #[cfg(feature = "tls")]
 mod tls;
 mod tls_problem;

@@ -262,7 +262,6 @@ pub fn items<T>(data: &Untrusted, item: impl Fn(&[u8]) -> Option<T>) -> Result<V
     all.ok_or_else(|| ClientError::Unreadable(data.clone()))
 }
 
-/// Splits at a separator.
 pub(super) fn split<'a>(text: &'a [u8], separator: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -34,7 +34,6 @@ pub enum ConfigError {
     Syntax { path: PathBuf, line: usize, column: usize, text: String, problem: String },
 }
 
-/// A problem with a value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Problem {

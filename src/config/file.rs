@@ -204,7 +204,6 @@ fn expected(kind: Kind) -> &'static str {
     }
 }
 
-/// Whether a value of this kind is a number.
 fn is_number(kind: Kind) -> bool {
     matches!(kind, Kind::Value("PORT" | "MS" | "NUMBER" | "SECONDS") | Kind::Count)
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{duration, size, suggestion};
+use super::{size, suggestion};
 use crate::values::limits::RULED_TUBES_MAX;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{NO, Rule, RuleKey, TubeRules, Unit, YES};
@@ -76,7 +76,7 @@ fn rules_of(tube: TubeName<'_>, rules: &Spanned<DeValue<'_>>) -> Result<TubeRule
 pub fn in_unit(key: RuleKey, text: &str) -> Option<u64> {
     match key.unit() {
         Unit::Bytes => size::parse(text).ok(),
-        Unit::Seconds => duration::seconds(text).ok().map(u64::from),
+        Unit::Seconds => size::seconds(text).ok().map(u64::from),
         Unit::Count | Unit::Tenths | Unit::Hundredths | Unit::Switch => None,
     }
 }

@@ -33,20 +33,17 @@ pub struct Setting {
 
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
 pub enum Origin {
     /// On the command line, with this flag, as in `-p/--port`.
     CommandLine(String),
     /// In the environment, in this variable.
     Variable(String),
-    /// In the file.
     File {
-        /// The path of the file.
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// The key.
         key: Box<str>,
-        /// Whether the value has quotes there.
         is_quoted: bool,
     },
 }
@@ -169,7 +166,6 @@ impl Setting {
         Path::new(&self.value)
     }
 
-    /// The value of a switch.
     pub(crate) fn as_switch(&self) -> Option<bool> {
         let text = self.value.to_str()?.to_ascii_lowercase();
         let is_on = ON.contains(&&*text);

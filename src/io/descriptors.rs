@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-use super::counts::Counts;
+use super::host::Counts;
 use super::socket::to_errno;
 use crate::server::Protocol;
 use crate::time::{Span, Time};

@@ -1,5 +1,6 @@
 //! The machine and the process: what `stats` shows of them, and settings that are made once at start.
 
+use std::cell::{RefCell, RefMut};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -8,7 +9,8 @@ use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::server::{CpuUsage, HostFacts, ProcessUsage};
+use super::log_writer;
+use crate::server::{CpuUsage, DriverCounts, DriverStats, HostFacts, ProcessUsage};
 
 /// Collects what `stats` shows of the host.
 ///
@@ -119,6 +121,41 @@ pub fn random_word() -> nix::Result<u64> {
     let result = unsafe { nix::libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     nix::errno::Errno::result(result)?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The counts of a driver, which its server reads. Both run on one thread.
+#[derive(Default)]
+pub struct Counts {
+    /// Without what [`read`](DriverCounts::read) asks the kernel for.
+    kept: RefCell<DriverStats>,
+    process: ProcessFiles,
+}
+
+impl Counts {
+    /// Begins with zeros.
+    pub fn new(process: ProcessFiles) -> Self {
+        Self { process, ..Self::default() }
+    }
+
+    /// The counts, to be changed.
+    ///
+    /// # Panics
+    /// If an earlier result is still in use.
+    #[inline]
+    pub fn kept(&self) -> RefMut<'_, DriverStats> {
+        self.kept.borrow_mut()
+    }
+}
+
+impl DriverCounts for Counts {
+    fn read(&self) -> DriverStats {
+        DriverStats {
+            cpu: cpu_usage(),
+            process: self.process.usage(),
+            lost_log_lines: log_writer::lost(),
+            ..*self.kept.borrow()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ pub mod cgroup;
 pub mod clock;
 mod conn_table;
 mod connection_log;
-mod counts;
 pub mod descriptors;
 pub mod dial;
 pub mod driver;
@@ -19,7 +18,6 @@ pub mod epoll;
 #[cfg(feature = "replicate")]
 pub mod forward;
 pub mod host;
-pub mod http_token;
 #[cfg(feature = "tls")]
 pub mod lenient_verifier;
 pub mod log_writer;

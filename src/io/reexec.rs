@@ -58,7 +58,6 @@ pub struct RunningServer {
 pub(super) struct Preflight {
     program: Program,
     server: RunningServer,
-    /// The check that is running.
     running: Option<Check>,
     /// A check has passed, so no other is started.
     has_passed: bool,

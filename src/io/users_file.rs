@@ -1,4 +1,4 @@
-//! The file with the users of `--auth`: TOML with a table for each user.
+//! The file with the users of `--auth`: TOML with a table for each user. And the file with the token of the HTTP API.
 
 use std::fs::Metadata;
 use std::ops::Range;
@@ -10,6 +10,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::named_file::{self, FileError};
 use crate::server::{Grants, Pattern, Rights, Token, User, Users};
+
+/// More than a token and the white space around it.
+const TOKEN_FILE_BYTES_MAX: usize = 4096;
 
 /// The largest file: many times what 256 users need.
 const FILE_BYTES_MAX: usize = 256 * 1024;
@@ -247,6 +250,42 @@ fn texts<'a>(value: &'a Table<'_>) -> Option<Vec<(Range<usize>, &'a str)>> {
         return None;
     }
     list.iter().map(|item| Some((item.span(), item.get_ref().as_str()?))).collect()
+}
+
+/// A token that was read from its file.
+#[derive(Debug)]
+pub struct TokenFile {
+    /// The token.
+    pub token: Token,
+    /// Every user of the machine can read the file.
+    pub is_open: bool,
+}
+
+/// Why there is no token in the file.
+// docs/RUNBOOK.md lists these messages.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum TokenError {
+    #[error("{0}")]
+    Unreadable(#[source] FileError),
+    #[error(
+        "the file must contain a token of {} to {} visible ASCII characters, such as the output of openssl rand -hex 32",
+        Token::BYTES_MIN,
+        Token::BYTES_MAX
+    )]
+    Malformed,
+}
+
+impl TokenFile {
+    /// Reads the token in a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or contains no token.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let file = named_file::read(path, TOKEN_FILE_BYTES_MAX).map_err(TokenError::Unreadable)?;
+        let token = Token::parse(&file.content).ok_or(TokenError::Malformed)?;
+        Ok(Self { token, is_open: file.metadata.permissions().mode() & OTHERS_READ != 0 })
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::certificate::{self, Certificate};
 use super::report::Bytes;
 use crate::config::settings::Origin;
 use crate::config::{ServerConfig, passwords};
-use crate::io::http_token::TokenFile;
+use crate::io::users_file::TokenFile;
 use crate::io::users_file::UsersFile;
 use crate::io::{descriptors, sandbox};
 use crate::time::Time;

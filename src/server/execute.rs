@@ -142,6 +142,7 @@ impl Core {
             Command::Stats => Outcome::Stats,
             Command::StatsJob(id) => {
                 let Some(job) = engine.jobs().find(id) else { return Outcome::Refused(Refusal::NoJob) };
+                // Bounded by NOTES_MAX: the notes of one job.
                 let notes = engine.notes(job).iter().map(|note| note.text.len()).sum();
                 engine.budget().charge(Cost::rendered(notes));
                 Outcome::JobStats(job)

@@ -11,7 +11,6 @@ mod identity;
 mod keys;
 #[cfg(feature = "replicate")]
 pub mod link;
-mod names;
 mod outgoing;
 mod proxy;
 mod reading;

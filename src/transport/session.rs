@@ -8,8 +8,8 @@ use rustls::{CertificateError, Error, HandshakeKind, InvalidMessage, PeerIncompa
 
 use super::chain::TOO_LONG;
 use super::identity::Identity;
+use super::identity::names_of;
 use super::keys::{Checks, KeyKind, agreement};
-use super::names::names_of;
 use super::outgoing::{Buffer, Outgoing};
 use super::shares::Key;
 use crate::server::{HandshakeFailure, Moved};

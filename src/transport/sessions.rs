@@ -182,7 +182,6 @@ impl Sessions {
         [self.handshakes.next_deadline(), unfinished].into_iter().flatten().min()
     }
 
-    /// The number of slots.
     pub const fn slots(&self) -> usize {
         self.by_slot.len()
     }

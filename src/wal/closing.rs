@@ -2,8 +2,8 @@
 //! records before it from a torn write. Its position is kept outside the log too, so that the last segments cannot be lost unnoticed.
 
 use super::record::{Lsn, Record};
-use super::segment::Header;
-use super::{Destination, EndMark, Wal};
+use super::segment::{Header, SegmentNumber};
+use super::{Destination, Wal};
 use crate::queue::Engine;
 use crate::time::{Span, Time};
 
@@ -90,5 +90,45 @@ impl Wal {
     pub(super) fn next_close(&self) -> Option<Time> {
         let due = if self.is_stopping { Some(Time::ZERO) } else { self.closing.due };
         due.filter(|_| self.can_close())
+    }
+}
+
+/// The size of an encoded mark.
+pub const MARK_BYTES: usize = 44;
+
+const MAGIC: [u8; 16] = *b"beanring end\r\n\x1a\0";
+
+/// The mark of the log's end, which is kept outside the log. It says that the log was on disk up to a position: recovery notices with
+/// it that the last segments of a closed log are gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndMark {
+    /// See [`Header::log_id`](super::segment::Header::log_id).
+    pub log_id: u64,
+    /// The segment that the position is in.
+    pub segment: SegmentNumber,
+    /// Everything before it was on disk.
+    pub end: Lsn,
+}
+
+impl EndMark {
+    /// Returns the bytes of the mark. The last four are the CRC-32C of the others.
+    pub fn encode(&self) -> [u8; MARK_BYTES] {
+        let mut bytes = [0; MARK_BYTES];
+        bytes[..16].copy_from_slice(&MAGIC);
+        bytes[16..24].copy_from_slice(&self.log_id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.segment.0.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.end.0.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..40]);
+        bytes[40..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes a mark. Returns none if it is damaged.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.first_chunk::<MARK_BYTES>()?;
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let is_sound = bytes[..16] == MAGIC && crc32c::crc32c(&bytes[..40]).to_le_bytes() == bytes[40..];
+        let mark = Self { log_id: word(16), segment: SegmentNumber(word(24)), end: Lsn(word(32)) };
+        is_sound.then_some(mark)
     }
 }

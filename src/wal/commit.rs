@@ -65,6 +65,7 @@ impl CommitState {
 
     /// The oldest closed batch was written to this segment and ends at this position.
     pub fn batch_written(&mut self, segment: SegmentNumber, end: Lsn, now: Time) {
+        // With `Always` the write itself was synced: see `DiskOperation::Write`.
         self.committed += 1;
         self.written = end;
         match self.durability {

@@ -101,7 +101,6 @@ impl Random {
         Random(seed)
     }
 
-    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)

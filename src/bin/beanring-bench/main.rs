@@ -31,7 +31,6 @@ mod net;
 mod pace;
 mod phase;
 mod proc;
-mod progress;
 mod redis;
 mod report;
 mod resp;

@@ -187,12 +187,10 @@ impl Meter {
         self.unsettled.get()
     }
 
-    /// Returns the number of replies.
     pub fn replies(&self) -> u64 {
         self.replies.get()
     }
 
-    /// Returns the number of errors.
     pub fn errors(&self) -> u64 {
         self.errors.get()
     }

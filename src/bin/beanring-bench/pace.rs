@@ -24,7 +24,6 @@ const SLEEP_NS_MIN: u64 = 50_000;
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts the clock.
     pub fn start() -> Clock {
         Clock(Instant::now())
     }

@@ -97,7 +97,6 @@ impl Process {
         threads.collect()
     }
 
-    /// Returns the memory.
     pub fn memory(self) -> Result<Memory, Failure> {
         self.read("status", parse_status)
     }

@@ -6,7 +6,6 @@ use beanring::values::limits::JOB_BYTES_MAX;
 /// The longest accepted reply line: the longest of the protocol (`USING` and a name), with a margin.
 const LINE_BYTES_MAX: usize = 256;
 
-/// A reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
     /// `INSERTED id`

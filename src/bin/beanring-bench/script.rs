@@ -80,7 +80,6 @@ pub enum Flow {
 pub struct Spread {
     /// Prefix of the names, which end with a number.
     pub prefix: Rc<str>,
-    /// The number of tubes.
     pub tubes: usize,
 }
 

@@ -79,7 +79,6 @@ pub enum Watches {
 /// Prepares the connections of one run.
 pub struct Setup<'a> {
     pub args: &'a Args,
-    /// The workload.
     pub workload: Workload,
     pub names: Names,
     pub bodies: Rc<Bodies>,

@@ -3,8 +3,8 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::config::address::Remote;
-use crate::config::duration::seconds;
 use crate::config::settings::Setting;
+use crate::config::size::seconds;
 use crate::config::{ConfigError, address};
 use crate::time::Seconds;
 use crate::values::ids::JobId;

@@ -2,7 +2,6 @@
 //! bounded, and so is the memory.
 
 mod bodies;
-mod limits;
 mod tally;
 
 use std::process::ExitCode;
@@ -20,8 +19,11 @@ use super::inspect;
 use super::interrupt::Interrupt;
 use super::output::{Output, say};
 use super::reply::Follows;
+use super::tube_config;
+use super::units;
 use crate::cli::verbs::Put;
 use crate::values::tags::Tags;
+use crate::values::tube_rules::RuleKey;
 
 /// Commands in flight. Each holds a place of 40 bytes here, and a reply of some 20 bytes in the sockets.
 const IN_FLIGHT_MAX: usize = 4096;
@@ -63,7 +65,7 @@ pub(super) fn run(verb: &Put) -> Result<ExitCode, ClientError> {
     received.and(sent).inspect_err(|_| tally.report_rest())?;
     tally.report(&mut output, started.elapsed(), interrupt.is_caught())?;
     if tally.is_out_of_memory()
-        && let Some(limits) = limits::found(&mut super::connect(&verb.common)?, verb.tube())?
+        && let Some(limits) = limits_found(&mut super::connect(&verb.common)?, verb.tube())?
     {
         say(format_args!("beanring: limits that refuse jobs here: {limits}"));
     }
@@ -178,4 +180,39 @@ fn progress(verb: &Put) -> ProgressBar {
     };
     let style = ProgressStyle::with_template(template).expect("the template is valid");
     bar.with_style(style).with_message("0 jobs")
+}
+
+/// Returns the limits that have refused jobs on this server since its start, and that this tube has: OUT_OF_MEMORY does not tell
+/// them. Nothing if the server does not count them.
+///
+/// # Errors
+/// If the connection breaks.
+fn limits_found(connection: &mut Connection, tube: &str) -> Result<Option<String>, ClientError> {
+    let Some(server) = inspect::if_permitted(inspect::of_server(connection))? else { return Ok(None) };
+    let has_refused = |reason: &str| server.number(&format!("put-refusals-{reason}")) > 0;
+    let mut limits = Vec::new();
+    if has_refused("tube-rule")
+        && let Ok(rules) = tube_config::rules(connection, tube)
+    {
+        for (key, shown) in [
+            (RuleKey::MaxJobs, u64::to_string as fn(&u64) -> String),
+            (RuleKey::MaxBytes, |bytes| units::whole_size(*bytes)),
+        ] {
+            let limit = rules.number(key.word());
+            if limit > 0 {
+                limits.push(format!("rule {} {} of {tube}", key.word(), shown(&limit)));
+            }
+        }
+    }
+    let memory = server.number("max-memory");
+    if has_refused("memory") && memory > 0 {
+        limits.push(format!("--max-memory {}", units::whole_size(memory)));
+    }
+    if has_refused("keys") {
+        limits.push("the share of idempotency keys, a quarter of --max-memory".to_owned());
+    }
+    if has_refused("disk") {
+        limits.push("the disk of the job log".to_owned());
+    }
+    Ok((!limits.is_empty()).then(|| limits.join(", ")))
 }

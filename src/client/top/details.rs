@@ -7,7 +7,7 @@ use super::super::escape::{escaped, escaped_lines};
 use super::super::stats::{Stats, Value};
 use super::super::units::{Bytes, Seconds};
 use super::super::untrusted::Untrusted;
-use super::text::wrapped;
+use super::view::wrapped;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
 

@@ -12,7 +12,6 @@ mod screen;
 mod state;
 #[cfg(test)]
 mod tests;
-mod text;
 mod tubes;
 mod view;
 mod worker;

@@ -37,7 +37,6 @@ pub(super) struct Schedule {
     sent: Option<Instant>,
     /// What it changes, if a key has asked for it.
     action: Option<String>,
-    /// The number of the poll.
     poll: u64,
     /// The poll that has last asked for the tube that is shown in full.
     poll_of_details: u64,

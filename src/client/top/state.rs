@@ -50,7 +50,6 @@ pub(super) struct Outage {
     undone: Vec<String>,
 }
 
-/// The server.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) address: String,

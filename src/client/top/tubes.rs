@@ -17,7 +17,6 @@ pub(super) struct Rate {
     per_second: Option<f64>,
 }
 
-/// A tube.
 #[derive(Clone, Debug)]
 pub(super) struct Tube {
     /// Its name as the server has sent it.

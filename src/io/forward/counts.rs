@@ -51,7 +51,6 @@ impl ForwardedCounts for ForwardCounts {
 }
 
 impl Count {
-    /// The number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -24,7 +24,6 @@ mod tables;
 mod tls;
 mod transfer;
 mod trim;
-mod vacuum;
 mod watch;
 mod worker;
 

@@ -5,7 +5,7 @@
 use tokio_postgres::error::SqlState;
 
 use super::session::{Link, Session, SessionError};
-use super::vacuum::vacuum;
+use super::trim::vacuum;
 use super::worker::Context;
 use crate::wal::replica::{DatabaseReply, Failure, Reserve};
 

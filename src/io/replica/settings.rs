@@ -205,7 +205,6 @@ impl fmt::Debug for Settings {
 }
 
 impl LogNumber {
-    /// Returns the number for SQL.
     pub(super) fn sql(self) -> i32 {
         i32::from(self.0)
     }

@@ -44,7 +44,6 @@ const NO_CERTIFICATE: &str = "it contains no certificate in PEM format";
 #[derive(Clone, Debug)]
 pub(super) struct Connector(Arc<ClientConfig>);
 
-/// One handshake.
 #[derive(Debug)]
 pub(super) struct Handshake {
     config: Arc<ClientConfig>,

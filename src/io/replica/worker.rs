@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::append::{self, Append};
 use super::lock::Lock;
 use super::session::{Link, SharedState};
-use super::{Settings, claim, lock, read, reserve, trim, vacuum, watch};
+use super::{Settings, claim, lock, read, reserve, trim, watch};
 use crate::wal::replica::{APPENDS_MAX, DatabaseReply, Request};
 
 /// A session that is unused for this long is closed.
@@ -93,7 +93,7 @@ pub(super) async fn run(
     let reads = start(&context, 1, read::read);
     let trims = start(&context, 1, trim::trim);
     let reserves = start(&context, 1, reserve::reserve);
-    tokio::spawn(vacuum::vacuum_after_trims(context.clone(), trimmed));
+    tokio::spawn(trim::vacuum_after_trims(context.clone(), trimmed));
     let (watches, watched) = tokio::sync::watch::channel(None);
     tokio::spawn(watch::watch(context, watched));
     while let Some(request) = requests.recv().await {

@@ -193,7 +193,6 @@ impl Requests {
         unsafe { self.push(Token::Cancel, entry) };
     }
 
-    /// Reads a completion.
     #[inline]
     pub fn read(&mut self, entry: &cqueue::Entry) -> Completion {
         let (token, result, flags) = (Token::from_word(entry.user_data()), entry.result(), entry.flags());
@@ -225,7 +224,6 @@ impl Requests {
         Completion { token, result, buffer, is_last }
     }
 
-    /// The bytes in a buffer.
     pub fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8] {
         if tail_buffers::contain(buffer) {
             self.tail_buffers.bytes(buffer)

@@ -192,7 +192,6 @@ pub trait Ring {
     /// Takes the next completion, if there is one.
     fn next(&mut self) -> Option<Completion>;
 
-    /// The bytes in a buffer.
     fn bytes<'a>(&'a self, buffer: &'a Buffer) -> &'a [u8];
 
     /// Returns a buffer to the kernel.

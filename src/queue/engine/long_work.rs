@@ -409,7 +409,7 @@ impl Engine {
             if self.budget.is_reached(limit) {
                 return false;
             }
-            self.end_held(job, slot, limit, now);
+            self.end_lost(job, slot, limit, now);
         }
         // From the front, where the last watch takes the place of the removed one, as in beanstalkd: `list-tubes` shows in
         // which order the tubes are removed.
@@ -431,7 +431,7 @@ impl Engine {
     }
 
     /// Ends the reservation of a client that has disconnected.
-    fn end_held(&mut self, job: JobKey, client: ClientSlot, limit: Limit, now: Time) {
+    fn end_lost(&mut self, job: JobKey, client: ClientSlot, limit: Limit, now: Time) {
         let tube = self.store.jobs.get(job).tube;
         // mutant quit-is-a-loss: self.store.clients[client].has_quit => false
         if self.store.clients[client].has_quit || !self.rules.counts_losses(tube, &self.store) {

@@ -188,7 +188,7 @@ impl Engine {
         self.store.clients.get_mut(client).has_quit = true;
     }
 
-    /// Removes a client. The jobs that it holds have failed, unless it has [quit](Self::quit). Large work is left to background work, as is the rest once
+    /// Removes a client. The jobs that it holds have failed, unless it has [quit](Self::quit) or `lost-counts` says no. Large work is left to background work, as is the rest once
     /// the disconnects since the last [`step`](Self::step) have used up their steps. The key becomes invalid.
     pub fn disconnect(&mut self, client: ClientKey, now: Time) {
         self.end_wait(client);

@@ -62,6 +62,7 @@ impl JobNotes {
     #[cold]
     fn of_any<'a>(&'a self, job: JobKey, bodies: &'a Bodies) -> Notes<'a> {
         let Some(found) = self.find(job) else { return Notes::NONE };
+        // Bounded by NOTES_MAX: the notes of one job.
         let stored = self.table[found].notes.iter().flatten();
         Notes::new(stored.map(|Stored { at, text }| {
             let text = bodies.bytes(text);
@@ -83,6 +84,7 @@ impl JobNotes {
             let oldest = notes[NOTES_MAX - 1].take().expect("there is a first one");
             store.bodies.free(oldest.text);
         }
+        // Bounded by NOTES_MAX: the notes of one job.
         let free = notes.iter_mut().find(|place| place.is_none());
         *free.expect("one is free") = Some(Stored { at, text });
     }

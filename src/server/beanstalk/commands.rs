@@ -98,7 +98,7 @@ impl Core {
         }
     }
 
-    /// Serves any command but `put` and `put-batch`. Those that most clients send are inlined in the loop of a connection, and no others, since
+    /// Serves any command but those with a body: `put`, `put-batch` and `job-note`. Those that most clients send are inlined in the loop of a connection, and no others, since
     /// the compiler does not inline a loop that is too long.
     #[inline(always)]
     fn serve_usual(

@@ -44,8 +44,8 @@ pub fn modules(root: &str) -> (Vec<Module>, BTreeSet<PathBuf>) {
             let child_file = file_of(&file, &path, &child);
             if is_test {
                 known.insert(child_file.clone());
-                let below = child_file.with_extension("");
-                known.extend(files(&src.join(below)).into_iter().map(|file| relative(&file)));
+                known
+                    .extend(files(&src.join(folder_of(&child_file))).into_iter().map(|file| relative(&file)));
             } else {
                 left.push((child, child_file));
             }
@@ -89,10 +89,14 @@ pub fn relative(file: &Path) -> PathBuf {
     file.strip_prefix(SRC).expect("a path below the sources").to_owned()
 }
 
+/// The folder of the modules below the module in `file`.
+fn folder_of(file: &Path) -> PathBuf {
+    if file.ends_with("mod.rs") { file.with_file_name("") } else { file.with_extension("") }
+}
+
 /// The file of the module `child` of the module `path`, which is in `file`.
 fn file_of(file: &Path, path: &[String], child: &[String]) -> PathBuf {
-    let is_root = path.is_empty() || file.ends_with("mod.rs");
-    let dir = if is_root { file.with_file_name("") } else { file.with_extension("") };
+    let dir = if path.is_empty() { file.with_file_name("") } else { folder_of(file) };
     let dir = child[path.len()..].iter().fold(dir, |dir, name| dir.join(name));
     let plain = dir.with_extension("rs");
     if Path::new(SRC).join(&plain).is_file() { plain } else { dir.join("mod.rs") }

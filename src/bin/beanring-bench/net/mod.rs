@@ -29,7 +29,6 @@ pub trait Stream: 'static {
     /// Reads into the spare capacity of `buf`, which must not be zero, and extends it. Returns 0 at the end.
     async fn read(&self, buf: Vec<u8>) -> Returned<usize>;
 
-    /// Writes all of `buf`.
     async fn write_all(&self, buf: Vec<u8>) -> Returned<()>;
 
     /// Shuts down both directions. A read in flight returns 0.

@@ -17,40 +17,26 @@ use crate::wal::{Recovered, Replay, SEGMENT_BYTES_MIN, SegmentNumber};
 
 /// Damage to a job log.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
 pub enum Damage {
     /// The header of a segment is invalid.
-    Header {
-        /// The name of the file.
-        file: String,
-    },
+    Header { file: String },
     /// A file ends within its header.
-    Short {
-        /// The name of the file.
-        file: String,
-        /// Its size.
-        bytes: u64,
-    },
+    Short { file: String, bytes: u64 },
     /// Records are invalid or missing.
     Records {
         /// The file that they were in, or the one before theirs.
         file: String,
-        /// The offset in the file.
         offset: u64,
-        /// The number of bytes.
         bytes: u64,
         /// Whether they were durable. If not, they may be a torn write.
         were_durable: bool,
     },
     /// A file is missing.
-    Missing {
-        /// The name of the file.
-        file: String,
-    },
+    Missing { file: String },
     /// A file belongs to another job log, so nothing of it was read.
     OtherLog {
-        /// The name of the file.
         file: String,
-        /// The id of its log.
         log_id: u64,
         /// The id of the log in this directory.
         expected: u64,

@@ -20,58 +20,35 @@ pub const SEARCH_BYTES: u64 = 1 << 24;
 
 /// A part of a job log, in the order of the log.
 #[derive(Debug)]
+#[allow(missing_docs)]
 pub enum Finding<'a> {
     /// A segment that has records, or should have.
     Segment {
-        /// The name of the file.
         file: &'a str,
         /// Its header, or one that was reconstructed from a record.
         header: &'a Header,
-        /// Whether the header is reconstructed.
         is_headless: bool,
-        /// The size of the file.
         bytes: u64,
     },
     /// Records are missing here.
     Gap {
         /// The file that they were in, or the one before theirs.
         file: &'a str,
-        /// The offset in the file.
         offset: u64,
-        /// The position in the job log.
         at: Lsn,
-        /// The number of bytes.
         bytes: u64,
     },
     /// A file belongs to another job log, so nothing of it is read.
     OtherLog {
-        /// The name of the file.
         file: &'a str,
-        /// The id of its log.
         log_id: u64,
         /// The id of the log in this directory.
         expected: u64,
     },
     /// A file is missing, with these records.
-    Missing {
-        /// The name of the file.
-        file: &'a str,
-        /// The position in the job log.
-        at: Lsn,
-        /// The number of bytes.
-        bytes: u64,
-    },
+    Missing { file: &'a str, at: Lsn, bytes: u64 },
     /// A valid record.
-    Record {
-        /// The name of the file.
-        file: &'a str,
-        /// The offset in the file.
-        offset: u64,
-        /// The position in the job log.
-        at: Lsn,
-        /// The record and its frame.
-        framed: &'a Framed<'a>,
-    },
+    Record { file: &'a str, offset: u64, at: Lsn, framed: &'a Framed<'a> },
 }
 
 /// Why no record can be read.

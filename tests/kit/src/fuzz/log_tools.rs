@@ -198,12 +198,13 @@ fn counted(jobs: &Jobs) -> BTreeMap<String, [usize; 5]> {
     tubes
 }
 
-/// Returns jobs as a binlog can store them: held ones as buried, reserved ones as ready, without tags, without numbers of burials, which are only counters, and with times
+/// Returns jobs as a binlog can store them: held ones as buried, reserved ones as ready, without tags and losses, without numbers of burials, which are only counters, and with times
 /// in its range.
 fn plain(jobs: &Jobs) -> Jobs {
     let mut jobs = jobs.clone();
     for job in jobs.values_mut() {
         job.tags.clear();
+        job.kept.counts.losses = 0;
         // Its times are signed, and end in the year 2262.
         job.created = job.created.min(Time::from_nanos(i64::MAX as u64));
         if let LoggedState::Delayed(until) = &mut job.kept.state {

@@ -21,8 +21,8 @@ use super::bell::Bell;
 use super::clock::Clock;
 use super::conn_table::ConnTable;
 use super::connection_log::ConnectionLog;
-use super::counts::Counts;
 use super::descriptors::Admission;
+use super::host::Counts;
 use super::lost_peers::{self, LostPeers};
 use super::signal::{Signal, Signals};
 use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_without_number};
@@ -280,7 +280,6 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.signals.read(self.server.is_draining())
     }
 
-    /// Whether accept is paused at a listener.
     pub fn is_accept_paused(&self, listener: usize) -> bool {
         let kind = self.listeners[listener].listener.kind();
         let is_served = kind.protocol == Protocol::Http || self.role == ServerRole::Serving;

@@ -2,7 +2,6 @@
 
 mod access;
 mod error;
-mod kind;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -25,7 +24,6 @@ use nix::sys::socket::{
 pub use self::access::SocketAccess;
 use self::access::{Owner, bind_with_mode};
 pub use self::error::{AcceptError, ListenError};
-pub use self::kind::ListenerKind;
 use super::lost_peers::Keepalive;
 use super::privileges::User;
 use super::retry_briefly;
@@ -533,6 +531,46 @@ impl fmt::Display for Address {
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+/// What the connections of a listener speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ListenerKind {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// It is inside TLS.
+    pub has_tls: bool,
+    /// Connections begin with a header of the PROXY protocol.
+    pub is_proxied: bool,
+    /// Connections are from standbys, which forward clients.
+    pub is_forwarded: bool,
+}
+
+impl ListenerKind {
+    /// What clients speak by default.
+    pub const CLEAR: Self =
+        Self { protocol: Protocol::Beanstalk, has_tls: false, is_proxied: false, is_forwarded: false };
+    /// Clients over TLS.
+    pub const TLS: Self = Self { has_tls: true, ..Self::CLEAR };
+    /// HTTP without TLS.
+    pub const HTTP: Self = Self { protocol: Protocol::Http, ..Self::CLEAR };
+    /// Standbys, which forward clients without TLS and over it.
+    pub const FORWARDED: Self = Self { is_forwarded: true, ..Self::CLEAR };
+
+    /// Whether it is for clients without TLS.
+    pub fn is_clear(self) -> bool {
+        self.protocol == Protocol::Beanstalk && !self.has_tls && !self.is_forwarded
+    }
+
+    /// Whether it is for clients over TLS.
+    pub fn is_tls(self) -> bool {
+        self.protocol == Protocol::Beanstalk && self.has_tls
+    }
+
+    /// Whether it is for HTTP, with TLS or without.
+    pub fn is_http(self) -> bool {
+        self.protocol == Protocol::Http
     }
 }
 

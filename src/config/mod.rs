@@ -1,7 +1,6 @@
 //! The checked configuration of the server.
 
 pub mod address;
-pub mod duration;
 mod environment;
 mod error;
 mod file;
@@ -158,54 +157,33 @@ pub struct ServerConfig {
 
 /// A problem of the settings that does not keep the server from starting.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
 pub enum Warning {
     /// `-z` was above its maximum.
-    JobBytesClamped {
-        /// The value.
-        setting: Setting,
-    },
+    JobBytesClamped { setting: Setting },
     /// `-s` was below its minimum.
-    SegmentTooSmall {
-        /// The value.
-        setting: Setting,
-    },
+    SegmentTooSmall { setting: Setting },
     /// `-z` was not given, and a segment of the job log is too small for jobs of the default size.
     JobBytesOfSegment {
         /// The maximum job size that fits.
         bytes: u32,
     },
     /// A flag of older servers was given.
-    Obsolete {
-        /// The flag.
-        flag: &'static str,
-    },
+    Obsolete { flag: &'static str },
     /// A setting of the job log was given, and no job log.
-    WithoutWalDir {
-        /// Where it was given.
-        origin: Origin,
-    },
+    WithoutWalDir { origin: Origin },
     /// A setting of a job log in a directory was given, and the job log is in a database.
-    WithReplicate {
-        /// Where it was given.
-        origin: Origin,
-    },
+    WithReplicate { origin: Origin },
     /// A setting of HTTP was given, and no address for HTTP.
-    WithoutHttp {
-        /// Where it was given.
-        origin: Origin,
-    },
+    WithoutHttp { origin: Origin },
     /// `--proxy-protocol` names a listener that there is not.
     WithoutListener {
-        /// Where it was given.
         origin: Origin,
         /// The long name of the flag of the listener.
         name: &'static str,
     },
     /// `--http-allow-writes` was given beside a token, which decides alone.
-    WithToken {
-        /// Where it was given.
-        origin: Origin,
-    },
+    WithToken { origin: Origin },
 }
 
 impl ServerConfig {
@@ -290,7 +268,6 @@ impl ServerConfig {
 }
 
 impl Setting {
-    /// The value as text.
     fn text(&self) -> Result<&str, ConfigError> {
         self.value.to_str().ok_or_else(|| self.error(Problem::NotUtf8))
     }
