@@ -209,7 +209,10 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     let repeats =
         counter("jobs_repeated_total", "Number of puts that repeated the idempotency key of a job.");
     catalog.both("job-repeats", repeats, core.engine.totals().repeats);
-    let lost = counter("jobs_lost_total", "Number of reservations that failed because the connection of the client was lost.");
+    let lost = counter(
+        "jobs_lost_total",
+        "Number of reservations that failed because the connection of the client was lost.",
+    );
     catalog.both("job-losses", lost, core.engine.totals().losses);
     rules(&core.engine.rule_totals(), catalog);
     let ruled = gauge("ruled_tubes", "Number of tubes with rules, with those that do not exist.");

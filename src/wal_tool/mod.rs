@@ -187,10 +187,12 @@ fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result
             Places(&discarded)
         )?;
     }
-    let tags = Some(Count(left_out.tagged_jobs as u64, "job")).filter(|Count(jobs, _)| *jobs > 0);
-    let tags = tags.map(|jobs| format!("the tags of {jobs}"));
+    let of_jobs = [("tags", left_out.tagged_jobs), ("notes", left_out.noted_jobs)]
+        .into_iter()
+        .filter(|(_, jobs)| *jobs > 0)
+        .map(|(what, jobs)| format!("the {what} of {}", Count(jobs as u64, "job")));
     let counts = keys_and_rules(left_out).map(|count| count.to_string());
-    let names: Vec<String> = counts.chain(tags).collect();
+    let names: Vec<String> = counts.chain(of_jobs).collect();
     if !names.is_empty() {
         writeln!(out, "left out {}: a binlog has no place for them", names.join(", "))?;
     }

@@ -125,6 +125,8 @@ pub struct Extensions {
     pub rules: usize,
     /// The number of jobs with tags.
     pub tagged_jobs: usize,
+    /// Jobs with notes.
+    pub noted_jobs: usize,
 }
 
 impl Extensions {
@@ -134,6 +136,7 @@ impl Extensions {
             kept_keys: engine.kept_keys().count(),
             rules: engine.ruled_tubes().map(|(_, rules)| rules.iter().count()).sum(),
             tagged_jobs: engine.jobs().iter().filter(|&(job, _)| is_tagged(job)).count(),
+            noted_jobs: engine.jobs().iter().filter(|&(job, _)| !engine.notes(job).is_empty()).count(),
         }
     }
 }
