@@ -438,7 +438,10 @@ impl<'a> Yaml<'a> {
                     b' '..=b'~' => out.push(byte),
                     b'\n' => out.extend_from_slice(b"\\n"),
                     b'\t' => out.extend_from_slice(b"\\t"),
-                    _ => write!(out, "\\x{byte:02x}").expect("writing to a Vec cannot fail"),
+                    _ => {
+                        let digit = |number: u8| b"0123456789abcdef"[usize::from(number)];
+                        out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte & 0xf)]);
+                    }
                 }
             }
             out.push(b'"');

@@ -17,6 +17,9 @@ use crate::values::ids::{ClientKey, JobId, JobKey};
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
 
+/// What one byte of a note becomes in `stats-job`, at most.
+const ESCAPED_BYTES_MAX: usize = 4;
+
 impl Core {
     /// Executes a command. A `put` has [a page of its own](super::puts), and so has a `put-batch`.
     #[inline(never)]
@@ -143,8 +146,8 @@ impl Core {
             Command::StatsJob(id) => {
                 let Some(job) = engine.jobs().find(id) else { return Outcome::Refused(Refusal::NoJob) };
                 // Bounded by NOTES_MAX: the notes of one job.
-                let notes = engine.notes(job).iter().map(|note| note.text.len()).sum();
-                engine.budget().charge(Cost::rendered(notes));
+                let notes: usize = engine.notes(job).iter().map(|note| note.text.len()).sum();
+                engine.budget().charge(Cost::rendered(ESCAPED_BYTES_MAX * notes));
                 Outcome::JobStats(job)
             }
             Command::StatsTube(name) => match engine.tubes().find(name) {

@@ -43,14 +43,18 @@ pub(super) enum Count {
     ForeignRequests,
     /// Commands and bodies refused at the limit of memory.
     MemoryRefusals,
-    /// Commands refused because there was no room for another tube or watch.
+    /// Commands refused because there was no room for another tube or watch. It stays the last.
     TubeRefusals,
+}
+
+impl Count {
+    const COUNT: usize = Self::TubeRefusals as usize + 1;
 }
 
 /// Counts of the server's own work.
 pub(super) struct Counts {
     commands: [u64; CommandKind::ALL.len()],
-    others: [u64; Count::TubeRefusals as usize + 1],
+    others: [u64; Count::COUNT],
     reply_times: Histogram,
     commands_per_iteration: Histogram,
     /// Commands served in this iteration.
@@ -61,7 +65,7 @@ impl Counts {
     pub fn new() -> Self {
         Self {
             commands: [0; CommandKind::ALL.len()],
-            others: [0; Count::TubeRefusals as usize + 1],
+            others: [0; Count::COUNT],
             reply_times: Histogram::new(&REPLY_BOUNDS_NS),
             commands_per_iteration: Histogram::new(&COMMAND_BOUNDS),
             served: 0,

@@ -84,6 +84,15 @@ const DEEDS: &[Deed] = &[
         at_once(world, times, &format!("job-note {id} 1024\r\n{}\r\n", "n".repeat(1024)));
         world.actor.expect(&format!("delete {id}\r\n"), "DELETED");
     }),
+    deed("stats-job with notes, 32 at once", 20, |world, times| {
+        world.actor.expect(&small_put(), "INSERTED");
+        let id = world.actor.expect("reserve-with-timeout 0\r\n", "RESERVED")[0];
+        for _ in 0..3 {
+            world.actor.expect(&format!("job-note {id} 1024\r\n{}\r\n", "\u{1}".repeat(1024)), "NOTED");
+        }
+        at_once(world, times, &format!("stats-job {id}\r\n"));
+        world.actor.expect(&format!("delete {id}\r\n"), "DELETED");
+    }),
     deed("put of 60,000 bytes", 200, |world, times| {
         let put = format!("put 0 0 60 {LARGE_BYTES}\r\n{}\r\n", "b".repeat(LARGE_BYTES));
         (0..times).for_each(|_| drop(world.actor.expect(&put, "INSERTED")));

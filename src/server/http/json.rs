@@ -390,12 +390,19 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
 impl<'a> JobPageJson<'a> {
     pub fn of(core: &'a Core, page: &JobPage, now: Time) -> Self {
         // Bounded by PAGE_JOBS_MAX: the jobs of one page.
-        Self { jobs: page.jobs.iter().map(|&job| JobJson::of(core, job, now)).collect() }
+        Self { jobs: page.jobs.iter().map(|&job| JobJson::listed(core, job, now)).collect() }
     }
 }
 
 impl<'a> JobJson<'a> {
     pub fn of(core: &'a Core, job: JobKey, now: Time) -> Self {
+        // Bounded by NOTES_MAX: the notes of one job.
+        let notes = core.engine.notes(job).iter().rev().map(|note| NoteJson::of(note, now)).collect();
+        Self { notes, ..Self::listed(core, job, now) }
+    }
+
+    /// A job of a page, without its notes: those of a thousand jobs are too much for one response.
+    fn listed(core: &'a Core, job: JobKey, now: Time) -> Self {
         let stats = core.engine.job_stats(job, now);
         let shown = |span| core.config.shown(span);
         let JobId(id) = stats.id;
@@ -416,8 +423,7 @@ impl<'a> JobJson<'a> {
             losses: stats.counts.losses,
             attempts: stats.counts.attempts(),
             body_bytes: core.engine.jobs().get(job).body.len() - 2,
-            // Bounded by NOTES_MAX: the notes of one job.
-            notes: stats.notes.iter().rev().map(|note| NoteJson::of(note, now)).collect(),
+            notes: Vec::new(),
             tags: (!stats.tags.is_empty()).then_some(TagsJson(stats.tags)),
             waits_for: stats.waits_for.map(|(group, _)| group.as_str()),
             passed_over: stats.is_passed_over,
