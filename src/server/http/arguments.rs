@@ -82,7 +82,7 @@ impl Members {
 /// The text of a number with at most two decimals. Those of a computed one may be off by a binary fraction, as in 1.4000000000000001.
 fn decimal(number: f64) -> Option<String> {
     let near = (number * 100.0).round() / 100.0;
-    ((near - number).abs() < 1e-9).then(|| near.to_string())
+    ((near - number).abs() <= number.abs() * 1e-12).then(|| near.to_string())
 }
 
 /// Reads the arguments `key` and `value` of a rule. Returns the key and the text of the value.
@@ -227,6 +227,10 @@ mod tests {
         let computed = "{\"key\":\"retry-factor\",\"value\":1.4000000000000001}";
         assert_eq!(read(computed), rule(RuleKey::RetryFactor, "1.4"));
         assert!(read("{\"key\":\"retry-factor\",\"value\":1.45}").is_err());
+        assert!(
+            read("{\"key\":\"retry-jitter\",\"value\":2.6e-42}").is_err(),
+            "only 0 itself removes a rule"
+        );
         assert_eq!(read("{\"key\":\"retry-jitter\",\"value\":1}"), rule(RuleKey::RetryJitter, "1"));
         assert_eq!(read("{\"key\":\"lost-counts\",\"value\":false}"), rule(RuleKey::LostCounts, "no"));
         assert_eq!(read("{\"key\":\"lost-counts\",\"value\":\"yes\"}"), rule(RuleKey::LostCounts, "yes"));
