@@ -333,6 +333,9 @@ fn reserve_all(world: &mut World, count: usize) -> Vec<u64> {
     ids
 }
 
+/// Jobs of one batch.
+const LANE_PART: usize = 250;
+
 /// Keys that are full, because the actor holds a job of each, with a shut lane in each of many tubes.
 fn full_lanes(world: &mut World, keys: usize) {
     world.put_tagged(keys, 0, |at| format!(" con:k{at}"));
@@ -340,7 +343,10 @@ fn full_lanes(world: &mut World, keys: usize) {
     let mut searcher = world.connect();
     for lane in 0..LANE_TUBES {
         world.helper.expect(&format!("use lane{lane}\r\n"), "USING");
-        world.put_tagged(keys, 0, |at| format!(" con:k{at}"));
+        // In parts of one size, since a batch is stored in one iteration.
+        for from in (0..keys).step_by(LANE_PART) {
+            world.put_tagged(LANE_PART.min(keys - from), 0, |at| format!(" con:k{}", from + at));
+        }
         searcher.expect(&format!("watch lane{lane}\r\n"), "WATCHING");
         // It finds no job, and shuts the lanes for that.
         searcher.expect("reserve-with-timeout 0\r\n", "TIMED_OUT");

@@ -345,6 +345,17 @@ fn too_little_is_left_to_salvage() {
     assert!(!to.exists(), "nothing was written");
 }
 
+/// Format 5 has no notes and no losses, and is otherwise the same.
+#[test]
+fn a_log_of_the_format_before_is_read() {
+    let log = with_one_job("format-5");
+    change_header(&log.join(FIRST), |bytes| bytes[16] = 5);
+    tool_on("check", &log).succeeds("1 job\n").succeeds("no damage");
+    let (_server, mut client) = start(&log.0, Driver::Epoll, &FLAGS);
+    client.expect("reserve-job 1\r\n", "RESERVED 1 3");
+    client.expect("job-note 1 1\r\nx\r\n", "NOTED");
+}
+
 /// After a clean stop everything is synced.
 #[test]
 fn a_closed_log_has_no_unsynced_end() {
