@@ -242,7 +242,7 @@ impl Serialize for Stats {
     }
 }
 
-/// Reads the escapes of a text in quotes. What is none stays.
+/// Decodes the escapes of a quoted text. Anything else stays as it is.
 fn unescaped(mut text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     while let Some((&byte, rest)) = text.split_first() {

@@ -17,7 +17,7 @@ pub const NOTES_LENGTH_BYTES: usize = 4;
 /// Why an attempt at a job has failed, as its holder has said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note<'a> {
-    /// When it was said.
+    /// The time of the note.
     pub at: Time,
     /// Any bytes, at most [`NOTE_BYTES_MAX`].
     pub text: &'a [u8],

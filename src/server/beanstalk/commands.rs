@@ -98,8 +98,9 @@ impl Core {
         }
     }
 
-    /// Serves any command but those with a body: `put`, `put-batch` and `job-note`. Those that most clients send are inlined in the loop of a connection, and no others, since
-    /// the compiler does not inline a loop that is too long.
+    /// Serves any command but those with a body: `put`, `put-batch` and `job-note`. Only those that most
+    /// clients send are inlined in the loop of a connection: the compiler does not inline a loop that is
+    /// too long.
     #[inline(always)]
     fn serve_usual(
         &mut self,
