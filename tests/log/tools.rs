@@ -253,6 +253,18 @@ fn files_that_have_exchanged_their_names() {
     assert_eq!(saved(&log.0), (alive(), BTreeSet::new()));
 }
 
+/// Without it no segment is left. A start that took it for a recycled one would begin an empty log.
+#[test]
+fn the_only_segment_has_the_name_of_a_later_one() {
+    let log = with_one_job("only");
+    let files = segments(&log.0);
+    files[1..].iter().for_each(|prepared| fs::remove_file(prepared).expect("it is there"));
+    fs::rename(&files[0], log.join("log.0000000000000003")).expect("the name is free");
+    remove_marks(&log.0);
+    assert_refused(&log.0, &format!("log.0000000000000003 is {FIRST} by its header: files"));
+    tool_to("salvage", &log.0).succeeds("1 job written to ");
+}
+
 /// Kills a server while it writes the third segment, and starts it again: prepared files get new numbers.
 fn killed(name: &str) -> Scratch {
     let log = log_of(name, |client| put_each(client, 1..=250, |_| put(0, 0, &"x".repeat(500))));

@@ -227,7 +227,7 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
             }
             // It was recycled: renamed after its old segment was retired, and not written to since.
             (Some(header), _) => {
-                let was = Some(header.number).filter(|was| self.tail.is_some() && !headers.contains_key(was));
+                let was = Some(header.number).filter(|was| !headers.contains_key(was));
                 Ok(FileUse::Unused { was })
             }
             (None, Some(log_id)) => Ok(self.headless(number, log_id)?.map_or(UNUSED, FileUse::Headless)),
@@ -296,6 +296,10 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         }
         self.findings.proven =
             self.findings.mark.map_or(Lsn::default(), |mark| mark.end).max(self.findings.proven);
+        // A segment is recycled once others have what it had: without those, it was renamed by somebody else.
+        if let Some((file, was)) = renamed.first().filter(|_| self.tail.is_none()) {
+            return Err(RecoveryError::Misnamed { file: file.to_string(), is: was.to_string() });
+        }
         renamed.retain(|&(_, was)| was >= self.oldest);
         for (number, was) in renamed {
             self.findings.markers.push(number);
