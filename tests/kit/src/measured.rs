@@ -33,8 +33,10 @@ use beanring::values::ids::ConnId;
 use beanring::values::link_secret::LinkSecret;
 use beanring::wal::LogRequest;
 use clap::ValueEnum;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, raise};
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
 use perf_event::{Builder, Counter};
 
 use super::process::{Address, REPLY_PATIENCE, Transport};
@@ -225,6 +227,32 @@ impl MeasuredServer {
             assert!(started.elapsed() < REPLY_PATIENCE, "the server does not become idle");
             thread::sleep(Duration::from_micros(200));
         }
+    }
+}
+
+/// Keeps the calling thread, and those that it starts, on one CPU until this is dropped.
+pub struct OnOneCpu(CpuSet);
+
+impl OnOneCpu {
+    /// Begins with the first CPU that the thread may use.
+    ///
+    /// # Panics
+    /// If the kernel refuses it.
+    pub fn begin() -> Self {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).expect("a thread knows its CPUs");
+        let is_allowed = |&cpu: &usize| allowed.is_set(cpu).is_ok_and(|is_set| is_set);
+        let first = (0..CpuSet::count()).find(is_allowed).expect("it has one");
+        let mut one = CpuSet::new();
+        one.set(first).expect("it is in range");
+        sched_setaffinity(Pid::from_raw(0), &one).expect("a thread may choose among its CPUs");
+        Self(allowed)
+    }
+}
+
+impl Drop for OnOneCpu {
+    fn drop(&mut self) {
+        let restored = sched_setaffinity(Pid::from_raw(0), &self.0);
+        assert!(restored.is_ok() || thread::panicking(), "the thread had these CPUs before");
     }
 }
 
