@@ -50,6 +50,7 @@ pub fn run(tool: &ConfigTool, settings: Settings) -> Result<(), Box<dyn Error>> 
     let flags = FLAGS.iter().filter(|flag| flag.sources > Sources::CommandLine);
     let mut rows: Vec<Row> = flags.map(|flag| Row::of(flag, &settings, &config)).collect();
     rows.extend(rules(&config));
+    rows.extend(schedules(&config));
     let mut out = Stdout::open();
     let mut print = || -> Result<(), Box<dyn Error>> {
         for row in &rows {
@@ -140,6 +141,18 @@ fn rules(config: &ServerConfig) -> impl Iterator<Item = Row> {
             };
             let name = format!("tubes.{tube}.{}", key.word());
             Row { name, value, source: Source::File, place: place.clone() }
+        })
+    })
+}
+
+/// Schedules, which only the file has.
+fn schedules(config: &ServerConfig) -> impl Iterator<Item = Row> {
+    let place = config.file.as_ref().map(|file| file.display().to_string());
+    config.schedules.iter().flat_map(move |schedule| {
+        let place = place.clone();
+        [("tube", &*schedule.tube), ("when", schedule.when.as_str())].into_iter().map(move |(key, value)| {
+            let name = format!("schedule.{}.{key}", schedule.name);
+            Row { name, value: Some(value.to_owned()), source: Source::File, place: place.clone() }
         })
     })
 }

@@ -1,4 +1,4 @@
-//! The file of `--config`: TOML with the long names of flags as keys, and with rules of tubes.
+//! The file of `--config`: TOML with the long names of flags as keys, with rules of tubes, and with schedules.
 
 use std::ops::Range;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::settings::{Origin, SHOWN_CHARS_MAX, Setting, Settings};
-use super::{ConfigError, Problem, in_unit, passwords, rules, suggestion};
+use super::{ConfigError, Problem, in_unit, passwords, rules, schedules, suggestion};
 use crate::flags::{Flag, Kind, Sources};
 use crate::io::named_file;
 use crate::values::tube_name::TubeName;
@@ -63,8 +63,16 @@ impl Reader<'_> {
                 settings.rules = rules::read(&value).map_err(|(at, problem)| self.wrong(at, problem))?;
                 continue;
             }
+            if key == schedules::SCHEDULE {
+                settings.schedules =
+                    schedules::read(&value).map_err(|(at, problem)| self.wrong(at, problem))?;
+                continue;
+            }
             if is_table(value.get_ref()) {
-                let problem = match suggestion(&key, [rules::TUBES.to_owned()].into_iter()) {
+                let problem = match suggestion(
+                    &key,
+                    [rules::TUBES, schedules::SCHEDULE].map(str::to_owned).into_iter(),
+                ) {
                     Some(tubes) => format!("no such table; did you mean {tubes}?"),
                     None => "no such table; put the keys at the top of the file".to_owned(),
                 };

@@ -8,6 +8,7 @@ mod given;
 pub mod passwords;
 mod replicate;
 mod rules;
+mod schedules;
 pub mod settings;
 pub mod size;
 mod tls;
@@ -36,6 +37,7 @@ use crate::values::limits::{
     JOB_BYTES_DEFAULT, JOB_BYTES_MAX, MEMORY_BYTES_MIN, METRICS_PREFIX_DEFAULT, METRICS_TUBES_DEFAULT,
     TUBE_NAME_BYTES_MAX, WAL_FILE_BYTES_DEFAULT,
 };
+use crate::values::schedules::ConfiguredSchedule;
 use crate::values::tags::Tags;
 use crate::values::tube_rules::TubeRules;
 use crate::wal::batch::BLOCK_BYTES;
@@ -137,6 +139,8 @@ pub struct ServerConfig {
     pub max_watches: Option<u32>,
     /// Rules of tubes by their names.
     pub tube_rules: BTreeMap<String, TubeRules>,
+    /// Schedules.
+    pub schedules: Vec<ConfiguredSchedule>,
     /// The file of `--config`, if there was one.
     pub file: Option<PathBuf>,
     /// The directory of the job log, if there is one.
@@ -246,6 +250,7 @@ impl ServerConfig {
             max_tubes: maximum(given, "max-tubes", TUBES_DEFAULT)?,
             max_watches: maximum(given, "max-watches", WATCHES_DEFAULT)?,
             tube_rules: std::mem::take(&mut given.rules),
+            schedules: std::mem::take(&mut given.schedules),
             file: given.take("config").map(|file| file.path().to_owned()),
             wal_dir,
             replicate,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{environment, file, passwords};
 use crate::config::ConfigError;
 use crate::flags::Flag;
+use crate::values::schedules::ConfiguredSchedule;
 use crate::values::tube_rules::TubeRules;
 
 /// The most of a value that an error repeats.
@@ -54,6 +55,8 @@ pub struct Settings {
     given: BTreeMap<&'static str, Vec<Setting>>,
     /// Rules of tubes by their names. Only the file has them.
     pub rules: BTreeMap<String, TubeRules>,
+    /// Schedules of the file.
+    pub schedules: Vec<ConfiguredSchedule>,
     /// Obsolete flags of beanstalkd that were given.
     pub obsolete: Vec<&'static str>,
 }
@@ -69,6 +72,7 @@ impl Settings {
         if let Some(config) = self.get("config").cloned() {
             let mut file = file::read(&config.for_file()?)?;
             self.rules = std::mem::take(&mut file.rules);
+            self.schedules = std::mem::take(&mut file.schedules);
             self.fill_from(file);
         }
         Ok(self)

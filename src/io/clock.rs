@@ -1,4 +1,4 @@
-//! The only clock.
+//! The clock of the server, and that of the system.
 
 use std::time::SystemTime;
 
@@ -17,16 +17,19 @@ pub struct Clock {
 impl Clock {
     /// Starts a clock.
     pub fn start() -> Self {
-        // A system clock before 1970 counts as 1970.
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = Time::from_nanos(since_1970.as_nanos() as u64);
-        Self { boot: now.back(since_boot()) }
+        Self { boot: system_time().back(since_boot()) }
     }
 
     /// Reads the clock.
     pub fn now(&self) -> Time {
         self.boot + since_boot()
     }
+}
+
+/// Reads the system clock, which may be set at any time. A time before 1970 counts as 1970.
+pub fn system_time() -> Time {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Time::from_nanos(since_1970.as_nanos() as u64)
 }
 
 fn since_boot() -> Span {

@@ -383,6 +383,7 @@ fn server_config(
         http_access,
         users: None,
         tube_rules: config.tube_rules.clone(),
+        schedules: config.schedules.clone(),
         wal_dir: config.wal_dir.as_ref().map(|path| path.display().to_string()),
         metrics_prefix: config.metrics_prefix.clone(),
         metrics_tubes: config.metrics_tubes,

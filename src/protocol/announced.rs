@@ -1,4 +1,4 @@
-//! What follows a refused line: the body of a `put` or the text of a `job-note`, whatever else is wrong with its line, or bytes without
+//! What follows a refused line: the body of a `put` or a `schedule-put`, or the text of a `job-note`, whatever else is wrong with its line, or bytes without
 //! a known end.
 
 /// What the bytes after a line are that is refused.
@@ -24,15 +24,15 @@ pub const BATCH_WORD: &[u8] = b"put-batch";
 
 const PUT_BYTES: usize = b"put".len();
 
-/// The word of the command that a text follows.
-const NOTE_WORD: &[u8] = b"job-note";
+/// The words of other commands with a body or a text, and how many arguments each has up to the number of bytes. They begin with different
+/// letters.
+const OTHER_WORDS: [(&[u8], usize); 2] = [(b"job-note", 2), (b"schedule-put", 5)];
 
-/// The arguments of a `put`, and of a `job-note`, up to the number of bytes.
+/// The arguments of a `put` up to the number of bytes.
 const PUT_ARGUMENTS: usize = 4;
-const NOTE_ARGUMENTS: usize = 2;
 
 /// Reads a line piece by piece, up to the number of bytes that it announces: the digits at the beginning of the fourth argument of
-/// a `put`, or the second one of a `job-note`. The other arguments may be anything but a space.
+/// a `put`, the second one of a `job-note`, or the fifth one of a `schedule-put`. The other arguments may be anything but a space.
 #[derive(Clone, Copy, Debug)]
 pub struct Announced(At);
 
@@ -40,8 +40,8 @@ pub struct Announced(At);
 enum At {
     /// In the word `put` or `put-batch`, after this many bytes of it.
     Word(usize),
-    /// In the word `job-note`, after this many bytes of it.
-    NoteWord(usize),
+    /// In this one of the other words, after this many bytes of it.
+    OtherWord(u8, u8),
     /// Before an argument. It is one of this many that are left, the last of which is the number.
     Gap(usize),
     /// In an argument that is passed over. This many are left behind it.
@@ -65,10 +65,16 @@ impl Announced {
         // Bounded by RECEIVE_BYTES_MAX: the bytes of one receive.
         for &byte in piece {
             self.0 = match (self.0, byte) {
-                (At::Word(0), _) if byte == NOTE_WORD[0] => At::NoteWord(1),
-                (At::NoteWord(at), b' ') if at == NOTE_WORD.len() => At::Gap(NOTE_ARGUMENTS),
-                (At::NoteWord(at), _) if NOTE_WORD.get(at) != Some(&byte) => At::End(Follows::Commands),
-                (At::NoteWord(at), _) => At::NoteWord(at + 1),
+                (At::Word(0), b'j') => At::OtherWord(0, 1),
+                (At::Word(0), b's') => At::OtherWord(1, 1),
+                (At::OtherWord(word, at), _) => {
+                    let (text, arguments) = OTHER_WORDS[usize::from(word)];
+                    match text.get(usize::from(at)) {
+                        None if byte == b' ' => At::Gap(arguments),
+                        Some(&expected) if byte == expected => At::OtherWord(word, at + 1),
+                        _ => At::End(Follows::Commands),
+                    }
+                }
                 (At::Word(PUT_BYTES), b' ') => At::Gap(PUT_ARGUMENTS),
                 (At::Word(at), _) if byte != BATCH_WORD[at] => At::End(Follows::Commands),
                 (At::Word(at), _) if at + 1 == BATCH_WORD.len() => At::End(Follows::Unknown),
@@ -94,7 +100,7 @@ impl Announced {
         match self.0 {
             At::Digits(bytes) => body(bytes),
             At::End(follows) => follows,
-            At::Word(_) | At::NoteWord(_) | At::Gap(_) | At::Argument(_) => Follows::Commands,
+            At::Word(_) | At::OtherWord(..) | At::Gap(_) | At::Argument(_) => Follows::Commands,
         }
     }
 }
@@ -159,6 +165,31 @@ mod tests {
             check(line, Follows::Commands);
         }
         check("job-note 7 4294967296", Follows::Unknown);
+    }
+
+    #[test]
+    fn the_fifth_argument_of_a_schedule_announces_its_body() {
+        for line in [
+            "schedule-put n 0 0 60 8 mail * * * * *",
+            "schedule-put  -  x -1  60   8",
+            "schedule-put n 0 0 60 8x",
+            "schedule-put n 0 0 60 8 ",
+        ] {
+            check(line, Follows::Body(8));
+        }
+        for line in [
+            "s",
+            "schedule-put",
+            "schedule-put ",
+            "schedule-put n 0 0 60",
+            "schedule-puts n 0 0 60 8",
+            "schedule-delete n 0 0 60 8",
+            "schedule-put n 0 0 8",
+            "stats-job 1 2 3 4 5",
+        ] {
+            check(line, Follows::Commands);
+        }
+        check("schedule-put n 0 0 60 4294967296", Follows::Unknown);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::time::Seconds;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
 use crate::values::reserve_mode::ReserveMode;
+use crate::values::schedules::Missed;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::Rule;
@@ -173,6 +174,21 @@ pub enum Command<'a> {
         /// Length of the text without its CR LF.
         bytes: u32,
     },
+    /// `schedule-put`, which beanstalkd does not have: a body of `bytes` bytes and a CR LF follow the line.
+    SchedulePut(ScheduleArgs<'a>),
+    /// `schedule-delete`, which beanstalkd does not have.
+    ScheduleDelete(TubeName<'a>),
+    /// `schedule-run`, which beanstalkd does not have.
+    ScheduleRun(TubeName<'a>),
+    /// `schedule-stats`, which beanstalkd does not have.
+    ScheduleStats(TubeName<'a>),
+    /// `list-schedules`, which beanstalkd does not have.
+    ListSchedules {
+        /// Only schedules with a name behind this one are listed.
+        after: Option<TubeName<'a>>,
+        /// Maximum number of names, at least 1.
+        limit: u32,
+    },
     /// `cancel-reserve`, which beanstalkd does not have.
     CancelReserve,
     /// `drain`, which beanstalkd does not have.
@@ -194,6 +210,23 @@ pub struct PutArgs {
     pub ttr: Seconds,
     /// Length of the body without its CR LF.
     pub bytes: u32,
+}
+
+/// The arguments of `schedule-put`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScheduleArgs<'a> {
+    /// Its name.
+    pub name: TubeName<'a>,
+    /// The numbers of each `put`.
+    pub put: PutArgs,
+    /// The tube that gets the jobs.
+    pub tube: TubeName<'a>,
+    /// When it runs: see [`When`](crate::values::when::When). It is not checked yet.
+    pub when: &'a str,
+    /// What becomes of times that have passed.
+    pub missed: Missed,
+    /// Whether it runs while its last job still exists.
+    pub overlaps: bool,
 }
 
 /// The ids of `delete-batch`.
@@ -310,6 +343,11 @@ kinds! {
     Command::StatsGroup(_) => StatsGroup "stats-group" Beanring;
     Command::WaitJob { .. } => WaitJob "wait-job" Beanring;
     Command::JobNote { .. } => JobNote "job-note" Beanring;
+    Command::SchedulePut(_) => SchedulePut "schedule-put" Beanring;
+    Command::ScheduleDelete(_) => ScheduleDelete "schedule-delete" Beanring;
+    Command::ScheduleRun(_) => ScheduleRun "schedule-run" Beanring;
+    Command::ScheduleStats(_) => ScheduleStats "schedule-stats" Beanring;
+    Command::ListSchedules { .. } => ListSchedules "list-schedules" Beanring;
     Command::CancelReserve => CancelReserve "cancel-reserve" Beanring;
     Command::ListJobs { .. } => ListJobs "list-jobs" Beanring;
     Command::PeekReserved => PeekReserved "peek-reserved" Beanring;

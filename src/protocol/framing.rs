@@ -196,8 +196,15 @@ fn without_crlf(line: &[u8]) -> &[u8] {
 }
 
 /// Lines that begin with one of these may be longer than others.
-const LONG_WORDS: [&[u8]; 6] =
-    [b"put ", b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "];
+const LONG_WORDS: [&[u8]; 7] = [
+    b"put ",
+    b"delete-batch ",
+    b"list-jobs ",
+    b"move-job ",
+    b"move-jobs ",
+    b"tube-config ",
+    b"schedule-put ",
+];
 
 /// Returns whether two pieces of a line, one after the other, begin with a word.
 fn begin_with(front: &[u8], more: &[u8], word: &[u8]) -> bool {

@@ -5,12 +5,16 @@ use std::num::NonZeroU32;
 use memchr::memchr;
 
 use crate::protocol::announced::BATCH_WORD;
-use crate::protocol::command::{Command, Ids, PutArgs};
+use crate::protocol::command::{Command, Ids, PutArgs, ScheduleArgs};
 use crate::time::Seconds;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
-use crate::values::limits::{BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX};
+use crate::values::limits::{
+    BATCH_JOBS_MAX, LINE_BYTES_MAX, PAGE_JOBS_DEFAULT, PAGE_JOBS_MAX, PAGE_SCHEDULES_DEFAULT,
+    PAGE_SCHEDULES_MAX,
+};
 use crate::values::reserve_mode::ReserveMode;
+use crate::values::schedules::Missed;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey};
@@ -110,6 +114,16 @@ fn parse_words(line: &[u8]) -> Result<Command<'_>, ParseError> {
         args.end(Command::ListTubes)
     } else if let Some(args) = after(b"list-jobs ") {
         list_jobs(args)
+    } else if let Some(args) = after(b"list-schedules") {
+        list_schedules(args)
+    } else if let Some(args) = after(b"schedule-put ") {
+        schedule_put::<false>(args)
+    } else if let Some(args) = after(b"schedule-delete ") {
+        args.only_name().map(Command::ScheduleDelete)
+    } else if let Some(args) = after(b"schedule-run ") {
+        args.only_name().map(Command::ScheduleRun)
+    } else if let Some(args) = after(b"schedule-stats ") {
+        args.only_name().map(Command::ScheduleStats)
     } else if let Some(args) = after(b"move-job ") {
         move_job(args)
     } else if let Some(args) = after(b"move-jobs ") {
@@ -160,6 +174,8 @@ fn parse_words_with_decimals(line: &[u8]) -> Result<Command<'_>, ParseError> {
         pause_tube::<true>(args)
     } else if let Some(args) = after(b"wait-job ") {
         wait_job::<true>(args)
+    } else if let Some(args) = after(b"schedule-put ") {
+        schedule_put::<true>(args)
     } else {
         Err(ParseError::BadFormat)
     }
@@ -280,6 +296,53 @@ fn tube_config(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let key = RuleKey::named(args.word()).ok_or(ParseError::BadFormat)?;
     let rule = Rule::parse(tube, key, args.word()).ok_or(ParseError::BadFormat)?;
     args.end(Command::TubeConfig { tube, rule: Some(rule) })
+}
+
+fn list_schedules(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    if !args.0.is_empty() && !args.0.starts_with(b" ") {
+        return Err(ParseError::BadFormat);
+    }
+    let limit = if args.0.is_empty() { PAGE_SCHEDULES_DEFAULT } else { args.u32()? };
+    if !args.0.is_empty() && !args.0.starts_with(b" ") {
+        return Err(ParseError::BadFormat);
+    }
+    let after = if args.0.is_empty() { None } else { Some(args.name()?) };
+    if !(1..=PAGE_SCHEDULES_MAX).contains(&limit) {
+        return Err(ParseError::BadFormat);
+    }
+    args.end(Command::ListSchedules { after, limit })
+}
+
+fn schedule_put<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let name = args.name()?;
+    let pri = args.u32()?;
+    let (delay, ttr) = (args.seconds::<DECIMALS>()?, args.seconds::<DECIMALS>()?);
+    let put = PutArgs { pri, delay, ttr, bytes: args.u32()? };
+    if !args.0.starts_with(b" ") {
+        return Err(ParseError::BadFormat);
+    }
+    let tube = args.name()?;
+    let is_text = args.0.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    let text = str::from_utf8(args.0).ok().filter(|_| is_text).ok_or(ParseError::BadFormat)?;
+    let mut when = text.trim_matches(' ');
+    let (mut missed, mut overlaps) = (None, None);
+    while let Some((rest, word)) = when.rsplit_once(' ') {
+        if let Some(policy) = word.strip_prefix("missed:").filter(|_| missed.is_none()) {
+            missed = Some(Missed::named(policy.as_bytes()).ok_or(ParseError::BadFormat)?);
+        } else if let Some(text) = word.strip_prefix("overlap:").filter(|_| overlaps.is_none()) {
+            overlaps = Some(match text {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(ParseError::BadFormat),
+            });
+        } else {
+            break;
+        }
+        when = rest.trim_end_matches(' ');
+    }
+    let (missed, overlaps) = (missed.unwrap_or_default(), overlaps.unwrap_or(true));
+    let args = ScheduleArgs { name, put, tube, when, missed, overlaps };
+    if when.is_empty() { Err(ParseError::BadFormat) } else { Ok(Command::SchedulePut(args)) }
 }
 
 fn delete_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {

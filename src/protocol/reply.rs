@@ -99,6 +99,8 @@ pub enum Reply<'a> {
     InternalError,
     /// A `job-note` was kept.
     Noted,
+    /// `schedule-put` has added or replaced a schedule.
+    Scheduled,
     /// See [`ParseError::BadFormat`].
     BadFormat,
     /// See [`ParseError::UnknownCommand`].
@@ -206,6 +208,7 @@ impl Reply<'_> {
             | Self::Configured
             | Self::TimedOut
             | Self::Noted
+            | Self::Scheduled
             | Self::NotWaiting
             | Self::DrainBegun
             | Self::NotDraining
@@ -284,6 +287,7 @@ impl Reply<'_> {
             Self::OutOfMemory => b"OUT_OF_MEMORY\r\n",
             Self::InternalError => b"INTERNAL_ERROR\r\n",
             Self::Noted => b"NOTED\r\n",
+            Self::Scheduled => b"SCHEDULED\r\n",
             Self::BadFormat => b"BAD_FORMAT\r\n",
             Self::UnknownCommand => b"UNKNOWN_COMMAND\r\n",
             Self::ExpectedCrlf => b"EXPECTED_CRLF\r\n",

@@ -14,7 +14,7 @@
 //! | `store`      | the records: jobs, tubes, clients, timers, counts. Every part may read and change them    |
 //! | `effects`    | what a call leads to: notices, changes, unfinished work                                   |
 //! | `reserving`  | the search of a reserve, and the clients that wait                                        |
-//! | `extensions` | groups, concurrency keys, idempotency keys, rules, notes, waits for the end of a job       |
+//! | `extensions` | groups, concurrency keys, idempotency keys, rules, notes, schedules, waits for the end of a job |
 //! | `long_work`  | commands too large for one call, and the shares of work                                   |
 //! | `logged`     | changes, the persistent state of a job, recovered reservations                            |
 //!
@@ -70,6 +70,8 @@
 //! | Groups  | `table`          | table     | Group      | name                              |
 //! | Groups  | `dependencies`   | table     | Dependency | the two groups                    |
 //! | Rules   | `table`          | table     | RuledTube  | name                              |
+//! | Schedules | `by_name`      | tree      | Schedule   | name                              |
+//! | Schedules | `due`          | tree      | Schedule   | time at which it is due, name     |
 //! | Group   | `waiting`        | list      | Hold       | time of the put of its job        |
 //! | Group   | `dependencies`   | list      | Dependency |                                   |
 //! | Timers  | `heap`           | heap      | Timer      | time, owner                       |
@@ -98,7 +100,7 @@
 //! # What persists
 //!
 //! The job log keeps of each job its id, creation time, time to run, tube, tags, notes and body, and its [`PersistedState`]:
-//! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs. Everything else is in memory only. No client outlives the
+//! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs, and schedules. Everything else is in memory only. No client outlives the
 //! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `logged/recovered.rs` says by whom.
 
 mod effects;
@@ -117,6 +119,9 @@ pub use extensions::idempotency::{
 };
 pub use extensions::job_waits::{JobAwaited, JobEnd};
 pub use extensions::rules::{FullBy, RuleCounts};
+pub use extensions::schedules::{
+    LoggedSchedule, NewSchedule, RunRefusal, Schedule, ScheduleCounts, ScheduleName,
+};
 pub use logged::change::Change;
 pub use logged::persisted::{LoggedState, PersistedState, Restored};
 pub use long_work::job_list::{JobPage, PageQuery};

@@ -299,6 +299,10 @@ impl Core {
             Need::JobTo(id, rights, tube, to_rights) => {
                 self.may_on_job(user, id, rights) && user.may(to_rights, tube)
             }
+            Need::Schedule(name, rights) => self.may_on_schedule(user, name, rights),
+            Need::ScheduleTo(name, tube) => {
+                user.may(Rights::PRODUCE, tube) && self.may_on_schedule(user, name, Rights::PRODUCE)
+            }
             Need::Watch => self.engine.clients().get(client).watch_count() > 0,
             Need::Somewhere(rights) => user.grants.somewhere().has_any(rights),
             Need::Everywhere(rights) => user.grants.everywhere().has_any(rights),
@@ -318,7 +322,7 @@ impl Core {
         let rights = match need {
             Need::Nothing | Need::Watch => Rights::CONSUME,
             Need::Put(tags) if !user.may_name(tags) => Rights::NAME_KEY,
-            Need::Put(_) => Rights::PRODUCE,
+            Need::Put(_) | Need::ScheduleTo(..) => Rights::PRODUCE,
             Need::Tubes([(tube, rights), (_, other)]) => {
                 if user.may(rights, tube) {
                     other
@@ -337,6 +341,7 @@ impl Core {
             | Need::Tube(_, rights)
             | Need::Job(_, rights)
             | Need::Jobs(_, rights)
+            | Need::Schedule(_, rights)
             | Need::Somewhere(rights)
             | Need::Everywhere(rights) => rights,
         };
@@ -347,6 +352,10 @@ impl Core {
             _ => Lacking::Tube,
         };
         Missing { rights, on, may_reveal }
+    }
+
+    fn may_on_schedule(&self, user: &User, name: TubeName<'_>, rights: Rights) -> bool {
+        self.engine.schedule(name).is_none_or(|schedule| user.may(rights, schedule.tube()))
     }
 
     fn may_on_job(&self, user: &User, id: JobId, rights: Rights) -> bool {

@@ -4,6 +4,7 @@ use super::access::SessionAccess;
 use super::beanstalk::Listing;
 use super::outcome::{Outcome, Refusal};
 use super::put_batch::PutBatch;
+use super::schedules::PlannedSchedule;
 use crate::bodies::Slot;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
@@ -74,9 +75,9 @@ pub(super) enum Input {
     Line,
     /// A job's body.
     Body(IncomingJob),
-    /// The text of a `job-note`.
-    Note(IncomingNote),
-    /// A refused body: `left` bytes are skipped, then the job is refused, or all of its batch. Or the refused text of a note.
+    /// The text of a `job-note`, or the body of a schedule.
+    Text(IncomingText),
+    /// A refused body: `left` bytes are skipped, then the job is refused, or all of its batch. Or a refused text.
     Skip { left: u64, refusal: Refusal, of: Skipped },
 }
 
@@ -84,22 +85,33 @@ pub(super) enum Input {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Skipped {
     Job,
-    Note,
+    Text,
 }
 
-/// A note whose text is arriving.
-pub(super) struct IncomingNote {
-    /// The job that it is about.
-    pub id: JobId,
+/// A text that is arriving.
+pub(super) struct IncomingText {
+    pub of: TextOf,
     /// The text with its CR LF.
     pub text: Slot,
     /// Bytes of the text that have arrived.
     pub filled: usize,
 }
 
-impl IncomingNote {
+/// What a text is about.
+pub(super) enum TextOf {
+    /// This job.
+    Note(JobId),
+    /// A schedule, whose body it is.
+    Schedule(Box<PlannedSchedule>),
+}
+
+impl IncomingText {
     pub fn is_complete(&self) -> bool {
         self.filled == self.text.len()
+    }
+
+    pub const fn is_of_schedule(&self) -> bool {
+        matches!(self.of, TextOf::Schedule(_))
     }
 }
 
@@ -129,11 +141,11 @@ impl SessionState {
 }
 
 impl Input {
-    /// Whether it is a complete body or note, which waits for space in the job log.
+    /// Whether it is a complete body or text, which waits for space in the job log.
     pub fn is_complete_body(&self) -> bool {
         match self {
             Self::Body(incoming) => incoming.is_complete(),
-            Self::Note(note) => note.is_complete(),
+            Self::Text(text) => text.is_complete(),
             Self::Line | Self::Skip { .. } => false,
         }
     }
@@ -177,14 +189,14 @@ impl ProtocolState {
     }
 
     /// Discards a body that is refused before it has come.
-    pub const fn skip_body(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
+    pub fn skip_body(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
         self.input = Input::Skip { left: bytes, refusal, of: Skipped::Job };
         Outcome::Pending
     }
 
-    /// Discards the text of a note that is refused before it has come.
-    pub const fn skip_text(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
-        self.input = Input::Skip { left: bytes, refusal, of: Skipped::Note };
+    /// Discards a text that is refused before it has come.
+    pub fn skip_text(&mut self, bytes: u64, refusal: Refusal) -> Outcome<'static> {
+        self.input = Input::Skip { left: bytes, refusal, of: Skipped::Text };
         Outcome::Pending
     }
 

@@ -204,7 +204,7 @@ impl Session {
             _ if is_sending => Some(PeerWait::Replies),
             SessionState::Serving => Some(match &self.protocol.input {
                 Input::Line if self.protocol.put_batch.is_none() => PeerWait::Line,
-                Input::Line | Input::Body(_) | Input::Note(_) | Input::Skip { .. } => PeerWait::Body,
+                Input::Line | Input::Body(_) | Input::Text(_) | Input::Skip { .. } => PeerWait::Body,
             }),
             // The server ends these by itself.
             SessionState::Waiting

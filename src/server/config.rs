@@ -7,6 +7,7 @@ use super::users::Users;
 use crate::queue::TubeLimits;
 use crate::time::{Seconds, Span, Time};
 use crate::values::limits::{MEMORY_BYTES_MIN, TUBES_SHARE};
+use crate::values::schedules::ConfiguredSchedule;
 use crate::values::tube_rules::TubeRules;
 
 /// The configuration of a server.
@@ -36,6 +37,8 @@ pub struct Config {
     pub users: Option<Users>,
     /// Rules of tubes by their names. They replace those of the job log, which keeps its own.
     pub tube_rules: BTreeMap<String, TubeRules>,
+    /// Schedules. Those that an earlier file had are deleted.
+    pub schedules: Vec<ConfiguredSchedule>,
     /// The directory of the job log, for display.
     pub wal_dir: Option<String>,
     /// The prefix of metric names: letters, digits and `_`, the first no digit.

@@ -2,6 +2,7 @@
 
 use super::HandshakeFailure;
 use crate::protocol::foreign::Foreign;
+use crate::time::Time;
 use crate::values::budget::Cost;
 use crate::values::ids::ConnId;
 use crate::wal::LogReply;
@@ -48,6 +49,8 @@ pub enum Event<'a> {
     Log(LogReply),
     /// The memory that the driver has allocated for itself has changed: its size in bytes.
     OuterMemory(u64),
+    /// The system clock has this time. It may have been set.
+    SystemClock(Time),
 }
 
 impl Event<'_> {
@@ -62,7 +65,7 @@ impl Event<'_> {
             Self::InputEnding { .. } | Self::InputEnded { .. } | Self::HungUp { .. } => Cost::END,
             Self::Closed { .. } => Cost::CLOSE,
             Self::Log(_) => Cost::DISK,
-            Self::OuterMemory(_) | Self::Drain | Self::Stop => Cost::STEP,
+            Self::OuterMemory(_) | Self::SystemClock(_) | Self::Drain | Self::Stop => Cost::STEP,
         }
     }
 
@@ -77,7 +80,7 @@ impl Event<'_> {
             | Self::Sent { conn, .. }
             | Self::HungUp { conn }
             | Self::Closed { conn } => Some(conn),
-            Self::Drain | Self::Stop | Self::Log(_) | Self::OuterMemory(_) => None,
+            Self::Drain | Self::Stop | Self::Log(_) | Self::OuterMemory(_) | Self::SystemClock(_) => None,
         }
     }
 }

@@ -88,6 +88,8 @@ impl Core {
                 }
             }
             Command::TubeConfig { tube, rule: Some(rule) } => self.set_rule(tube, rule, now),
+            Command::ScheduleDelete(name) => self.delete_schedule(name),
+            Command::ScheduleRun(name) => self.run_schedule(name, now),
             Command::Use(tube) => self.use_tube(protocol, tube),
             Command::Watch(tube) => self.watch(client, tube, None),
             Command::WatchWeighted { tube, weight } => self.watch(client, tube, Some(weight)),
@@ -114,8 +116,11 @@ impl Core {
             Command::Reserve => self.reserve(protocol, None, now),
             Command::ReserveWithTimeout { seconds } => self.reserve(protocol, Some(seconds.span()), now),
             Command::Delete(id) => self.delete(client, id, now),
-            Command::Put { .. } | Command::PutBatch { .. } | Command::JobNote { .. } => {
-                unreachable!("begin_put, begin_put_batch and begin_note execute it")
+            Command::Put { .. }
+            | Command::PutBatch { .. }
+            | Command::JobNote { .. }
+            | Command::SchedulePut(_) => {
+                unreachable!("begin_put, begin_put_batch, begin_note and begin_schedule execute it")
             }
             Command::Peek(_)
             | Command::PeekReady
@@ -126,6 +131,8 @@ impl Core {
             | Command::StatsJob(_)
             | Command::StatsTube(_)
             | Command::StatsGroup(_)
+            | Command::ScheduleStats(_)
+            | Command::ListSchedules { .. }
             | Command::TubeConfig { rule: None, .. }
             | Command::ListTubeUsed
             | Command::ListTubes
@@ -160,6 +167,9 @@ impl Core {
             },
             Command::StatsGroup(name) if engine.group_stats(name).is_some() => Outcome::GroupStats(name),
             Command::StatsGroup(_) => Outcome::Refused(Refusal::NoGroup),
+            Command::ScheduleStats(name) if engine.schedule(name).is_some() => Outcome::ScheduleStats(name),
+            Command::ScheduleStats(_) => Outcome::Refused(Refusal::NoSchedule),
+            Command::ListSchedules { after, limit } => Outcome::Schedules { after, limit },
             Command::TubeConfig { tube, .. }
                 if engine.tubes().find(tube).is_some() || engine.rules_of(tube).is_some() =>
             {

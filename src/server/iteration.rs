@@ -24,6 +24,7 @@ impl Server {
         if !self.core.log.must_wait() {
             // Background work has limits of its own.
             self.core.engine.step(now);
+            self.core.run_due_schedules(now);
             self.core.reporter.observe_moves(&self.core.engine);
             // Answers are sends, as those to events are.
             self.core.begin_phase();
@@ -127,7 +128,7 @@ impl Core {
             Event::ReceivedDirect { bytes, .. } => self.received_direct(session, bytes, now),
             Event::InputEnding { .. } => self.input_ended(session, InputEnd::Ending, now),
             Event::InputEnded { .. } => self.input_ended(session, InputEnd::Ended, now),
-            Event::Drain | Event::Stop | Event::Log(_) | Event::OuterMemory(_) => {
+            Event::Drain | Event::Stop | Event::Log(_) | Event::OuterMemory(_) | Event::SystemClock(_) => {
                 unreachable!("they name no connection")
             }
         }

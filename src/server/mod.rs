@@ -27,6 +27,7 @@ mod puts;
 mod ready;
 mod replica;
 mod rights;
+mod schedules;
 mod service;
 mod tls_counts;
 mod trace;
@@ -121,6 +122,7 @@ impl Server {
         if let Some(wal) = wal {
             core.log.begin(wal, &mut core.engine);
         }
+        core.set_schedules(core.config.started);
         Self { core, connections: Connections::default() }
     }
 
@@ -221,6 +223,7 @@ impl Service for Server {
             Event::Stop => core.log.wal_mut().into_iter().for_each(Wal::stop),
             Event::Log(_) => {}
             Event::OuterMemory(bytes) => core.memory.set_outer(bytes),
+            Event::SystemClock(system) => self.take_system_time(system, now),
             Event::Received { conn, .. }
             | Event::ReceivedDirect { conn, .. }
             | Event::InputEnding { conn }
@@ -397,6 +400,7 @@ impl Core {
         let wal = self.log.lead(&mut self.engine, now);
         self.set_rules(now);
         self.log.begin(wal, &mut self.engine);
+        self.set_schedules(now);
         self.log.check_lease(&mut self.effects, now);
     }
 

@@ -29,6 +29,12 @@ pub(super) enum Outcome<'a> {
     JobStats(JobKey),
     TubeStats(TubeKey),
     GroupStats(TubeName<'a>),
+    ScheduleStats(TubeName<'a>),
+    /// Schedules behind this name, at most so many.
+    Schedules {
+        after: Option<TubeName<'a>>,
+        limit: u32,
+    },
     Rules(TubeName<'a>),
     Jobs(JobPage),
     TubeUsed,
@@ -47,6 +53,7 @@ pub(super) enum Refusal {
     NoJobInState,
     NoTube,
     NoGroup,
+    NoSchedule,
     /// Another client has reserved the job, and its time to run ends in this time.
     JobReserved {
         seconds_left: u64,
@@ -80,6 +87,8 @@ pub(super) enum Shortage {
     Rule(FullBy),
     /// As many tubes have rules as may have them.
     RuledTubes,
+    /// There are as many schedules as there may be.
+    Schedules,
     /// The disk of the job log is full.
     JobLog,
     /// A record of the job log is too short for the job with the name of the other tube.
@@ -141,6 +150,7 @@ impl Refusal {
             | Self::NoJobInState
             | Self::NoTube
             | Self::NoGroup
+            | Self::NoSchedule
             | Self::JobReserved { .. }
             | Self::JobState(_)
             | Self::SameTube => Reply::NotFound,

@@ -14,10 +14,14 @@ use crate::protocol::announced::Follows;
 use crate::protocol::command::PutArgs;
 use crate::protocol::reply::Reply;
 use crate::queue::NewJob;
-use crate::time::{Seconds, Time};
+use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{ClientKey, JobId, TagsKey};
+use crate::values::log_limit::LogLimit;
 use crate::values::tags::Tags;
 use crate::wal::PutSpace;
+
+/// How often, at most, it is logged that the tube of a schedule could not take a job.
+const WARNING_INTERVAL: Span = Span::from_secs(60);
 
 /// The last `put` line without tags, and its numbers. Producers of jobs of one size repeat it, and it need not be parsed again.
 pub(super) struct RecentPut {
@@ -30,6 +34,8 @@ pub(super) struct RecentPut {
 pub(super) struct Puts {
     pub recent: RecentPut,
     pub refusals: PutRefusals,
+    /// For the log: runs of schedules whose tube could not take a job.
+    pub refused_runs: LogLimit,
     /// In drain mode every put is refused.
     is_draining: bool,
 }
@@ -43,7 +49,12 @@ struct PutLine {
 
 impl Puts {
     pub const fn new() -> Self {
-        Self { recent: RecentPut::new(), refusals: PutRefusals::new(), is_draining: false }
+        Self {
+            recent: RecentPut::new(),
+            refusals: PutRefusals::new(),
+            refused_runs: LogLimit::every(WARNING_INTERVAL),
+            is_draining: false,
+        }
     }
 
     pub const fn is_draining(&self) -> bool {
@@ -243,7 +254,7 @@ impl Core {
         }
     }
 
-    /// Takes what `rest` has of a body or a note that is arriving. Returns `None` if more of it must arrive.
+    /// Takes what `rest` has of a body or a text that is arriving. Returns `None` if more of it must arrive.
     pub(super) fn receive_body(
         &mut self,
         protocol: &mut ProtocolState,
@@ -252,7 +263,7 @@ impl Core {
     ) -> Option<Outcome<'static>> {
         let incoming = match &mut protocol.input {
             Input::Body(incoming) => incoming,
-            Input::Note(_) => return self.receive_note(protocol, rest, now),
+            Input::Text(_) => return self.receive_text(protocol, rest, now),
             Input::Line | Input::Skip { .. } => return self.skip(protocol, rest, now),
         };
         let count = rest.len().min(incoming.slot.len() - incoming.filled);
@@ -312,7 +323,7 @@ impl Core {
         }
         let (refusal, of) = (*refusal, *of);
         protocol.input = Input::Line;
-        if of == Skipped::Note {
+        if of == Skipped::Text {
             return Some(Outcome::Refused(refusal));
         }
         if protocol.put_batch.is_none() {

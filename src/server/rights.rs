@@ -27,6 +27,10 @@ pub enum Need<'a> {
     Jobs(Ids<'a>, Rights),
     /// A right on the tube of this job, and one on the tube that gets it.
     JobTo(JobId, Rights, TubeName<'a>, Rights),
+    /// A right on the tube of this schedule. Without it, the command answers that there is none.
+    Schedule(TubeName<'a>, Rights),
+    /// To put this schedule for this tube: a right on both, and on the tube of the schedule that it replaces.
+    ScheduleTo(TubeName<'a>, TubeName<'a>),
     /// A watched tube. A client watches only tubes on which it may consume.
     Watch,
     /// A right on at least one tube. The reply shows only such tubes.
@@ -87,8 +91,8 @@ impl<'a> Need<'a> {
     /// How many tubes or keys are compared with the patterns of the user, at most.
     pub(super) fn tubes(&self) -> usize {
         match *self {
-            Self::Tube(..) | Self::Job(..) => 1,
-            Self::Tubes(_) | Self::JobTo(..) => 2,
+            Self::Tube(..) | Self::Job(..) | Self::Schedule(..) => 1,
+            Self::Tubes(_) | Self::JobTo(..) | Self::ScheduleTo(..) => 2,
             Self::Put(tags) if tags.is_empty() => 0,
             Self::Put(_) => SHARED_NAMES_MAX,
             // Bounded by LINE_BYTES_LONG_MAX: the ids of one line, some 500.
@@ -142,6 +146,13 @@ impl<'a> Need<'a> {
                 RuleValue::Tube(to) => Self::Tubes([(tube, ADMIN), (to, RECEIVE)]),
                 RuleValue::None | RuleValue::Number(_) => Self::Tube(tube, ADMIN),
             },
+            // A schedule belongs to those who may produce to its tube.
+            Command::SchedulePut(args) => Self::ScheduleTo(args.name, args.tube),
+            Command::ScheduleDelete(name) | Command::ScheduleRun(name) => {
+                Self::Schedule(name, PRODUCE.or(ADMIN))
+            }
+            Command::ScheduleStats(name) => Self::Schedule(name, PRODUCE.or(INSPECT).or(ADMIN)),
+            Command::ListSchedules { .. } => Self::Somewhere(PRODUCE.or(INSPECT).or(ADMIN)),
             Command::Drain | Command::Undrain => Self::Everywhere(ADMIN),
             // What a client sets of itself, or is refused for its form.
             Command::Ignore(_)

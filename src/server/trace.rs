@@ -68,6 +68,8 @@ pub enum Observation<'a> {
     Put(JobId, Reply<'a>),
     /// It has the text of a `job-note`, and replies this.
     Note(Reply<'a>),
+    /// It has the body of a `schedule-put`, and replies this.
+    Schedule(Reply<'a>),
     /// It has the last body of a `put-batch`, and replies this. The first job that it has put has this id.
     PutBatch(Reply<'a>, Option<JobId>),
     /// It takes jobs for a `reserve-batch` that has its first one. The room is smaller than the command permits only if there is a

@@ -89,6 +89,12 @@ impl Cost {
     pub const TAGS: Self = Self(24);
     /// A tube that is created, in addition to the command that names it.
     pub const NEW_TUBE: Self = Self(12);
+    /// A run of a schedule, or another look at its times: the next one is searched in a calendar.
+    pub const SCHEDULE_RUN: Self = Self(200);
+    /// A run of a schedule behind which times were missed: the last one is searched.
+    pub const SCHEDULE_SEARCH: Self = Self(4000);
+    /// Times of a schedule that a client names: they are parsed, and may never come.
+    pub const SCHEDULE_TIMES: Self = Self(2000);
     /// A turn of a connection from the queue, or an answer to a client that has waited, in addition to their commands: the send is
     /// a system call of its own, of some 3 us.
     pub const SEND: Self = Self(32);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The id of a job on the wire, from 1 upwards. An id is never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct JobId(pub u64);
 
 impl JobId {

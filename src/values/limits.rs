@@ -46,6 +46,18 @@ pub const TUBE_NAME_BYTES_MAX: usize = 200;
 /// 200 bytes, with the longest names 600, and as much in the job log for each rule.
 pub const RULED_TUBES_MAX: usize = 1000;
 
+/// Schedules: far more than applications have. Each takes some 500 bytes, with the longest names and a cron line 1.5 KiB, besides its body.
+pub const SCHEDULES_MAX: usize = 10_000;
+
+/// The body of the jobs of a schedule. It is copied at each run, so it is not as large as `-z` may permit.
+pub const SCHEDULE_BYTES_MAX: u32 = JOB_BYTES_DEFAULT;
+
+/// Names that one `list-schedules` shows at most.
+pub const PAGE_SCHEDULES_MAX: u32 = 1000;
+
+/// Names that a `list-schedules` without a limit shows.
+pub const PAGE_SCHEDULES_DEFAULT: u32 = 100;
+
 /// The default of `-z`, the largest job body: that of beanstalkd.
 pub const JOB_BYTES_DEFAULT: u32 = 65_535;
 

@@ -12,6 +12,8 @@ pub mod log_limit;
 pub mod notes;
 pub mod peer_wait;
 pub mod reserve_mode;
+pub mod schedules;
 pub mod tags;
 pub mod tube_name;
 pub mod tube_rules;
+pub mod when;

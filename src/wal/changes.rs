@@ -95,6 +95,10 @@ impl Wal {
                 self.append_pause(PauseRecord { tube, until: now, length: Span::ZERO }, engine);
             }
             Change::RuleSet(tube, key) => self.append_rule(&tube, key, engine),
+            Change::ScheduleSet(name) => _ = self.append_schedule(&name, engine),
+            Change::ScheduleGone(name) => self.append_schedule_end(&name, engine),
+            Change::Ran(job, name) => self.append_run(job, &name, engine),
+            Change::LeftOut(name) => self.append_progress(&name, engine),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Compaction: live jobs, pauses, kept keys and rules of the oldest segment are appended again, so that its file can go. A little of it
+//! Compaction: live jobs, pauses, kept keys, rules and schedules of the oldest segment are appended again, so that its file can go. A little of it
 //! goes with every write, so that no command waits for it.
 
 use super::capacity::Capacity;
@@ -170,8 +170,10 @@ impl Wal {
                 return;
             }
             let (pause, key) = (self.pauses.first_in(oldest), self.kept_keys.first_in(oldest));
-            let (rule, job) = (self.rules.first_in(oldest), self.index.first_job_of_oldest());
-            if pause.is_none() && key.is_none() && rule.is_none() && job.is_none() {
+            let (rule, schedule) = (self.rules.first_in(oldest), self.schedules.first_in(oldest));
+            let job = self.index.first_job_of_oldest();
+            let is_empty = pause.is_none() && key.is_none() && rule.is_none() && schedule.is_none();
+            if is_empty && job.is_none() {
                 return self.retire_oldest(engine);
             }
             if self.commits.end().0 - before >= bytes {
@@ -184,6 +186,10 @@ impl Wal {
                 self.appender.note_compacted(bytes);
             } else if let Some(rule) = rule {
                 self.compact_rule(&rule, engine);
+            } else if let Some(schedule) = schedule {
+                // mutant schedule-lost-by-compaction: self.append_schedule(&schedule, engine) => self.schedules.remove(&schedule, &mut self.index).map_or(0, |place| place.bytes)
+                let bytes = self.append_schedule(&schedule, engine);
+                self.appender.note_compacted(bytes);
             } else if let Some(job) = job {
                 let bytes = self.append_job(job, engine);
                 self.appender.note_compacted(bytes);

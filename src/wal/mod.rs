@@ -22,6 +22,7 @@ mod retirement;
 mod rounds;
 mod rules;
 pub mod scan;
+mod schedules;
 pub mod segment;
 mod segment_index;
 mod snapshot;
@@ -45,11 +46,12 @@ pub use self::operation::{Arrangement, DiskOperation, DiskOutcome, LogReply, Log
 use self::pauses::Pauses;
 use self::placed::KeptKeys;
 use self::record::{Lsn, PauseRecord, Record, job_bytes_max};
-pub use self::record::{job_record_bytes, note_record_bytes};
+pub use self::record::{job_record_bytes, note_record_bytes, run_record_bytes, schedule_record_bytes};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 pub use self::rounds::{Round, Rounds};
 use self::rules::LoggedRules;
+use self::schedules::LoggedSchedules;
 use self::segment::{HEADER_BYTES, Header, format_of};
 pub use self::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SegmentNumber};
 use self::segment_index::SegmentIndex;
@@ -129,6 +131,7 @@ pub struct Wal {
     pauses: Pauses,
     kept_keys: KeptKeys,
     rules: LoggedRules,
+    schedules: LoggedSchedules,
     appender: Appender,
     segments: SegmentAllocator,
     space: DiskSpace,
@@ -170,7 +173,7 @@ impl Wal {
         }
         let Recovered { log_id, end, active: last, other_size_up_to, largest, closed_end, mark, .. } =
             recovered;
-        let Recovered { index, pauses, kept_keys, rules, .. } = recovered;
+        let Recovered { index, pauses, kept_keys, rules, schedules, .. } = recovered;
         let mut prepared = VecDeque::from(prepared);
         let last_number = prepared.back().copied().or(last.map(|header| header.number));
         let last_number = last_number.expect("there is a segment to continue in");
@@ -188,6 +191,7 @@ impl Wal {
             pauses,
             kept_keys,
             rules,
+            schedules,
             appender: Appender::new(&config, active, end),
             segments: SegmentAllocator::new(prepared, last_number, other_size_up_to, largest),
             space: DiskSpace::default(),
@@ -433,7 +437,7 @@ impl Wal {
     pub fn memory_bytes(&self) -> usize {
         let changes = self.changes.capacity() * size_of::<Change>();
         let index = self.index.memory_bytes() + self.pauses.memory_bytes() + self.kept_keys.memory_bytes();
-        let rules = self.rules.memory_bytes();
+        let rules = self.rules.memory_bytes() + self.schedules.memory_bytes();
         self.appender.memory_bytes() + changes + self.space.memory_bytes() + index + rules
     }
 

@@ -9,16 +9,22 @@
 //! do not know the seed, so the body of a job cannot look like a head.
 
 mod fields;
+mod schedules;
 
 use self::fields::{Fields, MILLIS_MASK, Reader, STATE_MASK, state_word};
+use self::schedules::{
+    PROGRESS_BYTES, SCHEDULE_BYTES, parse_schedule, push_progress, push_schedule, read_progress,
+    schedule_payload_bytes,
+};
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::head_hash;
 use super::segment::{HEADER_BYTES, SegmentNumber};
-use crate::queue::{Engine, Job, KeptKey, PersistedState};
+use crate::queue::{Engine, Job, KeptKey, LoggedSchedule, PersistedState, ScheduleName};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::JOB_BYTES_MAX;
 use crate::values::notes::{NOTE_BYTES_MAX, NOTE_FIELDS_BYTES, NOTES_LENGTH_BYTES, NOTES_MAX, Note, Notes};
+use crate::values::schedules::Progress;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey, RuleValue};
@@ -88,6 +94,12 @@ pub enum Record<'a> {
     GroupDone(TubeName<'a>),
     /// A rule of a tube was set or removed.
     Rule(RuleRecord<'a>),
+    /// A whole schedule: it was put, or compacted from an older segment.
+    Schedule(LoggedSchedule<'a>),
+    /// A schedule was deleted.
+    ScheduleGone(TubeName<'a>),
+    /// How far a schedule is: a run was left out.
+    Progress(RunRecord<'a>),
     /// Segments before this one are not needed any more.
     Oldest(SegmentNumber),
     /// Zeros up to the next block. The number is that of all bytes, with the frame.
@@ -108,8 +120,18 @@ pub struct JobRecord<'a> {
     pub tags: Tags<'a>,
     pub notes: Notes<'a>,
     pub state: PersistedState,
+    /// The schedule that has put the job. Only its first record has it.
+    pub run: Option<RunRecord<'a>>,
     /// The body with CR LF.
     pub body: &'a [u8],
+}
+
+/// How far a schedule is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct RunRecord<'a> {
+    pub schedule: TubeName<'a>,
+    pub progress: Progress,
 }
 
 impl<'a> JobRecord<'a> {
@@ -119,19 +141,33 @@ impl<'a> JobRecord<'a> {
         let ttr = engine.jobs().ttr(job);
         let (tube, tags) = (engine.tube_of(job), engine.tags(job));
         let (state, body) = (engine.persisted_state(job), engine.body(job));
-        Self { id, created, ttr, tube, tags, notes: engine.notes(job), state, body }
+        Self { id, created, ttr, tube, tags, notes: engine.notes(job), state, run: None, body }
+    }
+
+    /// Describes a job that a schedule has put.
+    pub fn of_run(job: JobKey, name: &ScheduleName, engine: &'a Engine) -> Self {
+        let schedule = engine.logged_schedule(name).expect("the schedule is there");
+        let run = RunRecord { schedule: schedule.name, progress: schedule.progress };
+        Self { run: Some(run), ..Self::of(job, engine) }
+    }
+
+    /// The schedule that has put the job, if the record says so. A job has neither tags nor notes then.
+    const fn logged_run(&self) -> Option<RunRecord<'a>> {
+        if self.kind() == SCHEDULED_JOB { self.run } else { None }
     }
 
     const fn fixed_bytes(&self) -> usize {
         match self.kind() {
             PLAIN_JOB => JOB_BYTES,
             TAGGED_JOB => TAGGED_JOB_BYTES,
+            SCHEDULED_JOB => JOB_BYTES + PROGRESS_BYTES,
             _ => NOTED_JOB_BYTES,
         }
     }
 
     const fn kind(&self) -> u8 {
         match (self.tags.is_empty(), self.notes.is_empty()) {
+            (true, true) if self.run.is_some() => SCHEDULED_JOB,
             (true, true) => PLAIN_JOB,
             (false, true) => TAGGED_JOB,
             (_, false) => NOTED_JOB,
@@ -264,6 +300,16 @@ pub const fn note_record_bytes(bytes: usize) -> usize {
     framed_bytes(NOTE_BYTES + bytes)
 }
 
+/// Returns the size of the record of a job that a schedule puts, in bytes. Its texts are the names of tube and schedule, and the body.
+pub const fn run_record_bytes(texts: usize) -> usize {
+    framed_bytes(JOB_BYTES + PROGRESS_BYTES + texts)
+}
+
+/// Returns the size of the record of a schedule, in bytes. Its texts are the names, the times and the body.
+pub const fn schedule_record_bytes(texts: usize) -> usize {
+    framed_bytes(SCHEDULE_BYTES + texts)
+}
+
 impl Record<'_> {
     /// Returns its size in bytes, with the frame and the zeros behind it.
     pub fn bytes(&self) -> usize {
@@ -274,7 +320,8 @@ impl Record<'_> {
         match self {
             Self::Job(job) => {
                 let texts = job.tube.as_bytes().len() + job.tags.as_bytes().len() + job.body.len();
-                job.fixed_bytes() + texts + job.notes.logged_bytes()
+                let schedule = job.logged_run().map_or(0, |run| run.schedule.as_bytes().len());
+                job.fixed_bytes() + texts + schedule + job.notes.logged_bytes()
             }
             Self::Noted { note, .. } => NOTE_BYTES + note.text.len(),
             Self::Change { .. } => STATE_BYTES,
@@ -284,6 +331,9 @@ impl Record<'_> {
             Self::KeptKey(kept) => KEPT_KEY_BYTES + kept.tube.as_bytes().len() + kept.key.as_bytes().len(),
             Self::GroupDone(group) => group.as_bytes().len(),
             Self::Rule(rule) => rule.payload_bytes(),
+            Self::Schedule(schedule) => schedule_payload_bytes(schedule),
+            Self::ScheduleGone(name) => name.as_bytes().len(),
+            Self::Progress(run) => PROGRESS_BYTES + run.schedule.as_bytes().len(),
             Self::Padding(bytes) => bytes - FRAME_BYTES,
             Self::Closed => 0,
         }
@@ -301,6 +351,9 @@ impl Record<'_> {
             Self::Paused(_)
             | Self::GroupDone(_)
             | Self::Rule(_)
+            | Self::Schedule(_)
+            | Self::ScheduleGone(_)
+            | Self::Progress(_)
             | Self::Oldest(_)
             | Self::Padding(_)
             | Self::Closed => None,
@@ -321,6 +374,9 @@ impl Record<'_> {
             Self::GroupDone(_) => 11,
             Self::Rule(_) => 12,
             Self::Noted { .. } => 14,
+            Self::Schedule(_) => 16,
+            Self::ScheduleGone(_) => 17,
+            Self::Progress(_) => 18,
         }
     }
 
@@ -347,13 +403,18 @@ impl Record<'_> {
                     (tube.len() as u32) << 24 | u32::from(job.ttr.millis()) << 14 | state_word(&job.state);
                 fixed.u32(job.ttr.as_whole()).u32(word);
                 out.push(&fixed.bytes);
-                if job.kind() != PLAIN_JOB {
+                if let Some(run) = job.logged_run() {
+                    push_progress(&run, out);
+                } else if job.kind() != PLAIN_JOB {
                     out.push(&(job.tags.as_bytes().len() as u32).to_le_bytes());
                 }
                 if !job.notes.is_empty() {
                     out.push(&(job.notes.logged_bytes() as u32).to_le_bytes());
                 }
                 out.push(tube);
+                if let Some(run) = job.logged_run() {
+                    out.push(run.schedule.as_bytes());
+                }
                 out.push(job.tags.as_bytes());
                 for note in job.notes.iter() {
                     let mut fixed = Fields::<NOTE_FIELDS_BYTES>::default();
@@ -408,6 +469,12 @@ impl Record<'_> {
                 out.push(&fixed.bytes);
                 out.push(tube.as_bytes());
                 out.push(name);
+            }
+            Self::Schedule(schedule) => push_schedule(schedule, out),
+            Self::ScheduleGone(name) => out.push(name.as_bytes()),
+            Self::Progress(run) => {
+                push_progress(run, out);
+                out.push(run.schedule.as_bytes());
             }
             Self::Oldest(segment) => out.push(&segment.0.to_le_bytes()),
             Self::Padding(bytes) => out.pad_to(begin + bytes),
@@ -515,19 +582,31 @@ impl Record<'_> {
             RULE_BYTES,
             NOTED_JOB_BYTES,
             NOTE_BYTES,
+            JOB_BYTES + PROGRESS_BYTES,
+            SCHEDULE_BYTES,
+            0,
+            PROGRESS_BYTES,
         ];
         let fixed = FIXED.get(kind as usize).copied()?;
         let (fixed, rest) = payload.split_at_checked(fixed)?;
         let mut fields = Reader(fixed);
         Some(match kind {
-            PLAIN_JOB | TAGGED_JOB | NOTED_JOB => {
+            PLAIN_JOB | TAGGED_JOB | NOTED_JOB | SCHEDULED_JOB => {
                 let (id, created) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
                 let raw = fields.state();
                 let (ttr, word) = (fields.u32(), fields.u32());
                 let (tube, rest) = rest.split_at_checked((word >> 24) as usize)?;
                 let tube = TubeName::new(tube)?;
+                let (run, rest) = match kind {
+                    SCHEDULED_JOB => {
+                        let (progress, name_bytes) = read_progress(&mut fields)?;
+                        let (name, rest) = rest.split_at_checked(name_bytes)?;
+                        (Some(RunRecord { schedule: TubeName::new(name)?, progress }), rest)
+                    }
+                    _ => (None, rest),
+                };
                 let (tags, rest) = match kind {
-                    PLAIN_JOB => (&[][..], rest),
+                    PLAIN_JOB | SCHEDULED_JOB => (&[][..], rest),
                     _ => rest.split_at_checked(fields.u32() as usize)?,
                 };
                 // A job with notes may have no tags.
@@ -548,6 +627,7 @@ impl Record<'_> {
                     tags,
                     notes,
                     state: raw.state(word & STATE_MASK)?,
+                    run,
                     body,
                 };
                 Record::Job(Some(job).filter(JobRecord::is_possible)?)
@@ -596,18 +676,26 @@ impl Record<'_> {
                 let note = Some(Note { at, text: rest });
                 Record::Noted { id, note: note.filter(|note| note.text.len() <= NOTE_BYTES_MAX as usize)? }
             }
+            16 => Record::Schedule(parse_schedule(fixed, rest)?),
+            17 => Record::ScheduleGone(TubeName::new(rest)?),
+            18 => {
+                let (progress, name_bytes) = read_progress(&mut fields)?;
+                let schedule = TubeName::new(rest).filter(|name| name.as_bytes().len() == name_bytes)?;
+                Record::Progress(RunRecord { schedule, progress })
+            }
             _ => return None,
         })
     }
 }
 
-/// The kinds of the record of a job: without tags and notes, with tags, with notes.
+/// The kinds of the record of a job: without tags and notes, with tags, with notes, put by a schedule.
 const PLAIN_JOB: u8 = 1;
 const TAGGED_JOB: u8 = 8;
 const NOTED_JOB: u8 = 13;
+const SCHEDULED_JOB: u8 = 15;
 
 /// The largest kind of a record.
-const KIND_MAX: u8 = 14;
+const KIND_MAX: u8 = 18;
 
 /// Reads the notes of a job: none if there are more than a job has, or one is too long.
 fn parse_notes(bytes: &[u8]) -> Option<Notes<'_>> {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::EndMark;
 use super::pauses::Pauses;
 use super::placed::KeptKeys;
-use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord};
+use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord, RunRecord};
 use super::rules::LoggedRules;
+use super::schedules::LoggedSchedules;
 use super::segment::{Header, SegmentNumber};
 use super::segment_index::SegmentIndex;
 use crate::bodies::OutOfMemory;
@@ -23,6 +24,7 @@ pub struct Replay {
     pauses: Pauses,
     kept_keys: KeptKeys,
     rules: LoggedRules,
+    schedules: LoggedSchedules,
     /// Jobs with a change so far, and neither a record before it nor a later one. Compaction may append the record of a job behind its changes.
     changed: BTreeSet<JobId>,
     /// Jobs that a group has held so far, by its name.
@@ -54,6 +56,7 @@ pub struct Recovered {
     pub(super) pauses: Pauses,
     pub(super) kept_keys: KeptKeys,
     pub(super) rules: LoggedRules,
+    pub(super) schedules: LoggedSchedules,
 }
 
 impl Recovered {
@@ -85,6 +88,7 @@ impl Default for Replay {
             pauses: Pauses::default(),
             kept_keys: KeptKeys::default(),
             rules: LoggedRules::default(),
+            schedules: LoggedSchedules::default(),
             changed: BTreeSet::new(),
             held: BTreeMap::new(),
             next_id: JobId(1),
@@ -115,6 +119,20 @@ impl Replay {
             Record::Job(job) => self.job(job, bytes, engine)?,
             Record::Paused(pause) => self.pauses.apply(pause, self.segment, bytes, &mut self.index),
             Record::Rule(rule) => self.rules.apply(rule, self.segment, bytes, &mut self.index),
+            Record::Schedule(schedule) => {
+                engine.restore_schedule(schedule);
+                let name = schedule.name.as_bytes().into();
+                self.schedules.insert(name, (), (self.segment, bytes), &mut self.index);
+            }
+            Record::ScheduleGone(name) => {
+                self.index.add_garbage(bytes as u64);
+                engine.drop_schedule(*name);
+                self.schedules.remove(name.as_bytes(), &mut self.index);
+            }
+            Record::Progress(run) => {
+                self.index.add_garbage(bytes as u64);
+                engine.restore_progress(run.schedule, run.progress);
+            }
             Record::Change { id, state } => {
                 self.index.add_garbage(bytes as u64);
                 match engine.jobs().find(*id) {
@@ -175,7 +193,17 @@ impl Replay {
     }
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
-        let &JobRecord { id, created, ttr, tube, tags, ref notes, state, body } = job;
+        let &JobRecord { id, created, ttr, tube, tags, ref notes, state, run, body } = job;
+        let bytes = match run {
+            None => bytes,
+            Some(RunRecord { schedule, progress }) => {
+                // mutant schedule-runs-again-after-a-restart: removed
+                engine.restore_progress(schedule, progress);
+                let alone = Record::Job(JobRecord { run: None, ..job.clone() }).bytes();
+                self.index.add_garbage((bytes - alone) as u64);
+                alone
+            }
+        };
         if matches!(state.state, LoggedState::Held(_))
             && let Some(group) = tags.aft()
         {
@@ -229,7 +257,7 @@ impl Replay {
 
     /// Shows the restored jobs. The result describes a new log with id 0 at position 0: the caller fills in what it knows.
     pub fn finish(self, engine: &mut Engine, now: Time) -> Recovered {
-        let Self { mut index, pauses, mut kept_keys, rules, next_id, changed, .. } = self;
+        let Self { mut index, pauses, mut kept_keys, rules, schedules, next_id, changed, .. } = self;
         engine.settle_restored(now);
         kept_keys.retain(&mut index, |&key| engine.kept_key(key).is_some());
         for (name, pause) in pauses.iter() {
@@ -255,6 +283,7 @@ impl Replay {
             pauses,
             kept_keys,
             rules,
+            schedules,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::queue::Engine;
 use crate::time::Time;
 use crate::values::ids::{JobId, JobKey};
 
-/// Returns the records of everything in the queue. Kept keys and jobs come from the queue, and pauses and rules from what recovery
+/// Returns the records of everything in the queue. Kept keys, jobs and schedules come from the queue, and pauses and rules from what recovery
 /// has found.
 pub fn snapshot<'a>(
     engine: &'a Engine,
@@ -18,5 +18,7 @@ pub fn snapshot<'a>(
     let kept = engine.kept_keys().map(Record::KeptKey);
     let jobs = jobs.into_iter().map(|(_, key)| Record::Job(JobRecord::of(key, engine)));
     let pauses = recovered.pauses().filter(move |pause| pause.until > now).map(Record::Paused);
-    kept.chain(jobs).chain(pauses).chain(recovered.rules().map(Record::Rule))
+    let schedules = engine.schedules_after(None).map(|schedule| schedule.logged(engine.bodies()));
+    let others = pauses.chain(recovered.rules().map(Record::Rule)).chain(schedules.map(Record::Schedule));
+    kept.chain(jobs).chain(others)
 }

@@ -10,6 +10,7 @@ use crate::io::wal_files::offline::{self, Finding, ToolError};
 use crate::queue::{Counts, LoggedState, PersistedState};
 use crate::time::Seconds;
 use crate::values::notes::Note;
+use crate::values::schedules::{Missed, Progress};
 use crate::values::tube_rules::{RuleNumber, RuleValue};
 use crate::wal::record::{Record, RuleRecord};
 
@@ -60,10 +61,41 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<NoteLine<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    schedule: Option<&'a str>,
+    #[serde(flatten)]
+    times: Option<Times<'a>>,
+    #[serde(flatten)]
+    progress: Option<ProgressLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<&'a str>,
     /// The body as hexadecimal digits, where it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_hex: Option<String>,
+}
+
+/// What a schedule is to do.
+#[derive(Serialize)]
+struct Times<'a> {
+    when: &'a str,
+    pri: u32,
+    delay: Seconds,
+    missed: Missed,
+    overlaps: bool,
+    is_configured: bool,
+}
+
+/// How far a schedule is.
+#[derive(Serialize)]
+struct ProgressLine {
+    handled: u64,
+    due: u64,
+    ran: u64,
+    last_job: u64,
+    runs: u64,
+    skips: u64,
+    refusals: u64,
+    gaps: u64,
+    caught_up: u8,
 }
 
 /// A note of a job.
@@ -163,6 +195,9 @@ impl<'a> Line<'a> {
             value: None,
             dead_letter: None,
             notes: Vec::new(),
+            schedule: None,
+            times: None,
+            progress: None,
             body: None,
             body_hex: None,
         }
@@ -171,9 +206,10 @@ impl<'a> Line<'a> {
     fn with(self, record: &'a Record<'a>) -> Self {
         match record {
             Record::Job(job) => {
-                let body = job.body.strip_suffix(b"\r\n").unwrap_or(job.body);
-                let text = str::from_utf8(body).ok();
+                let run = job.run.as_ref();
                 Self {
+                    schedule: run.map(|run| run.schedule.as_str()),
+                    progress: run.map(|run| ProgressLine::of(&run.progress)),
                     kind: "job",
                     id: Some(job.id.0),
                     tube: Some(job.tube.as_str()),
@@ -182,11 +218,37 @@ impl<'a> Line<'a> {
                     ttr: Some(job.ttr),
                     state: Some(State::of(&job.state)),
                     notes: job.notes.iter().map(NoteLine::of).collect(),
-                    body: text,
-                    body_hex: text.is_none().then(|| hex(body)),
                     ..self
                 }
+                .with_body(job.body)
             }
+            Record::Schedule(schedule) => Self {
+                kind: "schedule",
+                schedule: Some(schedule.name.as_str()),
+                tube: Some(schedule.tube.as_str()),
+                created: Some(schedule.created.as_nanos()),
+                ttr: Some(schedule.ttr),
+                times: Some(Times {
+                    when: schedule.when,
+                    pri: schedule.pri,
+                    delay: schedule.delay,
+                    missed: schedule.missed,
+                    overlaps: schedule.overlaps,
+                    is_configured: schedule.is_configured,
+                }),
+                progress: Some(ProgressLine::of(&schedule.progress)),
+                ..self
+            }
+            .with_body(schedule.body),
+            Record::ScheduleGone(name) => {
+                Self { kind: "schedule-end", schedule: Some(name.as_str()), ..self }
+            }
+            Record::Progress(run) => Self {
+                kind: "left-out",
+                schedule: Some(run.schedule.as_str()),
+                progress: Some(ProgressLine::of(&run.progress)),
+                ..self
+            },
             Record::Change { id, state } => {
                 Self { kind: "change", id: Some(id.0), state: Some(State::of(state)), ..self }
             }
@@ -231,6 +293,22 @@ impl<'a> Line<'a> {
             Record::Padding(bytes) => Self { kind: "padding", bytes: Some(*bytes as u64), ..self },
             Record::Closed => Self { kind: "closed", ..self },
         }
+    }
+}
+
+impl<'a> Line<'a> {
+    fn with_body(self, body: &'a [u8]) -> Self {
+        let body = body.strip_suffix(b"\r\n").unwrap_or(body);
+        let text = str::from_utf8(body).ok();
+        Self { body: text, body_hex: text.is_none().then(|| hex(body)), ..self }
+    }
+}
+
+impl ProgressLine {
+    const fn of(progress: &Progress) -> Self {
+        let &Progress { handled, due, ran, job, runs, skips, refusals, gaps, caught_up } = progress;
+        let (handled, due, ran) = (handled.as_nanos(), due.as_nanos(), ran.as_nanos());
+        Self { handled, due, ran, last_job: job.0, runs, skips, refusals, gaps, caught_up }
     }
 }
 

@@ -89,7 +89,7 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
         let (held, reserved) = (if_any(held, "held"), if_any(reserved, "reserved"));
         writeln!(out, "  {name}: {ready} ready, {delayed} delayed, {buried} buried{held}{reserved}")?;
     }
-    for count in keys_and_rules(extensions) {
+    for count in besides_jobs(extensions) {
         writeln!(out, "{count}{what}")?;
     }
     if let Some(refusal) = refusal {
@@ -116,10 +116,14 @@ fn check(dir: &Path, now: Time, out: &mut impl Write) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Kept keys and rules, as far as there are any.
-fn keys_and_rules(extensions: Extensions) -> impl Iterator<Item = Count> {
-    let Extensions { kept_keys, rules, .. } = extensions;
-    let counts = [Count(kept_keys as u64, "kept idempotency key"), Count(rules as u64, "rule")];
+/// Kept keys, rules and schedules, as far as there are any.
+fn besides_jobs(extensions: Extensions) -> impl Iterator<Item = Count> {
+    let Extensions { kept_keys, rules, schedules, .. } = extensions;
+    let counts = [
+        Count(kept_keys as u64, "kept idempotency key"),
+        Count(rules as u64, "rule"),
+        Count(schedules as u64, "schedule"),
+    ];
     counts.into_iter().filter(|Count(count, _)| *count > 0)
 }
 
@@ -191,7 +195,7 @@ fn export(dir: &Path, new_dir: &Path, now: Time, out: &mut impl Write) -> Result
         .into_iter()
         .filter(|(_, jobs)| *jobs > 0)
         .map(|(what, jobs)| format!("the {what} of {}", Count(jobs as u64, "job")));
-    let counts = keys_and_rules(left_out).map(|count| count.to_string());
+    let counts = besides_jobs(left_out).map(|count| count.to_string());
     let names: Vec<String> = counts.chain(of_jobs).collect();
     if !names.is_empty() {
         writeln!(out, "left out {}: a binlog has no place for them", names.join(", "))?;

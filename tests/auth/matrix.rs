@@ -66,6 +66,18 @@ fn rows(kind: CommandKind) -> Vec<(&'static str, Rights, On)> {
         Kind::FlushKeys => ("flush-keys a\r\n", ADMIN, On::Tube),
         Kind::ReserveMode => ("reserve-mode weighted\r\n", ANY, On::Nothing),
         Kind::WaitJob => ("wait-job 2 0\r\n", PRODUCE | INSPECT, On::Tube),
+        Kind::SchedulePut => {
+            return vec![
+                ("schedule-put new 1 0 9 1 ab every:60\r\nx\r\n", PRODUCE, On::Tube),
+                ("schedule-put nightly 1 0 9 1 ab every:60\r\nx\r\n", PRODUCE, On::Tube),
+                ("schedule-put nightly 1 0 9 1 elsewhere every:60\r\nx\r\n", PRODUCE, On::AllTubes),
+                ("schedule-put other 1 0 9 1 ab every:60\r\nx\r\n", PRODUCE, On::AllTubes),
+            ];
+        }
+        Kind::ScheduleDelete => ("schedule-delete nightly\r\n", PRODUCE | ADMIN, On::Tube),
+        Kind::ScheduleRun => ("schedule-run nightly\r\n", PRODUCE | ADMIN, On::Tube),
+        Kind::ScheduleStats => ("schedule-stats nightly\r\n", PRODUCE | INSPECT | ADMIN, On::Tube),
+        Kind::ListSchedules => ("list-schedules\r\n", PRODUCE | INSPECT | ADMIN, On::Tube),
         Kind::CancelReserve => ("cancel-reserve\r\n", ANY, On::Nothing),
         Kind::MoveJob => {
             return vec![
@@ -96,7 +108,8 @@ fn rows(kind: CommandKind) -> Vec<(&'static str, Rights, On)> {
 /// What a reader of everything sees of the server, without the counts of commands.
 fn state(bench: &mut InMemoryServer, root: usize) -> String {
     let jobs = "stats-job 1\r\nstats-job 2\r\nstats-job 3\r\nstats-job 4\r\n";
-    bench.ask(root, &format!("stats-tube a\r\n{jobs}list-tubes\r\ntube-config a\r\n"))
+    let schedules = "list-schedules\r\nschedule-stats nightly\r\nschedule-stats other\r\n";
+    bench.ask(root, &format!("stats-tube a\r\n{jobs}{schedules}list-tubes\r\ntube-config a\r\n"))
 }
 
 fn check(command: &str, rights: &[(Rights, &str)], tube: &str, may: bool) {
@@ -105,6 +118,9 @@ fn check(command: &str, rights: &[(Rights, &str)], tube: &str, may: bool) {
     let root = bench.root();
     let puts = "put 0 0 99 1\r\n1\r\nput 0 0 99 1\r\n2\r\nput 0 99 99 1\r\n3\r\nput 0 0 99 1\r\n4\r\n";
     bench.ask(root, &format!("use a\r\n{puts}reserve-job 2\r\nbury 2 0\r\nuse ab\r\n"));
+    let schedules = [("nightly", "a"), ("other", "elsewhere")]
+        .map(|(name, tube)| format!("schedule-put {name} 1 0 9 1 {tube} every:1d\r\nx\r\n"));
+    bench.ask(root, &schedules.concat());
     let one = bench.one();
     for line in ["use a", "watch a"] {
         if !command.starts_with(line) {
@@ -138,7 +154,8 @@ fn every_command_needs_its_right() {
                 let has = on == On::Nothing || right.0.has_any(needed);
                 check(command, &[right], "\"a\", \"ab\"", has && on != On::AllTubes);
                 check(command, &[right], "\"*\"", has);
-                let is_of_server = matches!(kind, CommandKind::Stats | CommandKind::ListTubes);
+                let is_of_server =
+                    matches!(kind, CommandKind::Stats | CommandKind::ListTubes | CommandKind::ListSchedules);
                 check(command, &[right], "\"b*\"", on == On::Nothing || is_of_server && has);
             }
         }
@@ -154,6 +171,23 @@ fn lists_show_what_may_be_seen() {
     bench.expect(one, "list-tubes\r\n", "OK 17\r\n---\n- a\n- ab\n- c\n\r\n");
     assert!(bench.ask(root, "list-tubes\r\n").contains("- cd\n"));
     bench.expect(one, "list-tubes-watched\r\n", "OK 4\r\n---\n\r\n");
+}
+
+#[test]
+fn schedules_are_listed_by_the_rights_on_their_tubes() {
+    let mut bench = server(&one("produce = [\"a\"]\ninspect = [\"b\"]\nconsume = [\"c\"]"));
+    let root = bench.root();
+    let put = |name: &str, tube: &str| format!("schedule-put {name} 1 0 9 1 {tube} every:1d\r\nx\r\n");
+    let puts = [put("s1", "a"), put("s2", "b"), put("s3", "c"), put("s4", "d"), put("s5", "a")].concat();
+    bench.expect(root, &puts, &"SCHEDULED\r\n".repeat(5));
+    let one = bench.one();
+    bench.expect(one, "list-schedules\r\n", "OK 34\r\n---\nschedules: [\"s1\", \"s2\", \"s5\"]\n\r\n");
+    bench.expect(one, "list-schedules 2 s2\r\n", "OK 29\r\n---\nschedules: []\nnext: \"s4\"\n\r\n");
+    bench.expect(
+        one,
+        "schedule-stats s3\r\nschedule-delete s4\r\nschedule-run s2\r\n",
+        &"FORBIDDEN\r\n".repeat(3),
+    );
 }
 
 #[test]

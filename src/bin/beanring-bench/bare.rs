@@ -118,6 +118,7 @@ impl Service for Bare {
             | Event::Stop
             | Event::Log(_)
             | Event::OuterMemory(_)
+            | Event::SystemClock(_)
             | Event::Drain => {}
         }
     }

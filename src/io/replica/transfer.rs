@@ -119,7 +119,8 @@ async fn find_place(session: &mut Session, settings: &Settings, now: Time) -> Re
         }
         let Content { engine, recovered } = read(session, log, now).await?;
         let jobs = engine.jobs().len();
-        if jobs > 0 || recovered.rules().next().is_some() || engine.kept_keys().next().is_some() {
+        let has_rules = recovered.rules().next().is_some() || engine.kept_keys().next().is_some();
+        if jobs > 0 || has_rules || engine.has_schedules() {
             return Err(TransferError::NotEmpty { log, jobs });
         }
     }
@@ -208,7 +209,7 @@ impl From<Fault> for TransferError {
 
 fn content(jobs: usize) -> String {
     match jobs {
-        0 => "rules or idempotency keys".to_owned(),
+        0 => "rules, schedules or idempotency keys".to_owned(),
         1 => "1 job".to_owned(),
         _ => format!("{jobs} jobs"),
     }

@@ -18,7 +18,7 @@ pub use self::connection::{Connection, InputState};
 #[cfg(feature = "replicate")]
 use super::Forwarding;
 use super::bell::Bell;
-use super::clock::Clock;
+use super::clock::{self, Clock};
 use super::conn_table::ConnTable;
 use super::connection_log::ConnectionLog;
 use super::descriptors::Admission;
@@ -30,7 +30,7 @@ use super::wal_files::Disk;
 use super::watched_files::{self, FileWatch, WatchedFiles};
 use super::{Database, DriverError, Exit, Resources};
 use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service, handle};
-use crate::time::Time;
+use crate::time::{Span, Time};
 #[cfg(any(feature = "replicate", feature = "uring"))]
 use crate::values::account::Account;
 use crate::values::budget::Cost;
@@ -76,7 +76,12 @@ pub struct Shell<S: Service, C> {
     has_handed_over: bool,
     /// A signal to stop has come, and none to restart before it.
     stops: bool,
+    /// When the server is told again what the system clock says.
+    next_clock_look: Time,
 }
+
+/// How often the server is told what the system clock says, at most.
+const CLOCK_LOOK: Span = Span::from_secs(5);
 
 /// A listener, and whether the driver waits for connections at it.
 pub struct WatchedListener {
@@ -144,6 +149,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             held: Vec::new(),
             has_handed_over: false,
             stops: false,
+            next_clock_look: Time::ZERO,
         };
         shell.note_handed_over();
         if shell.listeners.iter().any(|watched| watched.listener.protocol() == Protocol::Http) {
@@ -231,6 +237,14 @@ impl<S: Service, C: Connection> Shell<S, C> {
         const MULTISHOT_BYTES: u64 = RECEIVE_BUFFERS_EACH as u64 * RECEIVE_BYTES_MAX as u64;
         let bytes = u64::from(self.admission.open()) * MULTISHOT_BYTES;
         self.account.limit().is_some_and(|limit| bytes > limit / 4)
+    }
+
+    /// Tells the server what the system clock says: it may have been set.
+    fn look_at_clock(&mut self) {
+        if self.now >= self.next_clock_look {
+            self.next_clock_look = self.now + CLOCK_LOOK;
+            self.handle(Event::SystemClock(clock::system_time()));
+        }
     }
 
     fn log_close(&mut self, conn: ConnId) {
@@ -500,6 +514,7 @@ pub trait Backend {
         #[cfg(feature = "replicate")]
         shell.count_forwarded();
         shell.reset_lost_peers();
+        shell.look_at_clock();
         shell.server.turn(shell.now);
         self.carry_out();
         if self.shell().stop_if_held() {

@@ -42,6 +42,7 @@ pub(super) fn check(engine: &Engine) {
     engine.groups.check(&engine.store, &engine.effects.work);
     engine.rules.check(&engine.store);
     engine.notes.check(&engine.store);
+    engine.schedules.check();
     check_counts(engine);
     check_containers(engine);
     check_timers(engine);

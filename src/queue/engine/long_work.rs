@@ -3,8 +3,10 @@
 use super::Engine;
 use super::matching::SAFETY_MARGIN;
 use super::transitions::To;
+use crate::bodies::{OutOfMemory, Slot};
 use crate::queue::effects::Notice;
 use crate::queue::extensions::idempotency::KeyFlush;
+use crate::queue::extensions::schedules::{Due, NewSchedule, RunRefusal, ScheduleName};
 use crate::queue::logged::change::Change;
 use crate::queue::long_work::flush::Flush;
 use crate::queue::long_work::job_list::{JobList, JobPage, PageQuery};
@@ -12,7 +14,7 @@ use crate::queue::long_work::moving::{JobMoved, Move, MoveRefusal, Moved};
 use crate::queue::long_work::quotas::{ANSWER, BACKGROUND_STEPS, FollowUp, Quotas};
 use crate::queue::long_work::work::{Begun, Kick, Work};
 use crate::queue::store::client::{Client, Wait, Watched};
-use crate::queue::store::job::{Failure, JobState};
+use crate::queue::store::job::{Failure, JobState, NewJob};
 use crate::queue::store::timers::Owner;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
@@ -94,7 +96,7 @@ impl Engine {
             && let Some(refusal) = self.move_refusal(name, job, now)
         {
             if let MoveRefusal::Full(_) = refusal {
-                self.rules.count_refused_move(name);
+                self.rules.count_refused(name);
             }
             return JobMoved::Refused(refusal);
         }
@@ -196,6 +198,8 @@ impl Engine {
                         self.handle_tube_timer(tube, now, whole);
                     }
                 }
+                // The caller carries out what is due: see `begin_run`.
+                Owner::Schedules => {}
                 Owner::IdpKeys => self.idps.handle_timer(
                     now,
                     whole,
@@ -206,6 +210,102 @@ impl Engine {
             }
             self.budget.spend_up_to(least);
         }
+    }
+
+    // Schedules.
+
+    /// Takes the time of the system clock, by which schedules run.
+    pub fn set_system_time(&mut self, system: Time, now: Time) {
+        self.schedules.set_system_time(system, now, &mut self.store.timers);
+    }
+
+    /// Whether there is room for a schedule of this name.
+    pub fn can_put_schedule(&self, name: TubeName<'_>) -> bool {
+        self.schedules.can_put(name)
+    }
+
+    /// Adds a schedule, or replaces that of the same name. `body` has its CR LF.
+    pub fn put_schedule(&mut self, new: NewSchedule<'_>, body: Slot, now: Time) {
+        self.budget.charge(Cost::SCHEDULE_RUN);
+        let name = ScheduleName::from(new.name.as_bytes());
+        self.schedules.put(new, body, now, &mut self.store);
+        self.effects.changes.push(Change::ScheduleSet(name));
+    }
+
+    /// Deletes the schedule of this name. Returns false if there is none.
+    pub fn delete_schedule(&mut self, name: TubeName<'_>) -> bool {
+        self.budget.charge(Cost::STEP);
+        let is_deleted = self.schedules.delete(name, &mut self.store.bodies);
+        if is_deleted {
+            // mutant schedule-back-after-a-restart: removed
+            self.effects.changes.push(Change::ScheduleGone(name.as_bytes().into()));
+        }
+        is_deleted
+    }
+
+    /// Decides about the schedule of this name, which is due. Returns the time for which it is to [run](Self::run_schedule), if it is.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn begin_run(&mut self, name: &ScheduleName, now: Time) -> Option<Time> {
+        match self.schedules.begin(name, now, &self.store, &mut self.budget) {
+            Due::Run(at) => Some(at),
+            Due::LeftOut => {
+                self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+                None
+            }
+        }
+    }
+
+    /// Puts the job of a schedule, for this time of the system clock. Returns its id.
+    ///
+    /// # Errors
+    /// If the tube cannot take the job.
+    ///
+    /// # Panics
+    /// If there is no such schedule.
+    pub fn run_schedule(&mut self, name: &ScheduleName, due: Time, now: Time) -> Result<JobId, RunRefusal> {
+        let schedule = self.schedules.get(name).expect("the schedule is there");
+        let body = self.store.bodies.bytes(&schedule.body).to_vec();
+        let (pri, delay, ttr) = (schedule.pri, schedule.delay, schedule.ttr);
+        let tube = Box::<[u8]>::from(schedule.tube().as_bytes());
+        let tube = TubeName::checked_before(&tube);
+        self.budget.charge(Cost::BATCH_JOB.plus(Cost::copied(body.len())));
+        let body = match self.run_refusal(tube, body.len() as u64 - 2) {
+            None => self.store.bodies.store(&body).map_err(|OutOfMemory| RunRefusal::NoMemory),
+            Some(refusal) => Err(refusal),
+        };
+        let body = match body {
+            Ok(body) => body,
+            Err(refusal) => {
+                self.schedules.refused(name);
+                self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+                return Err(refusal);
+            }
+        };
+        let tube = self.find_or_create_tube(tube);
+        let ttr = self.rules.ttr_in(tube, ttr, &self.store);
+        let id = self.next_id();
+        let job = self.store_job(tube, NewJob { id, pri, delay, ttr, body, tags_key: None }, now);
+        self.schedules.ran(name, due, id, now);
+        // mutant schedule-run-without-its-record: Change::Ran(job, ScheduleName::clone(name)) => Change::Put(job)
+        self.effects.changes.push(Change::Ran(job, ScheduleName::clone(name)));
+        self.after_put(job, tube, false, now);
+        Ok(id)
+    }
+
+    /// Why the tube of this name cannot take a job of a schedule, if it cannot.
+    fn run_refusal(&mut self, tube: TubeName<'_>, body_bytes: u64) -> Option<RunRefusal> {
+        if let Some(full) = self.rules.full_by(tube, body_bytes, &self.store) {
+            self.rules.count_refused(tube);
+            return Some(RunRefusal::Full(full));
+        }
+        (!self.store.can_use(tube)).then_some(RunRefusal::NoTube)
+    }
+
+    /// Has the next [`step`](Self::step) come when a schedule is due, but not before `earliest`.
+    pub fn arm_schedules(&mut self, earliest: Time, now: Time) {
+        self.schedules.arm(earliest, now, &mut self.store.timers);
     }
 
     pub(super) fn has_unread_page(&self) -> bool {

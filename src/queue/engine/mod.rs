@@ -20,6 +20,7 @@ use crate::queue::extensions::job_waits::JobWaits;
 use crate::queue::extensions::notes::JobNotes;
 use crate::queue::extensions::rules::retry::AfterFailure;
 use crate::queue::extensions::rules::{RuleSet, Rules};
+use crate::queue::extensions::schedules::Schedules;
 use crate::queue::logged::change::Change;
 use crate::queue::logged::recovered::Recovered;
 use crate::queue::long_work::moving::LogRoom;
@@ -64,6 +65,7 @@ pub struct Engine {
     idps: IdpKeys,
     job_waits: JobWaits,
     notes: JobNotes,
+    schedules: Schedules,
     recovered: Recovered,
 }
 
@@ -117,6 +119,7 @@ impl Engine {
     pub fn new(seed: u64) -> Self {
         let mut store = Store::new(seed);
         let idps = IdpKeys::new(seed, &mut store.timers);
+        let schedules = Schedules::new(&mut store.timers);
         Self {
             store,
             effects: Effects::default(),
@@ -130,6 +133,7 @@ impl Engine {
             idps,
             job_waits: JobWaits::new(seed),
             notes: JobNotes::new(seed),
+            schedules,
             recovered: Recovered::default(),
         }
     }
@@ -370,7 +374,16 @@ impl Engine {
     /// Stores a job in the tube that the client uses.
     #[inline(always)]
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
-        let tube = self.store.clients.get(client).used;
+        let (tube, has_tags) = (self.store.clients.get(client).used, new.tags_key.is_some());
+        let job = self.store_job(tube, new, now);
+        self.effects.changes.push(Change::Put(job));
+        self.after_put(job, tube, has_tags, now);
+        job
+    }
+
+    /// Stores a job in a tube. Its change and [`after_put`](Self::after_put) must follow.
+    #[inline(always)]
+    fn store_job(&mut self, tube: TubeSlot, new: NewJob, now: Time) -> JobKey {
         let NewJob { delay, tags_key, .. } = new;
         let body_bytes = new.body.len() as u64 - 2;
         let job = self.store.jobs.insert(new, tube, now);
@@ -391,17 +404,19 @@ impl Engine {
                 self.enter_held(job, group);
             }
         }
-        self.effects.changes.push(Change::Put(job));
+        job
+    }
+
+    /// Assigns a new job to a client that waits.
+    #[inline(always)]
+    fn after_put(&mut self, job: JobKey, tube: TubeSlot, has_tags: bool, now: Time) {
         if self.has_waiting(tube) {
             self.with_quota(FollowUp::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
         }
-        if tags_key.is_some()
-            && let Some(con) = self.store.jobs.con_of(job)
-        {
+        if has_tags && let Some(con) = self.store.jobs.con_of(job) {
             // mutant con-raised-limit-opens-no-lane: removed
             self.reopen_raised(con, now);
         }
-        job
     }
 
     /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
@@ -537,8 +552,14 @@ impl Engine {
     /// Keeps a note of a reserved job, given with its CR LF.
     ///
     /// # Errors
-    /// If it cannot be kept.
-    pub fn note(&mut self, client: ClientKey, id: JobId, text: Slot, now: Time) -> Result<(), NoteRefusal> {
+    /// If it cannot be kept. The text is the caller's again.
+    pub fn note(
+        &mut self,
+        client: ClientKey,
+        id: JobId,
+        text: Slot,
+        now: Time,
+    ) -> Result<(), (NoteRefusal, Slot)> {
         self.budget.charge(Cost::STEP);
         let client = self.store.clients.slot(client);
         let refusal = match self.reservation(client, id) {
@@ -550,8 +571,7 @@ impl Engine {
             Some(_) => NoteRefusal::TooLong,
             None => NoteRefusal::NotFound,
         };
-        self.store.bodies.free(text);
-        Err(refusal)
+        Err((refusal, text))
     }
 
     /// Makes one buried, delayed or held job ready. Returns false if there is none with this id.

@@ -7,6 +7,9 @@ use crate::queue::effects::Notice;
 use crate::queue::extensions::groups::GroupStats;
 use crate::queue::extensions::idempotency::{KeptKey, KeyStats};
 use crate::queue::extensions::rules::{FullBy, RuleCounts};
+use crate::queue::extensions::schedules::{
+    LoggedSchedule, NewSchedule, Schedule, ScheduleCounts, ScheduleName,
+};
 use crate::queue::logged::persisted::{LoggedState, PersistedState};
 use crate::queue::long_work::work::Work;
 use crate::queue::store::client::Clients;
@@ -368,6 +371,7 @@ impl Engine {
             + self.store.timers.bytes()
             + self.job_waits.bytes()
             + self.notes.bytes()
+            + self.schedules.bytes()
             + self.effects.changes.bytes()
             + self.effects.work.bytes()
             + self.effects.notices.capacity() * size_of::<Notice>()
@@ -424,8 +428,53 @@ impl Engine {
             + self.cons.len()
             + self.groups.len()
             + self.idps.len()
-            + self.notes.len();
+            + self.notes.len()
+            + self.schedules.len();
         self.store.bodies.usage().slots - texts
+    }
+
+    // Schedules.
+
+    /// Whether there is any schedule.
+    #[inline]
+    pub fn has_schedules(&self) -> bool {
+        !self.schedules.is_empty()
+    }
+
+    /// The schedule of this name.
+    pub fn schedule(&self, name: TubeName<'_>) -> Option<&Schedule> {
+        self.schedules.get(name.as_bytes())
+    }
+
+    /// The schedule of this name as the job log has it.
+    pub fn logged_schedule(&self, name: &ScheduleName) -> Option<LoggedSchedule<'_>> {
+        self.schedules.get(name).map(|schedule| schedule.logged(&self.store.bodies))
+    }
+
+    /// Schedules in the order of their names, after this one.
+    pub fn schedules_after<'a>(&'a self, name: Option<TubeName<'_>>) -> impl Iterator<Item = &'a Schedule> {
+        // Bounded by its caller: an iterator.
+        self.schedules.after(name)
+    }
+
+    /// Whether this schedule, with this body, is there already.
+    pub fn has_schedule(&self, new: &NewSchedule<'_>, body: &[u8]) -> bool {
+        self.schedules.is_as(new, body, &self.store.bodies)
+    }
+
+    /// The name of the schedule that is due first, if one is due now.
+    pub fn due_schedule(&self, now: Time) -> Option<&Schedule> {
+        self.schedules.next_due(now)
+    }
+
+    /// The number of schedules, and what they have done since the start.
+    pub fn schedule_counts(&self) -> (usize, ScheduleCounts) {
+        (self.schedules.len(), self.schedules.totals())
+    }
+
+    /// The time of the system clock.
+    pub fn system_time(&self, now: Time) -> Time {
+        self.schedules.system_time(now)
     }
 
     // Statistics.

@@ -5,6 +5,7 @@
 use super::Engine;
 use crate::queue::extensions::idempotency::KeptKey;
 use crate::queue::extensions::rules::BURIAL_TIMES_MIN;
+use crate::queue::extensions::schedules::LoggedSchedule;
 use crate::queue::logged::persisted::{LoggedState, PersistedState, Restored};
 use crate::queue::long_work::work::Work;
 use crate::queue::store::job::{Counts, Job, JobState, NewJob, PackedCounts};
@@ -13,7 +14,9 @@ use crate::queue::store::tube::Pause;
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{IdpSlot, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::notes::{Note, Notes};
+use crate::values::schedules::Progress;
 use crate::values::tube_name::TubeName;
+use crate::values::when::When;
 
 impl Engine {
     /// Restores the key of a deleted job, for at most its time to live from now on.
@@ -89,6 +92,26 @@ impl Engine {
         }
     }
 
+    /// Restores a schedule, or replaces that of the same name. It runs from [`settle_restored`](Self::settle_restored) on.
+    ///
+    /// # Panics
+    /// If its times cannot be read. A record with such times is none.
+    pub fn restore_schedule(&mut self, logged: &LoggedSchedule<'_>) {
+        let when = When::restore(logged.when).expect("the record was checked");
+        let body = store_text(&mut self.store.bodies, logged.body);
+        self.schedules.restore(logged, when, body, &mut self.store);
+    }
+
+    /// Removes a restored schedule.
+    pub fn drop_schedule(&mut self, name: TubeName<'_>) {
+        self.schedules.delete(name, &mut self.store.bodies);
+    }
+
+    /// Takes how far a restored schedule is, if it is there.
+    pub fn restore_progress(&mut self, name: TubeName<'_>, progress: Progress) {
+        self.schedules.restore_progress(name, progress);
+    }
+
     /// Releases a restored job that is not settled, if it is held: its group is done.
     pub fn release_restored(&mut self, job: JobKey) {
         let record = self.store.jobs.get_mut(job);
@@ -108,6 +131,7 @@ impl Engine {
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.store.jobs.iter().map(|(job, _)| job).collect();
         self.idps.settle(now, &mut self.store, &mut self.effects.changes);
+        self.schedules.settle(now, &mut self.store.timers);
         for &job in &jobs {
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
                 self.idps.claim(job, tags_key, &mut self.store);

@@ -7,3 +7,4 @@ pub mod idempotency;
 pub mod job_waits;
 pub mod notes;
 pub mod rules;
+pub mod schedules;

@@ -1,6 +1,7 @@
 //! What the job log records: one change per transition.
 
 use crate::queue::extensions::idempotency::FlushedKey;
+use crate::queue::extensions::schedules::ScheduleName;
 use crate::time::Time;
 use crate::values::ids::{IdpSlot, JobId, JobKey, TubeKey};
 use crate::values::tube_rules::RuleKey;
@@ -56,6 +57,14 @@ pub enum Change {
     PausedGone(Box<[u8]>),
     /// A client has set or removed a rule of the tube of this name.
     RuleSet(Box<[u8]>, RuleKey),
+    /// A schedule was put, for the first time or again.
+    ScheduleSet(ScheduleName),
+    /// A schedule was deleted.
+    ScheduleGone(ScheduleName),
+    /// A schedule has put a job.
+    Ran(JobKey, ScheduleName),
+    /// A run of a schedule was left out.
+    LeftOut(ScheduleName),
 }
 
 /// The changes since the last call of [`take_into`](Self::take_into), if recording is on.

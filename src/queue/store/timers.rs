@@ -1,5 +1,5 @@
 //! The timer queue. Each client and each tube has one timer, for the earliest deadline in its own heap of held or delayed
-//! jobs, and for its rules. The idempotency keys of deleted jobs share one.
+//! jobs, and for its rules. The idempotency keys of deleted jobs share one, and so do schedules.
 //!
 //! A timer may fire early, never late. So a deadline that moves back leaves its timer as it is, and costs at most one check
 //! of the owner later. That keeps the usual reserve and delete off this heap.
@@ -17,6 +17,8 @@ pub enum Owner {
     Tube(TubeKey),
     /// For the end of kept idempotency keys.
     IdpKeys,
+    /// For runs of schedules, and looks at the system clock.
+    Schedules,
 }
 
 /// The slot of a timer.

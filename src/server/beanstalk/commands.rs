@@ -1,5 +1,6 @@
 //! The beanstalk protocol: from a line to its command, its permit and the outcome.
 
+use crate::bodies::Slot;
 use crate::protocol::announced::Follows;
 use crate::protocol::command::{Command, CommandKind};
 use crate::protocol::parse::{ParseError, parse, parse_decimals};
@@ -7,8 +8,9 @@ use crate::protocol::reply::Reply;
 use crate::queue::NoteRefusal;
 use crate::server::Core;
 use crate::server::access::Permit;
-use crate::server::client_state::{IncomingNote, Input, ProtocolState};
+use crate::server::client_state::{IncomingText, Input, ProtocolState, TextOf};
 use crate::server::commit_gate::{Replies, may_reveal_uncommitted};
+use crate::server::memory::Kept;
 use crate::server::outcome::{Outcome, Refusal, Shortage};
 use crate::server::rights::Need;
 use crate::server::trace::Observation;
@@ -58,6 +60,11 @@ impl Core {
                 let outcome = self.begin_note(protocol, id, bytes);
                 self.reply(protocol, replies, outcome, now);
             }
+            Ok(Command::SchedulePut(args)) => {
+                self.counts.add_command(CommandKind::SchedulePut);
+                let outcome = self.begin_schedule(protocol, &args, now);
+                self.reply(protocol, replies, outcome, now);
+            }
             Ok(command) => {
                 self.counts.add_command(command.kind());
                 let permit = match self.authorize(protocol, Need::of(&command)) {
@@ -98,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Serves any command but those with a body: `put`, `put-batch` and `job-note`. Only those that most
+    /// Serves any command but those with a body: `put`, `put-batch`, `job-note` and `schedule-put`. Only those that most
     /// clients send are inlined in the loop of a connection: the compiler does not inline a loop that is
     /// too long.
     #[inline(always)]
@@ -133,74 +140,100 @@ impl Core {
 
     /// Begins a `job-note`, whose text follows its line.
     fn begin_note(&mut self, protocol: &mut ProtocolState, id: JobId, bytes: u32) -> Outcome<'static> {
-        let whole = u64::from(bytes) + 2;
         if bytes > NOTE_BYTES_MAX {
-            return protocol.skip_text(whole, Refusal::JobTooBig);
+            return protocol.skip_text(u64::from(bytes) + 2, Refusal::JobTooBig);
         }
+        self.begin_text(protocol, bytes, TextOf::Note(id))
+    }
+
+    /// Waits for a text of this many bytes and its CR LF.
+    pub(in crate::server) fn begin_text(
+        &mut self,
+        protocol: &mut ProtocolState,
+        bytes: u32,
+        of: TextOf,
+    ) -> Outcome<'static> {
+        let no_memory = Shortage::Memory.into();
         if !self.claim_memory(protocol.client, bytes + 2, Tags::NONE) {
-            return protocol.skip_text(whole, Shortage::Memory.into());
+            return protocol.skip_text(u64::from(bytes) + 2, no_memory);
         }
         match self.engine.bodies_mut().allocate_unwritten(bytes + 2) {
             Ok(text) => {
-                protocol.input = Input::Note(IncomingNote { id, text, filled: 0 });
+                let incoming = IncomingText { of, text, filled: 0 };
+                self.memory.count(Kept::ScheduleLine, false, incoming.is_of_schedule());
+                protocol.input = Input::Text(incoming);
                 Outcome::Pending
             }
-            Err(_) => protocol.skip_text(whole, Shortage::Memory.into()),
+            Err(_) => protocol.skip_text(u64::from(bytes) + 2, no_memory),
         }
     }
 
-    /// Takes what `rest` has of a note that is arriving. Returns `None` if more of it must arrive, or if it waits for space in the job
+    /// Takes what `rest` has of a text that is arriving. Returns `None` if more of it must arrive, or if it waits for space in the job
     /// log.
-    pub(in crate::server) fn receive_note(
+    pub(in crate::server) fn receive_text(
         &mut self,
         protocol: &mut ProtocolState,
         rest: &mut &[u8],
         now: Time,
     ) -> Option<Outcome<'static>> {
-        let Input::Note(note) = &mut protocol.input else { unreachable!("the caller has seen a note") };
-        let (from, count) = (note.filled, rest.len().min(note.text.len() - note.filled));
+        let Input::Text(incoming) = &mut protocol.input else { unreachable!("the caller has seen a text") };
+        let (from, count) = (incoming.filled, rest.len().min(incoming.text.len() - incoming.filled));
         let (text, following) = rest.split_at(count);
-        note.filled += count;
-        self.engine.bodies_mut().bytes_mut(&mut note.text)[from..from + count].copy_from_slice(text);
+        incoming.filled += count;
+        self.engine.bodies_mut().bytes_mut(&mut incoming.text)[from..from + count].copy_from_slice(text);
         *rest = following;
-        if !note.is_complete() {
+        if !incoming.is_complete() {
             return None;
         }
-        let space = self.log.space_for_records(note_record_bytes(note.text.len()) as u64);
+        let space = match &incoming.of {
+            TextOf::Note(_) => self.log.space_for_records(note_record_bytes(incoming.text.len()) as u64),
+            TextOf::Schedule(planned) => self.space_for_schedule(planned, &incoming.text),
+        };
         if space == PutSpace::Pending {
             return None;
         }
-        let Input::Note(note) = std::mem::replace(&mut protocol.input, Input::Line) else {
-            unreachable!("the note is complete")
+        let Input::Text(incoming) = std::mem::replace(&mut protocol.input, Input::Line) else {
+            unreachable!("the text is complete")
         };
-        let (client, outcome) = (protocol.client, self.add_note(protocol, note, space, now));
-        let reply = outcome.as_ref().map_or_else(|refusal| refusal.reply(), |()| Reply::Noted);
-        self.reporter.observe(&self.engine, client, Observation::Note(reply));
-        Some(outcome.map_or_else(Outcome::Refused, |()| Outcome::Done(Reply::Noted)))
+        self.memory.count(Kept::ScheduleLine, incoming.is_of_schedule(), false);
+        let has_end = self.engine.bodies().bytes(&incoming.text).ends_with(b"\r\n");
+        let refused = if has_end { Refusal::for_space(space) } else { Some(Refusal::NoCrlf) };
+        let IncomingText { of, text, .. } = incoming;
+        let client = protocol.client;
+        let (outcome, done) = match (refused, &of) {
+            (Some(refusal), _) => (Err((refusal, text)), Reply::Noted),
+            (None, &TextOf::Note(id)) => (self.add_note(protocol, id, text, now), Reply::Noted),
+            (None, TextOf::Schedule(planned)) => {
+                (self.add_schedule(protocol, planned, text, now), Reply::Scheduled)
+            }
+        };
+        let outcome = outcome.map_err(|(refusal, text)| {
+            self.engine.bodies_mut().free(text);
+            refusal
+        });
+        let reply = outcome.as_ref().map_or_else(|refusal| refusal.reply(), |()| done);
+        let observed =
+            if let TextOf::Note(_) = of { Observation::Note(reply) } else { Observation::Schedule(reply) };
+        self.reporter.observe(&self.engine, client, observed);
+        Some(outcome.map_or_else(Outcome::Refused, |()| Outcome::Done(done)))
     }
 
     /// The users may have changed since the line of the note, so rights are asked for here.
     fn add_note(
         &mut self,
         protocol: &ProtocolState,
-        IncomingNote { id, text, .. }: IncomingNote,
-        space: PutSpace,
+        id: JobId,
+        text: Slot,
         now: Time,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), (Refusal, Slot)> {
         let command = Command::JobNote { id, bytes: text.len() as u32 - 2 };
-        let refusal = match self.authorize(protocol, Need::of(&command)) {
-            Err(refusal) => Some(refusal),
-            Ok(_) if !self.engine.bodies().bytes(&text).ends_with(b"\r\n") => Some(Refusal::NoCrlf),
-            Ok(_) => Refusal::for_space(space),
-        };
-        if let Some(refusal) = refusal {
-            self.engine.bodies_mut().free(text);
-            return Err(refusal);
+        if let Err(refusal) = self.authorize(protocol, Need::of(&command)) {
+            return Err((refusal, text));
         }
         self.memory.invalidate();
-        self.engine.note(protocol.client, id, text, now).map_err(|refusal| match refusal {
-            NoteRefusal::NotFound => Refusal::NoJob,
-            NoteRefusal::TooLong => Refusal::JobTooBig,
+        self.engine.note(protocol.client, id, text, now).map_err(|(refusal, text)| match refusal {
+            NoteRefusal::NotFound => (Refusal::NoJob, text),
+            NoteRefusal::TooLong => (Refusal::JobTooBig, text),
         })
     }
 }

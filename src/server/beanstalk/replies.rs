@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use super::session::Session;
 use super::{Listing, stats};
-use crate::protocol::reply::Reply;
+use crate::protocol::reply::{Reply, Yaml};
 use crate::server::Core;
 use crate::server::Rights;
 use crate::server::access::SessionAccess;
-use crate::server::client_state::ProtocolState;
+use crate::server::client_state::{ProtocolState, SessionState};
 use crate::server::commit_gate::Replies;
+use crate::server::memory::Kept;
 use crate::server::outcome::Outcome;
 use crate::time::Time;
 use crate::values::budget::Cost;
@@ -78,6 +80,16 @@ impl Core {
                 self.reply_data(replies, |core, out| stats::tube(core, tube, out, now));
             }
             Outcome::GroupStats(name) => self.reply_data(replies, |core, out| stats::group(core, name, out)),
+            Outcome::ScheduleStats(name) => {
+                self.reply_data(replies, |core, out| stats::schedule(core, name, out, now));
+            }
+            Outcome::Schedules { after, limit } => {
+                let user = protocol.access.as_ref().map(|access| Arc::clone(&access.user));
+                let each = user.as_ref().map_or(Cost::STEP, |user| Cost::STEP.plus(user.grants.cost()));
+                self.charge(each.times(limit as usize));
+                let user = user.as_deref();
+                self.reply_data(replies, |core, out| stats::schedules(core, after, limit, user, out));
+            }
             Outcome::Rules(name) => self.reply_data(replies, |core, out| stats::rules(core, name, out)),
             Outcome::Jobs(page) => {
                 self.reply_data(replies, |core, out| stats::page(core, &page, out, now));
@@ -102,6 +114,79 @@ impl Core {
                 unreachable!("its reply is made inline")
             }
         }
+    }
+
+    /// Renders another piece of the list that a session waits for.
+    pub(in crate::server) fn continue_list(&mut self, session: &mut Session, now: Time) {
+        let Session { protocol, output, .. } = session;
+        self.with_replies(output, |core, replies| {
+            replies.set_harmless(true);
+            let list = protocol.list.as_mut().expect("a session that lists has a list");
+            if core.reply_piece(list, replies) {
+                core.end_list(protocol);
+                protocol.serve_again();
+                protocol.is_choked = replies.unsent_bytes() >= core.memory.output_bytes_pause();
+            }
+        });
+        self.charge(Cost::COMMAND);
+        self.after_serving(session, now);
+    }
+
+    /// Replies with a list: at once if it is short, else in pieces.
+    pub(in crate::server) fn begin_list(
+        &mut self,
+        protocol: &mut ProtocolState,
+        replies: &mut Replies,
+        mut listing: Listing,
+    ) {
+        if !listing.is_part() {
+            let bytes = Yaml::list_length(listing.list().tubes(), listing.list().name_lengths());
+            replies.reply(Reply::Ok { bytes }, &mut self.buffers);
+            self.begin_data(replies);
+        }
+        let mut is_done = self.reply_piece(&mut listing, replies);
+        if !is_done && listing.is_part() && !listing.is_counting() {
+            // A short list is counted in one piece, and rendered in another.
+            is_done = self.reply_piece(&mut listing, replies);
+        }
+        if !is_done {
+            self.engine.register_list(listing.list());
+            self.memory.count(Kept::List, false, true);
+            protocol.list = Some(Box::new(listing));
+            protocol.state = SessionState::Listing;
+        }
+    }
+
+    /// Forgets the list of a session, if there is one.
+    pub(in crate::server) fn end_list(&mut self, protocol: &mut ProtocolState) {
+        if let Some(listing) = protocol.list.take() {
+            self.engine.end_list(listing.list());
+            self.memory.count(Kept::List, true, false);
+        }
+    }
+
+    /// Appends what stands before the entries.
+    fn begin_data(&mut self, replies: &mut Replies) {
+        let mut data = self.buffers.take_scratch();
+        _ = Yaml::new(&mut data);
+        replies.data(&data, &mut self.buffers);
+        self.buffers.keep_scratch(data);
+    }
+
+    /// Appends a bounded piece of a list, or counts a piece of it. Returns true if it was the last.
+    fn reply_piece(&mut self, listing: &mut Listing, replies: &mut Replies) -> bool {
+        if listing.is_counting() {
+            if let Some(bytes) = listing.count(&mut self.engine) {
+                replies.reply(Reply::Ok { bytes }, &mut self.buffers);
+                self.begin_data(replies);
+            }
+            return false;
+        }
+        let mut data = self.buffers.take_scratch();
+        let is_done = listing.render(&mut self.engine, &mut data);
+        replies.data(&data, &mut self.buffers);
+        self.buffers.keep_scratch(data);
+        is_done
     }
 
     /// Replies with the jobs of a `reserve-batch`.

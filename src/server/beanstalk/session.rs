@@ -208,7 +208,7 @@ impl Server {
         session.output.clear(self.core.engine.bodies_mut(), &mut self.core.buffers);
         match session.protocol.input {
             Input::Body(incoming) => self.core.free_incoming(incoming),
-            Input::Note(note) => self.core.engine.bodies_mut().free(note.text),
+            text @ Input::Text(_) => self.core.free_text(text),
             Input::Line | Input::Skip { .. } => {}
         }
     }

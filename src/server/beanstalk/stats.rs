@@ -2,9 +2,9 @@
 
 use crate::protocol::reply::Yaml;
 use crate::queue::{JobPage, JobState};
-use crate::server::Core;
 use crate::server::metric_catalog::{self, TubeMetric, Value};
-use crate::time::{Seconds, Time};
+use crate::server::{Core, Rights, User};
+use crate::time::{Seconds, Time, date};
 use crate::values::ids::{JobKey, TubeKey};
 use crate::values::limits::GROUPS_SHOWN_MAX;
 use crate::values::notes::NOTES_MAX;
@@ -67,6 +67,68 @@ pub(in crate::server) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8
     yaml.number("waiting-jobs", stats.waiting_jobs);
     // Bounded by GROUPS_SHOWN_MAX: the groups that the reply names.
     yaml.names("waits-for", core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX));
+}
+
+/// The rights with one of which a user sees a schedule of a tube.
+const SEES: Rights = Rights::PRODUCE.or(Rights::INSPECT).or(Rights::ADMIN);
+
+/// Renders the names of schedules that a user sees, among so many behind this name.
+pub(in crate::server) fn schedules(
+    core: &Core,
+    after: Option<TubeName<'_>>,
+    limit: u32,
+    user: Option<&User>,
+    out: &mut Vec<u8>,
+) {
+    let mut yaml = Yaml::new(out);
+    // Bounded by PAGE_SCHEDULES_MAX: the schedules of one page.
+    let mut all = core.engine.schedules_after(after).map(|schedule| (schedule.name(), schedule.tube()));
+    let mut last = None;
+    // Bounded by PAGE_SCHEDULES_MAX: the schedules of one page.
+    let seen: Vec<TubeName<'_>> = all
+        .by_ref()
+        .take(limit as usize)
+        .inspect(|(name, _)| last = Some(*name))
+        .filter(|(_, tube)| user.is_none_or(|user| user.may(SEES, *tube)))
+        .map(|(name, _)| name)
+        .collect();
+    yaml.names("schedules", seen.into_iter());
+    if let Some(last) = last.filter(|_| all.next().is_some()) {
+        yaml.quoted("next", last.as_str());
+    }
+}
+
+pub(in crate::server) fn schedule(core: &Core, name: TubeName<'_>, out: &mut Vec<u8>, now: Time) {
+    let Some(schedule) = core.engine.schedule(name) else { unreachable!("the caller has found it") };
+    let system = core.engine.system_time(now);
+    let progress = &schedule.progress;
+    let shown = |span| core.config.shown(span);
+    let mut yaml = Yaml::new(out);
+    yaml.quoted("name", schedule.name().as_str());
+    yaml.quoted("tube", schedule.tube().as_str());
+    yaml.quoted("when", schedule.when.as_str());
+    yaml.number("pri", schedule.pri);
+    yaml.plain("delay", shown(schedule.delay.span()));
+    yaml.plain("ttr", shown(schedule.ttr.span()));
+    yaml.number("size", schedule.body.len() as u64 - 2);
+    yaml.plain("missed", schedule.missed.word());
+    yaml.plain("overlap", if schedule.overlaps { "yes" } else { "no" });
+    yaml.plain("configured", schedule.is_configured);
+    yaml.number("age", system.since(schedule.created).as_secs());
+    if let Some(next) = schedule.next() {
+        yaml.plain("next-run", date(next.since(Time::ZERO).as_secs()));
+        yaml.number("next-run-left", next.since(system).as_secs());
+    }
+    if progress.ran > Time::ZERO {
+        yaml.plain("last-run", date(progress.due.since(Time::ZERO).as_secs()));
+        yaml.number("last-run-age", system.since(progress.ran).as_secs());
+        yaml.plain("last-run-late", shown(progress.ran.since(progress.due)));
+        yaml.number("last-job", progress.job.0);
+    }
+    yaml.number("runs", progress.runs);
+    yaml.number("skips", progress.skips);
+    yaml.number("refusals", progress.refusals);
+    yaml.number("gaps", progress.gaps);
 }
 
 /// The keys of the notes in `stats-job`: the text, and its age in seconds.

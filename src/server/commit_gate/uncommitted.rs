@@ -60,6 +60,11 @@ pub(in crate::server) fn may_reveal_uncommitted(
         | Command::DeleteBatch(_)
         | Command::Touch(_)
         | Command::JobNote { .. }
+        | Command::SchedulePut(_)
+        | Command::ScheduleDelete(_)
+        | Command::ScheduleRun(_)
+        | Command::ScheduleStats(_)
+        | Command::ListSchedules { .. }
         | Command::PauseTube { .. } => true,
     }
 }

@@ -49,6 +49,7 @@ impl Refusal {
             Self::NoGroup => {
                 (ErrorKind::NotFound, "there is no such group: a group exists while it has a job")
             }
+            Self::NoSchedule => (ErrorKind::NotFound, "there is no schedule of this name"),
             Self::JobState(JobState::Held) => {
                 (ErrorKind::Conflict, "the job waits for a group: kick it first")
             }
@@ -85,6 +86,7 @@ impl Shortage {
                 let rule = rule.word();
                 format!("the tube is full by its rule {rule} {limit}: delete jobs, or raise the rule").into()
             }
+            Self::Schedules => "there are 10,000 schedules: delete another one".into(),
             Self::RuledTubes => "1,000 tubes have rules: remove those of another one".into(),
             Self::JobLog => "the disk of the job log is full: make room on it".into(),
             Self::Record => {

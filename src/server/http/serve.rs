@@ -101,7 +101,7 @@ impl Server {
             }
             Event::InputEnding { .. } => {}
             Event::ReceivedDirect { .. } => panic!("a driver receives only bodies directly"),
-            Event::Drain | Event::Stop | Event::Log(_) | Event::OuterMemory(_) => {
+            Event::Drain | Event::Stop | Event::Log(_) | Event::OuterMemory(_) | Event::SystemClock(_) => {
                 unreachable!("they name no connection")
             }
         }

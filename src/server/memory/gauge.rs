@@ -6,8 +6,9 @@ use crate::protocol::framing;
 use crate::queue::TubeList;
 use crate::server::beanstalk::Session;
 use crate::server::http::{HttpConnection, HttpMemory};
+use crate::server::schedules::PlannedSchedule;
 use crate::values::account::{Account, Held};
-use crate::values::limits::{ALLOCATION_BYTES, OUTPUT_BYTES_PAUSE};
+use crate::values::limits::{ALLOCATION_BYTES, LINE_BYTES_LONG_MAX, OUTPUT_BYTES_PAUSE};
 
 /// The memory that is kept for peers, and how much jobs and replies may still take.
 pub(in crate::server) struct MemoryGauge {
@@ -24,6 +25,9 @@ pub(in crate::server) struct MemoryGauge {
     kept: [usize; Kept::HttpList as usize + 1],
 }
 
+/// What a line of a `schedule-put` takes, at most.
+const SCHEDULE_LINE_BYTES: usize = LINE_BYTES_LONG_MAX + size_of::<PlannedSchedule>();
+
 /// Memory that few connections keep, each at most once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::server) enum Kept {
@@ -31,6 +35,8 @@ pub(in crate::server) enum Kept {
     LongLine,
     /// A list that is being rendered.
     List,
+    /// What the line of a `schedule-put` has said, until its body has come.
+    ScheduleLine,
     /// A list of tubes over HTTP in progress.
     HttpList,
 }
@@ -125,8 +131,11 @@ impl MemoryGauge {
     pub fn count_tables(&mut self, sessions: usize) {
         self.invalidate();
         self.account.set(Held::Sessions, sessions);
-        self.account
-            .set(Held::Lines, self.kept(Kept::LongLine) * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES));
+        self.account.set(
+            Held::Lines,
+            self.kept(Kept::LongLine) * (framing::LONG_FRONT_BYTES + ALLOCATION_BYTES)
+                + self.kept(Kept::ScheduleLine) * SCHEDULE_LINE_BYTES,
+        );
         self.account.set(Held::Lists, self.kept(Kept::List) * (size_of::<TubeList>() + ALLOCATION_BYTES));
     }
 

@@ -25,6 +25,7 @@ macro_rules! server_config {
             http_access: beanring::server::HttpAccess { token: None, allow_writes: false },
             users: None,
             tube_rules: std::collections::BTreeMap::new(),
+            schedules: Vec::new(),
             wal_dir: None,
             metrics_prefix: beanring::values::limits::METRICS_PREFIX_DEFAULT.to_owned(),
             metrics_tubes: beanring::values::limits::METRICS_TUBES_DEFAULT,

@@ -80,6 +80,9 @@ impl SegmentIndex {
                 self.pauses.remove(&*name).expect("it was paused");
                 return;
             }
+            Change::ScheduleSet(_) | Change::ScheduleGone(_) | Change::LeftOut(_) => {
+                unreachable!("the model has no schedules")
+            }
             Change::RuleSet(name, key) => {
                 let id = (String::from_utf8_lossy(&name).into_owned(), key);
                 let rules = engine.rules_of(TubeName::new(&name).expect("a valid name"));
@@ -91,6 +94,7 @@ impl SegmentIndex {
                 return;
             }
             Change::Put(key)
+            | Change::Ran(key, _)
             | Change::Reserved(key)
             | Change::Released(key)
             | Change::TimedOut(key)
@@ -112,7 +116,7 @@ impl SegmentIndex {
             Some(cycle) if job.state == JobState::Held => (cycle.delay(), LoggedState::Held(cycle.deadline)),
             _ => (Seconds::ZERO, LoggedState::Ready),
         };
-        if let Change::Put(_) = change {
+        if let Change::Put(_) | Change::Ran(..) = change {
             let entry = Entry {
                 tube: engine.tube_of(key).as_str().into(),
                 after: engine.tags(key).aft().map(|name| name.as_str().to_owned()),

@@ -81,6 +81,7 @@ impl Observer for Steps {
                 is_out_of_memory: reply == Reply::OutOfMemory,
                 is_too_big: reply == Reply::JobTooBig,
             },
+            Observation::Schedule(_) => unreachable!("no client puts a schedule"),
             Observation::PutBatch(reply, first) => StepKind::PutBatch {
                 first: first.map(|id| id.0),
                 is_out_of_memory: reply == Reply::OutOfMemory,

@@ -33,7 +33,7 @@ pub struct Verdict {
     /// The numbers of ready, delayed, buried, held and reserved jobs by tube: jobs that a server starts with, or else those that can be
     /// salvaged.
     pub tubes: BTreeMap<String, [usize; 5]>,
-    /// Kept keys, rules and tags, of the same queue.
+    /// Kept keys, rules, schedules and tags, of the same queue.
     pub extensions: Extensions,
 }
 

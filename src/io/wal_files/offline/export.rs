@@ -23,7 +23,7 @@ pub struct Exported {
     pub largest_bytes: u64,
     /// Bytes that were left out, since a start discards them.
     pub discarded: Vec<Discarded>,
-    /// Kept keys, rules, tags and notes: a binlog has no place for them.
+    /// Kept keys, rules, schedules, tags and notes: a binlog has no place for them.
     pub left_out: Extensions,
 }
 

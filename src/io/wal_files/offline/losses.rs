@@ -66,6 +66,9 @@ impl Losses {
             Record::Paused(_)
             | Record::GroupDone(_)
             | Record::Rule(_)
+            | Record::Schedule(_)
+            | Record::ScheduleGone(_)
+            | Record::Progress(_)
             | Record::Oldest(_)
             | Record::Padding(_)
             | Record::Closed => {}
@@ -133,6 +136,7 @@ mod tests {
 
     fn put(losses: &mut Losses, id: u64) {
         losses.record(&Record::Job(JobRecord {
+            run: None,
             id: JobId(id),
             created: Time::ZERO,
             ttr: Seconds::ONE,

@@ -127,6 +127,8 @@ pub struct Extensions {
     pub tagged_jobs: usize,
     /// Jobs with notes.
     pub noted_jobs: usize,
+    /// The number of schedules.
+    pub schedules: usize,
 }
 
 impl Extensions {
@@ -134,6 +136,7 @@ impl Extensions {
         let is_tagged = |job| !engine.tags(job).is_empty();
         Self {
             kept_keys: engine.kept_keys().count(),
+            schedules: engine.schedule_counts().0,
             rules: engine.ruled_tubes().map(|(_, rules)| rules.iter().count()).sum(),
             tagged_jobs: engine.jobs().iter().filter(|&(job, _)| is_tagged(job)).count(),
             noted_jobs: engine.jobs().iter().filter(|&(job, _)| !engine.notes(job).is_empty()).count(),

@@ -35,7 +35,7 @@ fn naive_tags(rest: &[u8]) -> Option<Tags<'_>> {
 }
 
 /// The words in the order in which beanstalkd tries them.
-pub(super) const WORDS: [&str; 42] = [
+pub(super) const WORDS: [&str; 47] = [
     "put ",
     "put-batch",
     "peek ",
@@ -73,6 +73,11 @@ pub(super) const WORDS: [&str; 42] = [
     "delete-batch ",
     "wait-job ",
     "job-note ",
+    "schedule-put ",
+    "schedule-delete ",
+    "schedule-run ",
+    "schedule-stats ",
+    "list-schedules",
     "cancel-reserve",
     "drain",
     "undrain",
@@ -276,6 +281,66 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
             let id = JobId(number(&mut rest, u64::MAX)?);
             Command::JobNote { id, bytes: number(&mut rest, u32::MAX.into())? as u32 }
         }
+        "schedule-put " => {
+            let name = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let pri = number(&mut rest, U32)? as u32;
+            let (delay, ttr) = (time(&mut rest, U32)?, time(&mut rest, U32)?);
+            let put = PutArgs { pri, delay, ttr, bytes: number(&mut rest, U32)? as u32 };
+            if rest.first() != Some(&b' ') {
+                return Err(BadFormat);
+            }
+            let tube = TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?;
+            let text = std::str::from_utf8(mem::take(&mut rest)).map_err(|_| BadFormat)?;
+            if !text.chars().all(|char| (' '..='~').contains(&char)) {
+                return Err(BadFormat);
+            }
+            let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+            // Each option once, behind the times, which are at least one word.
+            let kind = |word: &str| ["missed:", "overlap:"].into_iter().find(|kind| word.starts_with(kind));
+            let mut options: Vec<&str> = Vec::new();
+            for &word in words.iter().skip(1).rev() {
+                match kind(word) {
+                    Some(new) if options.iter().all(|option| kind(option) != Some(new)) => options.push(word),
+                    _ => break,
+                }
+            }
+            let value = |kind| options.iter().find_map(|option| option.strip_prefix(kind));
+            let missed = match value("missed:").unwrap_or("once") {
+                "skip" => Missed::Skip,
+                "once" => Missed::Once,
+                "all" => Missed::All,
+                _ => return Err(BadFormat),
+            };
+            let overlaps = match value("overlap:").unwrap_or("yes") {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(BadFormat),
+            };
+            let last = words.len().checked_sub(1 + options.len()).map(|at| words[at]).ok_or(BadFormat)?;
+            let begin = text.find(words[0]).expect("it has this word");
+            let end = last.as_ptr() as usize - text.as_ptr() as usize + last.len();
+            let when = &text[begin..end];
+            Command::SchedulePut(ScheduleArgs { name, put, tube, when, missed, overlaps })
+        }
+        "schedule-delete " => return name.map(Command::ScheduleDelete),
+        "schedule-run " => return name.map(Command::ScheduleRun),
+        "schedule-stats " => return name.map(Command::ScheduleStats),
+        "list-schedules" => {
+            let is_word = |rest: &[u8]| rest.is_empty() || rest.starts_with(b" ");
+            if !is_word(rest) {
+                return Err(BadFormat);
+            }
+            let limit = if rest.is_empty() { 100 } else { number(&mut rest, 1000)? as u32 };
+            if !is_word(rest) || limit == 0 {
+                return Err(BadFormat);
+            }
+            let after = if rest.is_empty() {
+                None
+            } else {
+                Some(TubeName::new(word_of(&mut rest)).ok_or(BadFormat)?)
+            };
+            Command::ListSchedules { after, limit }
+        }
         "cancel-reserve" => Command::CancelReserve,
         "drain" => Command::Drain,
         "undrain" => Command::Undrain,
@@ -322,7 +387,7 @@ fn mutate(line: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// What random lines are made from.
-const LINES: [&str; 55] = [
+const LINES: [&str; 64] = [
     "put 1 2 3 4",
     "put 1 2.5 3.25 4",
     "put 1 2.5 3.025 4 idp:k:9",
@@ -374,6 +439,15 @@ const LINES: [&str; 55] = [
     "watch t1 5",
     "wait-job 7 5",
     "job-note 7 5",
+    "schedule-put s1 1 2 3 4 t1 * * * * *",
+    "schedule-put s1 1 2.5 3 4 t1 every:5 missed:all overlap:no",
+    "schedule-put s1 1 2 3 4 t1 0 3 * * 1-5 Europe/Berlin overlap:yes missed:skip",
+    "schedule-delete s1",
+    "schedule-run s1",
+    "schedule-stats s1",
+    "list-schedules",
+    "list-schedules 7",
+    "list-schedules 7 s1",
     "cancel-reserve",
     "drain",
     "undrain",

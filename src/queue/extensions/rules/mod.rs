@@ -228,6 +228,11 @@ impl Rules {
         if ttr != Seconds::ZERO { ttr } else { self.default_ttr(store.used(client)) }
     }
 
+    /// The same for a job that the server puts.
+    pub fn ttr_in(&self, tube: TubeSlot, ttr: Seconds, store: &Store) -> Seconds {
+        if ttr != Seconds::ZERO { ttr } else { self.default_ttr(&store.tubes[tube]) }
+    }
+
     #[cold]
     fn default_ttr(&self, tube: &Tube) -> Seconds {
         let rules = tube.rules().map(|rules| &self.table[rules.0].rules);
@@ -264,8 +269,8 @@ impl Rules {
         exceeded.map_or(Ok(()), Err)
     }
 
-    /// Counts a job that the rules of the tube of this name keep from moving there.
-    pub fn count_refused_move(&mut self, name: TubeName<'_>) {
+    /// Counts a job that the rules of the tube of this name keep from getting there.
+    pub fn count_refused(&mut self, name: TubeName<'_>) {
         if let Some(rules) = self.find(name) {
             self.count_refusal(rules);
         }

@@ -126,7 +126,7 @@ impl Conversation<'_> {
     }
 
     fn command(&mut self, at: usize) {
-        let what = self.input.below(43);
+        let what = self.input.below(45);
         let line = match what {
             0..4 => return self.put(at),
             4 | 5 => "reserve".to_owned(),
@@ -169,6 +169,11 @@ impl Conversation<'_> {
             }
             36 => return self.put_batch(at),
             42 => return self.note(at),
+            43 => return self.schedule(at),
+            44 => {
+                let word = self.input.pick(&["schedule-delete", "schedule-stats", "list-schedules 7"]);
+                format!("{word} {}", self.tube())
+            }
             37 => self.list_jobs(),
             38 => format!("move-job {} {}", self.id(), self.tube()),
             39 => {
@@ -191,6 +196,21 @@ impl Conversation<'_> {
         let end = self.input.pick(&["\r\n", "\r\n", "\r\n", "xx"]);
         let line = format!("job-note {} {bytes}\r\n", self.id());
         self.send(at, &[line.as_bytes(), &vec![b'n'; bytes], end.as_bytes()].concat());
+    }
+
+    /// A schedule that does not run for as long as the conversation lasts.
+    fn schedule(&mut self, at: usize) {
+        let bytes = self.input.pick(&[0, 1, 40, 65_535, 65_536]);
+        let end = self.input.pick(&["\r\n", "\r\n", "\r\n", "xx"]);
+        let when = self.input.pick(&[
+            "every:366d",
+            "every:0",
+            "0 0 1 1 *",
+            "0 0 31 2 *",
+            "0 0 1 1 * Europe/Nowhere",
+        ]);
+        let line = format!("schedule-put {} 1 0 60 {bytes} {} {when}\r\n", self.tube(), self.tube());
+        self.send(at, &[line.as_bytes(), &vec![b's'; bytes], end.as_bytes()].concat());
     }
 
     fn put(&mut self, at: usize) {

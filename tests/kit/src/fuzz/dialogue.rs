@@ -7,9 +7,10 @@ use beanring::protocol::announced::Follows;
 use beanring::protocol::command::Command;
 use beanring::protocol::parse::{self, ParseError};
 use beanring::values::ids::JobId;
-use beanring::values::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX};
+use beanring::values::limits::{BATCH_BODY_BYTES_MAX, LINE_BYTES_MAX, SCHEDULE_BYTES_MAX};
 use beanring::values::notes::NOTE_BYTES_MAX;
 use beanring::values::tube_rules::RuleKey;
+use beanring::values::when::When;
 
 use super::super::reply;
 use super::framing::{bytes_max, follows};
@@ -50,6 +51,8 @@ enum Pending {
     PutBatch(Batch),
     /// A note, and whether its text ends as it must.
     Note(bool),
+    /// A schedule, and whether its body ends as it must.
+    Schedule(bool),
     /// One specific reply.
     Fixed(&'static str),
 }
@@ -67,7 +70,7 @@ impl Pending {
         match self {
             Self::Put(put) => usize::from(put.body.ends_with(b"\r\n")),
             Self::PutBatch(batch) => batch.jobs.len(),
-            Self::Line(_) | Self::Note(_) | Self::Fixed(_) => 0,
+            Self::Line(_) | Self::Note(_) | Self::Schedule(_) | Self::Fixed(_) => 0,
         }
     }
 }
@@ -91,8 +94,9 @@ enum Expects {
         bytes: usize,
         has_key: bool,
     },
-    /// The text of a note, with the bytes at the place of its CR LF.
+    /// The text of a note, or of a schedule, with the bytes at the place of its CR LF.
     Note(usize),
+    Schedule(usize),
     // This many bytes are ignored, because the job is refused with this reply.
     Skip(u64, &'static str),
 }
@@ -212,7 +216,17 @@ impl Dialogue {
                 }
                 true
             }
-            Expects::Body { bytes, .. } | Expects::Note(bytes) if self.input.len() < bytes => false,
+            Expects::Body { bytes, .. } | Expects::Note(bytes) | Expects::Schedule(bytes)
+                if self.input.len() < bytes =>
+            {
+                false
+            }
+            Expects::Schedule(bytes) => {
+                let has_end = self.input.drain(..bytes).as_slice().ends_with(b"\r\n");
+                self.expects = Expects::Line;
+                self.pending.push_back(Pending::Schedule(has_end));
+                true
+            }
             Expects::Note(bytes) => {
                 let has_end = self.input.drain(..bytes).as_slice().ends_with(b"\r\n");
                 self.expects = Expects::Line;
@@ -314,6 +328,17 @@ impl Dialogue {
                 };
                 return;
             }
+            Ok(Command::SchedulePut(args)) => {
+                let bytes = args.put.bytes;
+                self.expects = if bytes > SCHEDULE_BYTES_MAX.min(book.max_job_bytes) {
+                    Expects::Skip(u64::from(bytes) + 2, "JOB_TOO_BIG")
+                } else if When::restore(args.when).is_err() {
+                    Expects::Skip(u64::from(bytes) + 2, "BAD_FORMAT")
+                } else {
+                    Expects::Schedule(bytes as usize + 2)
+                };
+                return;
+            }
             Ok(Command::PutBatch { count: Some(count) }) => {
                 self.batch = Some(Batch { count, ..Batch::default() });
                 return;
@@ -369,6 +394,12 @@ impl Dialogue {
                 ["JOB_TOO_BIG" | "OUT_OF_MEMORY"] => *has_end && book.job_bytes_logged.is_some(),
                 _ => false,
             },
+            Pending::Schedule(has_end) => match reply.words[..] {
+                ["EXPECTED_CRLF"] => !has_end,
+                ["SCHEDULED"] => *has_end,
+                ["JOB_TOO_BIG" | "OUT_OF_MEMORY"] => *has_end && book.job_bytes_logged.is_some(),
+                _ => false,
+            },
             Pending::PutBatch(batch) => book.is_right_for_batch(batch, reply),
             Pending::Line(line) => {
                 let command = parse(line).expect("it was a command");
@@ -406,6 +437,11 @@ impl Dialogue {
                 }
                 let count = self.watched.len().to_string();
                 if is_last { reply.words == ["NOT_IGNORED"] } else { reply.words == ["WATCHING", &count] }
+            }
+            Command::ScheduleDelete(_) => matches!(reply.words[..], ["DELETED" | "NOT_FOUND"]),
+            Command::ScheduleRun(_) => reply.words == ["NOT_FOUND"],
+            Command::ScheduleStats(_) | Command::ListSchedules { .. } => {
+                matches!(reply.words[..], ["OK", _] | ["NOT_FOUND"])
             }
             Command::ListTubesWatched => reply.list() == Some(self.watched.clone()),
             Command::ListTubes => reply.list().is_some_and(|all| {

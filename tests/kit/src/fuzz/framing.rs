@@ -1,7 +1,7 @@
 //! The same bytes in other pieces are the same lines. Parsed commands are within the protocol's limits.
 
 use beanring::protocol::announced::Follows;
-use beanring::protocol::command::{Command, PutArgs};
+use beanring::protocol::command::{Command, PutArgs, ScheduleArgs};
 use beanring::protocol::framing::{Line, LineReader};
 use beanring::protocol::parse::{ParseError, parse, parse_decimals};
 use beanring::values::ids::JobId;
@@ -63,10 +63,9 @@ fn by_definition(mut sent: &[u8]) -> (Vec<Read>, bool) {
 
 /// Returns the length that a line may have, with its CR LF.
 pub(super) fn bytes_max(line: &[u8]) -> usize {
-    let is_long =
-        [&b"put "[..], b"delete-batch ", b"list-jobs ", b"move-job ", b"move-jobs ", b"tube-config "]
-            .iter()
-            .any(|word| line.starts_with(word));
+    let is_long = "put |delete-batch |list-jobs |move-job |move-jobs |tube-config |schedule-put "
+        .split('|')
+        .any(|word| line.starts_with(word.as_bytes()));
     if is_long { LINE_BYTES_LONG_MAX } else { LINE_BYTES_MAX }
 }
 
@@ -76,7 +75,7 @@ pub(super) fn follows(line: &[u8]) -> Follows {
         let arguments = line.strip_prefix(word)?;
         arguments.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(place)
     };
-    let number = nth(b"put ", 3).or_else(|| nth(b"job-note ", 1));
+    let number = nth(b"put ", 3).or_else(|| nth(b"job-note ", 1)).or_else(|| nth(b"schedule-put ", 4));
     let digits: Vec<u8> = number.unwrap_or_default().iter().copied().take_while(u8::is_ascii_digit).collect();
     match String::from_utf8(digits).expect("digits are ASCII") {
         _ if line.starts_with(b"put-batch") => Follows::Unknown,
@@ -176,6 +175,19 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::StatsGroup(name) => with_name("stats-group", name),
         Command::WaitJob { id, seconds } => format!("{} {seconds}", with_id("wait-job", id)),
         Command::JobNote { id, bytes } => format!("{} {bytes}", with_id("job-note", id)),
+        Command::SchedulePut(ScheduleArgs { name, put, tube, when, missed, overlaps }) => {
+            let PutArgs { pri, delay, ttr, bytes } = put;
+            let numbers = format!("{} {pri} {delay} {ttr} {bytes}", with_name("schedule-put", name));
+            let overlap = if overlaps { "yes" } else { "no" };
+            format!("{} {when} missed:{} overlap:{overlap}", with_name(&numbers, tube), missed.word())
+        }
+        Command::ScheduleDelete(name) => with_name("schedule-delete", name),
+        Command::ScheduleRun(name) => with_name("schedule-run", name),
+        Command::ScheduleStats(name) => with_name("schedule-stats", name),
+        Command::ListSchedules { after: None, limit } => format!("list-schedules {limit}"),
+        Command::ListSchedules { after: Some(name), limit } => {
+            with_name(&format!("list-schedules {limit}"), name)
+        }
         Command::CancelReserve => "cancel-reserve".to_owned(),
         Command::Drain => "drain".to_owned(),
         Command::Undrain => "undrain".to_owned(),

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use beanring::bodies::Slot;
-use beanring::queue::{Counts, Engine, KeptKey, LoggedState, NewJob, PersistedState};
+use beanring::queue::{Counts, Engine, KeptKey, LoggedSchedule, LoggedState, NewJob, PersistedState};
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::notes::{Note, Notes};
+use beanring::values::schedules::{Missed, Progress};
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
-use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, Stamp};
+use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, RunRecord, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_WITH_RESERVATIONS, HEADER_BYTES, Header};
 use beanring::wal::{
     Arrangement, Destination, DiskOperation, DiskOutcome, Durability, PutSpace, Replay, SegmentNumber, Wal,
@@ -378,8 +379,19 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             let text = filler(id.0, usize::from(what >> 5));
             let note = (what & 0x20 > 0).then_some(Note { at: created, text: &text });
             let notes = Notes::new(note.into_iter());
-            Record::Job(JobRecord { id, created, ttr, tube: pick_tube, tags, notes, state, body: &body })
-                .encode(stamp, batch);
+            let run = (what & 0x80 > 0).then(|| forge_run(input));
+            Record::Job(JobRecord {
+                id,
+                created,
+                ttr,
+                tube: pick_tube,
+                tags,
+                notes,
+                state,
+                run,
+                body: &body,
+            })
+            .encode(stamp, batch);
         }
         3 => Record::Change { id, state: forge_state(input) }.encode(stamp, batch),
         4 if what & 0x10 > 0 => {
@@ -399,11 +411,47 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             Record::Noted { id, note }.encode(stamp, batch);
         }
         8 => Record::Moved { id, state: forge_state(input), tube: pick_tube }.encode(stamp, batch),
+        9 => {
+            let RunRecord { schedule: name, progress } = forge_run(input);
+            let when = input.pick(&["every:1", "0 3 * * *", "30 2 * * * Europe/Berlin", "*/5 * * * *"]);
+            let (delay, ttr) = (forge_seconds(input), forge_seconds(input));
+            let missed = input.pick(&Missed::ALL);
+            let text = filler(id.0, usize::from(input.byte()));
+            let body = [&text[..], b"\r\n"].concat();
+            Record::Schedule(LoggedSchedule {
+                name,
+                tube: pick_tube,
+                when,
+                pri: id.0 as u32,
+                delay,
+                ttr,
+                missed,
+                overlaps: what & 0x20 > 0,
+                is_configured: what & 0x40 > 0,
+                created: Time::from_nanos(any(input, 0)),
+                progress,
+                body: &body,
+            })
+            .encode(stamp, batch);
+        }
+        10 => Record::ScheduleGone(pick_tube).encode(stamp, batch),
+        11 => Record::Progress(forge_run(input)).encode(stamp, batch),
         _ => Record::Padding(32 + 8 * usize::from(input.byte())).encode(stamp, batch),
     }
     if what & 0x10 > 0 {
         change_payload(input, stamp.seed, &mut batch.bytes_mut()[begin..]);
     }
+}
+
+fn forge_run(input: &mut Input<'_>) -> RunRecord<'static> {
+    let schedule = tube(input);
+    let progress = Progress {
+        handled: Time::from_nanos(any(input, 0)),
+        job: JobId(any(input, 0)),
+        caught_up: input.byte(),
+        ..Progress::default()
+    };
+    RunRecord { schedule, progress }
 }
 
 fn forge_state(input: &mut Input<'_>) -> PersistedState {

@@ -1,0 +1,506 @@
+//! Schedules: jobs that the server puts by itself, at the times of a cron line or at equal intervals.
+//!
+//! Their times are those of the system clock, which may be changed while the server runs; all others are of its own clock. A schedule is
+//! due at the first of its times that is not dealt with. A run deals with one or several, and its job and that it was made are one change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::bodies::{Bodies, Slot};
+use crate::queue::extensions::rules::FullBy;
+use crate::queue::store::Store;
+use crate::queue::store::timers::{Owner, TimerKey, Timers};
+use crate::time::{Seconds, Span, Time};
+use crate::values::budget::{Budget, Cost};
+use crate::values::ids::JobId;
+use crate::values::limits::{ALLOCATION_BYTES, SCHEDULES_MAX};
+use crate::values::schedules::{CATCH_UP_MAX, Missed, Progress};
+use crate::values::tube_name::TubeName;
+use crate::values::when::When;
+
+/// How late a run may be with `missed:skip`.
+const LATE_MAX: Span = Span::from_secs(60);
+
+/// The timer fires at least this often while there are schedules, since the system clock may be set.
+const LOOK: Span = Span::from_secs(10);
+
+/// A schedule that is ahead of the system clock by more than this has followed a clock that was wrong: it begins anew. By less, it waits, so
+/// that no run is repeated. cronie has the same limit.
+const AHEAD_MAX: Span = Span::from_secs(3 * 3600);
+
+/// Times that are passed one by one before the last one is searched.
+const STEPS_MAX: usize = 8;
+
+/// No time.
+const NEVER: Time = Time::from_nanos(u64::MAX);
+
+/// The name of a schedule, which several tables share.
+pub type ScheduleName = Arc<[u8]>;
+
+/// All schedules.
+pub struct Schedules {
+    by_name: BTreeMap<ScheduleName, Schedule>,
+    /// The names by the times at which they are due.
+    due: BTreeSet<(Time, ScheduleName)>,
+    timer: TimerKey,
+    clock: SystemClock,
+    /// The memory of names and times.
+    text_bytes: usize,
+    totals: ScheduleCounts,
+}
+
+/// How far the system clock is from that of the server.
+#[derive(Clone, Copy, Default)]
+struct SystemClock {
+    /// In nanoseconds. It is behind if this is negative.
+    ahead: i64,
+}
+
+/// What a client, or the configuration, has said of a schedule.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct NewSchedule<'a> {
+    pub name: TubeName<'a>,
+    /// The tube that gets the jobs.
+    pub tube: TubeName<'a>,
+    pub when: When,
+    pub pri: u32,
+    pub delay: Seconds,
+    /// 0 counts as 1, or as a rule of the tube says, at each run.
+    pub ttr: Seconds,
+    pub missed: Missed,
+    /// Whether it runs while its last job still exists.
+    pub overlaps: bool,
+    /// Whether it comes from the configuration file, and goes when that lacks it.
+    pub is_configured: bool,
+}
+
+/// A schedule.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Schedule {
+    name: ScheduleName,
+    tube: Box<[u8]>,
+    pub when: When,
+    pub pri: u32,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    pub missed: Missed,
+    pub overlaps: bool,
+    pub is_configured: bool,
+    /// When it was put with these times. Intervals begin here.
+    pub created: Time,
+    /// The body of its jobs with its CR LF.
+    pub body: Slot,
+    pub progress: Progress,
+    /// When it is due.
+    next: Time,
+}
+
+/// A schedule as the job log has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct LoggedSchedule<'a> {
+    pub name: TubeName<'a>,
+    pub tube: TubeName<'a>,
+    pub when: &'a str,
+    pub pri: u32,
+    pub delay: Seconds,
+    pub ttr: Seconds,
+    pub missed: Missed,
+    pub overlaps: bool,
+    pub is_configured: bool,
+    pub created: Time,
+    pub progress: Progress,
+    /// The body with its CR LF.
+    pub body: &'a [u8],
+}
+
+/// What schedules have done since the start.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ScheduleCounts {
+    /// Jobs that were put.
+    pub runs: u64,
+    /// Runs that were left out because the last job still existed.
+    pub skips: u64,
+    /// Runs whose tube could not take a job.
+    pub refusals: u64,
+    /// How often times were left out because the server could not run.
+    pub gaps: u64,
+    /// By how much runs were late, together.
+    pub lateness: Span,
+}
+
+/// Why a run has put no job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunRefusal {
+    /// The tube is full by this rule.
+    Full(FullBy),
+    /// There is no tube of this name, and no room for one.
+    NoTube,
+    /// There is no memory for the body.
+    NoMemory,
+}
+
+/// What is to be done for a schedule that is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// Its job is to be put, for this time.
+    Run(Time),
+    /// Its last job still exists, or it is too late. Times up to this one are dealt with.
+    LeftOut,
+}
+
+impl Schedule {
+    /// Its name.
+    pub fn name(&self) -> TubeName<'_> {
+        TubeName::checked_before(&self.name)
+    }
+
+    /// Its name, to keep.
+    pub fn shared_name(&self) -> ScheduleName {
+        Arc::clone(&self.name)
+    }
+
+    /// The tube that gets its jobs.
+    pub fn tube(&self) -> TubeName<'_> {
+        TubeName::checked_before(&self.tube)
+    }
+
+    /// When it is due, by the system clock.
+    pub fn next(&self) -> Option<Time> {
+        Some(self.next).filter(|&next| next != NEVER)
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.name.len() + self.tube.len() + self.when.bytes() + 5 * ALLOCATION_BYTES
+    }
+
+    /// As the job log has it.
+    pub fn logged<'a>(&'a self, bodies: &'a Bodies) -> LoggedSchedule<'a> {
+        LoggedSchedule {
+            name: self.name(),
+            tube: self.tube(),
+            when: self.when.as_str(),
+            pri: self.pri,
+            delay: self.delay,
+            ttr: self.ttr,
+            missed: self.missed,
+            overlaps: self.overlaps,
+            is_configured: self.is_configured,
+            created: self.created,
+            progress: self.progress,
+            body: bodies.bytes(&self.body),
+        }
+    }
+
+    /// The first of its times that is not dealt with.
+    fn find_next(&self) -> Time {
+        self.when.next(self.created, self.progress.handled).unwrap_or(NEVER)
+    }
+
+    /// The time that counts at `now`, from which it is due: the next one or, if others have passed, as its policy says. Returns whether
+    /// times are left out by that.
+    fn counting(&self, now: Time) -> (Time, bool) {
+        let due = self.next;
+        let after = |at| self.when.next(self.created, at).filter(|&next| next <= now);
+        let Some(mut last) = after(due) else { return (due, false) };
+        if self.missed == Missed::All && self.progress.caught_up + 1 < CATCH_UP_MAX {
+            return (due, false);
+        }
+        // Bounded by STEPS_MAX: the times that are passed one by one.
+        for _ in 0..STEPS_MAX {
+            match after(last) {
+                Some(next) => last = next,
+                None => return (last, true),
+            }
+        }
+        (self.when.last(self.created, last, now), true)
+    }
+}
+
+/// How far a schedule is, by a clock that has this time now.
+fn reached(handled: Time, system: Time) -> Time {
+    if handled > system + AHEAD_MAX { system } else { handled }
+}
+
+impl SystemClock {
+    /// The time of the system clock.
+    fn at(self, now: Time) -> Time {
+        Time::from_nanos(now.as_nanos().saturating_add_signed(self.ahead))
+    }
+
+    /// The time of the server's clock at which the system clock has this time.
+    fn when(self, at: Time) -> Time {
+        Time::from_nanos(at.as_nanos().saturating_add_signed(self.ahead.saturating_neg()))
+    }
+}
+
+impl Schedules {
+    /// No schedules.
+    pub fn new(timers: &mut Timers) -> Self {
+        let timer = timers.add();
+        timers.set_owner(timer, Owner::Schedules);
+        Self {
+            by_name: BTreeMap::new(),
+            due: BTreeSet::new(),
+            timer,
+            clock: SystemClock::default(),
+            text_bytes: 0,
+            totals: ScheduleCounts::default(),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        // Nodes of a tree are at least half full.
+        let entries = size_of::<(ScheduleName, Schedule)>() + size_of::<(Time, ScheduleName)>();
+        self.by_name.len() * 2 * entries + self.text_bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub const fn totals(&self) -> ScheduleCounts {
+        self.totals
+    }
+
+    /// Whether there is room for a schedule of this name.
+    pub fn can_put(&self, name: TubeName<'_>) -> bool {
+        self.by_name.len() < SCHEDULES_MAX || self.by_name.contains_key(name.as_bytes())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    pub fn get(&self, name: &[u8]) -> Option<&Schedule> {
+        self.by_name.get(name)
+    }
+
+    /// Schedules in the order of their names, after this one.
+    pub fn after<'a>(&'a self, name: Option<TubeName<'_>>) -> impl Iterator<Item = &'a Schedule> {
+        let begin = name.map_or(Bound::Unbounded, |name| Bound::Excluded(name.as_bytes()));
+        // Bounded by its caller: an iterator.
+        self.by_name.range::<[u8], _>((begin, Bound::Unbounded)).map(|(_, schedule)| schedule)
+    }
+
+    /// The time of the system clock.
+    pub fn system_time(&self, now: Time) -> Time {
+        self.clock.at(now)
+    }
+
+    /// Takes the time of the system clock.
+    pub fn set_system_time(&mut self, system: Time, now: Time, timers: &mut Timers) {
+        let nanos = |time: Time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        // mutant schedule-clock-is-never-set: nanos(system) - nanos(now) => 0
+        self.clock.ahead = nanos(system) - nanos(now);
+        self.arm(now, now, timers);
+    }
+
+    /// Adds a schedule, or replaces that of the same name. If its times are the same, it is as far as before: a run that was missed is
+    /// still due, and none is repeated.
+    pub fn put(&mut self, new: NewSchedule<'_>, body: Slot, now: Time, store: &mut Store) {
+        let system = self.clock.at(now);
+        let NewSchedule { name, tube, when, pri, delay, ttr, missed, overlaps, is_configured } = new;
+        let before = self.remove(name.as_bytes());
+        let (mut created, mut progress) = (system, Progress { handled: system, ..Progress::default() });
+        if let Some(before) = before {
+            if before.when == when {
+                // mutant schedule-put-again-begins-anew: created = before.created => _ = before.created
+                created = before.created;
+                progress.handled = reached(before.progress.handled, system);
+                progress.caught_up = before.progress.caught_up;
+            }
+            let Progress { handled, caught_up, .. } = progress;
+            progress = Progress { handled, caught_up, ..before.progress };
+            store.bodies.free(before.body);
+        }
+        let (name, tube) = (name.as_bytes().into(), tube.as_bytes().into());
+        let mut schedule = Schedule {
+            name,
+            tube,
+            when,
+            pri,
+            delay,
+            ttr,
+            missed,
+            overlaps,
+            is_configured,
+            created,
+            body,
+            progress,
+            next: NEVER,
+        };
+        schedule.next = schedule.find_next();
+        self.insert(schedule);
+        self.arm(now, now, &mut store.timers);
+    }
+
+    /// Whether a schedule is this one already.
+    pub fn is_as(&self, new: &NewSchedule<'_>, body: &[u8], bodies: &Bodies) -> bool {
+        self.get(new.name.as_bytes()).is_some_and(|has| {
+            has.tube() == new.tube
+                && has.when == new.when
+                && (has.pri, has.delay, has.ttr, has.missed) == (new.pri, new.delay, new.ttr, new.missed)
+                && (has.overlaps, has.is_configured) == (new.overlaps, new.is_configured)
+                && bodies.bytes(&has.body) == body
+        })
+    }
+
+    /// Restores a schedule, or replaces that of the same name.
+    pub fn restore(&mut self, logged: &LoggedSchedule<'_>, when: When, body: Slot, store: &mut Store) {
+        if let Some(before) = self.remove(logged.name.as_bytes()) {
+            store.bodies.free(before.body);
+        }
+        let schedule = Schedule {
+            name: logged.name.as_bytes().into(),
+            tube: logged.tube.as_bytes().into(),
+            when,
+            pri: logged.pri,
+            delay: logged.delay,
+            ttr: logged.ttr,
+            missed: logged.missed,
+            overlaps: logged.overlaps,
+            is_configured: logged.is_configured,
+            created: logged.created,
+            body,
+            progress: logged.progress,
+            next: NEVER,
+        };
+        self.insert(schedule);
+    }
+
+    /// Takes how far a schedule is, if it is there.
+    pub fn restore_progress(&mut self, name: TubeName<'_>, progress: Progress) {
+        if let Some(schedule) = self.by_name.get_mut(name.as_bytes()) {
+            schedule.progress = progress;
+        }
+    }
+
+    /// Begins: each restored schedule is due at the first of its times that is not dealt with.
+    // Bounded by recovery: no client is connected.
+    pub fn settle(&mut self, now: Time, timers: &mut Timers) {
+        let system = self.clock.at(now);
+        self.due.clear();
+        for (name, schedule) in &mut self.by_name {
+            schedule.progress.handled = reached(schedule.progress.handled, system);
+            schedule.next = schedule.find_next();
+            self.due.insert((schedule.next, Arc::clone(name)));
+        }
+        self.arm(now, now, timers);
+    }
+
+    fn insert(&mut self, schedule: Schedule) {
+        self.text_bytes += schedule.text_bytes();
+        self.due.insert((schedule.next, schedule.shared_name()));
+        self.by_name.insert(schedule.shared_name(), schedule);
+    }
+
+    /// Removes a schedule, whose body is still to be freed.
+    fn remove(&mut self, name: &[u8]) -> Option<Schedule> {
+        let schedule = self.by_name.remove(name)?;
+        self.due.remove(&(schedule.next, schedule.shared_name()));
+        self.text_bytes -= schedule.text_bytes();
+        Some(schedule)
+    }
+
+    /// Removes the schedule of this name. Returns whether there was one.
+    pub fn delete(&mut self, name: TubeName<'_>, bodies: &mut Bodies) -> bool {
+        let Some(schedule) = self.remove(name.as_bytes()) else { return false };
+        bodies.free(schedule.body);
+        true
+    }
+
+    fn set_next(&mut self, name: &ScheduleName) {
+        let schedule = self.by_name.get_mut(name).expect("it is there");
+        self.due.remove(&(schedule.next, Arc::clone(name)));
+        schedule.next = schedule.find_next();
+        self.due.insert((schedule.next, Arc::clone(name)));
+    }
+
+    fn get_mut(&mut self, name: &ScheduleName) -> &mut Schedule {
+        self.by_name.get_mut(name).expect("the schedule is there")
+    }
+
+    /// The schedule that is due first, if one is due now.
+    pub fn next_due(&self, now: Time) -> Option<&Schedule> {
+        let (at, name) = self.due.first()?;
+        if *at > self.clock.at(now) {
+            return None;
+        }
+        self.get(name)
+    }
+
+    /// Arms the timer for the next look: when one is due, but not before `earliest`, or when the system clock may have been set.
+    pub fn arm(&self, earliest: Time, now: Time, timers: &mut Timers) {
+        if let Some((first, _)) = self.due.first() {
+            timers.arm(self.timer, self.clock.when(*first).max(earliest).min(now + LOOK));
+        }
+    }
+
+    /// Decides about a schedule that is due, and notes that its times are dealt with. [`ran`](Self::ran) or [`refused`](Self::refused) must follow
+    /// a run.
+    pub fn begin(&mut self, name: &ScheduleName, now: Time, store: &Store, budget: &mut Budget) -> Due {
+        let system = self.clock.at(now);
+        let schedule = self.by_name.get_mut(name).expect("the schedule is there");
+        let (at, has_gap) = schedule.counting(system);
+        budget.charge(if has_gap { Cost::SCHEDULE_SEARCH } else { Cost::SCHEDULE_RUN });
+        let is_late = schedule.when.next(schedule.created, at).is_some_and(|next| next <= system);
+        let progress = &mut schedule.progress;
+        let last_exists = progress.job.0 > 0 && store.jobs.find(progress.job).is_some();
+        progress.handled = at;
+        progress.gaps += u64::from(has_gap);
+        self.totals.gaps += u64::from(has_gap);
+        // mutant schedule-catches-up-without-end: progress.caught_up + 1 => 0
+        progress.caught_up = if is_late { progress.caught_up + 1 } else { 0 };
+        let due = if schedule.missed == Missed::Skip && system.since(at) > LATE_MAX {
+            if !has_gap {
+                progress.gaps += 1;
+                self.totals.gaps += 1;
+            }
+            Due::LeftOut
+        } else if last_exists && !schedule.overlaps {
+            progress.skips += 1;
+            self.totals.skips += 1;
+            Due::LeftOut
+        } else {
+            Due::Run(at)
+        };
+        self.set_next(name);
+        due
+    }
+
+    /// Notes the job that a run has put for this time.
+    pub fn ran(&mut self, name: &ScheduleName, due: Time, job: JobId, now: Time) {
+        let ran = self.clock.at(now);
+        let progress = &mut self.get_mut(name).progress;
+        (progress.due, progress.ran, progress.job) = (due, ran, job);
+        progress.runs += 1;
+        self.totals.runs += 1;
+        self.totals.lateness = Span::from_nanos(self.totals.lateness.as_nanos() + ran.since(due).as_nanos());
+    }
+
+    /// Notes that the tube could not take the job of a run.
+    pub fn refused(&mut self, name: &ScheduleName) {
+        self.get_mut(name).progress.refusals += 1;
+        self.totals.refusals += 1;
+    }
+
+    // Bounded by its caller: a test.
+    pub fn check(&self) {
+        assert_eq!(self.due.len(), self.by_name.len(), "every schedule has a time");
+        let text: usize = self.by_name.values().map(Schedule::text_bytes).sum();
+        assert_eq!(self.text_bytes, text, "names are counted");
+        for (name, schedule) in &self.by_name {
+            assert_eq!(*name, schedule.name, "a schedule is found by its name");
+            assert!(self.due.contains(&(schedule.next, Arc::clone(name))), "a schedule is found by its time");
+            assert_eq!(
+                schedule.next,
+                schedule.find_next(),
+                "a schedule is due at the first time that is left"
+            );
+        }
+    }
+}

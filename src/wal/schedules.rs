@@ -1,0 +1,62 @@
+//! Schedules, and which segment the record of each is in.
+//!
+//! The record of a schedule has how far it was when the record was written. Each run is in the record of its job, and what was left out in a
+//! record of its own: both are garbage as soon as the schedule itself is written again. That is so before their segment goes, since the oldest
+//! segment goes first and theirs is not older than that of the schedule.
+
+use super::Wal;
+use super::placed::Placed;
+use super::record::{JobRecord, Record, RunRecord};
+use crate::queue::{Engine, LoggedSchedule, ScheduleName};
+use crate::values::ids::JobKey;
+use crate::values::tube_name::TubeName;
+
+/// All logged schedules, by their names.
+pub type LoggedSchedules = Placed<ScheduleName, ()>;
+
+/// Memory of one schedule, at most: its share of two trees. They share its name with the queue.
+const SCHEDULE_BYTES: usize = 8 * size_of::<ScheduleName>();
+
+impl LoggedSchedules {
+    /// An upper bound of the memory that they take.
+    pub fn memory_bytes(&self) -> usize {
+        self.len() * SCHEDULE_BYTES
+    }
+}
+
+impl Wal {
+    /// Logs a schedule. Returns the size of the record in bytes.
+    pub(super) fn append_schedule(&mut self, name: &ScheduleName, engine: &Engine) -> usize {
+        let schedule = engine.logged_schedule(name).expect("the queue has it");
+        let record = Record::Schedule(schedule);
+        let bytes = record.bytes();
+        self.append(&record, engine);
+        self.segments.note_record(bytes);
+        let place = (self.appender.segment(), bytes);
+        self.schedules.insert(ScheduleName::clone(name), (), place, &mut self.index);
+        bytes
+    }
+
+    /// Logs that a schedule is deleted.
+    pub(super) fn append_schedule_end(&mut self, name: &ScheduleName, engine: &Engine) {
+        self.schedules.remove(name, &mut self.index).expect("the schedule is logged");
+        self.append_change(&Record::ScheduleGone(TubeName::checked_before(name)), engine);
+    }
+
+    /// Logs that a run of a schedule was left out.
+    pub(super) fn append_progress(&mut self, name: &ScheduleName, engine: &Engine) {
+        let LoggedSchedule { name: schedule, progress, .. } =
+            engine.logged_schedule(name).expect("the queue has it");
+        self.append_change(&Record::Progress(RunRecord { schedule, progress }), engine);
+    }
+
+    /// Logs a job and that a schedule has put it, in one record. Compaction appends the job alone.
+    pub(super) fn append_run(&mut self, job: JobKey, name: &ScheduleName, engine: &Engine) {
+        let record = Record::Job(JobRecord::of_run(job, name, engine));
+        let alone = Record::Job(JobRecord::of(job, engine)).bytes();
+        self.append(&record, engine);
+        self.segments.note_record(record.bytes());
+        self.index.insert(job, self.appender.segment(), alone);
+        self.index.add_garbage((record.bytes() - alone) as u64);
+    }
+}
