@@ -84,7 +84,6 @@ pub(in crate::server) fn schedules(
     // Bounded by PAGE_SCHEDULES_MAX: the schedules of one page.
     let mut all = core.engine.schedules_after(after).map(|schedule| (schedule.name(), schedule.tube()));
     let mut last = None;
-    // Bounded by PAGE_SCHEDULES_MAX: the schedules of one page.
     let seen: Vec<TubeName<'_>> = all
         .by_ref()
         .take(limit as usize)
