@@ -1,7 +1,8 @@
-//! The queue without connections: the naive model, bounded steps, tubes, rules and idempotency keys.
+//! The queue without connections: the naive model, bounded steps, tubes, rules, idempotency keys and the times of schedules.
 
 mod kept_keys;
 mod model;
 mod rules;
 mod steps;
 mod tubes;
+mod when;
