@@ -203,7 +203,8 @@ impl Core {
             return Some(Time::ZERO);
         }
         let engine = if must_wait { None } else { self.engine.next_deadline() };
-        let closing = self.closing.deadline();
+        let configuring = self.puts.configuring.as_ref().filter(|_| !must_wait).map(|left| left.earliest);
+        let closing = self.closing.deadline().into_iter().chain(configuring).min();
         if !self.log.is_there() && self.access.is_idle() && closing.is_none() {
             return engine;
         }

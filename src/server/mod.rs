@@ -122,7 +122,7 @@ impl Server {
         if let Some(wal) = wal {
             core.log.begin(wal, &mut core.engine);
         }
-        core.set_schedules(core.config.started);
+        core.begin_configuring();
         Self { core, connections: Connections::default() }
     }
 
@@ -400,7 +400,7 @@ impl Core {
         let wal = self.log.lead(&mut self.engine, now);
         self.set_rules(now);
         self.log.begin(wal, &mut self.engine);
-        self.set_schedules(now);
+        self.begin_configuring();
         self.log.check_lease(&mut self.effects, now);
     }
 

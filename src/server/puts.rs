@@ -8,6 +8,7 @@ use super::client_state::{IncomingJob, Input, ProtocolState, Skipped};
 use super::outcome::{Outcome, Refusal, Shortage, repeated};
 use super::put_refusals::PutRefusals;
 use super::rights::Need;
+use super::schedules::Configuring;
 use super::trace::Observation;
 use crate::bodies::Slot;
 use crate::protocol::announced::Follows;
@@ -36,6 +37,7 @@ pub(super) struct Puts {
     pub refusals: PutRefusals,
     /// For the log: runs of schedules whose tube could not take a job.
     pub refused_runs: LogLimit,
+    pub configuring: Option<Configuring>,
     /// In drain mode every put is refused.
     is_draining: bool,
 }
@@ -53,6 +55,7 @@ impl Puts {
             recent: RecentPut::new(),
             refusals: PutRefusals::new(),
             refused_runs: LogLimit::every(WARNING_INTERVAL),
+            configuring: None,
             is_draining: false,
         }
     }

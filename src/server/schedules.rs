@@ -1,5 +1,7 @@
 //! Schedules: from the line of a `schedule-put` to the schedule, and the runs that are due.
 
+use std::collections::BTreeSet;
+
 use tracing::{info, warn};
 
 use super::client_state::{Input, ProtocolState, TextOf};
@@ -9,7 +11,7 @@ use super::{Core, Server};
 use crate::bodies::Slot;
 use crate::protocol::command::{Command, PutArgs, ScheduleArgs};
 use crate::protocol::reply::Reply;
-use crate::queue::{BACKGROUND_STEPS, NewSchedule, RunRefusal, ScheduleName};
+use crate::queue::{BACKGROUND_STEPS, NewSchedule, RunRefusal, Schedule, ScheduleName};
 use crate::server::rights::Need;
 use crate::time::{Span, Time};
 use crate::values::budget::Cost;
@@ -17,10 +19,13 @@ use crate::values::limits::SCHEDULE_BYTES_MAX;
 use crate::values::schedules::{ConfiguredSchedule, Missed};
 use crate::values::tube_name::TubeName;
 use crate::values::when::When;
-use crate::wal::{PutSpace, run_record_bytes, schedule_record_bytes};
+use crate::wal::{PutSpace, run_record_bytes, schedule_room_bytes};
 
 /// While the server cannot put the job of a schedule, it tries again after this time.
 const RETRY: Span = Span::from_secs(1);
+
+/// The same while the job log makes a file.
+const RETRY_SOON: Span = Span::from_millis(10);
 
 /// A schedule whose body is arriving.
 pub(super) struct PlannedSchedule {
@@ -30,6 +35,25 @@ pub(super) struct PlannedSchedule {
     put: PutArgs,
     missed: Missed,
     overlaps: bool,
+}
+
+/// When to try again without space in the job log, if there is none.
+const fn retry_after(space: PutSpace) -> Option<Span> {
+    match space {
+        PutSpace::Available | PutSpace::TooLarge => None,
+        PutSpace::Pending => Some(RETRY_SOON),
+        PutSpace::Unavailable => Some(RETRY),
+    }
+}
+
+/// Schedules of the configuration file that are still to be put.
+pub(super) struct Configuring {
+    /// Those to delete first.
+    gone: Vec<ScheduleName>,
+    /// The place of the next one to put.
+    next: usize,
+    /// Not before this time.
+    pub earliest: Time,
 }
 
 impl PlannedSchedule {
@@ -64,7 +88,7 @@ impl PlannedSchedule {
     /// The size of its record in the job log with this body, in bytes.
     fn record_bytes(&self, body: &Slot) -> u64 {
         let texts = self.name.len() + self.tube.len() + self.when.as_str().len();
-        schedule_record_bytes(texts + body.len()) as u64
+        schedule_room_bytes(texts + body.len())
     }
 }
 
@@ -177,7 +201,10 @@ impl Core {
     /// Runs the schedules that are due, up to the share of background work. Others follow in the next iteration. While the server drains or
     /// has no space, they stay due.
     pub(super) fn run_due_schedules(&mut self, now: Time) {
-        if !self.engine.has_schedules() {
+        if let Some(left) = self.puts.configuring.take_if(|left| left.earliest <= now) {
+            self.configure(left, now);
+        }
+        if self.puts.configuring.is_some() || !self.engine.has_schedules() {
             return;
         }
         let limit = self.engine.budget().within(BACKGROUND_STEPS);
@@ -189,11 +216,11 @@ impl Core {
             }
             self.memory.invalidate();
             let space = self.space_for_run(&name, bytes);
-            if self.puts.is_draining()
-                || matches!(space, PutSpace::Pending | PutSpace::Unavailable)
-                || !self.has_memory_for_run(bytes)
-            {
-                earliest = now + RETRY;
+            assert_ne!(space, PutSpace::TooLarge, "there is room for the schedule, and so for its job");
+            let is_ready = !self.puts.is_draining() && self.has_memory_for_run(bytes);
+            let wait = retry_after(space).or((!is_ready).then_some(RETRY));
+            if let Some(wait) = wait {
+                earliest = now + wait;
                 break;
             }
             if let Some(due) = self.engine.begin_run(&name, now)
@@ -226,39 +253,86 @@ impl Core {
         }
     }
 
-    /// Adds the schedules of the configuration file, and removes those that it had before.
+    /// Has the schedules of the configuration file put, and those deleted that it had before.
     // Bounded by SCHEDULES_MAX: before the first command.
-    pub(super) fn set_schedules(&mut self, now: Time) {
-        let all = std::mem::take(&mut self.config.schedules);
-        let is_there = |name: TubeName<'_>| all.iter().any(|one| one.name == name.as_str());
-        let gone: Vec<ScheduleName> = self
-            .engine
-            .schedules_after(None)
-            .filter(|schedule| schedule.is_configured && !is_there(schedule.name()))
-            .map(|schedule| schedule.shared_name())
-            .collect();
-        for name in gone {
-            info!(
-                "schedule {} is deleted: the configuration file lacks it",
-                TubeName::checked_before(&name).as_str()
-            );
-            self.engine.delete_schedule(TubeName::checked_before(&name));
-        }
-        for schedule in &all {
-            let new = configured(schedule);
-            if self.engine.has_schedule(&new, &schedule.body) {
-                continue;
+    pub(super) fn begin_configuring(&mut self) {
+        let names: BTreeSet<&str> = self.config.schedules.iter().map(|one| &*one.name).collect();
+        let all = self.engine.schedules_after(None);
+        let gone = all.filter(|one| one.is_configured && !names.contains(one.name().as_str()));
+        let gone: Vec<ScheduleName> = gone.map(Schedule::shared_name).collect();
+        let is_needed = !gone.is_empty() || !self.config.schedules.is_empty();
+        self.puts.configuring = is_needed.then_some(Configuring { gone, next: 0, earliest: Time::ZERO });
+    }
+
+    /// Goes on with that, up to the share of background work. Without space in the job log it waits.
+    fn configure(&mut self, mut left: Configuring, now: Time) {
+        let limit = self.engine.budget().within(BACKGROUND_STEPS);
+        while !self.engine.budget().is_reached(limit) {
+            let done = if let Some(name) = left.gone.last() {
+                let name = ScheduleName::clone(name);
+                self.delete_unconfigured(&name)
+            } else if left.next < self.config.schedules.len() {
+                self.put_configured(left.next, now)
+            } else {
+                return;
+            };
+            self.record_changes(now);
+            if let Err(wait) = done {
+                left.earliest = now + wait;
+                break;
             }
-            match self.engine.bodies_mut().store(&schedule.body) {
+            left.next += usize::from(left.gone.is_empty());
+            left.gone.pop();
+        }
+        self.puts.configuring = Some(left);
+    }
+
+    /// Deletes a schedule that the configuration file lacks, or returns for how long that has to wait.
+    fn delete_unconfigured(&mut self, name: &ScheduleName) -> Result<(), Span> {
+        if let Some(wait) = retry_after(self.log.space_for_records(run_record_bytes(name.len()) as u64)) {
+            return Err(wait);
+        }
+        let name = TubeName::checked_before(name);
+        info!("schedule {} is deleted: the configuration file lacks it", name.as_str());
+        self.engine.delete_schedule(name);
+        Ok(())
+    }
+
+    /// Puts a schedule of the configuration file, unless it is there, or returns for how long that has to wait.
+    // docs/RUNBOOK.md lists these messages.
+    fn put_configured(&mut self, at: usize, now: Time) -> Result<(), Span> {
+        let schedule = &self.config.schedules[at];
+        let new = configured(schedule);
+        self.engine.budget().charge(Cost::STEP.plus(Cost::copied(schedule.body.len())));
+        if self.engine.has_schedule(&new, &schedule.body) {
+            return Ok(());
+        }
+        let texts = schedule.name.len() + schedule.tube.len() + schedule.when.as_str().len();
+        let bytes = schedule_room_bytes(texts + schedule.body.len());
+        let name = &schedule.name;
+        let space = self.log.space_for_records(bytes);
+        if let Some(wait) = retry_after(space) {
+            return Err(wait);
+        }
+        match space {
+            PutSpace::TooLarge => {
+                warn!(
+                    "schedule {name}: a file of the job log has no room for its body; raise -s/--wal-segment-size"
+                );
+            }
+            _ if !self.engine.can_put_schedule(new.name) => {
+                warn!(
+                    "schedule {name}: there are 10,000 schedules; delete another one, and restart the server"
+                );
+            }
+            _ => match self.engine.bodies_mut().store(&schedule.body) {
                 Ok(body) => self.engine.put_schedule(new, body, now),
                 Err(_) => warn!(
-                    "schedule {}: there is no memory for its body; delete jobs, or raise --max-memory",
-                    schedule.name
+                    "schedule {name}: there is no memory for its body; delete jobs, or raise --max-memory"
                 ),
-            }
+            },
         }
-        self.config.schedules = all;
-        self.record_changes(now);
+        Ok(())
     }
 
     /// Frees the text that is arriving.

@@ -46,7 +46,7 @@ pub use self::operation::{Arrangement, DiskOperation, DiskOutcome, LogReply, Log
 use self::pauses::Pauses;
 use self::placed::KeptKeys;
 use self::record::{Lsn, PauseRecord, Record, job_bytes_max};
-pub use self::record::{job_record_bytes, note_record_bytes, run_record_bytes, schedule_record_bytes};
+pub use self::record::{job_record_bytes, note_record_bytes, run_record_bytes, schedule_room_bytes};
 pub use self::replay::{Recovered, Replay};
 use self::retirement::Retirement;
 pub use self::rounds::{Round, Rounds};

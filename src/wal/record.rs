@@ -305,9 +305,11 @@ pub const fn run_record_bytes(texts: usize) -> usize {
     framed_bytes(JOB_BYTES + PROGRESS_BYTES + texts)
 }
 
-/// Returns the size of the record of a schedule, in bytes. Its texts are the names, the times and the body.
-pub const fn schedule_record_bytes(texts: usize) -> usize {
-    framed_bytes(SCHEDULE_BYTES + texts)
+/// Returns what a schedule needs in a segment, in bytes: the size of its record or that of a run, whichever is larger. Its texts are the
+/// names, the times and the body.
+pub const fn schedule_room_bytes(texts: usize) -> u64 {
+    let (own, run) = (framed_bytes(SCHEDULE_BYTES + texts), run_record_bytes(texts));
+    (if own > run { own } else { run }) as u64
 }
 
 impl Record<'_> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::EndMark;
 use super::pauses::Pauses;
 use super::placed::KeptKeys;
-use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord, RunRecord};
+use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord, RunRecord, schedule_room_bytes};
 use super::rules::LoggedRules;
 use super::schedules::LoggedSchedules;
 use super::segment::{Header, SegmentNumber};
@@ -122,7 +122,8 @@ impl Replay {
             Record::Schedule(schedule) => {
                 engine.restore_schedule(schedule);
                 let name = schedule.name.as_bytes().into();
-                self.schedules.insert(name, (), (self.segment, bytes), &mut self.index);
+                let room = schedule_room_bytes(schedule.texts_bytes());
+                self.schedules.insert(name, room, (self.segment, bytes), &mut self.index);
             }
             Record::ScheduleGone(name) => {
                 self.index.add_garbage(bytes as u64);
@@ -275,7 +276,7 @@ impl Replay {
             end: Lsn::default(),
             active: None,
             other_size_up_to: SegmentNumber(0),
-            largest: index.largest(),
+            largest: index.largest().max(schedules.largest()),
             closed_end: None,
             mark: None,
             unrecorded: changed.into_iter().collect(),

@@ -6,18 +6,23 @@
 
 use super::Wal;
 use super::placed::Placed;
-use super::record::{JobRecord, Record, RunRecord};
+use super::record::{JobRecord, Record, RunRecord, schedule_room_bytes};
 use crate::queue::{Engine, LoggedSchedule, ScheduleName};
 use crate::values::ids::JobKey;
 use crate::values::tube_name::TubeName;
 
-/// All logged schedules, by their names.
-pub type LoggedSchedules = Placed<ScheduleName, ()>;
+/// All logged schedules, by their names, and what each needs in a segment: see [`schedule_room_bytes`].
+pub type LoggedSchedules = Placed<ScheduleName, u64>;
 
 /// Memory of one schedule, at most: its share of two trees. They share its name with the queue.
 const SCHEDULE_BYTES: usize = 8 * size_of::<ScheduleName>();
 
 impl LoggedSchedules {
+    /// What the one needs that needs most, in bytes.
+    pub fn largest(&self) -> u64 {
+        self.iter().map(|(_, &bytes)| bytes).max().unwrap_or(0)
+    }
+
     /// An upper bound of the memory that they take.
     pub fn memory_bytes(&self) -> usize {
         self.len() * SCHEDULE_BYTES
@@ -28,12 +33,13 @@ impl Wal {
     /// Logs a schedule. Returns the size of the record in bytes.
     pub(super) fn append_schedule(&mut self, name: &ScheduleName, engine: &Engine) -> usize {
         let schedule = engine.logged_schedule(name).expect("the queue has it");
+        let room = schedule_room_bytes(schedule.texts_bytes());
         let record = Record::Schedule(schedule);
         let bytes = record.bytes();
         self.append(&record, engine);
         self.segments.note_record(bytes);
         let place = (self.appender.segment(), bytes);
-        self.schedules.insert(ScheduleName::clone(name), (), place, &mut self.index);
+        self.schedules.insert(ScheduleName::clone(name), room, place, &mut self.index);
         bytes
     }
 

@@ -140,6 +140,9 @@ pub const LOADS: &[Load] = &[
             world.helper.expect_all(rules, "CONFIGURED");
         }
     }),
+    load("schedules", [1000, 2500], |world, n| {
+        put_schedules(world, n, |_| "0 3 * * * Europe/Berlin".to_owned())
+    }),
     load(LISTS, [16, 64], |world, n| {
         in_tubes(world, 10_000, "tube", |_| put(0, ""));
         world.clients = (0..n).map(|_| world.connect()).collect();
@@ -154,6 +157,20 @@ pub const LOADS: &[Load] = &[
 
 /// Loads that end by themselves.
 pub const BOMBS: &[Load] = &[
+    load("schedules run", [1000, 2500], |world, n| {
+        let end = end_in(world, 2.0, n);
+        put_schedules(world, n, |_| {
+            let left = end.saturating_duration_since(Instant::now()).as_secs_f64();
+            format!("every:{}", left.ceil().max(1.0))
+        });
+    }),
+    load("schedules run for the last of many times that were missed", [250, 2500], |world, n| {
+        end_in(world, 3.0, n);
+        world.helper.expect("drain\r\n", "DRAINING");
+        put_schedules(world, n, |_| "every:1".to_owned());
+        std::thread::sleep(Duration::from_secs(2));
+        world.helper.expect("undrain\r\n", "NOT_DRAINING");
+    }),
     load("delayed jobs become ready", [10_000, 50_000], |world, n| {
         let end = end_in(world, 1.0, n);
         for _ in (0..n).step_by(BATCH) {
@@ -223,6 +240,12 @@ pub const BOMBS: &[Load] = &[
         world.ends_at = Some(Instant::now() + Duration::from_millis(1100));
     }),
 ];
+
+/// Puts schedules, each for a job of one byte.
+fn put_schedules(world: &mut World, n: usize, when: impl Fn(usize) -> String) {
+    let puts = (0..n).map(|at| format!("schedule-put s{at} 0 0 60 1 {TUBE} {}\r\nx\r\n", when(at)));
+    world.helper.expect_all(puts, "SCHEDULED");
+}
 
 /// Sets the end of a load of `n` parts some time after it is built, and returns it.
 fn end_in(world: &mut World, seconds: f64, n: usize) -> Instant {

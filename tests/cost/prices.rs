@@ -94,6 +94,30 @@ const DEEDS: &[Deed] = &[
         at_once(world, times, &format!("stats-job {id}\r\n"));
         world.actor.expect(&format!("delete {id}\r\n"), "DELETED");
     }),
+    deed("schedule-put, 32 at once", 20, |world, times| {
+        at_once(world, times, &schedule_put("n", "0 3 * * 1-5 Europe/Berlin"));
+    }),
+    deed("schedule-put of an interval, 32 at once", 20, |world, times| {
+        at_once(world, times, &schedule_put("n", "every:1d"));
+    }),
+    deed("schedule-put of times that never come, 32 at once", 5, |world, times| {
+        at_once(world, times, &schedule_put("n", "0 0 31 4,6,9,11 * America/New_York"));
+    }),
+    deed("schedule-put of a rare time, 32 at once", 5, |world, times| {
+        at_once(world, times, &schedule_put("n", "59 23 29 2 * Africa/Casablanca"));
+    }),
+    deed("schedule-run of 60,000 bytes", 200, |world, times| {
+        let body = "b".repeat(LARGE_BYTES);
+        let put = format!("schedule-put n 0 0 60 {LARGE_BYTES} load every:1d\r\n{body}\r\n");
+        world.helper.expect(&put, "SCHEDULED");
+        (0..times).for_each(|_| drop(world.actor.expect("schedule-run n\r\n", "INSERTED")));
+    }),
+    deed("list-schedules of 1,000", 5, |world, times| {
+        for at in 0..1000 {
+            world.helper.expect(&schedule_put(&format!("n{at}"), "every:1d"), "SCHEDULED");
+        }
+        (0..times).for_each(|_| drop(world.actor.expect("list-schedules 1000\r\n", "OK")));
+    }),
     deed("put of 60,000 bytes", 200, |world, times| {
         let put = format!("put 0 0 60 {LARGE_BYTES}\r\n{}\r\n", "b".repeat(LARGE_BYTES));
         (0..times).for_each(|_| drop(world.actor.expect(&put, "INSERTED")));
@@ -206,6 +230,10 @@ fn small_put() -> String {
     format!("put 0 0 60 64\r\n{}\r\n", "b".repeat(64))
 }
 
+fn schedule_put(name: &str, when: &str) -> String {
+    format!("schedule-put {name} 0 0 60 1 load {when}\r\nx\r\n")
+}
+
 /// Sends commands together, and reads all replies, again and again.
 fn at_once(world: &mut World, times: usize, commands: &str) {
     let (text, replies) = (commands.repeat(DEPTH), DEPTH * replies_to(commands));
@@ -223,9 +251,9 @@ fn each_once(world: &mut World, commands: &[String]) {
     }
 }
 
-/// Counts commands. A `put` and a `job-note` have two lines.
+/// Counts commands. A `put`, a `job-note` and a `schedule-put` have two lines.
 fn replies_to(commands: &str) -> usize {
-    if commands.starts_with("put ") || commands.starts_with("job-note ") {
+    if ["put ", "job-note ", "schedule-put "].iter().any(|word| commands.starts_with(word)) {
         1
     } else {
         commands.matches("\r\n").count()

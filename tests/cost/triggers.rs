@@ -110,6 +110,8 @@ pub const TRIGGERS: &[Trigger] = &[
         ask(world, &format!("stats-job {id}\r\n"))
     }),
     trigger("stats-group", |world| ask(world, "stats-group group\r\n")),
+    trigger("list-schedules", |world| ask(world, "list-schedules 1000\r\n")),
+    trigger("schedule-stats", |world| ask(world, "schedule-stats s7\r\n")),
     trigger("list-tubes", |world| ask(world, "list-tubes\r\n")),
     trigger("list-tubes-watched", |world| ask(world, "list-tubes-watched\r\n")),
     trigger("peek-ready, 200 times", |world| pipeline(world, |_| "peek-ready\r\n".to_owned())),

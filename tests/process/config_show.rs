@@ -17,8 +17,8 @@ fn show(before: &[&str], after: &[&str], variables: &[(&str, &str)]) -> Output {
 fn each_setting_has_its_value_and_source() {
     let scratch = Scratch::new("config-show");
     let (file, token) = (scratch.join("a.toml"), scratch.join("token"));
-    let lines =
-        "port = 7\nmax-memory = \"2g\"\nhttp-host = [\"a\", \"b\"]\n[tubes.mail]\nretention = \"5m\"\n";
+    let lines = "port = 7\nmax-memory = \"2g\"\nhttp-host = [\"a\", \"b\"]\n[tubes.mail]\nretention = \"5m\"\n\
+         [[schedule]]\nname = \"n\"\ntube = \"t\"\nwhen = \"every:5m\"\nbody = \"\"\n";
     fs::write(&file, lines).and_then(|()| fs::write(&token, "a-secret-of-the-api")).expect("there is space");
     let (file, token) = (file.to_str().expect("text"), token.to_str().expect("text"));
     let flags = ["--config", file, "-F", "-b", "/tmp", "-V", "--http-token", token, "--http", "9100"];
@@ -39,6 +39,8 @@ fn each_setting_has_its_value_and_source() {
         json!({"name": "log-level", "value": "debug", "source": "default"}),
         json!({"name": "user", "value": null, "source": "default"}),
         json!({"name": "http-token", "value": token, "source": "flag", "place": "--http-token"}),
+        json!({"name": "schedule.n.tube", "value": "t", "source": "file", "place": file}),
+        json!({"name": "schedule.n.when", "value": "every:5m", "source": "file", "place": file}),
         json!({"name": "tubes.mail.retention", "value": "300", "source": "file", "place": file}),
     ] {
         assert!(settings.contains(&expected), "{expected}: {text}");

@@ -3,6 +3,7 @@
 mod kept_keys;
 mod model;
 mod rules;
+mod schedules;
 mod steps;
 mod tubes;
 mod when;

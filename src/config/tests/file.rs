@@ -3,7 +3,9 @@
 use super::super::*;
 use super::{check, settings, with_file};
 use crate::flags::{FLAGS, Sources};
+use crate::time::Seconds;
 use crate::values::limits::RULED_TUBES_MAX;
+use crate::values::schedules::Missed;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::RuleValue;
 
@@ -244,6 +246,70 @@ fn the_file_has_rules_of_tubes() {
         format!("other retention {:?}", RuleValue::Number(300)),
     ];
     assert_eq!(rules.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_file_has_schedules() {
+    let text = r#"
+        port = 1
+        [[schedule]]
+        name = "nightly"
+        tube = "mail/night"
+        when = "0 3 * * *  Europe/Berlin"
+        body = "a\nb"
+        [[schedule]]
+        name = "often"
+        tube = "sync"
+        when = "every:15m"
+        body = ""
+        pri = 0
+        delay = 7
+        ttr = "5m"
+        missed = "all"
+        overlap = false
+    "#;
+    let schedules = with_file(text, "").expect("the file is valid").schedules;
+    let [nightly, often] = &schedules[..] else { panic!("{schedules:?}") };
+    assert_eq!((&*nightly.name, &*nightly.tube), ("nightly", "mail/night"));
+    assert_eq!((nightly.when.as_str(), &nightly.body[..]), ("0 3 * * * Europe/Berlin", &b"a\nb\r\n"[..]));
+    assert_eq!((nightly.pri, nightly.missed, nightly.overlaps), (65_536, Missed::Once, true));
+    assert_eq!((nightly.delay, nightly.ttr), (Seconds::ZERO, Seconds::whole(60)));
+    assert_eq!((often.pri, often.missed, often.overlaps), (0, Missed::All, false));
+    assert_eq!((often.delay, often.ttr), (Seconds::whole(7), Seconds::whole(300)));
+}
+
+#[test]
+fn a_mistake_in_a_schedule_has_its_place() {
+    const ONE: &str = "[[schedule]]\nname = \"n\"\ntube = \"t\"\nwhen = \"every:9\"\nbody = \"\"\n";
+    let with = |line: &str| format!("{ONE}{line}");
+    for (text, error) in [
+        ("schedule = 1".to_owned(), "1:12: schedule = 1: must be tables, each below [[schedule]]"),
+        ("[schedule]\nname = 1".to_owned(), "1:1: [schedule]: must be tables, each below [[schedule]]"),
+        ("[[schedules]]\n".to_owned(), "1:3: [[schedules]]: no such table; did you mean schedule?"),
+        ("[[schedule]]\nname = \"n\"".to_owned(), "1:1: [[schedule]]: the schedule lacks tube"),
+        (ONE.replace("\"t\"", "5"), "3:8: tube = 5: must be a text in quotes"),
+        (
+            ONE.replace("\"t\"", "\"a b\""),
+            "3:8: tube = \"a b\": must be 1 to 200 letters, digits or one of -+/;.$_(), without - at first",
+        ),
+        (
+            ONE.replace("every:9", "* * * * * Mars"),
+            "4:8: when = \"* * * * * Mars\": not a time zone of the IANA database, such as Europe/Berlin",
+        ),
+        (ONE.replace("every:9", "0 0 31 2 *"), "4:8: when = \"0 0 31 2 *\": at none of the coming times"),
+        (
+            with("priority = 1"),
+            "6:1: priority = 1: no such key of a schedule; it has name, tube, when, body, pri, delay, ttr, missed, overlap",
+        ),
+        (with("bodi = 1"), "6:1: bodi = 1: no such key of a schedule; did you mean body?"),
+        (with("pri = -1"), "6:7: pri = -1: must be a number from 0 to 4294967295"),
+        (with("ttr = \"5 m\""), "6:7: ttr = \"5 m\": must be a number of seconds, or a text such as \"5m\""),
+        (with("missed = \"no\""), "6:10: missed = \"no\": must be \"skip\", \"once\" or \"all\""),
+        (with("overlap = \"no\""), "6:11: overlap = \"no\": must be true or false"),
+        (with(ONE), "6:1: [[schedule]]: there is another schedule n"),
+    ] {
+        assert_eq!(with_file(&text, "").unwrap_err(), format!("beanring.toml:{error}"), "{text:?}");
+    }
 }
 
 #[test]

@@ -152,6 +152,13 @@ pub enum Due {
     LeftOut,
 }
 
+impl LoggedSchedule<'_> {
+    /// The size of its names, its times and its body.
+    pub const fn texts_bytes(&self) -> usize {
+        self.name.as_bytes().len() + self.tube.as_bytes().len() + self.when.len() + self.body.len()
+    }
+}
+
 impl Schedule {
     /// Its name.
     pub fn name(&self) -> TubeName<'_> {
