@@ -94,7 +94,7 @@ impl Cost {
     /// A run of a schedule behind which times were missed: the last one is searched.
     pub const SCHEDULE_SEARCH: Self = Self(4000);
     /// Times of a schedule that a client names: they are parsed, and may never come.
-    pub const SCHEDULE_TIMES: Self = Self(2000);
+    pub const SCHEDULE_TIMES: Self = Self(800);
     /// A turn of a connection from the queue, or an answer to a client that has waited, in addition to their commands: the send is
     /// a system call of its own, of some 3 us.
     pub const SEND: Self = Self(32);

@@ -164,13 +164,6 @@ pub const BOMBS: &[Load] = &[
             format!("every:{}", left.ceil().max(1.0))
         });
     }),
-    load("schedules run for the last of many times that were missed", [250, 2500], |world, n| {
-        end_in(world, 3.0, n);
-        world.helper.expect("drain\r\n", "DRAINING");
-        put_schedules(world, n, |_| "every:1".to_owned());
-        std::thread::sleep(Duration::from_secs(2));
-        world.helper.expect("undrain\r\n", "NOT_DRAINING");
-    }),
     load("delayed jobs become ready", [10_000, 50_000], |world, n| {
         let end = end_in(world, 1.0, n);
         for _ in (0..n).step_by(BATCH) {

@@ -27,6 +27,9 @@ const SEARCH_PAUSE: Span = Span::from_millis(1);
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
 
+/// The body of a run is copied twice, into memory that is in no cache.
+const COPIES: usize = 3;
+
 /// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
 /// that is in no cache.
 const HEAP_MOVE: Cost = Cost::visits(8);
@@ -270,7 +273,7 @@ impl Engine {
         let (pri, delay, ttr) = (schedule.pri, schedule.delay, schedule.ttr);
         let tube = Box::<[u8]>::from(schedule.tube().as_bytes());
         let tube = TubeName::checked_before(&tube);
-        self.budget.charge(Cost::BATCH_JOB.plus(Cost::copied(body.len())));
+        self.budget.charge(Cost::BATCH_JOB.plus(Cost::copied(body.len()).times(COPIES)));
         let body = match self.run_refusal(tube, body.len() as u64 - 2) {
             None => self.store.bodies.store(&body).map_err(|OutOfMemory| RunRefusal::NoMemory),
             Some(refusal) => Err(refusal),
