@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use memchr::memchr;
 
 use crate::protocol::announced::BATCH_WORD;
-use crate::protocol::command::{Command, Ids, PutArgs, ScheduleArgs};
+use crate::protocol::command::{Command, Ids, PutArgs, ScheduleArgs, ScheduleLine};
 use crate::time::Seconds;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
@@ -313,7 +313,19 @@ fn list_schedules(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     args.end(Command::ListSchedules { after, limit })
 }
 
-fn schedule_put<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
+fn schedule_put<const DECIMALS: bool>(args: Args<'_>) -> Result<Command<'_>, ParseError> {
+    let line = ScheduleLine(args.0);
+    schedule_args::<DECIMALS>(args).map(|_| Command::SchedulePut(line))
+}
+
+impl<'a> ScheduleLine<'a> {
+    /// Returns its arguments.
+    pub fn args(self) -> ScheduleArgs<'a> {
+        schedule_args::<true>(Args(self.0)).expect("the line was checked")
+    }
+}
+
+fn schedule_args<const DECIMALS: bool>(mut args: Args<'_>) -> Result<ScheduleArgs<'_>, ParseError> {
     let name = args.name()?;
     let pri = args.u32()?;
     let (delay, ttr) = (args.seconds::<DECIMALS>()?, args.seconds::<DECIMALS>()?);
@@ -342,7 +354,7 @@ fn schedule_put<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>,
     }
     let (missed, overlaps) = (missed.unwrap_or_default(), overlaps.unwrap_or(true));
     let args = ScheduleArgs { name, put, tube, when, missed, overlaps };
-    if when.is_empty() { Err(ParseError::BadFormat) } else { Ok(Command::SchedulePut(args)) }
+    if when.is_empty() { Err(ParseError::BadFormat) } else { Ok(args) }
 }
 
 fn delete_batch(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {

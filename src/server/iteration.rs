@@ -202,9 +202,11 @@ impl Core {
         if can_serve || self.ready.has_more() || self.can_release() {
             return Some(Time::ZERO);
         }
-        let engine = if must_wait { None } else { self.engine.next_deadline() };
-        let configuring = self.puts.configuring.as_ref().filter(|_| !must_wait).map(|left| left.earliest);
-        let closing = self.closing.deadline().into_iter().chain(configuring).min();
+        let mut engine = if must_wait { None } else { self.engine.next_deadline() };
+        if let Some(left) = self.puts.configuring.as_ref().filter(|_| !must_wait) {
+            engine = engine.into_iter().chain([left.earliest]).min();
+        }
+        let closing = self.closing.deadline();
         if !self.log.is_there() && self.access.is_idle() && closing.is_none() {
             return engine;
         }

@@ -102,7 +102,7 @@ impl<'a> Need<'a> {
     }
 
     /// The need of a command.
-    pub const fn of(command: &Command<'a>) -> Self {
+    pub fn of(command: &Command<'a>) -> Self {
         match *command {
             Command::Put { tags: Some(tags), .. } => Self::Put(tags),
             Command::Put { tags: None, .. } | Command::PutBatch { .. } => Self::Used(PRODUCE),
@@ -147,7 +147,10 @@ impl<'a> Need<'a> {
                 RuleValue::None | RuleValue::Number(_) => Self::Tube(tube, ADMIN),
             },
             // A schedule belongs to those who may produce to its tube.
-            Command::SchedulePut(args) => Self::ScheduleTo(args.name, args.tube),
+            Command::SchedulePut(line) => {
+                let args = line.args();
+                Self::ScheduleTo(args.name, args.tube)
+            }
             Command::ScheduleDelete(name) | Command::ScheduleRun(name) => {
                 Self::Schedule(name, PRODUCE.or(ADMIN))
             }

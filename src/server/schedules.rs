@@ -9,7 +9,7 @@ use super::memory::Kept;
 use super::outcome::{Outcome, Refusal, Shortage};
 use super::{Core, Server};
 use crate::bodies::Slot;
-use crate::protocol::command::{Command, PutArgs, ScheduleArgs};
+use crate::protocol::command::{PutArgs, ScheduleArgs};
 use crate::protocol::reply::Reply;
 use crate::queue::{BACKGROUND_STEPS, NewSchedule, RunRefusal, Schedule, ScheduleName};
 use crate::server::rights::Need;
@@ -119,7 +119,7 @@ impl Core {
         if args.put.bytes > SCHEDULE_BYTES_MAX.min(self.config.max_job_bytes) {
             return protocol.skip_text(whole, Refusal::JobTooBig);
         }
-        if let Err(refusal) = self.authorize(protocol, Need::of(&Command::SchedulePut(*args))) {
+        if let Err(refusal) = self.authorize(protocol, Need::ScheduleTo(args.name, args.tube)) {
             return protocol.skip_text(whole, refusal);
         }
         self.charge(Cost::SCHEDULE_TIMES);
@@ -200,7 +200,15 @@ impl Core {
 
     /// Runs the schedules that are due, up to the share of background work. Others follow in the next iteration. While the server drains or
     /// has no space, they stay due.
+    #[inline(always)]
     pub(super) fn run_due_schedules(&mut self, now: Time) {
+        if self.puts.configuring.is_some() || self.engine.has_schedules() {
+            self.run_schedules(now);
+        }
+    }
+
+    #[inline(never)]
+    fn run_schedules(&mut self, now: Time) {
         if let Some(left) = self.puts.configuring.take_if(|left| left.earliest <= now) {
             self.configure(left, now);
         }

@@ -19,7 +19,7 @@ use self::schedules::{
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::head_hash;
 use super::segment::{HEADER_BYTES, SegmentNumber};
-use crate::queue::{Engine, Job, KeptKey, LoggedSchedule, PersistedState, ScheduleName};
+use crate::queue::{Engine, Job, KeptKey, LoggedSchedule, PersistedState};
 use crate::time::{Seconds, Span, Time};
 use crate::values::ids::{JobId, JobKey};
 use crate::values::limits::JOB_BYTES_MAX;
@@ -75,6 +75,8 @@ const RULE_BYTES: usize = 16;
 pub enum Record<'a> {
     /// A whole job: it was put, or compacted from an older segment.
     Job(JobRecord<'a>),
+    /// A job that a schedule has put, and how far the schedule is. Compaction appends the job alone.
+    Run(Box<JobOfRun<'a>>),
     /// A change of a job.
     #[allow(missing_docs)]
     Change { id: JobId, state: PersistedState },
@@ -95,11 +97,11 @@ pub enum Record<'a> {
     /// A rule of a tube was set or removed.
     Rule(RuleRecord<'a>),
     /// A whole schedule: it was put, or compacted from an older segment.
-    Schedule(LoggedSchedule<'a>),
+    Schedule(Box<LoggedSchedule<'a>>),
     /// A schedule was deleted.
     ScheduleGone(TubeName<'a>),
     /// How far a schedule is: a run was left out.
-    Progress(RunRecord<'a>),
+    Progress(ProgressRecord<'a>),
     /// Segments before this one are not needed any more.
     Oldest(SegmentNumber),
     /// Zeros up to the next block. The number is that of all bytes, with the frame.
@@ -120,8 +122,6 @@ pub struct JobRecord<'a> {
     pub tags: Tags<'a>,
     pub notes: Notes<'a>,
     pub state: PersistedState,
-    /// The schedule that has put the job. Only its first record has it.
-    pub run: Option<RunRecord<'a>>,
     /// The body with CR LF.
     pub body: &'a [u8],
 }
@@ -129,9 +129,17 @@ pub struct JobRecord<'a> {
 /// How far a schedule is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
-pub struct RunRecord<'a> {
+pub struct ProgressRecord<'a> {
     pub schedule: TubeName<'a>,
     pub progress: Progress,
+}
+
+/// A job that a schedule has put. It has neither tags nor notes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct JobOfRun<'a> {
+    pub job: JobRecord<'a>,
+    pub run: ProgressRecord<'a>,
 }
 
 impl<'a> JobRecord<'a> {
@@ -141,33 +149,35 @@ impl<'a> JobRecord<'a> {
         let ttr = engine.jobs().ttr(job);
         let (tube, tags) = (engine.tube_of(job), engine.tags(job));
         let (state, body) = (engine.persisted_state(job), engine.body(job));
-        Self { id, created, ttr, tube, tags, notes: engine.notes(job), state, run: None, body }
-    }
-
-    /// Describes a job that a schedule has put.
-    pub fn of_run(job: JobKey, name: &ScheduleName, engine: &'a Engine) -> Self {
-        let schedule = engine.logged_schedule(name).expect("the schedule is there");
-        let run = RunRecord { schedule: schedule.name, progress: schedule.progress };
-        Self { run: Some(run), ..Self::of(job, engine) }
-    }
-
-    /// The schedule that has put the job, if the record says so. A job has neither tags nor notes then.
-    const fn logged_run(&self) -> Option<RunRecord<'a>> {
-        if self.kind() == SCHEDULED_JOB { self.run } else { None }
+        Self { id, created, ttr, tube, tags, notes: engine.notes(job), state, body }
     }
 
     const fn fixed_bytes(&self) -> usize {
         match self.kind() {
             PLAIN_JOB => JOB_BYTES,
             TAGGED_JOB => TAGGED_JOB_BYTES,
-            SCHEDULED_JOB => JOB_BYTES + PROGRESS_BYTES,
             _ => NOTED_JOB_BYTES,
         }
     }
 
+    /// The size of its record without the frame.
+    fn payload_bytes(&self) -> usize {
+        let texts = self.tube.as_bytes().len() + self.tags.as_bytes().len() + self.body.len();
+        self.fixed_bytes() + texts + self.notes.logged_bytes()
+    }
+
+    /// The fixed fields that jobs of every kind have.
+    fn fields(&self) -> Fields<JOB_BYTES> {
+        let mut fixed = Fields::<JOB_BYTES>::default();
+        fixed.u64(self.id.0).u64(self.created.as_nanos()).state(&self.state);
+        let tube_bytes = self.tube.as_bytes().len() as u32;
+        let word = tube_bytes << 24 | u32::from(self.ttr.millis()) << 14 | state_word(&self.state);
+        fixed.u32(self.ttr.as_whole()).u32(word);
+        fixed
+    }
+
     const fn kind(&self) -> u8 {
         match (self.tags.is_empty(), self.notes.is_empty()) {
-            (true, true) if self.run.is_some() => SCHEDULED_JOB,
             (true, true) => PLAIN_JOB,
             (false, true) => TAGGED_JOB,
             (_, false) => NOTED_JOB,
@@ -320,11 +330,8 @@ impl Record<'_> {
 
     fn payload_bytes(&self) -> usize {
         match self {
-            Self::Job(job) => {
-                let texts = job.tube.as_bytes().len() + job.tags.as_bytes().len() + job.body.len();
-                let schedule = job.logged_run().map_or(0, |run| run.schedule.as_bytes().len());
-                job.fixed_bytes() + texts + schedule + job.notes.logged_bytes()
-            }
+            Self::Job(job) => job.payload_bytes(),
+            Self::Run(of) => PROGRESS_BYTES + of.run.schedule.as_bytes().len() + of.job.payload_bytes(),
             Self::Noted { note, .. } => NOTE_BYTES + note.text.len(),
             Self::Change { .. } => STATE_BYTES,
             Self::Moved { tube, .. } => STATE_BYTES + tube.as_bytes().len(),
@@ -345,6 +352,7 @@ impl Record<'_> {
     pub const fn job_id(&self) -> Option<JobId> {
         match self {
             Self::Job(job) => Some(job.id),
+            Self::Run(of) => Some(of.job.id),
             Self::Change { id, .. }
             | Self::Moved { id, .. }
             | Self::Noted { id, .. }
@@ -365,6 +373,7 @@ impl Record<'_> {
     const fn kind(&self) -> u8 {
         match self {
             Self::Job(job) => job.kind(),
+            Self::Run(_) => SCHEDULED_JOB,
             Self::Change { .. } => 2,
             Self::Deleted(_) => 3,
             Self::Paused(_) => 4,
@@ -398,25 +407,14 @@ impl Record<'_> {
         out.push(&frame);
         match self {
             Self::Job(job) => {
-                let mut fixed = Fields::<JOB_BYTES>::default();
-                let tube = job.tube.as_bytes();
-                fixed.u64(job.id.0).u64(job.created.as_nanos()).state(&job.state);
-                let word =
-                    (tube.len() as u32) << 24 | u32::from(job.ttr.millis()) << 14 | state_word(&job.state);
-                fixed.u32(job.ttr.as_whole()).u32(word);
-                out.push(&fixed.bytes);
-                if let Some(run) = job.logged_run() {
-                    push_progress(&run, out);
-                } else if job.kind() != PLAIN_JOB {
+                out.push(&job.fields().bytes);
+                if job.kind() != PLAIN_JOB {
                     out.push(&(job.tags.as_bytes().len() as u32).to_le_bytes());
                 }
                 if !job.notes.is_empty() {
                     out.push(&(job.notes.logged_bytes() as u32).to_le_bytes());
                 }
-                out.push(tube);
-                if let Some(run) = job.logged_run() {
-                    out.push(run.schedule.as_bytes());
-                }
+                out.push(job.tube.as_bytes());
                 out.push(job.tags.as_bytes());
                 for note in job.notes.iter() {
                     let mut fixed = Fields::<NOTE_FIELDS_BYTES>::default();
@@ -424,6 +422,14 @@ impl Record<'_> {
                     out.push(&fixed.bytes);
                     out.push(note.text);
                 }
+                out.push(job.body);
+            }
+            Self::Run(of) => {
+                let JobOfRun { job, run } = &**of;
+                out.push(&job.fields().bytes);
+                push_progress(run, out);
+                out.push(job.tube.as_bytes());
+                out.push(run.schedule.as_bytes());
                 out.push(job.body);
             }
             Self::Change { id, state } => {
@@ -603,7 +609,7 @@ impl Record<'_> {
                     SCHEDULED_JOB => {
                         let (progress, name_bytes) = read_progress(&mut fields)?;
                         let (name, rest) = rest.split_at_checked(name_bytes)?;
-                        (Some(RunRecord { schedule: TubeName::new(name)?, progress }), rest)
+                        (Some(ProgressRecord { schedule: TubeName::new(name)?, progress }), rest)
                     }
                     _ => (None, rest),
                 };
@@ -629,10 +635,13 @@ impl Record<'_> {
                     tags,
                     notes,
                     state: raw.state(word & STATE_MASK)?,
-                    run,
                     body,
                 };
-                Record::Job(Some(job).filter(JobRecord::is_possible)?)
+                let job = Some(job).filter(JobRecord::is_possible)?;
+                match run {
+                    None => Record::Job(job),
+                    Some(run) => Record::Run(Box::new(JobOfRun { job, run })),
+                }
             }
             2 => {
                 let id = JobId(fields.u64());
@@ -678,12 +687,12 @@ impl Record<'_> {
                 let note = Some(Note { at, text: rest });
                 Record::Noted { id, note: note.filter(|note| note.text.len() <= NOTE_BYTES_MAX as usize)? }
             }
-            16 => Record::Schedule(parse_schedule(fixed, rest)?),
+            16 => Record::Schedule(Box::new(parse_schedule(fixed, rest)?)),
             17 => Record::ScheduleGone(TubeName::new(rest)?),
             18 => {
                 let (progress, name_bytes) = read_progress(&mut fields)?;
                 let schedule = TubeName::new(rest).filter(|name| name.as_bytes().len() == name_bytes)?;
-                Record::Progress(RunRecord { schedule, progress })
+                Record::Progress(ProgressRecord { schedule, progress })
             }
             _ => return None,
         })

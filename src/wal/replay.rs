@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::EndMark;
 use super::pauses::Pauses;
 use super::placed::KeptKeys;
-use super::record::{JobRecord, Lsn, PauseRecord, Record, RuleRecord, RunRecord, schedule_room_bytes};
+use super::record::{JobOfRun, JobRecord, Lsn, PauseRecord, Record, RuleRecord, schedule_room_bytes};
 use super::rules::LoggedRules;
 use super::schedules::LoggedSchedules;
 use super::segment::{Header, SegmentNumber};
@@ -117,6 +117,15 @@ impl Replay {
     ) -> Result<(), OutOfMemory> {
         match record {
             Record::Job(job) => self.job(job, bytes, engine)?,
+            Record::Run(of) => {
+                let JobOfRun { job, run } = &**of;
+                // mutant schedule-runs-again-after-a-restart: removed
+                engine.restore_progress(run.schedule, run.progress);
+                // Compaction appends the job alone.
+                let alone = Record::Job(job.clone()).bytes();
+                self.job(job, alone, engine)?;
+                self.index.add_garbage((bytes - alone) as u64);
+            }
             Record::Paused(pause) => self.pauses.apply(pause, self.segment, bytes, &mut self.index),
             Record::Rule(rule) => self.rules.apply(rule, self.segment, bytes, &mut self.index),
             Record::Schedule(schedule) => {
@@ -194,17 +203,7 @@ impl Replay {
     }
 
     fn job(&mut self, job: &JobRecord<'_>, bytes: usize, engine: &mut Engine) -> Result<(), OutOfMemory> {
-        let &JobRecord { id, created, ttr, tube, tags, ref notes, state, run, body } = job;
-        let bytes = match run {
-            None => bytes,
-            Some(RunRecord { schedule, progress }) => {
-                // mutant schedule-runs-again-after-a-restart: removed
-                engine.restore_progress(schedule, progress);
-                let alone = Record::Job(JobRecord { run: None, ..job.clone() }).bytes();
-                self.index.add_garbage((bytes - alone) as u64);
-                alone
-            }
-        };
+        let &JobRecord { id, created, ttr, tube, tags, ref notes, state, body } = job;
         if matches!(state.state, LoggedState::Held(_))
             && let Some(group) = tags.aft()
         {

@@ -6,7 +6,7 @@
 
 use super::Wal;
 use super::placed::Placed;
-use super::record::{JobRecord, Record, RunRecord, schedule_room_bytes};
+use super::record::{JobOfRun, JobRecord, ProgressRecord, Record, schedule_room_bytes};
 use crate::queue::{Engine, LoggedSchedule, ScheduleName};
 use crate::values::ids::JobKey;
 use crate::values::tube_name::TubeName;
@@ -34,7 +34,7 @@ impl Wal {
     pub(super) fn append_schedule(&mut self, name: &ScheduleName, engine: &Engine) -> usize {
         let schedule = engine.logged_schedule(name).expect("the queue has it");
         let room = schedule_room_bytes(schedule.texts_bytes());
-        let record = Record::Schedule(schedule);
+        let record = Record::Schedule(Box::new(schedule));
         let bytes = record.bytes();
         self.append(&record, engine);
         self.segments.note_record(bytes);
@@ -53,13 +53,16 @@ impl Wal {
     pub(super) fn append_progress(&mut self, name: &ScheduleName, engine: &Engine) {
         let LoggedSchedule { name: schedule, progress, .. } =
             engine.logged_schedule(name).expect("the queue has it");
-        self.append_change(&Record::Progress(RunRecord { schedule, progress }), engine);
+        self.append_change(&Record::Progress(ProgressRecord { schedule, progress }), engine);
     }
 
     /// Logs a job and that a schedule has put it, in one record. Compaction appends the job alone.
     pub(super) fn append_run(&mut self, job: JobKey, name: &ScheduleName, engine: &Engine) {
-        let record = Record::Job(JobRecord::of_run(job, name, engine));
-        let alone = Record::Job(JobRecord::of(job, engine)).bytes();
+        let LoggedSchedule { name: schedule, progress, .. } =
+            engine.logged_schedule(name).expect("the queue has it");
+        let (job_record, run) = (JobRecord::of(job, engine), ProgressRecord { schedule, progress });
+        let alone = Record::Job(job_record.clone()).bytes();
+        let record = Record::Run(Box::new(JobOfRun { job: job_record, run }));
         self.append(&record, engine);
         self.segments.note_record(record.bytes());
         self.index.insert(job, self.appender.segment(), alone);

@@ -18,7 +18,7 @@ pub fn snapshot<'a>(
     let kept = engine.kept_keys().map(Record::KeptKey);
     let jobs = jobs.into_iter().map(|(_, key)| Record::Job(JobRecord::of(key, engine)));
     let pauses = recovered.pauses().filter(move |pause| pause.until > now).map(Record::Paused);
-    let schedules = engine.schedules_after(None).map(|schedule| schedule.logged(engine.bodies()));
+    let schedules = engine.schedules_after(None).map(|schedule| Box::new(schedule.logged(engine.bodies())));
     let others = pauses.chain(recovered.rules().map(Record::Rule)).chain(schedules.map(Record::Schedule));
     kept.chain(jobs).chain(others)
 }

@@ -12,7 +12,7 @@ use crate::time::Seconds;
 use crate::values::notes::Note;
 use crate::values::schedules::{Missed, Progress};
 use crate::values::tube_rules::{RuleNumber, RuleValue};
-use crate::wal::record::{Record, RuleRecord};
+use crate::wal::record::{JobRecord, Record, RuleRecord};
 
 /// One line. Fields that a record does not have are left out; times are nanoseconds since 1970.
 #[derive(Serialize)]
@@ -205,23 +205,12 @@ impl<'a> Line<'a> {
 
     fn with(self, record: &'a Record<'a>) -> Self {
         match record {
-            Record::Job(job) => {
-                let run = job.run.as_ref();
-                Self {
-                    schedule: run.map(|run| run.schedule.as_str()),
-                    progress: run.map(|run| ProgressLine::of(&run.progress)),
-                    kind: "job",
-                    id: Some(job.id.0),
-                    tube: Some(job.tube.as_str()),
-                    tags: Some(job.tags.as_str()).filter(|tags| !tags.is_empty()),
-                    created: Some(job.created.as_nanos()),
-                    ttr: Some(job.ttr),
-                    state: Some(State::of(&job.state)),
-                    notes: job.notes.iter().map(NoteLine::of).collect(),
-                    ..self
-                }
-                .with_body(job.body)
-            }
+            Record::Job(job) => self.with_job(job),
+            Record::Run(of) => Self {
+                schedule: Some(of.run.schedule.as_str()),
+                progress: Some(ProgressLine::of(&of.run.progress)),
+                ..self.with_job(&of.job)
+            },
             Record::Schedule(schedule) => Self {
                 kind: "schedule",
                 schedule: Some(schedule.name.as_str()),
@@ -297,6 +286,21 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Line<'a> {
+    fn with_job(self, job: &'a JobRecord<'a>) -> Self {
+        Self {
+            kind: "job",
+            id: Some(job.id.0),
+            tube: Some(job.tube.as_str()),
+            tags: Some(job.tags.as_str()).filter(|tags| !tags.is_empty()),
+            created: Some(job.created.as_nanos()),
+            ttr: Some(job.ttr),
+            state: Some(State::of(&job.state)),
+            notes: job.notes.iter().map(NoteLine::of).collect(),
+            ..self
+        }
+        .with_body(job.body)
+    }
+
     fn with_body(self, body: &'a [u8]) -> Self {
         let body = body.strip_suffix(b"\r\n").unwrap_or(body);
         let text = str::from_utf8(body).ok();

@@ -329,17 +329,7 @@ fn a_recycled_first_file_is_not_missing() {
 fn job(id: u64) -> JobRecord<'static> {
     let (ttr, tube) = (Seconds::whole(60), TubeName::DEFAULT);
     let (tags, notes) = (Tags::NONE, Notes::NONE);
-    JobRecord {
-        id: JobId(id),
-        created: NOW,
-        ttr,
-        tube,
-        tags,
-        notes,
-        state: ready(),
-        run: None,
-        body: b"body\r\n",
-    }
+    JobRecord { id: JobId(id), created: NOW, ttr, tube, tags, notes, state: ready(), body: b"body\r\n" }
 }
 
 /// A checksum does not prove that a server wrote the record.

@@ -153,7 +153,6 @@ fn write(jobs: &[Imported], files: &mut [Binlog], fresh: &mut Fresh<'_>) -> Resu
         }
         files[open].body(place.offset, &mut body).map_err(ImportError::Binlog)?;
         let record = Record::Job(JobRecord {
-            run: None,
             id: job.id,
             created: job.created,
             ttr: job.ttr.or_one(),

@@ -60,9 +60,9 @@ impl Core {
                 let outcome = self.begin_note(protocol, id, bytes);
                 self.reply(protocol, replies, outcome, now);
             }
-            Ok(Command::SchedulePut(args)) => {
+            Ok(Command::SchedulePut(line)) => {
                 self.counts.add_command(CommandKind::SchedulePut);
-                let outcome = self.begin_schedule(protocol, &args, now);
+                let outcome = self.begin_schedule(protocol, &line.args(), now);
                 self.reply(protocol, replies, outcome, now);
             }
             Ok(command) => {

@@ -1,6 +1,6 @@
 //! Records of schedules.
 
-use super::RunRecord;
+use super::ProgressRecord;
 use super::fields::{Fields, MILLIS_MASK, Reader};
 use crate::queue::LoggedSchedule;
 use crate::time::{Seconds, Time};
@@ -30,7 +30,7 @@ pub(super) fn schedule_payload_bytes(schedule: &LoggedSchedule<'_>) -> usize {
 }
 
 /// Appends how far a schedule is, without its name.
-pub(super) fn push_progress(RunRecord { schedule, progress }: &RunRecord<'_>, out: &mut Batch) {
+pub(super) fn push_progress(ProgressRecord { schedule, progress }: &ProgressRecord<'_>, out: &mut Batch) {
     let mut fixed = Fields::<PROGRESS_BYTES>::default();
     fixed.u64(progress.handled.as_nanos()).u64(progress.due.as_nanos()).u64(progress.ran.as_nanos());
     fixed.u64(progress.job.0).u64(progress.runs).u64(progress.skips);
@@ -60,7 +60,7 @@ pub(super) fn push_schedule(schedule: &LoggedSchedule<'_>, out: &mut Batch) {
     fixed.u64(schedule.created.as_nanos()).u32(pri).u32(delay.as_whole()).u32(ttr.as_whole()).u32(flags);
     fixed.u32(tube.as_bytes().len() as u32).u32(when.len() as u32);
     out.push(&fixed.bytes);
-    push_progress(&RunRecord { schedule: name, progress: schedule.progress }, out);
+    push_progress(&ProgressRecord { schedule: name, progress: schedule.progress }, out);
     out.push(name.as_bytes());
     out.push(tube.as_bytes());
     out.push(when.as_bytes());

@@ -37,20 +37,22 @@ impl Losses {
         self.has_gap = false;
     }
 
+    fn job(&mut self, id: u64) {
+        if id > self.highest {
+            self.were_given(id - 1);
+            self.highest = id;
+            self.has_gap = false;
+        }
+        self.jobs.insert(id);
+        self.changed.remove(&id);
+        self.know(id);
+    }
+
     /// Takes the next record.
     pub fn record(&mut self, record: &Record<'_>) {
         match record {
-            Record::Job(job) => {
-                let id = job.id.0;
-                if id > self.highest {
-                    self.were_given(id - 1);
-                    self.highest = id;
-                    self.has_gap = false;
-                }
-                self.jobs.insert(id);
-                self.changed.remove(&id);
-                self.know(id);
-            }
+            Record::Job(job) => self.job(job.id.0),
+            Record::Run(of) => self.job(of.job.id.0),
             Record::Change { id, .. } | Record::Moved { id, .. } | Record::Noted { id, .. } => {
                 self.were_given(id.0);
                 if !self.jobs.contains(&id.0) {
@@ -136,7 +138,6 @@ mod tests {
 
     fn put(losses: &mut Losses, id: u64) {
         losses.record(&Record::Job(JobRecord {
-            run: None,
             id: JobId(id),
             created: Time::ZERO,
             ttr: Seconds::ONE,

@@ -368,11 +368,15 @@ impl<'a, S: Segments + ?Sized> Reader<'a, S> {
         let mut closed_end = None;
         while let Some((at, mut framed)) = scanner.next_record().map_err(failed)? {
             self.note(&framed.record, framed.durable);
-            if let Record::Job(job) = &mut framed.record {
-                self.findings.note_id(&name, job.id);
-                if !self.has_bodies {
-                    job.body = b"\r\n";
-                }
+            let (job, body) = match &mut framed.record {
+                Record::Job(job) => (Some(job.id), Some(&mut job.body)),
+                Record::Run(of) => (Some(of.job.id), Some(&mut of.job.body)),
+                Record::Schedule(schedule) => (None, Some(&mut schedule.body)),
+                _ => (None, None),
+            };
+            job.into_iter().for_each(|id| self.findings.note_id(&name, id));
+            if let Some(body) = body.filter(|_| !self.has_bodies) {
+                *body = b"\r\n";
             }
             closed_end = match framed.record {
                 Record::Padding(_) => closed_end,

@@ -320,7 +320,10 @@ fn naive_parse(line: &[u8], has_decimals: bool) -> Result<Command<'_>, ParseErro
             let begin = text.find(words[0]).expect("it has this word");
             let end = last.as_ptr() as usize - text.as_ptr() as usize + last.len();
             let when = &text[begin..end];
-            Command::SchedulePut(ScheduleArgs { name, put, tube, when, missed, overlaps })
+            let args = ScheduleArgs { name, put, tube, when, missed, overlaps };
+            let line = ScheduleLine(&line[word.len()..]);
+            assert_eq!(line.args(), args, "{}", line.0.escape_ascii());
+            Command::SchedulePut(line)
         }
         "schedule-delete " => return name.map(Command::ScheduleDelete),
         "schedule-run " => return name.map(Command::ScheduleRun),

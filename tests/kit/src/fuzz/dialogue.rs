@@ -328,7 +328,8 @@ impl Dialogue {
                 };
                 return;
             }
-            Ok(Command::SchedulePut(args)) => {
+            Ok(Command::SchedulePut(line)) => {
+                let args = line.args();
                 let bytes = args.put.bytes;
                 self.expects = if bytes > SCHEDULE_BYTES_MAX.min(book.max_job_bytes) {
                     Expects::Skip(u64::from(bytes) + 2, "JOB_TOO_BIG")

@@ -175,7 +175,8 @@ fn plainly(command: &Command<'_>) -> Option<String> {
         Command::StatsGroup(name) => with_name("stats-group", name),
         Command::WaitJob { id, seconds } => format!("{} {seconds}", with_id("wait-job", id)),
         Command::JobNote { id, bytes } => format!("{} {bytes}", with_id("job-note", id)),
-        Command::SchedulePut(ScheduleArgs { name, put, tube, when, missed, overlaps }) => {
+        Command::SchedulePut(line) => {
+            let ScheduleArgs { name, put, tube, when, missed, overlaps } = line.args();
             let PutArgs { pri, delay, ttr, bytes } = put;
             let numbers = format!("{} {pri} {delay} {ttr} {bytes}", with_name("schedule-put", name));
             let overlap = if overlaps { "yes" } else { "no" };

@@ -12,7 +12,7 @@ use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
-use beanring::wal::record::{JobRecord, Lsn, PauseRecord, Record, RunRecord, Stamp};
+use beanring::wal::record::{JobOfRun, JobRecord, Lsn, PauseRecord, ProgressRecord, Record, Stamp};
 use beanring::wal::segment::{FORMAT, FORMAT_WITH_RESERVATIONS, HEADER_BYTES, Header};
 use beanring::wal::{
     Arrangement, Destination, DiskOperation, DiskOutcome, Durability, PutSpace, Replay, SegmentNumber, Wal,
@@ -379,19 +379,12 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             let text = filler(id.0, usize::from(what >> 5));
             let note = (what & 0x20 > 0).then_some(Note { at: created, text: &text });
             let notes = Notes::new(note.into_iter());
-            let run = (what & 0x80 > 0).then(|| forge_run(input));
-            Record::Job(JobRecord {
-                id,
-                created,
-                ttr,
-                tube: pick_tube,
-                tags,
-                notes,
-                state,
-                run,
-                body: &body,
-            })
-            .encode(stamp, batch);
+            let job = JobRecord { id, created, ttr, tube: pick_tube, tags, notes, state, body: &body };
+            if what & 0xb0 == 0x80 {
+                Record::Run(Box::new(JobOfRun { job, run: forge_run(input) })).encode(stamp, batch);
+            } else {
+                Record::Job(job).encode(stamp, batch);
+            }
         }
         3 => Record::Change { id, state: forge_state(input) }.encode(stamp, batch),
         4 if what & 0x10 > 0 => {
@@ -412,13 +405,13 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
         }
         8 => Record::Moved { id, state: forge_state(input), tube: pick_tube }.encode(stamp, batch),
         9 => {
-            let RunRecord { schedule: name, progress } = forge_run(input);
+            let ProgressRecord { schedule: name, progress } = forge_run(input);
             let when = input.pick(&["every:1", "0 3 * * *", "30 2 * * * Europe/Berlin", "*/5 * * * *"]);
             let (delay, ttr) = (forge_seconds(input), forge_seconds(input));
             let missed = input.pick(&Missed::ALL);
             let text = filler(id.0, usize::from(input.byte()));
             let body = [&text[..], b"\r\n"].concat();
-            Record::Schedule(LoggedSchedule {
+            Record::Schedule(Box::new(LoggedSchedule {
                 name,
                 tube: pick_tube,
                 when,
@@ -431,7 +424,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
                 created: Time::from_nanos(any(input, 0)),
                 progress,
                 body: &body,
-            })
+            }))
             .encode(stamp, batch);
         }
         10 => Record::ScheduleGone(pick_tube).encode(stamp, batch),
@@ -443,7 +436,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
     }
 }
 
-fn forge_run(input: &mut Input<'_>) -> RunRecord<'static> {
+fn forge_run(input: &mut Input<'_>) -> ProgressRecord<'static> {
     let schedule = tube(input);
     let progress = Progress {
         handled: Time::from_nanos(any(input, 0)),
@@ -451,7 +444,7 @@ fn forge_run(input: &mut Input<'_>) -> RunRecord<'static> {
         caught_up: input.byte(),
         ..Progress::default()
     };
-    RunRecord { schedule, progress }
+    ProgressRecord { schedule, progress }
 }
 
 fn forge_state(input: &mut Input<'_>) -> PersistedState {
