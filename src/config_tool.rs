@@ -150,10 +150,12 @@ fn schedules(config: &ServerConfig) -> impl Iterator<Item = Row> {
     let place = config.file.as_ref().map(|file| file.display().to_string());
     config.schedules.iter().flat_map(move |schedule| {
         let place = place.clone();
-        [("tube", &*schedule.tube), ("when", schedule.when.as_str())].into_iter().map(move |(key, value)| {
-            let name = format!("schedule.{}.{key}", schedule.name);
-            Row { name, value: Some(value.to_owned()), source: Source::File, place: place.clone() }
-        })
+        [("tube", &*schedule.tube), ("when", schedule.plan.when.as_str())].into_iter().map(
+            move |(key, value)| {
+                let name = format!("schedule.{}.{key}", schedule.name);
+                Row { name, value: Some(value.to_owned()), source: Source::File, place: place.clone() }
+            },
+        )
     })
 }
 

@@ -10,7 +10,7 @@ use super::{size, suggestion};
 use crate::io::clock;
 use crate::time::Seconds;
 use crate::values::limits::{PRIORITY_DEFAULT, SCHEDULE_BYTES_MAX, SCHEDULES_MAX, TTR_SECONDS_DEFAULT};
-use crate::values::schedules::{ConfiguredSchedule, Missed};
+use crate::values::schedules::{ConfiguredSchedule, Missed, Plan};
 use crate::values::tube_name::TubeName;
 use crate::values::when::When;
 
@@ -94,12 +94,14 @@ fn schedule_of(keys: &DeTable<'_>, at: Range<usize>) -> Result<ConfiguredSchedul
     Ok(ConfiguredSchedule {
         name,
         tube,
-        when,
-        pri: number(value("pri"))?.unwrap_or(PRIORITY_DEFAULT),
-        delay: seconds(value("delay"))?.unwrap_or(Seconds::ZERO),
-        ttr: seconds(value("ttr"))?.unwrap_or(Seconds::whole(TTR_SECONDS_DEFAULT)),
-        missed,
-        overlaps,
+        plan: Plan {
+            when,
+            pri: number(value("pri"))?.unwrap_or(PRIORITY_DEFAULT),
+            delay: seconds(value("delay"))?.unwrap_or(Seconds::ZERO),
+            ttr: seconds(value("ttr"))?.unwrap_or(Seconds::whole(TTR_SECONDS_DEFAULT)),
+            missed,
+            overlaps,
+        },
         body: [body.as_bytes(), b"\r\n"].concat(),
     })
 }

@@ -40,8 +40,12 @@ impl Server {
         let lists = memory.iter().filter(|one| one.has_list).count();
         let long_lines = memory.iter().filter(|one| one.has_long_line).count();
         let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
-        let counts = [Kept::LongLine, Kept::List, Kept::HttpList].map(|kept| core.memory.kept(kept));
-        assert_eq!([long_lines, lists, http_lists], counts, "every longer line and every list is counted");
+        let has_schedule_line = |session: &&Session| matches!(&session.protocol.input, Input::Text(text) if text.is_of_schedule());
+        let schedule_lines = connections.clients().filter(has_schedule_line).count();
+        let counts = [Kept::LongLine, Kept::ScheduleLine, Kept::List, Kept::HttpList]
+            .map(|kept| core.memory.kept(kept));
+        let found = [long_lines, schedule_lines, lists, http_lists];
+        assert_eq!(found, counts, "every longer line and every list is counted");
         let batches: Vec<usize> = memory.iter().filter_map(|one| one.batch_jobs).collect();
         let jobs = batches.iter().sum::<usize>();
         assert_eq!((batches.len(), jobs), core.batches.counts(), "every batch of puts is counted");

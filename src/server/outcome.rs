@@ -30,7 +30,7 @@ pub(super) enum Outcome<'a> {
     TubeStats(TubeKey),
     GroupStats(TubeName<'a>),
     ScheduleStats(TubeName<'a>),
-    /// Schedules behind this name, at most so many.
+    /// A page of schedules after this name.
     Schedules {
         after: Option<TubeName<'a>>,
         limit: u32,

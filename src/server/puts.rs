@@ -38,6 +38,8 @@ pub(super) struct Puts {
     /// For the log: runs of schedules whose tube could not take a job.
     pub refused_runs: LogLimit,
     pub configuring: Option<Configuring>,
+    /// Schedules run from this time on: there was no space or memory for a job.
+    pub next_runs: Time,
     /// In drain mode every put is refused.
     is_draining: bool,
 }
@@ -56,6 +58,7 @@ impl Puts {
             refusals: PutRefusals::new(),
             refused_runs: LogLimit::every(WARNING_INTERVAL),
             configuring: None,
+            next_runs: Time::ZERO,
             is_draining: false,
         }
     }

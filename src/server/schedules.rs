@@ -16,7 +16,7 @@ use crate::server::rights::Need;
 use crate::time::{Span, Time};
 use crate::values::budget::Cost;
 use crate::values::limits::SCHEDULE_BYTES_MAX;
-use crate::values::schedules::{ConfiguredSchedule, Missed};
+use crate::values::schedules::{ConfiguredSchedule, Plan};
 use crate::values::tube_name::TubeName;
 use crate::values::when::When;
 use crate::wal::{PutSpace, run_record_bytes, schedule_room_bytes};
@@ -31,10 +31,7 @@ const RETRY_SOON: Span = Span::from_millis(10);
 pub(super) struct PlannedSchedule {
     name: Box<[u8]>,
     tube: Box<[u8]>,
-    when: When,
-    put: PutArgs,
-    missed: Missed,
-    overlaps: bool,
+    plan: Plan,
 }
 
 /// When to try again without space in the job log, if there is none.
@@ -59,8 +56,9 @@ pub(super) struct Configuring {
 impl PlannedSchedule {
     fn of(args: &ScheduleArgs<'_>, when: When) -> Self {
         let &ScheduleArgs { name, put, tube, missed, overlaps, .. } = args;
-        let (name, tube) = (name.as_bytes().into(), tube.as_bytes().into());
-        Self { name, tube, when, put, missed, overlaps }
+        let PutArgs { pri, delay, ttr, .. } = put;
+        let plan = Plan { when, pri, delay, ttr, missed, overlaps };
+        Self { name: name.as_bytes().into(), tube: tube.as_bytes().into(), plan }
     }
 
     fn name(&self) -> TubeName<'_> {
@@ -72,22 +70,12 @@ impl PlannedSchedule {
     }
 
     fn as_new(&self) -> NewSchedule<'_> {
-        NewSchedule {
-            name: self.name(),
-            tube: self.tube(),
-            when: self.when.clone(),
-            pri: self.put.pri,
-            delay: self.put.delay,
-            ttr: self.put.ttr,
-            missed: self.missed,
-            overlaps: self.overlaps,
-            is_configured: false,
-        }
+        NewSchedule { name: self.name(), tube: self.tube(), plan: self.plan.clone(), is_configured: false }
     }
 
     /// The size of its record in the job log with this body, in bytes.
     fn record_bytes(&self, body: &Slot) -> u64 {
-        let texts = self.name.len() + self.tube.len() + self.when.as_str().len();
+        let texts = self.name.len() + self.tube.len() + self.plan.when.as_str().len();
         schedule_room_bytes(texts + body.len())
     }
 }
@@ -97,12 +85,7 @@ fn configured(schedule: &ConfiguredSchedule) -> NewSchedule<'_> {
     NewSchedule {
         name: TubeName::checked_before(schedule.name.as_bytes()),
         tube: TubeName::checked_before(schedule.tube.as_bytes()),
-        when: schedule.when.clone(),
-        pri: schedule.pri,
-        delay: schedule.delay,
-        ttr: schedule.ttr,
-        missed: schedule.missed,
-        overlaps: schedule.overlaps,
+        plan: schedule.plan.clone(),
         is_configured: true,
     }
 }
@@ -182,6 +165,7 @@ impl Core {
             Err(RunRefusal::Full(full)) => Outcome::Refused(Shortage::Rule(full).into()),
             Err(RunRefusal::NoTube) => Outcome::Refused(Shortage::Tubes.into()),
             Err(RunRefusal::NoMemory) => Outcome::Refused(Shortage::Memory.into()),
+            Err(RunRefusal::NoRoom) => Outcome::Refused(Refusal::JobTooBig),
         }
     }
 
@@ -215,30 +199,38 @@ impl Core {
         if self.puts.configuring.is_some() || !self.engine.has_schedules() {
             return;
         }
+        if self.puts.is_draining() {
+            return self.engine.arm_schedules(now + RETRY, now);
+        }
         let limit = self.engine.budget().within(BACKGROUND_STEPS);
-        let mut earliest = now;
-        while let Some(schedule) = self.engine.due_schedule(now) {
+        while self.puts.next_runs <= now && !self.engine.budget().is_reached(limit) {
+            let Some(schedule) = self.engine.due_schedule(now) else { break };
             let (name, bytes) = (schedule.shared_name(), schedule.body.len());
-            if self.engine.budget().is_reached(limit) {
-                break;
-            }
             self.memory.invalidate();
             let space = self.space_for_run(&name, bytes);
-            assert_ne!(space, PutSpace::TooLarge, "there is room for the schedule, and so for its job");
-            let is_ready = !self.puts.is_draining() && self.has_memory_for_run(bytes);
-            let wait = retry_after(space).or((!is_ready).then_some(RETRY));
-            if let Some(wait) = wait {
-                earliest = now + wait;
+            let has_memory = self.has_memory_for_run(bytes);
+            if let Some(wait) = retry_after(space).or((!has_memory).then_some(RETRY)) {
+                self.puts.next_runs = now + wait;
                 break;
             }
-            if let Some(due) = self.engine.begin_run(&name, now)
-                && let Err(refusal) = self.engine.run_schedule(&name, due, now)
-            {
-                self.warn_refused(&name, refusal, now);
+            if let Some(due) = self.engine.begin_run(&name, now) {
+                self.run_or_warn(&name, due, space, now);
             }
             self.record_changes(now);
         }
-        self.engine.arm_schedules(earliest, now);
+        self.engine.arm_schedules(self.puts.next_runs, now);
+    }
+
+    fn run_or_warn(&mut self, name: &ScheduleName, due: Time, space: PutSpace, now: Time) {
+        let refusal = if space == PutSpace::TooLarge {
+            self.engine.refuse_run(name);
+            Some(RunRefusal::NoRoom)
+        } else {
+            self.engine.run_schedule(name, due, now).err()
+        };
+        if let Some(refusal) = refusal {
+            self.warn_refused(name, refusal, now);
+        }
     }
 
     // docs/RUNBOOK.md lists these messages.
@@ -254,6 +246,9 @@ impl Core {
             RunRefusal::NoTube => warn!(
                 "schedule {name}: its tube does not exist and there is no room for it, so no job was put; raise --max-tubes or \
                  --max-memory{left_out}"
+            ),
+            RunRefusal::NoRoom => warn!(
+                "schedule {name}: a file of the job log has no room for its job; raise -s/--wal-segment-size{left_out}"
             ),
             RunRefusal::NoMemory => warn!(
                 "schedule {name}: there is no memory for its job; delete jobs, or raise --max-memory{left_out}"
@@ -315,7 +310,7 @@ impl Core {
         if self.engine.has_schedule(&new, &schedule.body) {
             return Ok(());
         }
-        let texts = schedule.name.len() + schedule.tube.len() + schedule.when.as_str().len();
+        let texts = schedule.name.len() + schedule.tube.len() + schedule.plan.when.as_str().len();
         let bytes = schedule_room_bytes(texts + schedule.body.len());
         let name = &schedule.name;
         let space = self.log.space_for_records(bytes);

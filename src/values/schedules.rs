@@ -42,18 +42,27 @@ impl Missed {
     }
 }
 
+/// When a schedule runs, and which jobs it puts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Plan {
+    pub when: When,
+    pub pri: u32,
+    pub delay: Seconds,
+    /// 0 counts as 1, or as a rule of the tube says, at each run.
+    pub ttr: Seconds,
+    pub missed: Missed,
+    /// Whether it runs while its last job still exists.
+    pub overlaps: bool,
+}
+
 /// A schedule of the configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct ConfiguredSchedule {
     pub name: String,
     pub tube: String,
-    pub when: When,
-    pub pri: u32,
-    pub delay: Seconds,
-    pub ttr: Seconds,
-    pub missed: Missed,
-    pub overlaps: bool,
+    pub plan: Plan,
     /// The body with its CR LF.
     pub body: Vec<u8>,
 }
@@ -77,6 +86,6 @@ pub struct Progress {
     pub refusals: u64,
     /// How often times were left out because the server could not run.
     pub gaps: u64,
-    /// Runs that were made up for so far.
+    /// Missed times that have run since the last one on time.
     pub caught_up: u8,
 }

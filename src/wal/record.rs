@@ -9,23 +9,26 @@
 //! do not know the seed, so the body of a job cannot look like a head.
 
 mod fields;
+mod jobs;
 mod schedules;
 
-use self::fields::{Fields, MILLIS_MASK, Reader, STATE_MASK, state_word};
+use self::fields::{Fields, Reader, state_word};
+use self::jobs::{
+    JOB_BYTES, NOTED_JOB, NOTED_JOB_BYTES, PLAIN_JOB, SCHEDULED_JOB, TAGGED_JOB, TAGGED_JOB_BYTES, parse_job,
+};
+pub use self::jobs::{JobOfRun, JobRecord, job_bytes_max, job_record_bytes, run_record_bytes};
 use self::schedules::{
     PROGRESS_BYTES, SCHEDULE_BYTES, parse_schedule, push_progress, push_schedule, read_progress,
     schedule_payload_bytes,
 };
 use super::batch::{BLOCK_BYTES, Batch};
 use super::checksum::head_hash;
-use super::segment::{HEADER_BYTES, SegmentNumber};
-use crate::queue::{Engine, Job, KeptKey, LoggedSchedule, PersistedState};
-use crate::time::{Seconds, Span, Time};
-use crate::values::ids::{JobId, JobKey};
-use crate::values::limits::JOB_BYTES_MAX;
-use crate::values::notes::{NOTE_BYTES_MAX, NOTE_FIELDS_BYTES, NOTES_LENGTH_BYTES, NOTES_MAX, Note, Notes};
+use super::segment::SegmentNumber;
+use crate::queue::{KeptKey, LoggedSchedule, PersistedState};
+use crate::time::{Span, Time};
+use crate::values::ids::JobId;
+use crate::values::notes::{NOTE_BYTES_MAX, Note};
 use crate::values::schedules::Progress;
-use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::{Rule, RuleKey, RuleValue};
 
@@ -46,15 +49,6 @@ const HEAD_CHECK_AT: usize = 28;
 
 /// Records begin at multiples of this.
 pub const ALIGN_BYTES: usize = 8;
-
-/// The fixed fields of a job, before the name of its tube and its body.
-const JOB_BYTES: usize = 60;
-
-/// The fixed fields of a job with tags, before the name of its tube, its tags and its body.
-const TAGGED_JOB_BYTES: usize = JOB_BYTES + 4;
-
-/// The fixed fields of a job with notes, before the name of its tube, its tags, its notes and its body.
-const NOTED_JOB_BYTES: usize = TAGGED_JOB_BYTES + NOTES_LENGTH_BYTES;
 
 /// The fixed fields of a note, before its text.
 const NOTE_BYTES: usize = 16;
@@ -111,89 +105,12 @@ pub enum Record<'a> {
     Closed,
 }
 
-/// A whole job.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub struct JobRecord<'a> {
-    pub id: JobId,
-    pub created: Time,
-    pub ttr: Seconds,
-    pub tube: TubeName<'a>,
-    pub tags: Tags<'a>,
-    pub notes: Notes<'a>,
-    pub state: PersistedState,
-    /// The body with CR LF.
-    pub body: &'a [u8],
-}
-
 /// How far a schedule is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct ProgressRecord<'a> {
     pub schedule: TubeName<'a>,
     pub progress: Progress,
-}
-
-/// A job that a schedule has put. It has neither tags nor notes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub struct JobOfRun<'a> {
-    pub job: JobRecord<'a>,
-    pub run: ProgressRecord<'a>,
-}
-
-impl<'a> JobRecord<'a> {
-    /// Describes a job of the queue.
-    pub fn of(job: JobKey, engine: &'a Engine) -> Self {
-        let Job { id, created, .. } = *engine.jobs().get(job);
-        let ttr = engine.jobs().ttr(job);
-        let (tube, tags) = (engine.tube_of(job), engine.tags(job));
-        let (state, body) = (engine.persisted_state(job), engine.body(job));
-        Self { id, created, ttr, tube, tags, notes: engine.notes(job), state, body }
-    }
-
-    const fn fixed_bytes(&self) -> usize {
-        match self.kind() {
-            PLAIN_JOB => JOB_BYTES,
-            TAGGED_JOB => TAGGED_JOB_BYTES,
-            _ => NOTED_JOB_BYTES,
-        }
-    }
-
-    /// The size of its record without the frame.
-    fn payload_bytes(&self) -> usize {
-        let texts = self.tube.as_bytes().len() + self.tags.as_bytes().len() + self.body.len();
-        self.fixed_bytes() + texts + self.notes.logged_bytes()
-    }
-
-    /// The fixed fields that jobs of every kind have.
-    fn fields(&self) -> Fields<JOB_BYTES> {
-        let mut fixed = Fields::<JOB_BYTES>::default();
-        fixed.u64(self.id.0).u64(self.created.as_nanos()).state(&self.state);
-        let tube_bytes = self.tube.as_bytes().len() as u32;
-        let word = tube_bytes << 24 | u32::from(self.ttr.millis()) << 14 | state_word(&self.state);
-        fixed.u32(self.ttr.as_whole()).u32(word);
-        fixed
-    }
-
-    const fn kind(&self) -> u8 {
-        match (self.tags.is_empty(), self.notes.is_empty()) {
-            (true, true) => PLAIN_JOB,
-            (false, true) => TAGGED_JOB,
-            (_, false) => NOTED_JOB,
-        }
-    }
-
-    /// Whether the queue could have had this job. The queue relies on these properties, and a checksum alone does not
-    /// guarantee them.
-    fn is_possible(&self) -> bool {
-        let Self { id, created, ttr, body, .. } = self;
-        (1..=JobId::LAST.0).contains(&id.0)
-            && *created > Time::ZERO
-            && *ttr > Seconds::ZERO
-            && body.ends_with(b"\r\n")
-            && body.len() <= JOB_BYTES_MAX as usize + 2
-    }
 }
 
 /// A pause of a tube; a length of zero ends it.
@@ -293,26 +210,9 @@ pub const fn padding_bytes(offset: u64, segment_bytes: u64) -> usize {
     }
 }
 
-/// Returns the size of the record of a job, in bytes.
-pub const fn job_record_bytes(tube_bytes: usize, tags: Tags<'_>, body_bytes: usize) -> usize {
-    let fixed = if tags.is_empty() { JOB_BYTES } else { TAGGED_JOB_BYTES };
-    framed_bytes(fixed + tube_bytes + tags.as_bytes().len() + body_bytes)
-}
-
-/// Returns how many bytes the tube name, the tags, the body of a job with its CR LF, and its [notes](Notes::room_bytes) have at most, in
-/// segments of this size.
-pub const fn job_bytes_max(segment_bytes: u64) -> usize {
-    (segment_bytes - HEADER_BYTES) as usize / ALIGN_BYTES * ALIGN_BYTES - FRAME_BYTES - TAGGED_JOB_BYTES
-}
-
 /// Returns the size of the record of a note, given with its CR LF, in bytes.
 pub const fn note_record_bytes(bytes: usize) -> usize {
     framed_bytes(NOTE_BYTES + bytes)
-}
-
-/// Returns the size of the record of a job that a schedule puts, in bytes. Its texts are the names of tube and schedule, and the body.
-pub const fn run_record_bytes(texts: usize) -> usize {
-    framed_bytes(JOB_BYTES + PROGRESS_BYTES + texts)
 }
 
 /// Returns what a schedule needs in a segment, in bytes: the size of its record or that of a run, whichever is larger. Its texts are the
@@ -331,7 +231,7 @@ impl Record<'_> {
     fn payload_bytes(&self) -> usize {
         match self {
             Self::Job(job) => job.payload_bytes(),
-            Self::Run(of) => PROGRESS_BYTES + of.run.schedule.as_bytes().len() + of.job.payload_bytes(),
+            Self::Run(of) => of.payload_bytes(),
             Self::Noted { note, .. } => NOTE_BYTES + note.text.len(),
             Self::Change { .. } => STATE_BYTES,
             Self::Moved { tube, .. } => STATE_BYTES + tube.as_bytes().len(),
@@ -406,32 +306,8 @@ impl Record<'_> {
         frame[HEAD_CHECK_AT..].copy_from_slice(&check.to_le_bytes());
         out.push(&frame);
         match self {
-            Self::Job(job) => {
-                out.push(&job.fields().bytes);
-                if job.kind() != PLAIN_JOB {
-                    out.push(&(job.tags.as_bytes().len() as u32).to_le_bytes());
-                }
-                if !job.notes.is_empty() {
-                    out.push(&(job.notes.logged_bytes() as u32).to_le_bytes());
-                }
-                out.push(job.tube.as_bytes());
-                out.push(job.tags.as_bytes());
-                for note in job.notes.iter() {
-                    let mut fixed = Fields::<NOTE_FIELDS_BYTES>::default();
-                    fixed.u64(note.at.as_nanos()).u32(note.text.len() as u32);
-                    out.push(&fixed.bytes);
-                    out.push(note.text);
-                }
-                out.push(job.body);
-            }
-            Self::Run(of) => {
-                let JobOfRun { job, run } = &**of;
-                out.push(&job.fields().bytes);
-                push_progress(run, out);
-                out.push(job.tube.as_bytes());
-                out.push(run.schedule.as_bytes());
-                out.push(job.body);
-            }
+            Self::Job(job) => job.push(out),
+            Self::Run(of) => of.push(out),
             Self::Change { id, state } => {
                 let mut fixed = Fields::<STATE_BYTES>::default();
                 fixed.u64(id.0).state(state).u32(state_word(state));
@@ -599,50 +475,7 @@ impl Record<'_> {
         let (fixed, rest) = payload.split_at_checked(fixed)?;
         let mut fields = Reader(fixed);
         Some(match kind {
-            PLAIN_JOB | TAGGED_JOB | NOTED_JOB | SCHEDULED_JOB => {
-                let (id, created) = (JobId(fields.u64()), Time::from_nanos(fields.u64()));
-                let raw = fields.state();
-                let (ttr, word) = (fields.u32(), fields.u32());
-                let (tube, rest) = rest.split_at_checked((word >> 24) as usize)?;
-                let tube = TubeName::new(tube)?;
-                let (run, rest) = match kind {
-                    SCHEDULED_JOB => {
-                        let (progress, name_bytes) = read_progress(&mut fields)?;
-                        let (name, rest) = rest.split_at_checked(name_bytes)?;
-                        (Some(ProgressRecord { schedule: TubeName::new(name)?, progress }), rest)
-                    }
-                    _ => (None, rest),
-                };
-                let (tags, rest) = match kind {
-                    PLAIN_JOB | SCHEDULED_JOB => (&[][..], rest),
-                    _ => rest.split_at_checked(fields.u32() as usize)?,
-                };
-                // A job with notes may have no tags.
-                let tags = if tags.is_empty() && kind != TAGGED_JOB { Tags::NONE } else { Tags::new(tags)? };
-                let (notes, body) = match kind {
-                    NOTED_JOB => {
-                        let (notes, body) = rest.split_at_checked(fields.u32() as usize)?;
-                        (parse_notes(notes).filter(|notes| !notes.is_empty())?, body)
-                    }
-                    _ => (Notes::NONE, rest),
-                };
-                let ttr = Seconds::new(ttr, (word >> 14 & MILLIS_MASK) as u16)?;
-                let job = JobRecord {
-                    id,
-                    created,
-                    ttr,
-                    tube,
-                    tags,
-                    notes,
-                    state: raw.state(word & STATE_MASK)?,
-                    body,
-                };
-                let job = Some(job).filter(JobRecord::is_possible)?;
-                match run {
-                    None => Record::Job(job),
-                    Some(run) => Record::Run(Box::new(JobOfRun { job, run })),
-                }
-            }
+            PLAIN_JOB | TAGGED_JOB | NOTED_JOB | SCHEDULED_JOB => parse_job(kind, &mut fields, rest)?,
             2 => {
                 let id = JobId(fields.u64());
                 let raw = fields.state();
@@ -699,30 +532,8 @@ impl Record<'_> {
     }
 }
 
-/// The kinds of the record of a job: without tags and notes, with tags, with notes, put by a schedule.
-const PLAIN_JOB: u8 = 1;
-const TAGGED_JOB: u8 = 8;
-const NOTED_JOB: u8 = 13;
-const SCHEDULED_JOB: u8 = 15;
-
 /// The largest kind of a record.
 const KIND_MAX: u8 = 18;
-
-/// Reads the notes of a job: none if there are more than a job has, or one is too long.
-fn parse_notes(bytes: &[u8]) -> Option<Notes<'_>> {
-    let (mut notes, mut rest) = ([None; NOTES_MAX], bytes);
-    for place in &mut notes {
-        if let Some((fixed, following)) = rest.split_first_chunk::<NOTE_FIELDS_BYTES>() {
-            let mut fields = Reader(fixed);
-            let (at, length) = (Time::from_nanos(fields.u64()), fields.u32());
-            let (text, following) = following.split_at_checked(length as usize)?;
-            *place = Some(Note { at, text }).filter(|_| length <= NOTE_BYTES_MAX);
-            rest = following;
-        }
-    }
-    let whole = Notes::new(notes.into_iter().flatten());
-    (rest.is_empty() && whole.logged_bytes() == bytes.len()).then_some(whole)
-}
 
 /// The check of the head in a frame. Without the seed nobody can make one.
 fn head_check(seed: u32, frame: &[u8; FRAME_BYTES]) -> u32 {

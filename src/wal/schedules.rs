@@ -7,7 +7,7 @@
 use super::Wal;
 use super::placed::Placed;
 use super::record::{JobOfRun, JobRecord, ProgressRecord, Record, schedule_room_bytes};
-use crate::queue::{Engine, LoggedSchedule, ScheduleName};
+use crate::queue::{Engine, ScheduleName};
 use crate::values::ids::JobKey;
 use crate::values::tube_name::TubeName;
 
@@ -51,21 +51,23 @@ impl Wal {
 
     /// Logs that a run of a schedule was left out.
     pub(super) fn append_progress(&mut self, name: &ScheduleName, engine: &Engine) {
-        let LoggedSchedule { name: schedule, progress, .. } =
-            engine.logged_schedule(name).expect("the queue has it");
-        self.append_change(&Record::Progress(ProgressRecord { schedule, progress }), engine);
+        self.append_change(&Record::Progress(progress_of(name, engine)), engine);
     }
 
     /// Logs a job and that a schedule has put it, in one record. Compaction appends the job alone.
     pub(super) fn append_run(&mut self, job: JobKey, name: &ScheduleName, engine: &Engine) {
-        let LoggedSchedule { name: schedule, progress, .. } =
-            engine.logged_schedule(name).expect("the queue has it");
-        let (job_record, run) = (JobRecord::of(job, engine), ProgressRecord { schedule, progress });
-        let alone = Record::Job(job_record.clone()).bytes();
-        let record = Record::Run(Box::new(JobOfRun { job: job_record, run }));
+        let of = JobOfRun { job: JobRecord::of(job, engine), run: progress_of(name, engine) };
+        let alone = Record::Job(of.job.clone()).bytes();
+        let record = Record::Run(Box::new(of));
         self.append(&record, engine);
         self.segments.note_record(record.bytes());
         self.index.insert(job, self.appender.segment(), alone);
         self.index.add_garbage((record.bytes() - alone) as u64);
     }
+}
+
+/// How far a schedule is.
+fn progress_of<'a>(name: &ScheduleName, engine: &'a Engine) -> ProgressRecord<'a> {
+    let schedule = engine.schedule(TubeName::checked_before(name)).expect("the queue has it");
+    ProgressRecord { schedule: schedule.name(), progress: schedule.progress }
 }

@@ -271,11 +271,14 @@ fn the_file_has_schedules() {
     let schedules = with_file(text, "").expect("the file is valid").schedules;
     let [nightly, often] = &schedules[..] else { panic!("{schedules:?}") };
     assert_eq!((&*nightly.name, &*nightly.tube), ("nightly", "mail/night"));
-    assert_eq!((nightly.when.as_str(), &nightly.body[..]), ("0 3 * * * Europe/Berlin", &b"a\nb\r\n"[..]));
-    assert_eq!((nightly.pri, nightly.missed, nightly.overlaps), (65_536, Missed::Once, true));
-    assert_eq!((nightly.delay, nightly.ttr), (Seconds::ZERO, Seconds::whole(60)));
-    assert_eq!((often.pri, often.missed, often.overlaps), (0, Missed::All, false));
-    assert_eq!((often.delay, often.ttr), (Seconds::whole(7), Seconds::whole(300)));
+    assert_eq!(
+        (nightly.plan.when.as_str(), &nightly.body[..]),
+        ("0 3 * * * Europe/Berlin", &b"a\nb\r\n"[..])
+    );
+    assert_eq!((nightly.plan.pri, nightly.plan.missed, nightly.plan.overlaps), (65_536, Missed::Once, true));
+    assert_eq!((nightly.plan.delay, nightly.plan.ttr), (Seconds::ZERO, Seconds::whole(60)));
+    assert_eq!((often.plan.pri, often.plan.missed, often.plan.overlaps), (0, Missed::All, false));
+    assert_eq!((often.plan.delay, often.plan.ttr), (Seconds::whole(7), Seconds::whole(300)));
 }
 
 #[test]

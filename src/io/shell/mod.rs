@@ -76,11 +76,11 @@ pub struct Shell<S: Service, C> {
     has_handed_over: bool,
     /// A signal to stop has come, and none to restart before it.
     stops: bool,
-    /// When the server is told again what the system clock says.
+    /// The next time to read the system clock for the server.
     next_clock_look: Time,
 }
 
-/// How often the server is told what the system clock says, at most.
+/// The system clock is read for the server at most this often.
 const CLOCK_LOOK: Span = Span::from_secs(5);
 
 /// A listener, and whether the driver waits for connections at it.
@@ -239,7 +239,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.account.limit().is_some_and(|limit| bytes > limit / 4)
     }
 
-    /// Tells the server what the system clock says: it may have been set.
+    /// Reads the system clock for the server: it may have been set.
     fn look_at_clock(&mut self) {
         if self.now >= self.next_clock_look {
             self.next_clock_look = self.now + CLOCK_LOOK;
@@ -282,6 +282,12 @@ impl<S: Service, C: Connection> Shell<S, C> {
     pub fn set_memory(&mut self, bytes: u64) {
         self.memory_bytes = bytes;
         self.handle(Event::OuterMemory(bytes));
+    }
+
+    /// Leaves the system clock alone: the time of the server is all there is.
+    #[cfg(all(test, feature = "uring"))]
+    pub const fn ignore_system_clock(&mut self) {
+        self.next_clock_look = Time::from_nanos(u64::MAX);
     }
 
     /// Whether a connection broke for a reason that was logged as a warning.

@@ -19,6 +19,7 @@ use crate::queue::store::timers::Owner;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
+use crate::values::schedules::Plan;
 use crate::values::tube_name::TubeName;
 
 /// A wait that should end does not end before the search for a job, and looks again after this time.
@@ -27,8 +28,8 @@ const SEARCH_PAUSE: Span = Span::from_millis(1);
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
 
-/// The body of a run is copied twice, into memory that is in no cache.
-const COPIES: usize = 3;
+/// What the body of a run costs, in copies: there are two, into memory that is in no cache.
+const RUN_COPIES: usize = 3;
 
 /// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
 /// that is in no cache.
@@ -270,10 +271,10 @@ impl Engine {
     pub fn run_schedule(&mut self, name: &ScheduleName, due: Time, now: Time) -> Result<JobId, RunRefusal> {
         let schedule = self.schedules.get(name).expect("the schedule is there");
         let body = self.store.bodies.bytes(&schedule.body).to_vec();
-        let (pri, delay, ttr) = (schedule.pri, schedule.delay, schedule.ttr);
+        let &Plan { pri, delay, ttr, .. } = &schedule.plan;
         let tube = Box::<[u8]>::from(schedule.tube().as_bytes());
         let tube = TubeName::checked_before(&tube);
-        self.budget.charge(Cost::BATCH_JOB.plus(Cost::copied(body.len()).times(COPIES)));
+        self.budget.charge(Cost::BATCH_JOB.plus(Cost::copied(body.len()).times(RUN_COPIES)));
         let body = match self.run_refusal(tube, body.len() as u64 - 2) {
             None => self.store.bodies.store(&body).map_err(|OutOfMemory| RunRefusal::NoMemory),
             Some(refusal) => Err(refusal),
@@ -281,8 +282,7 @@ impl Engine {
         let body = match body {
             Ok(body) => body,
             Err(refusal) => {
-                self.schedules.refused(name);
-                self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+                self.refuse_run(name);
                 return Err(refusal);
             }
         };
@@ -295,6 +295,12 @@ impl Engine {
         self.effects.changes.push(Change::Ran(job, ScheduleName::clone(name)));
         self.after_put(job, tube, false, now);
         Ok(id)
+    }
+
+    /// Counts a run whose job cannot be put.
+    pub fn refuse_run(&mut self, name: &ScheduleName) {
+        self.schedules.refused(name);
+        self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
     }
 
     /// Why the tube of this name cannot take a job of a schedule, if it cannot.

@@ -381,44 +381,6 @@ impl Engine {
         job
     }
 
-    /// Stores a job in a tube. Its change and [`after_put`](Self::after_put) must follow.
-    #[inline(always)]
-    fn store_job(&mut self, tube: TubeSlot, new: NewJob, now: Time) -> JobKey {
-        let NewJob { delay, tags_key, .. } = new;
-        let body_bytes = new.body.len() as u64 - 2;
-        let job = self.store.jobs.insert(new, tube, now);
-        let ahead = tags_key.and_then(|tags_key| {
-            self.idps.claim(job, tags_key, &mut self.store);
-            self.cons.join(job, tags_key, &mut self.store);
-            self.groups.join(job, tags_key, &mut self.store);
-            self.groups.ahead(tags_key, &self.store)
-        });
-        self.store.totals.total_jobs += 1;
-        let record = &mut self.store.tubes[tube];
-        record.counts.jobs += 1;
-        record.body_bytes += body_bytes;
-        match ahead {
-            None => self.enter_ready_or_delayed(job, delay, now),
-            Some(group) => {
-                self.store.begin_delay(job, delay, now);
-                self.enter_held(job, group);
-            }
-        }
-        job
-    }
-
-    /// Assigns a new job to a client that waits.
-    #[inline(always)]
-    fn after_put(&mut self, job: JobKey, tube: TubeSlot, has_tags: bool, now: Time) {
-        if self.has_waiting(tube) {
-            self.with_quota(FollowUp::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
-        }
-        if has_tags && let Some(con) = self.store.jobs.con_of(job) {
-            // mutant con-raised-limit-opens-no-lane: removed
-            self.reopen_raised(con, now);
-        }
-    }
-
     /// Returns the first job of the announced job's key in the tube that the client uses, and raises its priority to `pri` if
     /// that is more urgent. Returns `None` if the announced job is the first.
     pub fn repeat(&mut self, client: ClientKey, tags_key: TagsKey, pri: u32, now: Time) -> Option<Repeated> {

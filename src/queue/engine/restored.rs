@@ -16,7 +16,6 @@ use crate::values::ids::{IdpSlot, JobId, JobKey, TubeKey, TubeSlot};
 use crate::values::notes::{Note, Notes};
 use crate::values::schedules::Progress;
 use crate::values::tube_name::TubeName;
-use crate::values::when::When;
 
 impl Engine {
     /// Restores the key of a deleted job, for at most its time to live from now on.
@@ -93,13 +92,9 @@ impl Engine {
     }
 
     /// Restores a schedule, or replaces that of the same name. It runs from [`settle_restored`](Self::settle_restored) on.
-    ///
-    /// # Panics
-    /// If its times cannot be read. A record with such times is none.
     pub fn restore_schedule(&mut self, logged: &LoggedSchedule<'_>) {
-        let when = When::restore(logged.when).expect("the record was checked");
         let body = store_text(&mut self.store.bodies, logged.body);
-        self.schedules.restore(logged, when, body, &mut self.store);
+        self.schedules.restore(logged, body, &mut self.store);
     }
 
     /// Removes a restored schedule.

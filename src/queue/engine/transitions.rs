@@ -16,7 +16,7 @@ use crate::queue::logged::change::Change;
 use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
 use crate::queue::long_work::work::Work;
 use crate::queue::store::containers::ReadyJob;
-use crate::queue::store::job::{Failure, Job, JobState, URGENT_BELOW};
+use crate::queue::store::job::{Failure, Job, JobState, NewJob, URGENT_BELOW};
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobId, JobKey, TubeSlot};
@@ -34,6 +34,44 @@ pub(super) enum To {
 }
 
 impl Engine {
+    /// Stores a job in a tube. Its change and [`after_put`](Self::after_put) must follow.
+    #[inline(always)]
+    pub(super) fn store_job(&mut self, tube: TubeSlot, new: NewJob, now: Time) -> JobKey {
+        let NewJob { delay, tags_key, .. } = new;
+        let body_bytes = new.body.len() as u64 - 2;
+        let job = self.store.jobs.insert(new, tube, now);
+        let ahead = tags_key.and_then(|tags_key| {
+            self.idps.claim(job, tags_key, &mut self.store);
+            self.cons.join(job, tags_key, &mut self.store);
+            self.groups.join(job, tags_key, &mut self.store);
+            self.groups.ahead(tags_key, &self.store)
+        });
+        self.store.totals.total_jobs += 1;
+        let record = &mut self.store.tubes[tube];
+        record.counts.jobs += 1;
+        record.body_bytes += body_bytes;
+        match ahead {
+            None => self.enter_ready_or_delayed(job, delay, now),
+            Some(group) => {
+                self.store.begin_delay(job, delay, now);
+                self.enter_held(job, group);
+            }
+        }
+        job
+    }
+
+    /// Assigns a new job to a client that waits.
+    #[inline(always)]
+    pub(super) fn after_put(&mut self, job: JobKey, tube: TubeSlot, has_tags: bool, now: Time) {
+        if self.has_waiting(tube) {
+            self.with_quota(FollowUp::Assignments, |engine, limit| engine.assign_jobs(tube, limit, now));
+        }
+        if has_tags && let Some(con) = self.store.jobs.con_of(job) {
+            // mutant con-raised-limit-opens-no-lane: removed
+            self.reopen_raised(con, now);
+        }
+    }
+
     /// Moves a job from its container to another, of another tube if one is given. Clients that wait for the end of a buried job are
     /// answered, the change is recorded, clients that wait get ready jobs, and lanes open that its reservation has kept shut.
     pub(super) fn transfer(

@@ -11,13 +11,12 @@ use crate::bodies::{Bodies, Slot};
 use crate::queue::extensions::rules::FullBy;
 use crate::queue::store::Store;
 use crate::queue::store::timers::{Owner, TimerKey, Timers};
-use crate::time::{Seconds, Span, Time};
+use crate::time::{Span, Time};
 use crate::values::budget::{Budget, Cost};
 use crate::values::ids::JobId;
 use crate::values::limits::{ALLOCATION_BYTES, SCHEDULES_MAX};
-use crate::values::schedules::{CATCH_UP_MAX, Missed, Progress};
+use crate::values::schedules::{CATCH_UP_MAX, Missed, Plan, Progress};
 use crate::values::tube_name::TubeName;
-use crate::values::when::When;
 
 /// How late a run may be with `missed:skip`.
 const LATE_MAX: Span = Span::from_secs(60);
@@ -25,8 +24,8 @@ const LATE_MAX: Span = Span::from_secs(60);
 /// The timer fires at least this often while there are schedules, since the system clock may be set.
 const LOOK: Span = Span::from_secs(10);
 
-/// A schedule that is ahead of the system clock by more than this has followed a clock that was wrong: it begins anew. By less, it waits, so
-/// that no run is repeated. cronie has the same limit.
+/// If a schedule is further ahead of the system clock than this, that clock was wrong before, and the schedule begins anew. Otherwise it waits,
+/// and repeats no run. cronie has the same limit.
 const AHEAD_MAX: Span = Span::from_secs(3 * 3600);
 
 /// Times that are passed one by one before the last one is searched.
@@ -64,14 +63,7 @@ pub struct NewSchedule<'a> {
     pub name: TubeName<'a>,
     /// The tube that gets the jobs.
     pub tube: TubeName<'a>,
-    pub when: When,
-    pub pri: u32,
-    pub delay: Seconds,
-    /// 0 counts as 1, or as a rule of the tube says, at each run.
-    pub ttr: Seconds,
-    pub missed: Missed,
-    /// Whether it runs while its last job still exists.
-    pub overlaps: bool,
+    pub plan: Plan,
     /// Whether it comes from the configuration file, and goes when that lacks it.
     pub is_configured: bool,
 }
@@ -82,12 +74,7 @@ pub struct NewSchedule<'a> {
 pub struct Schedule {
     name: ScheduleName,
     tube: Box<[u8]>,
-    pub when: When,
-    pub pri: u32,
-    pub delay: Seconds,
-    pub ttr: Seconds,
-    pub missed: Missed,
-    pub overlaps: bool,
+    pub plan: Plan,
     pub is_configured: bool,
     /// When it was put with these times. Intervals begin here.
     pub created: Time,
@@ -104,12 +91,7 @@ pub struct Schedule {
 pub struct LoggedSchedule<'a> {
     pub name: TubeName<'a>,
     pub tube: TubeName<'a>,
-    pub when: &'a str,
-    pub pri: u32,
-    pub delay: Seconds,
-    pub ttr: Seconds,
-    pub missed: Missed,
-    pub overlaps: bool,
+    pub plan: Plan,
     pub is_configured: bool,
     pub created: Time,
     pub progress: Progress,
@@ -141,9 +123,11 @@ pub enum RunRefusal {
     NoTube,
     /// There is no memory for the body.
     NoMemory,
+    /// A file of the job log has no room for the job.
+    NoRoom,
 }
 
-/// What is to be done for a schedule that is due.
+/// What becomes of a schedule that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
     /// Its job is to be put, for this time.
@@ -154,8 +138,9 @@ pub enum Due {
 
 impl LoggedSchedule<'_> {
     /// The size of its names, its times and its body.
-    pub const fn texts_bytes(&self) -> usize {
-        self.name.as_bytes().len() + self.tube.as_bytes().len() + self.when.len() + self.body.len()
+    pub fn texts_bytes(&self) -> usize {
+        let names = self.name.as_bytes().len() + self.tube.as_bytes().len();
+        names + self.plan.when.as_str().len() + self.body.len()
     }
 }
 
@@ -181,7 +166,7 @@ impl Schedule {
     }
 
     fn text_bytes(&self) -> usize {
-        self.name.len() + self.tube.len() + self.when.bytes() + 5 * ALLOCATION_BYTES
+        self.name.len() + self.tube.len() + self.plan.when.bytes() + 5 * ALLOCATION_BYTES
     }
 
     /// As the job log has it.
@@ -189,12 +174,7 @@ impl Schedule {
         LoggedSchedule {
             name: self.name(),
             tube: self.tube(),
-            when: self.when.as_str(),
-            pri: self.pri,
-            delay: self.delay,
-            ttr: self.ttr,
-            missed: self.missed,
-            overlaps: self.overlaps,
+            plan: self.plan.clone(),
             is_configured: self.is_configured,
             created: self.created,
             progress: self.progress,
@@ -204,16 +184,16 @@ impl Schedule {
 
     /// The first of its times that is not dealt with.
     fn find_next(&self) -> Time {
-        self.when.next(self.created, self.progress.handled).unwrap_or(NEVER)
+        self.plan.when.next(self.created, self.progress.handled).unwrap_or(NEVER)
     }
 
     /// The time that counts at `now`, from which it is due: the next one or, if others have passed, as its policy says. Returns whether
     /// times are left out by that.
     fn counting(&self, now: Time) -> (Time, bool) {
         let due = self.next;
-        let after = |at| self.when.next(self.created, at).filter(|&next| next <= now);
+        let after = |at| self.plan.when.next(self.created, at).filter(|&next| next <= now);
         let Some(mut last) = after(due) else { return (due, false) };
-        if self.missed == Missed::All && self.progress.caught_up + 1 < CATCH_UP_MAX {
+        if self.plan.missed == Missed::All && self.progress.caught_up < CATCH_UP_MAX - 1 {
             return (due, false);
         }
         // Bounded by STEPS_MAX: the times that are passed one by one.
@@ -223,7 +203,7 @@ impl Schedule {
                 None => return (last, true),
             }
         }
-        (self.when.last(self.created, last, now), true)
+        (self.plan.when.last(self.created, last, now), true)
     }
 }
 
@@ -310,36 +290,23 @@ impl Schedules {
     /// still due, and none is repeated.
     pub fn put(&mut self, new: NewSchedule<'_>, body: Slot, now: Time, store: &mut Store) {
         let system = self.clock.at(now);
-        let NewSchedule { name, tube, when, pri, delay, ttr, missed, overlaps, is_configured } = new;
+        let NewSchedule { name, tube, plan, is_configured } = new;
         let before = self.remove(name.as_bytes());
-        let (mut created, mut progress) = (system, Progress { handled: system, ..Progress::default() });
-        if let Some(before) = before {
-            if before.when == when {
+        let mut created = system;
+        let mut progress = before.as_ref().map_or(Progress::default(), |before| before.progress);
+        match before.as_ref().filter(|before| before.plan.when == plan.when) {
+            Some(before) => {
                 // mutant schedule-put-again-begins-anew: created = before.created => _ = before.created
                 created = before.created;
-                progress.handled = reached(before.progress.handled, system);
-                progress.caught_up = before.progress.caught_up;
+                progress.handled = reached(progress.handled, system);
             }
-            let Progress { handled, caught_up, .. } = progress;
-            progress = Progress { handled, caught_up, ..before.progress };
+            None => (progress.handled, progress.caught_up) = (system, 0),
+        }
+        if let Some(before) = before {
             store.bodies.free(before.body);
         }
         let (name, tube) = (name.as_bytes().into(), tube.as_bytes().into());
-        let mut schedule = Schedule {
-            name,
-            tube,
-            when,
-            pri,
-            delay,
-            ttr,
-            missed,
-            overlaps,
-            is_configured,
-            created,
-            body,
-            progress,
-            next: NEVER,
-        };
+        let mut schedule = Schedule { name, tube, plan, is_configured, created, body, progress, next: NEVER };
         schedule.next = schedule.find_next();
         self.insert(schedule);
         self.arm(now, now, &mut store.timers);
@@ -349,27 +316,21 @@ impl Schedules {
     pub fn is_as(&self, new: &NewSchedule<'_>, body: &[u8], bodies: &Bodies) -> bool {
         self.get(new.name.as_bytes()).is_some_and(|has| {
             has.tube() == new.tube
-                && has.when == new.when
-                && (has.pri, has.delay, has.ttr, has.missed) == (new.pri, new.delay, new.ttr, new.missed)
-                && (has.overlaps, has.is_configured) == (new.overlaps, new.is_configured)
+                && has.plan == new.plan
+                && has.is_configured == new.is_configured
                 && bodies.bytes(&has.body) == body
         })
     }
 
     /// Restores a schedule, or replaces that of the same name.
-    pub fn restore(&mut self, logged: &LoggedSchedule<'_>, when: When, body: Slot, store: &mut Store) {
+    pub fn restore(&mut self, logged: &LoggedSchedule<'_>, body: Slot, store: &mut Store) {
         if let Some(before) = self.remove(logged.name.as_bytes()) {
             store.bodies.free(before.body);
         }
         let schedule = Schedule {
             name: logged.name.as_bytes().into(),
             tube: logged.tube.as_bytes().into(),
-            when,
-            pri: logged.pri,
-            delay: logged.delay,
-            ttr: logged.ttr,
-            missed: logged.missed,
-            overlaps: logged.overlaps,
+            plan: logged.plan.clone(),
             is_configured: logged.is_configured,
             created: logged.created,
             body,
@@ -454,29 +415,22 @@ impl Schedules {
         let schedule = self.by_name.get_mut(name).expect("the schedule is there");
         let (at, has_gap) = schedule.counting(system);
         budget.charge(if has_gap { Cost::SCHEDULE_SEARCH } else { Cost::SCHEDULE_RUN });
-        let is_late = schedule.when.next(schedule.created, at).is_some_and(|next| next <= system);
+        let is_late = schedule.plan.when.next(schedule.created, at).is_some_and(|next| next <= system);
         let progress = &mut schedule.progress;
         let last_exists = progress.job.0 > 0 && store.jobs.find(progress.job).is_some();
         progress.handled = at;
-        progress.gaps += u64::from(has_gap);
-        self.totals.gaps += u64::from(has_gap);
-        // mutant schedule-catches-up-without-end: progress.caught_up + 1 => 0
-        progress.caught_up = if is_late { progress.caught_up + 1 } else { 0 };
-        let due = if schedule.missed == Missed::Skip && system.since(at) > LATE_MAX {
-            if !has_gap {
-                progress.gaps += 1;
-                self.totals.gaps += 1;
-            }
-            Due::LeftOut
-        } else if last_exists && !schedule.overlaps {
-            progress.skips += 1;
-            self.totals.skips += 1;
-            Due::LeftOut
-        } else {
-            Due::Run(at)
-        };
+        // mutant schedule-catches-up-without-end: progress.caught_up.saturating_add(1) => 0
+        progress.caught_up = if is_late { progress.caught_up.saturating_add(1) } else { 0 };
+        let is_too_late = schedule.plan.missed == Missed::Skip && system.since(at) > LATE_MAX;
+        let is_skipped = !is_too_late && last_exists && !schedule.plan.overlaps;
+        // A file may say anything of them.
+        let [gap, skip] = [has_gap || is_too_late, is_skipped].map(u64::from);
+        progress.gaps = progress.gaps.saturating_add(gap);
+        progress.skips = progress.skips.saturating_add(skip);
+        self.totals.gaps += gap;
+        self.totals.skips += skip;
         self.set_next(name);
-        due
+        if is_too_late || is_skipped { Due::LeftOut } else { Due::Run(at) }
     }
 
     /// Notes the job that a run has put for this time.
@@ -484,14 +438,16 @@ impl Schedules {
         let ran = self.clock.at(now);
         let progress = &mut self.get_mut(name).progress;
         (progress.due, progress.ran, progress.job) = (due, ran, job);
-        progress.runs += 1;
+        progress.runs = progress.runs.saturating_add(1);
         self.totals.runs += 1;
-        self.totals.lateness = Span::from_nanos(self.totals.lateness.as_nanos() + ran.since(due).as_nanos());
+        let late = ran.since(due).as_nanos();
+        self.totals.lateness = Span::from_nanos(self.totals.lateness.as_nanos().saturating_add(late));
     }
 
     /// Notes that the tube could not take the job of a run.
     pub fn refused(&mut self, name: &ScheduleName) {
-        self.get_mut(name).progress.refusals += 1;
+        let refusals = &mut self.get_mut(name).progress.refusals;
+        *refusals = refusals.saturating_add(1);
         self.totals.refusals += 1;
     }
 

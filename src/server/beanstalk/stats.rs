@@ -72,7 +72,7 @@ pub(in crate::server) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8
 /// The rights with one of which a user sees a schedule of a tube.
 const SEES: Rights = Rights::PRODUCE.or(Rights::INSPECT).or(Rights::ADMIN);
 
-/// Renders the names of schedules that a user sees, among so many behind this name.
+/// Renders a page of at most `limit` schedules after this name. Those that the user may not see are left out.
 pub(in crate::server) fn schedules(
     core: &Core,
     after: Option<TubeName<'_>>,
@@ -105,13 +105,13 @@ pub(in crate::server) fn schedule(core: &Core, name: TubeName<'_>, out: &mut Vec
     let mut yaml = Yaml::new(out);
     yaml.quoted("name", schedule.name().as_str());
     yaml.quoted("tube", schedule.tube().as_str());
-    yaml.quoted("when", schedule.when.as_str());
-    yaml.number("pri", schedule.pri);
-    yaml.plain("delay", shown(schedule.delay.span()));
-    yaml.plain("ttr", shown(schedule.ttr.span()));
+    yaml.quoted("when", schedule.plan.when.as_str());
+    yaml.number("pri", schedule.plan.pri);
+    yaml.plain("delay", shown(schedule.plan.delay.span()));
+    yaml.plain("ttr", shown(schedule.plan.ttr.span()));
     yaml.number("size", schedule.body.len() as u64 - 2);
-    yaml.plain("missed", schedule.missed.word());
-    yaml.plain("overlap", if schedule.overlaps { "yes" } else { "no" });
+    yaml.plain("missed", schedule.plan.missed.word());
+    yaml.plain("overlap", if schedule.plan.overlaps { "yes" } else { "no" });
     yaml.plain("configured", schedule.is_configured);
     yaml.number("age", system.since(schedule.created).as_secs());
     if let Some(next) = schedule.next() {

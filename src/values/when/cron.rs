@@ -1,8 +1,8 @@
 //! A cron line in a time zone. The line is that of cronie, and so is what becomes of it where the local clock changes.
 //!
-//! `cronexpr` parses a line and finds its times on a clock that never changes; `jiff` knows the time zones. What is decided here: a time
-//! that the local clock skips is the end of the gap, and one that it has twice is the first of both. A line whose minutes or hours begin with
-//! `*` follows elapsed time instead: it has the times that the clock shows, as often as it shows them.
+//! `cronexpr` parses a line and finds its times in a calendar without changes of the clock; `jiff` knows the time zones. This file decides
+//! about the changes. A time that the clock skips runs at the end of the gap. A time that comes twice runs the first time. A line whose minutes
+//! or hours begin with `*` follows elapsed time instead: it runs whenever the clock shows one of its times.
 
 use std::sync::LazyLock;
 

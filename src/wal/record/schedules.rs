@@ -6,7 +6,7 @@ use crate::queue::LoggedSchedule;
 use crate::time::{Seconds, Time};
 use crate::values::ids::JobId;
 use crate::values::limits::SCHEDULE_BYTES_MAX;
-use crate::values::schedules::{Missed, Progress};
+use crate::values::schedules::{Missed, Plan, Progress};
 use crate::values::tube_name::TubeName;
 use crate::values::when::When;
 use crate::wal::batch::Batch;
@@ -25,8 +25,7 @@ const IS_CONFIGURED: u32 = 1 << 23;
 
 /// The size of the record of a schedule without its frame.
 pub(super) fn schedule_payload_bytes(schedule: &LoggedSchedule<'_>) -> usize {
-    let names = schedule.name.as_bytes().len() + schedule.tube.as_bytes().len();
-    SCHEDULE_BYTES + names + schedule.when.len() + schedule.body.len()
+    SCHEDULE_BYTES + schedule.texts_bytes()
 }
 
 /// Appends how far a schedule is, without its name.
@@ -51,7 +50,9 @@ pub(super) fn read_progress(fields: &mut Reader<'_>) -> Option<(Progress, usize)
 
 /// Appends a schedule.
 pub(super) fn push_schedule(schedule: &LoggedSchedule<'_>, out: &mut Batch) {
-    let LoggedSchedule { name, tube, when, pri, delay, ttr, missed, overlaps, is_configured, .. } = *schedule;
+    let LoggedSchedule { name, tube, is_configured, .. } = *schedule;
+    let &Plan { ref when, pri, delay, ttr, missed, overlaps } = &schedule.plan;
+    let when = when.as_str();
     let mut flags = u32::from(delay.millis()) | u32::from(ttr.millis()) << 10;
     flags |= (missed as u32) << MISSED_SHIFT;
     flags |= if overlaps { OVERLAPS } else { 0 };
@@ -77,18 +78,20 @@ pub(super) fn parse_schedule<'a>(fixed: &[u8], rest: &'a [u8]) -> Option<LoggedS
     let (name, rest) = rest.split_at_checked(name_bytes)?;
     let (tube, rest) = rest.split_at_checked(tube_bytes)?;
     let (when, body) = rest.split_at_checked(when_bytes)?;
-    let when = str::from_utf8(when).ok().filter(|when| When::restore(when).is_ok())?;
+    let when = When::restore(str::from_utf8(when).ok()?).ok()?;
     let is_body = body.ends_with(b"\r\n") && body.len() <= SCHEDULE_BYTES_MAX as usize + 2;
     let missed = (flags >> MISSED_SHIFT & MISSED_MASK) as usize;
     Some(LoggedSchedule {
         name: TubeName::new(name)?,
         tube: TubeName::new(tube)?,
-        when,
-        pri,
-        delay: Seconds::new(delay, (flags & MILLIS_MASK) as u16)?,
-        ttr: Seconds::new(ttr, (flags >> 10 & MILLIS_MASK) as u16)?,
-        missed: Missed::ALL.get(missed).copied()?,
-        overlaps: flags & OVERLAPS != 0,
+        plan: Plan {
+            when,
+            pri,
+            delay: Seconds::new(delay, (flags & MILLIS_MASK) as u16)?,
+            ttr: Seconds::new(ttr, (flags >> 10 & MILLIS_MASK) as u16)?,
+            missed: Missed::ALL.get(missed).copied()?,
+            overlaps: flags & OVERLAPS != 0,
+        },
         is_configured: flags & IS_CONFIGURED != 0,
         created,
         progress,

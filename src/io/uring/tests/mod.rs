@@ -101,6 +101,7 @@ impl Simulated {
         let mut driver = UringDriver::new(server, FakeRing::new(seed), resources, Time::ZERO);
         // The memory limits of conversations are for the core alone, without the buffers of a driver.
         driver.shell.set_memory(0);
+        driver.shell.ignore_system_clock();
         Self { driver, now: Time::ZERO, deadline: None, lateness: Span::ZERO, ends: Vec::new() }
     }
 

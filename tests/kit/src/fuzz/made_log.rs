@@ -7,9 +7,10 @@ use beanring::queue::{Counts, Engine, KeptKey, LoggedSchedule, LoggedState, NewJ
 use beanring::time::{Seconds, Span, Time};
 use beanring::values::ids::{ClientKey, ConnId, JobId};
 use beanring::values::notes::{Note, Notes};
-use beanring::values::schedules::{Missed, Progress};
+use beanring::values::schedules::{Missed, Plan, Progress};
 use beanring::values::tags::Tags;
 use beanring::values::tube_name::TubeName;
+use beanring::values::when::When;
 use beanring::wal::SEGMENT_BYTES_MIN;
 use beanring::wal::batch::Batch;
 use beanring::wal::record::{JobOfRun, JobRecord, Lsn, PauseRecord, ProgressRecord, Record, Stamp};
@@ -407,6 +408,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
         9 => {
             let ProgressRecord { schedule: name, progress } = forge_run(input);
             let when = input.pick(&["every:1", "0 3 * * *", "30 2 * * * Europe/Berlin", "*/5 * * * *"]);
+            let when = When::restore(when).expect("a line");
             let (delay, ttr) = (forge_seconds(input), forge_seconds(input));
             let missed = input.pick(&Missed::ALL);
             let text = filler(id.0, usize::from(input.byte()));
@@ -414,12 +416,7 @@ fn forge_record(input: &mut Input<'_>, stamp: &Stamp, batch: &mut Batch) {
             Record::Schedule(Box::new(LoggedSchedule {
                 name,
                 tube: pick_tube,
-                when,
-                pri: id.0 as u32,
-                delay,
-                ttr,
-                missed,
-                overlaps: what & 0x20 > 0,
+                plan: Plan { when, pri: id.0 as u32, delay, ttr, missed, overlaps: what & 0x20 > 0 },
                 is_configured: what & 0x40 > 0,
                 created: Time::from_nanos(any(input, 0)),
                 progress,
