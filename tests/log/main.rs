@@ -11,6 +11,7 @@ mod hostile_directory;
 mod live;
 mod reservations;
 mod restored;
+mod schedules;
 mod shortage;
 mod stall;
 mod sweep;

@@ -3,6 +3,11 @@
 use std::fs;
 
 use beanring::io::driver::Driver;
+use beanring::queue::{Engine, NewSchedule};
+use beanring::time::{Seconds, Span, Time};
+use beanring::values::schedules::{Missed, Plan};
+use beanring::values::tube_name::TubeName;
+use beanring::values::when::When;
 use beanring_testkit::client::{Client, start};
 use beanring_testkit::driver;
 use beanring_testkit::scratch::Scratch;
@@ -94,4 +99,28 @@ fn many_schedules_of_the_file_wait_for_space_in_the_log() {
     until("the small one is there", || names(&mut client) == "schedules: [\"s002\"]");
     client.expect("schedule-run s002\r\n", "INSERTED 1");
     server.stop();
+}
+
+/// A schedule that is due by the system clock, which is set after it was put and is not that of the server.
+#[test]
+fn the_system_clock_decides_what_is_due() {
+    let mut engine = Engine::new(1);
+    let now = Time::ZERO + Span::from_secs(5);
+    let name = TubeName::new(b"noon").expect("it is a name");
+    let plan = Plan {
+        when: When::parse("0 12 * * *", Time::ZERO).expect("it is a cron line"),
+        pri: 0,
+        delay: Seconds::ZERO,
+        ttr: Seconds::whole(60),
+        missed: Missed::Once,
+        overlaps: true,
+    };
+    let body = engine.bodies_mut().store(b"x\r\n").expect("there is memory");
+    let noon = Time::ZERO + Span::from_secs(20_000 * 86_400 + 43_200);
+    engine.set_system_time(noon.back(Span::from_secs(3)), now);
+    engine.put_schedule(NewSchedule { name, tube: TubeName::DEFAULT, plan, is_configured: false }, body, now);
+    assert_eq!(engine.next_deadline(), Some(now + Span::from_secs(3)));
+    engine.set_system_time(noon, now);
+    assert_eq!(engine.next_deadline(), Some(now));
+    engine.check();
 }

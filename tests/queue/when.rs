@@ -164,3 +164,52 @@ fn the_last_of_many_times_is_that_of_a_walk() {
         assert_eq!(when.last(begin, due, now), last, "seed {seed}: {when}, due {due:?}, now {now:?}");
     }
 }
+
+/// A log may have any text: what is taken for a line has times in order, or none.
+#[test]
+fn any_text_is_refused_or_has_times_in_order() {
+    const FIELDS: [&str; 6] = ["*", "*/7", "2", "1-5", "3,6", "7"];
+    const OTHERS: [&str; 17] = [
+        "0",
+        "59",
+        "60",
+        "5-1",
+        "*/0",
+        "29",
+        "31",
+        "FEB",
+        "SUN-TUE",
+        "L",
+        "W",
+        "#",
+        "every:",
+        "every:3d",
+        "\u{e9}",
+        "UTC",
+        "America/St_Johns",
+    ];
+    let mut lines = 0;
+    for seed in seeds(5_000) {
+        let mut random = Random::new(seed);
+        let count = if random.below(8) == 0 { random.below(9) } else { 5 + random.below(2) };
+        let text = (0..count)
+            .map(|_| if random.below(4) == 0 { random.pick(&OTHERS) } else { random.pick(&FIELDS) })
+            .collect::<Vec<_>>()
+            .join(" ");
+        let text = if random.below(10) == 0 { text.replacen(' ', "", 1) } else { text };
+        let Ok(when) = When::restore(&text) else { continue };
+        lines += 1;
+        let begin = at(random.below(u32::MAX as usize) as u64);
+        let mut last = begin;
+        for _ in 0..5 {
+            let Some(next) = when.next(begin, last) else { break };
+            assert!(next > last, "seed {seed}: {text:?} after {last:?}");
+            last = next;
+        }
+        assert!(
+            when.next(Time::ZERO, at(u64::from(u32::MAX) * 4)).is_none_or(|next| next > begin),
+            "seed {seed}: {text:?}"
+        );
+    }
+    assert!(lines > 500, "{lines} of the texts are lines");
+}
