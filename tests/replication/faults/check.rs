@@ -417,7 +417,8 @@ impl<'a> Check<'a> {
             Reply::Reserved(..) if self.released_at(last).is_none() => {
                 let is_running = left.replied_at < self.runs_until(events, last, left.asked_at);
                 self.figures.kept += usize::from(is_running && self.is_orphan(last));
-                is(&["reserved"]) || !is_running && is(&["ready"])
+                // A rule may delay the next attempt.
+                is(&["reserved"]) || !is_running && is(&["ready", "delayed"])
             }
             Reply::Inserted(_) => is(&["ready", "reserved", "delayed", "held"]),
             // The reply of a reserve may be lost.

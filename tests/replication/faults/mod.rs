@@ -20,4 +20,5 @@ mod record;
 mod rolls;
 mod run;
 mod said;
+mod schedules;
 mod stops;

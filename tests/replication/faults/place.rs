@@ -17,6 +17,7 @@ use beanring_testkit::wait;
 
 use super::check::{Left, Survivor};
 use super::record::{ATTEMPTS_MAX, Clock, Event, TUBES};
+use super::schedules;
 use crate::node::Node;
 use crate::site::parse;
 
@@ -108,11 +109,14 @@ impl Place {
         }
     }
 
-    /// Gives the tube `mail` its rules.
+    /// Gives the tube `mail` its rules, and adds schedules.
     fn set_rules(&self) {
         self.ask_leader(REPLY_PATIENCE, |client| {
             client.expect(&format!("tube-config mail max-attempts {ATTEMPTS_MAX}\r\n"), "CONFIGURED");
             client.expect("tube-config mail dead-letter dead\r\n", "CONFIGURED");
+            client.expect("tube-config mail retry-delay 1\r\n", "CONFIGURED");
+            client.expect("tube-config mail retry-max-delay 2\r\n", "CONFIGURED");
+            schedules::put(client);
         });
     }
 
@@ -147,6 +151,11 @@ impl Place {
         ids.sort_unstable();
         ids.dedup();
         self.ask_leader(PATIENCE, |client| survivor(client, &ids, clock))
+    }
+
+    /// Checks that each schedule has run at each of its times.
+    pub fn check_schedules(&self) {
+        self.ask_leader(PATIENCE, schedules::check);
     }
 
     /// Whether a server has a put of a client executed.
@@ -208,7 +217,7 @@ fn ask_jobs(client: &mut Client, ids: &[u64], clock: Clock) -> HashMap<u64, Opti
 }
 
 /// The number of jobs of a tube, which need not exist.
-fn count_of(client: &mut Client, tube: &str) -> usize {
+pub fn count_of(client: &mut Client, tube: &str) -> usize {
     let (reply, stats) = client.ask(&format!("stats-tube {tube}\r\n"));
     if reply == "NOT_FOUND" {
         return 0;

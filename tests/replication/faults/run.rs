@@ -164,6 +164,7 @@ impl Run {
                 self.place.restart_all();
             }
             let survivor = self.place.survivor(&events, clock);
+            self.place.check_schedules();
             match Check::new(&events, &survivor, &self.closing).run() {
                 Ok(figures) if restarts => println!("{name}: {figures:?}, {} jobs are left", survivor.count),
                 Ok(_) => {}
