@@ -1,12 +1,12 @@
-//! Shell completions, from the definition of the command line: `beanring completions SHELL`. Names of tubes come from the
-//! server while the line is completed.
+//! Shell completions, from the definition of the command line: `beanring completions SHELL`. Names of tubes and schedules come from
+//! the server while the line is completed.
 
 use clap::{Arg, Command, ValueHint};
 
 use crate::cli::{self, Shell};
 use crate::values::tube_rules::RuleKey;
 
-/// Names of tubes for bash, after the function that `clap_complete` makes. A name may have any of `$();`, so it is neither
+/// Names of tubes and schedules for bash, after the function that `clap_complete` makes. A name may have any of `$();`, so it is neither
 /// expanded nor inserted without quotes.
 const BASH: &str = r#"
 _beanring_add() {
@@ -22,6 +22,10 @@ _beanring_tubes() {
     timeout 1 beanring tubes 2>/dev/null | tail -n +2 | cut -d ' ' -f 1
 }
 
+_beanring_schedules() {
+    timeout 1 beanring schedule list 2>/dev/null | tail -n +2 | cut -d ' ' -f 1
+}
+
 _beanring_with_names() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} before=
     if ((COMP_CWORD > 1)); then
@@ -32,9 +36,11 @@ _beanring_with_names() {
         -t | --tube | @TUBE_VERBS@)
             [[ $cur == -* ]] || { COMPREPLY=() && _beanring_add "$cur" < <(_beanring_tubes); } ;;
         *)
-            case $before in
-                move) [[ $cur == -* ]] || { COMPREPLY=() && _beanring_add "$cur" < <(_beanring_tubes); } ;;
-                tube-config) [[ $cur == -* ]] || { COMPREPLY=() && _beanring_add "$cur" <<<"@RULES@"; } ;;
+            case "$before $prev" in
+                "move "*) [[ $cur == -* ]] || { COMPREPLY=() && _beanring_add "$cur" < <(_beanring_tubes); } ;;
+                "tube-config "*) [[ $cur == -* ]] || { COMPREPLY=() && _beanring_add "$cur" <<<"@RULES@"; } ;;
+                @SCHEDULE_VERBS@)
+                    [[ $cur == -* ]] || { COMPREPLY=() && _beanring_add "$cur" < <(_beanring_schedules); } ;;
             esac ;;
     esac
 }
@@ -48,6 +54,12 @@ _beanring_tubes() {
     compadd -a tubes
 }
 
+_beanring_schedules() {
+    local -a schedules
+    schedules=(${(f)"$(timeout 1 beanring schedule list 2>/dev/null | tail -n +2 | cut -d ' ' -f 1)"})
+    compadd -a schedules
+}
+
 _beanring_rules() {
     compadd -- @RULES@
 }
@@ -58,10 +70,17 @@ const FISH: &str = r#"
 function __fish_beanring_tubes
     timeout 1 beanring tubes 2>/dev/null | tail -n +2 | cut -d ' ' -f 1
 end
+
+function __fish_beanring_schedules
+    timeout 1 beanring schedule list 2>/dev/null | tail -n +2 | cut -d ' ' -f 1
+end
 "#;
 
 /// Verbs whose first argument is a tube.
 const TUBE_VERBS: [&str; 7] = ["tube", "jobs", "pause", "tube-config", "flush", "move", "watch"];
+
+/// Commands of `beanring schedule` whose first argument is a schedule.
+const SCHEDULE_VERBS: [&str; 3] = ["show", "rm", "run"];
 
 /// Returns the script for a shell. A value that is no file and no directory is not completed by names of files.
 pub fn script(shell: Shell) -> String {
@@ -88,7 +107,7 @@ fn rules(between: &str) -> String {
     RuleKey::ALL.map(RuleKey::word).join(between)
 }
 
-/// Adds names of tubes and rules.
+/// Adds names of tubes, rules and schedules.
 fn for_bash(script: &str) -> String {
     const USE: &str = "complete -F _beanring ";
     const CONDITION: &str = "\nif [[ \"${BASH_VERSINFO[0]}\" -eq 4 && ";
@@ -97,6 +116,8 @@ fn for_bash(script: &str) -> String {
         "the script ends with the use of its function"
     );
     let names = BASH.replace("@TUBE_VERBS@", &TUBE_VERBS.join(" | ")).replace("@RULES@", &rules("\n"));
+    let of_schedules = SCHEDULE_VERBS.map(|verb| format!("\"schedule {verb}\""));
+    let names = names.replace("@SCHEDULE_VERBS@", &of_schedules.join(" | "));
     script.replace(CONDITION, &(names + CONDITION)).replace(USE, "complete -F _beanring_with_names ")
 }
 
@@ -116,6 +137,7 @@ fn for_zsh(script: &str) -> String {
         let action = match () {
             () if is_tube => "_beanring_tubes",
             () if line.starts_with("'::key -- Rule") => "_beanring_rules",
+            () if line.starts_with("':name -- Schedule, ") => "_beanring_schedules",
             () => return line.to_owned(),
         };
         line.replacen(":' \\", &format!(":{action}' \\"), 1)
@@ -155,15 +177,11 @@ fn for_fish(script: &str, command: &Command) -> String {
         script += &format!("complete -c beanring -n \"{condition}\" -f{rest}\n");
     };
     line("__fish_beanring_needs_command", "");
-    let is_path = |argument: &Arg| {
-        matches!(argument.get_value_hint(), ValueHint::FilePath | ValueHint::DirPath | ValueHint::CommandName)
-    };
     let mut names = Vec::new();
     for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = command.get_name();
         names.push(name);
-        // The commands of a command have arguments of their own.
-        if !command.has_subcommands() && !command.get_positionals().any(is_path) {
+        if !takes_path(command) {
             line(&format!("__fish_beanring_using_subcommand {name}"), "");
         }
     }
@@ -180,8 +198,23 @@ fn for_fish(script: &str, command: &Command) -> String {
     let is_rule =
         "__fish_beanring_using_subcommand tube-config; and test (commandline -opc)[-2] = tube-config";
     line(is_rule, &format!(" -a \"{}\"", rules(" ")));
-    for verb in ["put", "reserve", "peek", "kick", "work"] {
+    let schedules = " -a \"(__fish_beanring_schedules)\"";
+    for verb in SCHEDULE_VERBS {
+        line(
+            &format!("__fish_beanring_using_subcommand schedule; and test (commandline -opc)[-1] = {verb}"),
+            schedules,
+        );
+    }
+    for verb in ["put", "reserve", "peek", "kick", "work", "schedule"] {
         line(&format!("__fish_beanring_using_subcommand {verb}"), &format!(" -s t -l tube -r{tubes}"));
     }
     FISH.to_owned() + &script
+}
+
+/// Whether an argument of the command, or of one of its own commands, is a path.
+fn takes_path(command: &Command) -> bool {
+    let is_path = |argument: &Arg| {
+        matches!(argument.get_value_hint(), ValueHint::FilePath | ValueHint::DirPath | ValueHint::CommandName)
+    };
+    command.get_positionals().any(is_path) || command.get_subcommands().any(takes_path)
 }

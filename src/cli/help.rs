@@ -24,7 +24,7 @@ pub(super) fn complete(mut command: Command) -> Command {
     command = with_client(command);
     command.build();
     let command = fitted(command, Heading::Process.title()).mut_subcommands(|tool| {
-        let tool = tool.mut_subcommands(|tool| fitted(tool, FLAGS));
+        let tool = tool.mut_subcommands(|tool| fitted(with_flags_in_usage(tool), FLAGS));
         fitted(with_flags_in_usage(tool), FLAGS)
     });
     command.mut_subcommand("help", |help| help.about(HELP).mut_subcommand("help", |help| help.about(HELP)))

@@ -109,7 +109,14 @@ pub fn command() -> Command {
     #[cfg(feature = "client")]
     let command = command.mut_subcommands(|tool| {
         let name = tool.get_name().to_owned();
-        if Verb::has_subcommand(&name) { tool.after_help(Verb::after_help(&name)) } else { tool }
+        if !Verb::has_subcommand(&name) {
+            return tool;
+        }
+        let tool = tool.mut_subcommands(|inner| {
+            let help = Verb::after_help(&format!("{name} {}", inner.get_name()));
+            inner.after_help(help)
+        });
+        tool.after_help(Verb::after_help(&name))
     });
     command.about("a work-queue server that speaks the beanstalk protocol")
 }
@@ -202,13 +209,23 @@ where
         return Err(UsageError::ServerFlag { flag, verb });
     }
     #[cfg(feature = "client")]
-    if let Some((name, verb)) = matches.subcommand().filter(|(name, _)| Verb::has_one_tube(name))
-        && verb.get_many::<String>("tube").is_some_and(|tubes| tubes.len() > 1)
+    if let Some((verb, matches)) = verb_of(&matches).filter(|(verb, _)| Verb::has_one_tube(verb))
+        && matches.get_many::<String>("tube").is_some_and(|tubes| tubes.len() > 1)
     {
-        return Err(UsageError::TwoTubes { verb: name.to_owned() });
+        return Err(UsageError::TwoTubes { verb });
     }
     let checks_config = settings.take("check-config").is_some();
     Ok(ControlFlow::Continue(CommandLine { settings, checks_config, tool }))
+}
+
+/// The words of the verb, and its arguments.
+#[cfg(feature = "client")]
+fn verb_of(matches: &ArgMatches) -> Option<(String, &ArgMatches)> {
+    let (verb, matches) = matches.subcommand()?;
+    Some(match matches.subcommand() {
+        Some((inner, matches)) => (format!("{verb} {inner}"), matches),
+        None => (verb.to_owned(), matches),
+    })
 }
 
 fn settings(matches: &ArgMatches) -> Settings {

@@ -52,8 +52,13 @@ fn the_help_fits_into_a_terminal() {
         Ok(ControlFlow::Break(help)) => help.to_string(),
         other => panic!("{line}: {other:?}"),
     };
-    let commands: Vec<String> =
-        command().get_subcommands().map(|command| format!("help {}", command.get_name())).collect();
+    let top = command();
+    let with_own = |command: &clap::Command| {
+        let name = command.get_name().to_owned();
+        let own = command.get_subcommands().map(|inner| format!("help {name} {}", inner.get_name()));
+        own.chain([format!("help {name}")]).collect::<Vec<_>>()
+    };
+    let commands: Vec<String> = top.get_subcommands().flat_map(with_own).collect();
     let lines = ["--help", "help", "help help", "wal salvage --help", "healthcheck --help"];
     for line in lines.into_iter().chain(commands.iter().map(String::as_str)) {
         let help = help(line);
@@ -171,6 +176,17 @@ fn verbs_name_their_own_flags() {
             "stats -a x:y",
             "-a/--addr \"x:y\": must be PORT, HOST:PORT, [IPV6]:PORT, unix:PATH, or for TLS beanstalks://HOST",
         ),
+        (
+            "schedule add a --when 0 3",
+            "-w/--when \"0\": not a cron line: minute, hour, day of the month, month and day of the week, each `*`, a number, a \
+             list, a range or steps; write a line in quotes, and an interval as every:15m",
+        ),
+        (
+            "schedule add a -t b -t c --when every:9",
+            "-t/--tube: given twice; beanring schedule add takes one tube",
+        ),
+        ("schedule", "beanring schedule: name a command: add, list, rm, run or show"),
+        ("schedule list --tube a", "--tube: no such flag; see beanring schedule list --help"),
         ("putt", "putt: no such command; did you mean put?"),
         ("tube-confg", "tube-confg: no such command; did you mean tube-config?"),
         ("frob", "frob: no such command; see beanring --help"),

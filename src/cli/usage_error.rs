@@ -19,6 +19,7 @@ const HEALTHCHECK: &str = "beanring healthcheck";
 const CONFIG_SHOW: &str = "beanring config show";
 
 const KICK: &str = "beanring kick";
+const SCHEDULE_ADD: &str = "beanring schedule add";
 const PUT: &str = "beanring put";
 const WORK: &str = "beanring work";
 
@@ -107,6 +108,9 @@ fn write_syntax(error: &clap::Error, command: &str, f: &mut fmt::Formatter<'_>) 
     match error.kind() {
         ErrorKind::UnknownArgument if command == WORK && !argument.starts_with('-') => {
             write!(f, "{argument}: write -- before the command to run: beanring work -t TUBE -- {argument}")
+        }
+        ErrorKind::UnknownArgument if command == SCHEDULE_ADD && !argument.starts_with('-') => {
+            write!(f, "{argument}: a schedule has one body; write the body and the cron line in quotes")
         }
         ErrorKind::UnknownArgument if !argument.starts_with('-') => {
             write!(f, "{argument}: unexpected argument; see {command} --help")

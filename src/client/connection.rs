@@ -169,6 +169,19 @@ impl Connection {
         Ok(reply)
     }
 
+    /// Sends a command line without its CR LF, and the body that follows it. Returns the reply, which must have no data.
+    ///
+    /// # Errors
+    /// As for [`Self::ask`].
+    pub fn ask_with_body(&mut self, command: &str, body: &[u8]) -> Result<Reply, ClientError> {
+        self.sender.line(command)?;
+        self.sender.line(body)?;
+        self.sender.flush()?;
+        let mut reply = self.receiver.reply(Follows::Nothing)?;
+        reply.note_command(command.as_bytes());
+        Ok(reply)
+    }
+
     /// Keeps a note with a job that this connection has reserved, if the server has `job-note`. Otherwise the text would be taken for
     /// commands.
     ///

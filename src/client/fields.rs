@@ -117,6 +117,30 @@ const JOB: [Field; 19] = [
     ("passed-over", "passed_over"),
 ];
 
+const SCHEDULE: [Field; 21] = [
+    ("name", "name"),
+    ("tube", "tube"),
+    ("when", "when"),
+    ("pri", "priority"),
+    ("delay", "delay_seconds"),
+    ("ttr", "ttr_seconds"),
+    ("size", "body_bytes"),
+    ("missed", "missed"),
+    ("overlap", "overlap"),
+    ("configured", "configured"),
+    ("age", "age_seconds"),
+    ("next-run", "next_run.at"),
+    ("next-run-left", "next_run.left_seconds"),
+    ("last-run", "last_run.at"),
+    ("last-run-age", "last_run.age_seconds"),
+    ("last-run-late", "last_run.late_seconds"),
+    ("last-job", "last_run.job"),
+    ("runs", "runs"),
+    ("skips", "skips"),
+    ("refusals", "refusals"),
+    ("gaps", "gaps"),
+];
+
 /// The notes of a job: their texts, and their ages in seconds.
 const NOTES: [[&str; 2]; 3] = [["note", "note-age"], ["note-2", "note-2-age"], ["note-3", "note-3-age"]];
 
@@ -135,6 +159,7 @@ enum Node<'a> {
     Null,
     Value(&'a Value),
     Text(Untrusted),
+    Switch(bool),
     Seconds(f64),
     Object(Object<'a>),
     List(Vec<Object<'a>>),
@@ -155,6 +180,7 @@ impl<'a> Object<'a> {
             Kind::Tube => TUBE.iter().chain([&RATE_WAITS]).collect(),
             Kind::Group => GROUP.iter().collect(),
             Kind::Job => JOB.iter().collect(),
+            Kind::Schedule => SCHEDULE.iter().collect(),
         };
         for (key, place) in &fields {
             if let Some(value) = stats.get(key) {
@@ -218,6 +244,9 @@ fn node<'a>(key: &str, value: &'a Value, stats: &Stats) -> Node<'a> {
             Node::Null
         }
         Value::Number(micros) if key.ends_with(MICROSECONDS) => Node::Seconds(*micros as f64 / 1e6),
+        Value::Text(word) if key == "overlap" && (*word == "yes" || *word == "no") => {
+            Node::Switch(*word == "yes")
+        }
         Value::Text(tags) if key == "tags" => Node::Object(tags_of(tags)),
         value => Node::Value(value),
     }
@@ -248,6 +277,7 @@ impl Serialize for Node<'_> {
             Self::Null => serializer.serialize_none(),
             Self::Value(value) => value.serialize(serializer),
             Self::Text(text) => text.serialize(serializer),
+            Self::Switch(is_on) => serializer.serialize_bool(*is_on),
             Self::Seconds(seconds) => serializer.serialize_f64(*seconds),
             Self::Object(object) => object.serialize(serializer),
             Self::List(objects) => serializer.collect_seq(objects),
@@ -285,6 +315,9 @@ mod tests {
         let tube = b"---\nname: a\ncurrent-jobs-ready: 0\noldest-ready-age: 0\nqueue-time-p50-us: 1500\nmax-jobs: 5\nnew: 1\n";
         let expected = r#"{"name":"a","ready":0,"oldest_ready_seconds":null,"percentiles":{"queue_time":{"p50_seconds":0.0015}},"rules":{"max-jobs":5},"protocol":{"new":1}}"#;
         assert_eq!(json(Kind::Tube, tube), expected);
+        let schedule = b"---\nname: \"7\"\nwhen: \"every:9\"\nsize: 3\noverlap: no\nnext-run: 2026-11-30T02:00:00Z\nnext-run-left: 9\nlast-job: 5\nnew: 1\n";
+        let expected = r#"{"name":"7","when":"every:9","body_bytes":3,"overlap":false,"next_run":{"at":"2026-11-30T02:00:00Z","left_seconds":9},"last_run":{"job":5},"protocol":{"new":1}}"#;
+        assert_eq!(json(Kind::Schedule, schedule), expected);
         let server = b"---\ncurrent-jobs-ready: 1\nmax-memory: 0\nwal-disk-bytes: 0\nwal-live-bytes: 0\n";
         let expected = r#"{"jobs":{"ready":1},"memory":{"max_bytes":null},"job_log":null,"protocol":{"wal-disk-bytes":0,"wal-live-bytes":0}}"#;
         assert_eq!(json(Kind::Server, server), expected);

@@ -69,7 +69,7 @@ pub(super) fn of_job(connection: &mut Connection, id: JobId) -> Result<Stats, Cl
     Stats::parse(Kind::Job, &reply.into_ok(&format!("job {id}"))?)
 }
 
-fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
+pub(super) fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool) -> Result<(), ClientError> {
     let mut output = Output::new(common);
     if output.is_json() {
         output.json(&Object::of(kind, stats))?;

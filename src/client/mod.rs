@@ -18,6 +18,7 @@ mod put;
 mod relocate;
 mod reply;
 mod reserve;
+mod schedules;
 mod sections;
 mod server_state;
 mod stats;
@@ -71,6 +72,7 @@ pub fn run(verb: Verb) -> Result<ExitCode, ClientError> {
         Verb::Pause(verb) => server_state::pause(&verb),
         Verb::TubeConfig(verb) => tube_config::run(&verb),
         Verb::Flush(verb) => return flush::run(&verb),
+        Verb::Schedule(verb) => schedules::run(&verb),
         Verb::Drain(verb) => server_state::drain(&verb.common),
         Verb::Undrain(verb) => server_state::undrain(&verb.common),
         Verb::Watch(verb) => watch::run(&verb),

@@ -217,7 +217,9 @@ fn right_for(line: &[u8]) -> String {
     let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
     let begins = |begins: &[&[u8]]| begins.iter().any(|begin| word.starts_with(begin));
     let right = match word {
-        b"put" | b"put-batch" | b"use" => "produce",
+        b"put" | b"put-batch" | b"use" | b"schedule-put" => "produce",
+        b"list-schedules" | b"schedule-stats" => "produce, inspect or admin",
+        b"schedule-delete" | b"schedule-run" => "produce or admin",
         b"watch" | b"ignore" | b"delete" | b"release" | b"bury" | b"touch" | b"job-note" => "consume",
         _ if begins(&[b"reserve"]) => "consume",
         _ if begins(&[b"stats", b"list-", b"peek", b"wait-"]) => "inspect",
@@ -225,6 +227,13 @@ fn right_for(line: &[u8]) -> String {
     };
     match word {
         b"drain" | b"undrain" | b"stats-group" => format!("{right} on all tubes is missing"),
+        b"list-schedules" => format!("{right} is missing"),
+        b"schedule-stats" | b"schedule-delete" | b"schedule-run" => {
+            format!("{right} is missing, or not for its tube")
+        }
+        b"schedule-put" => {
+            format!("{right} is missing, or not for this tube, or not for that of the schedule to replace")
+        }
         _ => format!("{right} is missing, or not for this tube"),
     }
 }

@@ -1,4 +1,4 @@
-//! What `stats`, `stats-tube`, `stats-group` and `stats-job` reply: keys with values, and the units of these values.
+//! What `stats`, `stats-tube`, `stats-group`, `stats-job` and `schedule-stats` reply: keys with values, and the units of these values.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub enum Kind {
     Group,
     /// `stats-job`
     Job,
+    /// `schedule-stats`, and `list-schedules`
+    Schedule,
 }
 
 /// A value of statistics.
@@ -44,11 +46,12 @@ pub enum Value {
 pub struct Stats(Vec<(Untrusted, Value)>);
 
 /// Keys whose values are text even if they look like numbers.
-const TEXTS: [(Kind, &[&str]); 4] = [
+const TEXTS: [(Kind, &[&str]); 5] = [
     (Kind::Server, &["version", "id", "hostname", "os", "platform", "io-driver"]),
     (Kind::Tube, &["name", "dead-letter"]),
     (Kind::Group, &["name"]),
     (Kind::Job, &["tube", "state"]),
+    (Kind::Schedule, &["name", "tube", "when", "missed", "overlap", "next-run", "last-run", "next"]),
 ];
 
 impl Stats {
@@ -169,7 +172,7 @@ fn is_cpu_time(key: &[u8]) -> bool {
 }
 
 fn is_size(key: &[u8]) -> bool {
-    let sizes = ["max-job-size", "binlog-max-size", "max-memory"];
+    let sizes = ["max-job-size", "binlog-max-size", "max-memory", "size"];
     let is_part_of_memory = key.starts_with(b"memory-") && key != b"memory-refusals";
     key.ends_with(b"-bytes") || is_part_of_memory || is_one_of(key, &sizes)
 }
@@ -192,6 +195,9 @@ fn is_time(key: &[u8]) -> bool {
         "note-age",
         "note-2-age",
         "note-3-age",
+        "next-run-left",
+        "last-run-age",
+        "last-run-late",
         "replication-lease",
         "replication-lag",
     ];

@@ -278,6 +278,15 @@ fn a_bad_file_is_refused_with_its_line() {
     refused(&[&auth[..], &["--http", "0", "--http-token", auth[1]]].concat(), "cannot be used with --auth");
 }
 
+/// Runs a verb of the client with this file of a token. Returns the exit code, and what was printed on standard output and error.
+fn run_verb(server: &ServerProcess, token: &Path, line: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(program());
+    command.args(line.split(' ')).args(server.client_flags().split_whitespace());
+    let output = command.env("BEANRING_TOKEN_FILE", token).output().expect("the program runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
 /// The client must not ask for statistics that its user may not see.
 #[test]
 fn verbs_of_the_client_need_the_rights_of_their_commands() {
@@ -287,14 +296,7 @@ fn verbs_of_the_client_need_the_rights_of_their_commands() {
     secret(&token, "one-one-one-one-one\n");
     let auth = users.to_str().expect("a name in UTF-8");
     let (mut server, _) = start(&scratch, Driver::Epoll, &["--auth", auth]);
-    let flags = server.client_flags();
-    let verb = |line: &str| {
-        let mut command = Command::new(program());
-        command.args(line.split(' ')).args(flags.split_whitespace()).env("BEANRING_TOKEN_FILE", &token);
-        let output = command.output().expect("the program runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
+    let verb = |line: &str| run_verb(&server, &token, line);
     let done = |said: &str| (Some(0), said.to_owned(), String::new());
     assert_eq!(verb("put x -t a --idp order-7 --grp a --delay 60"), done("1\n"));
     assert_eq!(verb("kick -t a --count 1"), done("kicked 1 job\n"));
@@ -304,4 +306,43 @@ fn verbs_of_the_client_need_the_rights_of_their_commands() {
     let expected = "beanring: tube a: FORBIDDEN: --all asks how many jobs are buried, and needs the right inspect on the tube; use --count\n";
     assert_eq!((code, &*said), (Some(1), expected));
     server.stop();
+}
+
+#[test]
+fn schedules_of_the_client_need_rights_on_their_tubes() {
+    let scratch = Scratch::new("auth-schedules");
+    let [users, token] = ["users.toml", "token"].map(|name| scratch.join(name));
+    secret(&users, &format!("{ROOT}{}", one("produce = [\"a\"]\ninspect = [\"b\"]")));
+    secret(&token, "one-one-one-one-one\n");
+    let auth = users.to_str().expect("a name in UTF-8");
+    let (mut server, mut root) = start(&scratch, Driver::Epoll, &["--auth", auth]);
+    root.expect("auth root-root-root-root\r\n", "AUTHENTICATED");
+    for (name, tube) in [("seen", "b"), ("hidden", "c")] {
+        root.expect(&format!("schedule-put {name} 0 0 60 1 {tube} every:1h\r\nx\r\n"), "SCHEDULED");
+    }
+    let verb = |line: &str| run_verb(&server, &token, line);
+    let fails = |line: &str, said: &str| {
+        assert_eq!(verb(line), (Some(1), String::new(), format!("beanring: schedule {said}\n")), "{line}");
+    };
+    assert_eq!(verb("schedule add own x -w every:1h -t a").0, Some(0));
+    assert_eq!(verb("schedule run own"), (Some(0), "1\n".to_owned(), String::new()));
+    let forbidden = "FORBIDDEN: the right produce is missing, or not for this tube, or not for that of the schedule to replace; see \
+                     the server's --auth";
+    fails("schedule add other x -w every:1h -t b", &format!("other: {forbidden}"));
+    fails("schedule add hidden x -w every:1h -t a", &format!("hidden: {forbidden}"));
+    let names: Vec<String> = verb("schedule list").1.lines().skip(1).map(first_word).collect();
+    assert_eq!(names, ["own", "seen"]);
+    assert_eq!(verb("schedule show seen").0, Some(0));
+    let may_not = |right: &str| {
+        format!("FORBIDDEN: the right {right} is missing, or not for its tube; see the server's --auth")
+    };
+    fails("schedule run seen", &format!("seen: {}", may_not("produce or admin")));
+    fails("schedule rm seen", &format!("seen: {}", may_not("produce or admin")));
+    fails("schedule show hidden", &format!("hidden: {}", may_not("produce, inspect or admin")));
+    assert_eq!(verb("schedule rm own"), (Some(0), "deleted own\n".to_owned(), String::new()));
+    server.stop();
+}
+
+fn first_word(row: &str) -> String {
+    row.split(' ').next().unwrap_or_default().to_owned()
 }

@@ -20,11 +20,15 @@ printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
 #[test]
-fn bash_completes_tubes_and_rules() {
+fn bash_completes_tubes_rules_and_schedules() {
     everywhere("completions", |place| {
         for tube in ["mail", "mail.send", "other", "run$(id);id"] {
             place.ok(&["put", "-q", "-t", tube, "x"]);
         }
+        if place.is_beanring {
+            place.ok(&["schedule", "add", "nightly", "x", "-w", "every:1h"]);
+        }
+        let schedules = if place.is_beanring { "nightly\n" } else { "\n" };
         let completed = |words: &[&str]| {
             let directory = Path::new(program()).parent().expect("a directory").to_str().expect("text");
             let path = format!("{directory}:{}", env::var("PATH").unwrap_or_default());
@@ -43,6 +47,11 @@ fn bash_completes_tubes_and_rules() {
             (&["tube-config", "mail", "rete"], "retention\n"),
             (&["stat"], "stats\n"),
             (&["tube", "--js"], "--json\n"),
+            (&["schedule", "add", "x", "-t", "o"], "other\n"),
+            (&["schedule", "run", "n"], schedules),
+            (&["schedule", "rm", ""], schedules),
+            (&["schedule", "add", "x", "--missed", "sk"], "skip\n"),
+            (&["schedule", "sh"], "show\n"),
         ] {
             assert_eq!(completed(words), expected, "{words:?}");
         }

@@ -27,7 +27,7 @@ enum Lie {
 }
 
 /// Every verb but `top`, with arguments that end it.
-const VERBS: [&[&str]; 32] = [
+const VERBS: [&[&str]; 37] = [
     &["stats"],
     &["tubes"],
     &["tube", "x"],
@@ -53,6 +53,11 @@ const VERBS: [&[&str]; 32] = [
     &["tube-config", "x"],
     &["tube-config", "x", "max-jobs", "7"],
     &["flush", "x", "--yes"],
+    &["schedule", "add", "x", "a", "-w", "every:9"],
+    &["schedule", "list"],
+    &["schedule", "show", "x"],
+    &["schedule", "rm", "x"],
+    &["schedule", "run", "x"],
     &["drain"],
     &["undrain"],
     &["watch", "-n", "1"],
@@ -117,6 +122,13 @@ impl Lie {
                 };
                 data("OK", &statistics(&format!("id: {number}\ntube: @\ntags: \"@\"\nttr: @\n{state}")))
             }
+            "schedule-stats" => {
+                let keys = "name: @\ntube: \"@\"\nwhen: \"@\"\noverlap: @\nnext-run: @\nconfigured: true\n";
+                data("OK", &statistics(&format!("{keys}last-run-age: {number}\nnext-run-left: {number}\n")))
+            }
+            "list-schedules" => data("OK", &fill("---\nschedules: [\"@\", \"x\"]\n")),
+            "schedule-put" => line("SCHEDULED @"),
+            "schedule-run" => line(&format!("INSERTED {number} @")),
             "tube-config" => data("OK", &statistics("max-jobs: 7\ndead-letter: @\n")),
             "list-tubes" => data("OK", &fill("---\n- @\n- \"@\"\n")),
             "list-jobs" => data("OK", &fill("---\n- {id: 1, @: @, pri: 1}\n")),
@@ -130,7 +142,7 @@ impl Lie {
             "kick-job" => line("KICKED @"),
             "move-jobs" | "move-job" => line(&format!("MOVED {number} @")),
             "flush-tube" => line(&format!("FLUSHED {number} @")),
-            "delete" | "wait-job" => line("DELETED @"),
+            "delete" | "wait-job" | "schedule-delete" => line("DELETED @"),
             "bury" => line("BURIED @"),
             "release" if number == "1" => line("RELEASED @"),
             "touch" => line("TOUCHED @"),
@@ -231,6 +243,8 @@ fn a_reply_has_a_bound() {
         ("OK", 4_294_967_290, &["tube", "x"], statistics),
         ("OK", 4_294_967_290, &["group", "x"], statistics),
         ("OK", 4_294_967_290, &["tube-config", "x"], statistics),
+        ("OK", 4_294_967_290, &["schedule", "show", "x"], statistics),
+        ("OK", 4_294_967_290, &["schedule", "list"], list),
         ("OK", 4_294_967_290, &["tubes"], list),
         ("OK", 4_294_967_290, &["jobs", "x"], list),
         ("FOUND 1", 1_073_741_825, &["peek", "1"], job),
@@ -251,6 +265,7 @@ fn a_reply_has_a_bound() {
     for (first, arguments) in [
         ("FOUND 1 1000000000", &["stats"][..]),
         ("OK 1000", &["delete", "1"]),
+        ("FOUND 1 1000", &["schedule", "add", "x", "a", "-w", "every:9"]),
         ("RESERVED 1 1000", &["put", "x"]),
         ("OK 1000", &["peek", "1"]),
     ] {

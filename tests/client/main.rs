@@ -8,6 +8,7 @@ mod movement;
 mod output;
 mod place;
 mod put;
+mod schedules;
 mod server;
 mod session;
 mod times;

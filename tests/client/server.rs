@@ -397,6 +397,8 @@ fn data_that_no_command_asks_for_is_exit_code_3() {
         &["job", "1"],
         &["jobs", "mail"],
         &["tube-config", "mail"],
+        &["schedule", "list"],
+        &["schedule", "show", "a"],
         &["watch", "-n", "1"],
         &["kick", "--all"],
         &["peek"],

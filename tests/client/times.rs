@@ -22,6 +22,7 @@ fn times_may_have_decimals() {
             tube default =~ {"pause_seconds": 30.5}
             pause default 0.125 =~ {"seconds": 0.125}
             delete 1
+            schedule add often x -w every:1h --delay 0.5 --ttr 1.5 =~ {"delay_seconds": 0.5, "ttr_seconds": 1.5}
             put x -q -t work
             "#,
         );
@@ -55,6 +56,10 @@ fn a_server_with_whole_seconds_is_named() {
                 "0.25 s: BAD_FORMAT: the server accepts whole seconds only; round the time, or use beanring with \
                  --sub-second",
             );
+        }
+        if place.is_beanring {
+            let said = "0.25 s: BAD_FORMAT: the server accepts whole seconds only; round the time, or use beanring with --sub-second";
+            place.run(&["schedule", "add", "a", "quit", "-w", "every:9", "--ttr", "0.25"]).fails(1, said);
         }
         assert_eq!(place.jobs(), [1, 0, 0, 0]);
         // A failure that buries needs no delay.

@@ -1,6 +1,7 @@
 //! The command line of the client: one struct per verb. The doc comments are the help.
 
 mod jobs;
+mod schedules;
 mod server;
 mod show;
 mod tubes;
@@ -9,6 +10,7 @@ mod values;
 use clap::{Arg, Args, Subcommand};
 
 pub use self::jobs::{Bury, Delete, Kick, OnFailure, Put, Release, Reserve, Touch, Wait, Work};
+pub use self::schedules::{OneSchedule, Schedule, ScheduleAdd, ScheduleList};
 pub use self::server::ServerFlags;
 pub use self::show::{Column, Group, Job, Jobs, Peek, Stats, Top, Tube, Tubes, Watch};
 pub use self::tubes::{Flush, Move, Pause, ServerVerb, TubeConfig};
@@ -107,6 +109,21 @@ output cannot be written, 2 wrong usage or a command that cannot be started,
 3 no connection, 7 the server does not know the token.
 ";
 
+const SCHEDULE_ADD_HELP: &str = "\
+WHEN is every:TIME, or a cron line: minute, hour, day of the month, month, day
+of the week, and a time zone such as Europe/Berlin. Without a zone it is UTC.
+
+Examples:
+  beanring schedule add nightly -w '0 3 * * * Europe/Berlin' -t reports daily
+  beanring schedule add sync -w every:15m -t sync --no-overlap -f sync.json
+
+Missed times are those at which the server was stopped, was draining or had no
+space. once runs the last of them; skip runs it if it is at most a minute ago;
+all runs each, in order, up to 99, and then the last one.
+
+This verb needs a beanring server; beanstalkd lacks the command.
+";
+
 /// What the client does.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Verb {
@@ -146,6 +163,9 @@ pub enum Verb {
     TubeConfig(TubeConfig),
     /// Delete the jobs of a tube that no worker has reserved
     Flush(Flush),
+    /// Put jobs at set times: add, list, show, delete and run schedules
+    #[command(subcommand, disable_help_subcommand = true, arg_required_else_help = false)]
+    Schedule(Schedule),
     /// Begin drain mode: the server refuses new jobs
     Drain(ServerVerb),
     /// End drain mode: the server accepts new jobs again
@@ -168,10 +188,10 @@ impl Verb {
 
     /// Whether the verb with this name acts on the tube of its `--tube`, and not on several.
     pub fn has_one_tube(name: &str) -> bool {
-        matches!(name, "put" | "peek" | "kick")
+        matches!(name, "put" | "peek" | "kick" | "schedule add")
     }
 
-    /// The end of the help of the verb with this name.
+    /// The end of the help of the verb with this name, which is of two words for a command of a verb.
     pub fn after_help(name: &str) -> String {
         let own = match name {
             "put" => PUT_HELP,
@@ -179,7 +199,9 @@ impl Verb {
             "work" => WORK_HELP,
             "wait" => WAIT_HELP,
             "tube-config" => CONFIG_HELP,
+            "schedule add" => SCHEDULE_ADD_HELP,
             "group" | "jobs" | "flush" | "drain" | "undrain" => EXTENSION_HELP,
+            _ if name.starts_with("schedule") => EXTENSION_HELP,
             _ => "",
         };
         let (space, codes) = match own {

@@ -6,12 +6,15 @@ use crate::config::address::Remote;
 use crate::config::settings::Setting;
 use crate::config::size::seconds;
 use crate::config::{ConfigError, address};
+use crate::io::clock;
 use crate::time::Seconds;
 use crate::values::ids::JobId;
 use crate::values::job_state::JobState;
+use crate::values::schedules::Missed;
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::RuleKey;
+use crate::values::when::{When, WhenError};
 
 /// The most commands that `beanring work` runs at the same time. Each takes two threads, a connection and a process.
 const COMMANDS_MAX: u32 = 1000;
@@ -25,6 +28,21 @@ pub(super) fn state_among(states: &[JobState]) -> impl TypedValueParser<Value = 
     let words = states.iter().map(|state| state.word());
     PossibleValuesParser::new(words)
         .map(|word| JobState::named(word.as_bytes()).expect("clap accepts only these words"))
+}
+
+/// Accepts the policies for missed times.
+pub(super) fn missed_policy() -> impl TypedValueParser<Value = Missed> {
+    PossibleValuesParser::new(Missed::ALL.map(Missed::word))
+        .map(|word| Missed::named(word.as_bytes()).expect("clap accepts only these words"))
+}
+
+/// The times of a schedule, by the clock and the time zones of this machine.
+pub(super) fn when(text: &str) -> Result<When, String> {
+    When::parse(text, clock::system_time()).map_err(|error| match error {
+        // A line without quotes is several arguments.
+        WhenError::Line => format!("{error}; write a line in quotes, and an interval as every:15m"),
+        error => error.to_string(),
+    })
 }
 
 pub(super) fn parse_address(text: &str) -> Result<Remote, String> {

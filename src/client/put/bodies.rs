@@ -1,4 +1,4 @@
-//! Where `beanring put` gets the bodies of jobs: arguments, files or lines.
+//! Where `beanring put` gets the bodies of jobs: arguments, files or lines. `beanring schedule add` reads one file in the same way.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -154,6 +154,41 @@ impl Bodies {
     }
 }
 
+/// Reads one body from a file, or from standard input without one. It ends after `bytes_max` bytes and one more.
+///
+/// # Errors
+/// If the file cannot be read, or standard input is empty and may not be.
+pub(in super::super) fn read_whole(
+    path: Option<&Path>,
+    bytes_max: u64,
+    allows_empty: bool,
+) -> Result<Vec<u8>, ClientError> {
+    let (file, path) = open(path.unwrap_or(Path::new(STDIN)).to_owned())?;
+    let mut body = Vec::new();
+    let read = file.take(bytes_max + 1).read_to_end(&mut body);
+    read.map_err(|error| ClientError::File { path: path.as_deref().map(Path::to_owned), error })?;
+    if body.is_empty() && path.is_none() && !allows_empty {
+        return Err(ClientError::Usage(EMPTY_INPUT.to_owned()));
+    }
+    Ok(body)
+}
+
+/// Opens a file. The path of standard input is `-`, and none is returned for it.
+fn open(path: PathBuf) -> Result<(File, Option<Arc<Path>>), ClientError> {
+    if path.as_os_str() != STDIN {
+        return match File::open(&path) {
+            Ok(file) => Ok((file, Some(path.into()))),
+            Err(error) => Err(ClientError::File { path: Some(path), error }),
+        };
+    }
+    if io::stdin().is_terminal() {
+        say(format_args!("beanring: reading from the terminal; end the input with Ctrl-D"));
+    }
+    // Without the buffer of the standard library, in which input could be while the descriptor has none.
+    let stdin = io::stdin().as_fd().try_clone_to_owned();
+    Ok((File::from(stdin.map_err(|error| ClientError::File { path: None, error })?), None))
+}
+
 /// Finds before the first put that a file cannot be read.
 fn check(path: &Path) -> io::Result<()> {
     match File::open(path)?.metadata()?.is_dir() {
@@ -171,19 +206,7 @@ fn cannot_open(verb: &Put, path: &Path, error: io::Error) -> ClientError {
 
 impl Open {
     fn new(path: PathBuf, interrupt: &Interrupt) -> Result<Self, ClientError> {
-        let (file, path) = if path.as_os_str() == STDIN {
-            if io::stdin().is_terminal() {
-                say(format_args!("beanring: reading from the terminal; end the input with Ctrl-D"));
-            }
-            // Without the buffer of the standard library, in which input could be while the descriptor has none.
-            let stdin = io::stdin().as_fd().try_clone_to_owned();
-            (File::from(stdin.map_err(|error| ClientError::File { path: None, error })?), None)
-        } else {
-            match File::open(&path) {
-                Ok(file) => (file, Some(path.into())),
-                Err(error) => return Err(ClientError::File { path: Some(path), error }),
-            }
-        };
+        let (file, path) = open(path)?;
         let reader = BufReader::with_capacity(READ_BYTES, interrupt.input(file));
         Ok(Self { reader, path, lines: 0 })
     }

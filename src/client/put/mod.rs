@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub(super) use self::bodies::read_whole;
 use self::bodies::{Bodies, Place};
 use self::tally::Tally;
 use super::connection::{Connection, Receiver, Sender, Socket};

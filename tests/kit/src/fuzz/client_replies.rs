@@ -47,7 +47,7 @@ pub fn run(data: &[u8]) {
 
 fn command(input: &mut Input<'_>) -> (Follows, Kind) {
     let follows = input.pick(&[Follows::Nothing, Follows::Statistics, Follows::List, Follows::Job]);
-    (follows, input.pick(&[Kind::Server, Kind::Tube, Kind::Group, Kind::Job]))
+    (follows, input.pick(&[Kind::Server, Kind::Tube, Kind::Group, Kind::Job, Kind::Schedule]))
 }
 
 /// Reads and shows a reply. Returns whether there may be another one.
