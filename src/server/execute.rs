@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::access::Permit;
 use super::client_state::{ProtocolState, SessionState};
+use super::memory::{LISTED_JOB_BYTES, LISTED_SCHEDULE_BYTES};
 use super::metrics::Count;
 use super::outcome::{Outcome, Refusal, Shortage};
 use super::trace::Observation;
@@ -63,7 +64,7 @@ impl Core {
                 self.move_jobs(protocol, [from, to], state, bound, now)
             }
             Command::ListJobs { tube, state, after, limit } => {
-                let query = PageQuery { state, after, limit: self.page_room(limit) };
+                let query = PageQuery { state, after, limit: self.page_room(limit, LISTED_JOB_BYTES) };
                 let engine = &mut self.engine;
                 protocol.begun(engine.list_jobs(client, tube, query), Outcome::Jobs)
             }
@@ -169,7 +170,10 @@ impl Core {
             Command::StatsGroup(_) => Outcome::Refused(Refusal::NoGroup),
             Command::ScheduleStats(name) if engine.schedule(name).is_some() => Outcome::ScheduleStats(name),
             Command::ScheduleStats(_) => Outcome::Refused(Refusal::NoSchedule),
-            Command::ListSchedules { after, limit } => Outcome::Schedules { after, limit },
+            Command::ListSchedules { after, limit } => {
+                let limit = self.page_room(limit, LISTED_SCHEDULE_BYTES);
+                Outcome::Schedules { after, limit }
+            }
             Command::TubeConfig { tube, .. }
                 if engine.tubes().find(tube).is_some() || engine.rules_of(tube).is_some() =>
             {

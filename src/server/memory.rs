@@ -18,8 +18,8 @@ use crate::protocol::framing;
 use crate::queue::BatchRoom;
 use crate::values::ids::ClientKey;
 use crate::values::limits::{
-    ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, RECEIVE_DIRECT_BYTES_MAX, WIDE_BATCH_JOBS_MAX,
-    WIDE_BATCH_WATCHES,
+    ALLOCATION_BYTES, DIRECT_RECEIVE_BYTES_MIN, RECEIVE_DIRECT_BYTES_MAX, TUBE_NAME_BYTES_MAX,
+    WIDE_BATCH_JOBS_MAX, WIDE_BATCH_WATCHES,
 };
 use crate::values::tags::Tags;
 
@@ -42,10 +42,13 @@ const TAGS_BYTES_USUAL: u64 = 512;
 const HEADROOM_MARGIN_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A line of `list-jobs`.
-const PAGE_LINE_BYTES: u64 = 100;
+pub(super) const LISTED_JOB_BYTES: u64 = 100;
 
-/// Jobs of a page in any case.
-const PAGE_JOBS_SHORT: u32 = 32;
+/// A name in `list-schedules`.
+pub(super) const LISTED_SCHEDULE_BYTES: u64 = TUBE_NAME_BYTES_MAX as u64 + 4;
+
+/// The size of a page in any case.
+const PAGE_BYTES_SHORT: u64 = 3200;
 
 /// What a job takes in the reply to a `reserve-batch` besides its body: its line, and the CR LF.
 const BATCH_LINE_BYTES: u64 = 48;
@@ -132,24 +135,27 @@ impl Core {
         self.engine.bodies_mut().expect(slot, from, filled + next)
     }
 
-    /// Decides about a body of which more has arrived, and whose memory has `grown` by that. Returns false if there is no more
-    /// memory for the body or its job: then the slot is freed and the rest of the body is skipped.
+    /// Decides about a body or a text of which more has arrived, and whose memory has `grown` by that. Returns false if there is
+    /// no more memory for it or its job: then the slot is freed and the rest is skipped.
     #[inline(never)]
     pub(super) fn keep_or_skip(&mut self, protocol: &mut ProtocolState, grown: usize) -> bool {
-        let Input::Body(incoming) = &protocol.input else { return true };
         let Some(max) = self.config.max_memory_bytes else { return true };
-        let job = if incoming.is_complete() {
-            self.engine.job_growth(1) + self.engine.stored_tags_growth(protocol.client, incoming.tags_key)
-        } else {
-            0
+        let (left, more, of) = match &protocol.input {
+            Input::Body(incoming) if incoming.is_complete() => {
+                let tags = self.engine.stored_tags_growth(protocol.client, incoming.tags_key);
+                (0, self.engine.job_growth(1) + tags, Skipped::Job)
+            }
+            Input::Body(incoming) => (incoming.slot.len() - incoming.filled, 0, Skipped::Job),
+            Input::Text(incoming) => (incoming.text.len() - incoming.filled, 0, Skipped::Text),
+            Input::Line | Input::Skip { .. } => return true,
         };
-        if grown + job == 0 || self.makes_room(job, max) {
+        if grown + more == 0 || self.makes_room(more, max) {
             return true;
         }
-        let left = (incoming.slot.len() - incoming.filled) as u64;
-        let skip = Input::Skip { left, refusal: Shortage::Memory.into(), of: Skipped::Job };
-        if let Input::Body(incoming) = std::mem::replace(&mut protocol.input, skip) {
-            self.free_incoming(incoming);
+        let skip = Input::Skip { left: left as u64, refusal: Shortage::Memory.into(), of };
+        match std::mem::replace(&mut protocol.input, skip) {
+            Input::Body(incoming) => self.free_incoming(incoming),
+            text => self.free_text(text),
         }
         false
     }
@@ -167,12 +173,12 @@ impl Core {
         BatchRoom { jobs, body_bytes: room.body_bytes.min(bytes) }
     }
 
-    /// How many jobs a page has that may have `limit`: fewer while unsent output has little room, but some in any case. Readers go on until
-    /// a page is empty.
-    pub(super) fn page_room(&self, limit: u32) -> u32 {
+    /// How many lines of this many bytes a page has that may have `limit`: fewer while unsent output has little room, but some in any case.
+    /// Readers go on until there are no more.
+    pub(super) fn page_room(&self, limit: u32, line_bytes: u64) -> u32 {
         // A buffer may double as it grows.
-        let jobs = self.memory.account().output_room() / 2 / PAGE_LINE_BYTES;
-        limit.min(u32::try_from(jobs).unwrap_or(u32::MAX).max(PAGE_JOBS_SHORT))
+        let bytes = (self.memory.account().output_room() / 2).max(PAGE_BYTES_SHORT);
+        limit.min(u32::try_from(bytes / line_bytes).unwrap_or(u32::MAX))
     }
 
     /// Whether there is memory for a list of tubes over HTTP. One at a time is always made: at the limit, an operator needs it to

@@ -35,11 +35,9 @@ pub(super) struct RecentPut {
 pub(super) struct Puts {
     pub recent: RecentPut,
     pub refusals: PutRefusals,
-    /// For the log: runs of schedules whose tube could not take a job.
+    /// For the log: runs of schedules whose tube could not take a job, and those that wait.
     pub refused_runs: LogLimit,
     pub configuring: Option<Configuring>,
-    /// Schedules run from this time on: there was no space or memory for a job.
-    pub next_runs: Time,
     /// In drain mode every put is refused.
     is_draining: bool,
 }
@@ -58,7 +56,6 @@ impl Puts {
             refusals: PutRefusals::new(),
             refused_runs: LogLimit::every(WARNING_INTERVAL),
             configuring: None,
-            next_runs: Time::ZERO,
             is_draining: false,
         }
     }
@@ -312,7 +309,7 @@ impl Core {
     }
 
     /// Discards what `rest` has of a refused body.
-    fn skip(
+    pub(super) fn skip(
         &mut self,
         protocol: &mut ProtocolState,
         rest: &mut &[u8],

@@ -34,7 +34,7 @@ pub(super) struct PlannedSchedule {
     plan: Plan,
 }
 
-/// When to try again without space in the job log, if there is none.
+/// When to try again without space in the job log, if there is none now.
 const fn retry_after(space: PutSpace) -> Option<Span> {
     match space {
         PutSpace::Available | PutSpace::TooLarge => None,
@@ -203,22 +203,28 @@ impl Core {
             return self.engine.arm_schedules(now + RETRY, now);
         }
         let limit = self.engine.budget().within(BACKGROUND_STEPS);
-        while self.puts.next_runs <= now && !self.engine.budget().is_reached(limit) {
+        let mut earliest = now;
+        while !self.engine.budget().is_reached(limit) {
             let Some(schedule) = self.engine.due_schedule(now) else { break };
             let (name, bytes) = (schedule.shared_name(), schedule.body.len());
             self.memory.invalidate();
             let space = self.space_for_run(&name, bytes);
-            let has_memory = self.has_memory_for_run(bytes);
-            if let Some(wait) = retry_after(space).or((!has_memory).then_some(RETRY)) {
-                self.puts.next_runs = now + wait;
+            if space == PutSpace::Pending {
+                earliest = now + RETRY_SOON;
                 break;
+            }
+            // Others may be smaller.
+            if space == PutSpace::Unavailable || !self.has_memory_for_run(bytes) {
+                self.warn_waiting(&name, space, now);
+                self.engine.postpone_run(&name, now + RETRY);
+                continue;
             }
             if let Some(due) = self.engine.begin_run(&name, now) {
                 self.run_or_warn(&name, due, space, now);
             }
             self.record_changes(now);
         }
-        self.engine.arm_schedules(self.puts.next_runs, now);
+        self.engine.arm_schedules(earliest, now);
     }
 
     fn run_or_warn(&mut self, name: &ScheduleName, due: Time, space: PutSpace, now: Time) {
@@ -230,6 +236,22 @@ impl Core {
         };
         if let Some(refusal) = refusal {
             self.warn_refused(name, refusal, now);
+        }
+    }
+
+    // docs/RUNBOOK.md lists these messages.
+    #[cold]
+    fn warn_waiting(&mut self, name: &ScheduleName, space: PutSpace, now: Time) {
+        let Some(left_out) = self.puts.refused_runs.admit(now) else { return };
+        let name = TubeName::checked_before(name).as_str();
+        if space == PutSpace::Unavailable {
+            warn!(
+                "schedule {name} waits: the job log has no space for its job; free space on its disk, or delete jobs{left_out}"
+            );
+        } else {
+            warn!(
+                "schedule {name} waits: there is no memory for its job; delete jobs, or raise --max-memory{left_out}"
+            );
         }
     }
 
@@ -321,11 +343,6 @@ impl Core {
             PutSpace::TooLarge => {
                 warn!(
                     "schedule {name}: a file of the job log has no room for its body; raise -s/--wal-segment-size"
-                );
-            }
-            _ if !self.engine.can_put_schedule(new.name) => {
-                warn!(
-                    "schedule {name}: there are 10,000 schedules; delete another one, and restart the server"
                 );
             }
             _ => match self.engine.bodies_mut().store(&schedule.body) {

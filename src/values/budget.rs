@@ -219,6 +219,12 @@ impl Cost {
         Self(self.0.saturating_mul(count as u64))
     }
 
+    /// How many such pieces of work these steps pay for, at least one.
+    #[must_use]
+    pub fn fits(self, steps: u32) -> u32 {
+        steps.checked_div(self.steps()).unwrap_or(steps).max(1)
+    }
+
     /// The number of elementary steps.
     #[inline]
     pub const fn steps(self) -> u32 {

@@ -46,7 +46,7 @@ pub const TUBE_NAME_BYTES_MAX: usize = 200;
 /// 200 bytes, with the longest names 600, and as much in the job log for each rule.
 pub const RULED_TUBES_MAX: usize = 1000;
 
-/// Schedules: far more than applications have. Each takes some 500 bytes, with the longest names and a cron line 1.5 KiB, besides its body.
+/// Schedules of clients, and those of the configuration file: each far more than applications have. Each takes some 500 bytes, with the longest names and a cron line 1.5 KiB, besides its body.
 pub const SCHEDULES_MAX: usize = 10_000;
 
 /// The body of the jobs of a schedule. It is copied at each run, so it is not as large as `-z` may permit.

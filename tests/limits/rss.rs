@@ -115,6 +115,22 @@ const KINDS: &[Kind] = &[
             target.clients(&("put 0 0 60 90000000\r\n".to_owned() + &"b".repeat(500_000)));
         })
     },
+    kind("schedules with large bodies", 64, |target| {
+        let accepted = fill(&mut target.client(), 10_000, |at| schedule(at, 65_000));
+        assert!(accepted > 400, "{accepted} schedules");
+    }),
+    Kind {
+        // As many unfinished bodies of jobs take as much.
+        excess_percent: 25,
+        ..kind("unfinished bodies of schedules", 64, |target| {
+            let text = schedule(1, 65_000);
+            target.clients(&text[..text.len() - 100]);
+        })
+    },
+    kind("unread replies of list-schedules", 64, |target| {
+        fill(&mut target.client(), 10_000, |at| schedule(at, 1));
+        target.clients(&"list-schedules 1000\r\n".repeat(20));
+    }),
     kind("long lines without an end", 64, |target| {
         target.clients(&("delete-batch ".to_owned() + &"1 ".repeat(900)));
     }),
@@ -393,7 +409,7 @@ fn put(bytes: usize, ttr: &str, tags: &str) -> String {
     format!("put 0 0 {ttr} {bytes}{tags}\r\n{}\r\n", "b".repeat(bytes))
 }
 
-/// Sends commands, each with a reply of one line, and reads the replies. Returns how many replies begin with `INSERTED`.
+/// Sends commands, each with a reply of one line, and reads the replies. Returns how many replies say that a job or a schedule is there.
 fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) -> usize {
     let (mut inserted, mut sent) = (0, 0);
     while sent < count {
@@ -406,7 +422,7 @@ fn fill(client: &mut Client, count: usize, command: impl Fn(usize) -> String) ->
         let before = inserted;
         for _ in from..sent {
             let line = client.line().expect("the server runs");
-            inserted += usize::from(line.starts_with("INSERTED"));
+            inserted += usize::from(line.starts_with("INSERTED") || line == "SCHEDULED");
         }
         if inserted == before && from > 0 && command(0).starts_with("put") {
             break;
@@ -446,6 +462,15 @@ fn flush_and_fill(target: &Target) {
     assert!(client.ask("flush-tube default\r\n").0.starts_with("FLUSHED"), "the jobs go");
     let accepted = fill(&mut client, 2000, |_| put(60_000, "60", ""));
     assert!(accepted > 400, "the memory is free for bodies: {accepted} of them");
+}
+
+/// Adds a schedule with a long name.
+fn schedule(at: usize, body_bytes: usize) -> String {
+    format!(
+        "schedule-put {} 0 0 60 {body_bytes} mail every:1d\r\n{}\r\n",
+        long(at, 190),
+        "s".repeat(body_bytes)
+    )
 }
 
 /// Creates tubes with names of this length, each with a job, as far as the server permits.

@@ -101,26 +101,86 @@ fn many_schedules_of_the_file_wait_for_space_in_the_log() {
     server.stop();
 }
 
+fn put(engine: &mut Engine, name: &str, when: &str, missed: Missed, now: Time) {
+    let name = TubeName::new(name.as_bytes()).expect("it is a name");
+    let when = When::parse(when, Time::ZERO).expect("it says times");
+    let (delay, ttr) = (Seconds::ZERO, Seconds::whole(60));
+    let plan = Plan { when, pri: 0, delay, ttr, missed, overlaps: true };
+    let body = engine.bodies_mut().store(b"x\r\n").expect("there is memory");
+    engine.put_schedule(NewSchedule { name, tube: TubeName::DEFAULT, plan, is_configured: false }, body, now);
+}
+
+/// Has the schedule run that comes first, and returns its name.
+fn run_next(engine: &mut Engine, now: Time) -> Option<String> {
+    let name = engine.due_schedule(now)?.shared_name();
+    let due = engine.begin_run(&name, now).expect("it runs");
+    engine.run_schedule(&name, due, now).expect("there is space");
+    engine.check();
+    Some(String::from_utf8(name.to_vec()).expect("a name"))
+}
+
 /// A schedule that is due by the system clock, which is set after it was put and is not that of the server.
 #[test]
 fn the_system_clock_decides_what_is_due() {
     let mut engine = Engine::new(1);
     let now = Time::ZERO + Span::from_secs(5);
-    let name = TubeName::new(b"noon").expect("it is a name");
-    let plan = Plan {
-        when: When::parse("0 12 * * *", Time::ZERO).expect("it is a cron line"),
-        pri: 0,
-        delay: Seconds::ZERO,
-        ttr: Seconds::whole(60),
-        missed: Missed::Once,
-        overlaps: true,
-    };
-    let body = engine.bodies_mut().store(b"x\r\n").expect("there is memory");
     let noon = Time::ZERO + Span::from_secs(20_000 * 86_400 + 43_200);
     engine.set_system_time(noon.back(Span::from_secs(3)), now);
-    engine.put_schedule(NewSchedule { name, tube: TubeName::DEFAULT, plan, is_configured: false }, body, now);
+    put(&mut engine, "noon", "0 12 * * *", Missed::Once, now);
     assert_eq!(engine.next_deadline(), Some(now + Span::from_secs(3)));
     engine.set_system_time(noon, now);
     assert_eq!(engine.next_deadline(), Some(now));
     engine.check();
+}
+
+#[test]
+fn missed_times_are_made_up_for_behind_what_is_due() {
+    let mut engine = Engine::new(1);
+    let mut now = Time::ZERO + Span::from_secs(5);
+    for name in ["a", "b"] {
+        put(&mut engine, name, "every:1", Missed::All, now);
+    }
+    put(&mut engine, "in-time", "every:89", Missed::Once, now);
+    now = now + Span::from_secs(90);
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        order.extend(run_next(&mut engine, now));
+        now = now + Span::from_millis(1);
+    }
+    assert_eq!(order, ["a", "b", "in-time", "a", "b"]);
+    // One that waits for space does not hold up the others.
+    let first = engine.due_schedule(now).expect("one is due").shared_name();
+    engine.postpone_run(&first, now + Span::from_secs(1));
+    engine.check();
+    assert_eq!(run_next(&mut engine, now).as_deref(), Some("b"));
+    now = now + Span::from_secs(1);
+    while run_next(&mut engine, now).is_some() {}
+    let runs = |name: &str| {
+        engine.schedule(TubeName::new(name.as_bytes()).expect("a name")).expect("it is there").progress.runs
+    };
+    assert_eq!(["a", "b", "in-time"].map(runs), [91, 91, 1]);
+}
+
+/// Clients cannot take the places of the configuration file.
+#[test]
+fn schedules_of_the_file_have_places_of_their_own() {
+    const SCHEDULES_MAX: usize = 10_000;
+    let scratch = Scratch::new("schedules-limit");
+    let (log, config) = (scratch.0.join("log"), scratch.0.join("config.toml"));
+    fs::create_dir(&log).expect("the directory is created");
+    fs::write(&config, "").expect("the file is written");
+    let flags = ["--config", config.to_str().expect("a name in UTF-8")];
+    let (mut server, mut client) = start(&log, Driver::Epoll, &flags);
+    let puts = (0..=SCHEDULES_MAX).map(|at| format!("schedule-put s{at} 0 0 60 1 mail every:1d\r\nx\r\n"));
+    let mut replies = client.ask_all(puts);
+    assert_eq!(replies.pop().expect("there are some").0, "OUT_OF_MEMORY");
+    assert!(replies.iter().all(|(reply, _)| reply == "SCHEDULED"));
+    server.stop();
+    let text = "[[schedule]]\nname = \"file\"\ntube = \"mail\"\nwhen = \"every:1d\"\nbody = \"work\"\n";
+    fs::write(&config, text).expect("the file is written");
+    let (_server, mut client) = start(&log, Driver::Epoll, &flags);
+    until("it is there", || stat(&mut client, "file", "configured").as_deref() == Some("true"));
+    client.expect("schedule-put one-more 0 0 60 1 mail every:1d\r\nx\r\n", "OUT_OF_MEMORY");
+    client.expect("schedule-delete s0\r\n", "DELETED");
+    client.expect("schedule-put one-more 0 0 60 1 mail every:1d\r\nx\r\n", "SCHEDULED");
 }

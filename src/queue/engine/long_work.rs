@@ -312,6 +312,12 @@ impl Engine {
         (!self.store.can_use(tube)).then_some(RunRefusal::NoTube)
     }
 
+    /// Has a schedule that is due looked at again at this time.
+    pub fn postpone_run(&mut self, name: &ScheduleName, until: Time) {
+        self.budget.charge(Cost::BATCH_JOB);
+        self.schedules.postpone(name, until);
+    }
+
     /// Has the next [`step`](Self::step) come when a schedule is due, but not before `earliest`.
     pub fn arm_schedules(&mut self, earliest: Time, now: Time) {
         self.schedules.arm(earliest, now, &mut self.store.timers);

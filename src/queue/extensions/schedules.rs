@@ -40,12 +40,14 @@ pub type ScheduleName = Arc<[u8]>;
 /// All schedules.
 pub struct Schedules {
     by_name: BTreeMap<ScheduleName, Schedule>,
-    /// The names by the times at which they are due.
+    /// The names by the times at which they are looked at.
     due: BTreeSet<(Time, ScheduleName)>,
     timer: TimerKey,
     clock: SystemClock,
     /// The memory of names and times.
     text_bytes: usize,
+    /// How many come from the configuration file.
+    configured: usize,
     totals: ScheduleCounts,
 }
 
@@ -83,6 +85,8 @@ pub struct Schedule {
     pub progress: Progress,
     /// When it is due.
     next: Time,
+    /// When it is looked at: when it is due or, if it makes up for missed times or waits for space, behind those that are due before.
+    turn: Time,
 }
 
 /// A schedule as the job log has it.
@@ -235,6 +239,7 @@ impl Schedules {
             timer,
             clock: SystemClock::default(),
             text_bytes: 0,
+            configured: 0,
             totals: ScheduleCounts::default(),
         }
     }
@@ -253,9 +258,9 @@ impl Schedules {
         self.totals
     }
 
-    /// Whether there is room for a schedule of this name.
+    /// Whether there is room for a schedule of a client with this name. Those of the configuration file do not count.
     pub fn can_put(&self, name: TubeName<'_>) -> bool {
-        self.by_name.len() < SCHEDULES_MAX || self.by_name.contains_key(name.as_bytes())
+        self.by_name.len() - self.configured < SCHEDULES_MAX || self.by_name.contains_key(name.as_bytes())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -306,8 +311,10 @@ impl Schedules {
             store.bodies.free(before.body);
         }
         let (name, tube) = (name.as_bytes().into(), tube.as_bytes().into());
-        let mut schedule = Schedule { name, tube, plan, is_configured, created, body, progress, next: NEVER };
+        let mut schedule =
+            Schedule { name, tube, plan, is_configured, created, body, progress, next: NEVER, turn: NEVER };
         schedule.next = schedule.find_next();
+        schedule.turn = schedule.next;
         self.insert(schedule);
         self.arm(now, now, &mut store.timers);
     }
@@ -336,6 +343,7 @@ impl Schedules {
             body,
             progress: logged.progress,
             next: NEVER,
+            turn: NEVER,
         };
         self.insert(schedule);
     }
@@ -355,21 +363,24 @@ impl Schedules {
         for (name, schedule) in &mut self.by_name {
             schedule.progress.handled = reached(schedule.progress.handled, system);
             schedule.next = schedule.find_next();
-            self.due.insert((schedule.next, Arc::clone(name)));
+            schedule.turn = schedule.next;
+            self.due.insert((schedule.turn, Arc::clone(name)));
         }
         self.arm(now, now, timers);
     }
 
     fn insert(&mut self, schedule: Schedule) {
         self.text_bytes += schedule.text_bytes();
-        self.due.insert((schedule.next, schedule.shared_name()));
+        self.due.insert((schedule.turn, schedule.shared_name()));
+        self.configured += usize::from(schedule.is_configured);
         self.by_name.insert(schedule.shared_name(), schedule);
     }
 
     /// Removes a schedule, whose body is still to be freed.
     fn remove(&mut self, name: &[u8]) -> Option<Schedule> {
         let schedule = self.by_name.remove(name)?;
-        self.due.remove(&(schedule.next, schedule.shared_name()));
+        self.due.remove(&(schedule.turn, schedule.shared_name()));
+        self.configured -= usize::from(schedule.is_configured);
         self.text_bytes -= schedule.text_bytes();
         Some(schedule)
     }
@@ -381,11 +392,17 @@ impl Schedules {
         true
     }
 
-    fn set_next(&mut self, name: &ScheduleName) {
+    /// Has a schedule looked at when it is due, but not before this time of the system clock.
+    fn set_turn(&mut self, name: &ScheduleName, earliest: Time) {
         let schedule = self.by_name.get_mut(name).expect("it is there");
-        self.due.remove(&(schedule.next, Arc::clone(name)));
-        schedule.next = schedule.find_next();
-        self.due.insert((schedule.next, Arc::clone(name)));
+        self.due.remove(&(schedule.turn, Arc::clone(name)));
+        schedule.turn = schedule.next.max(earliest);
+        self.due.insert((schedule.turn, Arc::clone(name)));
+    }
+
+    /// Has a schedule that is due looked at again at this time.
+    pub fn postpone(&mut self, name: &ScheduleName, until: Time) {
+        self.set_turn(name, self.clock.at(until));
     }
 
     fn get_mut(&mut self, name: &ScheduleName) -> &mut Schedule {
@@ -429,7 +446,8 @@ impl Schedules {
         progress.skips = progress.skips.saturating_add(skip);
         self.totals.gaps += gap;
         self.totals.skips += skip;
-        self.set_next(name);
+        schedule.next = schedule.find_next();
+        self.set_turn(name, system);
         if is_too_late || is_skipped { Due::LeftOut } else { Due::Run(at) }
     }
 
@@ -456,9 +474,12 @@ impl Schedules {
         assert_eq!(self.due.len(), self.by_name.len(), "every schedule has a time");
         let text: usize = self.by_name.values().map(Schedule::text_bytes).sum();
         assert_eq!(self.text_bytes, text, "names are counted");
+        let configured = self.by_name.values().filter(|schedule| schedule.is_configured).count();
+        assert_eq!(self.configured, configured, "schedules of the configuration file are counted");
         for (name, schedule) in &self.by_name {
             assert_eq!(*name, schedule.name, "a schedule is found by its name");
-            assert!(self.due.contains(&(schedule.next, Arc::clone(name))), "a schedule is found by its time");
+            assert!(self.due.contains(&(schedule.turn, Arc::clone(name))), "a schedule is found by its turn");
+            assert!(schedule.turn >= schedule.next, "no schedule is looked at before it is due");
             assert_eq!(
                 schedule.next,
                 schedule.find_next(),

@@ -180,11 +180,18 @@ impl Core {
         let (from, count) = (incoming.filled, rest.len().min(incoming.text.len() - incoming.filled));
         let (text, following) = rest.split_at(count);
         incoming.filled += count;
-        self.engine.bodies_mut().bytes_mut(&mut incoming.text)[from..from + count].copy_from_slice(text);
+        let bodies = self.engine.bodies_mut();
+        let grown = bodies.expect(&incoming.text, from, incoming.filled);
+        bodies.bytes_mut(&mut incoming.text)[from..incoming.filled].copy_from_slice(text);
         *rest = following;
-        if !incoming.is_complete() {
+        let is_complete = incoming.is_complete();
+        if !self.keep_or_skip(protocol, grown) {
+            return self.skip(protocol, rest, now);
+        }
+        if !is_complete {
             return None;
         }
+        let Input::Text(incoming) = &protocol.input else { unreachable!("it is kept") };
         let space = match &incoming.of {
             TextOf::Note(_) => self.log.space_for_records(note_record_bytes(incoming.text.len()) as u64),
             TextOf::Schedule(planned) => self.space_for_schedule(planned, &incoming.text),
