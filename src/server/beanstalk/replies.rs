@@ -85,9 +85,8 @@ impl Core {
             }
             Outcome::Schedules { after, limit } => {
                 let user = protocol.access.as_ref().map(|access| Arc::clone(&access.user));
-                let each = user.as_ref().map_or(Cost::STEP, |user| Cost::STEP.plus(user.grants.cost()));
-                self.charge(each.times(self.engine.schedule_counts().0.min(limit as usize)));
                 let user = user.as_deref();
+                self.charge_schedules(limit, user);
                 self.reply_data(replies, |core, out| stats::schedules(core, after, limit, user, out));
             }
             Outcome::Rules(name) => self.reply_data(replies, |core, out| stats::rules(core, name, out)),
