@@ -2,13 +2,14 @@
 
 /// The sections, in their order, each with its keys. A word that ends with `-` stands for all keys that begin so. A key
 /// belongs to the first section that has it.
-const SECTIONS: [(&str, &[&str]); 11] = [
+const SECTIONS: [(&str, &[&str]); 12] = [
     (
         "Server",
         &["version", "uptime", "draining", "hostname", "os", "platform", "pid", "id", "io-driver", "rusage-"],
     ),
     ("Jobs", &["current-jobs-", "current-job-", "total-jobs", "job-", "put-refusals-", "max-job-size"]),
     ("Tubes", &["current-tubes", "max-tubes", "tube-", "current-ruled-tubes", "rule-", "rate-"]),
+    ("Schedules", &["current-schedules", "schedule-"]),
     (
         "Connections",
         &[
@@ -58,6 +59,7 @@ mod tests {
             ("uptime", "Server"),
             ("current-jobs-held", "Jobs"),
             ("job-timeouts", "Jobs"),
+            ("schedule-runs", "Schedules"),
             ("current-job-waits", "Jobs"),
             ("tube-refusals", "Tubes"),
             ("current-waiting", "Connections"),

@@ -111,19 +111,24 @@ export async function act(path, parameters = {}) {
   return parsed(await request('POST', path, { headers, body: JSON.stringify(parameters) }))
 }
 
-/** Deletes a job. */
+/** Deletes a job or a schedule. */
 export const remove = async (path) => parsed(await request('DELETE', path))
 
 /**
  * Puts a job. `parameters` are its numbers and tags, and `body` is a string or a file. Returns its id. If it repeats an
  * idempotency key, that is the id of the first job, whose state is returned too.
  */
-export async function put(tube, parameters, body) {
+export const put = (tube, parameters, body) => sendBody('POST', `tubes/${segment(tube)}/jobs`, parameters, body)
+
+/** Adds a schedule, or replaces it. `parameters` are its tube, its times and its numbers, and `body` is that of its jobs. */
+export const putSchedule = (name, parameters, body) => sendBody('PUT', `schedules/${segment(name)}`, parameters, body)
+
+async function sendBody(method, path, parameters, body) {
   const query = new URLSearchParams(parameters)
   const headers = { 'Content-Type': 'application/octet-stream' }
   // The bytes, since a file has a content type of its own.
   const bytes = typeof body === 'string' ? new TextEncoder().encode(body) : await body.arrayBuffer()
-  return parsed(await request('POST', `tubes/${segment(tube)}/jobs?${query}`, { headers, body: bytes }))
+  return parsed(await request(method, `${path}?${query}`, { headers, body: bytes }))
 }
 
 /** Reads the body of a job, or its first `limit` bytes. Returns them and the size of the whole body. */

@@ -12,6 +12,8 @@ import { jobPage } from './job.js'
 import { overviewPage } from './overview.js'
 import { NEVER, Poller } from './poll.js'
 import { putPage } from './put.js'
+import { schedulePage } from './schedule.js'
+import { schedulesPage } from './schedules.js'
 import { announce, isStandby, showConnection, showPage, showServer } from './shell.js'
 import { tubePage } from './tube.js'
 import { tubesPage } from './tubes.js'
@@ -26,6 +28,8 @@ const PAGES = [
   { name: 'jobs', path: /^(jobs|groups)$/, open: () => findPage() },
   { name: 'jobs', path: /^jobs\/([^/]+)$/, open: ([, id]) => jobOf(decodeURIComponent(id)) },
   { name: 'jobs', path: /^groups\/([^/]+)$/, open: ([, name]) => groupOf(decodeURIComponent(name)) },
+  { name: 'schedules', path: /^schedules$/, open: (_, query) => schedulesPage(app, query) },
+  { name: 'schedules', path: /^schedules\/([^/]+)$/, open: ([, name]) => scheduleOf(decodeURIComponent(name)) },
   { name: 'put', path: /^put$/, open: (_, query) => putPage(app, query) },
 ]
 
@@ -69,6 +73,12 @@ function groupOf(name) {
   if (IS_NAME.test(name)) return groupPage(app, name)
   const text = `No group can have the name “${visible(name)}”. A group name has ${NAME_RULE}.`
   return missing('There is no such group', text, '#/jobs', 'Find a group')
+}
+
+function scheduleOf(name) {
+  if (IS_NAME.test(name)) return schedulePage(app, name)
+  const text = `No schedule can have the name “${visible(name)}”. Its name has ${NAME_RULE}.`
+  return missing('There is no such schedule', text, '#/schedules', 'Go to the schedules')
 }
 
 function jobOf(id) {

@@ -418,6 +418,26 @@ impl Core {
         (!may).then(|| Refusal::Forbidden(self.missing(user, need)))
     }
 
+    /// Permits what a client needs for a text that has arrived: the users may have changed since its line.
+    pub(super) fn authorize_arrived(
+        &mut self,
+        protocol: &ProtocolState,
+        need: Need<'_>,
+    ) -> Result<Permit, Refusal> {
+        let Some(access) = &protocol.access else { return Ok(Permit(())) };
+        // mutant auth-text-of-before-a-reload: access.generation == self.access.generation => true
+        if access.generation == self.access.generation {
+            return self.authorize_user(protocol, need);
+        }
+        let Some(user) = self.access.users().and_then(|users| users.again(&access.user)).map(Arc::clone)
+        else {
+            return Err(Refusal::Forbidden(self.missing(&access.user, need)));
+        };
+        self.engine.budget().charge(user.grants.cost().times(need.tubes()));
+        let may = self.meets(protocol.client, &user, need);
+        if may { Ok(Permit(())) } else { Err(Refusal::Forbidden(self.missing(&user, need))) }
+    }
+
     /// Closes the connection of a user that is gone, before it has its turn in the sweep.
     #[inline]
     pub(super) fn end_if_removed(&mut self, session: &mut Session, now: Time) {

@@ -41,7 +41,8 @@ impl Server {
         let long_lines = memory.iter().filter(|one| one.has_long_line).count();
         let http_lists = connections.all_http().filter(|connection| connection.is_listing()).count();
         let has_schedule_line = |session: &&Session| matches!(&session.protocol.input, Input::Text(text) if text.is_of_schedule());
-        let schedule_lines = connections.clients().filter(has_schedule_line).count();
+        let over_http = connections.all_http().filter(|connection| connection.has_arriving_schedule());
+        let schedule_lines = connections.clients().filter(has_schedule_line).count() + over_http.count();
         let counts = [Kept::LongLine, Kept::ScheduleLine, Kept::List, Kept::HttpList]
             .map(|kept| core.memory.kept(kept));
         let found = [long_lines, schedule_lines, lists, http_lists];

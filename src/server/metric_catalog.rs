@@ -14,7 +14,7 @@ use super::replica::Replica;
 use super::{Core, DriverStats, HandshakeFailure, TlsCounts};
 use crate::protocol::command::{CommandKind, Counted};
 use crate::protocol::reply::ErrorKind;
-use crate::queue::{JobState, JobTotals, KeyStats, RuleCounts};
+use crate::queue::{JobState, JobTotals, KeyStats, RuleCounts, ScheduleCounts};
 use crate::time::{Seconds, Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::{Wal, WalStats};
@@ -217,6 +217,38 @@ fn extensions(core: &Core, catalog: &mut Catalog<'_>) {
     rules(&core.engine.rule_totals(), catalog);
     let ruled = gauge("ruled_tubes", "Number of tubes with rules, with those that do not exist.");
     catalog.both("current-ruled-tubes", ruled, core.engine.ruled_tubes_len() as u64);
+    schedules(core.engine.schedule_counts(), catalog);
+}
+
+fn schedules((count, totals): (usize, ScheduleCounts), catalog: &mut Catalog<'_>) {
+    let ScheduleCounts { runs, skips, refusals, gaps, lateness } = totals;
+    catalog.both("current-schedules", gauge("schedules", "Number of schedules."), count as u64);
+    for (key, name, help, count) in [
+        ("schedule-runs", "schedule_runs_total", "Number of jobs that schedules have put.", runs),
+        (
+            "schedule-skips",
+            "schedule_skips_total",
+            "Number of runs left out because the job of the last run still existed.",
+            skips,
+        ),
+        (
+            "schedule-refusals",
+            "schedule_refusals_total",
+            "Number of runs whose job could not be put: the tube is full, or there is no room for it.",
+            refusals,
+        ),
+        (
+            "schedule-gaps",
+            "schedule_gaps_total",
+            "Number of times that runs were left out because the server could not run.",
+            gaps,
+        ),
+    ] {
+        catalog.both(key, counter(name, help), count);
+    }
+    let late =
+        counter("schedule_lateness_seconds_total", "Time by which runs were late, of all runs together.");
+    catalog.metric(late, lateness);
 }
 
 fn rules(totals: &RuleCounts, catalog: &mut Catalog<'_>) {

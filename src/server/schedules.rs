@@ -7,14 +7,14 @@ use tracing::{info, warn};
 use super::client_state::{Input, ProtocolState, TextOf};
 use super::memory::Kept;
 use super::outcome::{Outcome, Refusal, Shortage};
-use super::{Core, Server};
+use super::{Core, Rights, Server, User};
 use crate::bodies::Slot;
 use crate::protocol::command::{PutArgs, ScheduleArgs};
 use crate::protocol::reply::Reply;
 use crate::queue::{BACKGROUND_STEPS, NewSchedule, RunRefusal, Schedule, ScheduleName};
 use crate::server::rights::Need;
 use crate::time::{Span, Time};
-use crate::values::budget::Cost;
+use crate::values::budget::{Cost, RUN_STEPS};
 use crate::values::limits::SCHEDULE_BYTES_MAX;
 use crate::values::schedules::{ConfiguredSchedule, Plan};
 use crate::values::tube_name::TubeName;
@@ -33,6 +33,9 @@ pub(super) struct PlannedSchedule {
     tube: Box<[u8]>,
     plan: Plan,
 }
+
+/// The rights with one of which a user sees a schedule of a tube.
+const SEES: Rights = Rights::PRODUCE.or(Rights::INSPECT).or(Rights::ADMIN);
 
 /// When to try again without space in the job log, if there is none now.
 const fn retry_after(space: PutSpace) -> Option<Span> {
@@ -113,7 +116,7 @@ impl Core {
         self.begin_text(protocol, args.put.bytes, TextOf::Schedule(Box::new(planned)))
     }
 
-    /// Adds a schedule whose body has arrived. The users may have changed since its line, so rights are asked for here.
+    /// Adds a schedule whose body has arrived.
     pub(super) fn add_schedule(
         &mut self,
         protocol: &ProtocolState,
@@ -121,7 +124,9 @@ impl Core {
         body: Slot,
         now: Time,
     ) -> Result<(), (Refusal, Slot)> {
-        if let Err(refusal) = self.authorize(protocol, Need::ScheduleTo(planned.name(), planned.tube())) {
+        if let Err(refusal) =
+            self.authorize_arrived(protocol, Need::ScheduleTo(planned.name(), planned.tube()))
+        {
             return Err((refusal, body));
         }
         if !self.engine.can_put_schedule(planned.name()) {
@@ -135,6 +140,33 @@ impl Core {
     /// The space that a text takes in the job log.
     pub(super) fn space_for_schedule(&mut self, planned: &PlannedSchedule, body: &Slot) -> PutSpace {
         self.log.space_for_records(planned.record_bytes(body))
+    }
+
+    /// At most `limit` schedules after this name, without those that the user may not see, and the name to go on after, if there are more.
+    pub(super) fn schedules_page(
+        &self,
+        after: Option<TubeName<'_>>,
+        limit: u32,
+        user: Option<&User>,
+    ) -> (Vec<&Schedule>, Option<TubeName<'_>>) {
+        // Bounded by PAGE_SCHEDULES_MAX: the schedules of one page.
+        let mut all = self.engine.schedules_after(after);
+        let mut last = None;
+        let seen = all
+            .by_ref()
+            .take(limit as usize)
+            .inspect(|schedule| last = Some(schedule.name()))
+            .filter(|schedule| user.is_none_or(|user| user.may(SEES, schedule.tube())))
+            .collect();
+        (seen, last.filter(|_| all.next().is_some()))
+    }
+
+    /// Charges a page of at most `limit` schedules for this user. Returns how many it may look at: fewer if the user has many patterns.
+    pub(super) fn charge_schedules(&mut self, limit: u32, user: Option<&User>) -> u32 {
+        let each = user.map_or(Cost::STEP, |user| Cost::STEP.plus(user.grants.cost()));
+        let limit = limit.min(each.fits(RUN_STEPS));
+        self.charge(each.times(self.engine.schedule_counts().0.min(limit as usize)));
+        limit
     }
 
     pub(super) fn delete_schedule(&mut self, name: TubeName<'_>) -> Outcome<'static> {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use beanring::server::{Config, HttpAccess, PeerKind, Protocol, Rights, Token};
 use beanring_testkit::config::config;
-use beanring_testkit::http_client::{HttpInMemory, JSON, OCTETS, Response, get, page, put, request, signed};
+use beanring_testkit::http_client::{
+    HttpInMemory, JSON, OCTETS, Response, api, get, page, put, request, signed,
+};
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
 
@@ -18,7 +20,7 @@ const INSPECT: Rights = Rights::INSPECT;
 const ADMIN: Rights = Rights::ADMIN;
 
 /// Operations of the API, the rights of which one is enough, and whether it must be one on all tubes.
-const OPERATIONS: [(&str, &str, &str, Rights, bool); 22] = [
+const OPERATIONS: [(&str, &str, &str, Rights, bool); 27] = [
     ("GET", "server", "", INSPECT, false),
     ("GET", "tubes", "", INSPECT, false),
     ("GET", "tubes/a", "", INSPECT, false),
@@ -39,14 +41,20 @@ const OPERATIONS: [(&str, &str, &str, Rights, bool); 22] = [
     ("POST", "jobs/1/bury", "{\"priority\":1}", CONSUME.or(ADMIN), false),
     ("POST", "jobs/2/release", "{\"priority\":1,\"delay\":0}", CONSUME.or(ADMIN), false),
     ("DELETE", "jobs/1", "", CONSUME.or(ADMIN), false),
+    ("GET", "schedules", "", PRODUCE.or(INSPECT).or(ADMIN), false),
+    ("GET", "schedules/s", "", PRODUCE.or(INSPECT).or(ADMIN), false),
+    ("PUT", "schedules/s?tube=a&when=every:9", "x", PRODUCE, false),
+    ("POST", "schedules/s/run", "{}", PRODUCE.or(ADMIN), false),
+    ("DELETE", "schedules/s", "", PRODUCE.or(ADMIN), false),
     ("POST", "drain", "{}", ADMIN, true),
     ("POST", "undrain", "{}", ADMIN, true),
 ];
 
 /// Sends a request to the API on a connection of its own, with a token if it has one.
 fn ask(bench: &mut HttpInMemory, method: &str, target: &str, token: &str, body: &str) -> Response {
-    let kind = if target.ends_with("a/jobs") { OCTETS } else { JSON };
-    let request = request(method, target, "", (method == "POST").then_some((kind, body.as_bytes())));
+    let kind = if target.ends_with("a/jobs") || method == "PUT" { OCTETS } else { JSON };
+    let has_body = matches!(method, "POST" | "PUT");
+    let request = request(method, target, "", has_body.then_some((kind, body.as_bytes())));
     bench.reconnect(PeerKind::Network);
     bench.ask(&if token.is_empty() { request } else { signed(&request, token) })
 }
@@ -56,6 +64,7 @@ fn bench(rights: &str) -> HttpInMemory {
     let mut bench = HttpInMemory::new(with_users(&one(rights)), Cut::Whole);
     bench.command("auth root-root-root-root\r\nuse a\r\nput 0 0 99 1\r\n1\r\nput 0 0 99 1\r\n2\r\n");
     bench.command("reserve-job 2\r\nbury 2 0\r\nput 0 0 99 1 grp:g\r\n3\r\n");
+    bench.command("schedule-put s 0 0 60 1 a every:1h\r\nx\r\n");
     bench
 }
 
@@ -79,7 +88,9 @@ fn every_operation_needs_its_right() {
                 let lacks = match (is_elsewhere, is_everywhere && !body.contains("elsewhere")) {
                     (true, _) => "produce or admin on the tube".to_owned(),
                     (false, true) => format!("{} on all tubes", words.join(" or ")),
-                    (false, false) if path.ends_with("/server") || path.ends_with("/tubes") => {
+                    (false, false)
+                        if ["/server", "/tubes", "/schedules"].iter().any(|end| path.ends_with(end)) =>
+                    {
                         format!("{} on any tube", words.join(" or "))
                     }
                     (false, false) => format!("{} on the tube", words.join(" or ")),
@@ -117,6 +128,58 @@ fn lists_and_metrics_show_what_may_be_seen() {
     }
     for (target, status) in [("/metrics", 401), ("/healthz", 200), ("/readyz", 200)] {
         assert_eq!(ask(&mut bench, "GET", target, "no-such-token-at-all", "").status, status, "{target}");
+    }
+}
+
+#[test]
+fn schedules_are_those_of_tubes_with_a_right() {
+    let mut bench = bench("produce = [\"ab\"]\ninspect = [\"open\"]\nconsume = [\"*\"]");
+    for (name, tube) in [("t", "ab"), ("u", "open"), ("v", "other")] {
+        bench.command(&format!("schedule-put {name} 0 0 60 1 {tube} every:1h\r\nx\r\n"));
+    }
+    let mut ask = |method: &str, path: &str, body: &str| {
+        ask(&mut bench, method, &format!("/api/v1/schedules{path}"), TOKEN, body)
+    };
+    let page = ask("GET", "", "").json();
+    let names: Vec<&str> =
+        page["schedules"].as_array().expect("a list").iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, ["t", "u"]);
+    // A page is cut before those that are left out.
+    let first = ask("GET", "?limit=1", "").json();
+    assert_eq!((&first["schedules"], &first["next"]), (&serde_json::json!([]), &"s".into()));
+    for (method, path, status) in [
+        ("GET", "/t", 200),
+        ("GET", "/u", 200),
+        ("GET", "/v", 403),
+        ("GET", "/missing", 404),
+        ("POST", "/t/run", 201),
+        ("POST", "/u/run", 403),
+        ("PUT", "/t?tube=ab&when=every:9", 200),
+        ("PUT", "/t?tube=open&when=every:9", 403),
+        ("PUT", "/v?tube=ab&when=every:9", 403),
+        ("DELETE", "/v", 403),
+        ("DELETE", "/t", 200),
+    ] {
+        assert_eq!(ask(method, path, "{}").status, status, "{method} {path}");
+    }
+}
+
+/// The users may change while the body of a schedule arrives.
+#[test]
+fn a_schedule_that_is_arriving_needs_its_user_at_its_end() {
+    let other = "[users.one]\ntoken = \"one-one-one-one-one\"\nproduce = [\"other\"]\n";
+    for (left, expected) in [("", (401, "unauthorized")), (other, (403, "forbidden"))] {
+        let mut bench = bench("produce = [\"a\"]");
+        let put = api("PUT", "schedules/new?tube=a&when=every:9", "", Some((OCTETS, b"hello")));
+        let whole = signed(&put, TOKEN);
+        let (first, rest) = whole.split_at(whole.len() - 2);
+        bench.send(first);
+        assert!(bench.next(true).is_none());
+        bench.server.replace_users(users(&format!("{ROOT}{left}")));
+        bench.send(rest);
+        let answer = bench.next(true).expect("the body is complete");
+        assert_eq!(answer.error(), (expected.0, expected.1.to_owned()), "{}", answer.message());
+        assert!(bench.command("schedule-stats new\r\n").starts_with("NOT_FOUND"));
     }
 }
 

@@ -71,6 +71,9 @@ const VIEWS = {
     },
   },
   'jobs to move': { hash: '#/tubes/mail', act: (view) => view.button('Move jobs').click() },
+  schedules: { hash: '#/schedules', act: (view) => view.page.locator('.job-rows:visible').waitFor() },
+  schedule: { hash: '#/schedules/nightly' },
+  'schedule that is missing': { hash: '#/schedules/none' },
   put: { hash: '#/put' },
   'put with tags': { hash: '#/put', act: (view) => view.page.getByText('Tags', { exact: true }).click() },
   'no such page': { hash: '#/nothing' },
@@ -168,6 +171,11 @@ export async function busyServer() {
   ])
     await client.ask(`tube-config images ${rule}`)
   const empty = await client.put('parts', '', { priority: MANY })
+  for (const line of ['nightly 7 0 60 1 mail 0 3 * * 1-5 Europe/Berlin', `${LONG} 7 0 60 1 ${LONG} every:366d`]) {
+    client.send(`schedule-put ${line}\r\nx\r\n`)
+    assert.equal(await client.line(), 'SCHEDULED')
+  }
+  assert.match(await client.ask('schedule-run nightly'), /^INSERTED/)
   return { server, client, text, binary, held, empty }
 }
 

@@ -12,11 +12,12 @@ import { checks as faults } from './faults.mjs'
 import { checks as look } from './look.mjs'
 import { checks as pages } from './pages.mjs'
 import { checks as place } from './place.mjs'
+import { checks as schedules } from './schedules.mjs'
 import { checks as speed } from './speed.mjs'
 import { checks as standby } from './standby.mjs'
 
 const filters = process.argv.slice(2)
-const all = { ...pages, ...place, ...actions, ...bodies, ...access, ...standby, ...faults, ...look, ...speed }
+const all = { ...pages, ...place, ...actions, ...schedules, ...bodies, ...access, ...standby, ...faults, ...look, ...speed }
 
 let status = 0
 try {

@@ -225,7 +225,6 @@ impl Core {
         Some(outcome.map_or_else(Outcome::Refused, |()| Outcome::Done(done)))
     }
 
-    /// The users may have changed since the line of the note, so rights are asked for here.
     fn add_note(
         &mut self,
         protocol: &ProtocolState,
@@ -234,7 +233,7 @@ impl Core {
         now: Time,
     ) -> Result<(), (Refusal, Slot)> {
         let command = Command::JobNote { id, bytes: text.len() as u32 - 2 };
-        if let Err(refusal) = self.authorize(protocol, Need::of(&command)) {
+        if let Err(refusal) = self.authorize_arrived(protocol, Need::of(&command)) {
             return Err((refusal, text));
         }
         self.memory.invalidate();

@@ -13,7 +13,7 @@ use crate::server::commit_gate::Replies;
 use crate::server::memory::Kept;
 use crate::server::outcome::Outcome;
 use crate::time::Time;
-use crate::values::budget::{Cost, RUN_STEPS};
+use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
 
 impl Core {
@@ -85,10 +85,8 @@ impl Core {
             }
             Outcome::Schedules { after, limit } => {
                 let user = protocol.access.as_ref().map(|access| Arc::clone(&access.user));
-                let each = user.as_ref().map_or(Cost::STEP, |user| Cost::STEP.plus(user.grants.cost()));
-                let limit = limit.min(each.fits(RUN_STEPS));
-                self.charge(each.times(self.engine.schedule_counts().0.min(limit as usize)));
                 let user = user.as_deref();
+                let limit = self.charge_schedules(limit, user);
                 self.reply_data(replies, |core, out| stats::schedules(core, after, limit, user, out));
             }
             Outcome::Rules(name) => self.reply_data(replies, |core, out| stats::rules(core, name, out)),

@@ -1,9 +1,9 @@
 //! The data of `stats`, `stats-tube`, `stats-job`, `tube-config` and `list-jobs`: the keys of beanstalkd in its order, then beanring's own.
 
 use crate::protocol::reply::Yaml;
-use crate::queue::{JobPage, JobState};
+use crate::queue::{JobPage, JobState, Schedule};
 use crate::server::metric_catalog::{self, TubeMetric, Value};
-use crate::server::{Core, Rights, User};
+use crate::server::{Core, User};
 use crate::time::{Seconds, Time, date};
 use crate::values::ids::{JobKey, TubeKey};
 use crate::values::limits::GROUPS_SHOWN_MAX;
@@ -69,9 +69,6 @@ pub(in crate::server) fn group(core: &Core, name: TubeName<'_>, out: &mut Vec<u8
     yaml.names("waits-for", core.engine.groups_ahead(name).take(GROUPS_SHOWN_MAX));
 }
 
-/// The rights with one of which a user sees a schedule of a tube.
-const SEES: Rights = Rights::PRODUCE.or(Rights::INSPECT).or(Rights::ADMIN);
-
 /// Renders a page of at most `limit` schedules after this name. Those that the user may not see are left out.
 pub(in crate::server) fn schedules(
     core: &Core,
@@ -81,19 +78,10 @@ pub(in crate::server) fn schedules(
     out: &mut Vec<u8>,
 ) {
     let mut yaml = Yaml::new(out);
-    // Bounded by PAGE_SCHEDULES_MAX: the schedules of one page.
-    let mut all = core.engine.schedules_after(after).map(|schedule| (schedule.name(), schedule.tube()));
-    let mut last = None;
-    let seen: Vec<TubeName<'_>> = all
-        .by_ref()
-        .take(limit as usize)
-        .inspect(|(name, _)| last = Some(*name))
-        .filter(|(_, tube)| user.is_none_or(|user| user.may(SEES, *tube)))
-        .map(|(name, _)| name)
-        .collect();
-    yaml.names("schedules", seen.into_iter());
-    if let Some(last) = last.filter(|_| all.next().is_some()) {
-        yaml.quoted("next", last.as_str());
+    let (seen, next) = core.schedules_page(after, limit, user);
+    yaml.names("schedules", seen.into_iter().map(Schedule::name));
+    if let Some(next) = next {
+        yaml.quoted("next", next.as_str());
     }
 }
 

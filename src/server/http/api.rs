@@ -9,6 +9,7 @@ use super::page::Page;
 use super::refusals::too_large;
 use super::request::Request;
 use super::response::{ErrorKind, ErrorResponse};
+use super::schedules::{ScheduleTarget, SchedulesQuery};
 use super::target::{Name, PREFIX, PutTarget, Target};
 use super::tubes::TubeList;
 use crate::queue::{JobState, PageQuery};
@@ -17,6 +18,7 @@ use crate::server::put_refusals::PutReason;
 use crate::server::rights::Missing;
 use crate::server::{Config, Core, Need, Rights, ServerRole, User};
 use crate::values::ids::JobId;
+use crate::values::limits::SCHEDULE_BYTES_MAX;
 use crate::values::tube_rules::RuleKey;
 use crate::wal::replica::Member;
 
@@ -43,6 +45,11 @@ pub(super) enum Operation {
     Bury { id: JobId, priority: u32 },
     Release { id: JobId, priority: u32, delay: u32 },
     Delete(JobId),
+    Schedules(SchedulesQuery),
+    Schedule(Name),
+    PutSchedule { schedule: Box<ScheduleTarget>, bytes: u32 },
+    RunSchedule(Name),
+    DeleteSchedule(Name),
     Drain,
     Undrain,
 }
@@ -62,6 +69,8 @@ pub(super) enum BodyKind {
     Json,
     /// The body of a job, which is received as it comes.
     Job,
+    /// The body of the jobs of a schedule, which is received in the same way.
+    Schedule,
 }
 
 impl Target {
@@ -69,7 +78,8 @@ impl Target {
     pub const fn body_kind(&self) -> BodyKind {
         match self {
             Self::Put(_) => BodyKind::Job,
-            Self::Delete(_) => BodyKind::Nothing,
+            Self::PutSchedule(_) => BodyKind::Schedule,
+            Self::Delete(_) | Self::DeleteSchedule(_) => BodyKind::Nothing,
             _ if self.is_write() => BodyKind::Json,
             _ => BodyKind::Nothing,
         }
@@ -132,6 +142,7 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
         }
         BodyKind::Json => ("application/json", JSON_BYTES_MAX),
         BodyKind::Job => ("application/octet-stream", u64::from(job_bytes_max)),
+        BodyKind::Schedule => ("application/octet-stream", u64::from(SCHEDULE_BYTES_MAX.min(job_bytes_max))),
     };
     let given = request.fields.content_type.as_deref().unwrap_or_default();
     let given = given.split(';').next().unwrap_or_default().trim_matches([' ', '\t']);
@@ -156,7 +167,7 @@ fn check_body(request: &Request, kind: BodyKind, job_bytes_max: u32) -> Result<(
 }
 
 impl Plan {
-    /// Takes the arguments from a complete JSON body. `body_bytes` is the length of a job's body.
+    /// Takes the arguments from a complete JSON body. `body_bytes` is the length of any body.
     pub fn new(
         target: Target,
         json: &[u8],
@@ -164,6 +175,7 @@ impl Plan {
         user: Option<&Arc<User>>,
         config: &Config,
     ) -> Result<Self, ErrorResponse> {
+        let bytes = u32::try_from(body_bytes).expect("the length was checked");
         Ok(Self::Operation(match target {
             Target::Server | Target::Tubes(_)
                 if user.is_some_and(|user| !user.grants.somewhere().has_any(Rights::INSPECT)) =>
@@ -180,10 +192,7 @@ impl Plan {
             Target::Group(group) => Operation::Group(group),
             Target::Job(id) => Operation::Job(id),
             Target::Body { id, limit } => Operation::Body { id, limit },
-            Target::Put(job) => {
-                let bytes = u32::try_from(body_bytes).expect("the length was checked");
-                Operation::Put { job, bytes }
-            }
+            Target::Put(job) => Operation::Put { job, bytes },
             Target::Pause(tube) => {
                 let [seconds] = arguments::read(json, ["seconds"])?;
                 Operation::Pause { tube, seconds }
@@ -194,10 +203,7 @@ impl Plan {
             }
             Target::Flush(tube) => arguments::read(json, []).map(|[]| Operation::Flush(tube))?,
             Target::Move(from) => move_of(from, json)?,
-            Target::MoveJob(id) => {
-                let to = Name::new(Members::read(json, &["to"])?.text("to")?.as_bytes())?;
-                Operation::MoveJob { id, to }
-            }
+            Target::MoveJob(id) => Operation::MoveJob { id, to: destination(json)? },
             Target::Config(tube) => {
                 let (key, value) = arguments::rule(json, tube.get())?;
                 Operation::Config { tube, key, value }
@@ -211,11 +217,21 @@ impl Plan {
                 Operation::Release { id, priority, delay }
             }
             Target::Delete(id) => Operation::Delete(id),
+            Target::Schedules(query) => Operation::Schedules(query),
+            Target::Schedule(name) => Operation::Schedule(name),
+            Target::PutSchedule(schedule) => Operation::PutSchedule { schedule, bytes },
+            Target::RunSchedule(name) => arguments::read(json, []).map(|[]| Operation::RunSchedule(name))?,
+            Target::DeleteSchedule(name) => Operation::DeleteSchedule(name),
             Target::KickJob(id) => arguments::read(json, []).map(|[]| Operation::KickJob(id))?,
             Target::Drain => arguments::read(json, []).map(|[]| Operation::Drain)?,
             Target::Undrain => arguments::read(json, []).map(|[]| Operation::Undrain)?,
         }))
     }
+}
+
+/// Reads the tube that gets a job.
+fn destination(json: &[u8]) -> Result<Name, ErrorResponse> {
+    Name::new(Members::read(json, &["to"])?.text("to")?.as_bytes())
 }
 
 /// Reads the arguments of a move of several jobs.
@@ -238,6 +254,7 @@ impl Operation {
         const ADMIN: Rights = Rights::ADMIN;
         match self {
             Self::Put { job, .. } => Need::Tube(job.tube.get(), Rights::PRODUCE),
+            Self::PutSchedule { schedule, .. } => Need::ScheduleTo(schedule.name.get(), schedule.tube.get()),
             Self::Next(tube, _) => Need::Tube(tube.get(), Rights::INSPECT),
             Self::Kick { tube, .. } => Need::Tube(tube.get(), ADMIN),
             Self::Bury { id, .. } | Self::Release { id, .. } => Need::Job(*id, Rights::CONSUME | ADMIN),
@@ -250,6 +267,7 @@ impl Operation {
     pub fn text_bytes(&self) -> usize {
         match self {
             Self::Move { to, .. } | Self::MoveJob { to, .. } => to.get().as_bytes().len(),
+            Self::PutSchedule { schedule, .. } => schedule.memory_bytes(),
             _ => 0,
         }
     }
@@ -262,7 +280,9 @@ impl Operation {
             | Self::Jobs(..)
             | Self::Group(_)
             | Self::Job(_)
-            | Self::Body { .. } => None,
+            | Self::Body { .. }
+            | Self::Schedules(_)
+            | Self::Schedule(_) => None,
             Self::Put { .. } => Some("put"),
             Self::Pause { .. } => Some("pause"),
             Self::Kick { .. } => Some("kick"),
@@ -274,6 +294,9 @@ impl Operation {
             Self::Bury { .. } => Some("bury"),
             Self::Release { .. } => Some("release"),
             Self::Delete(_) => Some("delete"),
+            Self::PutSchedule { .. } => Some("schedule-put"),
+            Self::RunSchedule(_) => Some("schedule-run"),
+            Self::DeleteSchedule(_) => Some("schedule-delete"),
             Self::Drain => Some("drain"),
             Self::Undrain => Some("undrain"),
         }
@@ -290,6 +313,25 @@ impl Operation {
             | Self::Config { tube, .. }
             | Self::Pause { tube, .. }
             | Self::Kick { tube, .. } => Some(tube.get().as_str()),
+            Self::PutSchedule { schedule, .. } => Some(schedule.tube.get().as_str()),
+            _ => None,
+        }
+    }
+
+    pub fn schedule(&self) -> Option<&str> {
+        match self {
+            Self::PutSchedule { schedule, .. } => Some(schedule.name.get().as_str()),
+            Self::Schedule(name) | Self::RunSchedule(name) | Self::DeleteSchedule(name) => {
+                Some(name.get().as_str())
+            }
+            _ => None,
+        }
+    }
+
+    /// The length of a body that is received as it comes.
+    pub const fn body_bytes(&self) -> Option<u32> {
+        match self {
+            Self::Put { bytes, .. } | Self::PutSchedule { bytes, .. } => Some(*bytes),
             _ => None,
         }
     }
@@ -320,6 +362,7 @@ impl fmt::Display for Operation {
                     write!(f, " with {}", tags.as_str())?;
                 }
             }
+            Self::PutSchedule { bytes, .. } => write!(f, " of {}", Count(*bytes, "byte"))?,
             Self::Move { state, to, count, .. } => {
                 let what = format!("{} job", state.word());
                 write!(f, " of at most {} to {}", Count(*count, &what), to.get().as_str())?;
@@ -333,6 +376,9 @@ impl fmt::Display for Operation {
                 write!(f, " with priority {priority} and a delay of {delay} s")?;
             }
             _ => {}
+        }
+        if let Some(schedule) = self.schedule() {
+            write!(f, ", schedule {schedule}")?;
         }
         if let Some(tube) = self.tube() {
             write!(f, ", tube {tube}")?;

@@ -72,7 +72,7 @@ static API_FILES: [Asset; 2] = [
 /// A program without the console does not contain its files.
 static CONSOLE_FILES: &[Asset] = if cfg!(feature = "console") { &FILES } else { &[] };
 
-static FILES: [Asset; 28] = [
+static FILES: [Asset; 30] = [
     Asset::new("/", HTML, include_bytes!("../../console/index.html")),
     Asset::new("/assets/access.js", SCRIPT, include_bytes!("../../console/access.js")),
     Asset::new("/assets/actions.js", SCRIPT, include_bytes!("../../console/actions.js")),
@@ -94,6 +94,8 @@ static FILES: [Asset; 28] = [
     Asset::new("/assets/poll.js", SCRIPT, include_bytes!("../../console/poll.js")),
     Asset::new("/assets/put.js", SCRIPT, include_bytes!("../../console/put.js")),
     Asset::new("/assets/rules.js", SCRIPT, include_bytes!("../../console/rules.js")),
+    Asset::new("/assets/schedule.js", SCRIPT, include_bytes!("../../console/schedule.js")),
+    Asset::new("/assets/schedules.js", SCRIPT, include_bytes!("../../console/schedules.js")),
     Asset::new("/assets/shell.js", SCRIPT, include_bytes!("../../console/shell.js")),
     Asset::new("/assets/table.js", SCRIPT, include_bytes!("../../console/table.js")),
     Asset::new("/assets/tube.js", SCRIPT, include_bytes!("../../console/tube.js")),

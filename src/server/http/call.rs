@@ -74,10 +74,7 @@ enum Stage {
 impl Call {
     /// For the connection of this number.
     pub fn new(request: Box<Request>, operation: Operation, user: Option<Arc<User>>, number: u64) -> Self {
-        let body_left = match operation {
-            Operation::Put { bytes, .. } => bytes.into(),
-            _ => 0,
-        };
+        let body_left = operation.body_bytes().map_or(0, u64::from);
         let (operation, output) = (Rc::new(operation), Output::new(number));
         Self { request, operation, stage: Stage::Queued, protocol: None, user, output, body_left, crlf: 0 }
     }
@@ -106,6 +103,12 @@ impl Call {
     pub fn has_arriving_tags(&self) -> bool {
         let input = self.protocol.as_ref().map(|protocol| &protocol.input);
         matches!(input, Some(Input::Body(job)) if job.tags_key.is_some())
+    }
+
+    /// Whether it is receiving the body of a schedule.
+    pub fn has_arriving_schedule(&self) -> bool {
+        let input = self.protocol.as_ref().map(|protocol| &protocol.input);
+        matches!(input, Some(Input::Text(text)) if text.is_of_schedule())
     }
 
     /// Whether it can go on with this much input.
@@ -141,16 +144,16 @@ impl Core {
                 self.begin_call_access(protocol, user);
             }
             let (outcome, is_harmless) = self.begin(protocol, &operation, now);
-            let is_put = matches!(*operation, Operation::Put { .. });
+            let has_body = operation.body_bytes().is_some();
             let is_drain = matches!(*operation, Operation::Drain | Operation::Undrain);
             match outcome {
-                Outcome::Pending if is_put => call.stage = Stage::Receiving,
+                Outcome::Pending if has_body => call.stage = Stage::Receiving,
                 _ if is_drain && self.puts.is_draining() == was_draining => {}
                 _ => self.log_action(*number, peer, call, &outcome, now),
             }
             if outcome != Outcome::Pending {
                 self.end_operation(call, &outcome, is_harmless, now);
-            } else if !is_put {
+            } else if !has_body {
                 call.stage = Stage::Working;
                 self.record_changes(now);
                 self.charge(Cost::COMMAND);
@@ -182,6 +185,9 @@ impl Core {
 
     /// Removes the client of a call from the queue, and makes the response.
     fn end_operation(&mut self, call: &mut Call, outcome: &Outcome<'_>, is_harmless: bool, now: Time) {
+        // A list shows what this user may see.
+        let user = call.protocol.as_ref().and_then(|protocol| protocol.access.as_ref());
+        let user = user.map(|access| Arc::clone(&access.user));
         // The statistics of a tube should not count this client.
         self.leave_call(call, now);
         let is_forbidden =
@@ -192,7 +198,7 @@ impl Core {
         let bytes = self.with_replies(output, |core, replies| {
             core.record_changes(now);
             replies.set_harmless(is_harmless);
-            core.respond(request, operation, outcome, replies, now)
+            core.respond((request, user.as_deref()), operation, outcome, replies, now)
         });
         *stage = Stage::Replied { bytes };
         self.charge(Cost::COMMAND);
@@ -252,8 +258,10 @@ impl Core {
         // A request is no worker that was lost.
         self.engine.quit(protocol.client);
         self.engine.disconnect(protocol.client, now);
-        if let Input::Body(incoming) = protocol.input {
-            self.free_incoming(incoming);
+        match protocol.input {
+            Input::Body(incoming) => self.free_incoming(incoming),
+            text @ Input::Text(_) => self.free_text(text),
+            Input::Line | Input::Skip { .. } => {}
         }
     }
 
@@ -331,7 +339,7 @@ fn log(
         Outcome::Done(Reply::Inserted(JobId(id)) | Reply::Repeated { id: JobId(id), .. }) => Some(id),
         _ => operation.job(),
     };
-    let (tube, peer) = (operation.tube(), &*peer.name);
+    let (tube, schedule, peer) = (operation.tube(), operation.schedule(), &*peer.name);
     let user = user.and_then(|user| user.name.as_deref());
     let client = user.map_or(Cow::Borrowed(peer), |user| format!("{peer} (user {user})").into());
     let text = match (operation, outcome) {
@@ -346,5 +354,5 @@ fn log(
         }
         _ => format!("HTTP action from {client}: {operation}"),
     };
-    info!(conn, peer, user, action, tube, job, "{text}{left_out}");
+    info!(conn, peer, user, action, tube, schedule, job, "{text}{left_out}");
 }

@@ -17,6 +17,7 @@ mod prometheus;
 mod refusals;
 mod request;
 mod response;
+mod schedules;
 mod selection;
 mod serve;
 mod slots;
@@ -232,6 +233,11 @@ impl HttpConnection {
     /// Whether it is receiving a job with tags.
     pub fn has_arriving_tags(&self) -> bool {
         matches!(&self.work, Work::Call(call) if call.has_arriving_tags())
+    }
+
+    /// Whether it is receiving the body of a schedule.
+    pub fn has_arriving_schedule(&self) -> bool {
+        matches!(&self.work, Work::Call(call) if call.has_arriving_schedule())
     }
 
     /// Whether it makes a list of tubes.

@@ -4,30 +4,32 @@
 use super::api::Operation;
 use super::json::{FlushedJson, GroupJson, JobJson, JobPageJson, KickedJson, MovedJson, PutJson};
 use super::request::Request;
-use super::response::{ErrorResponse, Head, JSON_TYPE, json, write_whole};
-use super::target::PutTarget;
+use super::response::{ErrorKind, ErrorResponse, Head, JSON_TYPE, json, write_whole};
+use super::schedules::{SCHEDULE_JSON_BYTES, ScheduleJson, SchedulePageJson};
+use super::target::{Name, PutTarget};
 use super::tube_json::TubeDetailJson;
-use crate::protocol::command::{Command, PutArgs};
+use crate::protocol::command::{Command, CommandKind, PutArgs};
 use crate::protocol::reply::Reply;
 use crate::queue::{JobState, Moved, PageQuery};
-use crate::server::Core;
 use crate::server::access::Permit;
 use crate::server::client_state::ProtocolState;
 use crate::server::commit_gate::{Replies, may_reveal_uncommitted};
 use crate::server::outcome::{Outcome, Refusal};
+use crate::server::{Core, User};
 use crate::time::{Seconds, Time};
 use crate::values::budget::Cost;
 use crate::values::ids::{JobId, JobKey};
 use crate::values::tags::Tags;
 use crate::values::tube_rules::Rule;
+use crate::values::when::{When, WhenError};
 
 const BODY_TYPE: &str = "application/octet-stream";
 
 impl Operation {
-    /// The command that it executes, for a client that uses its tube. A put has a way of its own, and drain mode is no command here.
+    /// The command that it executes, for a client that uses its tube. What has a body goes another way, and drain mode is no command here.
     pub(super) fn command(&self) -> Option<Command<'_>> {
         Some(match self {
-            Self::Put { .. } | Self::Drain | Self::Undrain => return None,
+            Self::Put { .. } | Self::PutSchedule { .. } | Self::Drain | Self::Undrain => return None,
             Self::Tube(tube) => Command::StatsTube(tube.get()),
             Self::Next(_, JobState::Reserved) => Command::PeekReserved,
             Self::Next(_, JobState::Delayed) => Command::PeekDelayed,
@@ -59,6 +61,13 @@ impl Operation {
                 Command::Release { id: *id, pri: *priority, delay: Seconds::whole(*delay) }
             }
             Self::Delete(id) => Command::Delete(*id),
+            Self::Schedules(query) => {
+                let after = query.after.as_ref().map(Name::get);
+                Command::ListSchedules { after, limit: query.limit }
+            }
+            Self::Schedule(name) => Command::ScheduleStats(name.get()),
+            Self::RunSchedule(name) => Command::ScheduleRun(name.get()),
+            Self::DeleteSchedule(name) => Command::ScheduleDelete(name.get()),
         })
     }
 }
@@ -98,11 +107,19 @@ impl Core {
         permit: Permit,
         now: Time,
     ) -> Outcome<'static> {
-        let Operation::Put { job: PutTarget { tube, priority, delay, ttr, tags }, bytes } = operation else {
-            let drains = *operation == Operation::Drain;
-            self.puts.set_draining(drains);
-            return Outcome::Done(if drains { Reply::DrainBegun } else { Reply::NotDraining });
+        let (job, bytes) = match operation {
+            Operation::Put { job, bytes } => (job, bytes),
+            Operation::PutSchedule { schedule, bytes } => {
+                self.counts.add_command(CommandKind::SchedulePut);
+                return self.begin_schedule(protocol, &schedule.args(*bytes), now);
+            }
+            _ => {
+                let drains = *operation == Operation::Drain;
+                self.puts.set_draining(drains);
+                return Outcome::Done(if drains { Reply::DrainBegun } else { Reply::NotDraining });
+            }
         };
+        let PutTarget { tube, priority, delay, ttr, tags } = job;
         if let Outcome::Refused(refusal) = self.execute(protocol, Command::Use(tube.get()), permit, now) {
             return Outcome::Refused(refusal);
         }
@@ -174,10 +191,10 @@ impl Core {
         }
     }
 
-    /// Appends the response to an operation. Returns its length.
+    /// Appends the response to an operation, for this user with `--auth`. Returns its length.
     pub(super) fn respond(
         &mut self,
-        request: &Request,
+        (request, user): (&Request, Option<&User>),
         operation: &Operation,
         outcome: &Outcome<'_>,
         replies: &mut Replies,
@@ -193,7 +210,7 @@ impl Core {
         match *outcome {
             Outcome::Refused(refusal) => {
                 self.buffers.count_error(&refusal.reply());
-                refusal.response(&self.config).write(request, &mut out);
+                self.refusal_response(operation, refusal, now).write(request, &mut out);
                 if !refusal.may_reveal() {
                     replies.set_harmless(true);
                 }
@@ -212,12 +229,39 @@ impl Core {
             Outcome::Found(job) | Outcome::JobStats(job) => ok(&json(&JobJson::of(self, job, now))),
             Outcome::TubeStats(tube) => ok(&json(&TubeDetailJson::of(self, tube, now))),
             Outcome::GroupStats(name) => ok(&json(&GroupJson::of(self, name))),
+            Outcome::ScheduleStats(name) => {
+                let schedule = self.engine.schedule(name).expect("the command has found it");
+                ok(&json(&ScheduleJson::of(self, schedule, now)));
+            }
+            Outcome::Schedules { after, limit } => {
+                let limit = self.page_room(limit, SCHEDULE_JSON_BYTES);
+                let limit = self.charge_schedules(limit, user);
+                ok(&json(&SchedulePageJson::of(self, after, limit, user, now)));
+            }
             Outcome::Jobs(ref page) => ok(&json(&JobPageJson::of(self, page, now))),
             ref other => unreachable!("{operation} does not lead to {other:?}"),
         }
         self.charge(Cost::rendered(out.len()));
         replies.data(&out, &mut self.buffers);
         out.len() as u64
+    }
+
+    /// The response to a refused operation.
+    fn refusal_response(&mut self, operation: &Operation, refusal: Refusal, now: Time) -> ErrorResponse {
+        match (refusal, operation) {
+            (Refusal::BadFormat, Operation::PutSchedule { schedule, .. }) => {
+                // The times are parsed again, for the reason.
+                self.charge(Cost::SCHEDULE_TIMES);
+                let reason = When::parse(&schedule.when, self.engine.system_time(now)).err();
+                let reason = reason.unwrap_or(WhenError::Never);
+                ErrorResponse::new(ErrorKind::BadRequest, format!("when is {reason}"))
+            }
+            (Refusal::JobTooBig, Operation::PutSchedule { .. } | Operation::RunSchedule(_)) => {
+                let message = "a segment of the job log has no room for this body: use a shorter one, or raise -s/--wal-segment-size";
+                ErrorResponse::new(ErrorKind::TooLarge, message)
+            }
+            _ => refusal.response(&self.config),
+        }
     }
 
     /// Appends the response to a move of several jobs. One that has moved none is an error with its reason.

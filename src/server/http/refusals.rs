@@ -49,7 +49,9 @@ impl Refusal {
             Self::NoGroup => {
                 (ErrorKind::NotFound, "there is no such group: a group exists while it has a job")
             }
-            Self::NoSchedule => (ErrorKind::NotFound, "there is no schedule of this name"),
+            Self::NoSchedule => {
+                (ErrorKind::NotFound, "there is no schedule of this name: look at /api/v1/schedules")
+            }
             Self::JobState(JobState::Held) => {
                 (ErrorKind::Conflict, "the job waits for a group: kick it first")
             }

@@ -5,6 +5,7 @@
 use std::ops::RangeInclusive;
 
 use super::response::{ErrorKind, ErrorResponse};
+use super::schedules::{ScheduleTarget, SchedulesQuery};
 use super::selection::LIMIT_MAX;
 use super::tubes::{Order, Query, SortKey};
 use crate::queue::{JobState, PageQuery};
@@ -19,13 +20,13 @@ const ROOT: &str = "/api";
 /// Every path of this version of the API begins with it.
 pub(super) const PREFIX: &str = "/api/v1/";
 
-/// Tubes or jobs in one response, if the request does not say.
-const LIMIT_DEFAULT: u32 = 100;
+/// Tubes, jobs or schedules in one response, if the request does not say.
+pub(super) const LIMIT_DEFAULT: u32 = 100;
 
 /// How much of the name of an unknown parameter its refusal shows.
 const PARAMETER_CHARS_SHOWN: usize = 40;
 
-/// A tube name of a path.
+/// The name of a tube, a group or a schedule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Name(Box<[u8]>);
 
@@ -55,6 +56,11 @@ pub(super) enum Target {
     Bury(JobId),
     Release(JobId),
     Delete(JobId),
+    Schedules(SchedulesQuery),
+    Schedule(Name),
+    PutSchedule(Box<ScheduleTarget>),
+    RunSchedule(Name),
+    DeleteSchedule(Name),
     Drain,
     Undrain,
 }
@@ -105,8 +111,8 @@ impl Name {
         Self::of("tube", name)
     }
 
-    /// Checks the name of a tube or a group.
-    fn of(kind: &str, name: &[u8]) -> Result<Self, ErrorResponse> {
+    /// Checks the name of a tube, a group or a schedule.
+    pub fn of(kind: &str, name: &[u8]) -> Result<Self, ErrorResponse> {
         let rule = "name has 1 to 200 bytes of A-Z a-z 0-9 - + / ; . $ _ ( ), and does not begin with -";
         TubeName::new(name)
             .map(|name| Self(name.as_bytes().into()))
@@ -152,6 +158,17 @@ impl Target {
             [b"jobs", job, b"move"] if post => Self::MoveJob(id(job)?),
             [b"jobs", job, b"bury"] if post => Self::Bury(id(job)?),
             [b"jobs", job, b"release"] if post => Self::Release(id(job)?),
+            [b"schedules"] if get => Self::Schedules(SchedulesQuery::read(&mut parameters)?),
+            [b"schedules", schedule] => {
+                let name = || name_of("schedule", schedule);
+                match method {
+                    _ if get => Self::Schedule(name()?),
+                    "PUT" => Self::PutSchedule(Box::new(ScheduleTarget::read(name()?, &mut parameters)?)),
+                    "DELETE" => Self::DeleteSchedule(name()?),
+                    _ => return Err(miss(&words)),
+                }
+            }
+            [b"schedules", schedule, b"run"] if post => Self::RunSchedule(name_of("schedule", schedule)?),
             [b"drain"] if post => Self::Drain,
             [b"undrain"] if post => Self::Undrain,
             _ => return Err(miss(&words)),
@@ -172,6 +189,8 @@ impl Target {
                 | Self::Group(_)
                 | Self::Job(_)
                 | Self::Body { .. }
+                | Self::Schedules(_)
+                | Self::Schedule(_)
         )
     }
 }
@@ -191,14 +210,15 @@ fn miss(words: &[&[u8]]) -> ErrorResponse {
     let allow = match *words {
         [b"server" | b"tubes"] | [b"tubes", _] => "GET, HEAD",
         [b"tubes", _, b"next", state] if next_state(state).is_some() => "GET, HEAD",
-        [b"groups", _] => "GET, HEAD",
+        [b"groups", _] | [b"schedules"] => "GET, HEAD",
+        [b"schedules", _] => "GET, HEAD, PUT, DELETE",
         [b"jobs", _] => "GET, HEAD, DELETE",
         [b"jobs", _, b"body"] => "GET, HEAD",
         [b"tubes", _, b"jobs"] => "GET, HEAD, POST",
         [b"tubes", _, b"pause" | b"kick" | b"flush" | b"move" | b"config"] | [b"drain" | b"undrain"] => {
             "POST"
         }
-        [b"jobs", _, b"kick" | b"move" | b"bury" | b"release"] => "POST",
+        [b"jobs", _, b"kick" | b"move" | b"bury" | b"release"] | [b"schedules", _, b"run"] => "POST",
         [b"tubes", _, b"next", _] => {
             let message = "next has the states ready, reserved, delayed and buried: list held jobs with jobs?state=held";
             return ErrorResponse::new(ErrorKind::NotFound, message);
@@ -222,7 +242,7 @@ fn name(segment: &[u8]) -> Result<Name, ErrorResponse> {
     name_of("tube", segment)
 }
 
-/// Reads the name of a tube or a group. It may be encoded twice, which is unambiguous since no name contains `%`: a browser resolves the
+/// Reads the name of a tube, a group or a schedule. It may be encoded twice, which is unambiguous since no name contains `%`: a browser resolves the
 /// segments `.` and `..` even where they are encoded, so it cannot name these tubes in another way.
 fn name_of(kind: &str, segment: &[u8]) -> Result<Name, ErrorResponse> {
     let decoded = str::from_utf8(segment).ok().and_then(|text| decode(text, false));
@@ -291,7 +311,7 @@ fn jobs_query(parameters: &mut Parameters) -> Result<PageQuery, ErrorResponse> {
 }
 
 /// The parameters of a query that no target has taken yet.
-struct Parameters(Vec<(String, String)>);
+pub(super) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     fn parse(query: &str) -> Result<Self, ErrorResponse> {
@@ -310,12 +330,17 @@ impl Parameters {
         Ok(Self(all))
     }
 
-    fn take(&mut self, name: &str) -> Option<String> {
+    pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.swap_remove(at).1)
     }
 
-    fn number(&mut self, name: &str, default: u32, range: RangeInclusive<u32>) -> Result<u32, ErrorResponse> {
+    pub fn number(
+        &mut self,
+        name: &str,
+        default: u32,
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, ErrorResponse> {
         Ok(self.optional(name, range)?.unwrap_or(default))
     }
 
@@ -417,6 +442,14 @@ mod tests {
             ("POST", "jobs/7/kick", Target::KickJob(JobId(7))),
             ("POST", "jobs/7/bury", Target::Bury(JobId(7))),
             ("POST", "jobs/7/release", Target::Release(JobId(7))),
+            (
+                "GET",
+                "schedules?after=a/b&limit=9",
+                Target::Schedules(SchedulesQuery { after: Some(tube()), limit: 9 }),
+            ),
+            ("HEAD", "schedules/a%252Fb", Target::Schedule(tube())),
+            ("DELETE", "schedules/a%2Fb", Target::DeleteSchedule(tube())),
+            ("POST", "schedules/a%2Fb/run", Target::RunSchedule(tube())),
             ("POST", "drain", Target::Drain),
             ("POST", "undrain", Target::Undrain),
         ] {
@@ -425,7 +458,9 @@ mod tests {
             assert_eq!((found.is_write(), found), (is_write, target), "{method} {path}");
             for other in ["GET", "POST", "DELETE", "PUT", "OPTIONS", "TRACE"] {
                 let is_other = !(method == "HEAD" && other == "GET") && other != method;
-                let has_several = path.starts_with("jobs/7") || path.starts_with("tubes/a%2Fb/jobs");
+                let has_several = path.starts_with("jobs/7")
+                    || path.starts_with("tubes/a%2Fb/jobs")
+                    || path.starts_with("schedules/");
                 if is_other && !has_several {
                     assert_eq!(find(other, path), Err(ErrorKind::MethodNotAllowed), "{other} {path}");
                 }
@@ -488,6 +523,13 @@ mod tests {
             ("tubes/a/jobs?limit=501", ErrorKind::BadRequest),
             ("tubes/a/jobs?ttr=1", ErrorKind::BadRequest),
             ("jobs/1/body?limit=4294967296", ErrorKind::BadRequest),
+            ("schedules?after=-a", ErrorKind::BadRequest),
+            ("schedules?limit=501", ErrorKind::BadRequest),
+            ("schedules?offset=1", ErrorKind::BadRequest),
+            ("schedules/-a", ErrorKind::BadRequest),
+            ("schedules/a?limit=1", ErrorKind::BadRequest),
+            ("schedules/a/run", ErrorKind::MethodNotAllowed),
+            ("schedules/a/body", ErrorKind::NotFound),
         ] {
             assert_eq!(find("GET", target), Err(kind), "{target}");
         }

@@ -96,6 +96,7 @@ fn pages_of_other_sites_change_nothing_and_learn_nothing() {
         for request in [
             api("POST", "tubes/default/pause", fields, Some((JSON, b"{\"seconds\":0}"))),
             api("POST", "tubes/default/jobs", fields, Some((OCTETS, b"x"))),
+            api("PUT", "schedules/a?tube=a&when=every:9", fields, Some((OCTETS, b"x"))),
             api("POST", "drain", fields, Some((JSON, b"{}"))),
             api("POST", "undrain", fields, Some((JSON, b"{}"))),
         ] {
@@ -131,12 +132,16 @@ fn only_the_own_host_is_served() {
 #[test]
 fn bodies_that_the_api_does_not_understand_are_refused() {
     let mut bench = HttpInMemory::writable();
+    let schedule = |fields: &str, body| api("PUT", "schedules/a?tube=a&when=every:9", fields, body);
     for (request, status, word) in [
         (api("POST", "drain", "", Some(("text/plain", b"{}"))), 415, "unsupported-media-type"),
         (api("POST", "tubes/a/jobs", &format!("Content-Type: {OCTETS}\r\n"), None), 411, "bad-request"),
         (post("drain", ""), 400, "bad-request"),
         (post("drain", &"x".repeat(4097)), 413, "too-large"),
         (put("tubes/-a/jobs", b""), 400, "bad-request"),
+        (schedule("", Some((JSON, b"{}"))), 415, "unsupported-media-type"),
+        (schedule(&format!("Content-Type: {OCTETS}\r\n"), None), 411, "bad-request"),
+        (schedule("", Some((OCTETS, &[b'x'; 65_536]))), 413, "too-large"),
     ] {
         let shown = request.escape_ascii().to_string();
         assert_eq!(bench.ask(&request).error(), (status, word.to_owned()), "{shown}");
@@ -144,6 +149,7 @@ fn bodies_that_the_api_does_not_understand_are_refused() {
         assert_eq!(bench.ask(&get("server")).json()["jobs"]["ready"], 0, "{shown}");
     }
     assert_eq!(bench.stat("stats\r\n", "current-tubes"), "1");
+    assert_eq!(bench.ask(&get("schedules/a")).status, 404);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use beanring::server::Event;
 use beanring::time::Span;
 use beanring::wal::Durability;
-use beanring_testkit::http_client::{delete, get, page, post, put, writable};
+use beanring_testkit::http_client::{OCTETS, api, delete, get, page, post, put, writable};
 use beanring_testkit::stepped::Stepped;
 use serde_json::json;
 
@@ -34,6 +34,9 @@ fn writes() -> Vec<(Vec<u8>, u16)> {
         (put("tubes/b/jobs", b"x"), 201),
         (post("tubes/b/flush", "{}"), 200),
         (post("tubes/b/config", "{\"key\":\"rate\",\"value\":5}"), 200),
+        (api("PUT", "schedules/s?tube=a&when=every:1h", "", Some((OCTETS, b"x"))), 200),
+        (post("schedules/s/run", "{}"), 201),
+        (delete("schedules/s"), 200),
     ]
 }
 
@@ -102,7 +105,9 @@ fn another_connection_sees_a_change_only_when_it_is_committed() {
     let (mut server, http) = stage(Durability::Always);
     assert!(server.ask(http, &put("tubes/a/jobs", b"x")).is_none());
     let other = server.open_http();
-    for request in [get("jobs/1"), get("jobs/1/body"), get("tubes/a/next/ready")] {
+    let reads =
+        [get("jobs/1"), get("jobs/1/body"), get("tubes/a/next/ready"), get("schedules"), get("schedules/s")];
+    for request in reads {
         assert!(server.ask(other, &request).is_none());
     }
     // Statistics name no job.

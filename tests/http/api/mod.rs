@@ -6,6 +6,7 @@ mod bodies;
 mod gate;
 mod lists;
 mod live;
+mod schedules;
 mod tags;
 
 use beanring_testkit::http_client::{HttpInMemory, request};

@@ -19,7 +19,7 @@ const VERSIONS: [&str; 3] = ["1.1", "1.1", "1.0"];
 const HEADERS: [&str; 4] = ["", "Accept: a\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n"];
 /// Requests of the API, and the statuses of their responses. `#` stands for a small number, and `@` for a body of that many
 /// bytes. The client of the queue reserves no job.
-const CALLS: [(&str, &str, &str, &[&str]); 22] = [
+const CALLS: [(&str, &str, &str, &[&str]); 27] = [
     ("GET", "server", "", &["200"]),
     ("GET", "tubes?sort=waiting&order=desc&offset=#&limit=20", "", &["200"]),
     ("HEAD", "tubes?filter=#", "", &["200"]),
@@ -42,6 +42,11 @@ const CALLS: [(&str, &str, &str, &[&str]); 22] = [
     ("POST", "jobs/#/move", "{\"to\":\"#\"}", &["200", "404", "409"]),
     ("POST", "tubes/1/move", "{\"to\":\"2\",\"state\":\"ready\",\"count\":#}", &["200", "400", "404"]),
     ("POST", "tubes/#/config", "{\"key\":\"max-attempts\",\"value\":#}", &["200", "400"]),
+    ("PUT", "schedules/#?tube=#&when=every:#", "@", &["200", "400", "413"]),
+    ("GET", "schedules?after=#&limit=9", "", &["200"]),
+    ("GET", "schedules/#", "", &["200", "404"]),
+    ("POST", "schedules/#/run", "{}", &["201", "404", "503"]),
+    ("DELETE", "schedules/#", "", &["200", "404"]),
 ];
 /// Fields that are right, wrong, or said twice, and lines that are none.
 const FIELDS: [&str; 20] = [
@@ -374,7 +379,7 @@ impl Monitor {
         } else {
             format!("Content-Type: application/{kind}\r\nContent-Length: {}\r\n", body.len())
         };
-        let is_empty_put = statuses.contains(&"201") && body.is_empty();
+        let is_empty_put = kind == "octet-stream" && body.is_empty();
         let request =
             format!("{method} /api/v1/{path} HTTP/{version}\r\nHost: a\r\n{header}{length}\r\n{body}");
         if is_empty_put || !self.send(request.as_bytes()) || self.is_wild {
