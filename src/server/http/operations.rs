@@ -193,7 +193,7 @@ impl Core {
         match *outcome {
             Outcome::Refused(refusal) => {
                 self.buffers.count_error(&refusal.reply());
-                refusal.response(&self.config).write(request, &mut out);
+                refusal.response_to(operation.tubes(), &self.config).write(request, &mut out);
                 if !refusal.may_reveal() {
                     replies.set_harmless(true);
                 }
