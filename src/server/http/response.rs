@@ -113,7 +113,6 @@ impl ErrorResponse {
     /// Returns the status line, and the body of the response.
     pub fn parts(&self) -> (&'static str, Vec<u8>) {
         let (status, error) = self.kind.words();
-        // Bounded by Rights::ALL: the four rights.
         let missing = Rights::ALL.into_iter().filter(|(right, _)| self.missing.has_any(*right));
         let missing_rights = missing.map(|(_, word)| word).collect();
         (status, json(&ErrorBody { error, message: &self.message, missing_rights }))

@@ -451,8 +451,11 @@ impl Leader {
     }
 
     fn next_renewal(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
-        // With a full window, the next append begins the round.
-        let is_wanted = wal.rounds().is_wanted() && self.window.len() < APPENDS_MAX;
+        // With a full window, and with records that gather beside an append in flight, the next append begins the round.
+        let is_in_flight = |append: &Append| matches!(append.step, Step::InFlight { .. });
+        let appends_next =
+            self.window.len() == APPENDS_MAX || wal.is_gathering() && self.window.iter().any(is_in_flight);
+        let is_wanted = wal.rounds().is_wanted() && !appends_next;
         let is_due = match self.renewal {
             Step::Done => (is_wanted || self.renewal_due() <= now) && !self.has_left,
             waiting => waiting.is_due(now),
