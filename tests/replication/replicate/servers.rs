@@ -88,6 +88,8 @@ fn a_role_that_became_read_only_is_named_within_ten_seconds() {
     let Some(site) = own_site("a role that became read-only") else { return };
     let (leader, mut client) = start(&site.url(), &["--no-forward"]);
     client.expect(&put(0, 0, "one"), "INSERTED 1");
+    // This takes a renewal, whose session is open from now on.
+    client.expect("peek 1\r\n", "FOUND 1 3");
     let set = |what: &str| _ = site.primary.sql(&format!("alter {what}"));
     for (begin, end) in [
         (
