@@ -9,11 +9,13 @@ const TIMEOUT_MS = 15000
 
 /** The server has answered with an error. */
 export class Refused extends Error {
-  constructor(path, status, word, message) {
+  constructor(path, status, word, message, lacksRight = false) {
     super(message)
     this.path = path
     this.status = status
     this.word = word
+    /** Whether a user, who is known, lacks a right. */
+    this.lacksRight = lacksRight
   }
 }
 
@@ -72,8 +74,9 @@ async function request(method, path, { signal = null, headers = {}, body = null 
 
 function refusal(path, response, bytes) {
   try {
-    const { error, message } = JSON.parse(new TextDecoder().decode(bytes))
-    if (typeof message === 'string') return new Refused(path, response.status, String(error), sentence(message))
+    const { error, message, missing_rights: missing } = JSON.parse(new TextDecoder().decode(bytes))
+    if (typeof message === 'string')
+      return new Refused(path, response.status, String(error), sentence(message), missing !== undefined)
   } catch {
     // A proxy in front of the server may answer with a page of its own.
   }

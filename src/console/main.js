@@ -128,7 +128,8 @@ function route() {
 }
 
 async function refresh(signal) {
-  const server = await read('server', signal)
+  const server = await readServer(signal)
+  if (server === null) return
   const last = app.server
   app.server = server
   const isRestarted =
@@ -149,6 +150,19 @@ async function refresh(signal) {
   poller.interval = page.interval ?? INTERVAL_MS
   isLoaded = true
   notLoaded.remove()
+}
+
+// Returns `null` if the user may not read the server, and the page works without it.
+async function readServer(signal) {
+  try {
+    return await read('server', signal)
+  } catch (error) {
+    if (!error.lacksRight || page.withoutServer === undefined) throw error
+    app.server = null
+    page.withoutServer(error.message)
+    poller.interval = NEVER
+    return null
+  }
 }
 
 // Says why a page is empty. One that reads only the server itself is filled from the latest answer.
@@ -179,6 +193,7 @@ function changed(state, detail = {}) {
           { class: 'buttons' },
           el('button', { type: 'button', text: 'Try again', on: { click: () => route() } }),
           el('button', { type: 'button', text: 'Use another token', on: { click: () => enterToken() } }),
+          error.lacksRight ? el('a', { class: 'button', href: '#/put', text: 'Put a job' }) : null,
         ),
       ),
     )

@@ -55,6 +55,7 @@ export function putPage(app, query) {
   const text = field('Body', { tag: 'textarea', rows: 8, spellcheck: 'false' })
   const file = field('Or the content of a file', { type: 'file' })
   const size = el('p', { class: 'hint' })
+  const alone = el('p', { class: 'hint read-only', hidden: true })
   const draining = el('p', { class: 'hint read-only', text: DRAINING, hidden: true })
   const result = el('div', { class: 'result', role: 'status' })
   const controls = new Controls()
@@ -82,7 +83,7 @@ export function putPage(app, query) {
 
   const submit = async () => {
     const body = file.input.files[0] ?? text.input.value
-    const limit = app.server.limits.max_job_bytes
+    const limit = app.server?.limits.max_job_bytes ?? Infinity
     const length = typeof body === 'string' ? new TextEncoder().encode(body).length : body.size
     if (length > limit)
       return notify(
@@ -120,12 +121,18 @@ export function putPage(app, query) {
       { class: 'narrow' },
       el('h1', { text: 'Put a job' }),
       controls.note,
+      alone,
       draining,
       controls.group(node),
       result,
     ),
     interval: 5000,
+    withoutServer(why) {
+      setText(alone, `Only this page is open to you. ${why}`)
+      show(alone, true)
+    },
     serverChanged(server) {
+      show(alone, false)
       show(draining, server.draining)
       controls.update(server, server.draining)
       setText(size, `Maximum job size: ${exactBytes(server.limits.max_job_bytes)}.`)

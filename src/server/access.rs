@@ -319,19 +319,17 @@ impl Core {
             Need::Jobs(ids, _) => ids.iter().any(is_pending),
             _ => false,
         };
+        let lacks_target = match need {
+            Need::Tubes([(tube, rights), _]) => user.may(rights, tube),
+            Need::JobTo(id, rights, ..) => self.may_on_job(user, id, rights),
+            _ => false,
+        };
         let rights = match need {
             Need::Nothing | Need::Watch => Rights::CONSUME,
             Need::Put(tags) if !user.may_name(tags) => Rights::NAME_KEY,
             Need::Put(_) | Need::ScheduleTo(..) => Rights::PRODUCE,
-            Need::Tubes([(tube, rights), (_, other)]) => {
-                if user.may(rights, tube) {
-                    other
-                } else {
-                    rights
-                }
-            }
-            Need::JobTo(id, rights, _, other) => {
-                if self.may_on_job(user, id, rights) {
+            Need::Tubes([(_, rights), (_, other)]) | Need::JobTo(_, rights, _, other) => {
+                if lacks_target {
                     other
                 } else {
                     rights
@@ -349,6 +347,10 @@ impl Core {
             Need::Everywhere(_) => Lacking::AllTubes,
             Need::Somewhere(_) => Lacking::AnyTube,
             Need::Put(tags) if !user.may_name(tags) => Lacking::Key,
+            Need::Tubes(_) | Need::JobTo(..) if lacks_target => Lacking::TargetTube,
+            Need::Job(..) | Need::Jobs(..) | Need::JobTo(..) => Lacking::TubeOfJob,
+            Need::Schedule(..) => Lacking::TubeOfSchedule,
+            Need::ScheduleTo(_, tube) if user.may(rights, tube) => Lacking::TubeOfSchedule,
             _ => Lacking::Tube,
         };
         Missing { rights, on, may_reveal }

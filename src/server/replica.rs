@@ -12,8 +12,8 @@ use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::Wal;
 use crate::wal::replica::{
-    Damage, DatabaseReply, Epoch, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Request, Standby,
-    patience_of_stop,
+    Damage, DatabaseReply, Epoch, Hazards, Leader, LeaderEnd, Member, Progress, ReplicaConfig, Request,
+    Standby, patience_of_stop,
 };
 
 /// The part that a server has in a replicated queue.
@@ -78,8 +78,7 @@ pub(super) struct ReplicaState<'a> {
     /// Time left of the lease.
     pub lease: Span,
     pub appends_in_flight: usize,
-    /// Commits wait for no standby of the database.
-    pub is_local: bool,
+    pub hazards: Hazards,
     pub damage: Option<&'a Damage>,
     /// Who leads, if this is a standby and that server is there.
     pub leader: Option<&'a Member>,
@@ -115,8 +114,17 @@ fn log_lease(was_over: bool, is_over: bool, lease: Span) {
     }
 }
 
-fn log_local(was_local: bool, is_local: bool) {
-    match (was_local, is_local) {
+fn log_hazards(before: Hazards, now: Hazards) {
+    match (before.is_read_only, now.is_read_only) {
+        (false, true) => warn!(
+            "default_transaction_read_only is set for the role of this server: no server leads once its sessions have ended; reset it"
+        ),
+        (true, false) => {
+            info!("default_transaction_read_only is not set for the role of this server any more")
+        }
+        _ => {}
+    }
+    match (before.is_local, now.is_local) {
         (false, true) => warn!(
             "synchronous_standby_names is empty: the database acknowledges changes that no standby has, and they are lost with the \
              primary; set it again"
@@ -230,9 +238,9 @@ impl Replica {
             }
             Role::Leader(leader) => {
                 let wal = wal.expect("a leader has a job log");
-                let was_local = leader.is_local();
+                let hazards = leader.hazards();
                 let ended = leader.complete(reply, wal, now).err();
-                log_local(was_local, leader.is_local());
+                log_hazards(hazards, leader.hazards());
                 engine.set_log_room(wal.room());
                 AfterReply::Led(ended)
             }
@@ -390,7 +398,7 @@ impl Replica {
                 epoch: leader.epoch(),
                 lease: leader.lease_end().since(now),
                 appends_in_flight: leader.in_flight(),
-                is_local: leader.is_local(),
+                hazards: leader.hazards(),
                 ..shared
             },
             Role::Standby(standby) => ReplicaState {

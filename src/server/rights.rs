@@ -42,7 +42,14 @@ pub enum Need<'a> {
 /// What a user lacks a right on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lacking {
+    /// The tube that the command names or uses.
     Tube,
+    /// The tube that gets jobs of another one.
+    TargetTube,
+    /// The tube of the job that the command names.
+    TubeOfJob,
+    /// The tube of the schedule that the command names.
+    TubeOfSchedule,
     /// No tube has it, and one would be enough.
     AnyTube,
     AllTubes,

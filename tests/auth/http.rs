@@ -9,6 +9,7 @@ use beanring_testkit::http_client::{
 };
 use beanring_testkit::in_memory::Cut;
 use beanring_testkit::peer::Peer;
+use serde_json::Value;
 
 use super::{ROOT, one, users, with_users};
 
@@ -85,22 +86,24 @@ fn every_operation_needs_its_right() {
                 let words: Vec<&str> = words.map(|(_, word)| word).collect();
                 // Jobs that go elsewhere need a right there too.
                 let is_elsewhere = body.contains("elsewhere") && right.has_any(needed);
-                let lacks = match (is_elsewhere, is_everywhere && !body.contains("elsewhere")) {
-                    (true, _) => "produce or admin on the tube".to_owned(),
-                    (false, true) => format!("{} on all tubes", words.join(" or ")),
-                    (false, false)
-                        if ["/server", "/tubes", "/schedules"].iter().any(|end| path.ends_with(end)) =>
-                    {
-                        format!("{} on any tube", words.join(" or "))
-                    }
-                    (false, false) => format!("{} on the tube", words.join(" or ")),
+                let place = match path.strip_prefix("/api/v1/").expect("it has this prefix") {
+                    _ if is_elsewhere => "on the tube elsewhere",
+                    "server" | "tubes" | "schedules" => "on any tube",
+                    "drain" | "undrain" | "groups/g" => "on all tubes",
+                    of if of.starts_with("jobs/") => "on the tube of the job",
+                    of if of.starts_with("schedules/s?") => "on the tube a",
+                    of if of.starts_with("schedules/") => "on the tube of the schedule",
+                    _ => "on the tube a",
                 };
+                let words = if is_elsewhere { vec!["produce", "admin"] } else { words };
+                let lacks = format!("{} {place}", words.join(" or "));
                 let said = format!("this user lacks the right {lacks}: see the file of --auth");
                 assert_eq!(
                     (answer.error(), answer.message()),
                     ((403, "forbidden".to_owned()), said),
                     "{what}"
                 );
+                assert_eq!(answer.json()["missing_rights"], Value::from(words), "{what}");
             }
         }
         let wrong = ask(&mut bench(""), method, &path, "one-one-one-one-onf", body);

@@ -104,6 +104,37 @@ async function a_user_who_may_inspect_no_tube_that_exists_is_told_so() {
   )
 }
 
+async function a_user_who_may_only_produce_can_put() {
+  const users = `[users.ann]\ntoken = "${TOKEN}"\nproduce = ["mail"]\n`
+  const enter = async (view) => {
+    await view.page.getByLabel('Token', { exact: true }).fill(TOKEN)
+    await view.button('Open the console').click()
+  }
+  await withToken(
+    async (server) => {
+      const view = await Console.open(server, '#/', { expected: [/401/, /403/] })
+      await enter(view)
+      await view.shows('h1', 'The server refuses access')
+      await view.page.getByText('This user lacks the right inspect on any tube: see the file of --auth.').waitFor()
+      await view.page.getByRole('link', { name: 'Put a job' }).click()
+      await view.shows('h1', 'Put a job')
+      await view.page.getByText('Only this page is open to you. This user lacks the right inspect on any tube').waitFor()
+      await view.button('Put').click()
+      await view.notice(/^This user lacks the right produce on the tube default: see the file of --auth\.$/)
+      await view.page.getByLabel('Tube', { exact: true }).fill('mail')
+      await view.button('Put').click()
+      await view.shows('.result', /^Put job 1 into mail\.$/)
+      await view.go('#/tubes')
+      await view.shows('h1', 'The server refuses access')
+      await view.button('Use another token').click()
+      await view.shows('h1', 'This server needs a token')
+      await view.close()
+    },
+    '--auth',
+    users,
+  )
+}
+
 async function without_permission_the_console_is_read_only() {
   await withConsole({ server: { flags: [] } }, async (view, _, client) => {
     const id = await client.put('mail', 'x', { delay: 1000 })
@@ -201,6 +232,7 @@ export const checks = {
   a_wrong_token_is_refused_and_the_right_one_opens,
   a_token_that_cannot_be_sent_does_not_lock_the_console,
   a_user_who_may_inspect_no_tube_that_exists_is_told_so,
+  a_user_who_may_only_produce_can_put,
   without_permission_the_console_is_read_only,
   a_refusal_names_what_to_do,
   a_proxy_may_add_a_path,

@@ -4,6 +4,7 @@ mod api;
 mod console;
 mod documented;
 mod live;
+mod proxies;
 mod sessions;
 mod slots;
 mod turns;

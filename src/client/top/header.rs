@@ -24,7 +24,7 @@ type Item = (String, Style);
 /// Returns at most this number of lines. Items that do not fit into a line are in the next one. If there are too many, the
 /// counts of jobs come before rates and resources.
 pub(super) fn lines(state: &State, width: u16, lines_max: usize, theme: Theme) -> Vec<Line<'static>> {
-    let (work, resources) = (work(&state.server), resources(&state.server, theme));
+    let (work, resources) = (work(&state.server, theme), resources(&state.server, theme));
     let flowed = |groups: [Vec<Item>; 4]| {
         let mut lines = Vec::new();
         groups.into_iter().for_each(|items| flow(items, usize::from(width), &mut lines));
@@ -68,10 +68,14 @@ fn identity(state: &State, has_all: bool, theme: Theme) -> Vec<Item> {
     items
 }
 
-fn work(server: &Server) -> Vec<Item> {
+fn work(server: &Server, theme: Theme) -> Vec<Item> {
     let each =
         |what: &str, counted: super::tubes::Rate| plain(format!("{what} {}/s", rate(counted.per_second())));
-    vec![each("put", server.put), each("reserve", server.reserve), each("delete", server.delete)]
+    let mut items =
+        vec![each("put", server.put), each("reserve", server.reserve), each("delete", server.delete)];
+    let refused = server.refusals.text();
+    items.extend(refused.map(|text| (text, theme.color(Color::Red).patch(Theme::bold()))));
+    items
 }
 
 fn tubes(state: &State) -> Vec<Item> {

@@ -8,6 +8,7 @@ use super::super::output::shortened;
 use super::super::stats::Stats;
 use super::super::untrusted::Untrusted;
 use super::details::Details;
+use super::refusals::Refusals;
 use super::tubes::{Rate, Tubes};
 use super::worker::{Report, Request};
 use crate::cli::verbs::Column;
@@ -57,6 +58,7 @@ pub(super) struct Server {
     pub(super) put: Rate,
     pub(super) reserve: Rate,
     pub(super) delete: Rate,
+    pub(super) refusals: Refusals,
 }
 
 /// Where the selected tube is.
@@ -131,7 +133,7 @@ impl State {
     pub(super) fn new(address: String, sort: Column) -> Self {
         let [put, reserve, delete] = [Rate::default(); 3];
         Self {
-            server: Server { address, stats: None, put, reserve, delete },
+            server: Server { address, stats: None, put, reserve, delete, refusals: Refusals::default() },
             tubes: Tubes::new(sort),
             cursor: Cursor::default(),
             page: Page::Table,
@@ -324,10 +326,12 @@ impl Server {
         let is_other = self.stats.as_ref().is_some_and(|old| old.text("id") != stats.text("id"));
         if is_other {
             [self.put, self.reserve, self.delete] = [Rate::default(); 3];
+            self.refusals = Refusals::default();
         }
         self.put.read(now, stats.number("cmd-put"));
         self.reserve.read(now, RESERVES.iter().map(|key| stats.number(key)).sum());
         self.delete.read(now, stats.number("cmd-delete"));
+        self.refusals.read(now, &stats);
         self.stats = Some(stats);
         is_other
     }

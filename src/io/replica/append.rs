@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 use super::extent::Extent;
 use super::session::{Link, Session, SessionError};
 use super::worker::Context;
-use crate::wal::replica::{DatabaseReply, Epoch, Failure, Position, Renewal, Term};
+use crate::wal::replica::{DatabaseReply, Epoch, Failure, Hazards, Position, Renewal, Term};
 
 /// A claim changes the epoch, which is part of a key: it waits for the commits of these inserts. A renewal does not.
 const INSERT: &str = "
@@ -18,11 +18,18 @@ const INSERT_IF_FREE: &str = "
     select $1, $2, $3, $4 from beanring_epoch where log = $1 and epoch = $3 and token = $5 for key share
     on conflict do nothing";
 
-/// Its commit waits until everything that was committed before it is replicated.
+/// Its commit waits until everything that was committed before it is replicated. An open session keeps the default of its role, so what the
+/// next one gets is in the catalog: the setting of role and database first, then that of the role, of the database, and of all.
 const RENEW: &str = "
     update beanring_epoch set beat = beat + 1
     where log = $1 and epoch = $2 and token = $3
-    returning beat, trim(current_setting('synchronous_standby_names')) = ''";
+    returning beat, trim(current_setting('synchronous_standby_names')) = '',
+        coalesce((select split_part(setting, '=', 2)::boolean
+            from pg_db_role_setting, unnest(setconfig) setting
+            where setrole in (0, (select oid from pg_roles where rolname = session_user))
+                and setdatabase in (0, (select oid from pg_database where datname = current_database()))
+                and setting like 'default_transaction_read_only=%'
+            order by setrole = 0, setdatabase = 0 limit 1), false)";
 
 /// The bits of the beat from here on count the requests of `beanring replicate rewrite`.
 const REWRITES_SHIFT: u32 = 48;
@@ -57,10 +64,10 @@ pub(super) async fn renew(context: Context, mut link: Link, term: Term) -> (Link
         Ok(session) => write_epoch(session, context.log(), term).await,
         Err(error) => Err(error),
     };
-    let result = link.end(result).flatten().map(|(beat, is_local)| {
+    let result = link.end(result).flatten().map(|(beat, hazards)| {
         link.note_seen(Extent { beat, beat_of: term.epoch, ..led(term.epoch) });
-        let is_local = is_local && !context.settings.trusts_storage;
-        Renewal { rewrites: beat >> REWRITES_SHIFT, is_local }
+        let is_local = hazards.is_local && !context.settings.trusts_storage;
+        Renewal { rewrites: beat >> REWRITES_SHIFT, hazards: Hazards { is_local, ..hazards } }
     });
     (link, DatabaseReply::Renewed(result))
 }
@@ -111,15 +118,18 @@ pub(super) fn led(epoch: Epoch) -> Extent {
     Extent { epoch, ..Extent::default() }
 }
 
-/// Writes to the row of the epoch, if the term has not ended. Returns its beat, and whether commits wait for no standby.
+/// Writes to the row of the epoch, if the term has not ended. Returns its beat, and what endangers the queue.
 async fn write_epoch(
     session: &mut Session,
     log: i32,
     term: Term,
-) -> Result<Result<(u64, bool), Failure>, SessionError> {
+) -> Result<Result<(u64, Hazards), Failure>, SessionError> {
     let rows = session.query(RENEW, &[&log, &sql(term.epoch.0), &sql(term.token)]).await?;
     match rows.first() {
-        Some(row) => Ok(Ok((row.get::<_, i64>(0).cast_unsigned(), row.get(1)))),
+        Some(row) => {
+            let hazards = Hazards { is_local: row.get(1), is_read_only: row.get(2) };
+            Ok(Ok((row.get::<_, i64>(0).cast_unsigned(), hazards)))
+        }
         None => fenced(session, log, term).await.map(Err),
     }
 }

@@ -19,6 +19,7 @@ use crate::server::rights::Missing;
 use crate::server::{Config, Core, Need, Rights, ServerRole, User};
 use crate::values::ids::JobId;
 use crate::values::limits::SCHEDULE_BYTES_MAX;
+use crate::values::tube_name::TubeName;
 use crate::values::tube_rules::RuleKey;
 use crate::wal::replica::Member;
 
@@ -260,6 +261,16 @@ impl Operation {
             Self::Bury { id, .. } | Self::Release { id, .. } => Need::Job(*id, Rights::CONSUME | ADMIN),
             Self::Drain | Self::Undrain => Need::Everywhere(ADMIN),
             other => Need::of(&other.command().expect("the others execute a command")),
+        }
+    }
+
+    /// The tube that its request names, and the one that gets jobs of another one.
+    pub fn tubes(&self) -> [Option<TubeName<'_>>; 2] {
+        match self.need() {
+            Need::Tube(tube, _) | Need::ScheduleTo(_, tube) => [Some(tube), None],
+            Need::Tubes([(tube, _), (target, _)]) => [Some(tube), Some(target)],
+            Need::JobTo(_, _, target, _) => [None, Some(target)],
+            _ => [None; 2],
         }
     }
 

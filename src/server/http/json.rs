@@ -374,9 +374,14 @@ fn warnings(core: &Core, driver: &DriverStats, now: Time) -> Vec<WarningJson> {
     if let Some(damage) = core.log.replica_state(now).and_then(|state| state.damage) {
         warn("replication-damaged", format!("This standby cannot follow the job log: {damage}."));
     }
-    if core.log.replica_state(now).is_some_and(|state| state.is_local) {
+    let hazards = core.log.replica_state(now).map(|state| state.hazards).unwrap_or_default();
+    if hazards.is_local {
         let text = "Commits of the database wait for no standby: changes are lost with its primary.";
         warn("unreplicated", text.to_owned());
+    }
+    if hazards.is_read_only {
+        let text = "default_transaction_read_only is set for the role of this server: it serves until its sessions end.";
+        warn("read-only-role", text.to_owned());
     }
     if core.log.replica_state(now).is_some_and(|state| !state.is_leader && state.leader.is_none()) {
         warn("no-leader", "This standby knows no leader: clients wait until a server leads.".to_owned());

@@ -260,7 +260,7 @@ impl Core {
                 let message = "a segment of the job log has no room for this body: use a shorter one, or raise -s/--wal-segment-size";
                 ErrorResponse::new(ErrorKind::TooLarge, message)
             }
-            _ => refusal.response(&self.config),
+            _ => refusal.response_to(operation.tubes(), &self.config),
         }
     }
 

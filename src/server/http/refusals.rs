@@ -7,6 +7,7 @@ use crate::queue::{FullBy, JobState};
 use crate::server::Config;
 use crate::server::outcome::{Refusal, Shortage};
 use crate::server::rights::{Lacking, Missing};
+use crate::values::tube_name::TubeName;
 
 const NO_TUBE: &str = "there is no such tube: look at /api/v1/tubes";
 
@@ -19,20 +20,14 @@ pub(super) fn too_large(max_job_bytes: u32) -> ErrorResponse {
 impl Refusal {
     /// The response of the API, with the number of a limit that is reached.
     pub(super) fn response(self, config: &Config) -> ErrorResponse {
+        self.response_to([None; 2], config)
+    }
+
+    /// The same for a request that names a tube, and one that gets its jobs.
+    pub(super) fn response_to(self, tubes: [Option<TubeName<'_>>; 2], config: &Config) -> ErrorResponse {
         let (kind, message) = match self {
             Self::OutOfMemory(shortage) => return shortage.response(config),
-            Self::Forbidden(Missing { rights, on, .. }) => {
-                let message = match on {
-                    Lacking::Tube => format!("this user lacks the right {rights} on the tube"),
-                    Lacking::AnyTube => format!("this user lacks the right {rights} on any tube"),
-                    Lacking::AllTubes => format!("this user lacks the right {rights} on all tubes"),
-                    Lacking::Key => "this user may not name the key or group of a tag: its name must match \
-                         one of produce, consume or keys"
-                        .to_owned(),
-                };
-                let message = format!("{message}: see the file of --auth");
-                return ErrorResponse::new(ErrorKind::Forbidden, message);
-            }
+            Self::Forbidden(missing) => return missing.response(tubes),
             Self::UserGone => (
                 ErrorKind::Unauthorized,
                 "this user is no longer in the file of --auth: send the token of another one",
@@ -74,6 +69,31 @@ impl Refusal {
             }
         };
         ErrorResponse::new(kind, message)
+    }
+}
+
+impl Missing {
+    /// Names no tube but those of the request: the tube of a job is not told to a user without a right on it.
+    fn response(self, [tube, target]: [Option<TubeName<'_>>; 2]) -> ErrorResponse {
+        let named =
+            |tube: Option<TubeName<'_>>| tube.map_or_else(String::new, |tube| format!(" {}", tube.as_str()));
+        let place = match self.on {
+            Lacking::Tube => format!("on the tube{}", named(tube)),
+            Lacking::TargetTube => format!("on the tube{}", named(target)),
+            Lacking::TubeOfJob => "on the tube of the job".to_owned(),
+            Lacking::TubeOfSchedule => "on the tube of the schedule".to_owned(),
+            Lacking::AnyTube => "on any tube".to_owned(),
+            Lacking::AllTubes => "on all tubes".to_owned(),
+            Lacking::Key => {
+                return ErrorResponse::new(
+                    ErrorKind::Forbidden,
+                    "this user may not name the key or group of a tag: its name must match one of produce, consume or keys: \
+                     see the file of --auth",
+                );
+            }
+        };
+        let message = format!("this user lacks the right {} {place}: see the file of --auth", self.rights);
+        ErrorResponse { missing: self.rights, ..ErrorResponse::new(ErrorKind::Forbidden, message) }
     }
 }
 

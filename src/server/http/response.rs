@@ -6,6 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::request::{Request, Version};
+use crate::server::Rights;
 
 pub(super) const JSON_TYPE: &str = "application/json";
 pub(super) const PLAIN_TYPE: &str = "text/plain; charset=utf-8";
@@ -59,6 +60,8 @@ pub(super) struct ErrorResponse {
     pub message: Cow<'static, str>,
     /// The methods that the target has.
     pub allow: Option<&'static str>,
+    /// The rights of which the user lacks all, where one is enough.
+    pub missing: Rights,
 }
 
 /// The status of a response, and the further fields of its head.
@@ -75,6 +78,8 @@ pub(super) struct Head<'a> {
 struct ErrorBody<'a> {
     error: &'a str,
     message: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_rights: Vec<&'static str>,
 }
 
 impl ErrorKind {
@@ -102,13 +107,15 @@ impl ErrorKind {
 
 impl ErrorResponse {
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), allow: None }
+        Self { kind, message: message.into(), allow: None, missing: Rights::NONE }
     }
 
     /// Returns the status line, and the body of the response.
     pub fn parts(&self) -> (&'static str, Vec<u8>) {
         let (status, error) = self.kind.words();
-        (status, json(&ErrorBody { error, message: &self.message }))
+        let missing = Rights::ALL.into_iter().filter(|(right, _)| self.missing.has_any(*right));
+        let missing_rights = missing.map(|(_, word)| word).collect();
+        (status, json(&ErrorBody { error, message: &self.message, missing_rights }))
     }
 
     /// Appends the response.

@@ -25,7 +25,12 @@ pub(super) fn replica(state: &ReplicaState<'_>, catalog: &mut Catalog<'_>) {
     catalog.both("replication-appends-in-flight", in_flight, state.appends_in_flight as u64);
     let local =
         gauge("replication_unreplicated", "1 while commits of this leader wait for no standby, else 0.");
-    catalog.both("replication-unreplicated", local, state.is_local);
+    catalog.both("replication-unreplicated", local, state.hazards.is_local);
+    let read_only = gauge(
+        "replication_read_only_role",
+        "1 while default_transaction_read_only is set for the role of this leader, else 0.",
+    );
+    catalog.both("replication-read-only-role", read_only, state.hazards.is_read_only);
     let damaged = gauge("replication_damaged", "1 while this standby cannot follow the job log, else 0.");
     catalog.both("replication-damaged", damaged, state.damage.is_some());
     let takeovers = counter("replication_takeovers_total", "Number of times that this server began to lead.");

@@ -7,7 +7,9 @@ use bytes::Bytes;
 
 use super::chunk::{ChunkHeader, Kind, PAYLOAD_BYTES_MAX};
 use super::follower::SegmentStarts;
-use super::request::{APPENDS_MAX, DatabaseReply, Epoch, Failure, Position, Renewal, Request, Reserve, Term};
+use super::request::{
+    APPENDS_MAX, DatabaseReply, Epoch, Failure, Hazards, Position, Renewal, Request, Reserve, Term,
+};
 use crate::time::{Span, Time};
 use crate::values::histogram::Histogram;
 use crate::wal::record::Lsn;
@@ -52,8 +54,8 @@ pub struct Leader {
     renewal_round: Round,
     trim: Option<Trim>,
     reserve: ReserveState,
-    /// See [`Renewal::is_local`].
-    is_local: bool,
+    /// Those of the last renewal.
+    hazards: Hazards,
     /// How many times the log was to be written again, of what [`DatabaseReply::Renewed`] says.
     rewrites: u64,
     /// When the server began to stop or, if that was later, when an append or a trim was last acknowledged.
@@ -217,7 +219,7 @@ impl Leader {
                 step: Step::Waiting { until: claimed_at, repeat_after: REPEAT_AFTER },
                 is_free: false,
             },
-            is_local: false,
+            hazards: Hazards::default(),
             rewrites: 0,
             stop_progress_at: None,
             append_times: Histogram::new(&SYNC_BOUNDS),
@@ -240,9 +242,9 @@ impl Leader {
         self.term.epoch
     }
 
-    /// Whether commits wait for no standby of the database, as the last renewal has said.
-    pub const fn is_local(&self) -> bool {
-        self.is_local
+    /// What endangers the queue, as the last renewal has said.
+    pub const fn hazards(&self) -> Hazards {
+        self.hazards
     }
 
     /// Appends in flight.
@@ -449,8 +451,11 @@ impl Leader {
     }
 
     fn next_renewal(&mut self, wal: &mut Wal, now: Time) -> Option<Request> {
-        // With a full window, the next append begins the round.
-        let is_wanted = wal.rounds().is_wanted() && self.window.len() < APPENDS_MAX;
+        // With a full window, and with records that gather beside an append in flight, the next append begins the round.
+        let is_in_flight = |append: &Append| matches!(append.step, Step::InFlight { .. });
+        let appends_next =
+            self.window.len() == APPENDS_MAX || wal.is_gathering() && self.window.iter().any(is_in_flight);
+        let is_wanted = wal.rounds().is_wanted() && !appends_next;
         let is_due = match self.renewal {
             Step::Done => (is_wanted || self.renewal_due() <= now) && !self.has_left,
             waiting => waiting.is_due(now),
@@ -493,8 +498,8 @@ impl Leader {
     pub fn complete(&mut self, reply: DatabaseReply, wal: &mut Wal, now: Time) -> Result<(), LeaderEnd> {
         match reply {
             DatabaseReply::Appended { position, result } => self.appended(position, result, wal, now)?,
-            DatabaseReply::Renewed(Ok(Renewal { rewrites, is_local })) => {
-                self.is_local = is_local;
+            DatabaseReply::Renewed(Ok(Renewal { rewrites, hazards })) => {
+                self.hazards = hazards;
                 self.renewal = Step::Done;
                 self.prolong(self.renewal_sent_at);
                 wal.rounds_mut().prove(self.renewal_round);

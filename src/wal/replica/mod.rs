@@ -15,7 +15,7 @@ pub use self::follower::{Damage, Fault, Follower, SegmentStarts, Witness};
 pub use self::fresh::FreshLog;
 pub use self::leader::{Leader, LeaderEnd, patience_of_stop};
 pub use self::request::{
-    APPENDS_MAX, Claim, DatabaseReply, Epoch, Failure, LogStore, Member, Page, Position, Renewal, Request,
-    Reserve, Term,
+    APPENDS_MAX, Claim, DatabaseReply, Epoch, Failure, Hazards, LogStore, Member, Page, Position, Renewal,
+    Request, Reserve, Term,
 };
 pub use self::standby::{Progress, ReplicaConfig, Standby};

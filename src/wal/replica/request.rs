@@ -165,8 +165,17 @@ pub struct Claim {
 pub struct Renewal {
     /// How many times in this epoch an operator has asked that the leader writes everything again.
     pub rewrites: u64,
+    /// Settings of the database that endanger the queue.
+    pub hazards: Hazards,
+}
+
+/// Settings of the database that endanger the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Hazards {
     /// Commits wait for no standby of the database, though they should.
     pub is_local: bool,
+    /// The next session of the role is read-only (`default_transaction_read_only`).
+    pub is_read_only: bool,
 }
 
 /// An answer of the database.

@@ -104,8 +104,10 @@ impl Response {
         Some(response)
     }
 
+    /// A proxy may write the names in another case.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        fields.find_map(|(field, value)| field.eq_ignore_ascii_case(name).then_some(value))
     }
 
     /// Returns the body as text.

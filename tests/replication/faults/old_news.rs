@@ -99,6 +99,11 @@ impl Plot {
         wait::until("the leader has the job", || {
             let leader = self.leader();
             let Some(mut client) = connect(self.nodes[leader].address) else { return false };
+            // What an earlier round has left would be ready first.
+            client.send("flush-tube default\r\n");
+            if client.reply().is_none() {
+                return false;
+            }
             client.send(&format!("put 0 0 60 1 idp:{key}\r\nx\r\n"));
             let reply =
                 client.reply().filter(|_| ask_pid(self.nodes[leader].address) == self.nodes[leader].pid());

@@ -84,6 +84,38 @@ fn a_database_without_synchronous_standbys_is_named_within_ten_seconds() {
 }
 
 #[test]
+fn a_role_that_became_read_only_is_named_within_ten_seconds() {
+    let Some(site) = own_site("a role that became read-only") else { return };
+    let (leader, mut client) = start(&site.url(), &["--no-forward"]);
+    client.expect(&put(0, 0, "one"), "INSERTED 1");
+    // This takes a renewal, whose session is open from now on.
+    client.expect("peek 1\r\n", "FOUND 1 3");
+    let set = |what: &str| _ = site.primary.sql(&format!("alter {what}"));
+    for (begin, end) in [
+        (
+            "role beanring set default_transaction_read_only = on",
+            "role beanring reset default_transaction_read_only",
+        ),
+        // That of the role precedes that of the database.
+        (
+            "database DATABASE set default_transaction_read_only = yes",
+            "role beanring set default_transaction_read_only = off",
+        ),
+    ] {
+        let database = site.primary.sql("select current_database()");
+        let began = Instant::now();
+        set(&begin.replace("DATABASE", &database));
+        wait::until("the metric tells", || leader.metric("replication_read_only_role") == Some(1.0));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        client.expect("peek 1\r\n", "FOUND 1 3");
+        set(end);
+        wait::until("the metric tells", || leader.metric("replication_read_only_role") == Some(0.0));
+    }
+    leader.wait_for("default_transaction_read_only is set for the role of this server");
+    leader.wait_for("is not set for the role of this server any more");
+}
+
+#[test]
 fn a_restart_in_place_hands_over() {
     let Some(mut site) = own_site("restarts in place") else { return };
     let (mut alone, mut client) = start(&site.url(), &[]);

@@ -27,6 +27,7 @@ struct Rig {
     /// Appends are not carried out.
     is_held: bool,
     held: Vec<Request>,
+    renewals: usize,
 }
 
 fn replica_config(segment_bytes: u64, token: u64) -> ReplicaConfig {
@@ -50,7 +51,8 @@ impl Rig {
         replica.me.lease = lease;
         let server = Server::with_replica(config(BODY_BYTES_MAX), replica, now);
         let conn = ConnId { slot: 0, generation: 0 };
-        let mut rig = Self { server, node: Node::new(false), now, conn, is_held: false, held: Vec::new() };
+        let mut rig =
+            Self { server, node: Node::new(false), now, conn, is_held: false, held: Vec::new(), renewals: 0 };
         rig.run();
         assert_eq!(rig.server.role(), ServerRole::Serving);
         rig.conn = rig.server.accept(Protocol::Beanstalk);
@@ -83,6 +85,7 @@ impl Rig {
             Request::Watch(_) => {}
             Request::Append { .. } if self.is_held => self.held.push(request),
             _ => {
+                self.renewals += usize::from(matches!(request, Request::Renew(_)));
                 let answer = self.node.execute((0, 0), &request);
                 while self.node.unreplicated() > 0 {
                     self.node.replicate_one();
@@ -272,6 +275,37 @@ fn a_trimmed_log_begins_with_a_segment() {
     shorter.begin = shorter.begin.next();
     shorter.chunks.remove(0);
     assert!(follow(&shorter).0.is_err(), "a log cannot begin within a segment");
+}
+
+/// A busy leader makes no requests to prove its replies but its appends.
+#[test]
+fn replies_that_wait_beside_appends_are_proven_by_the_next_one() {
+    let mut rig = Rig::new(64 * 1024);
+    rig.put(10);
+    rig.is_held = true;
+    let before = rig.renewals;
+    // Smaller ones gather until that is acknowledged.
+    rig.put(1000);
+    (0..3).for_each(|_| rig.put(10));
+    rig.say("peek 1\r\n");
+    assert_eq!((rig.held.len(), rig.renewals), (1, before));
+    // The end of this append is unknown: until it is repeated, only a renewal can prove something.
+    let reply = reply_to(&rig.held.remove(0), Err(Failure::Unknown));
+    rig.server.handle(rig.now, Event::Log(LogReply::Database(Box::new(reply))));
+    rig.run();
+    assert_eq!(rig.renewals, before + 1);
+    rig.pass(Span::from_millis(20));
+    rig.is_held = false;
+    while let Some(append) = rig.held.pop() {
+        rig.begin(append);
+        rig.run();
+    }
+    assert_eq!(rig.renewals, before + 1);
+    // Beside an append, nothing gathers: a renewal is the next request.
+    rig.is_held = true;
+    rig.put(10);
+    rig.say("peek 1\r\n");
+    assert_eq!((rig.held.len(), rig.renewals), (1, before + 2));
 }
 
 #[test]

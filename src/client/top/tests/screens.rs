@@ -58,6 +58,28 @@ fn an_unchanged_server_changes_nothing_on_the_screen() {
 }
 
 #[test]
+fn refused_puts_of_the_last_minutes_are_shown_by_reason() {
+    let mut session = Session::new(Column::Ready, 100, 13);
+    let line = |session: &mut Session, seconds, memory: u64, disk: u64| {
+        session.server = format!("{SERVER}put-refusals-memory: {memory}\nput-refusals-disk: {disk}\n");
+        session.after(seconds)[1].clone()
+    };
+    let plain = "put 0/s   reserve 0/s   delete 0/s";
+    // Those of before the program began are old.
+    assert_eq!(line(&mut session, 1, 7, 0), "put -/s   reserve -/s   delete -/s");
+    assert_eq!(line(&mut session, 1, 7, 0), plain);
+    assert_eq!(line(&mut session, 1, 19, 0), format!("{plain}   puts refused: 12 (memory limit)"));
+    let both = format!("{plain}   puts refused: 12 (memory limit), 3 (full disk)");
+    assert_eq!(line(&mut session, 10, 19, 3), both);
+    assert_eq!(line(&mut session, 300, 19, 3), both);
+    assert_eq!(line(&mut session, 300, 19, 3), plain);
+    assert_eq!(line(&mut session, 1, 20, 3), format!("{plain}   puts refused: 1 (memory limit)"));
+    // Another process has counts of its own.
+    session.server = SERVER.replace("id: one", "id: two");
+    assert_eq!(session.after(1)[1], "put -/s   reserve -/s   delete -/s");
+}
+
+#[test]
 fn every_size_has_a_screen() {
     let mut session = Session::new(Column::Ready, 0, 0);
     session.tube(&"long-name-".repeat(20), 3, "pause-time-left: 5\n");
