@@ -1,8 +1,14 @@
-//! Schedules with real server processes: from the configuration file, and across starts.
+//! Schedules with real server processes: from the configuration file, and across starts. And those that were put while the system clock
+//! was wrong.
 
 use std::fs;
 
 use beanring::io::driver::Driver;
+use beanring::queue::{Engine, NewSchedule};
+use beanring::time::{Seconds, Span, Time};
+use beanring::values::schedules::{Missed, Plan};
+use beanring::values::tube_name::TubeName;
+use beanring::values::when::When;
 use beanring_testkit::client::{Client, start};
 use beanring_testkit::driver;
 use beanring_testkit::scratch::Scratch;
@@ -94,4 +100,56 @@ fn many_schedules_of_the_file_wait_for_space_in_the_log() {
     until("the small one is there", || names(&mut client) == "schedules: [\"s002\"]");
     client.expect("schedule-run s002\r\n", "INSERTED 1");
     server.stop();
+}
+
+const NAME: &str = "tick";
+const DAY: Span = Span::from_secs(86_400);
+
+fn tick() -> TubeName<'static> {
+    TubeName::new(NAME.as_bytes()).expect("it is a name")
+}
+
+fn put_tick(engine: &mut Engine, now: Time) {
+    let plan = Plan {
+        when: When::restore("every:10m").expect("an interval"),
+        pri: 0,
+        delay: Seconds::ZERO,
+        ttr: Seconds::ZERO,
+        missed: Missed::Once,
+        overlaps: true,
+    };
+    let body = engine.bodies_mut().store(b"work\r\n").expect("there is memory");
+    engine.put_schedule(NewSchedule { name: tick(), tube: tick(), plan, is_configured: false }, body, now);
+}
+
+/// Whether the schedule runs an interval later, by this clock.
+fn runs_soon(engine: &Engine, system: Time) -> bool {
+    let next = engine.schedule(tick()).expect("it is there").next();
+    next == Some(system + Span::from_secs(600))
+}
+
+/// The clock is a day ahead when the schedule is put, and is set right then.
+#[test]
+fn intervals_do_not_wait_for_a_beginning_by_a_clock_that_was_wrong() {
+    let right = Time::from_nanos(1_800_000_000_000_000_000);
+    let mut engine = Engine::new(0);
+    put_tick(&mut engine, right + DAY);
+
+    let logged = engine.logged_schedule(&NAME.as_bytes().into()).expect("it is there");
+    let mut next = Engine::new(0);
+    next.restore_schedule(&logged);
+    next.settle_restored(right);
+    assert!(runs_soon(&next, right), "after a start");
+
+    engine.set_system_time(right, right + DAY);
+    put_tick(&mut engine, right + DAY);
+    assert!(runs_soon(&engine, right), "put again");
+
+    // A run since that start is logged without the beginning.
+    let mut logged = engine.logged_schedule(&NAME.as_bytes().into()).expect("it is there");
+    (logged.created, logged.progress.handled) = (right + DAY, right);
+    let mut next = Engine::new(0);
+    next.restore_schedule(&logged);
+    next.settle_restored(right + Span::from_secs(1));
+    assert!(runs_soon(&next, right), "after a run and a start");
 }

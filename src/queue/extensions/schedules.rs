@@ -207,9 +207,12 @@ impl Schedule {
     }
 }
 
-/// How far a schedule is, by a clock that has this time now.
-fn reached(handled: Time, system: Time) -> Time {
-    if handled > system + AHEAD_MAX { system } else { handled }
+/// When a schedule began, and how far it is, by a clock that has this time now. A beginning by a clock that was wrong is forgotten: intervals
+/// would wait for it.
+fn reached(created: Time, handled: Time, system: Time) -> (Time, Time) {
+    let handled = if handled > system + AHEAD_MAX { system } else { handled };
+    // mutant schedule-keeps-a-wrong-beginning: created.min(handled) => created
+    (created.min(handled), handled)
 }
 
 impl SystemClock {
@@ -296,9 +299,8 @@ impl Schedules {
         let mut progress = before.as_ref().map_or(Progress::default(), |before| before.progress);
         match before.as_ref().filter(|before| before.plan.when == plan.when) {
             Some(before) => {
-                // mutant schedule-put-again-begins-anew: created = before.created => _ = before.created
-                created = before.created;
-                progress.handled = reached(progress.handled, system);
+                // mutant schedule-put-again-begins-anew: before.created => system
+                (created, progress.handled) = reached(before.created, progress.handled, system);
             }
             None => (progress.handled, progress.caught_up) = (system, 0),
         }
@@ -353,7 +355,8 @@ impl Schedules {
         let system = self.clock.at(now);
         self.due.clear();
         for (name, schedule) in &mut self.by_name {
-            schedule.progress.handled = reached(schedule.progress.handled, system);
+            let Progress { handled, .. } = schedule.progress;
+            (schedule.created, schedule.progress.handled) = reached(schedule.created, handled, system);
             schedule.next = schedule.find_next();
             self.due.insert((schedule.next, Arc::clone(name)));
         }
