@@ -6,13 +6,11 @@ use beanring::wal::Durability;
 use beanring_testkit::disk::Crash;
 
 use super::BODY_BYTES_MAX;
-use super::model::{Change, FULL_TUBE, Job, Missed, Plan, Schedule};
+use super::model::{Change, FILLER, FULL_TUBE, Job, Missed, Plan, Schedule};
 use super::stats;
 use super::times::{SECOND, Times};
 use super::world::World;
 
-/// The tube of jobs that fill the memory.
-const FILLER: &str = "filler";
 const TUBES: [&str; 3] = ["mail", "report", FULL_TUBE];
 const DAY: u64 = 24 * 3600 * SECOND;
 /// How far the system clock is set wrong, at most.
@@ -33,7 +31,8 @@ impl World {
             30..36 => self.delete_schedule(true),
             36..46 => self.run_by_hand(true),
             46..54 => self.work_on_a_job(true),
-            54..60 => self.check_stats(),
+            54..58 => self.check_stats(),
+            58..60 => self.put_never(),
             60..64 => self.drain(),
             64..68 => {
                 let span = self.down_time();
@@ -124,6 +123,13 @@ impl World {
             self.history.add(Change::Schedule(name.to_owned(), Some(schedule)));
         }
         self.expect(answers, if is_there { "SCHEDULED" } else { "OUT_OF_MEMORY" });
+    }
+
+    /// Puts a schedule at a day that no month has.
+    fn put_never(&mut self) {
+        let times = self.random.pick(&["0 0 31 2 *", "5 */4 30 feb *", "0 1 31 4,jun,9,11 * Europe/Berlin"]);
+        self.send(&format!("schedule-put s000 0 0 60 4 mail {times}\r\nnone\r\n"));
+        self.expect(true, "BAD_FORMAT");
     }
 
     fn delete_schedule(&mut self, answers: bool) {
@@ -317,9 +323,12 @@ impl World {
         self.undrain();
         self.unfill();
         self.settle();
-        for name in self.history.state.schedules.keys().cloned().collect::<Vec<String>>() {
-            self.check_stats_of(&name);
-        }
+        let names: Vec<String> = self.history.state.schedules.keys().cloned().collect();
+        self.send("list-schedules 1000\r\n");
+        let listed: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+        let reply = self.reply();
+        assert_eq!(reply.lines().nth(2), Some(&*format!("schedules: [{}]", listed.join(", "))));
+        names.iter().for_each(|name| self.check_stats_of(name));
         self.check();
     }
 }

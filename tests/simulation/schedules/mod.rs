@@ -122,7 +122,7 @@ fn a_year_is_clean() {
             span: 365 * DAY,
             schedules: 100,
             actions: 300,
-            jobs_max: 100,
+            jobs_max: 20,
             memory: None,
             crashes: true,
             clock_jumps: true,

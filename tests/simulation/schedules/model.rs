@@ -17,6 +17,9 @@ const WAIT_MAX: u64 = 3 * 3600 * SECOND;
 pub const FULL_TUBE: &str = "full";
 pub const FULL_TUBE_JOBS: usize = 4;
 
+/// The tube of jobs that fill the memory.
+pub const FILLER: &str = "filler";
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missed {
     Once,

@@ -17,7 +17,7 @@ use beanring_testkit::disk::{Crash, Disk};
 use beanring_testkit::random::Random;
 
 use super::history::{History, compare, counted, tube_name};
-use super::model::{Change, FULL_TUBE, FULL_TUBE_JOBS};
+use super::model::{Change, FILLER, FULL_TUBE, FULL_TUBE_JOBS};
 use super::times::SECOND;
 use super::{BODY_BYTES_MAX, LOOK_AHEAD};
 
@@ -235,6 +235,7 @@ impl World {
             if counted(&found.progress) == *expected {
                 break;
             }
+            assert!(!self.is_draining, "{name} runs while the server drains");
             let change = self.history.state.run_due(name, system, || self.new_job());
             self.log(|| format!("due: {change:?}"));
             match change {
@@ -442,11 +443,12 @@ impl World {
         self.server = started(self.setting, &self.disk, self.now, &self.puts);
         self.puts.0.borrow_mut().clear();
         self.received.clear();
-        (self.is_draining, self.is_short) = (false, false);
+        self.is_draining = false;
         self.conn = self.server.accept(Protocol::Beanstalk);
         let system = self.system();
         let lost = self.history.restarted(self.server.engine(), kept, system);
         self.log(|| format!("started: {kept} changes had to be there, {lost} are lost"));
+        self.is_short = self.history.state.jobs.values().any(|job| job.tube == FILLER);
         self.done.starts += 1;
         self.done.lost += lost as u64;
         self.server.check();
