@@ -259,9 +259,7 @@ impl State {
 
     /// The schedule that is due first, by its time and its name.
     pub fn first_due(&self, system: u64) -> Option<&str> {
-        if self.next_due(system).is_none() {
-            return None;
-        }
+        self.next_due(system)?;
         let due = self.schedules.iter().filter_map(|(name, one)| Some((one.next(system)?, name)));
         due.min().map(|(_, name)| name.as_str())
     }
