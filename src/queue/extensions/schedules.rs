@@ -28,6 +28,9 @@ const LOOK: Span = Span::from_secs(10);
 /// and repeats no run. cronie has the same limit.
 const AHEAD_MAX: Span = Span::from_secs(3 * 3600);
 
+/// A clock that goes back by less was not set.
+const SET_BACK_MIN: Span = Span::from_secs(60);
+
 /// Times that are passed one by one before the last one is searched.
 const STEPS_MAX: usize = 8;
 
@@ -283,9 +286,14 @@ impl Schedules {
 
     /// Takes the time of the system clock.
     pub fn set_system_time(&mut self, system: Time, now: Time, timers: &mut Timers) {
+        let before = self.clock.at(now);
         let nanos = |time: Time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         // mutant schedule-clock-is-never-set: nanos(system) - nanos(now) => 0
         self.clock.ahead = nanos(system) - nanos(now);
+        // mutant schedule-waits-for-a-wrong-clock: before > system + SET_BACK_MIN => false
+        if before > system + SET_BACK_MIN {
+            self.find_all(system);
+        }
         self.arm(now, now, timers);
     }
 
@@ -350,9 +358,14 @@ impl Schedules {
     }
 
     /// Begins: each restored schedule is due at the first of its times that is not dealt with.
-    // Bounded by recovery: no client is connected.
     pub fn settle(&mut self, now: Time, timers: &mut Timers) {
-        let system = self.clock.at(now);
+        self.find_all(self.clock.at(now));
+        self.arm(now, now, timers);
+    }
+
+    /// Finds the next time of each schedule. Those of a clock that was wrong begin anew.
+    // Bounded by SCHEDULES_MAX: at a start, or when somebody has set the clock back.
+    fn find_all(&mut self, system: Time) {
         self.due.clear();
         for (name, schedule) in &mut self.by_name {
             let Progress { handled, .. } = schedule.progress;
@@ -360,7 +373,6 @@ impl Schedules {
             schedule.next = schedule.find_next();
             self.due.insert((schedule.next, Arc::clone(name)));
         }
-        self.arm(now, now, timers);
     }
 
     fn insert(&mut self, schedule: Schedule) {

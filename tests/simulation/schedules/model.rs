@@ -115,6 +115,8 @@ pub struct State {
 pub enum Change {
     Schedule(String, Option<Schedule>),
     Job(u64, Option<Job>),
+    /// The clock of a running server. The job log has it only of schedules that it gets later.
+    SetBack(u64),
     /// A schedule and its new job.
     Run(String, Schedule, u64, Job),
 }
@@ -139,6 +141,7 @@ impl fmt::Debug for Change {
             Self::Schedule(name, None) => write!(f, "{name} is deleted"),
             Self::Job(id, Some(_)) => write!(f, "job {id} is put"),
             Self::Job(id, None) => write!(f, "job {id} is deleted"),
+            Self::SetBack(_) => write!(f, "the clock is set back"),
             Self::Run(name, one, id, _) => write!(f, "{name} puts job {id} and is {one:?}"),
         }
     }
@@ -183,6 +186,13 @@ impl Schedule {
     fn set_handled(&mut self, at: u64) {
         self.handled = at;
         self.found.set(Found::NoneUntil(at));
+    }
+
+    /// The clock of the server is set back while it runs.
+    fn set_back(&mut self, system: u64) {
+        self.logged.created.insert(self.created);
+        self.logged.handled.insert(self.handled);
+        self.set_clock(system);
     }
 
     /// Begins anew if the clock was wrong before.
@@ -245,6 +255,7 @@ impl State {
             Change::Schedule(name, None) => _ = self.schedules.remove(&name),
             Change::Job(id, Some(job)) => self.add_job(id, job),
             Change::Job(id, None) => _ = self.jobs.remove(&id),
+            Change::SetBack(system) => self.schedules.values_mut().for_each(|one| one.set_back(system)),
             Change::Run(name, schedule, id, job) => {
                 self.schedules.insert(name, schedule);
                 self.add_job(id, job);

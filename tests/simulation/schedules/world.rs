@@ -26,6 +26,8 @@ const SEGMENT_BYTES: u64 = 64 * 1024;
 const SEGMENTS: usize = 10_000;
 /// How often the driver reads the system clock.
 const CLOCK_LOOK: Span = Span::from_secs(5);
+/// A clock that goes back by less was not set, in nanoseconds.
+const SET_BACK_MIN: u64 = 60 * SECOND;
 /// The longest time until the server looks at its schedules.
 const LOOK: Span = Span::from_secs(10);
 /// The longest time until a server that may run its schedules again does so.
@@ -197,7 +199,11 @@ impl World {
     pub fn turn(&mut self) {
         if self.now >= self.next_clock_look {
             self.next_clock_look = self.now + CLOCK_LOOK;
+            let before = self.system();
             self.known_ahead = self.ahead;
+            if before > self.system() + SET_BACK_MIN {
+                self.history.add(Change::SetBack(self.system()));
+            }
             self.event(Event::SystemClock(Time::from_nanos(self.true_system())));
         }
         self.server.turn(self.now);
