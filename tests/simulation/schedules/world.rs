@@ -66,6 +66,8 @@ pub struct World {
     pub disk: Disk,
     conn: ConnId,
     received: Vec<u8>,
+    /// Commands whose replies nobody has read.
+    unread: usize,
     pub now: Time,
     /// How far the system clock is ahead of that of the server, and how far the server knows it to be, in nanoseconds.
     ahead: i64,
@@ -153,6 +155,7 @@ impl World {
             disk,
             conn,
             received: Vec::new(),
+            unread: 0,
             now,
             ahead: 0,
             known_ahead: 0,
@@ -278,6 +281,7 @@ impl World {
             self.finish_disk_operation();
             self.turn();
         }
+        self.unread += 1;
         handle(&mut self.server, self.now, Event::Received { conn: self.conn, bytes: command.as_bytes() });
         self.carry_out();
     }
@@ -289,7 +293,8 @@ impl World {
                 return is_there;
             }
             // Without memory for its body its line is refused.
-            if self.is_short && self.received.starts_with(b"OUT_OF_MEMORY") {
+            let has_reply = self.received.iter().filter(|&&byte| byte == b'\n').count() == self.unread;
+            if self.is_short && has_reply && self.received.ends_with(b"OUT_OF_MEMORY\r\n") {
                 return false;
             }
             if spin % 2 == 0 && self.disk.is_busy() {
@@ -310,6 +315,7 @@ impl World {
         for _ in 0..SPINS_MAX {
             if let Some(bytes) = reply_bytes(&self.received) {
                 let reply: Vec<u8> = self.received.drain(..bytes).collect();
+                self.unread -= 1;
                 self.history.written = self.history.written.max(done);
                 if self.setting.durability == Durability::Always {
                     self.history.synced = self.history.synced.max(done);
@@ -448,7 +454,7 @@ impl World {
         (self.ahead, self.known_ahead, self.next_clock_look) = (0, 0, self.now);
         self.server = started(self.setting, &self.disk, self.now, &self.puts);
         self.puts.0.borrow_mut().clear();
-        self.received.clear();
+        (self.received, self.unread) = (Vec::new(), 0);
         self.is_draining = false;
         self.conn = self.server.accept(Protocol::Beanstalk);
         let system = self.system();
