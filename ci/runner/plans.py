@@ -199,6 +199,7 @@ def long_runs(hours):
     seeds = [
         ("seeds-server", "simulation", "server::seeds_are_clean", {"BEANRING_TEST_SECONDS": "900"}),
         ("seeds-replicas", "simulation", "replicas::seeds_are_clean", {"BEANRING_TEST_SEEDS": "100000"}),
+        ("seeds-schedules", "simulation", "schedules::seeds_are_clean", {"BEANRING_TEST_SEEDS": "10000"}),
         ("seeds-log", "simulation", "log::power_fails_and_every", {"BEANRING_TEST_SEEDS": "20000"}),
         ("seeds-operations", "simulation", "log::every_operation", {"BEANRING_TEST_SEEDS": "60"}),
         ("seeds-model", "queue", "model::", {"BEANRING_TEST_SEEDS": "10000"}),

@@ -231,10 +231,11 @@ impl Core {
         if self.puts.configuring.is_some() || !self.engine.has_schedules() {
             return;
         }
+        let limit = self.engine.budget().within(BACKGROUND_STEPS);
+        while !self.engine.budget().is_reached(limit) && self.engine.recheck_schedule(now) {}
         if self.puts.is_draining() {
             return self.engine.arm_schedules(now + RETRY, now);
         }
-        let limit = self.engine.budget().within(BACKGROUND_STEPS);
         let mut earliest = now;
         while !self.engine.budget().is_reached(limit) {
             let Some(schedule) = self.engine.due_schedule(now) else { break };

@@ -1,4 +1,5 @@
-//! Schedules with real server processes: from the configuration file, and across starts.
+//! Schedules with real server processes: from the configuration file, and across starts. And those that were put while the system clock
+//! was wrong.
 
 use std::fs;
 
@@ -183,4 +184,47 @@ fn schedules_of_the_file_have_places_of_their_own() {
     client.expect("schedule-put one-more 0 0 60 1 mail every:1d\r\nx\r\n", "OUT_OF_MEMORY");
     client.expect("schedule-delete s0\r\n", "DELETED");
     client.expect("schedule-put one-more 0 0 60 1 mail every:1d\r\nx\r\n", "SCHEDULED");
+}
+
+const NAME: &str = "tick";
+const DAY: Span = Span::from_secs(86_400);
+
+fn tick() -> TubeName<'static> {
+    TubeName::new(NAME.as_bytes()).expect("it is a name")
+}
+
+/// Whether the schedule runs an interval later, by this clock.
+fn runs_soon(engine: &Engine, system: Time) -> bool {
+    let next = engine.schedule(tick()).expect("it is there").next();
+    next == Some(system + Span::from_secs(600))
+}
+
+/// The clock is a day ahead when the schedule is put, and is set right then.
+#[test]
+fn intervals_do_not_wait_for_a_beginning_by_a_clock_that_was_wrong() {
+    let right = Time::from_nanos(1_800_000_000_000_000_000);
+    let mut engine = Engine::new(0);
+    put(&mut engine, NAME, "every:10m", Missed::Once, right + DAY);
+
+    let logged = engine.logged_schedule(&NAME.as_bytes().into()).expect("it is there");
+    let mut next = Engine::new(0);
+    next.restore_schedule(&logged);
+    next.settle_restored(right);
+    assert!(runs_soon(&next, right), "after a start");
+
+    engine.set_system_time(right, right + DAY);
+    engine.check();
+    while engine.recheck_schedule(right + DAY) {}
+    engine.check();
+    assert!(runs_soon(&engine, right), "in a running server");
+    put(&mut engine, NAME, "every:10m", Missed::Once, right + DAY);
+    assert!(runs_soon(&engine, right), "put again");
+
+    // A run since that start is logged without the beginning.
+    let mut logged = engine.logged_schedule(&NAME.as_bytes().into()).expect("it is there");
+    (logged.created, logged.progress.handled) = (right + DAY, right);
+    let mut next = Engine::new(0);
+    next.restore_schedule(&logged);
+    next.settle_restored(right + Span::from_secs(1));
+    assert!(runs_soon(&next, right), "after a run and a start");
 }

@@ -2,5 +2,6 @@
 
 mod log;
 mod replicas;
+mod schedules;
 mod seeds;
 mod server;

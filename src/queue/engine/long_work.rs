@@ -312,6 +312,15 @@ impl Engine {
         (!self.store.can_use(tube)).then_some(RunRefusal::NoTube)
     }
 
+    /// Finds the next time of one schedule again, after the system clock was set back. Returns whether there was one.
+    pub fn recheck_schedule(&mut self, now: Time) -> bool {
+        let has_one = self.schedules.recheck(now);
+        if has_one {
+            self.budget.charge(Cost::SCHEDULE_RUN);
+        }
+        has_one
+    }
+
     /// Has a schedule that is due looked at again at this time.
     pub fn postpone_run(&mut self, name: &ScheduleName, until: Time) {
         self.budget.charge(Cost::BATCH_JOB);

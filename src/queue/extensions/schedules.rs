@@ -28,6 +28,9 @@ const LOOK: Span = Span::from_secs(10);
 /// and repeats no run. cronie has the same limit.
 const AHEAD_MAX: Span = Span::from_secs(3 * 3600);
 
+/// A clock that goes back by less was not set.
+const SET_BACK_MIN: Span = Span::from_secs(60);
+
 /// Times that are passed one by one before the last one is searched.
 const STEPS_MAX: usize = 8;
 
@@ -46,6 +49,8 @@ pub struct Schedules {
     clock: SystemClock,
     /// The memory of names and times.
     text_bytes: usize,
+    /// The first of those that are still to be looked at since the system clock was set back.
+    recheck: Option<ScheduleName>,
     /// How many come from the configuration file.
     configured: usize,
     totals: ScheduleCounts,
@@ -191,6 +196,13 @@ impl Schedule {
         self.plan.when.next(self.created, self.progress.handled).unwrap_or(NEVER)
     }
 
+    /// Finds its next time by a clock that has this time. If that clock was far ahead before, it begins anew.
+    fn begin_by(&mut self, system: Time) {
+        (self.created, self.progress.handled) = reached(self.created, self.progress.handled, system);
+        self.next = self.find_next();
+        self.turn = self.next;
+    }
+
     /// The time that counts at `now`, from which it is due: the next one or, if others have passed, as its policy says. Returns whether
     /// times are left out by that.
     fn counting(&self, now: Time) -> (Time, bool) {
@@ -211,9 +223,12 @@ impl Schedule {
     }
 }
 
-/// How far a schedule is, by a clock that has this time now.
-fn reached(handled: Time, system: Time) -> Time {
-    if handled > system + AHEAD_MAX { system } else { handled }
+/// When a schedule began, and how far it is, by a clock that has this time now. A beginning by a clock that was wrong is forgotten: intervals
+/// would wait for it.
+fn reached(created: Time, handled: Time, system: Time) -> (Time, Time) {
+    let handled = if handled > system + AHEAD_MAX { system } else { handled };
+    // mutant schedule-keeps-a-wrong-beginning: created.min(handled) => created
+    (created.min(handled), handled)
 }
 
 impl SystemClock {
@@ -239,6 +254,7 @@ impl Schedules {
             timer,
             clock: SystemClock::default(),
             text_bytes: 0,
+            recheck: None,
             configured: 0,
             totals: ScheduleCounts::default(),
         }
@@ -285,9 +301,14 @@ impl Schedules {
 
     /// Takes the time of the system clock.
     pub fn set_system_time(&mut self, system: Time, now: Time, timers: &mut Timers) {
+        let before = self.clock.at(now);
         let nanos = |time: Time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         // mutant schedule-clock-is-never-set: nanos(system) - nanos(now) => 0
         self.clock.ahead = nanos(system) - nanos(now);
+        // mutant schedule-waits-for-a-wrong-clock: before > system + SET_BACK_MIN => false
+        if before > system + SET_BACK_MIN {
+            self.recheck = self.by_name.keys().next().cloned();
+        }
         self.arm(now, now, timers);
     }
 
@@ -301,9 +322,8 @@ impl Schedules {
         let mut progress = before.as_ref().map_or(Progress::default(), |before| before.progress);
         match before.as_ref().filter(|before| before.plan.when == plan.when) {
             Some(before) => {
-                // mutant schedule-put-again-begins-anew: created = before.created => _ = before.created
-                created = before.created;
-                progress.handled = reached(progress.handled, system);
+                // mutant schedule-put-again-begins-anew: before.created => system
+                (created, progress.handled) = reached(before.created, progress.handled, system);
             }
             None => (progress.handled, progress.caught_up) = (system, 0),
         }
@@ -361,12 +381,23 @@ impl Schedules {
         let system = self.clock.at(now);
         self.due.clear();
         for (name, schedule) in &mut self.by_name {
-            schedule.progress.handled = reached(schedule.progress.handled, system);
-            schedule.next = schedule.find_next();
-            schedule.turn = schedule.next;
+            schedule.begin_by(system);
             self.due.insert((schedule.turn, Arc::clone(name)));
         }
         self.arm(now, now, timers);
+    }
+
+    /// Finds the next time of one schedule again, after the system clock was set back. Returns whether there was one.
+    pub fn recheck(&mut self, now: Time) -> bool {
+        let Some(from) = self.recheck.take() else { return false };
+        let system = self.clock.at(now);
+        let mut left = self.by_name.range_mut::<[u8], _>((Bound::Included(&*from), Bound::Unbounded));
+        let Some((name, schedule)) = left.next() else { return false };
+        self.due.remove(&(schedule.turn, Arc::clone(name)));
+        schedule.begin_by(system);
+        self.due.insert((schedule.turn, Arc::clone(name)));
+        self.recheck = left.next().map(|(name, _)| Arc::clone(name));
+        true
     }
 
     fn insert(&mut self, schedule: Schedule) {
@@ -420,7 +451,9 @@ impl Schedules {
 
     /// Arms the timer for the next look: when one is due, but not before `earliest`, or when the system clock may have been set.
     pub fn arm(&self, earliest: Time, now: Time, timers: &mut Timers) {
-        if let Some((first, _)) = self.due.first() {
+        if self.recheck.is_some() {
+            timers.arm(self.timer, now);
+        } else if let Some((first, _)) = self.due.first() {
             timers.arm(self.timer, self.clock.when(*first).max(earliest).min(now + LOOK));
         }
     }
