@@ -174,6 +174,11 @@ impl Schedule {
         Some(self.next).filter(|&next| next != NEVER)
     }
 
+    /// When it is looked at, by the system clock: those that are due take turns.
+    pub const fn turn(&self) -> Time {
+        self.turn
+    }
+
     fn text_bytes(&self) -> usize {
         self.name.len() + self.tube.len() + self.plan.when.bytes() + 5 * ALLOCATION_BYTES
     }

@@ -268,11 +268,11 @@ impl State {
         self.jobs.insert(id, job);
     }
 
-    /// The schedule that is due first, by its time and its name.
-    pub fn first_due(&self, system: u64) -> Option<&str> {
-        self.next_due(system)?;
-        let due = self.schedules.iter().filter_map(|(name, one)| Some((one.next(system)?, name)));
-        due.min().map(|(_, name)| name.as_str())
+    /// The schedules that are due, each with its time.
+    pub fn due(&self, system: u64) -> impl Iterator<Item = (u64, &str)> {
+        let are_some = self.next_due(system).is_some();
+        let all = self.schedules.iter().filter(move |_| are_some);
+        all.filter_map(move |(name, one)| Some((one.next(system)?, name.as_str())))
     }
 
     /// The first time at which a schedule is due, if it comes until then.

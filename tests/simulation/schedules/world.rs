@@ -1,6 +1,7 @@
 //! A server with its job log, its clocks and a client. Time advances from one event to the next.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use beanring::io::wal_files::recover;
@@ -79,6 +80,8 @@ pub struct World {
     pub is_draining: bool,
     /// The memory limit has refused something since memory was freed.
     pub is_short: bool,
+    /// When the server looks at schedules that it does not look at when they are due. This alone is taken from it.
+    turns: BTreeMap<String, u64>,
     pub done: Done,
     pub trace: bool,
 }
@@ -164,6 +167,7 @@ impl World {
             history: History::default(),
             is_draining: false,
             is_short: false,
+            turns: BTreeMap::new(),
             done: Done::default(),
             trace: std::env::var_os("BEANRING_TEST_TRACE").is_some(),
         }
@@ -235,24 +239,34 @@ impl World {
         }
     }
 
-    /// Has the model run what the server has run since the last call: schedules in their order.
+    /// Has the model run what the server has run since the last call.
     fn follow(&mut self) {
         let system = self.system();
-        while let Some(name) = self.history.state.first_due(system) {
-            let Some(found) = self.server.engine().schedule(tube_name(name)) else { break };
-            let expected = &self.history.state.schedules[name].counted;
-            if counted(&found.progress) == *expected {
-                break;
-            }
+        while let Some(name) = self.next_run(system) {
             assert!(!self.is_draining, "{name} runs while the server drains");
-            let change = self.history.state.run_due(name, system, || self.new_job());
+            let change = self.history.state.run_due(&name, system, || self.new_job());
             self.log(|| format!("due: {change:?}"));
             match change {
                 Change::Run(..) => self.done.runs += 1,
                 _ => self.done.others += 1,
             }
             self.history.add(change);
+            self.turns.insert(name, system);
         }
+        let others = self.server.engine().schedules_after(None).filter(|one| one.next() != Some(one.turn()));
+        self.turns = others.map(|one| (one.name().as_str().to_owned(), one.turn().as_nanos())).collect();
+    }
+
+    /// Of the schedules with which the server has done something, the one whose turn has come first.
+    fn next_run(&self, system: u64) -> Option<String> {
+        let (state, engine) = (&self.history.state, self.server.engine());
+        let has_changed = |name: &str| {
+            let found = engine.schedule(tube_name(name));
+            found.is_some_and(|found| counted(&found.progress) != state.schedules[name].counted)
+        };
+        let changed = state.due(system).filter(|&(_, name)| has_changed(name));
+        let first = changed.min_by_key(|&(next, name)| (self.turns.get(name).copied().unwrap_or(next), name));
+        first.map(|(_, name)| name.to_owned())
     }
 
     /// The first job of the server that the model does not have.
@@ -363,7 +377,7 @@ impl World {
         }
         self.history.settle();
         let system = self.system();
-        if let Some(name) = self.history.state.first_due(system) {
+        if let Some(name) = self.history.state.due(system).next().map(|(_, name)| name) {
             let (now, deadline) = (self.now, self.server.next_deadline());
             assert!(
                 self.is_draining || self.is_short,
@@ -456,6 +470,7 @@ impl World {
         self.puts.0.borrow_mut().clear();
         (self.received, self.unread) = (Vec::new(), 0);
         self.is_draining = false;
+        self.turns.clear();
         self.conn = self.server.accept(Protocol::Beanstalk);
         let system = self.system();
         let lost = self.history.restarted(self.server.engine(), kept, system);
