@@ -406,7 +406,9 @@ impl Core {
 
     /// Forgets the jobs that were followed. Nothing refers to them: a standby has no clients.
     fn forget_jobs(&mut self) {
-        self.engine = Engine::new(self.config.seed);
+        let mut engine = Engine::new(self.config.seed);
+        engine.keep_system_clock(&self.engine);
+        self.engine = engine;
         self.prepare_engine();
     }
 

@@ -132,6 +132,10 @@ fn the_system_clock_decides_what_is_due() {
     engine.set_system_time(noon, now);
     assert_eq!(engine.next_deadline(), Some(now));
     engine.check();
+    // A standby that reads all again has a new queue.
+    let mut again = Engine::new(1);
+    again.keep_system_clock(&engine);
+    assert_eq!(again.system_time(now), noon);
 }
 
 #[test]

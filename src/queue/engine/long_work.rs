@@ -223,6 +223,11 @@ impl Engine {
         self.schedules.set_system_time(system, now, &mut self.store.timers);
     }
 
+    /// Has the same system clock as another queue.
+    pub const fn keep_system_clock(&mut self, other: &Self) {
+        self.schedules.keep_clock(&other.schedules);
+    }
+
     /// Whether there is room for a schedule of this name.
     pub fn can_put_schedule(&self, name: TubeName<'_>) -> bool {
         self.schedules.can_put(name)

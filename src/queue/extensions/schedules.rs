@@ -304,6 +304,11 @@ impl Schedules {
         self.clock.at(now)
     }
 
+    /// Has the same system clock as other schedules.
+    pub const fn keep_clock(&mut self, others: &Self) {
+        self.clock = others.clock;
+    }
+
     /// Takes the time of the system clock.
     pub fn set_system_time(&mut self, system: Time, now: Time, timers: &mut Timers) {
         let before = self.clock.at(now);
