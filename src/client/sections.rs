@@ -9,7 +9,6 @@ const SECTIONS: [(&str, &[&str]); 12] = [
     ),
     ("Jobs", &["current-jobs-", "current-job-", "total-jobs", "job-", "put-refusals-", "max-job-size"]),
     ("Tubes", &["current-tubes", "max-tubes", "tube-", "current-ruled-tubes", "rule-", "rate-"]),
-    ("Schedules", &["current-schedules", "schedule-"]),
     (
         "Connections",
         &[
@@ -25,6 +24,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
             "io-accept-pauses",
         ],
     ),
+    ("Schedules", &["current-schedules", "schedule-"]),
     ("TLS", &["tls-", "current-tls-"]),
     ("Idempotency keys", &["current-kept-keys", "memory-kept-keys", "memory-promised-keys", "key-"]),
     ("Memory", &["memory-", "max-memory"]),

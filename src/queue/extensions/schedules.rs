@@ -401,13 +401,19 @@ impl Schedules {
     pub fn recheck(&mut self, now: Time) -> bool {
         let Some(from) = self.recheck.take() else { return false };
         let system = self.clock.at(now);
-        let mut left = self.by_name.range_mut::<[u8], _>((Bound::Included(&*from), Bound::Unbounded));
-        let Some((name, schedule)) = left.next() else { return false };
+        let mut left = self.by_name.range::<[u8], _>((Bound::Included(&*from), Bound::Unbounded));
+        let Some((name, _)) = left.next() else { return false };
+        let name = Arc::clone(name);
+        self.recheck = left.next().map(|(name, _)| Arc::clone(name));
+        self.begin_by(&name, system);
+        true
+    }
+
+    fn begin_by(&mut self, name: &ScheduleName, system: Time) {
+        let schedule = self.by_name.get_mut(name).expect("it is there");
         self.due.remove(&(schedule.turn, Arc::clone(name)));
         schedule.begin_by(system);
         self.due.insert((schedule.turn, Arc::clone(name)));
-        self.recheck = left.next().map(|(name, _)| Arc::clone(name));
-        true
     }
 
     fn insert(&mut self, schedule: Schedule) {
@@ -497,6 +503,10 @@ impl Schedules {
     /// Notes the job that a run has put for this time.
     pub fn ran(&mut self, name: &ScheduleName, due: Time, job: JobId, now: Time) {
         let ran = self.clock.at(now);
+        if self.get_mut(name).progress.handled > ran + AHEAD_MAX {
+            // Its turn to be looked at since the clock was set back has not come.
+            self.begin_by(name, ran);
+        }
         let progress = &mut self.get_mut(name).progress;
         (progress.due, progress.ran, progress.job) = (due, ran, job);
         progress.runs = progress.runs.saturating_add(1);
