@@ -332,7 +332,7 @@ impl Schedules {
         let mut progress = before.as_ref().map_or(Progress::default(), |before| before.progress);
         match before.as_ref().filter(|before| before.plan.when == plan.when) {
             Some(before) => {
-                // mutant schedule-put-again-begins-anew: before.created => system
+                // mutant schedule-put-again-begins-anew: reached(before.created, progress.handled, system) => (system, system)
                 (created, progress.handled) = reached(before.created, progress.handled, system);
             }
             None => (progress.handled, progress.caught_up) = (system, 0),
