@@ -178,8 +178,8 @@ fn verbs_name_their_own_flags() {
         ),
         (
             "schedule add a --when 0 3",
-            "-w/--when \"0\": not a cron line: minute, hour, day of the month, month and day of the week, each `*`, a number, a \
-             list, a range or steps; write a line in quotes, and an interval as every:15m",
+            "-w/--when \"0\": not a cron line of five fields: minute, hour, day of the month, month and day of the week; a time \
+             zone may follow; write a line in quotes, and an interval as every:15m",
         ),
         (
             "schedule add a -t b -t c --when every:9",

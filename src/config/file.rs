@@ -168,7 +168,7 @@ fn secret_in(line: &str) -> Option<&str> {
             Some(text).filter(|text| passwords::may_be_secret(text))
         }
         Some(_) => None,
-        None if RuleKey::named(key.as_bytes()).is_some() => None,
+        None if RuleKey::named(key.as_bytes()).is_some() || schedules::is_shown(key) => None,
         // The end of a token in Base64.
         None if text.trim_matches('=').is_empty() => Some(line).filter(is_long),
         None => Some(text).filter(is_long),

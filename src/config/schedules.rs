@@ -19,6 +19,11 @@ pub const SCHEDULE: &str = "schedule";
 
 const KEYS: [&str; 9] = ["name", "tube", "when", "body", "pri", "delay", "ttr", "missed", "overlap"];
 
+/// Whether a mistake shows the value of this key of a schedule. A body may be a secret.
+pub fn is_shown(key: &str) -> bool {
+    KEYS.contains(&key) && key != "body"
+}
+
 /// Reads all schedules.
 ///
 /// # Errors

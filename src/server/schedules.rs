@@ -351,7 +351,7 @@ impl Core {
             return Err(wait);
         }
         let name = TubeName::checked_before(name);
-        info!("schedule {} is deleted: the configuration file lacks it", name.as_str());
+        info!("schedule {} is deleted: it is no longer in the configuration", name.as_str());
         self.engine.delete_schedule(name);
         Ok(())
     }

@@ -138,8 +138,8 @@ fn the_body_is_an_argument_a_file_or_the_input() {
 #[test]
 fn wrong_usage_of_a_schedule_names_what_to_write() {
     let place = Place::default();
-    let line = "not a cron line: minute, hour, day of the month, month and day of the week, each `*`, a number, a list, a range or \
-                steps; write a line in quotes, and an interval as every:15m";
+    let line = "not a cron line of five fields: minute, hour, day of the month, month and day of the week; a time zone may follow; \
+                write a line in quotes, and an interval as every:15m";
     place.session(&format!(
         r#"
         schedule =2> beanring schedule: name a command: add, list, rm, run or show
@@ -149,7 +149,7 @@ fn wrong_usage_of_a_schedule_names_what_to_write() {
         schedule add a -w 0 3 =2> -w/--when "0": {line}
         schedule add a body -w 0 3 * * * =2> 3: a schedule has one body; write the body and the cron line in quotes
         schedule add a body -w '0 3 * * * Mars' =2> -w/--when "0 3 * * * Mars": not a time zone of the IANA database, such as Europe/Berlin
-        schedule add a body -w '0 0 31 2 *' =2> -w/--when "0 0 31 2 *": at none of the coming times
+        schedule add a body -w '0 0 31 2 *' =2> -w/--when "0 0 31 2 *": at no date of the next four years
         schedule add a body -w every:0 =2> -w/--when "every:0": not an interval: `every:` and seconds, or a number with s, m, h or d, from 1 second to 366 days
         schedule add a two bodies -w every:9 =2> bodies: a schedule has one body; write the body and the cron line in quotes
         schedule add a body -w every:9 -t a -t b =2> -t/--tube: given twice; beanring schedule add takes one tube

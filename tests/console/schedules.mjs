@@ -20,7 +20,7 @@ async function a_schedule_is_added_run_and_deleted() {
     await label('When').fill('0 3 30 2 *')
     await label('Body').fill('a body\nof two lines')
     await view.button('Add the schedule').click()
-    await view.notice(/When is at none of the coming times/)
+    await view.notice(/When is at no date of the next four years/)
     await label('When').fill('0 3 * * 1-5 Europe/Berlin')
     await label('While the last job exists').selectOption('Leave the run out')
     await label('Missed times').selectOption('Run each')

@@ -75,7 +75,10 @@ impl Place {
         command.stderr(File::create(dir.join("stderr")).expect("there is space"));
         let (server, stream) = ServerProcess::launch(command, Address::fresh(Transport::Tcp), &all);
         let trusting = client_config(&certificates.ca, None);
-        Self { server, control: Client::new(stream), at, certificates, trusting, dir }
+        let mut control = Client::new(stream);
+        // The server listens for TLS after it listens for others. A reply shows that it does.
+        control.ask("list-tube-used\r\n");
+        Self { server, control, at, certificates, trusting, dir }
     }
 
     /// Starts a server whose settings of TLS are in a file.

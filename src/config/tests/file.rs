@@ -299,7 +299,10 @@ fn a_mistake_in_a_schedule_has_its_place() {
             ONE.replace("every:9", "* * * * * Mars"),
             "4:8: when = \"* * * * * Mars\": not a time zone of the IANA database, such as Europe/Berlin",
         ),
-        (ONE.replace("every:9", "0 0 31 2 *"), "4:8: when = \"0 0 31 2 *\": at none of the coming times"),
+        (
+            ONE.replace("every:9", "0 0 31 2 *"),
+            "4:8: when = \"0 0 31 2 *\": at no date of the next four years",
+        ),
         (
             with("priority = 1"),
             "6:1: priority = 1: no such key of a schedule; it has name, tube, when, body, pri, delay, ttr, missed, overlap",

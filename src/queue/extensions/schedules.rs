@@ -317,6 +317,7 @@ impl Schedules {
         self.clock.ahead = nanos(system) - nanos(now);
         // mutant schedule-waits-for-a-wrong-clock: before > system + SET_BACK_MIN => false
         if before > system + SET_BACK_MIN {
+            // Bounded by one: the first name.
             self.recheck = self.by_name.keys().next().cloned();
         }
         self.arm(now, now, timers);
@@ -401,6 +402,7 @@ impl Schedules {
     pub fn recheck(&mut self, now: Time) -> bool {
         let Some(from) = self.recheck.take() else { return false };
         let system = self.clock.at(now);
+        // Bounded by two: this one and the name of the next.
         let mut left = self.by_name.range::<[u8], _>((Bound::Included(&*from), Bound::Unbounded));
         let Some((name, _)) = left.next() else { return false };
         let name = Arc::clone(name);

@@ -224,6 +224,13 @@ impl Core {
             }
             Outcome::Done(Reply::Kicked(kicked)) => ok(&json(&KickedJson { kicked })),
             Outcome::Done(Reply::Flushed(flushed)) => ok(&json(&FlushedJson { flushed })),
+            Outcome::Done(Reply::Scheduled) => {
+                let Operation::PutSchedule { schedule, .. } = operation else {
+                    unreachable!("{operation} puts no schedule")
+                };
+                let schedule = self.engine.schedule(schedule.name.get()).expect("it was put");
+                ok(&json(&ScheduleJson::of(self, schedule, now)));
+            }
             Outcome::Done(_) => ok(b"{}"),
             Outcome::Moved(moved) => self.respond_to_move(request, moved, &mut out),
             Outcome::Found(job) | Outcome::JobStats(job) => ok(&json(&JobJson::of(self, job, now))),

@@ -100,8 +100,8 @@ impl ScheduleTarget {
             }
         };
         let overlaps = match parameters.take("overlap").as_deref() {
-            None | Some("yes") => true,
-            Some("no") => false,
+            None | Some("yes" | "true") => true,
+            Some("no" | "false") => false,
             Some(_) => return Err(bad("overlap must be yes or no")),
         };
         Ok(Self {

@@ -17,8 +17,14 @@ use crate::time::Time;
 /// Zones that are built in: a server reads no file for them, and a container needs none.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// Fields of a line.
-const FIELDS: usize = 5;
+/// The fields of a line, and the numbers that each may have.
+const FIELDS: [(&str, &str); 5] = [
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of the month", "1 to 31"),
+    ("month", "1 to 12, or JAN to DEC"),
+    ("day of the week", "0 to 7, or SUN to SAT"),
+];
 
 /// The first field that may have names: of months, and then of days.
 const NAMED_FIELD: usize = 3;
@@ -41,16 +47,12 @@ impl Cron {
         let mut words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
         let joined = words.join(" ").into();
         let zone = match words.len() {
-            FIELDS => TimeZone::UTC,
+            5 => TimeZone::UTC,
             // mutant schedule-zone-ignored: zone_of(words.pop().expect("there are six"))? => { words.pop(); TimeZone::UTC }
             6 => zone_of(words.pop().expect("there are six"))?,
             _ => return Err(WhenError::Line),
         };
-        let is_plain = words.iter().enumerate().all(|(field, word)| is_plain_field(field, word));
-        let mut options = ParseOptions::default();
-        options.fallback_timezone_option = FallbackTimezoneOption::UTC;
-        let line = parse_crontab_with(&words.join(" "), options).ok().filter(|_| is_plain);
-        let line = line.ok_or(WhenError::Line)?;
+        let line = parse_fields(&words).ok_or_else(|| mistake_in(&words))?;
         let follows_elapsed_time = words[..2].iter().any(|word| word.starts_with('*'));
         Ok((joined, Self { line, zone, follows_elapsed_time }))
     }
@@ -124,6 +126,26 @@ impl Cron {
 
 fn zone_of(name: &str) -> Result<TimeZone, WhenError> {
     ZONES.get(name).map_err(|_| WhenError::Zone)
+}
+
+fn parse_fields(words: &[&str]) -> Option<Crontab> {
+    let is_plain = words.iter().enumerate().all(|(field, word)| is_plain_field(field, word));
+    let mut options = ParseOptions::default();
+    options.fallback_timezone_option = FallbackTimezoneOption::UTC;
+    parse_crontab_with(&words.join(" "), options).ok().filter(|_| is_plain)
+}
+
+/// The first field that is wrong by itself.
+fn mistake_in(words: &[&str]) -> WhenError {
+    let is_wrong = |field: &usize| {
+        let mut alone = ["*"; FIELDS.len()];
+        alone[*field] = words[*field];
+        parse_fields(&alone).is_none()
+    };
+    (0..FIELDS.len()).find(is_wrong).map_or(WhenError::Line, |field| {
+        let (name, numbers) = FIELDS[field];
+        WhenError::Field { name, numbers }
+    })
 }
 
 /// Whether a field has only what the lines of cronie have.

@@ -45,14 +45,24 @@ pub enum WhenError {
     Interval,
     /// It is neither an interval nor a cron line.
     #[error(
-        "not a cron line: minute, hour, day of the month, month and day of the week, each `*`, a number, a list, a range or steps"
+        "not a cron line of five fields: minute, hour, day of the month, month and day of the week; a time zone may follow"
     )]
     Line,
+    /// A field of a cron line.
+    #[error(
+        "not a cron line: its {name} must be `*`, a number ({numbers}), a range, steps, or a list of these"
+    )]
+    Field {
+        /// What the field is called.
+        name: &'static str,
+        /// The numbers that it may have.
+        numbers: &'static str,
+    },
     /// Behind the five fields.
     #[error("not a time zone of the IANA database, such as Europe/Berlin")]
     Zone,
     /// It is a day that no month has.
-    #[error("at none of the coming times")]
+    #[error("at no date of the next four years")]
     Never,
 }
 
