@@ -99,7 +99,12 @@ A command that ends with exit code 0 deletes its job. Its environment has:
   BEANRING_JOB_ID, BEANRING_TUBE, BEANRING_JOB_PRI, BEANRING_JOB_TTR,
   BEANRING_JOB_AGE, BEANRING_JOB_RELEASES, BEANRING_JOB_TIMEOUTS, BEANRING_ADDR
 After the first SIGTERM, SIGINT or SIGHUP, work ends when the running commands
-have ended. The second signal kills them and releases their jobs.
+have ended. The second signal kills them and hands their jobs back without a
+failed attempt.
+
+Without flags, the job of a command that fails is buried at once, whatever the
+rules of its tube. With --on-failure release and no --delay, the rules of the
+tube decide: retry-delay, max-attempts, dead-letter (see tube-config --help).
 
 Example:
   beanring work -t mail -j 8 --on-failure release --tries 5 -- ./send-mail
