@@ -440,3 +440,20 @@ fn lines_of_json() {
     assert_eq!((&lines[1]["id"], &lines[1]["fate"]), (&2.into(), &"deleted".into()));
     assert_eq!(lines[2], json!({ "deleted": 1, "buried": 1, "released": 0, "lost": 0 }));
 }
+
+#[test]
+fn a_long_note_widens_no_other_line() {
+    let place = Place::default();
+    place.session("put job");
+    let note = "x".repeat(400);
+    let failing = format!("echo {note} >&2; exit 3");
+    place.run(&["work", "--until-empty", "--", "sh", "-c", &failing]);
+    let shown = place.ok(&["job", "1"]);
+    let lines: Vec<&str> = shown.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("note ")).expect("a note");
+    assert!(lines[..at].iter().all(|line| line.len() < 60 && !line.starts_with("note")), "{shown}");
+    assert!(
+        lines[at].starts_with("note       ") && lines[at].ends_with(&format!(" exit code 3: {note}")),
+        "{shown}"
+    );
+}
