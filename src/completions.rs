@@ -27,9 +27,16 @@ _beanring_schedules() {
 }
 
 _beanring_with_names() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} before=
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} before= first=
     if ((COMP_CWORD > 1)); then
         before=${COMP_WORDS[COMP_CWORD-2]}
+    fi
+    if ((COMP_CWORD > 2)); then
+        first=${COMP_WORDS[COMP_CWORD-3]}
+    fi
+    if [[ $first == tube-config && $prev == lost-counts ]]; then
+        COMPREPLY=() && _beanring_add "$cur" <<<$'no\nyes'
+        return
     fi
     _beanring "$@"
     case $prev in
@@ -62,6 +69,12 @@ _beanring_schedules() {
 
 _beanring_rules() {
     compadd -- @RULES@
+}
+
+_beanring_rule_values() {
+    if [[ $words[CURRENT-1] == lost-counts ]]; then
+        compadd -- no yes
+    fi
 }
 "#;
 
@@ -137,6 +150,7 @@ fn for_zsh(script: &str) -> String {
         let action = match () {
             () if is_tube => "_beanring_tubes",
             () if line.starts_with("'::key -- Rule") => "_beanring_rules",
+            () if line.starts_with("'::value -- ") => "_beanring_rule_values",
             () if line.starts_with("':name -- Schedule, ") => "_beanring_schedules",
             () => return line.to_owned(),
         };
@@ -198,6 +212,9 @@ fn for_fish(script: &str, command: &Command) -> String {
     let is_rule =
         "__fish_beanring_using_subcommand tube-config; and test (commandline -opc)[-2] = tube-config";
     line(is_rule, &format!(" -a \"{}\"", rules(" ")));
+    let is_switch =
+        "__fish_beanring_using_subcommand tube-config; and test (commandline -opc)[-1] = lost-counts";
+    line(is_switch, " -a \"no yes\"");
     let schedules = " -a \"(__fish_beanring_schedules)\"";
     for verb in SCHEDULE_VERBS {
         line(

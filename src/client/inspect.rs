@@ -83,6 +83,8 @@ pub(super) fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool)
     if has_sections {
         rows.sort_by_key(|(key, _)| section(key.bytes()).0);
     }
+    let is_note = |key: &Untrusted| kind == Kind::Job && key.bytes().starts_with(b"note");
+    rows.sort_by_key(|(key, _)| is_note(key));
     let mut table = Table::without_header(&[Align::Left, Align::Right]);
     let mut last = None;
     for (key, value) in rows {
@@ -96,7 +98,12 @@ pub(super) fn print(common: &Common, kind: Kind, stats: &Stats, is_sorted: bool)
         }
         let mut texts = value.texts(key.bytes()).into_iter();
         let indent = if has_sections { "  " } else { "" };
-        table.row([format!("{indent}{key}"), texts.next().unwrap_or_default()]);
+        let cells = [format!("{indent}{key}"), texts.next().unwrap_or_default()];
+        if is_note(key) {
+            table.text_row(cells)
+        } else {
+            table.row(cells)
+        }
         texts.for_each(|text| table.row([String::new(), text]));
     }
     Ok(output.table(table)?)

@@ -48,12 +48,16 @@ pub struct Table {
     aligns: Vec<Align>,
     has_header: bool,
     rows: Vec<Vec<Cell>>,
+    /// Cells of the columns on the left that are longer do not widen their column.
+    cell_columns_max: usize,
 }
 
 #[derive(Debug)]
 struct Cell {
     text: String,
     color: Option<Color>,
+    /// It ends its row, begins on the left, and does not widen its column.
+    is_free: bool,
 }
 
 /// The columns between two cells.
@@ -215,14 +219,26 @@ impl Table {
 
     /// A table without a header.
     pub fn without_header(aligns: &[Align]) -> Self {
-        Self { aligns: aligns.to_vec(), has_header: false, rows: Vec::new() }
+        Self { aligns: aligns.to_vec(), has_header: false, rows: Vec::new(), cell_columns_max: usize::MAX }
     }
 
     /// Adds a row. Its cells must be escaped.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let row: Vec<Cell> = cells.into_iter().map(|text| Cell { text, color: None }).collect();
+        let row: Vec<Cell> =
+            cells.into_iter().map(|text| Cell { text, color: None, is_free: false }).collect();
         assert_eq!(row.len(), self.aligns.len(), "a row has a cell for each column");
         self.rows.push(row);
+    }
+
+    /// Adds a row whose last cell is a long text. It begins on the left and does not widen its column: a terminal wraps it.
+    pub fn text_row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.row(cells);
+        self.rows.last_mut().and_then(|row| row.last_mut()).expect("it has a cell").is_free = true;
+    }
+
+    /// Keeps texts of more than this number of columns from widening all rows.
+    pub fn pad_to(&mut self, columns: usize) {
+        self.cell_columns_max = columns;
     }
 
     /// Colors a cell of the last row.
@@ -239,8 +255,12 @@ impl Table {
     }
 
     fn widths(&self) -> Vec<usize> {
-        let width = |column: usize| self.rows.iter().map(|row| columns(&row[column].text)).max();
-        (0..self.aligns.len()).map(|column| width(column).unwrap_or(0)).collect()
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| &row[column]).filter(|cell| !cell.is_free);
+            let widest = cells.map(|cell| columns(&cell.text)).max().unwrap_or(0);
+            if self.aligns[column] == Align::Left { widest.min(self.cell_columns_max) } else { widest }
+        };
+        (0..self.aligns.len()).map(width).collect()
     }
 
     fn lines(&self, has_colors: bool) -> impl Iterator<Item = String> {
@@ -249,8 +269,9 @@ impl Table {
             let mut line = String::new();
             let mut blanks = 0;
             for ((cell, &width), align) in row.iter().zip(&widths).zip(&self.aligns) {
-                let free = width - columns(&cell.text);
-                let (before, after) = if *align == Align::Left { (0, free) } else { (free, 0) };
+                let free = width.saturating_sub(columns(&cell.text));
+                let is_left = *align == Align::Left || cell.is_free;
+                let (before, after) = if is_left { (0, free) } else { (free, 0) };
                 if cell.text.is_empty() {
                     // A line does not end with blanks.
                     blanks += width + GAP;

@@ -9,7 +9,7 @@ use super::error::{ClientError, Refusal};
 use super::fields::Object;
 use super::inspect;
 use super::output::{Align, Output, Table, say};
-use super::put::read_whole;
+use super::put::{limits_found, read_whole};
 use super::reply::Follows;
 use super::stats::{Kind, Stats, Value};
 use super::units::Seconds;
@@ -19,6 +19,9 @@ use crate::values::limits::{PAGE_SCHEDULES_MAX, SCHEDULE_BYTES_MAX};
 
 /// Pages that are read at most. A server has ten with its 10,000 schedules; this is enough for a hundred times as many.
 const PAGES_MAX: usize = 1000;
+
+/// A name, tube or time that is longer does not widen the rows of other schedules.
+const TEXT_COLUMNS_MAX: usize = 40;
 
 const ABSENT: &str = "there is no such schedule; see beanring schedule list";
 
@@ -57,7 +60,12 @@ fn add(verb: &ScheduleAdd) -> Result<(), ClientError> {
     let line =
         format!("schedule-put {name} {pri} {delay} {ttr} {bytes} {tube} {when} missed:{missed}{overlap}");
     let reply = connection.ask_with_body(&line, &body)?;
-    reply.expect("SCHEDULED", &subject(name)).map_err(explained)?;
+    reply.expect("SCHEDULED", &subject(name)).map_err(|refusal| {
+        explained(refusal).meaning(
+            "FORBIDDEN",
+            "you need the right produce on this tube, and on the tube of the schedule that has this name; see the server's --auth",
+        )
+    })?;
     let done = if replaced.is_some() { "replaced" } else { "scheduled" };
     let stats = statistics(&mut connection, name)?;
     let mut output = Output::new(&verb.common);
@@ -166,7 +174,10 @@ fn table(schedules: &[Stats]) -> Table {
         ("NEXT RUN IN", Align::Right),
         ("LAST RUN AGO", Align::Right),
         ("RUNS", Align::Right),
+        ("SKIPS", Align::Right),
+        ("REFUSALS", Align::Right),
     ]);
+    table.pad_to(TEXT_COLUMNS_MAX);
     for schedule in schedules {
         let text = |key| schedule.text(key).to_string();
         let time = |key| match schedule.get(key) {
@@ -174,14 +185,9 @@ fn table(schedules: &[Stats]) -> Table {
             None => "-".to_owned(),
         };
         let [next, last] = ["next-run-left", "last-run-age"].map(time);
-        table.row([
-            text("name"),
-            text("tube"),
-            text("when"),
-            next,
-            last,
-            schedule.number("runs").to_string(),
-        ]);
+        let [runs, skips, refusals] =
+            ["runs", "skips", "refusals"].map(|key| schedule.number(key).to_string());
+        table.row([text("name"), text("tube"), text("when"), next, last, runs, skips, refusals]);
     }
     table
 }
@@ -194,7 +200,8 @@ fn show(verb: &OneSchedule) -> Result<(), ClientError> {
 fn remove(verb: &OneSchedule) -> Result<(), ClientError> {
     let OneSchedule { name, common } = verb;
     let mut connection = super::connect(common)?;
-    let stats = statistics(&mut connection, name)?;
+    // Where the right is missing, the refusal of the deletion names those that suffice.
+    let stats = inspect::if_permitted(statistics(&mut connection, name))?;
     let reply = connection.ask(format!("schedule-delete {name}"))?;
     reply.expect("DELETED", &subject(name)).map_err(explained)?;
     let mut output = Output::new(common);
@@ -204,22 +211,30 @@ fn remove(verb: &OneSchedule) -> Result<(), ClientError> {
         output.line(&format!("deleted {name}"))?;
     }
     output.flush()?;
-    warn_of_file(name, Some(&stats));
+    warn_of_file(name, stats.as_ref());
     Ok(())
 }
 
 fn run_now(verb: &OneSchedule) -> Result<(), ClientError> {
     let OneSchedule { name, common } = verb;
-    let reply = super::connect(common)?.ask(format!("schedule-run {name}"))?;
+    let mut connection = super::connect(common)?;
+    let reply = connection.ask(format!("schedule-run {name}"))?;
     let reply = reply.expect("INSERTED", &subject(name)).map_err(|refusal| {
-        explained(refusal)
+        let limits = (refusal.word() == "OUT_OF_MEMORY").then(|| limits(&mut connection, name)).flatten();
+        let refusal = explained(refusal)
             .meaning("DRAINING", "the server accepts no new jobs; run beanring undrain first")
             .meaning(
                 "OUT_OF_MEMORY",
                 "a limit is reached: a rule of its tube (beanring tube-config TUBE), memory (--max-memory), tubes (--max-tubes), or \
                  the disk of the job log; delete jobs, raise that limit, or make room on the disk",
             )
-            .meaning("JOB_TOO_BIG", "a segment of the job log has no space for the job; raise -s of the server")
+            .meaning("JOB_TOO_BIG", "a segment of the job log has no space for the job; raise -s of the server");
+        match limits {
+            Some(limits) => {
+                refusal.meaning("OUT_OF_MEMORY", format!("limits that refuse jobs here: {limits}"))
+            }
+            None => refusal,
+        }
     })?;
     let id = reply.count()?;
     let mut output = Output::new(common);
@@ -229,6 +244,12 @@ fn run_now(verb: &OneSchedule) -> Result<(), ClientError> {
         output.line(&id.to_string())?;
     }
     Ok(output.flush()?)
+}
+
+/// Returns the limits that refuse the jobs of a schedule, as far as the server tells them.
+fn limits(connection: &mut Connection, name: &str) -> Option<String> {
+    let stats = statistics(connection, name).ok()?;
+    limits_found(connection, stats.text("tube").tube_name()?).ok()?
 }
 
 fn statistics(connection: &mut Connection, name: &str) -> Result<Stats, ClientError> {

@@ -1,7 +1,7 @@
 // All schedules, page by page, and the form that adds one.
 
-import { putSchedule, read, segment } from './api.js'
-import { form, nameField, notify, tubeField } from './actions.js'
+import { find, putSchedule, read, segment } from './api.js'
+import { ask, form, nameField, notify, tubeField } from './actions.js'
 import * as format from './format.js'
 import { card, el, field, numberField, setAttribute, setText, show } from './dom.js'
 import { Controls } from './shell.js'
@@ -87,8 +87,13 @@ function addCard(app, controls) {
       missed: missed.input.value,
       overlap: overlap.input.value,
     }
-    const done = await app.act(() => putSchedule(name.input.value, parameters, body.input.value))
-    if (done !== null) notify(`The schedule ${name.input.value} is added.`)
+    const [added, text] = [name.input.value, body.input.value]
+    const consequence = 'Each run puts a job without a body.'
+    if (text === '' && !(await ask(`Add the schedule ${added} with an empty body?`, consequence, 'Add'))) return
+    // Without the right to see it, it counts as new.
+    const before = await find(schedulePath(added)).catch(() => null)
+    const done = await app.act(() => putSchedule(added, parameters, text))
+    if (done !== null) notify(`The schedule ${added} is ${before === null ? 'added' : 'replaced'}.`)
   }
   const fields = [
     name,

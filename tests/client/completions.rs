@@ -47,6 +47,7 @@ fn bash_completes_tubes_rules_and_schedules() {
             // The name is quoted, and nothing in it runs.
             (&["peek", "--tube", "r"], "run\\$\\(id\\)\\;id\n"),
             (&["tube-config", "mail", "rete"], "retention\n"),
+            (&["tube-config", "mail", "lost-counts", ""], "no\nyes\n"),
             (&["stat"], "stats\n"),
             (&["tube", "--js"], "--json\n"),
             (&["schedule", "add", "x", "-t", "o"], "other\n"),

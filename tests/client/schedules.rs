@@ -27,7 +27,7 @@ sessions! {
         beanring: schedule run none =1> schedule none: NOT_FOUND: there is no such schedule; see beanring schedule list
         beanring: schedule run none --json =1| {"error":"not-found","message":"schedule none: NOT_FOUND: there is no such schedule; see beanring schedule list"}
         beanring: schedule list --json =|
-        beanring: schedule list => SCHEDULE  TUBE  WHEN  NEXT RUN IN  LAST RUN AGO  RUNS
+        beanring: schedule list => SCHEDULE  TUBE  WHEN  NEXT RUN IN  LAST RUN AGO  RUNS  SKIPS  REFUSALS
     "#
 }
 
@@ -180,7 +180,10 @@ fn all_pages_are_listed() {
     let table = place.ok(&["schedule", "list"]);
     assert_eq!(table.lines().count(), 2501);
     let row: Vec<&str> = table.lines().last().expect("a row").split_whitespace().collect();
-    assert_eq!((&row[..3], &row[row.len() - 2..]), (&["s2499", "t2499", "every:1h"][..], &["-", "0"][..]));
+    assert_eq!(
+        (&row[..3], &row[row.len() - 4..]),
+        (&["s2499", "t2499", "every:1h"][..], &["-", "0", "0", "0"][..])
+    );
 }
 
 #[test]
@@ -194,8 +197,7 @@ fn a_refused_run_says_what_to_do() {
         schedule add a x -w every:1h -t mail
         tube-config mail max-jobs 1
         schedule run a => 1
-        schedule run a =1> schedule a: OUT_OF_MEMORY: a limit is reached: a rule of its tube (beanring tube-config TUBE), memory \
-         (--max-memory), tubes (--max-tubes), or the disk of the job log; delete jobs, raise that limit, or make room on the disk
+        schedule run a =1> schedule a: OUT_OF_MEMORY: limits that refuse jobs here: rule max-jobs 1 of mail
         drain
         schedule run a =1> schedule a: DRAINING: the server accepts no new jobs; run beanring undrain first
         schedule run a --json =1
@@ -223,13 +225,15 @@ fn a_refused_schedule_says_what_to_do() {
     );
     refused(
         &["NOT_FOUND\r\n", "FORBIDDEN\r\n"],
-        "FORBIDDEN: the right produce is missing, or not for this tube, or not for that of the schedule to replace; see the \
+        "FORBIDDEN: you need the right produce on this tube, and on the tube of the schedule that has this name; see the \
          server's --auth",
     );
     let forbidden = scripted(&["FORBIDDEN\r\n"]);
     let said =
         "list-schedules: FORBIDDEN: the right produce, inspect or admin is missing; see the server's --auth";
     run_at(&forbidden, &["schedule", "list"]).fails(1, said);
+    let said = "schedule a: FORBIDDEN: the right produce or admin is missing, or not for its tube; see the server's --auth";
+    run_at(&scripted(&["FORBIDDEN\r\n", "FORBIDDEN\r\n"]), &["schedule", "rm", "a"]).fails(1, said);
     // A schedule disappears between the look at it and the command.
     let address = scripted(&["OK 14\r\n---\nname: \"a\"\n\r\n", "NOT_FOUND\r\n"]);
     let said = "schedule a: NOT_FOUND: there is no such schedule; see beanring schedule list";
@@ -280,4 +284,23 @@ fn a_list_that_does_not_end_is_an_error() {
     assert_eq!(run_at(&address, &["schedule", "list"]).code, Some(3));
     let address = replies(|| |_| data("OK", b"---\nnext: \"a\"\n"));
     assert_eq!(run_at(&address, &["schedule", "list", "--json"]).json()["error"], json!("no-connection"));
+}
+
+#[test]
+fn the_list_shows_what_was_left_out_and_a_long_name_widens_one_row() {
+    let place = Place::default();
+    let long = "x".repeat(100);
+    place.ok(&["schedule", "add", &long, "x", "-w", "every:1h"]);
+    place.session(
+        "schedule add rest x -w every:1h -t full
+        tube-config full max-jobs 1
+        schedule run rest => 1
+        schedule run rest =1",
+    );
+    let list = place.ok(&["schedule", "list"]);
+    let row = |name: &str| list.lines().find(|row| row.starts_with(name)).expect("a row").to_owned();
+    let refusals = place.number(&["schedule", "show", "rest"], "refusals");
+    assert!(row("rest").ends_with(&format!("  {refusals}")), "{list}");
+    assert!(row("rest").len() < 130 && row("SCHEDULE").len() < 130, "{list}");
+    assert!(row(&long).starts_with(&format!("{long}  default")), "{list}");
 }

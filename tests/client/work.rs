@@ -194,6 +194,40 @@ fn failures_are_released_with_back_off() {
 }
 
 #[test]
+fn a_release_without_a_delay_follows_the_rules_of_the_tube() {
+    let place = Place::default();
+    place.session(
+        "tube-config slow retry-delay 100
+        tube-config last max-attempts 1
+        tube-config last dead-letter dead
+        put -t slow a
+        put -t last b
+        put -t plain c",
+    );
+    let release = |flags: &[&str]| {
+        let command =
+            [&["work", "--until-empty", "--on-failure", "release"], flags, &["--", "false"]].concat();
+        let ran = place.run(&command);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.stderr
+    };
+    // The rule delays the job by 80 to 100 s. The worker does not know by how much.
+    let said = release(&["-t", "slow"]);
+    assert!(said.lines().next().is_some_and(|line| line.ends_with(" s; released")), "{said}");
+    assert!(place.number(&["job", "1"], "time_left_seconds") > 10);
+    let said = release(&["-t", "last", "--delay", "0", "--json"]);
+    let line: Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&line["fate"], line.get("delay_seconds")), (&"released".into(), None), "{said}");
+    assert_eq!(place.json(&["job", "2"])["tube"], json!("dead"));
+    // Without a rule the back-off begins with a second, and an explicit delay wins over the rule.
+    let said = release(&["-t", "plain"]);
+    assert!(said.lines().next().is_some_and(|line| line.ends_with("; released, ready in 1 s")), "{said}");
+    place.session("kick 1");
+    let said = release(&["-t", "slow", "--delay", "300"]);
+    assert!(said.contains("; released, ready in 10 min"), "{said}");
+}
+
+#[test]
 fn a_failure_is_noted_with_the_last_line_of_standard_error() {
     everywhere("the notes of beanring work", |place| {
         let bench = Bench::new();
@@ -221,7 +255,8 @@ fn the_first_signal_waits_for_running_commands() {
         let mut said = said(&mut running);
         bench.wait_for_runs(2);
         running.signal(Signal::SIGINT);
-        let stopping = "beanring: stopping after 2 running commands; a second signal kills them";
+        let stopping = "beanring: stopping after 2 running commands; a second signal kills them, and hands their \
+                        jobs back without a failed attempt";
         assert_eq!(said.next().as_deref(), Some(stopping));
         assert_eq!(place.jobs(), [1, 2, 0, 0]);
         bench.go();
@@ -404,4 +439,21 @@ fn lines_of_json() {
     assert_eq!((&lines[0]["reason"], &lines[1]["reason"]), (&"exit code 1".into(), &Value::Null));
     assert_eq!((&lines[1]["id"], &lines[1]["fate"]), (&2.into(), &"deleted".into()));
     assert_eq!(lines[2], json!({ "deleted": 1, "buried": 1, "released": 0, "lost": 0 }));
+}
+
+#[test]
+fn a_long_note_widens_no_other_line() {
+    let place = Place::default();
+    place.session("put job");
+    let note = "x".repeat(400);
+    let failing = format!("echo {note} >&2; exit 3");
+    place.run(&["work", "--until-empty", "--", "sh", "-c", &failing]);
+    let shown = place.ok(&["job", "1"]);
+    let lines: Vec<&str> = shown.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("note ")).expect("a note");
+    assert!(lines[..at].iter().all(|line| line.len() < 60 && !line.starts_with("note")), "{shown}");
+    assert!(
+        lines[at].starts_with("note       ") && lines[at].ends_with(&format!(" exit code 3: {note}")),
+        "{shown}"
+    );
 }

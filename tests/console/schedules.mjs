@@ -12,7 +12,7 @@ async function add(client, name, tube, when) {
 }
 
 async function a_schedule_is_added_run_and_deleted() {
-  await withConsole({ hash: '#/schedules', expected: [/400/] }, async (view, server) => {
+  await withConsole({ hash: '#/schedules', expected: [/400/, /404/] }, async (view, server) => {
     await view.shows('.empty:visible', 'There is no schedule that you may see.')
     const label = (text) => view.page.getByLabel(text, { exact: true })
     await label('Name').fill('night/../report')
@@ -26,6 +26,14 @@ async function a_schedule_is_added_run_and_deleted() {
     await label('Missed times').selectOption('Run each')
     await view.button('Add the schedule').click()
     await view.notice(/^The schedule night\/..\/report is added\.$/)
+    // The same name again, with an empty body: this is asked first.
+    await label('Body').fill('')
+    await view.button('Add the schedule').click()
+    await view.page.locator('dialog').getByRole('button', { name: 'Cancel' }).click()
+    assert.equal((await server.api('schedules')).schedules[0].body_bytes, 19)
+    await label('Body').fill('another body')
+    await view.button('Add the schedule').click()
+    await view.notice(/^The schedule night\/..\/report is replaced\.$/)
     await view.shows(`${row('night/../report')} td:nth-child(3)`, '0 3 * * 1-5 Europe/Berlin')
     await view.shows(`${row('night/../report')} td:nth-child(4)`, /^in \d/)
     await view.shows(`${row('night/../report')} td:nth-child(5)`, 'none')

@@ -261,10 +261,10 @@ pub struct Work {
     #[arg(long, value_name = "ACTION", default_value = "bury", hide_possible_values = true)]
     pub on_failure: OnFailure,
     /// Delay of a released job, such as 10; it doubles with each release; decimals such as 0.25 need
-    /// --sub-second on the server
-    #[arg(short, long, value_name = "TIME", default_value = "1", allow_negative_numbers = true)]
+    /// --sub-second on the server [default: that of the tube's rule retry-delay, or 1]
+    #[arg(short, long, value_name = "TIME", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
-    pub delay: Seconds,
+    pub delay: Option<Seconds>,
     /// Longest delay of a released job
     #[arg(long, value_name = "TIME", default_value = "1h", allow_negative_numbers = true)]
     #[arg(value_parser = time)]

@@ -66,11 +66,14 @@ Rules:
   max-attempts N     a job is buried after N attempts; timeouts, releases and
                      lost connections count
   retry-for TIME     a failure this long after the put is the last attempt
-  retry-delay TIME   a job that has failed is delayed by this time
-  retry-factor N     each further failure multiplies the delay by N; 2 if unset
+  retry-delay TIME   a job that has failed is delayed by this time; a delay
+                     that a worker gives in release wins
+  retry-factor N     each further failure multiplies the delay by N, from 1 to
+                     100 with one decimal; 2 if unset
   retry-max-delay TIME
                      the longest delay after a failure
-  retry-jitter PART  the part of the delay that is left to chance; 0.2 if unset
+  retry-jitter PART  shortens each delay by a random part, up to this one, from
+                     0.01 to 1; 0.2 if unset
   lost-counts no     a lost connection is no failure of a job
   dead-letter TUBE   a job out of attempts is moved to this tube instead of
                      being buried
@@ -81,7 +84,7 @@ Rules:
   retention TIME     a buried job is deleted after this time
   rate N             workers get at most N jobs per second
 Without a unit, sizes are in bytes and times in seconds. They may have units:
-64k, 1GiB; 90s, 5m, 2h, 1d.
+64k, 1GiB; 90s, 5m, 2h, 1d. The value 0 removes a rule.
 
 This verb needs a beanring server; beanstalkd lacks the command.
 ";
@@ -99,7 +102,12 @@ A command that ends with exit code 0 deletes its job. Its environment has:
   BEANRING_JOB_ID, BEANRING_TUBE, BEANRING_JOB_PRI, BEANRING_JOB_TTR,
   BEANRING_JOB_AGE, BEANRING_JOB_RELEASES, BEANRING_JOB_TIMEOUTS, BEANRING_ADDR
 After the first SIGTERM, SIGINT or SIGHUP, work ends when the running commands
-have ended. The second signal kills them and releases their jobs.
+have ended. The second signal kills them and hands their jobs back without a
+failed attempt.
+
+Without flags, the job of a command that fails is buried at once, whatever the
+rules of its tube. With --on-failure release and no --delay, the rules of the
+tube decide: retry-delay, max-attempts, dead-letter (see tube-config --help).
 
 Example:
   beanring work -t mail -j 8 --on-failure release --tries 5 -- ./send-mail
@@ -112,14 +120,16 @@ output cannot be written, 2 wrong usage or a command that cannot be started,
 const SCHEDULE_ADD_HELP: &str = "\
 WHEN is every:TIME, or a cron line: minute, hour, day of the month, month, day
 of the week, and a time zone such as Europe/Berlin. Without a zone it is UTC.
+If both the day of the month and the day of the week are set, one of them must
+match; if one of them begins with *, such as */2, both must match.
 
 Examples:
   beanring schedule add nightly -w '0 3 * * * Europe/Berlin' -t reports daily
   beanring schedule add sync -w every:15m -t sync --no-overlap -f sync.json
 
 Missed times are those at which the server was stopped, was draining or had no
-space. once runs the last of them; skip runs it if it is at most a minute ago;
-all runs each, in order, up to 99, and then the last one.
+space. once runs the last one; skip runs the last one only if it is at most a
+minute old; all runs each, in order, up to 99, and then the last one.
 
 This verb needs a beanring server; beanstalkd lacks the command.
 ";

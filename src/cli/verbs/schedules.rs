@@ -61,7 +61,7 @@ pub struct ScheduleAdd {
     #[arg(short = 'r', long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     #[arg(default_value_t = Seconds::whole(TTR_SECONDS_DEFAULT))]
     pub ttr: Seconds,
-    /// Which of the times run that the server has missed: once, skip or all
+    /// What to do about missed times: once, skip or all
     #[arg(long, value_name = "POLICY", default_value = "once", hide_possible_values = true)]
     #[arg(value_parser = missed_policy())]
     pub missed: Missed,

@@ -188,11 +188,12 @@ fn progress(verb: &Put) -> ProgressBar {
 ///
 /// # Errors
 /// If the connection breaks.
-fn limits_found(connection: &mut Connection, tube: &str) -> Result<Option<String>, ClientError> {
+pub(super) fn limits_found(connection: &mut Connection, tube: &str) -> Result<Option<String>, ClientError> {
     let Some(server) = inspect::if_permitted(inspect::of_server(connection))? else { return Ok(None) };
     let has_refused = |reason: &str| server.number(&format!("put-refusals-{reason}")) > 0;
     let mut limits = Vec::new();
-    if has_refused("tube-rule")
+    // A run of a schedule that a rule has refused is no put.
+    if (has_refused("tube-rule") || server.number("rule-refusals") > 0)
         && let Ok(rules) = tube_config::rules(connection, tube)
     {
         for (key, shown) in [

@@ -4,6 +4,7 @@
 mod command;
 mod control;
 mod report;
+mod retries;
 mod slot;
 mod stderr;
 
@@ -16,6 +17,7 @@ use signal_hook::iterator::Signals;
 
 use self::control::Control;
 use self::report::Report;
+use self::retries::Retries;
 use self::slot::Slot;
 use super::connection::Connection;
 use super::error::ClientError;
@@ -36,10 +38,19 @@ pub(super) fn run(verb: &Work) -> Result<ExitCode, ClientError> {
     let report = Report::new(verb.common.json, verb.verbose);
     let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..verb.jobs).map(|_| mpsc::channel()).unzip();
     let control = Control::new(senders);
+    let retries = Retries::default();
     thread::scope(|scope| {
         for (place, mailbox) in mailboxes.into_iter().enumerate() {
             let connection: Option<Connection> = first.take();
-            let mut slot = Slot { place, verb, target: &target, control: &control, report: &report, mailbox };
+            let mut slot = Slot {
+                place,
+                verb,
+                target: &target,
+                control: &control,
+                report: &report,
+                retries: &retries,
+                mailbox,
+            };
             let handle = handle.clone();
             scope.spawn(move || {
                 if let Err(error) = slot.run(connection) {

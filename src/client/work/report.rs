@@ -52,7 +52,7 @@ pub(super) struct Ended<'a> {
     /// Why the command failed, or why the job is lost.
     pub(super) reason: Option<String>,
     pub(super) fate: Fate,
-    /// The back-off of a released job.
+    /// The back-off of a released job. None if the server decides it.
     #[serde(rename = "delay_seconds", skip_serializing_if = "Option::is_none")]
     pub(super) delay: Option<time::Seconds>,
     #[serde(rename = "elapsed_seconds", serialize_with = "seconds")]
@@ -114,7 +114,8 @@ impl Report {
 
     pub(super) fn stopping(&self, commands: usize) {
         let plural = if commands == 1 { "" } else { "s" };
-        self.note(&format!("stopping after {commands} running command{plural}; a second signal kills them"));
+        let second = "a second signal kills them, and hands their jobs back without a failed attempt";
+        self.note(&format!("stopping after {commands} running command{plural}; {second}"));
     }
 
     pub(super) fn note(&self, text: &str) {

@@ -16,6 +16,7 @@ use super::super::{hold, inspect, reserve, units};
 use super::command::{self, Running};
 use super::control::{Control, Event};
 use super::report::{Ended, Fate, Report};
+use super::retries::Retries;
 use crate::cli::verbs::{OnFailure, Work};
 use crate::time::{Seconds, Span};
 use crate::values::ids::JobId;
@@ -29,6 +30,9 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 /// Time between two attempts to connect: the first, and the longest.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// First delay of a released job, without `--delay` and without a rule of its tube.
+const DELAY_DEFAULT: Seconds = Seconds::ONE;
+
 /// Time before the next job if the system cannot start a command at the moment.
 const START_AGAIN: Seconds = Seconds::ONE;
 
@@ -38,6 +42,7 @@ pub(super) struct Slot<'a> {
     pub(super) target: &'a Target,
     pub(super) control: &'a Control,
     pub(super) report: &'a Report,
+    pub(super) retries: &'a Retries,
     pub(super) mailbox: Receiver<Event>,
 }
 
@@ -64,7 +69,7 @@ enum Outcome {
 pub(super) fn open(target: &Target, verb: &Work) -> Result<Connection, ClientError> {
     let mut connection = target.connect()?;
     if verb.on_failure == OnFailure::Release {
-        connection.require_decimals([verb.delay, verb.max_delay])?;
+        connection.require_decimals([verb.delay.unwrap_or(DELAY_DEFAULT), verb.max_delay])?;
     }
     reserve::watch(&mut connection, &verb.tube)?;
     connection.set_patience(Some(REPLY_PATIENCE + Duration::from_secs(RESERVE_SECONDS.into())));
@@ -264,9 +269,15 @@ impl Slot<'_> {
             Outcome::Failure(reason, line) => {
                 note(connection, id, &reason, &line)
                     .inspect_err(|_| self.lost(job, "the connection broke"))?;
-                let end = match self.back_off(job) {
+                let back_off =
+                    self.back_off(connection, job).inspect_err(|_| self.lost(job, "the connection broke"))?;
+                let end = match back_off {
                     None => (format!("bury {id} {pri}"), Fate::Buried, None),
-                    Some(delay) => (format!("release {id} {pri} {delay}"), Fate::Released, Some(delay)),
+                    Some(delay) => {
+                        // Without a delay the rules of the tube decide what happens to the job.
+                        let known = (delay.span() != Span::ZERO).then_some(delay);
+                        (format!("release {id} {pri} {delay}"), Fate::Released, known)
+                    }
                 };
                 self.end(connection, job, Some(reason), end)
             }
@@ -306,13 +317,28 @@ impl Slot<'_> {
     }
 
     /// Returns the delay of a job whose command failed, or none if it is to be buried.
-    fn back_off(&self, job: &Job) -> Option<Seconds> {
-        let Work { on_failure, delay, max_delay, tries, .. } = self.verb;
+    ///
+    /// # Errors
+    /// If the connection broke.
+    fn back_off(&self, connection: &mut Connection, job: &Job) -> Result<Option<Seconds>, ClientError> {
+        let Work { on_failure, delay, max_delay, tries, tube, .. } = self.verb;
         let releases = job.stats.number("releases");
         if *on_failure == OnFailure::Bury || tries.is_some_and(|tries| releases + 1 >= tries.into()) {
-            return None;
+            return Ok(None);
         }
-        Some(back_off(*delay, *max_delay, releases))
+        let delay = match delay {
+            Some(delay) => *delay,
+            None => {
+                let name = job.stats.text("tube");
+                let watched = tube.iter().find(|tube| tube.as_bytes() == name.bytes());
+                let is_delayed = match watched {
+                    Some(tube) => self.retries.are_delayed(connection, tube)?,
+                    None => false,
+                };
+                if is_delayed { Seconds::ZERO } else { DELAY_DEFAULT }
+            }
+        };
+        Ok(Some(back_off(delay, *max_delay, releases)))
     }
 
     /// A command cannot be started. The job is ready again at once, or when the next attempt may succeed.
