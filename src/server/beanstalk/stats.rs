@@ -173,7 +173,7 @@ pub(in crate::server) fn job(core: &Core, job: JobKey, out: &mut Vec<u8>, now: T
     yaml.number("releases", stats.counts.releases);
     yaml.number("buries", stats.counts.buries);
     yaml.number("kicks", stats.counts.kicks);
-    if stats.counts.attempts() > 0 || stats.has_rules {
+    if stats.counts.losses > 0 || stats.has_rules {
         yaml.number("losses", stats.counts.losses);
         yaml.number("attempts", stats.counts.attempts());
     }
