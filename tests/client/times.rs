@@ -27,10 +27,11 @@ fn times_may_have_decimals() {
             "#,
         );
         // The third failure buries the job.
-        let flags = ["--on-failure", "release", "--delay", "0.01", "--max-delay", "0.5", "--tries", "2"];
+        // The delay is longer than a busy machine needs to see that the tube is empty.
+        let flags = ["--on-failure", "release", "--delay", "1.25", "--max-delay", "2.5", "--tries", "2"];
         let work = [&["work", "-t", "work"], &flags[..], &["--until-empty", "--", "false"]].concat();
         let said = place.run(&work).stderr;
-        assert!(said.contains("; released, ready in 0.01 s\n"), "{said}");
+        assert!(said.contains("; released, ready in 1.25 s\n"), "{said}");
         place.wait_for_jobs([1, 0, 0, 0]);
         assert!(place.run(&work).stderr.contains("; buried\n"));
     });
