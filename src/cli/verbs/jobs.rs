@@ -261,7 +261,7 @@ pub struct Work {
     #[arg(long, value_name = "ACTION", default_value = "bury", hide_possible_values = true)]
     pub on_failure: OnFailure,
     /// Delay of a released job, such as 10; it doubles with each release; decimals such as 0.25 need
-    /// --sub-second on the server [default: that of the tube's rule retry-delay, or 1]
+    /// --sub-second on the server [default: as the rules of the tube say, or 1]
     #[arg(short, long, value_name = "TIME", allow_negative_numbers = true)]
     #[arg(value_parser = time)]
     pub delay: Option<Seconds>,
