@@ -52,7 +52,7 @@ fn a_start_puts_the_schedules_of_the_file_and_deletes_those_that_it_lacks() {
         until("the one runs", || stat(&mut client, "often", "last-job").as_deref() == Some("1"));
         server.stop();
 
-        // An unchanged schedule goes on, a changed one begins anew, and that of a client stays.
+        // An unchanged schedule goes on, a changed one starts over, and that of a client stays.
         write(&(one("often", "every:1", "overlap = false\n") + &one("nightly", "0 4 * * *", "")));
         let (mut server, mut client) = start(&log, io, &flags);
         until("the schedule has changed", || {

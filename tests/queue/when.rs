@@ -172,7 +172,7 @@ fn the_last_of_many_times_is_that_of_a_walk() {
     }
 }
 
-/// A log may have any text: what is taken for a line has times in order, or none.
+/// A log may contain any text. If it is accepted as a line, its times are in order.
 #[test]
 fn any_text_is_refused_or_has_times_in_order() {
     const FIELDS: [&str; 6] = ["*", "*/7", "2", "1-5", "3,6", "7"];

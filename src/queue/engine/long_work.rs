@@ -3,10 +3,10 @@
 use super::Engine;
 use super::matching::SAFETY_MARGIN;
 use super::transitions::To;
-use crate::bodies::{OutOfMemory, Slot};
+use crate::bodies::Slot;
 use crate::queue::effects::Notice;
 use crate::queue::extensions::idempotency::KeyFlush;
-use crate::queue::extensions::schedules::{Due, NewSchedule, RunRefusal, ScheduleName};
+use crate::queue::extensions::schedules::{Due, NewSchedule, ScheduleName};
 use crate::queue::logged::change::Change;
 use crate::queue::long_work::flush::Flush;
 use crate::queue::long_work::job_list::{JobList, JobPage, PageQuery};
@@ -14,12 +14,11 @@ use crate::queue::long_work::moving::{JobMoved, Move, MoveRefusal, Moved};
 use crate::queue::long_work::quotas::{ANSWER, BACKGROUND_STEPS, FollowUp, Quotas};
 use crate::queue::long_work::work::{Begun, Kick, Work};
 use crate::queue::store::client::{Client, Wait, Watched};
-use crate::queue::store::job::{Failure, JobState, NewJob};
+use crate::queue::store::job::{Failure, JobState};
 use crate::queue::store::timers::Owner;
 use crate::time::{Span, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TubeSlot};
-use crate::values::schedules::Plan;
 use crate::values::tube_name::TubeName;
 
 /// A wait that should end does not end before the search for a job, and looks again after this time.
@@ -27,9 +26,6 @@ const SEARCH_PAUSE: Span = Span::from_millis(1);
 
 /// Steps of one piece of unfinished work. Kinds of work take turns, piece by piece.
 const PIECE_STEPS: u32 = BACKGROUND_STEPS / 4;
-
-/// What the body of a run costs, in copies: there are two, into memory that is in no cache.
-const RUN_COPIES: usize = 3;
 
 /// A ready or delayed job leaves one heap and enters another: among a million jobs that takes some 2.5 us, most of it for memory
 /// that is in no cache.
@@ -264,57 +260,6 @@ impl Engine {
                 None
             }
         }
-    }
-
-    /// Puts the job of a schedule, for this time of the system clock. Returns its id.
-    ///
-    /// # Errors
-    /// If the tube cannot take the job.
-    ///
-    /// # Panics
-    /// If there is no such schedule.
-    pub fn run_schedule(&mut self, name: &ScheduleName, due: Time, now: Time) -> Result<JobId, RunRefusal> {
-        let schedule = self.schedules.get(name).expect("the schedule is there");
-        let body = self.store.bodies.bytes(&schedule.body).to_vec();
-        let &Plan { pri, delay, ttr, .. } = &schedule.plan;
-        let tube = Box::<[u8]>::from(schedule.tube().as_bytes());
-        let tube = TubeName::checked_before(&tube);
-        self.budget.charge(Cost::BATCH_JOB.plus(Cost::copied(body.len()).times(RUN_COPIES)));
-        let body = match self.run_refusal(tube, body.len() as u64 - 2) {
-            None => self.store.bodies.store(&body).map_err(|OutOfMemory| RunRefusal::NoMemory),
-            Some(refusal) => Err(refusal),
-        };
-        let body = match body {
-            Ok(body) => body,
-            Err(refusal) => {
-                self.refuse_run(name);
-                return Err(refusal);
-            }
-        };
-        let tube = self.find_or_create_tube(tube);
-        let ttr = self.rules.ttr_in(tube, ttr, &self.store);
-        let id = self.next_id();
-        let job = self.store_job(tube, NewJob { id, pri, delay, ttr, body, tags_key: None }, now);
-        self.schedules.ran(name, due, id, now);
-        // mutant schedule-run-without-its-record: Change::Ran(job, ScheduleName::clone(name)) => Change::Put(job)
-        self.effects.changes.push(Change::Ran(job, ScheduleName::clone(name)));
-        self.after_put(job, tube, false, now);
-        Ok(id)
-    }
-
-    /// Counts a run whose job cannot be put.
-    pub fn refuse_run(&mut self, name: &ScheduleName) {
-        self.schedules.refused(name);
-        self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
-    }
-
-    /// Why the tube of this name cannot take a job of a schedule, if it cannot.
-    fn run_refusal(&mut self, tube: TubeName<'_>, body_bytes: u64) -> Option<RunRefusal> {
-        if let Some(full) = self.rules.full_by(tube, body_bytes, &self.store) {
-            self.rules.count_refused(tube);
-            return Some(RunRefusal::Full(full));
-        }
-        (!self.store.can_use(tube)).then_some(RunRefusal::NoTube)
     }
 
     /// Finds the next time of one schedule again, after the system clock was set back. Returns whether there was one.

@@ -9,9 +9,11 @@
 use std::mem;
 
 use super::Engine;
+use crate::bodies::OutOfMemory;
 use crate::queue::extensions::groups::LastGone;
 use crate::queue::extensions::job_waits::{AwaitedKey, Ended, JobEnd};
 use crate::queue::extensions::rules::retry::AfterFailure;
+use crate::queue::extensions::schedules::{RunRefusal, ScheduleName};
 use crate::queue::logged::change::Change;
 use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
 use crate::queue::long_work::work::Work;
@@ -20,7 +22,11 @@ use crate::queue::store::job::{Failure, Job, JobState, NewJob, URGENT_BELOW};
 use crate::time::{Seconds, Time};
 use crate::values::budget::{Cost, Limit};
 use crate::values::ids::{ClientSlot, GroupSlot, JobId, JobKey, TubeSlot};
+use crate::values::schedules::Plan;
 use crate::values::tube_name::TubeName;
+
+/// What the body of a run costs, in copies: there are two, into memory that is in no cache.
+const RUN_COPIES: usize = 3;
 
 /// Where a job goes.
 #[derive(Clone, Copy)]
@@ -70,6 +76,57 @@ impl Engine {
             // mutant con-raised-limit-opens-no-lane: removed
             self.reopen_raised(con, now);
         }
+    }
+
+    /// Puts the job of a schedule, for this time of the system clock. Returns its id.
+    ///
+    /// # Errors
+    /// If the tube cannot take the job.
+    ///
+    /// # Panics
+    /// If there is no such schedule.
+    pub fn run_schedule(&mut self, name: &ScheduleName, due: Time, now: Time) -> Result<JobId, RunRefusal> {
+        let schedule = self.schedules.get(name).expect("the schedule is there");
+        let body = self.store.bodies.bytes(&schedule.body).to_vec();
+        let &Plan { pri, delay, ttr, .. } = &schedule.plan;
+        let tube = Box::<[u8]>::from(schedule.tube().as_bytes());
+        let tube = TubeName::checked_before(&tube);
+        self.budget.charge(Cost::BATCH_JOB.plus(Cost::copied(body.len()).times(RUN_COPIES)));
+        let body = match self.run_refusal(tube, body.len() as u64 - 2) {
+            None => self.store.bodies.store(&body).map_err(|OutOfMemory| RunRefusal::NoMemory),
+            Some(refusal) => Err(refusal),
+        };
+        let body = match body {
+            Ok(body) => body,
+            Err(refusal) => {
+                self.refuse_run(name);
+                return Err(refusal);
+            }
+        };
+        let tube = self.find_or_create_tube(tube);
+        let ttr = self.rules.ttr_in(tube, ttr, &self.store);
+        let id = self.next_id();
+        let job = self.store_job(tube, NewJob { id, pri, delay, ttr, body, tags_key: None }, now);
+        self.schedules.ran(name, due, id, now);
+        // mutant schedule-run-without-its-record: Change::Ran(job, ScheduleName::clone(name)) => Change::Put(job)
+        self.effects.changes.push(Change::Ran(job, ScheduleName::clone(name)));
+        self.after_put(job, tube, false, now);
+        Ok(id)
+    }
+
+    /// Counts a run whose job cannot be put.
+    pub fn refuse_run(&mut self, name: &ScheduleName) {
+        self.schedules.refused(name);
+        self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+    }
+
+    /// Why the tube of this name cannot take a job of a schedule, if it cannot.
+    fn run_refusal(&mut self, tube: TubeName<'_>, body_bytes: u64) -> Option<RunRefusal> {
+        if let Some(full) = self.rules.full_by(tube, body_bytes, &self.store) {
+            self.rules.count_refused(tube);
+            return Some(RunRefusal::Full(full));
+        }
+        (!self.store.can_use(tube)).then_some(RunRefusal::NoTube)
     }
 
     /// Moves a job from its container to another, of another tube if one is given. Clients that wait for the end of a buried job are

@@ -24,7 +24,7 @@ const LATE_MAX: Span = Span::from_secs(60);
 /// The timer fires at least this often while there are schedules, since the system clock may be set.
 const LOOK: Span = Span::from_secs(10);
 
-/// If a schedule is further ahead of the system clock than this, that clock was wrong before, and the schedule begins anew. Otherwise it waits,
+/// If a schedule is further ahead of the system clock than this, that clock was wrong before, and the schedule starts over. Otherwise it waits,
 /// and repeats no run. cronie has the same limit.
 const AHEAD_MAX: Span = Span::from_secs(3 * 3600);
 
@@ -201,7 +201,7 @@ impl Schedule {
         self.plan.when.next(self.created, self.progress.handled).unwrap_or(NEVER)
     }
 
-    /// Finds its next time by a clock that has this time. If that clock was far ahead before, it begins anew.
+    /// Finds its next time by a clock that has this time. If that clock was far ahead before, it starts over.
     fn begin_by(&mut self, system: Time) {
         (self.created, self.progress.handled) = reached(self.created, self.progress.handled, system);
         self.next = self.find_next();
@@ -333,7 +333,7 @@ impl Schedules {
         let mut progress = before.as_ref().map_or(Progress::default(), |before| before.progress);
         match before.as_ref().filter(|before| before.plan.when == plan.when) {
             Some(before) => {
-                // mutant schedule-put-again-begins-anew: reached(before.created, progress.handled, system) => (system, system)
+                // mutant schedule-put-again-starts-over: reached(before.created, progress.handled, system) => (system, system)
                 (created, progress.handled) = reached(before.created, progress.handled, system);
             }
             None => (progress.handled, progress.caught_up) = (system, 0),

@@ -26,7 +26,7 @@ use crate::values::when::{When, WhenError};
 const BODY_TYPE: &str = "application/octet-stream";
 
 impl Operation {
-    /// The command that it executes, for a client that uses its tube. What has a body goes another way, and drain mode is no command here.
+    /// The command that it executes, for a client that uses its tube. There is none for drain mode, or for what has a body.
     pub(super) fn command(&self) -> Option<Command<'_>> {
         Some(match self {
             Self::Put { .. } | Self::PutSchedule { .. } | Self::Drain | Self::Undrain => return None,

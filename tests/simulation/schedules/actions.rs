@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Deletes jobs, the oldest first, until so many are left.
+    /// Deletes jobs, the oldest first, until this many are left.
     fn delete_jobs(&mut self, left: usize) {
         while self.history.state.jobs.len() > left {
             let count = (self.history.state.jobs.len() - left).min(BATCH_JOBS);

@@ -34,7 +34,7 @@ impl History {
         (self.written, self.synced) = (self.written - count, self.synced - count);
     }
 
-    /// A server has started with these jobs and schedules. So many changes must be there. Returns the number of those that are lost.
+    /// A server has started with these jobs and schedules. At least `kept` changes must be there. Returns how many are lost.
     ///
     /// # Panics
     /// If they are not those after a sequence of changes.
@@ -168,7 +168,7 @@ fn find_difference(name: &str, expected: &Schedule, engine: &Engine, system: u64
     is_same("the last run", &expected.last, &last)?;
     is_same("the beginning", &expected.created, &found.created.as_nanos())?;
     is_same("what is handled", &expected.handled, &progress.handled.as_nanos())?;
-    is_same("the runs made up for", &expected.caught_up, &u32::from(progress.caught_up))?;
+    is_same("the runs caught up", &expected.caught_up, &u32::from(progress.caught_up))?;
     let next = found.next().map(|next| next.as_nanos());
     let (next, until) = (next.unwrap_or(u64::MAX), next.unwrap_or(0).max(system));
     // A next time that is far away is not searched.

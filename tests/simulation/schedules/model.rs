@@ -195,7 +195,7 @@ impl Schedule {
         self.set_clock(system);
     }
 
-    /// Begins anew if the clock was wrong before.
+    /// Starts over if the clock was wrong before.
     pub fn set_clock(&mut self, system: u64) {
         if self.handled > system + WAIT_MAX {
             self.handled = system;
