@@ -17,8 +17,8 @@ use super::untrusted::Untrusted;
 use crate::cli::verbs::{OneSchedule, Schedule, ScheduleAdd, ScheduleList};
 use crate::values::limits::{PAGE_SCHEDULES_MAX, SCHEDULE_BYTES_MAX};
 
-/// Pages that are read at most. A server has ten with its 10,000 schedules; this is enough for a hundred times as many.
-const PAGES_MAX: usize = 1000;
+/// Pages that are read at most: a server has up to 20,000 schedules, and shows as few as 15 at a time while its memory is full.
+const PAGES_MAX: usize = 2000;
 
 /// A name, tube or time that is longer does not widen the rows of other schedules.
 const TEXT_COLUMNS_MAX: usize = 40;

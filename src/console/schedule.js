@@ -24,7 +24,7 @@ function scheduleFacts() {
       late: 'Late by',
       runs: 'Runs',
       skips: 'Left out: the last job existed',
-      refusals: 'Refused by the tube or for lack of room',
+      refusals: 'Refused: no job was put',
       gaps: 'Times missed by the server',
       priority: 'Priority',
       delay: 'Delay',

@@ -326,7 +326,7 @@ fn schedules_of_the_client_need_rights_on_their_tubes() {
     };
     assert_eq!(verb("schedule add own x -w every:1h -t a").0, Some(0));
     assert_eq!(verb("schedule run own"), (Some(0), "1\n".to_owned(), String::new()));
-    let forbidden = "FORBIDDEN: the right produce is missing, or not for this tube, or not for that of the schedule to replace; see \
+    let forbidden = "FORBIDDEN: you need the right produce on this tube, and on the tube of the schedule that has this name; see \
                      the server's --auth";
     fails("schedule add other x -w every:1h -t b", &format!("other: {forbidden}"));
     fails("schedule add hidden x -w every:1h -t a", &format!("hidden: {forbidden}"));

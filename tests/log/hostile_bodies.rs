@@ -1,6 +1,7 @@
 //! Bytes behind the last record that look like heads of records, as bodies of jobs may. Every reader takes a CPU time in proportion to
 //! the file, whatever they are, and those that a client can put hide no record.
 
+use std::array;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
@@ -126,20 +127,33 @@ fn cpu_times(bytes: u64, writer: Writer, fault: Fault) -> [Duration; 6] {
     ]
 }
 
-#[test]
-fn every_reader_takes_a_time_in_proportion_to_the_file() {
-    for writer in [Writer::Client, Writer::Forger] {
-        for fault in [Fault::Nothing, Fault::Headless] {
-            let [small, large] = SIZES.map(|bytes| cpu_times(bytes, writer, fault));
-            println!(
-                "{writer:?}, {fault:?}: check, dump, salvage, export, backup, start: {small:?}, {large:?}"
-            );
-            for (small, large) in small.into_iter().zip(large) {
-                let is_linear = large < small * 6 + Duration::from_millis(50);
-                assert!(is_linear && large < CPU_TIME_MAX, "{writer:?}, {fault:?}: {small:?}, {large:?}");
-            }
+/// Whatever shares the core makes a thread take longer, and never shorter. So the least of a few rounds is compared.
+fn least_cpu_times(writer: Writer, fault: Fault) -> [[Duration; 6]; 2] {
+    let rounds = [(); 3].map(|()| SIZES.map(|bytes| cpu_times(bytes, writer, fault)));
+    [0, 1].map(|size| {
+        array::from_fn(|way| rounds.iter().map(|times| times[size][way]).min().unwrap_or(Duration::MAX))
+    })
+}
+
+fn every_reader_takes_a_time_in_proportion_to_the_file(writer: Writer) {
+    for fault in [Fault::Nothing, Fault::Headless] {
+        let [small, large] = least_cpu_times(writer, fault);
+        println!("{fault:?}: check, dump, salvage, export, backup, start: {small:?}, {large:?}");
+        for (small, large) in small.into_iter().zip(large) {
+            let is_linear = large < small * 6 + Duration::from_millis(50);
+            assert!(is_linear && large < CPU_TIME_MAX, "{fault:?}: {small:?}, {large:?}");
         }
     }
+}
+
+#[test]
+fn bodies_of_a_client_cost_every_reader_a_time_in_proportion_to_the_file() {
+    every_reader_takes_a_time_in_proportion_to_the_file(Writer::Client);
+}
+
+#[test]
+fn bodies_of_a_forger_cost_every_reader_a_time_in_proportion_to_the_file() {
+    every_reader_takes_a_time_in_proportion_to_the_file(Writer::Forger);
 }
 
 /// Each believed head has a checksum computed in vain. After too many of them, the head of the record would not be believed either.
