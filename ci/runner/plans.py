@@ -92,6 +92,7 @@ def run():
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
         # There is none today, as examples are conversations.
         Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), "check", needs=("doc",)),
+        script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools")),
         *(tests(program, program, needs=("tools",)) for program in (*COMPUTING, *UNITS)),
         *variants(),
         *scripts(),
@@ -138,7 +139,7 @@ def variants():
 
 
 def scripts():
-    """Checks of documents, deployment and other programs' clients. Those that call cargo need the steps that keep its directory locked."""
+    """Checks of documents and other programs' clients. Those that call cargo need the steps that keep its directory locked."""
     debug = "target/debug/beanring"
     waits = {"needs": ("build", "tools"), "cores": 0}
     return [
@@ -149,7 +150,6 @@ def scripts():
         script("clients", "ci/clients", debug, needs=("doc", "tools"), cores=0),
         # With the library for Python that the check of clients installs.
         script("page-commands", "ci/doc-commands", needs=("clients",), cores=0),
-        script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools")),
     ]
 
 

@@ -139,7 +139,11 @@ impl Run {
 
     /// Waits for a put that was asked after this time and accepted.
     pub fn expect_put(&self, since: u64) {
-        assert!(self.clients.wait_for_put(since, REPLY_PATIENCE), "no put");
+        assert!(
+            self.clients.wait_for_put(since, REPLY_PATIENCE),
+            "no put\n{}",
+            self.place.cluster.log_texts()
+        );
         self.show_if_slow(self.clients.now() - since);
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::{fs, mem};
+use std::{fs, iter, mem};
 
 use super::{DATABASE, End, OWNER, PASSWORD, Postgres, Programs};
 use crate::scratch::Scratch;
@@ -195,6 +195,10 @@ impl Cluster {
     /// follows it.
     pub fn fail_over(&mut self) {
         self.primary.stop(End::Killed);
+        // What is on its way to them is received until then. A standby that is ahead of the promoted one could not follow it.
+        for standby in &self.standbys {
+            standby.wait_for("select count(*) from pg_stat_wal_receiver where status = 'streaming'", "0");
+        }
         let received = |standby: &Postgres| {
             let most = "greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())";
             let bytes = standby.sql(&format!("select pg_wal_lsn_diff({most}, '0/0')"));
@@ -206,6 +210,12 @@ impl Cluster {
         self.primary.promote();
         let other = &self.standbys[1 - best];
         other.set("primary_conninfo", &other.connection_to(&self.primary, &format!("s{}", 2 - best)));
+    }
+
+    /// What all servers have written to their logs.
+    pub fn log_texts(&self) -> String {
+        let servers = iter::once(&self.primary).chain(&self.standbys);
+        servers.map(|server| format!("log of {}:\n{}\n", server.data.display(), server.log_text())).collect()
     }
 
     /// Makes the server that was the primary before [`Self::fail_over`] a standby again.
