@@ -43,7 +43,7 @@ const RECEIVED_BYTES_PER_STEP: usize = 512;
 const SENT_BYTES_PER_STEP: usize = 512;
 
 /// Bytes of handshake messages that are read in the time of one step. A message may have very many small parts.
-const HELLO_BYTES_PER_STEP: usize = 6;
+const HELLO_BYTES_PER_STEP: usize = 4;
 
 /// Bytes of a TLS record that are decrypted in the time of one step.
 const DECRYPTED_BYTES_PER_STEP: usize = 256;

@@ -129,7 +129,10 @@ impl Door {
 
     /// Connects a client whose first command is next.
     pub fn enter(self, server: &MeasuredServer, protocol: Protocol) -> Stream {
-        self.entrance(server, protocol).enter().expect("the server lets clients in")
+        let entrance = self.entrance(server, protocol);
+        entrance.enter().unwrap_or_else(|error| {
+            panic!("the server lets a client in: {error}; another one: {:?}", entrance.enter().map(drop))
+        })
     }
 
     /// Connects a client that may do everything.

@@ -167,7 +167,7 @@ pub const FLOODS: &[Flood] = &[
 ];
 
 /// What a control client asks beside a flood. Each reply needs few iterations of the event loop.
-pub const PROBES: [&str; 3] = ["put 0 100000 60 1\r\nx\r\n", "reserve-with-timeout 0\r\n", "kick 5000\r\n"];
+pub const PROBES: [&str; 3] = ["put 0 100000 60 1\r\nx\r\n", "reserve-with-timeout 0\r\n", "kick 2500\r\n"];
 
 /// CPU time of the event loop after which a probe is given up.
 const GIVEN_UP: Duration = Duration::from_secs(1);

@@ -23,6 +23,7 @@ mod world;
 
 use std::env;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use beanring::server::Token;
@@ -231,6 +232,21 @@ fn run_anew(
     Outcome { place, load: load.name, trigger, sizes, bounds, is_judged: false, costs }.shown()
 }
 
+/// Says where a panic was.
+struct Here {
+    number: usize,
+    place: Place,
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let Place { io, door, .. } = self.place;
+            println!("item {} under {} by the door {}", self.number, io.name(), door.name());
+        }
+    }
+}
+
 /// Runs scenarios of these items, and fails if one is too expensive.
 fn each<T: Copy>(
     what: &str,
@@ -240,6 +256,7 @@ fn each<T: Copy>(
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut count, mut red) = (0, 0);
     for (number, item, place) in drawn(what, items) {
+        let _here = Here { number, place };
         for outcome in outcomes(number, item, place) {
             count += 1;
             red += usize::from(!outcome.is_good());
