@@ -92,7 +92,8 @@ def run():
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
         # There is none today, as examples are conversations.
         Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), "check", needs=("doc",)),
-        script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools")),
+        # It waits while counts of instructions are built.
+        script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools"), cores=0),
         *(tests(program, program, needs=("tools",)) for program in (*COMPUTING, *UNITS)),
         *variants(),
         *scripts(),
