@@ -181,7 +181,18 @@ pub fn ask_pid(address: SocketAddr) -> Option<u32> {
     Stats::exchange(stream).ok()?.number("pid").ok()?.try_into().ok()
 }
 
+/// What a client has sent before its connection was cut may come as late as now, and delete a job. Then all is asked again.
 fn survivor(client: &mut Client, ids: &[u64], clock: Clock) -> Survivor {
+    loop {
+        let before = count_all(client);
+        let survivor = survivor_of_now(client, ids, clock);
+        if survivor.count == before {
+            return survivor;
+        }
+    }
+}
+
+fn survivor_of_now(client: &mut Client, ids: &[u64], clock: Clock) -> Survivor {
     let mut jobs = ask_jobs(client, ids, clock);
     // Asked again, after all jobs that may have their keys: no client reserves a job any more.
     let passed_over = |(&id, left): (&u64, &Option<Left>)| left.as_ref()?.is_passed_over.then_some(id);
@@ -190,7 +201,7 @@ fn survivor(client: &mut Client, ids: &[u64], clock: Clock) -> Survivor {
         let left = jobs.get_mut(&id).and_then(Option::as_mut).expect("it was there");
         left.is_passed_over = again.is_some_and(|again| again.is_passed_over);
     }
-    let count = TUBES.iter().map(|tube| count_of(client, tube)).sum();
+    let count = count_all(client);
     Survivor { jobs, count, rules: client.ask("tube-config mail\r\n").1 }
 }
 
@@ -214,6 +225,10 @@ fn ask_jobs(client: &mut Client, ids: &[u64], clock: Clock) -> HashMap<u64, Opti
         }
     }
     jobs
+}
+
+fn count_all(client: &mut Client) -> usize {
+    TUBES.iter().map(|tube| count_of(client, tube)).sum()
 }
 
 /// The number of jobs of a tube, which need not exist.
