@@ -92,7 +92,7 @@ def run():
         Step("doc", ("cargo", "doc", "--locked", "--quiet", "--no-deps"), "check", ("lints-epoll",), environment={"RUSTDOCFLAGS": "-D warnings"}),
         # There is none today, as examples are conversations.
         Step("doc-tests", ("cargo", "test", "--locked", "--quiet", "--doc"), "check", needs=("doc",)),
-        # It waits while counts of instructions are built.
+        # It waits for the lock of cargo while `instructions` builds.
         script("deployment", "ci/deploy", "dev", needs=("doc", "build-static", "tools"), cores=0),
         *(tests(program, program, needs=("tools",)) for program in (*COMPUTING, *UNITS)),
         *variants(),

@@ -181,15 +181,15 @@ pub fn ask_pid(address: SocketAddr) -> Option<u32> {
     Stats::exchange(stream).ok()?.number("pid").ok()?.try_into().ok()
 }
 
-/// What a client has sent before its connection was cut may come as late as now, and delete a job. Then all is asked again.
+/// Asks again if jobs have ended meanwhile: what a client sent before it was cut off may arrive as late as now.
 fn survivor(client: &mut Client, ids: &[u64], clock: Clock) -> Survivor {
-    loop {
+    let mut survivor = None;
+    wait::until("no job ends any more", || {
         let before = count_all(client);
-        let survivor = survivor_of_now(client, ids, clock);
-        if survivor.count == before {
-            return survivor;
-        }
-    }
+        let found = survivor.insert(survivor_of_now(client, ids, clock));
+        found.count == before
+    });
+    survivor.expect("it was found")
 }
 
 fn survivor_of_now(client: &mut Client, ids: &[u64], clock: Clock) -> Survivor {

@@ -195,7 +195,7 @@ impl Cluster {
     /// follows it.
     pub fn fail_over(&mut self) {
         self.primary.stop(End::Killed);
-        // What is on its way to them is received until then. A standby that is ahead of the promoted one could not follow it.
+        // Both first receive the rest of what was sent. A standby that is ahead of the promoted one cannot follow it.
         for standby in &self.standbys {
             standby.wait_for("select count(*) from pg_stat_wal_receiver where status = 'streaming'", "0");
         }
