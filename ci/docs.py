@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Checks the documents against the tree. Each relative link leads to a file and a heading. Each file that
-docs/internals/ARCHITECTURE.md, docs/internals/A-PUT.md and CONTRIBUTING.md name exists. Each row of the map in docs/internals/ARCHITECTURE.md, and each
-step of docs/internals/A-PUT.md, names something that its files define.
+docs/internals/ARCHITECTURE.md, docs/internals/A-PUT.md and CONTRIBUTING.md name exists, and each function that a page of docs/internals
+names. Each row of the map in docs/internals/ARCHITECTURE.md, and each step of docs/internals/A-PUT.md, names something that its files define.
 
 usage: python3 ci/docs.py [--fix]; --fix corrects the files of the map after functions have moved
        python3 ci/docs.py --pages DIR; checks only that the links of the pages below DIR lead to files there
 """
 
+import functools
 import pathlib
 import re
 import subprocess
@@ -81,13 +82,21 @@ def wrong_rows(described, least):
         yield f"there are {count} rows"
 
 
+@functools.cache
+def sources():
+    """Each file below src/, with the names that it defines and all its words."""
+    found = {}
+    for path in sorted((ROOT / "src").rglob("*.rs")):
+        text = path.read_text(encoding="utf-8")
+        names = set(re.findall(DEFINITION.format(r"(?=(\w+))"), text))
+        found[path.relative_to(ROOT / "src").as_posix()] = names, set(re.findall(r"\w+", text))
+    return found
+
+
 def defining(name):
     """The files below src/ that define a name, `function` or `Type::function`."""
     owner, _, function = name.rpartition("::")
-    for path in sorted((ROOT / "src").rglob("*.rs")):
-        text = path.read_text(encoding="utf-8")
-        if re.search(DEFINITION.format(function), text) and (not owner or re.search(rf"\b{owner}\b", text)):
-            yield path.relative_to(ROOT / "src").as_posix()
+    return [file for file, (names, words) in sources().items() if function in names and (not owner or owner in words)]
 
 
 def fix_map():
@@ -100,12 +109,19 @@ def fix_map():
             continue
         files = []
         for name in re.findall(r"`([\w:]+)`", cells[2]):
-            found = list(defining(name))
+            found = defining(name)
             files += found if len(found) == 1 else [file for file in found if f"`{file}`" in cells[1]]
         if files:
             cells[1] = ", ".join(f"`{file}`" for file in dict.fromkeys(files))
             text = text.replace(line, " | ".join(cells))
     path.write_text(text, encoding="utf-8")
+
+
+def undefined(path):
+    """Names `Type::function` that no file below src/ defines."""
+    for name in sorted(set(re.findall(r"`([A-Z]\w*::[a-z_]\w*)`", prose(path)))):
+        if not defining(name):
+            yield f"{name} is not defined below src/"
 
 
 def missing_files(path):
@@ -126,6 +142,8 @@ def main():
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in broken_links(path)]
     problems += [f"{path.relative_to(ROOT)}: {problem}" for path in documents() for problem in unmerged(path)]
     problems += [f"{name}: {problem}" for name in (MAP, STEPS, "CONTRIBUTING.md") for problem in missing_files(ROOT / name)]
+    for path in sorted((ROOT / "docs/internals").glob("*.md")):
+        problems += [f"{path.relative_to(ROOT)}: {problem}" for problem in undefined(path)]
     for name, described, least in ((MAP, rows, 25), (STEPS, steps, 25)):
         text = (ROOT / name).read_text(encoding="utf-8")
         problems += [f"{name}: {problem}" for problem in wrong_rows(described(text), least)]
