@@ -18,11 +18,8 @@
 //! A reader that outlives the job copies a small body and pins a large one. A pinned body stays in memory until the last
 //! send or log write that reads it has ended.
 
-mod bits;
 mod chunk_table;
 mod chunks;
-mod classes;
-mod list;
 mod mappings;
 mod memory;
 mod small;
@@ -35,9 +32,8 @@ use std::ptr::NonNull;
 use crate::values::limits::JOB_BYTES_MAX;
 use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Readers, Spot};
 use chunks::Chunks;
-use classes::Class;
 use mappings::Mappings;
-use small::Small;
+use small::{Class, Small};
 
 /// A body of up to this many bytes with its CR LF is small. It cannot be pinned, because a copy is cheap.
 pub const SMALL_BYTES_MAX: usize = 8 * 1024;
