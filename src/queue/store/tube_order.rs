@@ -150,11 +150,6 @@ impl TubeOrder {
         self.removed.len()
     }
 
-    /// The number of tubes that have been added and removed since the start.
-    pub const fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Registers a list that shows the current version.
     pub fn begin(&mut self, version: u64) {
         assert_eq!(version, self.version, "a list is registered before the next change");
@@ -178,7 +173,7 @@ impl TubeOrder {
     pub fn at<'a>(&'a self, slab: &'a Pages<Tube>, position: usize, version: u64) -> Found<'a> {
         match self.places.get(position) {
             None => Found::End,
-            Some(&Place::Tube(tube)) if slab[tube.0].added_at() < version => {
+            Some(&Place::Tube(tube)) if slab[tube.0].added_at < version => {
                 Found::Name(slab[tube.0].name().as_bytes())
             }
             Some(&Place::Removed(name)) if self.removed[name].is_shown(version) => {
@@ -234,7 +229,7 @@ impl TubeOrder {
         for (position, place) in self.places.iter().enumerate() {
             match *place {
                 Place::Tube(tube) => {
-                    assert_eq!(slab[tube.0].position() as usize, position, "a tube knows its place");
+                    assert_eq!(slab[tube.0].position as usize, position, "a tube knows its place");
                     tubes += 1;
                 }
                 Place::Removed(name) => assert_eq!(self.removed[name].position as usize, position),
@@ -291,9 +286,9 @@ impl TubeOrder {
         let latest = self.snapshots.last_key_value().map(|(&version, _)| version);
         match self.places.last() {
             _ if self.places.len() <= position as usize => {}
-            Some(&Place::Tube(last)) if latest.is_none_or(|latest| slab[last.0].added_at() >= latest) => {
+            Some(&Place::Tube(last)) if latest.is_none_or(|latest| slab[last.0].added_at >= latest) => {
                 self.places.swap_remove(position as usize);
-                slab[last.0].set_position(position);
+                slab[last.0].position = position;
             }
             _ => self.vacant.push(position),
         }
@@ -311,8 +306,8 @@ intrusive!(RemovedName: in lists);
 impl TubeList {
     /// A list of all tubes.
     pub(in crate::queue) fn of_all(tubes: &Tubes) -> Self {
-        let source = Source::Tubes { version: tubes.version() };
-        Self { source, at: 0, tubes: tubes.len(), name_lengths: tubes.name_lengths() }
+        let source = Source::Tubes { version: tubes.order.version };
+        Self { source, at: 0, tubes: tubes.len(), name_lengths: tubes.name_lengths }
     }
 
     /// A list of the tubes that the client watches.
@@ -324,14 +319,14 @@ impl TubeList {
 
     pub(in crate::queue) fn register(&self, tubes: &mut Tubes) {
         if let Source::Tubes { version } = self.source {
-            tubes.begin_list(version);
+            tubes.order.begin(version);
         }
     }
 
     /// Ends the list. Returns true if there is something to [purge](Tubes::purge).
     pub(in crate::queue) fn end(&self, tubes: &mut Tubes) -> bool {
         match self.source {
-            Source::Tubes { version } => tubes.end_list(version),
+            Source::Tubes { version } => tubes.order.end(version),
             Source::Watched(_) => false,
         }
     }
@@ -339,7 +334,7 @@ impl TubeList {
     /// Returns the next place.
     pub(in crate::queue) fn next<'a>(&mut self, store: &'a Store) -> Listed<'a> {
         let found = match self.source {
-            Source::Tubes { version } => store.tubes.listed_at(self.at, version),
+            Source::Tubes { version } => store.tubes.order.at(&store.tubes.slab, self.at, version),
             Source::Watched(client) => match store.clients.watched_at(client, self.at) {
                 Some(tube) => Found::Name(store.tubes[tube].name().as_bytes()),
                 None => Found::End,
