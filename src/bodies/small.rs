@@ -231,26 +231,28 @@ impl Small {
 
     /// Allocates a slot for `bytes` bytes. Returns its chunk and its offset there.
     pub fn allocate(&mut self, chunks: &mut Chunks, bytes: usize) -> Result<(usize, usize), OutOfMemory> {
-        let class = Class::of(bytes);
-        let roomy = &mut self.classes[class.index()];
-        let key = roomy.fullest_or_new(chunks, class)?;
-        let span = chunks.span_mut(key);
-        let offset = span.take_slot();
-        if span.used == span.fill_high {
-            roomy.relist(chunks, key);
-        }
-        Ok((key.chunk(), offset))
+        self.allocate_and(chunks, bytes, |_| {})
     }
 
     /// Allocates a slot and copies a body there. Returns its chunk and its offset there.
     #[inline]
     pub fn store(&mut self, chunks: &mut Chunks, body: &[u8]) -> Result<(usize, usize), OutOfMemory> {
-        let class = Class::of(body.len());
+        self.allocate_and(chunks, body.len(), |slot| slot.copy_from_slice(body))
+    }
+
+    #[inline(always)]
+    fn allocate_and(
+        &mut self,
+        chunks: &mut Chunks,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(usize, usize), OutOfMemory> {
+        let class = Class::of(bytes);
         let roomy = &mut self.classes[class.index()];
         let key = roomy.fullest_or_new(chunks, class)?;
         let (span, memory) = chunks.span_and_memory(key);
         let offset = span.take_slot();
-        memory.bytes_mut(offset, body.len()).copy_from_slice(body);
+        fill(memory.bytes_mut(offset, bytes));
         if span.used == span.fill_high {
             roomy.relist(chunks, key);
         }

@@ -27,12 +27,6 @@ impl Links {
     pub const NONE: Self = Self { next: NIL, prev: NIL, child: NIL };
 }
 
-impl Default for Links {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
 /// An element that can be in a [`List`] or a [`Heap`].
 pub trait Linked {
     /// The links.

@@ -1,7 +1,7 @@
 //! What the job log has of a job, and the reservations that recovery has restored.
 //!
-//! The clients that had reserved these jobs are gone, so a client of the engine's own
-//! holds them until their time to run ends. It has no connection, watches nothing and never leaves.
+//! The clients that had reserved these jobs are gone, so a client of the engine's own holds them until their time to run ends. It has
+//! no connection, watches nothing and never leaves.
 //!
 //! Any client may release, bury, touch or delete such a job. It takes over the reservation, and goes on as the client that has
 //! reserved the job. If reservations are not kept, the jobs are returned instead, as those of a client that disconnects.
@@ -62,14 +62,10 @@ const NO_CONNECTION: ConnId = ConnId { slot: u32::MAX, generation: u32::MAX };
 /// The client that holds the jobs whose reservation was recovered.
 #[derive(Default)]
 pub struct Recovered {
-    client: Option<ClientKey>,
+    pub client: Option<ClientKey>,
 }
 
 impl Recovered {
-    pub const fn client(&self) -> Option<ClientKey> {
-        self.client
-    }
-
     /// Whether the client holds the job.
     // Apart from the commands that call it: only a job of another client, or of none, gets here.
     #[cold]

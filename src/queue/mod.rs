@@ -11,7 +11,7 @@
 //! | folder       | what                                                                                     |
 //! |--------------|------------------------------------------------------------------------------------------|
 //! | `engine`     | the facade: commands, transitions, who gets which job, long work, recovery, queries       |
-//! | `store`      | the records: jobs, tubes, clients, timers, counts; effects and unfinished work. Every part may read and change them |
+//! | `store`      | the records: jobs, tubes, clients, timers, counts, and what calls lead to. Every part may read and change them |
 //! | `effects`    | what a call leads to: notices and changes                                                 |
 //! | `reserving`  | the search of a reserve, and the clients that wait                                        |
 //! | `extensions` | groups, concurrency keys, idempotency keys, rules, notes, schedules, waits for the end of a job |

@@ -1,4 +1,5 @@
-//! Points in time and spans of time, in nanoseconds, and spans as commands state them. There is no clock here: drivers read the clock and pass `now`.
+//! Points in time and spans of time, in nanoseconds, and spans as commands state them. There is no clock here: drivers read the
+//! clock and pass `now`.
 
 use std::fmt;
 use std::ops::Add;

@@ -67,7 +67,7 @@ fn check_counts(engine: &Engine) {
         totals.urgent += u32::from(is_urgent);
     }
     for (key, client) in clients.iter() {
-        if engine.recovered.client() == Some(key) {
+        if engine.recovered.client == Some(key) {
             assert!(client.watches.is_empty() && !client.is_waiting(), "it only holds jobs");
             continue;
         }

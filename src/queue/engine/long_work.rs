@@ -167,7 +167,7 @@ impl Engine {
                 break;
             }
             let least = self.budget.within(1);
-            self.run(work, now, half.or_before(self.budget.within(PIECE_STEPS)));
+            self.run(work, now, half.min(self.budget.within(PIECE_STEPS)));
             self.budget.spend_up_to(least);
         }
         while !self.budget.is_reached(whole) {
@@ -446,6 +446,13 @@ impl Engine {
 
     /// Why the tube of this name cannot take a job of another tube, if it cannot.
     fn move_refusal(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveRefusal> {
+        let full =
+            || self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveRefusal::Full);
+        self.name_refusal(name, job, now).or_else(full)
+    }
+
+    /// Why the job cannot be in the tube of this name, if it cannot: its name is too long, or the tube has the key of the job.
+    pub(super) fn name_refusal(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveRefusal> {
         let notes_bytes = self.notes.of(job, &self.store.bodies).room_bytes();
         if !self.store.has_room_in(name, job, notes_bytes) {
             return Some(MoveRefusal::NoRoom);
@@ -453,10 +460,7 @@ impl Engine {
         if !self.idps.has_room_for(job, name, &self.store) {
             return Some(MoveRefusal::NoKeyRoom);
         }
-        if !self.idps.is_free_for(job, name, now, &self.store) {
-            return Some(MoveRefusal::KeyExists);
-        }
-        self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveRefusal::Full)
+        (!self.idps.is_free_for(job, name, now, &self.store)).then_some(MoveRefusal::KeyExists)
     }
 
     /// Returns reserved jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.

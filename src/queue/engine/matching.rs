@@ -289,9 +289,9 @@ impl Engine {
     pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: Limit, now: Time) {
         let Some(con) = con else { return };
         self.with_quota(FollowUp::Lanes, |engine, share| {
-            // mutant lanes-with-fresh-steps-each: share.or_before(limit) =>
+            // mutant lanes-with-fresh-steps-each: share.min(limit) =>
             //     engine.budget.within(crate::queue::BACKGROUND_STEPS)
-            engine.continue_reopen(con, share.or_before(limit), now);
+            engine.continue_reopen(con, share.min(limit), now);
         });
     }
 
@@ -305,7 +305,7 @@ impl Engine {
     fn continue_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
         // Unless background work opens them, the end of each reservation opens a lane, however many end at once: else lanes would be
         // opened more slowly than shut.
-        self.open_lanes(con, limit.or_after(self.budget.within(1)), now);
+        self.open_lanes(con, limit.max(self.budget.within(1)), now);
     }
 
     fn open_lanes(&mut self, con: ConSlot, limit: Limit, now: Time) {

@@ -146,14 +146,12 @@ impl Engine {
     /// Whether the job has been reserved since before the start, so that any client may finish it.
     #[inline]
     pub fn is_recovered(&self, job: JobKey) -> bool {
-        self.recovered.client().is_some()
-            && self.keeps_reservations()
-            && self.recovered.holds(job, &self.store)
+        self.recovered.client.is_some() && self.keeps_reservations() && self.recovered.holds(job, &self.store)
     }
 
     /// Whether recovery has restored a reservation.
     pub const fn has_recovered(&self) -> bool {
-        self.recovered.client().is_some()
+        self.recovered.client.is_some()
     }
 
     /// Reads the persistent state of a job.

@@ -185,7 +185,7 @@ impl Engine {
     /// Reserves restored jobs again until the times at which their reservations end. The client timer ends those that are over.
     fn settle_reserved(&mut self, jobs: Vec<(Time, JobId, JobKey)>, now: Time) {
         for (since, _, job, until) in self.recovered.settle(jobs, &mut self.store, now) {
-            let holder = self.recovered.client().expect("a reservation was recovered");
+            let holder = self.recovered.client.expect("a reservation was recovered");
             self.enter(job, JobState::Reserved);
             self.store.restore_reserved(job, holder.slot, since, until);
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
@@ -224,7 +224,7 @@ impl Engine {
 
     /// Returns the jobs of recovered reservations if reservations are not kept. Background work does it.
     pub fn settle_reservations(&mut self) {
-        if let Some(client) = self.recovered.client().filter(|_| !self.keeps_reservations()) {
+        if let Some(client) = self.recovered.client.filter(|_| !self.keeps_reservations()) {
             let record = self.store.clients.get_mut(client);
             // A restart of the server is no failure of a job.
             (record.is_disconnecting, record.has_quit) = (true, true);

@@ -95,13 +95,7 @@ impl Engine {
             None => self.store.bodies.store(&body).map_err(|OutOfMemory| RunRefusal::NoMemory),
             Some(refusal) => Err(refusal),
         };
-        let body = match body {
-            Ok(body) => body,
-            Err(refusal) => {
-                self.refuse_run(name);
-                return Err(refusal);
-            }
-        };
+        let body = body.inspect_err(|_| self.refuse_run(name))?;
         let tube = self.find_or_create_tube(tube);
         let ttr = self.rules.ttr_in(tube, ttr, &self.store);
         let id = self.next_id();
@@ -358,11 +352,7 @@ impl Engine {
     /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
     fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
         let name = TubeName::new(name).expect("the name was checked");
-        let notes_bytes = self.notes.of(job, &self.store.bodies).room_bytes();
-        let has_room =
-            self.store.has_room_in(name, job, notes_bytes) && self.idps.has_room_for(job, name, &self.store);
-        let may_get =
-            has_room && self.idps.is_free_for(job, name, now, &self.store) && self.store.can_use(name);
+        let may_get = self.name_refusal(name, job, now).is_none() && self.store.can_use(name);
         may_get.then(|| self.find_or_create_tube(name))
     }
 

@@ -110,12 +110,6 @@ impl TubeLimits {
     pub const NONE: Self = Self { tubes: usize::MAX, watches: usize::MAX, bytes: usize::MAX };
 }
 
-impl Default for TubeLimits {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
 impl Store {
     /// The tube `default` alone. `seed` keeps clients from choosing names, ids and watches whose hashes collide.
     pub fn new(seed: u64) -> Self {
@@ -130,7 +124,7 @@ impl Store {
             bodies: Bodies::new(),
             totals: JobTotals::default(),
             latency: QueueLatency::new(),
-            limits: TubeLimits::default(),
+            limits: TubeLimits::NONE,
             log_room: LogRoom::UNLIMITED,
             default_tube,
             next_id: 1,
@@ -280,7 +274,7 @@ impl Store {
 // Limits of tubes and watches.
 impl Store {
     pub fn tube_bytes(&self) -> usize {
-        self.tubes.bytes() + self.clients.watch_bytes() + self.tubes.len() * self.timers.element_bytes()
+        self.tubes.bytes() + self.clients.watch_bytes() + self.tubes.len() * Timers::ELEMENT_BYTES
     }
 
     pub fn can_use(&mut self, name: TubeName<'_>) -> bool {
@@ -323,7 +317,7 @@ impl Store {
 
     /// Returns true if there is room for a new tube of this name, and for a watch of this client.
     fn has_room(&mut self, tube: Option<TubeName<'_>>, watcher: Option<ClientKey>) -> bool {
-        let tube_growth = tube.map_or(0, |name| self.tubes.growth(name) + self.timers.element_bytes());
+        let tube_growth = tube.map_or(0, |name| self.tubes.growth(name) + Timers::ELEMENT_BYTES);
         let slots_end = self.tubes.slots_end() + 1;
         let watch_growth = watcher.map_or(0, |client| self.clients.watch_growth(client, slots_end));
         let has_number = tube.is_none() || self.tubes.names() < self.limits.tubes;

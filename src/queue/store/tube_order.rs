@@ -60,16 +60,6 @@ struct Snapshot {
     names: List,
 }
 
-/// What a list shows at a place.
-pub(in crate::queue) enum Found<'a> {
-    /// This tube.
-    Name(&'a [u8]),
-    /// No tube of its version.
-    Nothing,
-    /// The list is complete.
-    End,
-}
-
 /// A list of tubes that is being read.
 ///
 /// [`Engine::list_tubes`](crate::queue::Engine::list_tubes) and [`Engine::list_watched`](crate::queue::Engine::list_watched) create one,
@@ -170,16 +160,14 @@ impl TubeOrder {
     }
 
     /// Returns what a list of this version shows at a place.
-    pub fn at<'a>(&'a self, slab: &'a Pages<Tube>, position: usize, version: u64) -> Found<'a> {
+    pub fn at<'a>(&'a self, slab: &'a Pages<Tube>, position: usize, version: u64) -> Listed<'a> {
         match self.places.get(position) {
-            None => Found::End,
-            Some(&Place::Tube(tube)) if slab[tube.0].added_at < version => {
-                Found::Name(slab[tube.0].name().as_bytes())
-            }
+            None => Listed::End,
+            Some(&Place::Tube(tube)) if slab[tube.0].added_at < version => Listed::Tube(slab[tube.0].name()),
             Some(&Place::Removed(name)) if self.removed[name].is_shown(version) => {
-                Found::Name(&self.removed[name].name)
+                Listed::Tube(TubeName::checked_before(&self.removed[name].name))
             }
-            Some(_) => Found::Nothing,
+            Some(_) => Listed::Nothing,
         }
     }
 
@@ -335,25 +323,24 @@ impl TubeList {
     pub(in crate::queue) fn next<'a>(&mut self, store: &'a Store) -> Listed<'a> {
         let found = match self.source {
             Source::Tubes { version } => store.tubes.order.at(&store.tubes.slab, self.at, version),
-            Source::Watched(client) => match store.clients.watched_at(client, self.at) {
-                Some(tube) => Found::Name(store.tubes[tube].name().as_bytes()),
-                None => Found::End,
-            },
+            Source::Watched(client) => {
+                let watched = store.clients.get(client).watches.get(self.at);
+                watched.map_or(Listed::End, |watched| Listed::Tube(store.tubes[watched.tube].name()))
+            }
         };
         self.at += 1;
         match found {
-            Found::Name(name) => {
+            Listed::Tube(name) => {
                 assert!(self.tubes > 0, "a list shows no more tubes than there were");
                 self.tubes -= 1;
-                self.name_lengths -= name.len();
-                Listed::Tube(TubeName::new(name).expect("a tube was created with a valid name"))
+                self.name_lengths -= name.as_bytes().len();
             }
-            Found::Nothing => Listed::Nothing,
-            Found::End => {
+            Listed::Nothing => {}
+            Listed::End => {
                 assert_eq!((self.tubes, self.name_lengths), (0, 0), "a list shows all tubes that there were");
-                Listed::End
             }
         }
+        found
     }
 
     /// The number of tubes still to be shown.
