@@ -15,7 +15,7 @@ pub mod watched_bits;
 use std::collections::VecDeque;
 
 use self::client::{Clients, NARROW_WATCH_MAX};
-use self::job::{JobState, JobTags, Jobs, Lifecycle};
+use self::job::{JobState, JobTags, Jobs};
 use self::latency::{LatencyKind, QueueLatency};
 use self::names::store_text;
 use self::timers::Timers;
@@ -176,10 +176,7 @@ impl Store {
 
     /// The deadline of the reservation that ends first.
     pub fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
-        self.clients[client].reserved.min().map(|key| {
-            let lifecycle: &Lifecycle = &self.jobs.lifecycles[key];
-            lifecycle.deadline
-        })
+        self.clients[client].reserved.min().map(|key| self.jobs.lifecycles[key].deadline)
     }
 
     /// Makes a client the holder of a reserved job, which has a deadline and this lifecycle.

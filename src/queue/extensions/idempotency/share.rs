@@ -165,13 +165,13 @@ impl IdpKeys {
     }
 
     /// Drops kept keys beyond the share. Those that would be forgotten first stay.
+    // Bounded by recovery: no client is connected.
     pub(super) fn drop_beyond_share(&mut self, store: &mut Store) {
         let KeyShare { bytes_max, kept_bytes, .. } = self.share;
         if kept_bytes <= bytes_max {
             return;
         }
         let mut slots = Vec::with_capacity(self.kept.len());
-        // Bounded by recovery: no client is connected.
         self.kept.for_each(&self.table, |slot| slots.push(slot));
         slots.sort_unstable_by_key(|&slot| Ranked::key(&self.table[slot]));
         let mut kept_bytes = 0;
