@@ -1,9 +1,9 @@
-//! The table of chunks: the state of each page, and the lists that run through the pages.
+//! The table of chunks: the state of each page, and the sets and lists of pages.
+
+use std::ops::Range;
 
 use slab::Slab;
 
-use super::bits::{BITS, Bits};
-use super::list::{Link, Nodes};
 use super::memory::Mapping;
 use super::small::Span;
 
@@ -211,5 +211,195 @@ impl Readers {
     /// If there are no readers.
     pub fn check(&self) {
         assert!(self.pins > 0 || !self.freed, "a body without readers is freed at once");
+    }
+}
+
+const WORDS: usize = 8;
+
+/// The number of possible members.
+pub const BITS: usize = WORDS * 64;
+
+/// A set of numbers below [`BITS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bits([u64; WORDS]);
+
+impl Bits {
+    /// The empty set.
+    pub const EMPTY: Self = Self([0; WORDS]);
+
+    /// Adds a number.
+    pub fn insert(&mut self, bit: usize) {
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    pub fn remove(&mut self, bit: usize) {
+        self.0[bit / 64] &= !(1 << (bit % 64));
+    }
+
+    /// Adds a range.
+    pub fn insert_range(&mut self, range: Range<usize>) {
+        for (word, mask) in masks(range) {
+            self.0[word] |= mask;
+        }
+    }
+
+    pub fn remove_range(&mut self, range: Range<usize>) {
+        for (word, mask) in masks(range) {
+            self.0[word] &= !mask;
+        }
+    }
+
+    /// Returns true if the number is in the set.
+    pub fn contains(&self, bit: usize) -> bool {
+        self.0[bit / 64] >> (bit % 64) & 1 == 1
+    }
+
+    /// The number of members in a range.
+    pub fn count(&self, range: Range<usize>) -> usize {
+        masks(range).map(|(word, mask)| (self.0[word] & mask).count_ones() as usize).sum()
+    }
+
+    /// The number of members.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Returns true if the set is empty.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::EMPTY
+    }
+
+    /// The members of this set that are not in the other.
+    pub fn without(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
+    /// The smallest member.
+    pub fn first(&self) -> Option<usize> {
+        let word = self.0.iter().position(|&word| word != 0)?;
+        Some(word * 64 + self.0[word].trailing_zeros() as usize)
+    }
+
+    /// The smallest member from `from` on.
+    pub fn first_from(&self, from: usize) -> Option<usize> {
+        masks(from..BITS).find_map(|(word, mask)| match self.0[word] & mask {
+            0 => None,
+            bits => Some(word * 64 + bits.trailing_zeros() as usize),
+        })
+    }
+
+    /// The first range of adjacent members from `from` on.
+    pub fn range_from(&self, from: usize) -> Option<Range<usize>> {
+        let start = self.first_from(from)?;
+        let absent = Self(self.0.map(|word| !word));
+        Some(start..absent.first_from(start).unwrap_or(BITS))
+    }
+}
+
+/// The words that a range touches, each with the bits of the range.
+fn masks(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    debug_assert!(range.end <= BITS);
+    (range.start / 64..range.end.div_ceil(64)).map(move |word| {
+        let low = range.start.saturating_sub(word * 64);
+        let high = (range.end - word * 64).min(64);
+        (word, !0 << low & !0 >> (64 - high))
+    })
+}
+
+/// No node.
+pub const NONE: u32 = u32::MAX;
+
+/// The links of one node. Keys are below [`NONE`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The node pushed before this one.
+    pub next: u32,
+    /// The node pushed after this one.
+    pub previous: u32,
+}
+
+impl Link {
+    /// The links of a node that is in no list.
+    pub const LOOSE: Self = Self { next: NONE, previous: NONE };
+}
+
+/// Finds the links of nodes.
+pub trait Nodes {
+    /// The links of the node with this key.
+    fn link(&mut self, key: u32) -> &mut Link;
+}
+
+/// The head of a list: the node pushed last, or [`NONE`].
+#[derive(Clone, Copy, Debug)]
+pub struct List {
+    head: u32,
+}
+
+impl List {
+    /// The empty list.
+    pub const EMPTY: Self = Self { head: NONE };
+
+    /// The node pushed last.
+    pub fn head(self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// Returns true if the list is empty.
+    pub fn is_empty(self) -> bool {
+        self.head == NONE
+    }
+
+    /// All nodes, the head first. `link` returns the links of a node.
+    pub fn keys(self, link: impl Fn(u32) -> Link) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.head(), move |&key| {
+            let Link { next, .. } = link(key);
+            (next != NONE).then_some(next)
+        })
+    }
+
+    /// Adds a node at the head.
+    pub fn push(&mut self, nodes: &mut impl Nodes, key: u32) {
+        if self.head != NONE {
+            nodes.link(self.head).previous = key;
+        }
+        *nodes.link(key) = Link { next: self.head, previous: NONE };
+        self.head = key;
+    }
+
+    /// Removes a node of this list.
+    pub fn remove(&mut self, nodes: &mut impl Nodes, key: u32) {
+        let Link { next, previous } = std::mem::replace(nodes.link(key), Link::LOOSE);
+        if next != NONE {
+            nodes.link(next).previous = previous;
+        }
+        if previous != NONE {
+            nodes.link(previous).next = next;
+        } else {
+            assert_eq!(self.head, key, "a node without a predecessor is the head of its list");
+            self.head = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_at_word_boundaries() {
+        for range in [0..1, 0..64, 63..65, 64..128, 1..511, 511..512, 0..512, 100..100] {
+            let mut bits = Bits::EMPTY;
+            bits.insert_range(range.clone());
+            for bit in 0..BITS {
+                assert_eq!(bits.contains(bit), range.contains(&bit), "{bit} of {range:?}");
+            }
+            assert_eq!(bits.count(0..BITS), range.len());
+            assert_eq!(bits.len(), range.len());
+            assert_eq!(bits.range_from(0), Some(range.clone()).filter(|range| !range.is_empty()));
+            assert_eq!(bits.first(), range.clone().next());
+            assert_eq!(bits.first_from(range.end.min(BITS - 1)), (range.end == BITS).then_some(BITS - 1));
+            bits.remove_range(range);
+            assert_eq!(bits, Bits::EMPTY);
+        }
     }
 }

@@ -10,11 +10,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use slab::Slab;
 
 use super::OutOfMemory;
-use super::bits::Bits;
 use super::chunk_table::{
-    CHUNK_BYTES, CHUNK_PAGES, Chunk, FreeRuns, Meta, PAGE_BYTES, PageState, SPOT_CHUNKS_MAX, Spot, Table,
+    Bits, CHUNK_BYTES, CHUNK_PAGES, Chunk, FreeRuns, Link, List, Meta, Nodes, PAGE_BYTES, PageState,
+    SPOT_CHUNKS_MAX, Spot, Table,
 };
-use super::list::{Link, List, Nodes};
 use super::memory::Mapping;
 use super::small::Span;
 

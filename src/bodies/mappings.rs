@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use slab::Slab;
 
 use super::OutOfMemory;
-use super::chunk_table::PAGE_BYTES;
-use super::chunk_table::Readers;
+use super::chunk_table::{PAGE_BYTES, Readers};
 use super::chunks::CALL_PAGES;
 use super::memory::Mapping;
 

@@ -18,11 +18,8 @@
 //! A reader that outlives the job copies a small body and pins a large one. A pinned body stays in memory until the last
 //! send or log write that reads it has ended.
 
-mod bits;
 mod chunk_table;
 mod chunks;
-mod classes;
-mod list;
 mod mappings;
 mod memory;
 mod small;
@@ -35,9 +32,9 @@ use std::ptr::NonNull;
 use crate::values::limits::JOB_BYTES_MAX;
 use chunk_table::{CHUNK_BYTES, PAGE_BYTES, PageState, Readers, Spot};
 use chunks::Chunks;
-use classes::Class;
 use mappings::Mappings;
-use small::Small;
+use memory::Mapping;
+use small::{Class, Small};
 
 /// A body of up to this many bytes with its CR LF is small. It cannot be pinned, because a copy is cheap.
 pub const SMALL_BYTES_MAX: usize = 8 * 1024;
@@ -207,13 +204,9 @@ impl Bodies {
         let grown = self.wrote(slot, expected);
         // A fault is cheaper than a call for one page.
         if grown > PAGE_BYTES {
-            let Place { home, offset, .. } = slot.0;
-            let memory = match slot.0.kind() {
-                BodyKind::Mapping => self.mappings.memory_mut(home as usize),
-                BodyKind::Small | BodyKind::Run => self.chunks.memory_mut(home as usize),
-            };
+            let offset = slot.0.offset as usize;
             let (start, end) = (written / PAGE_BYTES * PAGE_BYTES, expected.next_multiple_of(PAGE_BYTES));
-            memory.populate(offset as usize + start..offset as usize + end);
+            self.memory_mut(&slot.0).populate(offset + start..offset + end);
         }
         grown
     }
@@ -302,16 +295,11 @@ impl Bodies {
     /// The body, to be written. A pinned body must not be written.
     pub fn bytes_mut(&mut self, slot: &mut Slot) -> &mut [u8] {
         let place = slot.0;
-        let kind = place.kind();
         assert!(
-            kind == BodyKind::Small || !self.readers_mut(&place).is_pinned(),
+            place.kind() == BodyKind::Small || !self.readers_mut(&place).is_pinned(),
             "a pinned body is not written"
         );
-        let memory = match kind {
-            BodyKind::Mapping => self.mappings.memory_mut(place.home as usize),
-            BodyKind::Small | BodyKind::Run => self.chunks.memory_mut(place.home as usize),
-        };
-        memory.bytes_mut(place.offset as usize, place.len())
+        self.memory_mut(&place).bytes_mut(place.offset as usize, place.len())
     }
 
     /// The body with its CR LF. Its address stays the same until the slot is freed.
@@ -424,6 +412,13 @@ impl Bodies {
         self.slots -= 1;
         self.asked_bytes -= bytes;
         self.slot_bytes -= rounded_bytes(bytes);
+    }
+
+    fn memory_mut(&mut self, place: &Place) -> &mut Mapping {
+        match place.kind() {
+            BodyKind::Mapping => self.mappings.memory_mut(place.home as usize),
+            BodyKind::Small | BodyKind::Run => self.chunks.memory_mut(place.home as usize),
+        }
     }
 
     fn readers_mut(&mut self, place: &Place) -> &mut Readers {

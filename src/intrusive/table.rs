@@ -280,4 +280,19 @@ mod tests {
             assert!(table.is_empty());
         }
     }
+
+    #[test]
+    fn words_that_collide_under_one_seed_do_not_under_another() {
+        const KNOWN: u64 = 1;
+        let colliding: Vec<u64> = (0..).filter(|&id| mix_seeded(id, KNOWN) & 0xfff == 0).take(256).collect();
+        let chain = |seed| {
+            let mut table = Table::new(seed);
+            colliding.iter().for_each(|&id| _ = table.insert(Item { id, chain: NIL }));
+            table.longest_chain()
+        };
+        assert_eq!(chain(KNOWN), colliding.len());
+        for seed in 2..12 {
+            assert!(chain(seed) < 20, "{} of {} words in one chain", chain(seed), colliding.len());
+        }
+    }
 }

@@ -313,58 +313,6 @@ mod tests {
         assert!(input.is_empty());
     }
 
-    fn check(pieces: &[&[u8]], expect: &[Option<&[u8]>]) {
-        let mut reader = LineReader::new();
-        let mut lines = Vec::new();
-        for piece in pieces {
-            read(&mut reader, piece, &mut lines);
-        }
-        let lines: Vec<_> = lines.iter().map(Option::as_deref).collect();
-        assert_eq!(lines, expect, "{pieces:?}");
-    }
-
-    #[test]
-    fn only_cr_lf_ends_a_line() {
-        check(&[b""], &[]);
-        check(&[b"a"], &[]);
-        check(&[b"\r\n"], &[Some(b"")]);
-        check(&[b"a\r\n"], &[Some(b"a")]);
-        check(&[b"a\r\nb\r\nc"], &[Some(b"a"), Some(b"b")]);
-        check(&[b"a\nb\r\n"], &[Some(b"a\nb")]);
-        check(&[b"a\rb\r\n"], &[Some(b"a\rb")]);
-        check(&[b"\na\r\n"], &[Some(b"\na")]);
-        check(&[b"a\r\r\n"], &[Some(b"a\r")]);
-        check(&[b"a\n\r\n"], &[Some(b"a\n")]);
-    }
-
-    #[test]
-    fn split_lines_are_joined() {
-        check(&[b"a", b"b\r\n"], &[Some(b"ab")]);
-        check(&[b"a\r", b"\n"], &[Some(b"a")]);
-        check(&[b"\r", b"\n"], &[Some(b"")]);
-        check(&[b"a", b"\r", b"\n", b"b\r\n"], &[Some(b"a"), Some(b"b")]);
-        check(&[b"a\r", b"b\r\n"], &[Some(b"a\rb")]);
-        check(&[b"a", b"\n\r\n"], &[Some(b"a\n")]);
-        check(&[b"a\r", b"", b"\n"], &[Some(b"a")]);
-        check(&[b"a\r\n", b"\nb\r\n"], &[Some(b"a"), Some(b"\nb")]);
-        check(&[b"a", b"\r\nb\r\nc", b"\r\n"], &[Some(b"a"), Some(b"b"), Some(b"c")]);
-    }
-
-    #[test]
-    fn the_length_limit_is_exact() {
-        let longest = [b'a'; LINE_BYTES_MAX - 2];
-        let too_long = [b'a'; LINE_BYTES_MAX - 1];
-        check(&[&longest, b"\r\n"], &[Some(&longest)]);
-        check(&[&longest, b"\r", b"\n"], &[Some(&longest)]);
-        check(&[&[&longest[..], b"\r\n"].concat()], &[Some(&longest)]);
-        check(&[&too_long, b"\r\n"], &[None]);
-        check(&[&too_long, b"\r", b"\n"], &[None]);
-        check(&[&[&too_long[..], b"\r\n"].concat()], &[None]);
-        check(&[&longest, b"\r", b"\r", b"\n"], &[None]);
-        check(&[&too_long, b"aa", b"a\r", b"a\n", b"a\r\nb\r\n"], &[None, Some(b"b")]);
-        check(&[&too_long, b"a"], &[]);
-    }
-
     #[test]
     fn a_line_that_is_too_long_shows_what_follows() {
         for (word, bytes, follows) in [
@@ -382,28 +330,6 @@ mod tests {
                 assert_eq!(reader.next(&mut second), Some(Line::TooLong { follows }), "{word} cut at {cut}");
             }
         }
-    }
-
-    #[test]
-    fn lines_of_some_commands_may_be_longer() {
-        LONG_WORDS.into_iter().for_each(check_long_line);
-    }
-
-    fn check_long_line(word: &[u8]) {
-        let line = |bytes: usize| [word, &vec![b'1'; bytes - word.len() - 2]].concat();
-        let (longest, too_long) = (line(LINE_BYTES_LONG_MAX), line(LINE_BYTES_LONG_MAX + 1));
-        let (short, beyond) = longest.split_at(LINE_BYTES_MAX);
-        check(&[&longest, b"\r\n"], &[Some(&longest)]);
-        check(&[&[&longest[..], b"\r\na\r\n"].concat()], &[Some(&longest), Some(b"a")]);
-        check(&[short, beyond, b"\r", b"\n"], &[Some(&longest)]);
-        check(&[&longest[..3], &longest[3..], b"\r\n"], &[Some(&longest)]);
-        check(&[&longest[..word.len()], &longest[word.len()..], b"\r\n"], &[Some(&longest)]);
-        check(&[&too_long, b"\r\nb\r\n"], &[None, Some(b"b")]);
-        check(&[&[&too_long[..], b"\r\nb\r\n"].concat()], &[None, Some(b"b")]);
-        check(&[&longest, b"1", b"\r\nb\r\n"], &[None, Some(b"b")]);
-        let other = longest.to_ascii_uppercase();
-        check(&[&other, b"\r\nb\r\n"], &[None, Some(b"b")]);
-        check(&[&other[..200], &other[200..], b"\r\nb\r\n"], &[None, Some(b"b")]);
     }
 
     #[test]

@@ -196,7 +196,7 @@ fn put<const DECIMALS: bool>(mut args: Args<'_>, line_bytes: usize) -> Result<Co
 
 fn put_batch(args: Args<'_>) -> Option<u32> {
     let mut args = Args(args.0.strip_prefix(b" ")?);
-    let count = args.u32().ok().filter(|count| (1..=BATCH_JOBS_MAX).contains(count))?;
+    let count = args.up_to(BATCH_JOBS_MAX).ok()?;
     args.end(count).ok()
 }
 
@@ -211,11 +211,8 @@ fn reserve(args: Args<'_>) -> Result<Command<'_>, ParseError> {
 }
 
 fn reserve_batch<const DECIMALS: bool>(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    let count = args.u32()?;
+    let count = args.up_to(BATCH_JOBS_MAX)?;
     let seconds = if args.0.is_empty() { None } else { Some(args.timeout::<DECIMALS>()?) };
-    if !(1..=BATCH_JOBS_MAX).contains(&count) {
-        return Err(ParseError::BadFormat);
-    }
     args.end(Command::ReserveBatch { count, seconds })
 }
 
@@ -263,9 +260,7 @@ fn kick(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 
 fn move_job(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let id = args.id()?;
-    if !args.0.starts_with(b" ") {
-        return Err(ParseError::BadFormat);
-    }
+    args.gap()?;
     let tube = args.name()?;
     args.end(Command::MoveJob { id, tube })
 }
@@ -281,10 +276,7 @@ fn move_jobs(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 fn list_jobs(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
     let (tube, state) = (args.name()?, args.state()?);
     let after = if args.0.is_empty() { JobId(0) } else { args.id()? };
-    let limit = if args.0.is_empty() { PAGE_JOBS_DEFAULT } else { args.u32()? };
-    if !(1..=PAGE_JOBS_MAX).contains(&limit) {
-        return Err(ParseError::BadFormat);
-    }
+    let limit = if args.0.is_empty() { PAGE_JOBS_DEFAULT } else { args.up_to(PAGE_JOBS_MAX)? };
     args.end(Command::ListJobs { tube, state, after, limit })
 }
 
@@ -299,16 +291,14 @@ fn tube_config(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
 }
 
 fn list_schedules(mut args: Args<'_>) -> Result<Command<'_>, ParseError> {
-    if !args.0.is_empty() && !args.0.starts_with(b" ") {
-        return Err(ParseError::BadFormat);
+    let (mut limit, mut after) = (PAGE_SCHEDULES_DEFAULT, None);
+    if !args.0.is_empty() {
+        args.gap()?;
+        limit = args.up_to(PAGE_SCHEDULES_MAX)?;
     }
-    let limit = if args.0.is_empty() { PAGE_SCHEDULES_DEFAULT } else { args.u32()? };
-    if !args.0.is_empty() && !args.0.starts_with(b" ") {
-        return Err(ParseError::BadFormat);
-    }
-    let after = if args.0.is_empty() { None } else { Some(args.name()?) };
-    if !(1..=PAGE_SCHEDULES_MAX).contains(&limit) {
-        return Err(ParseError::BadFormat);
+    if !args.0.is_empty() {
+        args.gap()?;
+        after = Some(args.name()?);
     }
     args.end(Command::ListSchedules { after, limit })
 }
@@ -330,9 +320,7 @@ fn schedule_args<const DECIMALS: bool>(mut args: Args<'_>) -> Result<ScheduleArg
     let pri = args.u32()?;
     let (delay, ttr) = (args.seconds::<DECIMALS>()?, args.seconds::<DECIMALS>()?);
     let put = PutArgs { pri, delay, ttr, bytes: args.u32()? };
-    if !args.0.starts_with(b" ") {
-        return Err(ParseError::BadFormat);
-    }
+    args.gap()?;
     let tube = args.name()?;
     let is_text = args.0.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
     let text = str::from_utf8(args.0).ok().filter(|_| is_text).ok_or(ParseError::BadFormat)?;
@@ -409,6 +397,17 @@ impl<'a> Args<'a> {
     #[inline]
     fn u32(&mut self) -> Result<u32, ParseError> {
         self.u64()?.try_into().map_err(|_| ParseError::BadFormat)
+    }
+
+    /// Takes a number from 1 up to this one.
+    fn up_to(&mut self, max: u32) -> Result<u32, ParseError> {
+        let number = self.u32()?;
+        if (1..=max).contains(&number) { Ok(number) } else { Err(ParseError::BadFormat) }
+    }
+
+    /// Checks that a space is next.
+    fn gap(&self) -> Result<(), ParseError> {
+        if self.0.starts_with(b" ") { Ok(()) } else { Err(ParseError::BadFormat) }
     }
 
     /// Takes a number of seconds, which may have a decimal part if `DECIMALS`.

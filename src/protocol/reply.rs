@@ -525,50 +525,28 @@ mod tests {
     }
 
     #[test]
-    fn every_reply_is_rendered() {
+    fn replies_with_arguments_are_rendered() {
         let tube = TubeName::new(b"mail/$2").unwrap();
         let id = JobId(u64::MAX);
         check(Reply::Inserted(id), "INSERTED 18446744073709551615");
         check(Reply::Repeated { id, state: "ready", pri: None }, "INSERTED 18446744073709551615 READY");
         check(Reply::Repeated { id: JobId(1), state: "deleted", pri: Some(0) }, "INSERTED 1 DELETED 0");
-        check(Reply::Buried, "BURIED");
         check(Reply::Using(tube), "USING mail/$2");
         check(Reply::UsingMode(ReserveMode::WeightedFair), "USING weighted-fair");
         check(Reply::Reserved { id, bytes: u32::MAX }, "RESERVED 18446744073709551615 4294967295");
         check(Reply::Found { id: JobId(1), bytes: 0 }, "FOUND 1 0");
         check(Reply::Ok { bytes: 123 }, "OK 123");
-        check(Reply::Deleted, "DELETED");
-        check(Reply::Released, "RELEASED");
-        check(Reply::Touched, "TOUCHED");
         check(Reply::Kicked(0), "KICKED 0");
-        check(Reply::KickedJob, "KICKED");
         check(Reply::Flushed(0), "FLUSHED 0");
-        check(Reply::Moved, "MOVED");
-        check(Reply::NotMoved, "NOT_MOVED");
         check(Reply::MovedJobs(7), "MOVED 7");
         check(Reply::DeletedBatch { deleted: 3, not_found: 1 }, "DELETED_BATCH 3 1");
         check(Reply::ReservedBatch(1000), "RESERVED_BATCH 1000");
         check(Reply::Watching(2), "WATCHING 2");
-        check(Reply::NotIgnored, "NOT_IGNORED");
-        check(Reply::Paused, "PAUSED");
         check(Reply::Configured, "CONFIGURED");
-        check(Reply::NotFound, "NOT_FOUND");
-        check(Reply::TimedOut, "TIMED_OUT");
-        check(Reply::NotWaiting, "NOT_WAITING");
-        check(Reply::Authenticated, "AUTHENTICATED");
-        check(Reply::Unauthorized, "UNAUTHORIZED");
-        check(Reply::Forbidden, "FORBIDDEN");
-        check(Reply::DeadlineSoon, "DEADLINE_SOON");
-        check(Reply::OutOfMemory, "OUT_OF_MEMORY");
-        check(Reply::InternalError, "INTERNAL_ERROR");
         check(ParseError::BadFormat.into(), "BAD_FORMAT");
         check(ParseError::UnknownCommand.into(), "UNKNOWN_COMMAND");
-        check(Reply::ExpectedCrlf, "EXPECTED_CRLF");
-        check(Reply::JobTooBig, "JOB_TOO_BIG");
-        check(Reply::Draining, "DRAINING");
         check(Reply::DrainBegun, "DRAINING");
         assert_eq!(Reply::DrainBegun.error(), None);
-        check(Reply::NotDraining, "NOT_DRAINING");
     }
 
     #[test]
@@ -596,6 +574,8 @@ mod tests {
             Reply::NotIgnored,
             Reply::DeadlineSoon,
             Reply::InternalError,
+            Reply::Forbidden,
+            Reply::Unauthorized,
         ];
         for ((kind, name), reply) in ErrorKind::ALL.into_iter().zip(errors) {
             assert_eq!(reply.error(), Some(kind));

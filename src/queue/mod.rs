@@ -11,12 +11,12 @@
 //! | folder       | what                                                                                     |
 //! |--------------|------------------------------------------------------------------------------------------|
 //! | `engine`     | the facade: commands, transitions, who gets which job, long work, recovery, queries       |
-//! | `store`      | the records: jobs, tubes, clients, timers, counts. Every part may read and change them    |
-//! | `effects`    | what a call leads to: notices, changes, unfinished work                                   |
+//! | `store`      | the records: jobs, tubes, clients, timers, counts, and what calls lead to. Every part may read and change them |
+//! | `effects`    | what a call leads to: notices and changes                                                 |
 //! | `reserving`  | the search of a reserve, and the clients that wait                                        |
 //! | `extensions` | groups, concurrency keys, idempotency keys, rules, notes, schedules, waits for the end of a job |
 //! | `long_work`  | commands too large for one call, and the shares of work                                   |
-//! | `logged`     | changes, the persistent state of a job, recovered reservations                            |
+//! | `logged`     | the persistent state of a job, recovered reservations                                     |
 //!
 //! # Data model
 //!
@@ -81,7 +81,7 @@
 //! What may outlive a tube or a client names it by a key with a generation: sessions, timers, unfinished work. A `TubeSlot`
 //! or `ClientSlot` is such a slot. The keys of jobs, watches and timers are slots too, without a generation.
 //!
-//! What a call leads to comes out in two queues: [`Notice`]s for clients that wait, and [`Change`]s for the job log. Work that
+//! What a call leads to comes out in two queues of the store: [`Notice`]s for clients that wait, and [`Change`]s for the job log. Work that
 //! takes more than one step waits in a third, until [`Engine::step`] continues it.
 //!
 //! A job is in exactly one primary container, the one of its [`JobState`]. That of a ready job with a concurrency key is the
@@ -101,7 +101,7 @@
 //!
 //! The job log keeps of each job its id, creation time, time to run, tube, tags, notes and body, and its [`PersistedState`]:
 //! priority, delay, state, counts. Of a tube it keeps the name, the pause and the rules that clients have set. It keeps the idempotency keys of deleted jobs, and schedules. Everything else is in memory only. No client outlives the
-//! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `logged/recovered.rs` says by whom.
+//! process, so a reserved job is ready after a restart; if reservations are kept, it stays reserved, and `logged.rs` says by whom.
 
 mod effects;
 mod engine;
@@ -111,7 +111,7 @@ mod long_work;
 mod reserving;
 mod store;
 
-pub use effects::Notice;
+pub use effects::{Change, Notice};
 pub use engine::{Engine, Ignored, JobStats, NoteRefusal, Released, Reserved, TubeStats};
 pub use extensions::groups::GroupStats;
 pub use extensions::idempotency::{
@@ -122,17 +122,13 @@ pub use extensions::rules::{FullBy, RuleCounts};
 pub use extensions::schedules::{
     LoggedSchedule, NewSchedule, RunRefusal, Schedule, ScheduleCounts, ScheduleName,
 };
-pub use logged::change::Change;
-pub use logged::persisted::{LoggedState, PersistedState, Restored};
+pub use logged::{LoggedState, PersistedState, Restored};
 pub use long_work::job_list::{JobPage, PageQuery};
-pub use long_work::moving::{JobMoved, LogRoom, MoveRefusal, Moved};
-pub use long_work::quotas::BACKGROUND_STEPS;
-pub use long_work::work::Begun;
+pub use long_work::{BACKGROUND_STEPS, Begun, JobMoved, LogRoom, MoveRefusal, Moved};
 pub use reserving::batch::BatchRoom;
 pub use store::client::{Client, Clients, NARROW_WATCH_MAX};
 pub use store::job::{Counts, Failure, Job, JobState, Jobs, Lifecycle, NewJob, PackedCounts, URGENT_BELOW};
 pub use store::latency::{LatencyKind, Percentiles, TimeSum};
-pub use store::totals::JobTotals;
 pub use store::tube::{Pause, Tube, TubeCounts, Tubes};
-pub use store::tube_limits::TubeLimits;
 pub use store::tube_order::{Listed, TubeList};
+pub use store::{JobTotals, TubeLimits};

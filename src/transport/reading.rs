@@ -133,7 +133,7 @@ impl<S: Service> Transport<S> {
             if self.sessions.get(conn).phase == Phase::Open {
                 let budget = self.server.budget();
                 let whole = quota.limit(budget);
-                let limit = whole.or_before(budget.within(TURN_STEPS));
+                let limit = whole.min(budget.within(TURN_STEPS));
                 self.read(conn, &[], limit);
                 self.pause_unread(conn);
                 self.sessions.recount(conn);

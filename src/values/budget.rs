@@ -55,7 +55,7 @@ const PATTERNS_PER_STEP: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cost(u64);
 
-/// A position of a [`Budget`] at which a piece of work must stop.
+/// A position of a [`Budget`] at which a piece of work must stop. The smaller of two is reached first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Limit(u64);
 
@@ -232,22 +232,6 @@ impl Cost {
     }
 }
 
-impl Limit {
-    /// The limit that is reached first.
-    #[inline]
-    #[must_use]
-    pub const fn or_before(self, other: Self) -> Self {
-        if self.0 < other.0 { self } else { other }
-    }
-
-    /// The limit that is reached last.
-    #[inline]
-    #[must_use]
-    pub const fn or_after(self, other: Self) -> Self {
-        if self.0 > other.0 { self } else { other }
-    }
-}
-
 impl Quota {
     /// A share of this many steps.
     pub const fn of(steps: u32) -> Self {
@@ -315,10 +299,8 @@ impl Budget {
 
     /// Spends up to a limit, unless more is spent already.
     #[inline]
-    pub const fn spend_up_to(&mut self, limit: Limit) {
-        if self.spent < limit.0 {
-            self.spent = limit.0;
-        }
+    pub fn spend_up_to(&mut self, limit: Limit) {
+        self.spent = self.spent.max(limit.0);
     }
 
     /// All that is spent, in elementary steps.
@@ -353,11 +335,11 @@ impl Budget {
 
     /// Begins the phase of turns. An iteration with many events has fewer of them: half of what its events have cost counts, up to all but
     /// the share of one connection.
-    pub const fn begin_turns(&mut self) {
+    pub fn begin_turns(&mut self) {
         const CARRIED_MAX: u64 = (RUN_STEPS - TURN_STEPS) as u64;
         let half = (self.charged() - self.iteration) / 2;
         self.phase = self.spent;
-        self.carried = if half < CARRIED_MAX { half } else { CARRIED_MAX };
+        self.carried = half.min(CARRIED_MAX);
     }
 
     /// Whether the present phase has spent its share.
@@ -369,15 +351,12 @@ impl Budget {
     /// The limit of the turn that a connection has now. After the share of the phase a client that sends one command at a time does not
     /// wait behind clients that pipeline: each gets one.
     #[inline]
-    pub const fn turn(&self) -> Limit {
+    pub fn turn(&self) -> Limit {
         const SHARE: u64 = RUN_STEPS as u64;
         const TURN: u64 = TURN_STEPS as u64;
         let spent = self.in_phase();
-        let steps = if spent < SHARE {
-            if SHARE - spent < TURN { SHARE - spent } else { TURN }
-        } else {
-            (spent < RUN_STEPS_MAX as u64) as u64
-        };
+        let steps =
+            if spent < SHARE { TURN.min(SHARE - spent) } else { (spent < RUN_STEPS_MAX as u64) as u64 };
         Limit(self.spent + steps)
     }
 

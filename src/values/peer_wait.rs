@@ -43,22 +43,6 @@ pub enum Limit {
 }
 
 impl PeerWait {
-    /// Every state.
-    pub const ALL: [Self; 12] = [
-        Self::Line,
-        Self::Body,
-        Self::Replies,
-        Self::EndedBody,
-        Self::LastReplies,
-        Self::NextRequest,
-        Self::Request,
-        Self::Response,
-        Self::Handshake,
-        Self::HandshakeMessage,
-        Self::Record,
-        Self::Header,
-    ];
-
     /// How long it may last.
     pub const fn limit(self) -> Limit {
         match self {
@@ -101,5 +85,3 @@ const HANDSHAKE: Span = Span::from_secs(5);
 
 /// The time that a TLS record may take, from its first bytes on: it has at most 16 KiB.
 const RECORD: Span = Span::from_secs(30);
-
-const _: () = assert!(PeerWait::ALL[PeerWait::ALL.len() - 1] as usize + 1 == PeerWait::ALL.len());

@@ -221,25 +221,4 @@ mod tests {
         ];
         wrong.into_iter().for_each(|rest| check(rest, None));
     }
-
-    #[test]
-    fn groups_at_each_boundary() {
-        let longest = "g".repeat(200);
-        let groups = |rest: &str| {
-            let tags = Tags::of_put(rest.as_bytes())?;
-            Some([tags.grp(), tags.aft()].map(|name| name.map(|name| name.as_str().to_owned())))
-        };
-        let named = |name: &str| Some(name.to_owned());
-        assert_eq!(groups(" grp:a"), Some([named("a"), None]));
-        assert_eq!(groups(" aft:a"), Some([None, named("a")]));
-        assert_eq!(groups(" aft:b idp:a:5 grp:a"), Some([named("a"), named("b")]));
-        assert_eq!(groups(&format!(" grp:{longest} aft:a")), Some([named(&longest), named("a")]));
-        assert_eq!(groups(" idp:a grp:a aft:A"), Some([named("a"), named("A")]));
-        for wrong in
-            [" grp:a aft:a", " aft:a idp:a grp:a", " grp:a grp:b", " grp:a:1", " aft:", " grp", " aft:-a"]
-        {
-            assert_eq!(groups(wrong), None, "{wrong}");
-        }
-        assert_eq!(groups(&format!(" grp:{longest}g")), None);
-    }
 }

@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 
 use super::Engine;
-use crate::queue::long_work::work::Work;
+use crate::queue::long_work::Work;
 use crate::queue::store::job::{JobState, Lifecycle, URGENT_BELOW};
-use crate::queue::store::totals::JobTotals;
+use crate::queue::store::{JobTotals, Store};
 use crate::time::Time;
-use crate::values::ids::{ClientSlot, JobKey, TubeSlot};
+use crate::values::ids::{JobKey, TubeSlot};
 
 /// The counts of one tube, recomputed from the jobs and clients.
 #[derive(Default, PartialEq, Eq, Debug)]
@@ -31,15 +31,11 @@ pub(super) fn check(engine: &Engine) {
     engine.store.clients.check();
     engine.waits.check(&engine.store);
     engine.store.timers.check();
-    let answering = engine.effects.work.iter().filter_map(|work| match work {
-        Work::Answer { awaited } => Some(*awaited),
-        _ => None,
-    });
-    engine.job_waits.check(&engine.store.clients, &answering.collect::<Vec<_>>());
+    engine.job_waits.check(&engine.store);
     engine.bodies().check();
     engine.idps.check(&engine.store);
-    engine.cons.check(&engine.store, &engine.effects.work);
-    engine.groups.check(&engine.store, &engine.effects.work);
+    engine.cons.check(&engine.store);
+    engine.groups.check(&engine.store);
     engine.rules.check(&engine.store);
     engine.notes.check(&engine.store);
     engine.schedules.check();
@@ -50,23 +46,18 @@ pub(super) fn check(engine: &Engine) {
 }
 
 fn check_counts(engine: &Engine) {
+    let Store { jobs, tubes, clients, work, .. } = &engine.store;
     // Nothing is left to count what has happened to jobs.
-    let JobTotals { total_jobs, timeouts, losses, deletes, releases, buries, kicks, moves, repeats, .. } =
-        engine.store.totals;
     let mut totals = JobTotals {
-        total_jobs,
-        timeouts,
-        losses,
-        deletes,
-        releases,
-        buries,
-        kicks,
-        moves,
-        repeats,
-        ..JobTotals::default()
+        jobs: [0; JobState::COUNT],
+        urgent: 0,
+        waiting: 0,
+        producers: 0,
+        workers: 0,
+        ..engine.store.totals
     };
     let mut tallies: HashMap<TubeSlot, Tally> = HashMap::new();
-    for (key, job) in engine.store.jobs.iter() {
+    for (key, job) in jobs.iter() {
         let tally = tallies.entry(job.tube).or_default();
         tally.body_bytes += engine.store.body_bytes(key);
         tally.jobs[job.state as usize] += 1;
@@ -75,8 +66,8 @@ fn check_counts(engine: &Engine) {
         tally.urgent += u32::from(is_urgent);
         totals.urgent += u32::from(is_urgent);
     }
-    for (key, client) in engine.store.clients.slab.iter() {
-        if engine.recovered.client().is_some_and(|recovered| recovered.slot == ClientSlot(key)) {
+    for (key, client) in clients.iter() {
+        if engine.recovered.client == Some(key) {
             assert!(client.watches.is_empty() && !client.is_waiting(), "it only holds jobs");
             continue;
         }
@@ -84,43 +75,34 @@ fn check_counts(engine: &Engine) {
         totals.waiting += u32::from(client.is_waiting());
         totals.producers += u32::from(client.is_producer && !client.is_disconnecting);
         totals.workers += u32::from(client.is_worker && !client.is_disconnecting);
-        let lengths = engine
-            .store
-            .clients
-            .watched(engine.store.clients.key(ClientSlot(key)))
-            .map(|tube| engine.store.tubes[tube].name().as_bytes().len());
+        let lengths = clients.watched(key).map(|tube| tubes[tube].name().as_bytes().len());
         assert_eq!(client.name_lengths, lengths.sum::<usize>(), "the length of watched names is counted");
-        for tube in engine.store.clients.watched(engine.store.clients.key(ClientSlot(key))) {
+        for tube in clients.watched(key) {
             let tally = tallies.entry(tube).or_default();
             tally.watching += 1;
             tally.wide += usize::from(client.is_wide());
             tally.narrow_waiting += usize::from(!client.is_wide() && client.is_waiting());
         }
     }
-    for work in engine.effects.work.iter() {
-        match work {
-            Work::Kick(kick) => tallies.entry(engine.store.tubes.slot(kick.tube)).or_default().pins += 1,
-            Work::Flush(flush) => tallies.entry(engine.store.tubes.slot(flush.tube)).or_default().pins += 1,
-            Work::Move(work) => {
-                for tube in [work.from, work.to] {
-                    tallies.entry(engine.store.tubes.slot(tube)).or_default().pins += 1;
-                }
-            }
-            Work::List(search) => tallies.entry(engine.store.tubes.slot(search.tube)).or_default().pins += 1,
-            Work::Assign { tube } | Work::Shut { tube } => {
-                tallies.entry(engine.store.tubes.slot(*tube)).or_default().pins += 1;
-            }
-            Work::Disconnect { .. } | Work::Reopen { .. } | Work::FreeHeld { .. } => {}
-            Work::FlushKeys(_) | Work::Answer { .. } | Work::Search { .. } => {}
-            Work::PurgeTubeOrder => {}
+    for work in work.iter() {
+        let pinned = match work {
+            Work::Kick(kick) => vec![kick.tube],
+            Work::Flush(flush) => vec![flush.tube],
+            Work::Move(work) => vec![work.from, work.to],
+            Work::List(search) => vec![search.tube],
+            Work::Assign { tube } | Work::Shut { tube } => vec![*tube],
+            Work::Disconnect { .. } | Work::Reopen { .. } | Work::FreeHeld { .. } => vec![],
+            Work::FlushKeys(_) | Work::Answer { .. } | Work::Search { .. } | Work::PurgeTubeOrder => vec![],
+        };
+        for tube in pinned {
+            tallies.entry(tubes.slot(tube)).or_default().pins += 1;
         }
     }
-    engine.effects.work.check();
+    work.check();
     assert_eq!(engine.store.totals, totals, "the counts of the queue are right");
-    for (key, tube) in engine.store.tubes.iter() {
-        let reserved = tube.reserved.len() as usize;
+    for (key, tube) in tubes.iter() {
         let counted = Tally {
-            jobs: [tube.ready_jobs(), reserved, tube.delayed.len(), tube.buried.len(), tube.held.len()],
+            jobs: JobState::ALL.map(|state| tube.jobs_in(state)),
             urgent: tube.urgent,
             using: tube.using,
             watching: tube.watching,
@@ -131,107 +113,82 @@ fn check_counts(engine: &Engine) {
         };
         let expected = tallies.remove(&key.slot).unwrap_or_default();
         assert_eq!(counted, expected, "the counts of tube {} are right", tube.name().as_str());
-        let assigning =
-            engine.effects.work.iter().any(|work| matches!(work, Work::Assign { tube } if *tube == key));
+        let assigning = work.iter().any(|work| matches!(work, Work::Assign { tube } if *tube == key));
         assert_eq!(tube.assigning, assigning, "one piece of work assigns the jobs of a tube");
         let is_shut = |work: &&Work| matches!(work, Work::Shut { tube } if *tube == key);
-        let shutting = engine.effects.work.iter().filter(is_shut).count();
+        let shutting = work.iter().filter(is_shut).count();
         assert_eq!(usize::from(tube.shutting), shutting, "one piece of work shuts the lanes of a tube");
-        let flags = [tube.assigning, tube.shutting];
-        engine.store.tubes.heads.check(key.slot, tube.head(&engine.store.jobs), flags);
-        assert!(
-            tube.is_referenced() || key.slot == engine.store.default_tube,
-            "an unreferenced tube is removed"
-        );
+        tubes.heads.check(key.slot, tube.head(jobs), [tube.assigning, tube.shutting]);
+        let is_default = key.slot == engine.store.default_tube;
+        assert!(tube.is_referenced() || is_default, "an unreferenced tube is removed");
     }
     assert!(tallies.is_empty(), "no job or client names a removed tube");
 }
 
 fn check_containers(engine: &Engine) {
-    for (key, tube) in engine.store.tubes.iter() {
-        tube.ready.check(&engine.store.jobs.slab);
-        tube.ready_order.check(&engine.store.jobs, key.slot, tube.ready_jobs());
+    let Store { jobs, tubes, clients, .. } = &engine.store;
+    for (key, tube) in tubes.iter() {
+        let check_place = |job: JobKey, state: JobState| {
+            let job = jobs.get(job);
+            let is_there = (job.state, job.tube) == (state, key.slot);
+            assert!(is_there, "job {} is in the container of its state", job.id);
+        };
+        tube.ready.check(&jobs.slab);
+        tube.ready_order.check(jobs, key.slot, tube.ready_jobs());
         assert_eq!(tube.parked as usize, engine.cons.count_parked(key.slot), "parked jobs are counted");
-        tube.delayed.check(&engine.store.jobs.lifecycles);
-        tube.buried.check(&engine.store.jobs.slab);
-        tube.reserved.check(&engine.store.jobs, key.slot);
-        tube.delayed_order.check(&engine.store.jobs.slab);
-        tube.held.check(&engine.store.jobs.slab);
-        assert_eq!(
-            tube.delayed_order.len(),
-            tube.delayed.len(),
-            "delayed jobs are in the heap and in the list"
-        );
-        tube.narrow_waiters.check(&engine.store.clients.watches);
-        tube.wide_watches.check(&engine.store.clients.watches);
-        tube.ready.for_each(&engine.store.jobs.slab, |job| {
-            check_place(engine, JobKey(job), JobState::Ready, key.slot)
-        });
-        for job in tube.buried.iter(&engine.store.jobs.slab) {
-            check_place(engine, JobKey(job), JobState::Buried, key.slot);
-        }
-        for job in tube.held.iter(&engine.store.jobs.slab) {
-            check_place(engine, JobKey(job), JobState::Held, key.slot);
-        }
-        tube.delayed.for_each(&engine.store.jobs.lifecycles, |lifecycle| {
-            check_place(engine, engine.store.jobs.lifecycles[lifecycle].job, JobState::Delayed, key.slot);
-        });
-        let waiting = tube.narrow_waiters.iter(&engine.store.clients.watches);
-        let seqs: Vec<u64> = waiting
-            .map(|watch| engine.store.clients.wait_seq(engine.store.clients.watches[watch].client))
-            .collect();
+        tube.delayed.check(&jobs.lifecycles);
+        tube.buried.check(&jobs.slab);
+        tube.reserved.check(jobs, key.slot);
+        tube.delayed_order.check(&jobs.slab);
+        tube.held.check(&jobs.slab);
+        let delayed = [tube.delayed_order.len(), tube.delayed.len()];
+        assert_eq!(delayed[0], delayed[1], "delayed jobs are in the heap and in the list");
+        tube.narrow_waiters.check(&clients.watches);
+        tube.wide_watches.check(&clients.watches);
+        tube.ready.for_each(&jobs.slab, |job| check_place(JobKey(job), JobState::Ready));
+        tube.buried.iter(&jobs.slab).for_each(|job| check_place(JobKey(job), JobState::Buried));
+        tube.held.iter(&jobs.slab).for_each(|job| check_place(JobKey(job), JobState::Held));
+        let delayed = |lifecycle| check_place(jobs.lifecycles[lifecycle].job, JobState::Delayed);
+        tube.delayed.for_each(&jobs.lifecycles, delayed);
+        let waiting = tube.narrow_waiters.iter(&clients.watches);
+        let seqs = waiting.map(|watch| clients.wait_seq(clients.watches[watch].client));
         assert!(seqs.is_sorted(), "the client that waits longest is first");
     }
-    for (key, client) in engine.store.clients.slab.iter() {
-        client.reserved.check(&engine.store.jobs.lifecycles);
-        client.reserved_order.check(&engine.store.jobs.slab);
-        assert_eq!(
-            client.reserved.len(),
-            client.reserved_order.len(),
-            "reserved jobs are in the heap and in the list"
-        );
-        for job in client.reserved_order.iter(&engine.store.jobs.slab) {
-            assert_eq!(
-                engine.store.jobs.lifecycle(JobKey(job)).and_then(Lifecycle::holder),
-                Some(ClientSlot(key))
-            );
+    for (key, client) in clients.iter() {
+        client.reserved.check(&jobs.lifecycles);
+        client.reserved_order.check(&jobs.slab);
+        let reserved = [client.reserved.len(), client.reserved_order.len()];
+        assert_eq!(reserved[0], reserved[1], "reserved jobs are in the heap and in the list");
+        for job in client.reserved_order.iter(&jobs.slab) {
+            assert_eq!(jobs.lifecycle(JobKey(job)).and_then(Lifecycle::holder), Some(key.slot));
         }
-        client.reserved.for_each(&engine.store.jobs.lifecycles, |lifecycle| {
-            let lifecycle = &engine.store.jobs.lifecycles[lifecycle];
-            assert_eq!(lifecycle.holder(), Some(ClientSlot(key)), "a reserved job names its holder");
-            assert_eq!(engine.store.jobs.get(lifecycle.job).state, JobState::Reserved);
+        client.reserved.for_each(&jobs.lifecycles, |lifecycle| {
+            let lifecycle = &jobs.lifecycles[lifecycle];
+            assert_eq!(lifecycle.holder(), Some(key.slot), "a reserved job names its holder");
+            assert_eq!(jobs.get(lifecycle.job).state, JobState::Reserved);
         });
     }
-    let held: usize = engine.store.clients.slab.iter().map(|(_, client)| client.reserved.len()).sum();
-    assert_eq!(
-        held,
-        engine.store.totals.in_state(JobState::Reserved) as usize,
-        "every reserved job has a holder"
-    );
-}
-
-fn check_place(engine: &Engine, job: JobKey, state: JobState, tube: TubeSlot) {
-    let job = engine.store.jobs.get(job);
-    assert_eq!((job.state, job.tube), (state, tube), "job {} is in the container of its state", job.id);
+    let held: usize = clients.iter().map(|(_, client)| client.reserved.len()).sum();
+    let reserved = engine.store.totals.in_state(JobState::Reserved) as usize;
+    assert_eq!(held, reserved, "every reserved job has a holder");
 }
 
 /// A timer may fire early, but not late.
 fn check_timers(engine: &Engine) {
-    for (key, client) in engine.store.clients.slab.iter() {
+    let Store { jobs, tubes, clients, timers, .. } = &engine.store;
+    for (key, client) in clients.iter() {
         let wait_end = client.wait.and_then(|wait| wait.until);
         let job_wait_end = client.job_wait.map(|wait| engine.job_waits.until(wait));
-        for due in
-            [engine.store.first_deadline(ClientSlot(key)), wait_end, job_wait_end].into_iter().flatten()
-        {
-            check_armed(engine.store.timers.armed(client.timer), due);
+        for due in [engine.store.first_deadline(key.slot), wait_end, job_wait_end].into_iter().flatten() {
+            check_armed(timers.armed(client.timer), due);
         }
     }
-    for (key, tube) in engine.store.tubes.iter() {
-        let delayed = tube.delayed.min().map(|lifecycle| engine.store.jobs.lifecycles[lifecycle].deadline);
+    for (key, tube) in tubes.iter() {
+        let delayed = tube.delayed.min().map(|lifecycle| jobs.lifecycles[lifecycle].deadline);
         let rule_end =
             tube.rules().and_then(|rules| engine.rules.next_deadline(key.slot, rules, &engine.store));
         for due in [delayed, tube.pause.map(|pause| pause.until), rule_end].into_iter().flatten() {
-            check_armed(engine.store.timers.armed(tube.timer), due);
+            check_armed(timers.armed(tube.timer), due);
         }
     }
 }
@@ -242,23 +199,21 @@ fn check_armed(armed: Option<Time>, due: Time) {
 
 /// No client waits for a job that could be assigned, unless work to assign it is queued.
 fn check_waiting_clients(engine: &Engine) {
-    for (key, client) in engine.store.clients.slab.iter().filter(|(_, client)| client.is_waiting()) {
+    let Store { tubes, clients, work, .. } = &engine.store;
+    for (key, client) in clients.iter().filter(|(_, client)| client.is_waiting()) {
         assert!(!client.is_disconnecting, "a disconnected client does not wait");
         if client.is_searching {
             assert!(client.has_search, "work searches for the client");
             continue;
         }
-        for tube in engine.store.clients.watched(engine.store.clients.key(ClientSlot(key))) {
-            let is_passed_over = client.is_wide()
-                && engine.store.clients.wait_seq(ClientSlot(key))
-                    <= engine.store.tubes[tube].searched_through;
+        for tube in clients.watched(key) {
+            let is_passed_over =
+                client.is_wide() && clients.wait_seq(key.slot) <= tubes[tube].searched_through;
             assert!(!is_passed_over, "a search does not pass over a client that waits for the tube");
-            let queued =
-                |work: &Work| matches!(work, Work::Assign { tube: assigning } if assigning.slot == tube);
-            assert!(
-                !engine.store.tubes[tube].in_reservable || engine.effects.work.iter().any(queued),
-                "no client waits while there is a job for it"
-            );
+            let is_queued = work
+                .iter()
+                .any(|work| matches!(work, Work::Assign { tube: assigning } if assigning.slot == tube));
+            assert!(!tubes[tube].in_reservable || is_queued, "no client waits while there is a job for it");
         }
     }
 }

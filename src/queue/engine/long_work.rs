@@ -4,15 +4,13 @@ use super::Engine;
 use super::matching::SAFETY_MARGIN;
 use super::transitions::To;
 use crate::bodies::Slot;
-use crate::queue::effects::Notice;
+use crate::queue::effects::{Change, Notice};
 use crate::queue::extensions::idempotency::KeyFlush;
 use crate::queue::extensions::schedules::{Due, NewSchedule, ScheduleName};
-use crate::queue::logged::change::Change;
-use crate::queue::long_work::flush::Flush;
-use crate::queue::long_work::job_list::{JobList, JobPage, PageQuery};
-use crate::queue::long_work::moving::{JobMoved, Move, MoveRefusal, Moved};
-use crate::queue::long_work::quotas::{ANSWER, BACKGROUND_STEPS, FollowUp, Quotas};
-use crate::queue::long_work::work::{Begun, Kick, Work};
+use crate::queue::long_work::job_list::{JobPage, JobSearch, PageQuery};
+use crate::queue::long_work::{
+    ANSWER, BACKGROUND_STEPS, Begun, Flush, FollowUp, JobMoved, Kick, Move, MoveRefusal, Moved, QUOTAS, Work,
+};
 use crate::queue::store::client::{Client, Wait, Watched};
 use crate::queue::store::job::{Failure, JobState};
 use crate::queue::store::timers::Owner;
@@ -39,15 +37,11 @@ impl Engine {
         let tube = self.store.tubes.key(used);
         let record = &mut self.store.tubes[used];
         let from = if record.buried.is_empty() { JobState::Delayed } else { JobState::Buried };
-        let there = if from == JobState::Buried { record.buried.len() } else { record.delayed.len() };
-        let left = bound.min(there as u32);
+        let left = bound.min(record.jobs_in(from) as u32);
         record.pins += 1;
         let mut kick = Kick { conn, tube, from, left, kicked: 0 };
-        if self.continue_kick(&mut kick, now, self.budget.within(BACKGROUND_STEPS)) {
-            return Begun::Done(kick.kicked);
-        }
-        self.effects.work.push_back(Work::Kick(kick));
-        Begun::Working
+        let is_finished = self.continue_kick(&mut kick, now, self.budget.within(BACKGROUND_STEPS));
+        self.begun(is_finished, kick.kicked, Work::Kick(kick))
     }
 
     /// Deletes the jobs of a tube that no client has reserved. A job that is put later stays.
@@ -56,35 +50,28 @@ impl Engine {
         self.store.tubes[tube.slot].pins += 1;
         let conn = self.store.clients.get(client).conn;
         let mut flush = Flush::new(conn, tube, self.upcoming_id());
-        if self.continue_flush(&mut flush, now, self.budget.within(BACKGROUND_STEPS)) {
-            return Begun::Done(flush.flushed);
-        }
-        self.effects.work.push_back(Work::Flush(flush));
-        Begun::Working
+        let is_finished = self.continue_flush(&mut flush, now, self.budget.within(BACKGROUND_STEPS));
+        self.begun(is_finished, flush.flushed, Work::Flush(flush))
     }
 
     /// Forgets the kept keys of the tube of this name. Keys of jobs stay, and so do those of jobs that are put later.
     pub fn flush_keys(&mut self, client: ClientKey, tube: TubeName<'_>) -> Begun<u32> {
         let conn = self.store.clients.get(client).conn;
         let mut flush = KeyFlush::new(client, conn, tube, self.upcoming_id(), &self.idps);
-        if self.continue_key_flush(&mut flush, self.budget.within(BACKGROUND_STEPS)) {
-            return Begun::Done(flush.flushed);
-        }
-        self.effects.work.push_back(Work::FlushKeys(Box::new(flush)));
-        Begun::Working
+        let is_finished = self.continue_key_flush(&mut flush, self.budget.within(BACKGROUND_STEPS));
+        self.begun(is_finished, flush.flushed, Work::FlushKeys(Box::new(flush)))
     }
 
     /// Lists jobs of a tube. A job that changes its state during the search may be missing.
     pub fn list_jobs(&mut self, client: ClientKey, name: TubeName<'_>, query: PageQuery) -> Begun<JobPage> {
         let Some(tube) = self.store.tubes.find(name) else { return Begun::NoTube };
-        match JobList::begin(client, tube, query, &self.store, &mut self.budget) {
-            JobList::Page(page) => Begun::Done(page),
-            JobList::Search(search) => {
-                self.store.tubes[tube.slot].pins += 1;
-                self.effects.work.push_back(Work::List(search));
-                Begun::Working
-            }
+        if let Some(page) = JobPage::of_short_list(tube, query, &self.store, &mut self.budget) {
+            return Begun::Done(page);
         }
+        self.store.tubes[tube.slot].pins += 1;
+        let conn = self.store.clients.get(client).conn;
+        self.store.work.push_back(Work::List(Box::new(JobSearch::new(client, conn, tube, query))));
+        Begun::Working
     }
 
     /// Moves a job that no client has reserved to the tube of this name, which is created if it does not exist.
@@ -103,7 +90,7 @@ impl Engine {
         let (from, to) = (self.store.jobs.get(job).tube, self.find_or_create_tube(name));
         if from != to {
             self.change_tube(job, to, self.budget.within(BACKGROUND_STEPS), now);
-            self.remove_if_unreferenced(from);
+            self.store.remove_if_unreferenced(from);
         }
         JobMoved::Done
     }
@@ -136,10 +123,16 @@ impl Engine {
         }
         let conn = self.store.clients.get(client).conn;
         let mut work = Move { conn, from, to, state, left, moved };
-        if self.continue_move(&mut work, now, self.budget.within(BACKGROUND_STEPS)) {
-            return Begun::Done(work.moved);
+        let is_finished = self.continue_move(&mut work, now, self.budget.within(BACKGROUND_STEPS));
+        self.begun(is_finished, work.moved, Work::Move(work))
+    }
+
+    /// The answer to a command whose work is finished, or is left to background work.
+    fn begun<T>(&mut self, is_finished: bool, done: T, work: Work) -> Begun<T> {
+        if is_finished {
+            return Begun::Done(done);
         }
-        self.effects.work.push_back(Work::Move(work));
+        self.store.work.push_back(work);
         Begun::Working
     }
 
@@ -152,29 +145,29 @@ impl Engine {
         if had_work {
             self.work_and_fire(now);
         }
-        self.quotas = Quotas::WHOLE;
+        self.quotas = QUOTAS;
         had_work && self.has_work(now)
     }
 
     /// Whether there is unfinished work, or something due.
     #[inline]
     fn has_work(&self, now: Time) -> bool {
-        !self.effects.work.is_empty() || self.store.timers.next().is_some_and(|at| at <= now)
+        !self.store.work.is_empty() || self.store.timers.next().is_some_and(|at| at <= now)
     }
 
     #[inline(never)]
     fn work_and_fire(&mut self, now: Time) {
         let (half, whole) = (self.budget.within(BACKGROUND_STEPS / 2), self.budget.within(BACKGROUND_STEPS));
         while !self.budget.is_reached(half) {
-            let Some(work) = self.effects.work.pop() else { break };
+            let Some(work) = self.store.work.pop() else { break };
             let is_flush = matches!(work, Work::Flush(_) | Work::FlushKeys(_));
-            if is_flush && (self.effects.changes.is_pending() || self.has_unread_page()) {
+            if is_flush && (self.store.changes.is_pending() || self.has_unread_page()) {
                 // The flush could delete a job or forget a key whose change or page the caller has yet to read.
-                self.effects.work.push_front(work);
+                self.store.work.push_front(work);
                 break;
             }
             let least = self.budget.within(1);
-            self.run(work, now, half.or_before(self.budget.within(PIECE_STEPS)));
+            self.run(work, now, half.min(self.budget.within(PIECE_STEPS)));
             self.budget.spend_up_to(least);
         }
         while !self.budget.is_reached(whole) {
@@ -200,13 +193,7 @@ impl Engine {
                 }
                 // The caller carries out what is due: see `begin_run`.
                 Owner::Schedules => {}
-                Owner::IdpKeys => self.idps.handle_timer(
-                    now,
-                    whole,
-                    &mut self.store,
-                    &mut self.effects.changes,
-                    &mut self.budget,
-                ),
+                Owner::IdpKeys => self.idps.handle_timer(now, whole, &mut self.store, &mut self.budget),
             }
             self.budget.spend_up_to(least);
         }
@@ -234,7 +221,7 @@ impl Engine {
         self.budget.charge(Cost::SCHEDULE_RUN);
         let name = ScheduleName::from(new.name.as_bytes());
         self.schedules.put(new, body, now, &mut self.store);
-        self.effects.changes.push(Change::ScheduleSet(name));
+        self.store.changes.push(Change::ScheduleSet(name));
     }
 
     /// Deletes the schedule of this name. Returns false if there is none.
@@ -243,7 +230,7 @@ impl Engine {
         let is_deleted = self.schedules.delete(name, &mut self.store.bodies);
         if is_deleted {
             // mutant schedule-back-after-a-restart: removed
-            self.effects.changes.push(Change::ScheduleGone(name.as_bytes().into()));
+            self.store.changes.push(Change::ScheduleGone(name.as_bytes().into()));
         }
         is_deleted
     }
@@ -256,7 +243,7 @@ impl Engine {
         match self.schedules.begin(name, now, &self.store, &mut self.budget) {
             Due::Run(at) => Some(at),
             Due::LeftOut => {
-                self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+                self.store.changes.push(Change::LeftOut(ScheduleName::clone(name)));
                 None
             }
         }
@@ -284,14 +271,14 @@ impl Engine {
 
     pub(super) fn has_unread_page(&self) -> bool {
         // Bounded by BACKGROUND_STEPS: the notices of one piece of work.
-        self.effects.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
+        self.store.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 
     /// Does a piece of follow-up work with what is left for its kind.
     pub(super) fn with_quota<R>(&mut self, kind: FollowUp, work: impl FnOnce(&mut Self, Limit) -> R) -> R {
-        let limit = self.quotas.limit(kind, &self.budget);
+        let limit = self.quotas[kind as usize].limit(&self.budget);
         let result = work(self, limit);
-        self.quotas.settle(kind, limit, &self.budget);
+        self.quotas[kind as usize].settle(limit, &self.budget);
         result
     }
 
@@ -321,9 +308,9 @@ impl Engine {
                     if is_connected { search.advance(limit, &self.store, &mut self.budget) } else { None };
                 let is_finished = page.is_some() || !is_connected;
                 if is_finished {
-                    self.unpin(search.tube.slot);
+                    self.store.unpin(search.tube.slot);
                 }
-                self.effects.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
+                self.store.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
                 is_finished
             }
             Work::Disconnect { client } => self.continue_disconnect(*client, now, limit),
@@ -344,19 +331,19 @@ impl Engine {
                 let tube = self.store.tubes.slot(*tube);
                 self.store.tubes.set_assigning(tube, false);
                 self.assign_jobs(tube, limit, now);
-                self.unpin(tube);
+                self.store.unpin(tube);
                 true
             }
         };
         if !is_finished {
-            self.effects.work.push_back(work);
+            self.store.work.push_back(work);
         }
     }
 
     /// Notifies a client if its command is finished. Returns whether it is.
     fn notify_if(&mut self, is_finished: bool, notice: Notice) -> bool {
         if is_finished {
-            self.effects.notices.push_back(notice);
+            self.store.notices.push_back(notice);
         }
         is_finished
     }
@@ -367,17 +354,13 @@ impl Engine {
             if self.budget.is_reached(limit) {
                 return false;
             }
-            let tube = self.store.tubes.get(kick.tube);
-            let next = match kick.from {
-                JobState::Buried => tube.buried.front().map(JobKey),
-                _ => tube.delayed.min().map(|key| self.store.jobs.lifecycles[key].job),
-            };
+            let next = self.store.tubes.get(kick.tube).first_in(kick.from, &self.store.jobs);
             let Some(job) = next else { break };
             self.make_ready(job, Change::Kicked(job), limit, now);
             kick.left -= 1;
             kick.kicked += 1;
         }
-        self.unpin(kick.tube.slot);
+        self.store.unpin(kick.tube.slot);
         true
     }
 
@@ -392,13 +375,13 @@ impl Engine {
             self.delete_job(job, now);
             flush.flushed += 1;
         }
-        self.unpin(flush.tube.slot);
+        self.store.unpin(flush.tube.slot);
         true
     }
 
     /// Forgets keys up to the limit. Returns true if the flush is finished.
     pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: Limit) -> bool {
-        self.idps.continue_flush(flush, limit, &mut self.store, &mut self.effects.changes, &mut self.budget)
+        self.idps.continue_flush(flush, limit, &mut self.store, &mut self.budget)
     }
 
     /// Moves jobs up to the limit. Returns true if the move is finished.
@@ -414,7 +397,8 @@ impl Engine {
                 return false;
             }
             let name = self.store.tubes.get(work.to).name();
-            let Some(job) = work.next(&self.store) else { break };
+            let next = self.store.tubes.get(work.from).first_in(work.state, &self.store.jobs);
+            let Some(job) = next else { break };
             if let Some(refusal) = self.move_refusal(name, job, now) {
                 work.moved.stop = Some((self.store.jobs.get(job).id, refusal));
                 break;
@@ -423,8 +407,8 @@ impl Engine {
             work.left -= 1;
             work.moved.count += 1;
         }
-        self.unpin(work.from.slot);
-        self.unpin(work.to.slot);
+        self.store.unpin(work.from.slot);
+        self.store.unpin(work.to.slot);
         true
     }
 
@@ -457,11 +441,18 @@ impl Engine {
         self.store.tubes[from].held.remove(&mut self.store.jobs.slab, job.0);
         self.set_tube(job, to, now);
         self.store.tubes[to].held.push_back(&mut self.store.jobs.slab, job.0);
-        self.effects.changes.push(Change::Moved(job));
+        self.store.changes.push(Change::Moved(job));
     }
 
     /// Why the tube of this name cannot take a job of another tube, if it cannot.
     fn move_refusal(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveRefusal> {
+        let full =
+            || self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveRefusal::Full);
+        self.name_refusal(name, job, now).or_else(full)
+    }
+
+    /// Why the job cannot be in the tube of this name, if it cannot: its name is too long, or the tube has the key of the job.
+    pub(super) fn name_refusal(&self, name: TubeName<'_>, job: JobKey, now: Time) -> Option<MoveRefusal> {
         let notes_bytes = self.notes.of(job, &self.store.bodies).room_bytes();
         if !self.store.has_room_in(name, job, notes_bytes) {
             return Some(MoveRefusal::NoRoom);
@@ -469,10 +460,7 @@ impl Engine {
         if !self.idps.has_room_for(job, name, &self.store) {
             return Some(MoveRefusal::NoKeyRoom);
         }
-        if !self.idps.is_free_for(job, name, now, &self.store) {
-            return Some(MoveRefusal::KeyExists);
-        }
-        self.rules.full_by(name, self.store.body_bytes(job), &self.store).map(MoveRefusal::Full)
+        (!self.idps.is_free_for(job, name, now, &self.store)).then_some(MoveRefusal::KeyExists)
     }
 
     /// Returns reserved jobs and removes watches up to the limit. Returns true if that is finished and the client is removed.
@@ -491,7 +479,7 @@ impl Engine {
             if !self.budget.spend(Cost::STEP, limit) {
                 return false;
             }
-            self.store.unwatch(watch, &mut self.effects.changes);
+            self.store.unwatch(watch);
         }
         let is_recovered = self.recovered.forget(client);
         let client = self.store.clients.remove(client);
@@ -500,7 +488,7 @@ impl Engine {
             return true;
         }
         self.store.tubes[client.used].using -= 1;
-        self.remove_if_unreferenced(client.used);
+        self.store.remove_if_unreferenced(client.used);
         true
     }
 
@@ -535,11 +523,11 @@ impl Engine {
             if let Some(notice) = notice {
                 self.budget.charge(ANSWER);
                 self.waits.stop(client, &mut self.store);
-                self.effects.notices.push_back(notice);
+                self.store.notices.push_back(notice);
             }
         }
         if self.store.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
-            self.job_waits.answer(client, &mut self.store, &mut self.effects, &mut self.budget);
+            self.job_waits.answer(client, &mut self.store, &mut self.budget);
         }
         while let Some(lifecycle) = self.store.clients[client].reserved.min() {
             // mutant reservation-ends-early: now => now + SAFETY_MARGIN
@@ -580,7 +568,7 @@ impl Engine {
         }
         self.rules.arm_tube_timer(key, &mut self.store);
         if had_rules {
-            self.remove_if_unreferenced(key);
+            self.store.remove_if_unreferenced(key);
         }
     }
 

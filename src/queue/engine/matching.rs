@@ -3,8 +3,7 @@
 use super::{Engine, Reserved};
 use crate::queue::effects::Notice;
 use crate::queue::extensions::job_waits::JobAwaited;
-use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
-use crate::queue::long_work::work::Work;
+use crate::queue::long_work::{BACKGROUND_STEPS, FollowUp, Work};
 use crate::queue::reserving::batch::{BatchRoom, Turns};
 use crate::queue::reserving::search::Look;
 use crate::queue::reserving::waits::Longest;
@@ -150,7 +149,7 @@ impl Engine {
         let record = &mut self.store.clients[client];
         record.is_searching = true;
         if !std::mem::replace(&mut record.has_search, true) {
-            self.effects.work.push_back(Work::Search { client: self.store.clients.key(client) });
+            self.store.work.push_back(Work::Search { client: self.store.clients.key(client) });
         }
     }
 
@@ -169,7 +168,7 @@ impl Engine {
         {
             self.waits.stop(client, &mut self.store);
             self.hand_out(job, client, now);
-            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
+            self.store.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
         }
         true
     }
@@ -239,7 +238,7 @@ impl Engine {
             let job = JobKey(self.store.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.waits.stop(client, &mut self.store);
             self.hand_out(job, client, now);
-            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
+            self.store.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
         }
     }
 
@@ -252,7 +251,7 @@ impl Engine {
     fn assign_later(&mut self, tube: TubeSlot) {
         self.store.tubes[tube].pins += 1;
         self.store.tubes.set_assigning(tube, true);
-        self.effects.work.push_back(Work::Assign { tube: self.store.tubes.key(tube) });
+        self.store.work.push_back(Work::Assign { tube: self.store.tubes.key(tube) });
     }
 
     /// Moves a ready job to the client.
@@ -274,14 +273,14 @@ impl Engine {
     /// Shuts lanes of full keys in a tube, up to the limit.
     #[inline]
     pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: Limit) {
-        self.cons.shut_full(tube, limit, &mut self.store, &mut self.effects.work, &mut self.budget);
+        self.cons.shut_full(tube, limit, &mut self.store, &mut self.budget);
     }
 
     /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
     pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
-        self.cons.continue_shut(tube, limit, &mut self.store, &mut self.effects.work, &mut self.budget);
+        self.cons.continue_shut(tube, limit, &mut self.store, &mut self.budget);
         self.assign_jobs(tube, limit, now);
-        self.unpin(tube);
+        self.store.unpin(tube);
     }
 
     /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
@@ -290,9 +289,9 @@ impl Engine {
     pub(super) fn reopen(&mut self, con: Option<ConSlot>, limit: Limit, now: Time) {
         let Some(con) = con else { return };
         self.with_quota(FollowUp::Lanes, |engine, share| {
-            // mutant lanes-with-fresh-steps-each: share.or_before(limit) =>
+            // mutant lanes-with-fresh-steps-each: share.min(limit) =>
             //     engine.budget.within(crate::queue::BACKGROUND_STEPS)
-            engine.continue_reopen(con, share.or_before(limit), now);
+            engine.continue_reopen(con, share.min(limit), now);
         });
     }
 
@@ -306,14 +305,12 @@ impl Engine {
     fn continue_reopen(&mut self, con: ConSlot, limit: Limit, now: Time) {
         // Unless background work opens them, the end of each reservation opens a lane, however many end at once: else lanes would be
         // opened more slowly than shut.
-        self.open_lanes(con, limit.or_after(self.budget.within(1)), now);
+        self.open_lanes(con, limit.max(self.budget.within(1)), now);
     }
 
     fn open_lanes(&mut self, con: ConSlot, limit: Limit, now: Time) {
         // Bounded by ConKeys::open_next: it takes a step of the budget for each lane.
-        while let Some(tube) =
-            self.cons.open_next(con, limit, &mut self.store, &mut self.effects.work, &mut self.budget)
-        {
+        while let Some(tube) = self.cons.open_next(con, limit, &mut self.store, &mut self.budget) {
             self.assign_jobs(tube, limit, now);
         }
     }
@@ -326,8 +323,7 @@ impl Engine {
 
     #[inline]
     fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: Limit) -> bool {
-        let Self { cons, store, effects, budget, .. } = self;
-        cons.shut_full_for(client, limit, store, &mut effects.work, budget)
+        self.cons.shut_full_for(client, limit, &mut self.store, &mut self.budget)
     }
 
     fn turns(&mut self, client: ClientSlot, most: usize, may_overtake: bool) -> Turns {

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 pub use self::queries::{JobStats, TubeStats};
 use self::transitions::To;
 use crate::bodies::{Bodies, Slot};
-use crate::queue::effects::{Effects, Notice};
+use crate::queue::effects::{Change, Notice};
 use crate::queue::extensions::concurrency::ConKeys;
 use crate::queue::extensions::groups::Groups;
 use crate::queue::extensions::idempotency::{First, IdpKeys, Repeated};
@@ -21,20 +21,16 @@ use crate::queue::extensions::notes::JobNotes;
 use crate::queue::extensions::rules::retry::AfterFailure;
 use crate::queue::extensions::rules::{RuleSet, Rules};
 use crate::queue::extensions::schedules::Schedules;
-use crate::queue::logged::change::Change;
-use crate::queue::logged::recovered::Recovered;
-use crate::queue::long_work::moving::LogRoom;
-use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp, Quotas};
-use crate::queue::long_work::work::Work;
+use crate::queue::logged::Recovered;
+use crate::queue::long_work::{BACKGROUND_STEPS, FollowUp, LogRoom, QUOTAS, Work};
 use crate::queue::reserving::draw::Rng;
 use crate::queue::reserving::waits::Waits;
-use crate::queue::store::Store;
 use crate::queue::store::job::{Failure, Job, JobState, NewJob};
 use crate::queue::store::tube::Pause;
-use crate::queue::store::tube_limits::TubeLimits;
 use crate::queue::store::tube_order::TubeList;
+use crate::queue::store::{Store, TubeLimits};
 use crate::time::{Seconds, Span, Time};
-use crate::values::budget::{Budget, Cost, Limit};
+use crate::values::budget::{Budget, Cost, Limit, Quota};
 use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::limits::{KEYS_SHARE, MEMORY_BYTES_MIN};
 use crate::values::reserve_mode::ReserveMode;
@@ -52,11 +48,10 @@ use crate::values::tube_rules::Rule;
 /// [`next_deadline`](Self::next_deadline) at the latest.
 pub struct Engine {
     store: Store,
-    effects: Effects,
     /// All work of the server is counted here.
     budget: Budget,
     /// What commands may set off before the next [`Engine::step`].
-    quotas: Quotas,
+    quotas: [Quota; FollowUp::COUNT],
     waits: Waits,
     rng: Rng,
     groups: Groups,
@@ -122,9 +117,8 @@ impl Engine {
         let schedules = Schedules::new(&mut store.timers);
         Self {
             store,
-            effects: Effects::default(),
             budget: Budget::default(),
-            quotas: Quotas::WHOLE,
+            quotas: QUOTAS,
             waits: Waits::default(),
             rng: Rng::new(seed),
             groups: Groups::new(seed),
@@ -140,19 +134,19 @@ impl Engine {
 
     /// Turns on or off the recording of changes for [`take_changes`](Self::take_changes). It is off at first.
     pub fn record_changes(&mut self, on: bool) {
-        self.effects.changes.record(on);
+        self.store.changes.recording = on;
     }
 
     /// Turns on or off that reservations are changes, and that [`persisted_state`](Self::persisted_state) has them. It is off at
     /// first. Recovery restores those that it finds in any case:
     /// see [`settle_reservations`](Self::settle_reservations).
     pub fn keep_reservations(&mut self, on: bool) {
-        self.effects.changes.keep_reservations(on);
+        self.store.changes.keeps_reservations = on;
     }
 
     /// Whether reservations are changes.
     pub const fn keeps_reservations(&self) -> bool {
-        self.effects.changes.keeps_reservations()
+        self.store.changes.keeps_reservations
     }
 
     /// Sets the limits of tubes and watches. A new queue has none.
@@ -203,7 +197,7 @@ impl Engine {
         self.store.totals.workers -= u32::from(record.is_worker);
         self.with_quota(FollowUp::Disconnects, |engine, limit| {
             if !engine.continue_disconnect(client, now, limit) {
-                engine.effects.work.push_back(Work::Disconnect { client });
+                engine.store.work.push_back(Work::Disconnect { client });
             }
         });
     }
@@ -242,7 +236,7 @@ impl Engine {
         let previous = std::mem::replace(&mut self.store.clients.get_mut(client).used, tube);
         self.store.tubes[tube].using += 1;
         self.store.tubes[previous].using -= 1;
-        self.remove_if_unreferenced(previous);
+        self.store.remove_if_unreferenced(previous);
     }
 
     /// Adds a watch. Creates the tube if it does not exist. Returns the number of watched tubes.
@@ -265,7 +259,7 @@ impl Engine {
             None => Ignored::Watching(count),
             Some(_) if count == 1 => Ignored::Last,
             Some(watch) => {
-                self.store.unwatch(watch, &mut self.effects.changes);
+                self.store.unwatch(watch);
                 Ignored::Watching(count - 1)
             }
         }
@@ -290,7 +284,7 @@ impl Engine {
         for place in (begin..end).rev() {
             let watched = self.store.clients[client].watches[place];
             if !keep(self.store.tubes[watched.tube].name()) {
-                self.store.unwatch(watched.watch, &mut self.effects.changes);
+                self.store.unwatch(watched.watch);
             }
         }
         begin
@@ -307,7 +301,7 @@ impl Engine {
         tube.pause = (length > Span::ZERO).then_some(Pause { until, length });
         self.store.timers.arm(tube.timer, until);
         self.store.refresh(slot);
-        self.effects.changes.push(Change::Paused { tube: key, until });
+        self.store.changes.push(Change::Paused { tube: key, until });
         self.assign_jobs(slot, self.budget.within(BACKGROUND_STEPS), now);
         true
     }
@@ -315,7 +309,7 @@ impl Engine {
     /// Sets a rule of a tube, which need not exist, or removes it.
     pub fn set_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
         self.restore_rule(name, rule, now);
-        self.effects.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
+        self.store.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
     }
 
     /// Does the same without a change for the job log.
@@ -324,7 +318,7 @@ impl Engine {
         if is_released {
             self.assign_jobs(tube, self.budget.within(BACKGROUND_STEPS), now);
         }
-        self.remove_if_unreferenced(tube);
+        self.store.remove_if_unreferenced(tube);
     }
 
     /// Registers a list that is read across commands, while tubes are added and removed. During a list of its watches, a client
@@ -336,7 +330,7 @@ impl Engine {
     /// Ends a list, read to its end or not.
     pub fn end_list(&mut self, list: &TubeList) {
         if list.end(&mut self.store.tubes) {
-            self.effects.work.purge_later();
+            self.store.work.purge_later();
         }
     }
 
@@ -376,7 +370,7 @@ impl Engine {
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let (tube, has_tags) = (self.store.clients.get(client).used, new.tags_key.is_some());
         let job = self.store_job(tube, new, now);
-        self.effects.changes.push(Change::Put(job));
+        self.store.changes.push(Change::Put(job));
         self.after_put(job, tube, has_tags, now);
         job
     }
@@ -385,7 +379,7 @@ impl Engine {
     /// that is more urgent. Returns `None` if the announced job is the first.
     pub fn repeat(&mut self, client: ClientKey, tags_key: TagsKey, pri: u32, now: Time) -> Option<Repeated> {
         let tube = self.store.clients.get(client).used;
-        let first = self.idps.first(tube, tags_key, now, &mut self.store, &mut self.effects.changes)?;
+        let first = self.idps.first(tube, tags_key, now, &mut self.store)?;
         self.store.totals.repeats += 1;
         let job = match first {
             First::Deleted(id) => return Some(Repeated { id, state: None, pri: None }),
@@ -395,7 +389,7 @@ impl Engine {
         let (id, state, is_raised) = (record.id, record.state, pri < record.pri);
         if is_raised {
             self.set_priority(job, pri);
-            self.effects.changes.push(Change::Reprioritized(job));
+            self.store.changes.push(Change::Reprioritized(job));
         }
         Some(Repeated { id, state: Some(state), pri: is_raised.then_some(pri) })
     }
@@ -411,8 +405,8 @@ impl Engine {
         } else {
             self.leave(job, now);
             self.enter_reserved(job, client, None, now);
-            if !self.effects.changes.keeps_reservations() {
-                self.effects.changes.push(Change::TakenOut(job));
+            if !self.store.changes.keeps_reservations {
+                self.store.changes.push(Change::TakenOut(job));
             }
         }
         Some(job)
@@ -452,7 +446,7 @@ impl Engine {
             return false;
         }
         self.delete_job(job, now);
-        self.remove_if_unreferenced(tube);
+        self.store.remove_if_unreferenced(tube);
         true
     }
 
@@ -507,7 +501,7 @@ impl Engine {
         reserved.insert(&mut self.store.jobs.lifecycles, lifecycle);
         self.arm_client_timer(client);
         // mutant reservation-without-its-touch: removed
-        self.effects.changes.push_reservation(job);
+        self.store.changes.push_reservation(job);
         true
     }
 
@@ -527,7 +521,7 @@ impl Engine {
         let refusal = match self.reservation(client, id) {
             Some(job) if self.has_room_for_note(job, text.len()) => {
                 self.notes.add(job, now, text, &mut self.store);
-                self.effects.changes.push(Change::Noted(job));
+                self.store.changes.push(Change::Noted(job));
                 return Ok(());
             }
             Some(_) => NoteRefusal::TooLong,
@@ -551,18 +545,18 @@ impl Engine {
     /// The number of notices that have not been taken.
     #[inline]
     pub fn notices(&self) -> usize {
-        self.effects.notices.len()
+        self.store.notices.len()
     }
 
     /// Takes the next notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
-        self.effects.notices.pop_front()
+        self.store.notices.pop_front()
     }
 
     /// Appends the changes since the last call.
     #[inline]
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
-        self.effects.changes.take_into(changes);
+        self.store.changes.take_into(changes);
     }
 
     /// The counter of all work, with that of the server: tubes and clients checked, jobs moved, watches removed.
@@ -575,12 +569,12 @@ impl Engine {
     /// another client.
     #[inline(always)]
     pub fn is_turn_over(&self, limit: Limit) -> bool {
-        self.budget.is_reached_with(Cost::SEND, self.effects.notices.len(), limit)
+        self.budget.is_reached_with(Cost::SEND, self.store.notices.len(), limit)
     }
 
     /// The time of the next [`step`](Self::step) if nothing else happens. It is in the past while work is unfinished.
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.effects.work.is_empty() { self.store.timers.next() } else { Some(Time::ZERO) }
+        if self.store.work.is_empty() { self.store.timers.next() } else { Some(Time::ZERO) }
     }
 
     /// The bodies, to allocate, read or free one.
@@ -603,13 +597,5 @@ impl Engine {
                 tube
             }
         }
-    }
-
-    fn remove_if_unreferenced(&mut self, tube: TubeSlot) {
-        self.store.remove_if_unreferenced(tube, &mut self.effects.changes);
-    }
-
-    fn unpin(&mut self, tube: TubeSlot) {
-        self.store.unpin(tube, &mut self.effects.changes);
     }
 }

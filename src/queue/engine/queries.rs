@@ -10,12 +10,12 @@ use crate::queue::extensions::rules::{FullBy, RuleCounts};
 use crate::queue::extensions::schedules::{
     LoggedSchedule, NewSchedule, Schedule, ScheduleCounts, ScheduleName,
 };
-use crate::queue::logged::persisted::{LoggedState, PersistedState};
-use crate::queue::long_work::work::Work;
+use crate::queue::logged::{LoggedState, PersistedState};
+use crate::queue::long_work::Work;
+use crate::queue::store::JobTotals;
 use crate::queue::store::client::Clients;
 use crate::queue::store::job::{Counts, JobState, Jobs, Lifecycle};
 use crate::queue::store::latency::{LatencyKind, Percentiles, TimeSum};
-use crate::queue::store::totals::JobTotals;
 use crate::queue::store::tube::{Tube, Tubes};
 use crate::queue::store::tube_order::{Listed, TubeList};
 use crate::time::{Seconds, Span, Time};
@@ -146,14 +146,12 @@ impl Engine {
     /// Whether the job has been reserved since before the start, so that any client may finish it.
     #[inline]
     pub fn is_recovered(&self, job: JobKey) -> bool {
-        self.recovered.client().is_some()
-            && self.keeps_reservations()
-            && self.recovered.holds(job, &self.store)
+        self.recovered.client.is_some() && self.keeps_reservations() && self.recovered.holds(job, &self.store)
     }
 
     /// Whether recovery has restored a reservation.
     pub const fn has_recovered(&self) -> bool {
-        self.recovered.client().is_some()
+        self.recovered.client.is_some()
     }
 
     /// Reads the persistent state of a job.
@@ -168,7 +166,7 @@ impl Engine {
                 LoggedState::Delayed(lifecycle.deadline)
             }
             (JobState::Held, Some(lifecycle)) => LoggedState::Held(lifecycle.deadline),
-            (JobState::Reserved, Some(lifecycle)) if self.effects.changes.keeps_reservations() => {
+            (JobState::Reserved, Some(lifecycle)) if self.store.changes.keeps_reservations => {
                 LoggedState::Reserved(lifecycle.deadline)
             }
             _ => LoggedState::Ready,
@@ -211,17 +209,17 @@ impl Engine {
 
     /// The reserved job of the used tube that was reserved first.
     pub fn peek_reserved(&self, client: ClientKey) -> Option<JobKey> {
-        self.store.used(client).reserved.front(&self.store.jobs)
+        self.store.used(client).first_in(JobState::Reserved, &self.store.jobs)
     }
 
     /// The delayed job of the used tube with the earliest deadline.
     pub fn peek_delayed(&self, client: ClientKey) -> Option<JobKey> {
-        self.store.used(client).delayed.min().map(|lifecycle| self.store.jobs.lifecycles[lifecycle].job)
+        self.store.used(client).first_in(JobState::Delayed, &self.store.jobs)
     }
 
     /// The buried job of the used tube that was buried first.
     pub fn peek_buried(&self, client: ClientKey) -> Option<JobKey> {
-        self.store.used(client).buried.front().map(JobKey)
+        self.store.used(client).first_in(JobState::Buried, &self.store.jobs)
     }
 
     // Rules, keys and groups.
@@ -320,7 +318,7 @@ impl Engine {
 
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
-        self.groups.done(&self.store, &self.effects.work)
+        self.groups.done(&self.store)
     }
 
     /// Returns the statistics of a group, if it has a member.
@@ -372,9 +370,9 @@ impl Engine {
             + self.job_waits.bytes()
             + self.notes.bytes()
             + self.schedules.bytes()
-            + self.effects.changes.bytes()
-            + self.effects.work.bytes()
-            + self.effects.notices.capacity() * size_of::<Notice>()
+            + self.store.changes.bytes()
+            + self.store.work.bytes()
+            + self.store.notices.capacity() * size_of::<Notice>()
     }
 
     /// The memory of tubes, their names and watches.
@@ -487,7 +485,7 @@ impl Engine {
     /// The number of jobs moved so far, and of moves that are not finished.
     pub fn moves(&self) -> (u64, usize) {
         // Bounded by its caller: the observer of a test.
-        let unfinished = self.effects.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
+        let unfinished = self.store.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
         (self.store.totals.moves, unfinished)
     }
 

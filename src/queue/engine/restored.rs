@@ -6,8 +6,8 @@ use super::Engine;
 use crate::queue::extensions::idempotency::KeptKey;
 use crate::queue::extensions::rules::BURIAL_TIMES_MIN;
 use crate::queue::extensions::schedules::LoggedSchedule;
-use crate::queue::logged::persisted::{LoggedState, PersistedState, Restored};
-use crate::queue::long_work::work::Work;
+use crate::queue::logged::{LoggedState, PersistedState, Restored};
+use crate::queue::long_work::Work;
 use crate::queue::store::job::{Counts, Job, JobState, NewJob, PackedCounts};
 use crate::queue::store::names::store_text;
 use crate::queue::store::tube::Pause;
@@ -125,7 +125,7 @@ impl Engine {
     /// have times far ahead of a clock that was set back since.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.store.jobs.iter().map(|(job, _)| job).collect();
-        self.idps.settle(now, &mut self.store, &mut self.effects.changes);
+        self.idps.settle(now, &mut self.store);
         self.schedules.settle(now, &mut self.store.timers);
         for &job in &jobs {
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
@@ -179,13 +179,13 @@ impl Engine {
         self.settle_buried(buried, now);
         self.settle_held(held);
         let tubes: Vec<TubeSlot> = self.store.tubes.iter().map(|(tube, _)| tube.slot).collect();
-        tubes.into_iter().for_each(|tube| self.remove_if_unreferenced(tube));
+        tubes.into_iter().for_each(|tube| self.store.remove_if_unreferenced(tube));
     }
 
     /// Reserves restored jobs again until the times at which their reservations end. The client timer ends those that are over.
     fn settle_reserved(&mut self, jobs: Vec<(Time, JobId, JobKey)>, now: Time) {
         for (since, _, job, until) in self.recovered.settle(jobs, &mut self.store, now) {
-            let holder = self.recovered.client().expect("a reservation was recovered");
+            let holder = self.recovered.client.expect("a reservation was recovered");
             self.enter(job, JobState::Reserved);
             self.store.restore_reserved(job, holder.slot, since, until);
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
@@ -217,18 +217,18 @@ impl Engine {
         // mutant grp-order-of-slots-after-a-restart: removed
         jobs.sort_unstable();
         let jobs = jobs.into_iter().map(|(_, job)| job);
-        for (job, group) in self.groups.settle(jobs, &mut self.store, &mut self.effects.work) {
+        for (job, group) in self.groups.settle(jobs, &mut self.store) {
             self.enter_held(job, group);
         }
     }
 
     /// Returns the jobs of recovered reservations if reservations are not kept. Background work does it.
     pub fn settle_reservations(&mut self) {
-        if let Some(client) = self.recovered.client().filter(|_| !self.keeps_reservations()) {
+        if let Some(client) = self.recovered.client.filter(|_| !self.keeps_reservations()) {
             let record = self.store.clients.get_mut(client);
             // A restart of the server is no failure of a job.
             (record.is_disconnecting, record.has_quit) = (true, true);
-            self.effects.work.push_back(Work::Disconnect { client });
+            self.store.work.push_back(Work::Disconnect { client });
         }
     }
 

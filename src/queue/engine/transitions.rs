@@ -10,13 +10,12 @@ use std::mem;
 
 use super::Engine;
 use crate::bodies::OutOfMemory;
+use crate::queue::effects::Change;
 use crate::queue::extensions::groups::LastGone;
 use crate::queue::extensions::job_waits::{AwaitedKey, Ended, JobEnd};
 use crate::queue::extensions::rules::retry::AfterFailure;
 use crate::queue::extensions::schedules::{RunRefusal, ScheduleName};
-use crate::queue::logged::change::Change;
-use crate::queue::long_work::quotas::{BACKGROUND_STEPS, FollowUp};
-use crate::queue::long_work::work::Work;
+use crate::queue::long_work::{BACKGROUND_STEPS, FollowUp, Work};
 use crate::queue::store::containers::ReadyJob;
 use crate::queue::store::job::{Failure, Job, JobState, NewJob, URGENT_BELOW};
 use crate::time::{Seconds, Time};
@@ -96,20 +95,14 @@ impl Engine {
             None => self.store.bodies.store(&body).map_err(|OutOfMemory| RunRefusal::NoMemory),
             Some(refusal) => Err(refusal),
         };
-        let body = match body {
-            Ok(body) => body,
-            Err(refusal) => {
-                self.refuse_run(name);
-                return Err(refusal);
-            }
-        };
+        let body = body.inspect_err(|_| self.refuse_run(name))?;
         let tube = self.find_or_create_tube(tube);
         let ttr = self.rules.ttr_in(tube, ttr, &self.store);
         let id = self.next_id();
         let job = self.store_job(tube, NewJob { id, pri, delay, ttr, body, tags_key: None }, now);
         self.schedules.ran(name, due, id, now);
         // mutant schedule-run-without-its-record: Change::Ran(job, ScheduleName::clone(name)) => Change::Put(job)
-        self.effects.changes.push(Change::Ran(job, ScheduleName::clone(name)));
+        self.store.changes.push(Change::Ran(job, ScheduleName::clone(name)));
         self.after_put(job, tube, false, now);
         Ok(id)
     }
@@ -117,7 +110,7 @@ impl Engine {
     /// Counts a run whose job cannot be put.
     pub fn refuse_run(&mut self, name: &ScheduleName) {
         self.schedules.refused(name);
-        self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+        self.store.changes.push(Change::LeftOut(ScheduleName::clone(name)));
     }
 
     /// Why the tube of this name cannot take a job of a schedule, if it cannot.
@@ -160,8 +153,8 @@ impl Engine {
             To::Buried => self.enter_buried(job, now),
         }
         if let Some(change) = change {
-            // mutant waiter-lost-on-hang-up: adds if let Change::Returned(_) = change { return self.effects.changes.push(change); }
-            self.effects.changes.push(change);
+            // mutant waiter-lost-on-hang-up: adds if let Change::Returned(_) = change { return self.store.changes.push(change); }
+            self.store.changes.push(change);
         }
         // mutant move-serves-no-client: adds if tube.is_some() { return self.reopen(con, limit, now); }
         self.assign_jobs(self.store.jobs.get(job).tube, limit, now);
@@ -253,7 +246,7 @@ impl Engine {
     ) {
         let tags_key = self.enter(job, JobState::Reserved).tags_key();
         self.store.put_in_reserved(job, client, ready_since, now);
-        self.effects.changes.push_reservation(job);
+        self.store.changes.push_reservation(job);
         if let Some(tags_key) = tags_key {
             self.cons.count_reserved(tags_key, &self.store.jobs);
         }
@@ -267,9 +260,9 @@ impl Engine {
         let (from, bytes) = (self.store.jobs.get(job).tube, self.store.body_bytes(job));
         self.store.tubes[from].body_bytes -= bytes;
         self.store.tubes[to].body_bytes += bytes;
-        // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes) =>
+        // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store) =>
         //     self.store.jobs.get_mut(job).tube = to
-        self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects.changes);
+        self.idps.set_tube(job, to, now, &mut self.store);
     }
 
     /// Deletes a job in any state. The caller removes its tube if nothing names it any more.
@@ -298,7 +291,7 @@ impl Engine {
         // mutant rule-max-bytes-counts-deleted-bodies: removed
         record.body_bytes -= body_bytes;
         self.store.totals.deletes += 1;
-        self.effects.changes.push(match kept {
+        self.store.changes.push(match kept {
             None => Change::Deleted(job, id),
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
@@ -353,17 +346,13 @@ impl Engine {
             None => self.bury_reserved(job, limit, now),
             to => self.transfer(job, To::Ready, to, Some(Change::Moved(job)), limit, now),
         }
-        self.remove_if_unreferenced(from);
+        self.store.remove_if_unreferenced(from);
     }
 
     /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
     fn dead_letter_tube(&mut self, job: JobKey, name: &[u8], now: Time) -> Option<TubeSlot> {
         let name = TubeName::new(name).expect("the name was checked");
-        let notes_bytes = self.notes.of(job, &self.store.bodies).room_bytes();
-        let has_room =
-            self.store.has_room_in(name, job, notes_bytes) && self.idps.has_room_for(job, name, &self.store);
-        let may_get =
-            has_room && self.idps.is_free_for(job, name, now, &self.store) && self.store.can_use(name);
+        let may_get = self.name_refusal(name, job, now).is_none() && self.store.can_use(name);
         may_get.then(|| self.find_or_create_tube(name))
     }
 
@@ -399,10 +388,10 @@ impl Engine {
     /// Releases the jobs that a group has held. It has no members any more.
     #[cold]
     pub(super) fn end_group(&mut self, gone: LastGone, now: Time) {
-        let group = self.groups.end(gone, &self.store, &mut self.effects);
+        let group = self.groups.end(gone, &mut self.store);
         self.with_quota(FollowUp::Releases, |engine, limit| {
             if !engine.continue_free_held(group, limit, now) {
-                engine.effects.work.push_back(Work::FreeHeld { group });
+                engine.store.work.push_back(Work::FreeHeld { group });
             }
         });
     }
@@ -441,20 +430,14 @@ impl Engine {
         let Some(Ended { awaited, is_short }) = self.job_waits.end(job, end) else { return };
         self.with_quota(FollowUp::Answers, |engine, limit| {
             if !is_short || !engine.continue_answering(awaited, limit) {
-                engine.effects.work.push_back(Work::Answer { awaited });
+                engine.store.work.push_back(Work::Answer { awaited });
             }
         });
     }
 
     /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
     pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: Limit) -> bool {
-        self.job_waits.continue_answering(
-            awaited,
-            limit,
-            &mut self.store,
-            &mut self.effects,
-            &mut self.budget,
-        )
+        self.job_waits.continue_answering(awaited, limit, &mut self.store, &mut self.budget)
     }
 
     /// Gives the client the recovered reservation of the job with this id, if it has one.

@@ -18,7 +18,7 @@
 
 use crate::bodies::Bodies;
 use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive, pair};
-use crate::queue::long_work::work::{Work, WorkQueue};
+use crate::queue::long_work::Work;
 use crate::queue::store::Store;
 use crate::queue::store::containers::ReadyJob;
 use crate::queue::store::job::{Job, JobState, Jobs};
@@ -118,10 +118,6 @@ impl ConKeys {
         !self.is_full(con) && !self.table[con.0].is_reopening
     }
 
-    fn find(&self, name: &[u8], bodies: &Bodies) -> Option<ConSlot> {
-        self.table.find_name(&[name], bodies).map(ConSlot)
-    }
-
     fn add(&mut self, name: &[u8], bodies: &mut Bodies) -> ConSlot {
         ConSlot(self.table.insert(ConKey {
             name: Name::store(name, self.table.seed(), bodies),
@@ -181,7 +177,7 @@ impl ConKeys {
         let id = store.jobs.get(job).id;
         let record = &store.jobs.tags[tags_key.0];
         let Some(Con { key, limit }) = record.tags(&store.bodies).con() else { return };
-        let con = match self.find(key.as_bytes(), &store.bodies) {
+        let con = match self.table.find_name(&[key.as_bytes()], &store.bodies).map(ConSlot) {
             Some(con) => con,
             None => {
                 let name = key.as_bytes().to_vec();
@@ -236,15 +232,7 @@ impl ConKeys {
     /// Adds a job to the ready heap of its tube, or to the lane of its key.
     #[inline(always)]
     pub fn insert_ready(&mut self, ready: ReadyJob, store: &mut Store) {
-        match ready.tags_key {
-            None => store.tubes[ready.tube].ready.insert(&mut store.jobs.slab, ready.job.0),
-            Some(tags_key) => self.insert_tagged(ready, tags_key, store),
-        }
-    }
-
-    #[cold]
-    fn insert_tagged(&mut self, ready: ReadyJob, tags_key: TagsKey, store: &mut Store) {
-        match store.jobs.con_of_tags(tags_key) {
+        match ready.tags_key.and_then(|tags_key| store.jobs.con_of_tags(tags_key)) {
             None => store.tubes[ready.tube].ready.insert(&mut store.jobs.slab, ready.job.0),
             Some(con) => self.insert_into_lane(ready, con, store),
         }
@@ -253,20 +241,13 @@ impl ConKeys {
     /// Removes a job from there.
     #[inline(always)]
     pub fn remove_ready(&mut self, ready: ReadyJob, store: &mut Store) {
-        match ready.tags_key {
-            None => store.tubes[ready.tube].ready.remove(&mut store.jobs.slab, ready.job.0),
-            Some(tags_key) => self.remove_tagged(ready, tags_key, store),
-        }
-    }
-
-    #[cold]
-    fn remove_tagged(&mut self, ready: ReadyJob, tags_key: TagsKey, store: &mut Store) {
-        match store.jobs.con_of_tags(tags_key) {
+        match ready.tags_key.and_then(|tags_key| store.jobs.con_of_tags(tags_key)) {
             None => store.tubes[ready.tube].ready.remove(&mut store.jobs.slab, ready.job.0),
             Some(con) => self.remove_from_lane(ready.job, con, store),
         }
     }
 
+    #[cold]
     fn insert_into_lane(&mut self, ready: ReadyJob, con: ConSlot, store: &mut Store) {
         let ReadyJob { job, pri, id, tube, .. } = ready;
         let Some(lane) = self.find_lane(con, tube) else {
@@ -291,6 +272,7 @@ impl ConKeys {
         }
     }
 
+    #[cold]
     fn remove_from_lane(&mut self, job: JobKey, con: ConSlot, store: &mut Store) {
         let tube = store.jobs.get(job).tube;
         let lane = self.find_lane(con, tube).expect("a ready job with a key has a lane");
@@ -342,28 +324,14 @@ impl ConKeys {
     /// Shuts the lanes of full keys whose heads are the most urgent jobs of the tube, up to the limit. If there are more, the tube
     /// is not reservable until background work has shut them.
     #[inline]
-    pub fn shut_full(
-        &mut self,
-        tube: TubeSlot,
-        limit: Limit,
-        store: &mut Store,
-        work: &mut WorkQueue,
-        budget: &mut Budget,
-    ) {
+    pub fn shut_full(&mut self, tube: TubeSlot, limit: Limit, store: &mut Store, budget: &mut Budget) {
         if !self.loose.is_empty() {
-            self.shut_full_of(tube, limit, store, work, budget);
+            self.shut_full_of(tube, limit, store, budget);
         }
     }
 
     #[cold]
-    fn shut_full_of(
-        &mut self,
-        tube: TubeSlot,
-        limit: Limit,
-        store: &mut Store,
-        work: &mut WorkQueue,
-        budget: &mut Budget,
-    ) {
+    fn shut_full_of(&mut self, tube: TubeSlot, limit: Limit, store: &mut Store, budget: &mut Budget) {
         if store.tubes[tube].shutting {
             return;
         }
@@ -371,7 +339,7 @@ impl ConKeys {
             store.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job, &store.jobs))
         {
             if !budget.spend(Cost::STEP, limit) {
-                self.shut_later(tube, store, work);
+                self.shut_later(tube, store);
                 break;
             }
             let con = store.jobs.con_of(job).expect("a job at its limit has a key");
@@ -390,10 +358,9 @@ impl ConKeys {
         client: ClientSlot,
         limit: Limit,
         store: &mut Store,
-        work: &mut WorkQueue,
         budget: &mut Budget,
     ) -> bool {
-        self.loose.is_empty() || self.shut_full_watched(client, limit, store, work, budget)
+        self.loose.is_empty() || self.shut_full_watched(client, limit, store, budget)
     }
 
     #[cold]
@@ -402,7 +369,6 @@ impl ConKeys {
         client: ClientSlot,
         limit: Limit,
         store: &mut Store,
-        work: &mut WorkQueue,
         budget: &mut Budget,
     ) -> bool {
         if store.clients[client].is_wide() {
@@ -411,7 +377,7 @@ impl ConKeys {
         // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
         for watched in store.clients[client].watches.clone() {
             if store.tubes[watched.tube].in_reservable {
-                self.shut_full_of(watched.tube, limit, store, work, budget);
+                self.shut_full_of(watched.tube, limit, store, budget);
             }
         }
         true
@@ -432,11 +398,11 @@ impl ConKeys {
         true
     }
 
-    fn shut_later(&mut self, tube: TubeSlot, store: &mut Store, work: &mut WorkQueue) {
+    fn shut_later(&mut self, tube: TubeSlot, store: &mut Store) {
         store.tubes[tube].pins += 1;
         store.tubes.set_shutting(tube, true);
         self.shutting += 1;
-        work.push_back(Work::Shut { tube: store.tubes.key(tube) });
+        store.work.push_back(Work::Shut { tube: store.tubes.key(tube) });
     }
 
     /// Opens the next lane of a key that may not be full any more, up to the limit. Returns its tube, whose jobs are to be assigned. If
@@ -446,7 +412,6 @@ impl ConKeys {
         con: ConSlot,
         limit: Limit,
         store: &mut Store,
-        work: &mut WorkQueue,
         budget: &mut Budget,
     ) -> Option<TubeSlot> {
         let shut = if self.may_open(con) { self.table[con.0].shut.min() } else { None };
@@ -456,7 +421,7 @@ impl ConKeys {
         };
         if !budget.spend(Cost::STEP, limit) {
             self.table[con.0].is_reopening = true;
-            work.push_back(Work::Reopen { con });
+            store.work.push_back(Work::Reopen { con });
             return None;
         }
         let tube = self.lanes[lane].tube;
@@ -472,21 +437,14 @@ impl ConKeys {
     }
 
     /// Continues [`Work::Shut`]. Clients that wait are to get the jobs that it has looked for.
-    pub fn continue_shut(
-        &mut self,
-        tube: TubeSlot,
-        limit: Limit,
-        store: &mut Store,
-        work: &mut WorkQueue,
-        budget: &mut Budget,
-    ) {
+    pub fn continue_shut(&mut self, tube: TubeSlot, limit: Limit, store: &mut Store, budget: &mut Budget) {
         store.tubes.set_shutting(tube, false);
         self.shutting -= 1;
-        self.shut_full_of(tube, limit, store, work, budget);
+        self.shut_full_of(tube, limit, store, budget);
     }
 
     // Bounded by its caller: a test.
-    pub fn check(&self, store: &Store, work: &WorkQueue) {
+    pub fn check(&self, store: &Store) {
         let Self { table, lanes, .. } = self;
         table.check(0);
         lanes.check(0);
@@ -512,7 +470,10 @@ impl ConKeys {
             );
             assert!(self.is_full(con) || key.shut.is_empty() || key.is_reopening, "no lane is shut in vain");
             let is_queued = |work: &Work| matches!(work, Work::Reopen { con: queued } if *queued == con);
-            assert_eq!(work.iter().filter(|work| is_queued(work)).count(), usize::from(key.is_reopening));
+            assert_eq!(
+                store.work.iter().filter(|work| is_queued(work)).count(),
+                usize::from(key.is_reopening)
+            );
             assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");
         }
         assert_eq!(jobs, self.jobs, "the jobs with a key are counted");

@@ -12,12 +12,10 @@ use std::collections::BTreeMap;
 
 use crate::bodies::Bodies;
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive, pair};
-use crate::queue::effects::Effects;
-use crate::queue::logged::change::Change;
-use crate::queue::long_work::work::{Work, WorkQueue};
+use crate::queue::effects::Change;
+use crate::queue::long_work::Work;
 use crate::queue::store::Store;
-use crate::queue::store::job::JobState;
-use crate::queue::store::job_tags::JobTags;
+use crate::queue::store::job::{JobState, JobTags};
 use crate::queue::store::names::{Name, named};
 use crate::values::ids::{GroupSlot, HoldSlot, JobKey, TagsKey};
 use crate::values::tags::Tags;
@@ -133,12 +131,12 @@ impl Groups {
     }
 
     /// Ends a group without members. The jobs that it has held are [released](Self::next_released) then.
-    pub fn end(&mut self, LastGone(group): LastGone, store: &Store, effects: &mut Effects) -> GroupSlot {
+    pub fn end(&mut self, LastGone(group): LastGone, store: &mut Store) -> GroupSlot {
         self.table.hide(group.0);
         let record = &self.table[group.0];
         if !record.waiting.is_empty() {
             // mutant grp-end-not-logged: removed
-            effects.changes.push(Change::GroupDone(record.name(&store.bodies).as_bytes().into()));
+            store.changes.push(Change::GroupDone(record.name(&store.bodies).as_bytes().into()));
         }
         group
     }
@@ -200,9 +198,9 @@ impl Groups {
         Some((group.name(&store.bodies), group.members.iter().sum()))
     }
 
-    pub fn done<'a>(&self, store: &'a Store, work: &WorkQueue) -> impl Iterator<Item = TubeName<'a>> {
+    pub fn done<'a>(&self, store: &'a Store) -> impl Iterator<Item = TubeName<'a>> {
         // Bounded by its caller: an iterator, for recovery.
-        work.iter().filter_map(|work| match work {
+        store.work.iter().filter_map(|work| match work {
             Work::FreeHeld { group } => Some(self.table[group.0].name(&store.bodies)),
             _ => None,
         })
@@ -214,7 +212,6 @@ impl Groups {
         &mut self,
         jobs: impl Iterator<Item = JobKey>,
         store: &mut Store,
-        work: &mut WorkQueue,
     ) -> Vec<(JobKey, GroupSlot)> {
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
         let with_groups = jobs.map(|job| {
@@ -230,7 +227,7 @@ impl Groups {
             (job, group)
         });
         let with_groups = with_groups.collect();
-        done.into_values().for_each(|group| work.push_back(Work::FreeHeld { group }));
+        done.into_values().for_each(|group| store.work.push_back(Work::FreeHeld { group }));
         with_groups
     }
 
@@ -286,13 +283,17 @@ impl Groups {
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
     // Bounded by its caller: a test.
-    pub fn check(&self, store: &Store, work: &WorkQueue) {
+    pub fn check(&self, store: &Store) {
         let Self { table, holds, dependencies } = self;
         table.check(table.iter().filter(|(_, group)| group.is_done()).count());
         holds.check();
         dependencies.check(0);
         let releasing = |group: GroupSlot| {
-            work.iter().filter(|work| matches!(work, Work::FreeHeld { group: at } if *at == group)).count()
+            store
+                .work
+                .iter()
+                .filter(|work| matches!(work, Work::FreeHeld { group: at } if *at == group))
+                .count()
         };
         let (mut waiting, mut linked) = (0, 0);
         for (key, group) in table.iter() {

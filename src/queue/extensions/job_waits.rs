@@ -6,10 +6,9 @@
 //! background work.
 
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive};
-use crate::queue::effects::{Effects, Notice};
-use crate::queue::long_work::quotas::ANSWER;
+use crate::queue::effects::Notice;
+use crate::queue::long_work::{ANSWER, Work};
 use crate::queue::store::Store;
-use crate::queue::store::client::Clients;
 use crate::time::Time;
 use crate::values::budget::{Budget, Cost, Limit};
 use crate::values::ids::{ClientSlot, JobKey};
@@ -103,13 +102,26 @@ impl JobWaits {
 
     /// Has a client wait for the end of a job. Its timer is to be armed then.
     pub fn start(&mut self, client: ClientSlot, job: JobKey, until: Time, store: &mut Store) {
-        store.clients[client].job_wait = Some(self.add(job, client, until));
+        let awaited = self.find(job).unwrap_or_else(|| {
+            AwaitedKey(self.awaited.insert(Awaited { job, end: None, waits: List::new(), chain: NIL }))
+        });
+        let wait = self.waits.insert(JobWait { client, awaited, until, links: Links::NONE });
+        self.awaited[awaited.0].waits.push_back(&mut self.waits, wait);
+        store.clients[client].job_wait = Some(JobWaitKey(wait));
     }
 
     /// Ends the wait of the client for the end of a job, if it waits. Returns how the job has ended, if it has.
     pub fn stop(&mut self, client: ClientSlot, store: &mut Store) -> Option<JobEnd> {
-        let wait = store.clients[client].job_wait.take()?;
-        self.remove(wait)
+        let JobWaitKey(wait) = store.clients[client].job_wait.take()?;
+        let AwaitedKey(key) = self.waits[wait].awaited;
+        let awaited = &mut self.awaited[key];
+        awaited.waits.remove(&mut self.waits, wait);
+        self.waits.remove(wait);
+        let end = awaited.end;
+        if end.is_none() && awaited.waits.is_empty() {
+            self.awaited.remove(key);
+        }
+        end
     }
 
     /// Ends the waits for a job that is deleted or buried. Its clients are to be answered, if it has any.
@@ -122,17 +134,11 @@ impl JobWaits {
     }
 
     /// Ends the wait of the client for the end of a job, and tells it how the job has ended, or that it has not.
-    pub fn answer(
-        &mut self,
-        client: ClientSlot,
-        store: &mut Store,
-        effects: &mut Effects,
-        budget: &mut Budget,
-    ) {
+    pub fn answer(&mut self, client: ClientSlot, store: &mut Store, budget: &mut Budget) {
         budget.charge(ANSWER);
         let end = self.stop(client, store);
         let conn = store.clients[client].conn;
-        effects.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
+        store.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
     }
 
     pub fn continue_answering(
@@ -140,45 +146,26 @@ impl JobWaits {
         awaited: AwaitedKey,
         limit: Limit,
         store: &mut Store,
-        effects: &mut Effects,
         budget: &mut Budget,
     ) -> bool {
         while let Some(wait) = self.awaited[awaited.0].waits.front() {
             if !budget.spend(Cost::STEP, limit) {
                 return false;
             }
-            self.answer(self.waits[wait].client, store, effects, budget);
+            self.answer(self.waits[wait].client, store, budget);
         }
         self.awaited.remove_hidden(awaited.0);
         true
     }
 
-    fn add(&mut self, job: JobKey, client: ClientSlot, until: Time) -> JobWaitKey {
-        let awaited = self.find(job).unwrap_or_else(|| {
-            AwaitedKey(self.awaited.insert(Awaited { job, end: None, waits: List::new(), chain: NIL }))
-        });
-        let wait = self.waits.insert(JobWait { client, awaited, until, links: Links::NONE });
-        self.awaited[awaited.0].waits.push_back(&mut self.waits, wait);
-        JobWaitKey(wait)
-    }
-
-    /// Removes a wait. Returns how its job has ended, if it has.
-    fn remove(&mut self, wait: JobWaitKey) -> Option<JobEnd> {
-        let key = self.waits[wait.0].awaited;
-        let awaited = &mut self.awaited[key.0];
-        awaited.waits.remove(&mut self.waits, wait.0);
-        self.waits.remove(wait.0);
-        let is_over = awaited.end.is_none() && awaited.waits.is_empty();
-        let end = awaited.end;
-        if is_over {
-            self.awaited.remove(key.0);
-        }
-        end
-    }
-
-    /// Asserts that every record and every link is right. `answering` are the records that background work names.
+    /// Asserts that every record and every link is right.
     // Bounded by its caller: a test.
-    pub fn check(&self, clients: &Clients, answering: &[AwaitedKey]) {
+    pub fn check(&self, store: &Store) {
+        let answering = store.work.iter().filter_map(|work| match work {
+            Work::Answer { awaited } => Some(*awaited),
+            _ => None,
+        });
+        let answering: Vec<AwaitedKey> = answering.collect();
         self.awaited.check(answering.len());
         self.waits.check();
         let mut waits = 0;
@@ -195,7 +182,10 @@ impl JobWaits {
             assert!(is_answering || !awaited.waits.is_empty(), "a client waits for the job");
             for wait in awaited.waits.iter(&self.waits) {
                 let JobWait { client, awaited, .. } = self.waits[wait];
-                assert_eq!((awaited, clients[client].job_wait), (AwaitedKey(key), Some(JobWaitKey(wait))));
+                assert_eq!(
+                    (awaited, store.clients[client].job_wait),
+                    (AwaitedKey(key), Some(JobWaitKey(wait)))
+                );
                 waits += 1;
             }
         }

@@ -4,7 +4,7 @@
 //! table is empty, and one probe of its index otherwise.
 
 use crate::bodies::{Bodies, Slot};
-use crate::intrusive::{NIL, Table, intrusive, mix_seeded};
+use crate::intrusive::{NIL, Table, intrusive};
 use crate::queue::store::Store;
 use crate::time::Time;
 use crate::values::ids::JobKey;
@@ -50,7 +50,7 @@ impl JobNotes {
     }
 
     fn find(&self, job: JobKey) -> Option<u32> {
-        self.table.find(mix_seeded(job.0.into(), self.table.seed()), |noted| noted.job == job)
+        self.table.find_word(job.0.into())
     }
 
     /// The notes of a job.
@@ -121,4 +121,4 @@ impl JobNotes {
     }
 }
 
-intrusive!(Noted: in tables by |noted, seed| mix_seeded(noted.job.0.into(), seed));
+intrusive!(Noted: in tables by |noted| noted.job.0.into());

@@ -407,14 +407,15 @@ impl Schedules {
         let Some((name, _)) = left.next() else { return false };
         let name = Arc::clone(name);
         self.recheck = left.next().map(|(name, _)| Arc::clone(name));
-        self.begin_by(&name, system);
+        self.update(&name, |schedule| schedule.begin_by(system));
         true
     }
 
-    fn begin_by(&mut self, name: &ScheduleName, system: Time) {
-        let schedule = self.by_name.get_mut(name).expect("it is there");
+    /// Changes a schedule, which is then looked at when its new turn comes.
+    fn update(&mut self, name: &ScheduleName, change: impl FnOnce(&mut Schedule)) {
+        let schedule = self.by_name.get_mut(name).expect("the schedule is there");
         self.due.remove(&(schedule.turn, Arc::clone(name)));
-        schedule.begin_by(system);
+        change(schedule);
         self.due.insert((schedule.turn, Arc::clone(name)));
     }
 
@@ -441,17 +442,10 @@ impl Schedules {
         true
     }
 
-    /// Has a schedule looked at when it is due, but not before this time of the system clock.
-    fn set_turn(&mut self, name: &ScheduleName, earliest: Time) {
-        let schedule = self.by_name.get_mut(name).expect("it is there");
-        self.due.remove(&(schedule.turn, Arc::clone(name)));
-        schedule.turn = schedule.next.max(earliest);
-        self.due.insert((schedule.turn, Arc::clone(name)));
-    }
-
     /// Has a schedule that is due looked at again at this time.
     pub fn postpone(&mut self, name: &ScheduleName, until: Time) {
-        self.set_turn(name, self.clock.at(until));
+        let earliest = self.clock.at(until);
+        self.update(name, |schedule| schedule.turn = schedule.next.max(earliest));
     }
 
     fn get_mut(&mut self, name: &ScheduleName) -> &mut Schedule {
@@ -497,8 +491,10 @@ impl Schedules {
         progress.skips = progress.skips.saturating_add(skip);
         self.totals.gaps += gap;
         self.totals.skips += skip;
-        schedule.next = schedule.find_next();
-        self.set_turn(name, system);
+        self.update(name, |schedule| {
+            schedule.next = schedule.find_next();
+            schedule.turn = schedule.next.max(system);
+        });
         if is_too_late || is_skipped { Due::LeftOut } else { Due::Run(at) }
     }
 
@@ -507,7 +503,7 @@ impl Schedules {
         let ran = self.clock.at(now);
         if self.get_mut(name).progress.handled > ran + AHEAD_MAX {
             // Its turn to be looked at since the clock was set back has not come.
-            self.begin_by(name, ran);
+            self.update(name, |schedule| schedule.begin_by(ran));
         }
         let progress = &mut self.get_mut(name).progress;
         (progress.due, progress.ran, progress.job) = (due, ran, job);

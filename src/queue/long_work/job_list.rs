@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use crate::queue::store::Store;
 use crate::queue::store::job::{Job, JobState, Jobs};
 use crate::values::budget::{Budget, Cost, Limit};
-use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey, TubeSlot};
+use crate::values::ids::{ClientKey, ConnId, JobId, JobKey, TubeKey};
 use crate::values::limits::ALLOCATION_BYTES;
 
 /// The most jobs in a state that a command visits at once: some 100 us.
@@ -50,35 +50,43 @@ pub struct JobSearch {
     found: BinaryHeap<(JobId, JobKey)>,
 }
 
-/// The beginning of a `list-jobs`.
-pub enum JobList {
-    /// The page of a short list.
-    Page(JobPage),
-    /// A search for background work. It is to pin its tube.
-    Search(Box<JobSearch>),
-}
-
-impl JobList {
-    /// Lists the jobs of a tube for a client.
-    pub fn begin(
-        client: ClientKey,
-        tube: TubeKey,
+impl JobPage {
+    /// Lists the jobs of a tube, if few are in the state.
+    // Bounded by VISITED_AT_ONCE_MAX: the list is short.
+    pub(in crate::queue) fn of_short_list(
+        key: TubeKey,
         query: PageQuery,
         store: &Store,
         budget: &mut Budget,
-    ) -> Self {
-        let there = store.tubes.get(tube).jobs_in(query.state);
-        if there <= VISITED_AT_ONCE_MAX {
-            budget.charge(Cost::visits(there));
-            return Self::Page(visit_list(tube.slot, query, store));
+    ) -> Option<Self> {
+        let (tube, jobs) = (store.tubes.get(key), &store.jobs);
+        let there = tube.jobs_in(query.state);
+        if there > VISITED_AT_ONCE_MAX {
+            return None;
         }
-        let conn = store.clients.get(client).conn;
-        let found = BinaryHeap::with_capacity(query.limit as usize);
-        Self::Search(Box::new(JobSearch { client, conn, tube, query, at: 0, found }))
+        budget.charge(Cost::visits(there));
+        let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
+            JobState::Ready => Box::new(tube.ready_order.iter(jobs)),
+            JobState::Reserved => Box::new(tube.reserved.iter(jobs)),
+            JobState::Delayed => Box::new(tube.delayed_order.iter(&jobs.slab).map(JobKey)),
+            JobState::Held => Box::new(tube.held.iter(&jobs.slab).map(JobKey)),
+            JobState::Buried => Box::new(tube.buried.iter(&jobs.slab).map(JobKey)),
+        };
+        let ids = all.map(|job| (jobs.get(job).id, job));
+        let mut page: Vec<(JobId, JobKey)> = ids.filter(|&(id, _)| id > query.after).collect();
+        page.sort_unstable();
+        page.truncate(query.limit as usize);
+        Some(Self { state: query.state, jobs: page.into_iter().map(|(_, job)| job).collect() })
     }
 }
 
 impl JobSearch {
+    /// A search for background work. It is to pin its tube.
+    pub fn new(client: ClientKey, conn: ConnId, tube: TubeKey, query: PageQuery) -> Self {
+        let found = BinaryHeap::with_capacity(query.limit as usize);
+        Self { client, conn, tube, query, at: 0, found }
+    }
+
     /// Its memory.
     pub const fn bytes(&self) -> usize {
         let page = self.query.limit as usize * size_of::<(JobId, JobKey)>();
@@ -137,22 +145,4 @@ impl JobSearch {
 
 fn is_match(job: &Job, tube: TubeKey, state: JobState) -> bool {
     job.state == state && job.tube == tube.slot
-}
-
-/// The page of the jobs in the list of a state.
-// Bounded by VISITED_AT_ONCE_MAX: the list is short, and JobList::begin has counted it.
-fn visit_list(slot: TubeSlot, query: PageQuery, store: &Store) -> JobPage {
-    let (tube, jobs) = (&store.tubes[slot], &store.jobs);
-    let all: Box<dyn Iterator<Item = JobKey>> = match query.state {
-        JobState::Ready => Box::new(tube.ready_order.iter(jobs)),
-        JobState::Reserved => Box::new(tube.reserved.iter(jobs)),
-        JobState::Delayed => Box::new(tube.delayed_order.iter(&jobs.slab).map(JobKey)),
-        JobState::Held => Box::new(tube.held.iter(&jobs.slab).map(JobKey)),
-        JobState::Buried => Box::new(tube.buried.iter(&jobs.slab).map(JobKey)),
-    };
-    let ids = all.map(|job| (jobs.get(job).id, job));
-    let mut page: Vec<(JobId, JobKey)> = ids.filter(|&(id, _)| id > query.after).collect();
-    page.sort_unstable();
-    page.truncate(query.limit as usize);
-    JobPage { state: query.state, jobs: page.into_iter().map(|(_, job)| job).collect() }
 }

@@ -115,21 +115,17 @@ impl BlockChances {
         let mut chances = Self::default();
         // Bounded by BLOCK: the places of one block.
         for (watched, head) in places.in_block(block, look) {
-            chances.add(mode, watched.weight, head);
+            // mutant weights-ignored: f64::from(watched.weight.get()) => 1.0
+            let weight = f64::from(watched.weight.get());
+            match rate(mode, head) {
+                Some(rate) => {
+                    chances.known += weight * rate;
+                    chances.most = chances.most.max(rate);
+                }
+                None => chances.unknown += weight,
+            }
         }
         chances
-    }
-
-    fn add(&mut self, mode: ReserveMode, weight: NonZeroU32, head: &Head) {
-        // mutant weights-ignored: f64::from(weight.get()) => 1.0
-        let weight = f64::from(weight.get());
-        match rate(mode, head) {
-            Some(rate) => {
-                self.known += weight * rate;
-                self.most = self.most.max(rate);
-            }
-            None => self.unknown += weight,
-        }
     }
 
     fn sum(&self, chances: Chances) -> f64 {

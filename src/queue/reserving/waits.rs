@@ -12,7 +12,7 @@
 //! there in background work, as does the assignment of very many jobs.
 
 use super::wide_waiters::WideWaiters;
-use crate::queue::long_work::quotas::BACKGROUND_STEPS;
+use crate::queue::long_work::BACKGROUND_STEPS;
 use crate::queue::store::Store;
 use crate::queue::store::client::{Client, Wait, Watched};
 use crate::time::Time;

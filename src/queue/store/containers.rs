@@ -1,8 +1,17 @@
 //! The containers of jobs: a job leaves that of its state, and enters another. What follows from its tags comes from its parts.
+//!
+//! The ready jobs of a tube are also in the order in which they became ready. The first one gives `oldest-ready-age`. There are two
+//! lists, each sorted by time, because a job's cache line has no room for two more links. A job without a [`Lifecycle`] has been ready
+//! since it was put; one of its links lies where the key of the lifecycle would be. A job with a lifecycle is linked by its lifecycle,
+//! whose links a ready job does not need for anything else.
+//!
+//! The reserved jobs of a tube are also in the order in which they were reserved. A reserved job is in a heap and a list of its holder,
+//! which use all of its links. Its neighbors in the order lie in its lifecycle, in the place of a number that only a buried job has.
 
 use super::Store;
-use super::job::{Job, JobState, URGENT_BELOW};
+use super::job::{Job, JobState, Jobs, Lifecycle, URGENT_BELOW};
 use super::latency::LatencyKind;
+use crate::intrusive::{List, NIL, Pages};
 use crate::time::{Seconds, Time};
 use crate::values::ids::{ClientSlot, JobId, JobKey, TagsKey, TubeSlot};
 use crate::values::limits::BURIALS_MAX;
@@ -150,5 +159,201 @@ impl Store {
         (lifecycle.deadline, lifecycle.since) = (until, since);
         self.give_to(client, job, key);
         self.tubes[tube].reserved.push(&mut self.jobs.lifecycles, key);
+    }
+}
+
+/// The ready order of one tube. Every operation is O(1).
+pub struct ReadyOrder {
+    /// The first job without a lifecycle.
+    first: u32,
+    /// The last job without a lifecycle.
+    last: u32,
+    /// The lifecycles of the other jobs.
+    active: List,
+}
+
+impl ReadyOrder {
+    pub const fn new() -> Self {
+        Self { first: NIL, last: NIL, active: List::new() }
+    }
+
+    /// Appends a job that becomes ready at `now`. A job without a lifecycle must have been put at `now`.
+    pub fn push(&mut self, jobs: &mut Jobs, key: JobKey, now: Time) {
+        let job = &mut jobs.slab[key.0];
+        if let Some(lifecycle) = job.lifecycle() {
+            jobs.lifecycles[lifecycle].since = now;
+            return self.active.push_back(&mut jobs.lifecycles, lifecycle);
+        }
+        job.tags_or_before = self.last;
+        job.lifecycle_or_after = NIL;
+        self.link_back(&mut jobs.slab, self.last, key.0);
+        self.last = key.0;
+    }
+
+    /// Removes a job and returns the time at which it became ready.
+    pub fn remove(&mut self, jobs: &mut Jobs, key: JobKey) -> Time {
+        let job = &mut jobs.slab[key.0];
+        if let Some(lifecycle) = job.lifecycle() {
+            self.active.remove(&mut jobs.lifecycles, lifecycle);
+            return jobs.lifecycles[lifecycle].since;
+        }
+        let since = job.created;
+        let before = std::mem::replace(&mut job.tags_or_before, NIL);
+        let after = std::mem::replace(&mut job.lifecycle_or_after, NIL);
+        self.link_back(&mut jobs.slab, before, after);
+        if after == NIL {
+            assert_eq!(self.last, key.0, "a job without a successor is the last");
+            self.last = before;
+        } else {
+            jobs.slab[after].tags_or_before = before;
+        }
+        since
+    }
+
+    /// The time at which the first job became ready.
+    pub fn oldest(&self, jobs: &Jobs) -> Option<Time> {
+        let fresh = (self.first != NIL).then(|| jobs.slab[self.first].created);
+        let active = self.active.front().map(|key| jobs.lifecycles[key].since);
+        [fresh, active].into_iter().flatten().min()
+    }
+
+    /// All jobs: those without a lifecycle, then the others.
+    pub fn iter(&self, jobs: &Jobs) -> impl Iterator<Item = JobKey> {
+        let mut at = self.first;
+        let fresh = std::iter::from_fn(move || {
+            let key = (at != NIL).then_some(at)?;
+            at = jobs.slab[key].lifecycle_or_after;
+            Some(JobKey(key))
+        });
+        // Bounded by its caller: an iterator.
+        fresh.chain(self.active.iter(&jobs.lifecycles).map(|key| jobs.lifecycles[key].job))
+    }
+
+    /// The first job of each list.
+    pub fn fronts(&self, jobs: &Jobs) -> [Option<u32>; 2] {
+        let fresh = (self.first != NIL).then_some(self.first);
+        [fresh, self.active.front().map(|key| jobs.lifecycles[key].job.0)]
+    }
+
+    /// Asserts that there are `len` jobs, all ready and of this tube, and that both lists are sorted.
+    // Bounded by its caller: a test.
+    pub fn check(&self, jobs: &Jobs, tube: TubeSlot, len: usize) {
+        let is_ready = |job: &Job| (job.state, job.tube) == (JobState::Ready, tube);
+        let (mut before, mut at, mut count, mut time) = (NIL, self.first, 0, Time::ZERO);
+        while at != NIL {
+            let job = &jobs.slab[at];
+            assert!(is_ready(job) && !job.has_lifecycle, "job {} is ready and has no lifecycle", job.id);
+            assert_eq!(job.tags_or_before, before, "the links agree in both directions");
+            assert!(time <= job.created, "the jobs are sorted by time");
+            (before, at, time) = (at, job.lifecycle_or_after, job.created);
+            count += 1;
+            assert!(count <= len, "the list ends");
+        }
+        assert_eq!(self.last, before, "the list ends at its last job");
+        self.active.check(&jobs.lifecycles);
+        let active = || self.active.iter(&jobs.lifecycles).map(|key| &jobs.lifecycles[key]);
+        assert!(active().all(|lifecycle| is_ready(jobs.get(lifecycle.job))), "the jobs are ready");
+        assert!(active().map(|lifecycle| lifecycle.since).is_sorted(), "the lifecycles are sorted by time");
+        assert_eq!(count + self.active.len(), len, "every ready job is in the order");
+    }
+
+    /// Links `after` behind `before`, or makes it the first.
+    fn link_back(&mut self, slab: &mut Pages<Job>, before: u32, after: u32) {
+        if before == NIL {
+            self.first = after;
+        } else {
+            slab[before].lifecycle_or_after = after;
+        }
+    }
+}
+
+/// The reserved jobs of one tube. Every operation is O(1).
+#[derive(Debug)]
+pub struct ReservedOrder {
+    /// The lifecycle of the first job.
+    first: u32,
+    /// The lifecycle of the last job.
+    last: u32,
+    len: u32,
+}
+
+/// The lifecycles of the jobs before and after a reserved one.
+#[derive(Clone, Copy)]
+pub struct Neighbors {
+    pub before: u32,
+    pub after: u32,
+}
+
+impl ReservedOrder {
+    pub const fn new() -> Self {
+        Self { first: NIL, last: NIL, len: 0 }
+    }
+
+    /// The number of jobs.
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// The job that was reserved first.
+    pub fn front(&self, jobs: &Jobs) -> Option<JobKey> {
+        (self.first != NIL).then(|| jobs.lifecycles[self.first].job)
+    }
+
+    /// Appends the job with this lifecycle.
+    pub fn push(&mut self, lifecycles: &mut Pages<Lifecycle>, key: u32) {
+        let before = std::mem::replace(&mut self.last, key);
+        lifecycles[key].set_neighbors(Neighbors { before, after: NIL });
+        self.link_after(lifecycles, before, key);
+        self.len += 1;
+    }
+
+    /// Removes the job with this lifecycle.
+    pub fn remove(&mut self, lifecycles: &mut Pages<Lifecycle>, key: u32) {
+        let Neighbors { before, after } = lifecycles[key].neighbors();
+        self.link_after(lifecycles, before, after);
+        if after == NIL {
+            assert_eq!(self.last, key, "a job without a successor is the last");
+            self.last = before;
+        } else {
+            let next = &mut lifecycles[after];
+            next.set_neighbors(Neighbors { before, ..next.neighbors() });
+        }
+        self.len -= 1;
+    }
+
+    /// The jobs, first to last.
+    pub fn iter(&self, jobs: &Jobs) -> impl Iterator<Item = JobKey> {
+        let mut at = self.first;
+        std::iter::from_fn(move || {
+            let lifecycle = (at != NIL).then(|| &jobs.lifecycles[at])?;
+            at = lifecycle.neighbors().after;
+            Some(lifecycle.job)
+        })
+    }
+
+    /// Asserts that the links agree in both directions, and that all jobs are reserved and of this tube.
+    // Bounded by its caller: a test.
+    pub fn check(&self, jobs: &Jobs, tube: TubeSlot) {
+        let (mut before, mut at, mut count) = (NIL, self.first, 0);
+        while at != NIL {
+            let lifecycle = &jobs.lifecycles[at];
+            let job = jobs.get(lifecycle.job);
+            assert_eq!((job.state, job.tube), (JobState::Reserved, tube), "job {} is reserved", job.id);
+            assert_eq!(lifecycle.neighbors().before, before, "the links agree in both directions");
+            (before, at) = (at, lifecycle.neighbors().after);
+            count += 1;
+            assert!(count <= self.len, "the list ends");
+        }
+        assert_eq!((self.last, self.len), (before, count), "the list ends at its last job");
+    }
+
+    /// Makes `after` the successor of `before`, or the first.
+    fn link_after(&mut self, lifecycles: &mut Pages<Lifecycle>, before: u32, after: u32) {
+        if before == NIL {
+            self.first = after;
+        } else {
+            let previous = &mut lifecycles[before];
+            previous.set_neighbors(Neighbors { after, ..previous.neighbors() });
+        }
     }
 }

@@ -32,9 +32,9 @@ pub struct Head {
 }
 
 /// A client that can wait takes no job of the tube: background work assigns them to clients that do.
-const ASSIGNING: u8 = 1;
+pub const ASSIGNING: u8 = 1;
 /// Background work finds out whether the tube has a job.
-const SHUTTING: u8 = 2;
+pub const SHUTTING: u8 = 2;
 
 const _: () = assert!(size_of::<Head>() == 24);
 
@@ -63,10 +63,6 @@ impl Head {
 
     pub const fn is_shutting(&self) -> bool {
         self.flags & SHUTTING != 0
-    }
-
-    fn set_flag(&mut self, flag: u8, is_set: bool) {
-        self.flags = if is_set { self.flags | flag } else { self.flags & !flag };
     }
 }
 
@@ -109,12 +105,9 @@ impl Heads {
         self.heads[tube.0 as usize].rate = rate as f32;
     }
 
-    pub fn set_assigning(&mut self, tube: TubeSlot, is_assigning: bool) {
-        self.heads[tube.0 as usize].set_flag(ASSIGNING, is_assigning);
-    }
-
-    pub fn set_shutting(&mut self, tube: TubeSlot, is_shutting: bool) {
-        self.heads[tube.0 as usize].set_flag(SHUTTING, is_shutting);
+    pub fn set_flag(&mut self, tube: TubeSlot, flag: u8, is_set: bool) {
+        let flags = &mut self.heads[tube.0 as usize].flags;
+        *flags = if is_set { *flags | flag } else { *flags & !flag };
     }
 
     pub const fn bytes(&self) -> usize {

@@ -1,15 +1,18 @@
-//! Jobs: the record of each job, and finding it by id.
+//! Jobs: the record of each job, its tags, and finding it by id.
 
+use std::cmp::Reverse;
 use std::num::NonZeroU8;
 
+use super::containers::Neighbors;
 use super::job_index::JobIndex;
-use super::job_tags::JobTags;
-use super::reserved_order::Neighbors;
 use crate::bodies::{Bodies, Slot};
 use crate::intrusive::{Links, NIL, Pages, intrusive};
 use crate::time::{Seconds, Span, Time};
-use crate::values::ids::{ClientSlot, JobId, JobKey, TagsKey, TubeSlot};
+use crate::values::ids::{
+    ClientSlot, ConSlot, GroupSlot, HoldSlot, IdpSlot, JobId, JobKey, TagsKey, TubeSlot,
+};
 pub use crate::values::job_state::JobState;
+use crate::values::tags::Tags;
 
 /// A ready job with a priority below this counts as urgent in the statistics (protocol.txt).
 pub const URGENT_BELOW: u32 = 1024;
@@ -42,7 +45,7 @@ pub struct Job {
     rank: u8,
     pub(in crate::queue) has_lifecycle: bool,
     /// The job's lifecycle, if it has one. Otherwise, while the job is ready, the next job in its tube's
-    /// [`ReadyOrder`](super::ready_order::ReadyOrder).
+    /// [`ReadyOrder`](super::containers::ReadyOrder).
     pub(in crate::queue) lifecycle_or_after: u32,
     /// Of a job with a lifecycle, the key of its tags if it has any, else [`NIL`]. Otherwise, while the job is ready, the
     /// previous job in the ready order. So a job with tags has a lifecycle from the beginning.
@@ -69,7 +72,7 @@ pub struct Lifecycle {
     /// For `stats-job`.
     pub counts: PackedCounts,
     /// Of a buried job: the number of its burial, which is larger than those of earlier ones. Of a reserved one: its neighbors in the
-    /// [`ReservedOrder`](super::reserved_order::ReservedOrder) of its tube, which the job log does not keep.
+    /// [`ReservedOrder`](super::containers::ReservedOrder) of its tube, which the job log does not keep.
     burial_or_neighbors: u64,
 
     // In memory only.
@@ -354,6 +357,27 @@ impl Jobs {
         &mut self.lifecycles[key]
     }
 
+    pub(in crate::queue) fn tags_of(&self, job: JobKey) -> Option<&JobTags> {
+        self.slab[job.0].tags_key().map(|key| &self.tags[key.0])
+    }
+
+    /// The concurrency key of a job, if it has one.
+    // Inlined: most jobs have no tags.
+    #[inline(always)]
+    pub(in crate::queue) fn con_of(&self, job: JobKey) -> Option<ConSlot> {
+        self.get(job).tags_key().and_then(|tags_key| self.con_of_tags(tags_key))
+    }
+
+    #[cold]
+    pub(in crate::queue) fn con_of_tags(&self, tags_key: TagsKey) -> Option<ConSlot> {
+        self.tags[tags_key.0].con
+    }
+
+    /// The idempotency key of a job, if it has one.
+    pub(in crate::queue) fn idp_of(&self, job: JobKey) -> Option<IdpSlot> {
+        self.tags_of(job)?.idp
+    }
+
     // Bounded by its caller: a test.
     pub(in crate::queue) fn check(&self) {
         self.slab.check();
@@ -388,6 +412,12 @@ impl Job {
     /// The key of the lifecycle, if the job has one.
     pub(in crate::queue) fn lifecycle(&self) -> Option<u32> {
         self.has_lifecycle.then_some(self.lifecycle_or_after)
+    }
+
+    /// The key of its tags, if the job has any.
+    #[inline(always)]
+    pub(in crate::queue) fn tags_key(&self) -> Option<TagsKey> {
+        (self.has_lifecycle && self.tags_or_before != NIL).then_some(TagsKey(self.tags_or_before))
     }
 }
 
@@ -460,5 +490,46 @@ impl Lifecycle {
     }
 }
 
+/// The tags of one job, and what follows from them once it is in a tube.
+#[derive(Debug)]
+pub(in crate::queue) struct JobTags {
+    /// The text of the [`Tags`].
+    tags: Slot,
+    /// The idempotency key, if the job has one.
+    pub(in crate::queue) idp: Option<IdpSlot>,
+    /// The concurrency key, if the job has one.
+    pub(in crate::queue) con: Option<ConSlot>,
+    /// The group that the job is a member of, if it has one and is in a tube.
+    pub(in crate::queue) group: Option<GroupSlot>,
+    /// What the job waits for, while it is held.
+    pub(in crate::queue) hold: Option<HoldSlot>,
+    /// The id of the job, and the limit that its tag gives to the key.
+    pub(in crate::queue) id: JobId,
+    pub(in crate::queue) limit: u32,
+    /// In the heap of jobs of the concurrency key.
+    links: Links,
+    rank: u8,
+}
+
+impl JobTags {
+    /// The record of a job that is in no tube yet.
+    pub(in crate::queue) fn new(tags: Slot) -> Self {
+        let (idp, con, group, hold) = (None, None, None, None);
+        let (id, limit, links, rank) = (JobId(0), 0, Links::NONE, 0);
+        Self { tags, idp, con, group, hold, id, limit, links, rank }
+    }
+
+    /// Ends the record. Returns the text of its tags, which is still to be freed.
+    pub(in crate::queue) fn into_text(self) -> Slot {
+        self.tags
+    }
+
+    pub(in crate::queue) fn tags<'a>(&self, bodies: &'a Bodies) -> Tags<'a> {
+        Tags::checked_before(bodies.bytes(&self.tags))
+    }
+}
+
 intrusive!(Job: in heaps by (u32, JobId), |job| (job.pri, job.id));
 intrusive!(Lifecycle: in heaps by (Time, JobId), |lifecycle| (lifecycle.deadline, lifecycle.id));
+// The newest job comes first.
+intrusive!(JobTags: in heaps by Reverse<JobId>, |tags| Reverse(tags.id));

@@ -1,40 +1,34 @@
-//! The records of the queue: what clients, tubes and jobs are, and what every transition counts.
+//! The records of the queue: what clients, tubes and jobs are, what every transition counts, and what calls lead to.
 
 pub mod client;
 pub mod containers;
 pub mod heads;
 pub mod job;
 pub mod job_index;
-pub mod job_tags;
 pub mod latency;
 pub mod names;
-pub mod ready_order;
-pub mod reserved_order;
 pub mod timers;
-pub mod totals;
 pub mod tube;
-pub mod tube_limits;
 pub mod tube_order;
 pub mod watched_bits;
 
-use self::client::Clients;
-use self::job::{Jobs, Lifecycle};
-use self::job_tags::JobTags;
-use self::latency::QueueLatency;
+use std::collections::VecDeque;
+
+use self::client::{Clients, NARROW_WATCH_MAX};
+use self::job::{JobState, JobTags, Jobs};
+use self::latency::{LatencyKind, QueueLatency};
 use self::names::store_text;
 use self::timers::Timers;
-use self::totals::JobTotals;
 use self::tube::{Tube, Tubes};
-use self::tube_limits::TubeLimits;
 use crate::bodies::Bodies;
-use crate::queue::logged::change::{Change, Changes};
-use crate::queue::long_work::moving::LogRoom;
+use crate::queue::effects::{Change, Changes, Notice};
+use crate::queue::long_work::{LogRoom, WorkQueue};
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TagsKey, TubeSlot, WatchKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
-/// Jobs, tubes and clients, which every part of the queue may read and change.
+/// Jobs, tubes and clients, and what calls lead to. Every part of the queue may read and change it.
 pub struct Store {
     pub jobs: Jobs,
     pub tubes: Tubes,
@@ -49,6 +43,71 @@ pub struct Store {
     pub next_id: u64,
     /// The smallest number that the next burial may have: see [`put_in_buried`](Self::put_in_buried).
     pub burials: u64,
+
+    // What calls lead to.
+    pub changes: Changes,
+    pub notices: VecDeque<Notice>,
+    pub work: WorkQueue,
+}
+
+/// Counts of the whole queue, updated by every transition.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct JobTotals {
+    /// Number of jobs in each [`JobState`].
+    pub jobs: [u32; JobState::COUNT],
+    /// Number of ready jobs that are urgent.
+    pub urgent: u32,
+    /// Number of clients that wait.
+    pub waiting: u32,
+    /// Number of clients that have put.
+    pub producers: u32,
+    /// Number of clients that have reserved.
+    pub workers: u32,
+    /// Jobs stored since the start.
+    pub total_jobs: u64,
+    /// Reservations that timed out since the start.
+    pub timeouts: u64,
+    /// Reservations since the start that ended with the connection of their holder, and were counted as failures.
+    pub losses: u64,
+    /// Jobs deleted since the start.
+    pub deletes: u64,
+    /// Jobs released since the start.
+    pub releases: u64,
+    /// Jobs buried since the start.
+    pub buries: u64,
+    /// Jobs kicked since the start.
+    pub kicks: u64,
+    /// Jobs moved to another tube since the start.
+    pub moves: u64,
+    /// Puts since the start that repeated the idempotency key of another job.
+    pub repeats: u64,
+}
+
+impl JobTotals {
+    /// The number of jobs in this state.
+    pub const fn in_state(&self, state: JobState) -> u32 {
+        self.jobs[state as usize]
+    }
+}
+
+/// Limits of tubes and watches. Recovery may exceed them.
+#[derive(Clone, Copy, Debug)]
+pub struct TubeLimits {
+    /// Maximum number of tubes.
+    pub tubes: usize,
+    /// Maximum number of tubes that one client watches.
+    pub watches: usize,
+    /// Maximum memory of tubes, names and watches together.
+    pub bytes: usize,
+}
+
+/// More than a new tube and its watch allocate apart from tables that double: a piece of each hash index and a page of
+/// each slab.
+const ROOM_BYTES: usize = 1024 * 1024;
+
+impl TubeLimits {
+    /// No limits.
+    pub const NONE: Self = Self { tubes: usize::MAX, watches: usize::MAX, bytes: usize::MAX };
 }
 
 impl Store {
@@ -65,11 +124,14 @@ impl Store {
             bodies: Bodies::new(),
             totals: JobTotals::default(),
             latency: QueueLatency::new(),
-            limits: TubeLimits::default(),
+            limits: TubeLimits::NONE,
             log_room: LogRoom::UNLIMITED,
             default_tube,
             next_id: 1,
             burials: 0,
+            changes: Changes::default(),
+            notices: VecDeque::new(),
+            work: WorkQueue::default(),
         }
     }
 
@@ -114,10 +176,7 @@ impl Store {
 
     /// The deadline of the reservation that ends first.
     pub fn first_deadline(&self, client: ClientSlot) -> Option<Time> {
-        self.clients[client].reserved.min().map(|key| {
-            let lifecycle: &Lifecycle = &self.jobs.lifecycles[key];
-            lifecycle.deadline
-        })
+        self.clients[client].reserved.min().map(|key| self.jobs.lifecycles[key].deadline)
     }
 
     /// Makes a client the holder of a reserved job, which has a deadline and this lifecycle.
@@ -132,13 +191,12 @@ impl Store {
     }
 
     /// Removes a tube that nothing refers to any more.
-    pub fn remove_if_unreferenced(&mut self, key: TubeSlot, changes: &mut Changes) {
+    pub fn remove_if_unreferenced(&mut self, key: TubeSlot) {
         let tube = &self.tubes[key];
         if key != self.default_tube && !tube.is_referenced() {
             if tube.pause.is_some() {
-                changes.push(Change::PausedGone(tube.name().as_bytes().into()));
+                self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
             }
-            let tube = &self.tubes[key];
             // mutant timer-of-a-tube-that-is-gone: removed
             self.timers.remove(tube.timer);
             self.tubes.remove(key);
@@ -146,13 +204,13 @@ impl Store {
     }
 
     /// Ends a piece of work that names the tube.
-    pub fn unpin(&mut self, tube: TubeSlot, changes: &mut Changes) {
+    pub fn unpin(&mut self, tube: TubeSlot) {
         self.tubes[tube].pins -= 1;
-        self.remove_if_unreferenced(tube, changes);
+        self.remove_if_unreferenced(tube);
     }
 
     /// Removes a watch of a client that does not wait.
-    pub fn unwatch(&mut self, watch: WatchKey, changes: &mut Changes) {
+    pub fn unwatch(&mut self, watch: WatchKey) {
         let record = &self.clients.watches[watch.0];
         let (client, tube) = (record.client, record.tube);
         assert!(!self.clients[client].is_waiting(), "a client that waits sends no command");
@@ -172,7 +230,7 @@ impl Store {
         record.watching -= 1;
         let name_length = record.name().as_bytes().len();
         self.clients[client].name_lengths -= name_length;
-        self.remove_if_unreferenced(tube, changes);
+        self.remove_if_unreferenced(tube);
     }
 
     fn remove_wide_watch(&mut self, watch: WatchKey) {
@@ -207,5 +265,59 @@ impl Store {
         if let Some(tags_key) = tags_key {
             self.bodies.free(self.jobs.tags.remove(tags_key.0).into_text());
         }
+    }
+}
+
+// Limits of tubes and watches.
+impl Store {
+    pub fn tube_bytes(&self) -> usize {
+        self.tubes.bytes() + self.clients.watch_bytes() + self.tubes.len() * Timers::ELEMENT_BYTES
+    }
+
+    pub fn can_use(&mut self, name: TubeName<'_>) -> bool {
+        self.is_far_below_limits() || self.tubes.find(name).is_some() || self.has_room(Some(name), None)
+    }
+
+    /// Returns true if the client may watch the tube of this name: it does so already, or there is room for the watch.
+    ///
+    /// The first watches of existing tubes are never refused for memory. So workers that reconnect can work even if other
+    /// clients have filled the tables.
+    pub fn can_watch(&mut self, client: ClientKey, name: TubeName<'_>) -> bool {
+        let is_below_max = self.clients.get(client).watch_count() < self.limits.watches;
+        if is_below_max && self.is_far_below_limits() {
+            return true;
+        }
+        let is_narrow = self.clients.get(client).watch_count() < NARROW_WATCH_MAX;
+        match self.tubes.find_slot(name) {
+            Some(tube) if self.clients.is_watching(client.slot, tube) => true,
+            Some(_) => is_below_max && (is_narrow || self.has_room(None, Some(client))),
+            None => is_below_max && self.has_room(Some(name), Some(client)),
+        }
+    }
+
+    /// Counts a latency of a job of the tube. Where memory is short, the tube counts it only if it has a counter for it.
+    #[inline]
+    pub fn record_latency(&mut self, tube: TubeSlot, kind: LatencyKind, since: Time, now: Time) {
+        let sample = self.latency.add(kind, now.since(since));
+        if !self.tubes.add_sample(tube, kind, sample, now)
+            && self.tube_bytes() + self.tubes.latency_growth(tube) <= self.limits.bytes
+        {
+            self.tubes.add_first_sample(tube, kind, sample, now);
+        }
+    }
+
+    fn is_far_below_limits(&self) -> bool {
+        // A full table doubles, and no table is larger than all of them together.
+        let bytes_most = self.tube_bytes().saturating_mul(2).saturating_add(ROOM_BYTES);
+        self.tubes.names() < self.limits.tubes && bytes_most <= self.limits.bytes
+    }
+
+    /// Returns true if there is room for a new tube of this name, and for a watch of this client.
+    fn has_room(&mut self, tube: Option<TubeName<'_>>, watcher: Option<ClientKey>) -> bool {
+        let tube_growth = tube.map_or(0, |name| self.tubes.growth(name) + Timers::ELEMENT_BYTES);
+        let slots_end = self.tubes.slots_end() + 1;
+        let watch_growth = watcher.map_or(0, |client| self.clients.watch_growth(client, slots_end));
+        let has_number = tube.is_none() || self.tubes.names() < self.limits.tubes;
+        has_number && self.tube_bytes() + tube_growth + watch_growth <= self.limits.bytes
     }
 }

@@ -41,6 +41,9 @@ struct Timer {
 }
 
 impl Timers {
+    /// The memory of one timer.
+    pub const ELEMENT_BYTES: usize = size_of::<Option<Timer>>();
+
     /// Adds a timer, which is not armed and has no owner.
     pub fn add(&mut self) -> TimerKey {
         let timer = Timer { at: Time::ZERO, owner: None, armed: false, links: Links::NONE, rank: 0 };
@@ -93,11 +96,6 @@ impl Timers {
     pub fn armed(&self, key: TimerKey) -> Option<Time> {
         let timer = &self.slab[key.0];
         timer.armed.then_some(timer.at)
-    }
-
-    /// The memory of one timer.
-    pub const fn element_bytes(&self) -> usize {
-        size_of::<Option<Timer>>()
     }
 
     pub const fn bytes(&self) -> usize {

@@ -2,14 +2,13 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::heads::Heads;
+use super::containers::{ReadyOrder, ReservedOrder};
+use super::heads::{ASSIGNING, Heads, SHUTTING};
 use super::job::{JobState, Jobs};
 use super::latency::{LatencyKind, Sample, TubeLatency};
 use super::names::{hash_names, text_bytes};
-use super::ready_order::ReadyOrder;
-use super::reserved_order::ReservedOrder;
 use super::timers::{Owner, TimerKey, Timers};
-use super::tube_order::{Found, TubeOrder};
+use super::tube_order::TubeOrder;
 use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive};
 use crate::time::{Span, Time};
 use crate::values::budget::{Budget, Limit};
@@ -81,9 +80,9 @@ pub struct Tube {
 
     // In memory only: the place of the record.
     /// The version of the order of tubes before the tube was added.
-    added_at: u64,
+    pub(super) added_at: u64,
     /// The place in the order of tubes.
-    position: u32,
+    pub(super) position: u32,
     /// In [`Tubes::reservable`].
     links: Links,
     hash: u64,
@@ -119,7 +118,7 @@ pub struct TubeCounts {
 /// All tubes.
 pub struct Tubes {
     pub(in crate::queue) slab: Table<Tube>,
-    order: TubeOrder,
+    pub(super) order: TubeOrder,
     /// Tubes with a ready job that are neither paused nor throttled, and whose lanes no background work shuts.
     pub(in crate::queue) reservable: List,
     /// What a reserve compares of each tube.
@@ -127,7 +126,7 @@ pub struct Tubes {
     /// The memory of all names.
     name_bytes: usize,
     /// The length of all names.
-    name_lengths: usize,
+    pub(super) name_lengths: usize,
     /// The memory of all latency counters.
     latency_bytes: usize,
 }
@@ -152,6 +151,17 @@ impl Tube {
             + self.reserved.len() as usize
     }
 
+    /// The first job in a state: the most urgent one, the one whose delay ends first, or the one that came first.
+    pub(in crate::queue) fn first_in(&self, state: JobState, jobs: &Jobs) -> Option<JobKey> {
+        match state {
+            JobState::Ready => self.ready.min().map(JobKey),
+            JobState::Reserved => self.reserved.front(jobs),
+            JobState::Delayed => self.delayed.min().map(|lifecycle| jobs.lifecycles[lifecycle].job),
+            JobState::Buried => self.buried.front().map(JobKey),
+            JobState::Held => self.held.front().map(JobKey),
+        }
+    }
+
     /// The number of jobs in this state.
     pub(in crate::queue) fn jobs_in(&self, state: JobState) -> usize {
         match state {
@@ -163,21 +173,9 @@ impl Tube {
         }
     }
 
-    pub(in crate::queue) const fn added_at(&self) -> u64 {
-        self.added_at
-    }
-
     /// Each tube is added at a version of its own, so tubes that share a slot differ.
     const fn generation(&self) -> u32 {
         self.added_at as u32
-    }
-
-    pub(in crate::queue) const fn position(&self) -> u32 {
-        self.position
-    }
-
-    pub(in crate::queue) fn set_position(&mut self, position: u32) {
-        self.position = position;
     }
 
     pub(in crate::queue) fn is_referenced(&self) -> bool {
@@ -267,11 +265,6 @@ impl Tubes {
         self.slab.is_empty()
     }
 
-    /// The version of the order of tubes.
-    pub(in crate::queue) const fn version(&self) -> u64 {
-        self.order.version()
-    }
-
     /// The tube of this name.
     pub fn find(&self, name: TubeName<'_>) -> Option<TubeKey> {
         self.find_slot(name).map(|slot| self.key(slot))
@@ -311,11 +304,6 @@ impl Tubes {
     /// The number of names: of tubes, and of removed tubes that a list still shows.
     pub fn names(&self) -> usize {
         self.len() + self.order.removed_names()
-    }
-
-    /// The length of the names of all tubes.
-    pub(in crate::queue) const fn name_lengths(&self) -> usize {
-        self.name_lengths
     }
 
     pub(in crate::queue) fn add(&mut self, name: TubeName<'_>, timers: &mut Timers) -> TubeSlot {
@@ -399,13 +387,13 @@ impl Tubes {
     /// Notes whether background work assigns the tube's jobs to waiting clients.
     pub(in crate::queue) fn set_assigning(&mut self, slot: TubeSlot, is_assigning: bool) {
         self[slot].assigning = is_assigning;
-        self.heads.set_assigning(slot, is_assigning);
+        self.heads.set_flag(slot, ASSIGNING, is_assigning);
     }
 
     /// Notes whether background work shuts lanes of the tube. [`refresh`](Self::refresh) must follow.
     pub(in crate::queue) fn set_shutting(&mut self, slot: TubeSlot, is_shutting: bool) {
         self[slot].shutting = is_shutting;
-        self.heads.set_shutting(slot, is_shutting);
+        self.heads.set_flag(slot, SHUTTING, is_shutting);
     }
 
     /// Counts a time of a job of the tube, if there is a counter for it.
@@ -444,21 +432,6 @@ impl Tubes {
         latency.add_block(kind, sample);
         self.latency_bytes += latency.bytes() - before;
         self.add_sample(slot, kind, sample, now);
-    }
-
-    /// Registers a list of all tubes that shows the current version.
-    pub(in crate::queue) fn begin_list(&mut self, version: u64) {
-        self.order.begin(version);
-    }
-
-    /// Ends a list of this version. Returns true if there is something to [purge](Self::purge).
-    pub(in crate::queue) fn end_list(&mut self, version: u64) -> bool {
-        self.order.end(version)
-    }
-
-    /// Returns what a list of this version shows at a place.
-    pub(in crate::queue) fn listed_at(&self, position: usize, version: u64) -> Found<'_> {
-        self.order.at(&self.slab, position, version)
     }
 
     /// Removes names that no list shows any more, up to the limit. Returns true if there are more.

@@ -60,16 +60,6 @@ struct Snapshot {
     names: List,
 }
 
-/// What a list shows at a place.
-pub(in crate::queue) enum Found<'a> {
-    /// This tube.
-    Name(&'a [u8]),
-    /// No tube of its version.
-    Nothing,
-    /// The list is complete.
-    End,
-}
-
 /// A list of tubes that is being read.
 ///
 /// [`Engine::list_tubes`](crate::queue::Engine::list_tubes) and [`Engine::list_watched`](crate::queue::Engine::list_watched) create one,
@@ -150,11 +140,6 @@ impl TubeOrder {
         self.removed.len()
     }
 
-    /// The number of tubes that have been added and removed since the start.
-    pub const fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Registers a list that shows the current version.
     pub fn begin(&mut self, version: u64) {
         assert_eq!(version, self.version, "a list is registered before the next change");
@@ -175,16 +160,14 @@ impl TubeOrder {
     }
 
     /// Returns what a list of this version shows at a place.
-    pub fn at<'a>(&'a self, slab: &'a Pages<Tube>, position: usize, version: u64) -> Found<'a> {
+    pub fn at<'a>(&'a self, slab: &'a Pages<Tube>, position: usize, version: u64) -> Listed<'a> {
         match self.places.get(position) {
-            None => Found::End,
-            Some(&Place::Tube(tube)) if slab[tube.0].added_at() < version => {
-                Found::Name(slab[tube.0].name().as_bytes())
-            }
+            None => Listed::End,
+            Some(&Place::Tube(tube)) if slab[tube.0].added_at < version => Listed::Tube(slab[tube.0].name()),
             Some(&Place::Removed(name)) if self.removed[name].is_shown(version) => {
-                Found::Name(&self.removed[name].name)
+                Listed::Tube(TubeName::checked_before(&self.removed[name].name))
             }
-            Some(_) => Found::Nothing,
+            Some(_) => Listed::Nothing,
         }
     }
 
@@ -234,7 +217,7 @@ impl TubeOrder {
         for (position, place) in self.places.iter().enumerate() {
             match *place {
                 Place::Tube(tube) => {
-                    assert_eq!(slab[tube.0].position() as usize, position, "a tube knows its place");
+                    assert_eq!(slab[tube.0].position as usize, position, "a tube knows its place");
                     tubes += 1;
                 }
                 Place::Removed(name) => assert_eq!(self.removed[name].position as usize, position),
@@ -291,9 +274,9 @@ impl TubeOrder {
         let latest = self.snapshots.last_key_value().map(|(&version, _)| version);
         match self.places.last() {
             _ if self.places.len() <= position as usize => {}
-            Some(&Place::Tube(last)) if latest.is_none_or(|latest| slab[last.0].added_at() >= latest) => {
+            Some(&Place::Tube(last)) if latest.is_none_or(|latest| slab[last.0].added_at >= latest) => {
                 self.places.swap_remove(position as usize);
-                slab[last.0].set_position(position);
+                slab[last.0].position = position;
             }
             _ => self.vacant.push(position),
         }
@@ -311,8 +294,8 @@ intrusive!(RemovedName: in lists);
 impl TubeList {
     /// A list of all tubes.
     pub(in crate::queue) fn of_all(tubes: &Tubes) -> Self {
-        let source = Source::Tubes { version: tubes.version() };
-        Self { source, at: 0, tubes: tubes.len(), name_lengths: tubes.name_lengths() }
+        let source = Source::Tubes { version: tubes.order.version };
+        Self { source, at: 0, tubes: tubes.len(), name_lengths: tubes.name_lengths }
     }
 
     /// A list of the tubes that the client watches.
@@ -324,14 +307,14 @@ impl TubeList {
 
     pub(in crate::queue) fn register(&self, tubes: &mut Tubes) {
         if let Source::Tubes { version } = self.source {
-            tubes.begin_list(version);
+            tubes.order.begin(version);
         }
     }
 
     /// Ends the list. Returns true if there is something to [purge](Tubes::purge).
     pub(in crate::queue) fn end(&self, tubes: &mut Tubes) -> bool {
         match self.source {
-            Source::Tubes { version } => tubes.end_list(version),
+            Source::Tubes { version } => tubes.order.end(version),
             Source::Watched(_) => false,
         }
     }
@@ -339,26 +322,25 @@ impl TubeList {
     /// Returns the next place.
     pub(in crate::queue) fn next<'a>(&mut self, store: &'a Store) -> Listed<'a> {
         let found = match self.source {
-            Source::Tubes { version } => store.tubes.listed_at(self.at, version),
-            Source::Watched(client) => match store.clients.watched_at(client, self.at) {
-                Some(tube) => Found::Name(store.tubes[tube].name().as_bytes()),
-                None => Found::End,
-            },
+            Source::Tubes { version } => store.tubes.order.at(&store.tubes.slab, self.at, version),
+            Source::Watched(client) => {
+                let watched = store.clients.get(client).watches.get(self.at);
+                watched.map_or(Listed::End, |watched| Listed::Tube(store.tubes[watched.tube].name()))
+            }
         };
         self.at += 1;
         match found {
-            Found::Name(name) => {
+            Listed::Tube(name) => {
                 assert!(self.tubes > 0, "a list shows no more tubes than there were");
                 self.tubes -= 1;
-                self.name_lengths -= name.len();
-                Listed::Tube(TubeName::new(name).expect("a tube was created with a valid name"))
+                self.name_lengths -= name.as_bytes().len();
             }
-            Found::Nothing => Listed::Nothing,
-            Found::End => {
+            Listed::Nothing => {}
+            Listed::End => {
                 assert_eq!((self.tubes, self.name_lengths), (0, 0), "a list shows all tubes that there were");
-                Listed::End
             }
         }
+        found
     }
 
     /// The number of tubes still to be shown.

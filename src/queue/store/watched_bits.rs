@@ -80,38 +80,3 @@ impl WatchedBits {
 fn words_for(slots_end: u32) -> usize {
     slots_end.min(SLOTS_MAX).div_ceil(64).next_power_of_two() as usize
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_without_a_bit_are_left_to_the_index() {
-        let mut bits = WatchedBits::default();
-        assert_eq!(bits.get(TubeSlot(0)), None, "there are no bits");
-        bits.turn_on();
-        for slot in [3, 64, SLOTS_MAX - 1, SLOTS_MAX, u32::MAX - 1] {
-            bits.set(TubeSlot(slot));
-        }
-        for (slot, expected) in [(2, false), (3, true), (64, true), (65, false), (SLOTS_MAX - 1, true)] {
-            assert_eq!(bits.get(TubeSlot(slot)), Some(expected), "slot {slot}");
-        }
-        assert_eq!([SLOTS_MAX, u32::MAX - 1].map(|slot| bits.get(TubeSlot(slot))), [None; 2]);
-        assert_eq!(bits.bytes(), 16 * 1024);
-        for slot in [3, SLOTS_MAX] {
-            bits.clear(TubeSlot(slot));
-        }
-        assert_eq!([3, 64].map(|slot| bits.get(TubeSlot(slot))), [Some(false), Some(true)]);
-    }
-
-    #[test]
-    fn growth_is_at_least_what_a_watch_adds() {
-        let mut bits = WatchedBits::default();
-        bits.turn_on();
-        for slot in [0, 1, 63, 64, 127, 128, 1000, 5000, 4999, SLOTS_MAX - 1, SLOTS_MAX + 5] {
-            let (before, growth) = (bits.bytes(), bits.growth(slot + 1));
-            bits.set(TubeSlot(slot));
-            assert_eq!(bits.bytes() - before, growth, "slot {slot}");
-        }
-    }
-}

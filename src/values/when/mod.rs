@@ -169,13 +169,9 @@ fn last_of(cron: &Cron, due: Time, now: Time) -> Time {
 
 /// The seconds of an interval.
 fn seconds_of(text: &str) -> Option<u32> {
-    let (digits, unit) = match text.as_bytes().last()? {
-        b's' => (&text[..text.len() - 1], 1),
-        b'm' => (&text[..text.len() - 1], 60),
-        b'h' => (&text[..text.len() - 1], 3_600),
-        b'd' => (&text[..text.len() - 1], 86_400),
-        _ => (text, 1),
-    };
+    let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400)];
+    let with_unit = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let (digits, unit) = with_unit.unwrap_or((text, 1));
     let number: u32 = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
     number.checked_mul(unit).filter(|seconds| (1..=EVERY_SECONDS_MAX).contains(seconds))
 }

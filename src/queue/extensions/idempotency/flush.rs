@@ -2,7 +2,7 @@
 
 use super::{IdpKey, IdpKeys, Owner, names};
 use crate::bodies::Bodies;
-use crate::queue::logged::change::{Change, Changes};
+use crate::queue::effects::Change;
 use crate::queue::store::Store;
 use crate::queue::store::names::text_bytes;
 use crate::values::budget::{Budget, Cost, Limit};
@@ -38,7 +38,7 @@ pub struct FlushedKey {
 impl KeyFlush {
     /// A flush for a client of the keys of a tube. Those of jobs from `end` on stay.
     pub fn new(client: ClientKey, conn: ConnId, tube: TubeName<'_>, end: JobId, keys: &IdpKeys) -> Self {
-        let slots_end = if keys.kept() == 0 { 0 } else { keys.slots_end() };
+        let slots_end = if keys.kept.is_empty() { 0 } else { keys.table.keys_end() };
         Self { client, conn, tube: tube.as_bytes().into(), end, next: 0, slots_end, flushed: 0 }
     }
 
@@ -61,7 +61,6 @@ impl IdpKeys {
         flush: &mut KeyFlush,
         limit: Limit,
         store: &mut Store,
-        changes: &mut Changes,
         budget: &mut Budget,
     ) -> bool {
         while flush.next < flush.slots_end {
@@ -71,7 +70,7 @@ impl IdpKeys {
             budget.charge(Cost::STEP);
             if self.is_flushed_by(flush, IdpSlot(flush.next), &store.bodies) {
                 budget.charge(FORGET);
-                self.forget_flushed(IdpSlot(flush.next), &mut store.bodies, changes);
+                self.forget_flushed(IdpSlot(flush.next), store);
                 flush.flushed += 1;
             }
             flush.next += 1;
@@ -80,17 +79,17 @@ impl IdpKeys {
     }
 
     fn is_flushed_by(&self, flush: &KeyFlush, slot: IdpSlot, bodies: &Bodies) -> bool {
-        let is_it = |key: &IdpKey| match key.owner() {
+        let is_it = |key: &IdpKey| match key.owner {
             Owner::Job { .. } => false,
             Owner::Deleted(deleted) => deleted.id < flush.end && key.is_of(&flush.tube, bodies),
         };
-        self.find_slot(slot).is_some_and(is_it)
+        self.table.get(slot.0).is_some_and(is_it)
     }
 
-    fn forget_flushed(&mut self, slot: IdpSlot, bodies: &mut Bodies, changes: &mut Changes) {
+    fn forget_flushed(&mut self, slot: IdpSlot, store: &mut Store) {
         let (id, kept) = self.remove_kept(slot);
-        let name = kept.text(bodies).into();
-        kept.free(bodies);
-        changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
+        let name = kept.text(&store.bodies).into();
+        kept.free(&mut store.bodies);
+        store.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
     }
 }

@@ -10,8 +10,8 @@ pub use self::flush::{FlushedKey, KeyFlush};
 use self::share::KeyShare;
 pub use self::share::{KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeyStats, kept_key_bytes};
 use crate::bodies::Bodies;
-use crate::intrusive::{Heap, Links, Ranked, Table, intrusive};
-use crate::queue::logged::change::{Change, Changes};
+use crate::intrusive::{Heap, Links, Table, intrusive};
+use crate::queue::effects::Change;
 use crate::queue::store::Store;
 use crate::queue::store::job::JobState;
 use crate::queue::store::names::{Name, named};
@@ -146,51 +146,11 @@ impl IdpKeys {
         timers.arm(self.timer, deleted.until);
     }
 
-    fn get(&self, slot: IdpSlot) -> &IdpKey {
-        &self.table[slot.0]
-    }
-
-    fn find_slot(&self, slot: IdpSlot) -> Option<&IdpKey> {
-        self.table.get(slot.0)
-    }
-
-    /// A number above every slot in use.
-    fn slots_end(&self) -> u32 {
-        self.table.keys_end()
-    }
-
     /// Removes a kept key. Returns the id of its job, and its name, which is still to be freed.
     fn remove_kept(&mut self, slot: IdpSlot) -> (JobId, Name) {
         self.kept.remove(&mut self.table, slot.0);
         let key = self.remove(slot.0);
         (key.deleted().id, key.name)
-    }
-
-    /// The number of kept keys.
-    const fn kept(&self) -> usize {
-        self.kept.len()
-    }
-
-    /// All kept keys. The one that is forgotten first comes first.
-    fn kept_by_time(&self) -> Vec<IdpSlot> {
-        let mut kept = Vec::with_capacity(self.kept.len());
-        // Bounded by recovery: no client is connected.
-        self.kept.for_each(&self.table, |slot| kept.push(slot));
-        kept.sort_unstable_by_key(|&slot| Ranked::key(&self.table[slot]));
-        kept.into_iter().map(IdpSlot).collect()
-    }
-
-    // Bounded by its caller: a test.
-    fn check_table(&self, timers: &Timers) {
-        self.table.check(0);
-        self.kept.check(&self.table);
-        let kept = self.table.iter().filter(|(_, entry)| matches!(entry.owner, Owner::Deleted(_))).count();
-        assert_eq!(self.kept.len(), kept, "the keys of deleted jobs are in the heap");
-        self.share.check(self.table.iter().map(|(_, entry)| entry));
-        if let Some(first) = self.kept.min() {
-            let until = self.table[first].deleted().until;
-            assert!(timers.armed(self.timer).is_some_and(|at| at <= until), "a kept key has a timer");
-        }
     }
 
     /// Finds the first job of the announced job's key in a tube. There is none if the announced job is the first.
@@ -200,7 +160,6 @@ impl IdpKeys {
         tags_key: TagsKey,
         now: Time,
         store: &mut Store,
-        changes: &mut Changes,
     ) -> Option<First> {
         let idp = store.jobs.tags[tags_key.0].tags(&store.bodies).idp()?;
         let slot = self.find(store.tubes[tube].name(), idp.key, &store.bodies)?;
@@ -208,7 +167,7 @@ impl IdpKeys {
             Owner::Job { job, .. } => Some(First::Job(job)),
             Owner::Deleted(Deleted { id, until, .. }) if until > now => Some(First::Deleted(id)),
             Owner::Deleted(_) => {
-                self.forget(slot, &mut store.bodies, changes);
+                self.forget(slot, store);
                 None
             }
         }
@@ -242,7 +201,7 @@ impl IdpKeys {
         let tags = &store.jobs.tags[tags_key.0];
         let key = tags.idp?;
         let ttl = tags.tags(&store.bodies).idp().expect("a job with a key has the tag").ttl;
-        if ttl == 0 || !self.share.can_keep(self.table[key.0].name_length()) {
+        if ttl == 0 || !self.share.can_keep(self.table[key.0].name.len()) {
             let key = self.remove(key.0);
             key.name.free(&mut store.bodies);
             return None;
@@ -270,21 +229,14 @@ impl IdpKeys {
     }
 
     /// Sets the tube of a job, where its key must be [free](Self::is_free_for). The key moves with the job.
-    pub fn set_tube(
-        &mut self,
-        job: JobKey,
-        to: TubeSlot,
-        now: Time,
-        store: &mut Store,
-        changes: &mut Changes,
-    ) {
+    pub fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time, store: &mut Store) {
         let key = store.jobs.idp_of(job);
         if let Some(slot) = key {
             let kept =
                 self.find(store.tubes[to].name(), self.table[slot.0].key(&store.bodies), &store.bodies);
             if let Some(kept) = kept {
                 assert!(self.table[kept].deleted().until <= now, "the key is free");
-                self.forget(kept, &mut store.bodies, changes);
+                self.forget(kept, store);
             }
             let key = self.remove(slot.0);
             key.name.free(&mut store.bodies);
@@ -325,50 +277,51 @@ impl IdpKeys {
     /// Forgets kept keys whose time is over or that pass the share, and keeps none for longer than its time to live from now
     /// on.
     // Bounded by recovery: no client is connected.
-    pub fn settle(&mut self, now: Time, store: &mut Store, changes: &mut Changes) {
+    pub fn settle(&mut self, now: Time, store: &mut Store) {
         let slots: Vec<u32> = self.table.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             let Owner::Deleted(mut deleted) = self.table[slot].owner else { continue };
             if deleted.until <= now {
-                self.forget(slot, &mut store.bodies, changes);
+                self.forget(slot, store);
             } else {
                 deleted.until = deleted.until.min(now + Span::from_secs(deleted.ttl));
                 self.kept.remove(&mut self.table, slot);
                 self.keep(slot, deleted, &mut store.timers);
             }
         }
-        self.drop_beyond_share(store, changes);
+        self.drop_beyond_share(store);
     }
 
     /// Forgets keys whose time is over, up to the limit.
-    pub fn handle_timer(
-        &mut self,
-        now: Time,
-        limit: Limit,
-        store: &mut Store,
-        changes: &mut Changes,
-        budget: &mut Budget,
-    ) {
+    pub fn handle_timer(&mut self, now: Time, limit: Limit, store: &mut Store, budget: &mut Budget) {
         while let Some(first) = self.kept.min() {
             let until = self.table[first].deleted().until;
             if until > now || budget.is_reached(limit) {
                 return store.timers.arm(self.timer, until);
             }
             budget.charge(Cost::STEP);
-            self.forget(first, &mut store.bodies, changes);
+            self.forget(first, store);
         }
     }
 
-    fn forget(&mut self, slot: u32, bodies: &mut Bodies, changes: &mut Changes) {
+    fn forget(&mut self, slot: u32, store: &mut Store) {
         let (_, name) = self.remove_kept(IdpSlot(slot));
-        name.free(bodies);
-        changes.push(Change::KeyForgotten(IdpSlot(slot)));
+        name.free(&mut store.bodies);
+        store.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 
     // Bounded by its caller: a test.
     pub fn check(&self, store: &Store) {
         store.jobs.tags.check();
-        self.check_table(&store.timers);
+        self.table.check(0);
+        self.kept.check(&self.table);
+        let kept = self.table.iter().filter(|(_, entry)| matches!(entry.owner, Owner::Deleted(_))).count();
+        assert_eq!(self.kept.len(), kept, "the keys of deleted jobs are in the heap");
+        self.share.check(self.table.iter().map(|(_, entry)| entry));
+        if let Some(first) = self.kept.min() {
+            let until = self.table[first].deleted().until;
+            assert!(store.timers.armed(self.timer).is_some_and(|at| at <= until), "a kept key has a timer");
+        }
         for (slot, entry) in self.table.iter() {
             let Owner::Job { job, ttl } = entry.owner else { continue };
             let tags = store.jobs.tags_of(job).expect("a job with a key has tags");
@@ -382,15 +335,6 @@ impl IdpKeys {
 }
 
 impl IdpKey {
-    const fn owner(&self) -> Owner {
-        self.owner
-    }
-
-    /// The length of the name of the tube, a space, and the key.
-    fn name_length(&self) -> usize {
-        self.name.len()
-    }
-
     fn is_of(&self, tube: &[u8], bodies: &Bodies) -> bool {
         self.name.text(bodies).strip_prefix(tube).is_some_and(|rest| rest.first() == Some(&b' '))
     }

@@ -4,7 +4,7 @@
 //! promised key takes its place in the share with the `put`, which is refused if the share has none.
 
 use super::{IdpKey, IdpKeys, Owner};
-use crate::queue::logged::change::Changes;
+use crate::intrusive::Ranked;
 use crate::queue::store::Store;
 use crate::queue::store::names::allocated_bytes;
 use crate::time::Time;
@@ -52,15 +52,15 @@ impl KeyShare {
 
     /// Takes the place of a key with its present owner.
     pub fn add(&mut self, key: &IdpKey) {
-        if let Some(bytes) = self.taken_by(key.owner()) {
-            *bytes += bytes_of_name(key.name_length());
+        if let Some(bytes) = self.taken_by(key.owner) {
+            *bytes += bytes_of_name(key.name.len());
         }
     }
 
     /// Frees the place of a key with its present owner.
     pub fn remove(&mut self, key: &IdpKey) {
-        if let Some(bytes) = self.taken_by(key.owner()) {
-            *bytes -= bytes_of_name(key.name_length());
+        if let Some(bytes) = self.taken_by(key.owner) {
+            *bytes -= bytes_of_name(key.name.len());
         }
     }
 
@@ -114,7 +114,7 @@ impl IdpKeys {
 
     pub const fn stats(&self) -> KeyStats {
         let KeyShare { kept_bytes, promised_bytes, refusals, drops, .. } = self.share;
-        KeyStats { kept: self.kept(), kept_bytes, promised_bytes, refusals, drops }
+        KeyStats { kept: self.kept.len(), kept_bytes, promised_bytes, refusals, drops }
     }
 
     pub fn admits(&mut self, client: ClientKey, tags_key: TagsKey, store: &Store) -> bool {
@@ -155,28 +155,31 @@ impl IdpKeys {
 
     /// Whether the share has room for the promised key of the job with the name of another tube.
     pub fn has_room_for(&self, job: JobKey, name: TubeName<'_>, store: &Store) -> bool {
-        let Some(key) = store.jobs.idp_of(job).map(|slot| self.get(slot)) else { return true };
-        let Owner::Job { ttl, .. } = key.owner() else { unreachable!("a job has the key") };
+        let Some(key) = store.jobs.idp_of(job).map(|slot| &self.table[slot.0]) else { return true };
+        let Owner::Job { ttl, .. } = key.owner else { unreachable!("a job has the key") };
         let before = store.tube_of(job).as_bytes().len();
-        let key_bytes = key.name_length() - before - 1;
+        let key_bytes = key.name.len() - before - 1;
         let bytes = |tube_bytes| kept_key_bytes(tube_bytes, key_bytes);
         let growth = bytes(name.as_bytes().len()).saturating_sub(bytes(before));
         ttl == 0 || growth == 0 || self.share.has_room(growth, ttl)
     }
 
     /// Drops kept keys beyond the share. Those that would be forgotten first stay.
-    pub(super) fn drop_beyond_share(&mut self, store: &mut Store, changes: &mut Changes) {
+    // Bounded by recovery: no client is connected.
+    pub(super) fn drop_beyond_share(&mut self, store: &mut Store) {
         let KeyShare { bytes_max, kept_bytes, .. } = self.share;
         if kept_bytes <= bytes_max {
             return;
         }
+        let mut slots = Vec::with_capacity(self.kept.len());
+        self.kept.for_each(&self.table, |slot| slots.push(slot));
+        slots.sort_unstable_by_key(|&slot| Ranked::key(&self.table[slot]));
         let mut kept_bytes = 0;
-        // Bounded by recovery: no client is connected.
-        for slot in self.kept_by_time() {
-            kept_bytes += bytes_of_name(self.get(slot).name_length());
+        for slot in slots {
+            kept_bytes += bytes_of_name(self.table[slot].name.len());
             if kept_bytes > bytes_max {
                 self.share.drops += 1;
-                self.forget(slot.0, &mut store.bodies, changes);
+                self.forget(slot, store);
             }
         }
     }

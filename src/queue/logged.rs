@@ -1,12 +1,60 @@
-//! Reservations that recovery has restored. The clients that had reserved the jobs are gone, so a client of the engine's own
-//! holds them until their time to run ends. It has no connection, watches nothing and never leaves.
+//! What the job log has of a job, and the reservations that recovery has restored.
+//!
+//! The clients that had reserved these jobs are gone, so a client of the engine's own holds them until their time to run ends. It has
+//! no connection, watches nothing and never leaves.
 //!
 //! Any client may release, bury, touch or delete such a job. It takes over the reservation, and goes on as the client that has
 //! reserved the job. If reservations are not kept, the jobs are returned instead, as those of a client that disconnects.
 
-use crate::queue::store::Store;
-use crate::time::Time;
-use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey};
+use super::store::Store;
+use super::store::job::Counts;
+use crate::bodies::Slot;
+use crate::time::{Seconds, Time};
+use crate::values::ids::{ClientKey, ClientSlot, ConnId, JobId, JobKey, TubeKey};
+use crate::values::notes::Notes;
+use crate::values::tags::Tags;
+
+/// The part of a job's persistent state that can change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct PersistedState {
+    pub pri: u32,
+    /// The delay of the last put or release.
+    pub delay: Seconds,
+    pub state: LoggedState,
+    pub counts: Counts,
+}
+
+/// The persistent state of a job. Unless reservations are kept, a reserved job counts as ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoggedState {
+    /// Ready.
+    Ready,
+    /// Delayed until this time.
+    Delayed(Time),
+    /// Buried. Of two jobs in a tube, the one with the smaller number was buried first. The number is the time in nanoseconds. In
+    /// logs of earlier versions and of beanstalkd it is a small number that counted burials.
+    Buried(u64),
+    /// Held until a group is done, and then delayed until this time.
+    Held(Time),
+    /// Reserved until this time.
+    Reserved(Time),
+}
+
+/// A job to be restored.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Restored<'a> {
+    pub id: JobId,
+    pub created: Time,
+    pub ttr: Seconds,
+    pub tube: TubeKey,
+    pub tags: Tags<'a>,
+    pub notes: Notes<'a>,
+    pub state: PersistedState,
+    /// The body with its CR LF.
+    pub body: Slot,
+}
 
 /// The connection that the client of recovered reservations names. No notice goes there.
 const NO_CONNECTION: ConnId = ConnId { slot: u32::MAX, generation: u32::MAX };
@@ -14,14 +62,10 @@ const NO_CONNECTION: ConnId = ConnId { slot: u32::MAX, generation: u32::MAX };
 /// The client that holds the jobs whose reservation was recovered.
 #[derive(Default)]
 pub struct Recovered {
-    client: Option<ClientKey>,
+    pub client: Option<ClientKey>,
 }
 
 impl Recovered {
-    pub const fn client(&self) -> Option<ClientKey> {
-        self.client
-    }
-
     /// Whether the client holds the job.
     // Apart from the commands that call it: only a job of another client, or of none, gets here.
     #[cold]

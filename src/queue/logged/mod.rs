@@ -1,5 +1,0 @@
-//! What the job log records and restores.
-
-pub mod change;
-pub mod persisted;
-pub mod recovered;
