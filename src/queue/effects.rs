@@ -1,13 +1,23 @@
-//! What a call leads to: notices for clients that wait, and changes for the job log, one per transition.
+//! What a call leads to: changes for the job log, one per transition, notices for clients that wait, and work that is left to do.
+
+use std::collections::VecDeque;
 
 use super::extensions::idempotency::FlushedKey;
 use super::extensions::job_waits::JobEnd;
 use super::extensions::schedules::ScheduleName;
-use super::long_work::Moved;
 use super::long_work::job_list::JobPage;
+use super::long_work::{Moved, WorkQueue};
 use crate::time::Time;
 use crate::values::ids::{ConnId, IdpSlot, JobId, JobKey, TubeKey};
 use crate::values::tube_rules::RuleKey;
+
+/// What the queue has to tell, and what it has to continue.
+#[derive(Default)]
+pub struct Effects {
+    pub work: WorkQueue,
+    pub notices: VecDeque<Notice>,
+    pub changes: Changes,
+}
 
 /// The late answer to a command.
 #[derive(PartialEq, Eq, Debug)]

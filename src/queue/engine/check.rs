@@ -31,11 +31,11 @@ pub(super) fn check(engine: &Engine) {
     engine.store.clients.check();
     engine.waits.check(&engine.store);
     engine.store.timers.check();
-    engine.job_waits.check(&engine.store);
+    engine.job_waits.check(&engine.store, &engine.effects);
     engine.bodies().check();
     engine.idps.check(&engine.store);
-    engine.cons.check(&engine.store);
-    engine.groups.check(&engine.store);
+    engine.cons.check(&engine.store, &engine.effects);
+    engine.groups.check(&engine.store, &engine.effects);
     engine.rules.check(&engine.store);
     engine.notes.check(&engine.store);
     engine.schedules.check();
@@ -46,7 +46,7 @@ pub(super) fn check(engine: &Engine) {
 }
 
 fn check_counts(engine: &Engine) {
-    let Store { jobs, tubes, clients, work, .. } = &engine.store;
+    let (Store { jobs, tubes, clients, .. }, work) = (&engine.store, &engine.effects.work);
     // Nothing is left to count what has happened to jobs.
     let mut totals = JobTotals {
         jobs: [0; JobState::COUNT],
@@ -199,7 +199,7 @@ fn check_armed(armed: Option<Time>, due: Time) {
 
 /// No client waits for a job that could be assigned, unless work to assign it is queued.
 fn check_waiting_clients(engine: &Engine) {
-    let Store { tubes, clients, work, .. } = &engine.store;
+    let (Store { tubes, clients, .. }, work) = (&engine.store, &engine.effects.work);
     for (key, client) in clients.iter().filter(|(_, client)| client.is_waiting()) {
         assert!(!client.is_disconnecting, "a disconnected client does not wait");
         if client.is_searching {

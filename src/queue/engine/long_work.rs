@@ -70,7 +70,7 @@ impl Engine {
         }
         self.store.tubes[tube.slot].pins += 1;
         let conn = self.store.clients.get(client).conn;
-        self.store.work.push_back(Work::List(Box::new(JobSearch::new(client, conn, tube, query))));
+        self.effects.work.push_back(Work::List(Box::new(JobSearch::new(client, conn, tube, query))));
         Begun::Working
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         let (from, to) = (self.store.jobs.get(job).tube, self.find_or_create_tube(name));
         if from != to {
             self.change_tube(job, to, self.budget.within(BACKGROUND_STEPS), now);
-            self.store.remove_if_unreferenced(from);
+            self.store.remove_if_unreferenced(from, &mut self.effects.changes);
         }
         JobMoved::Done
     }
@@ -132,7 +132,7 @@ impl Engine {
         if is_finished {
             return Begun::Done(done);
         }
-        self.store.work.push_back(work);
+        self.effects.work.push_back(work);
         Begun::Working
     }
 
@@ -152,18 +152,18 @@ impl Engine {
     /// Whether there is unfinished work, or something due.
     #[inline]
     fn has_work(&self, now: Time) -> bool {
-        !self.store.work.is_empty() || self.store.timers.next().is_some_and(|at| at <= now)
+        !self.effects.work.is_empty() || self.store.timers.next().is_some_and(|at| at <= now)
     }
 
     #[inline(never)]
     fn work_and_fire(&mut self, now: Time) {
         let (half, whole) = (self.budget.within(BACKGROUND_STEPS / 2), self.budget.within(BACKGROUND_STEPS));
         while !self.budget.is_reached(half) {
-            let Some(work) = self.store.work.pop() else { break };
+            let Some(work) = self.effects.work.pop() else { break };
             let is_flush = matches!(work, Work::Flush(_) | Work::FlushKeys(_));
-            if is_flush && (self.store.changes.is_pending() || self.has_unread_page()) {
+            if is_flush && (self.effects.changes.is_pending() || self.has_unread_page()) {
                 // The flush could delete a job or forget a key whose change or page the caller has yet to read.
-                self.store.work.push_front(work);
+                self.effects.work.push_front(work);
                 break;
             }
             let least = self.budget.within(1);
@@ -193,7 +193,9 @@ impl Engine {
                 }
                 // The caller carries out what is due: see `begin_run`.
                 Owner::Schedules => {}
-                Owner::IdpKeys => self.idps.handle_timer(now, whole, &mut self.store, &mut self.budget),
+                Owner::IdpKeys => {
+                    self.idps.handle_timer(now, whole, &mut self.store, &mut self.effects, &mut self.budget)
+                }
             }
             self.budget.spend_up_to(least);
         }
@@ -221,7 +223,7 @@ impl Engine {
         self.budget.charge(Cost::SCHEDULE_RUN);
         let name = ScheduleName::from(new.name.as_bytes());
         self.schedules.put(new, body, now, &mut self.store);
-        self.store.changes.push(Change::ScheduleSet(name));
+        self.effects.changes.push(Change::ScheduleSet(name));
     }
 
     /// Deletes the schedule of this name. Returns false if there is none.
@@ -230,7 +232,7 @@ impl Engine {
         let is_deleted = self.schedules.delete(name, &mut self.store.bodies);
         if is_deleted {
             // mutant schedule-back-after-a-restart: removed
-            self.store.changes.push(Change::ScheduleGone(name.as_bytes().into()));
+            self.effects.changes.push(Change::ScheduleGone(name.as_bytes().into()));
         }
         is_deleted
     }
@@ -243,7 +245,7 @@ impl Engine {
         match self.schedules.begin(name, now, &self.store, &mut self.budget) {
             Due::Run(at) => Some(at),
             Due::LeftOut => {
-                self.store.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+                self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
                 None
             }
         }
@@ -271,7 +273,7 @@ impl Engine {
 
     pub(super) fn has_unread_page(&self) -> bool {
         // Bounded by BACKGROUND_STEPS: the notices of one piece of work.
-        self.store.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
+        self.effects.notices.iter().any(|notice| matches!(notice, Notice::Listed(..)))
     }
 
     /// Does a piece of follow-up work with what is left for its kind.
@@ -308,9 +310,9 @@ impl Engine {
                     if is_connected { search.advance(limit, &self.store, &mut self.budget) } else { None };
                 let is_finished = page.is_some() || !is_connected;
                 if is_finished {
-                    self.store.unpin(search.tube.slot);
+                    self.store.unpin(search.tube.slot, &mut self.effects.changes);
                 }
-                self.store.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
+                self.effects.notices.extend(page.map(|page| Notice::Listed(search.conn, Box::new(page))));
                 is_finished
             }
             Work::Disconnect { client } => self.continue_disconnect(*client, now, limit),
@@ -331,19 +333,19 @@ impl Engine {
                 let tube = self.store.tubes.slot(*tube);
                 self.store.tubes.set_assigning(tube, false);
                 self.assign_jobs(tube, limit, now);
-                self.store.unpin(tube);
+                self.store.unpin(tube, &mut self.effects.changes);
                 true
             }
         };
         if !is_finished {
-            self.store.work.push_back(work);
+            self.effects.work.push_back(work);
         }
     }
 
     /// Notifies a client if its command is finished. Returns whether it is.
     fn notify_if(&mut self, is_finished: bool, notice: Notice) -> bool {
         if is_finished {
-            self.store.notices.push_back(notice);
+            self.effects.notices.push_back(notice);
         }
         is_finished
     }
@@ -360,7 +362,7 @@ impl Engine {
             kick.left -= 1;
             kick.kicked += 1;
         }
-        self.store.unpin(kick.tube.slot);
+        self.store.unpin(kick.tube.slot, &mut self.effects.changes);
         true
     }
 
@@ -375,13 +377,13 @@ impl Engine {
             self.delete_job(job, now);
             flush.flushed += 1;
         }
-        self.store.unpin(flush.tube.slot);
+        self.store.unpin(flush.tube.slot, &mut self.effects.changes);
         true
     }
 
     /// Forgets keys up to the limit. Returns true if the flush is finished.
     pub(super) fn continue_key_flush(&mut self, flush: &mut KeyFlush, limit: Limit) -> bool {
-        self.idps.continue_flush(flush, limit, &mut self.store, &mut self.budget)
+        self.idps.continue_flush(flush, limit, &mut self.store, &mut self.effects, &mut self.budget)
     }
 
     /// Moves jobs up to the limit. Returns true if the move is finished.
@@ -407,8 +409,8 @@ impl Engine {
             work.left -= 1;
             work.moved.count += 1;
         }
-        self.store.unpin(work.from.slot);
-        self.store.unpin(work.to.slot);
+        self.store.unpin(work.from.slot, &mut self.effects.changes);
+        self.store.unpin(work.to.slot, &mut self.effects.changes);
         true
     }
 
@@ -441,7 +443,7 @@ impl Engine {
         self.store.tubes[from].held.remove(&mut self.store.jobs.slab, job.0);
         self.set_tube(job, to, now);
         self.store.tubes[to].held.push_back(&mut self.store.jobs.slab, job.0);
-        self.store.changes.push(Change::Moved(job));
+        self.effects.changes.push(Change::Moved(job));
     }
 
     /// Why the tube of this name cannot take a job of another tube, if it cannot.
@@ -479,7 +481,7 @@ impl Engine {
             if !self.budget.spend(Cost::STEP, limit) {
                 return false;
             }
-            self.store.unwatch(watch);
+            self.store.unwatch(watch, &mut self.effects.changes);
         }
         let is_recovered = self.recovered.forget(client);
         let client = self.store.clients.remove(client);
@@ -488,7 +490,7 @@ impl Engine {
             return true;
         }
         self.store.tubes[client.used].using -= 1;
-        self.store.remove_if_unreferenced(client.used);
+        self.store.remove_if_unreferenced(client.used, &mut self.effects.changes);
         true
     }
 
@@ -523,11 +525,11 @@ impl Engine {
             if let Some(notice) = notice {
                 self.budget.charge(ANSWER);
                 self.waits.stop(client, &mut self.store);
-                self.store.notices.push_back(notice);
+                self.effects.notices.push_back(notice);
             }
         }
         if self.store.clients[client].job_wait.is_some_and(|wait| self.job_waits.until(wait) <= now) {
-            self.job_waits.answer(client, &mut self.store, &mut self.budget);
+            self.job_waits.answer(client, &mut self.store, &mut self.effects, &mut self.budget);
         }
         while let Some(lifecycle) = self.store.clients[client].reserved.min() {
             // mutant reservation-ends-early: now => now + SAFETY_MARGIN
@@ -568,7 +570,7 @@ impl Engine {
         }
         self.rules.arm_tube_timer(key, &mut self.store);
         if had_rules {
-            self.store.remove_if_unreferenced(key);
+            self.store.remove_if_unreferenced(key, &mut self.effects.changes);
         }
     }
 

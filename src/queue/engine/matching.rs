@@ -149,7 +149,7 @@ impl Engine {
         let record = &mut self.store.clients[client];
         record.is_searching = true;
         if !std::mem::replace(&mut record.has_search, true) {
-            self.store.work.push_back(Work::Search { client: self.store.clients.key(client) });
+            self.effects.work.push_back(Work::Search { client: self.store.clients.key(client) });
         }
     }
 
@@ -168,7 +168,7 @@ impl Engine {
         {
             self.waits.stop(client, &mut self.store);
             self.hand_out(job, client, now);
-            self.store.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
+            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
         }
         true
     }
@@ -238,7 +238,7 @@ impl Engine {
             let job = JobKey(self.store.tubes[tube].ready.min().expect("a reservable tube has a ready job"));
             self.waits.stop(client, &mut self.store);
             self.hand_out(job, client, now);
-            self.store.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
+            self.effects.notices.push_back(Notice::Reserved(self.store.clients[client].conn, job));
         }
     }
 
@@ -251,7 +251,7 @@ impl Engine {
     fn assign_later(&mut self, tube: TubeSlot) {
         self.store.tubes[tube].pins += 1;
         self.store.tubes.set_assigning(tube, true);
-        self.store.work.push_back(Work::Assign { tube: self.store.tubes.key(tube) });
+        self.effects.work.push_back(Work::Assign { tube: self.store.tubes.key(tube) });
     }
 
     /// Moves a ready job to the client.
@@ -273,14 +273,14 @@ impl Engine {
     /// Shuts lanes of full keys in a tube, up to the limit.
     #[inline]
     pub(super) fn shut_full_lanes(&mut self, tube: TubeSlot, limit: Limit) {
-        self.cons.shut_full(tube, limit, &mut self.store, &mut self.budget);
+        self.cons.shut_full(tube, limit, &mut self.store, &mut self.effects, &mut self.budget);
     }
 
     /// Continues [`Work::Shut`]. Clients that wait get the jobs that it has looked for.
     pub(super) fn run_shut(&mut self, tube: TubeSlot, limit: Limit, now: Time) {
-        self.cons.continue_shut(tube, limit, &mut self.store, &mut self.budget);
+        self.cons.continue_shut(tube, limit, &mut self.store, &mut self.effects, &mut self.budget);
         self.assign_jobs(tube, limit, now);
-        self.store.unpin(tube);
+        self.store.unpin(tube, &mut self.effects.changes);
     }
 
     /// Opens lanes of a key that may not be full any more, and assigns their jobs to waiting clients. Removes a key without
@@ -310,7 +310,9 @@ impl Engine {
 
     fn open_lanes(&mut self, con: ConSlot, limit: Limit, now: Time) {
         // Bounded by ConKeys::open_next: it takes a step of the budget for each lane.
-        while let Some(tube) = self.cons.open_next(con, limit, &mut self.store, &mut self.budget) {
+        while let Some(tube) =
+            self.cons.open_next(con, limit, &mut self.store, &mut self.effects, &mut self.budget)
+        {
             self.assign_jobs(tube, limit, now);
         }
     }
@@ -323,7 +325,7 @@ impl Engine {
 
     #[inline]
     fn shut_full_lanes_for(&mut self, client: ClientSlot, limit: Limit) -> bool {
-        self.cons.shut_full_for(client, limit, &mut self.store, &mut self.budget)
+        self.cons.shut_full_for(client, limit, &mut self.store, &mut self.effects, &mut self.budget)
     }
 
     fn turns(&mut self, client: ClientSlot, most: usize, may_overtake: bool) -> Turns {

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 pub use self::queries::{JobStats, TubeStats};
 use self::transitions::To;
 use crate::bodies::{Bodies, Slot};
-use crate::queue::effects::{Change, Notice};
+use crate::queue::effects::{Change, Effects, Notice};
 use crate::queue::extensions::concurrency::ConKeys;
 use crate::queue::extensions::groups::Groups;
 use crate::queue::extensions::idempotency::{First, IdpKeys, Repeated};
@@ -48,6 +48,7 @@ use crate::values::tube_rules::Rule;
 /// [`next_deadline`](Self::next_deadline) at the latest.
 pub struct Engine {
     store: Store,
+    effects: Effects,
     /// All work of the server is counted here.
     budget: Budget,
     /// What commands may set off before the next [`Engine::step`].
@@ -117,6 +118,7 @@ impl Engine {
         let schedules = Schedules::new(&mut store.timers);
         Self {
             store,
+            effects: Effects::default(),
             budget: Budget::default(),
             quotas: QUOTAS,
             waits: Waits::default(),
@@ -134,19 +136,19 @@ impl Engine {
 
     /// Turns on or off the recording of changes for [`take_changes`](Self::take_changes). It is off at first.
     pub fn record_changes(&mut self, on: bool) {
-        self.store.changes.recording = on;
+        self.effects.changes.recording = on;
     }
 
     /// Turns on or off that reservations are changes, and that [`persisted_state`](Self::persisted_state) has them. It is off at
     /// first. Recovery restores those that it finds in any case:
     /// see [`settle_reservations`](Self::settle_reservations).
     pub fn keep_reservations(&mut self, on: bool) {
-        self.store.changes.keeps_reservations = on;
+        self.effects.changes.keeps_reservations = on;
     }
 
     /// Whether reservations are changes.
     pub const fn keeps_reservations(&self) -> bool {
-        self.store.changes.keeps_reservations
+        self.effects.changes.keeps_reservations
     }
 
     /// Sets the limits of tubes and watches. A new queue has none.
@@ -197,7 +199,7 @@ impl Engine {
         self.store.totals.workers -= u32::from(record.is_worker);
         self.with_quota(FollowUp::Disconnects, |engine, limit| {
             if !engine.continue_disconnect(client, now, limit) {
-                engine.store.work.push_back(Work::Disconnect { client });
+                engine.effects.work.push_back(Work::Disconnect { client });
             }
         });
     }
@@ -236,7 +238,7 @@ impl Engine {
         let previous = std::mem::replace(&mut self.store.clients.get_mut(client).used, tube);
         self.store.tubes[tube].using += 1;
         self.store.tubes[previous].using -= 1;
-        self.store.remove_if_unreferenced(previous);
+        self.store.remove_if_unreferenced(previous, &mut self.effects.changes);
     }
 
     /// Adds a watch. Creates the tube if it does not exist. Returns the number of watched tubes.
@@ -259,7 +261,7 @@ impl Engine {
             None => Ignored::Watching(count),
             Some(_) if count == 1 => Ignored::Last,
             Some(watch) => {
-                self.store.unwatch(watch);
+                self.store.unwatch(watch, &mut self.effects.changes);
                 Ignored::Watching(count - 1)
             }
         }
@@ -284,7 +286,7 @@ impl Engine {
         for place in (begin..end).rev() {
             let watched = self.store.clients[client].watches[place];
             if !keep(self.store.tubes[watched.tube].name()) {
-                self.store.unwatch(watched.watch);
+                self.store.unwatch(watched.watch, &mut self.effects.changes);
             }
         }
         begin
@@ -301,7 +303,7 @@ impl Engine {
         tube.pause = (length > Span::ZERO).then_some(Pause { until, length });
         self.store.timers.arm(tube.timer, until);
         self.store.refresh(slot);
-        self.store.changes.push(Change::Paused { tube: key, until });
+        self.effects.changes.push(Change::Paused { tube: key, until });
         self.assign_jobs(slot, self.budget.within(BACKGROUND_STEPS), now);
         true
     }
@@ -309,7 +311,7 @@ impl Engine {
     /// Sets a rule of a tube, which need not exist, or removes it.
     pub fn set_rule(&mut self, name: TubeName<'_>, rule: Rule<'_>, now: Time) {
         self.restore_rule(name, rule, now);
-        self.store.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
+        self.effects.changes.push(Change::RuleSet(name.as_bytes().into(), rule.key()));
     }
 
     /// Does the same without a change for the job log.
@@ -318,7 +320,7 @@ impl Engine {
         if is_released {
             self.assign_jobs(tube, self.budget.within(BACKGROUND_STEPS), now);
         }
-        self.store.remove_if_unreferenced(tube);
+        self.store.remove_if_unreferenced(tube, &mut self.effects.changes);
     }
 
     /// Registers a list that is read across commands, while tubes are added and removed. During a list of its watches, a client
@@ -330,7 +332,7 @@ impl Engine {
     /// Ends a list, read to its end or not.
     pub fn end_list(&mut self, list: &TubeList) {
         if list.end(&mut self.store.tubes) {
-            self.store.work.purge_later();
+            self.effects.work.purge_later();
         }
     }
 
@@ -370,7 +372,7 @@ impl Engine {
     pub fn put(&mut self, client: ClientKey, new: NewJob, now: Time) -> JobKey {
         let (tube, has_tags) = (self.store.clients.get(client).used, new.tags_key.is_some());
         let job = self.store_job(tube, new, now);
-        self.store.changes.push(Change::Put(job));
+        self.effects.changes.push(Change::Put(job));
         self.after_put(job, tube, has_tags, now);
         job
     }
@@ -379,7 +381,7 @@ impl Engine {
     /// that is more urgent. Returns `None` if the announced job is the first.
     pub fn repeat(&mut self, client: ClientKey, tags_key: TagsKey, pri: u32, now: Time) -> Option<Repeated> {
         let tube = self.store.clients.get(client).used;
-        let first = self.idps.first(tube, tags_key, now, &mut self.store)?;
+        let first = self.idps.first(tube, tags_key, now, &mut self.store, &mut self.effects)?;
         self.store.totals.repeats += 1;
         let job = match first {
             First::Deleted(id) => return Some(Repeated { id, state: None, pri: None }),
@@ -389,7 +391,7 @@ impl Engine {
         let (id, state, is_raised) = (record.id, record.state, pri < record.pri);
         if is_raised {
             self.set_priority(job, pri);
-            self.store.changes.push(Change::Reprioritized(job));
+            self.effects.changes.push(Change::Reprioritized(job));
         }
         Some(Repeated { id, state: Some(state), pri: is_raised.then_some(pri) })
     }
@@ -405,8 +407,8 @@ impl Engine {
         } else {
             self.leave(job, now);
             self.enter_reserved(job, client, None, now);
-            if !self.store.changes.keeps_reservations {
-                self.store.changes.push(Change::TakenOut(job));
+            if !self.effects.changes.keeps_reservations {
+                self.effects.changes.push(Change::TakenOut(job));
             }
         }
         Some(job)
@@ -446,7 +448,7 @@ impl Engine {
             return false;
         }
         self.delete_job(job, now);
-        self.store.remove_if_unreferenced(tube);
+        self.store.remove_if_unreferenced(tube, &mut self.effects.changes);
         true
     }
 
@@ -501,7 +503,7 @@ impl Engine {
         reserved.insert(&mut self.store.jobs.lifecycles, lifecycle);
         self.arm_client_timer(client);
         // mutant reservation-without-its-touch: removed
-        self.store.changes.push_reservation(job);
+        self.effects.changes.push_reservation(job);
         true
     }
 
@@ -521,7 +523,7 @@ impl Engine {
         let refusal = match self.reservation(client, id) {
             Some(job) if self.has_room_for_note(job, text.len()) => {
                 self.notes.add(job, now, text, &mut self.store);
-                self.store.changes.push(Change::Noted(job));
+                self.effects.changes.push(Change::Noted(job));
                 return Ok(());
             }
             Some(_) => NoteRefusal::TooLong,
@@ -545,18 +547,18 @@ impl Engine {
     /// The number of notices that have not been taken.
     #[inline]
     pub fn notices(&self) -> usize {
-        self.store.notices.len()
+        self.effects.notices.len()
     }
 
     /// Takes the next notice.
     pub fn next_notice(&mut self) -> Option<Notice> {
-        self.store.notices.pop_front()
+        self.effects.notices.pop_front()
     }
 
     /// Appends the changes since the last call.
     #[inline]
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
-        self.store.changes.take_into(changes);
+        self.effects.changes.take_into(changes);
     }
 
     /// The counter of all work, with that of the server: tubes and clients checked, jobs moved, watches removed.
@@ -569,12 +571,12 @@ impl Engine {
     /// another client.
     #[inline(always)]
     pub fn is_turn_over(&self, limit: Limit) -> bool {
-        self.budget.is_reached_with(Cost::SEND, self.store.notices.len(), limit)
+        self.budget.is_reached_with(Cost::SEND, self.effects.notices.len(), limit)
     }
 
     /// The time of the next [`step`](Self::step) if nothing else happens. It is in the past while work is unfinished.
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.store.work.is_empty() { self.store.timers.next() } else { Some(Time::ZERO) }
+        if self.effects.work.is_empty() { self.store.timers.next() } else { Some(Time::ZERO) }
     }
 
     /// The bodies, to allocate, read or free one.

@@ -166,7 +166,7 @@ impl Engine {
                 LoggedState::Delayed(lifecycle.deadline)
             }
             (JobState::Held, Some(lifecycle)) => LoggedState::Held(lifecycle.deadline),
-            (JobState::Reserved, Some(lifecycle)) if self.store.changes.keeps_reservations => {
+            (JobState::Reserved, Some(lifecycle)) if self.effects.changes.keeps_reservations => {
                 LoggedState::Reserved(lifecycle.deadline)
             }
             _ => LoggedState::Ready,
@@ -318,7 +318,7 @@ impl Engine {
 
     /// The groups that are done and still hold jobs.
     pub fn done_groups(&self) -> impl Iterator<Item = TubeName<'_>> {
-        self.groups.done(&self.store)
+        self.groups.done(&self.store, &self.effects)
     }
 
     /// Returns the statistics of a group, if it has a member.
@@ -370,9 +370,9 @@ impl Engine {
             + self.job_waits.bytes()
             + self.notes.bytes()
             + self.schedules.bytes()
-            + self.store.changes.bytes()
-            + self.store.work.bytes()
-            + self.store.notices.capacity() * size_of::<Notice>()
+            + self.effects.changes.bytes()
+            + self.effects.work.bytes()
+            + self.effects.notices.capacity() * size_of::<Notice>()
     }
 
     /// The memory of tubes, their names and watches.
@@ -485,7 +485,7 @@ impl Engine {
     /// The number of jobs moved so far, and of moves that are not finished.
     pub fn moves(&self) -> (u64, usize) {
         // Bounded by its caller: the observer of a test.
-        let unfinished = self.store.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
+        let unfinished = self.effects.work.iter().filter(|work| matches!(work, Work::Move(_))).count();
         (self.store.totals.moves, unfinished)
     }
 

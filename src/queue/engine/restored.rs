@@ -125,7 +125,7 @@ impl Engine {
     /// have times far ahead of a clock that was set back since.
     pub fn settle_restored(&mut self, now: Time) {
         let jobs: Vec<JobKey> = self.store.jobs.iter().map(|(job, _)| job).collect();
-        self.idps.settle(now, &mut self.store);
+        self.idps.settle(now, &mut self.store, &mut self.effects);
         self.schedules.settle(now, &mut self.store.timers);
         for &job in &jobs {
             if let Some(tags_key) = self.store.jobs.get(job).tags_key() {
@@ -179,7 +179,7 @@ impl Engine {
         self.settle_buried(buried, now);
         self.settle_held(held);
         let tubes: Vec<TubeSlot> = self.store.tubes.iter().map(|(tube, _)| tube.slot).collect();
-        tubes.into_iter().for_each(|tube| self.store.remove_if_unreferenced(tube));
+        tubes.into_iter().for_each(|tube| self.store.remove_if_unreferenced(tube, &mut self.effects.changes));
     }
 
     /// Reserves restored jobs again until the times at which their reservations end. The client timer ends those that are over.
@@ -217,7 +217,7 @@ impl Engine {
         // mutant grp-order-of-slots-after-a-restart: removed
         jobs.sort_unstable();
         let jobs = jobs.into_iter().map(|(_, job)| job);
-        for (job, group) in self.groups.settle(jobs, &mut self.store) {
+        for (job, group) in self.groups.settle(jobs, &mut self.store, &mut self.effects) {
             self.enter_held(job, group);
         }
     }
@@ -228,7 +228,7 @@ impl Engine {
             let record = self.store.clients.get_mut(client);
             // A restart of the server is no failure of a job.
             (record.is_disconnecting, record.has_quit) = (true, true);
-            self.store.work.push_back(Work::Disconnect { client });
+            self.effects.work.push_back(Work::Disconnect { client });
         }
     }
 

@@ -102,7 +102,7 @@ impl Engine {
         let job = self.store_job(tube, NewJob { id, pri, delay, ttr, body, tags_key: None }, now);
         self.schedules.ran(name, due, id, now);
         // mutant schedule-run-without-its-record: Change::Ran(job, ScheduleName::clone(name)) => Change::Put(job)
-        self.store.changes.push(Change::Ran(job, ScheduleName::clone(name)));
+        self.effects.changes.push(Change::Ran(job, ScheduleName::clone(name)));
         self.after_put(job, tube, false, now);
         Ok(id)
     }
@@ -110,7 +110,7 @@ impl Engine {
     /// Counts a run whose job cannot be put.
     pub fn refuse_run(&mut self, name: &ScheduleName) {
         self.schedules.refused(name);
-        self.store.changes.push(Change::LeftOut(ScheduleName::clone(name)));
+        self.effects.changes.push(Change::LeftOut(ScheduleName::clone(name)));
     }
 
     /// Why the tube of this name cannot take a job of a schedule, if it cannot.
@@ -153,8 +153,8 @@ impl Engine {
             To::Buried => self.enter_buried(job, now),
         }
         if let Some(change) = change {
-            // mutant waiter-lost-on-hang-up: adds if let Change::Returned(_) = change { return self.store.changes.push(change); }
-            self.store.changes.push(change);
+            // mutant waiter-lost-on-hang-up: adds if let Change::Returned(_) = change { return self.effects.changes.push(change); }
+            self.effects.changes.push(change);
         }
         // mutant move-serves-no-client: adds if tube.is_some() { return self.reopen(con, limit, now); }
         self.assign_jobs(self.store.jobs.get(job).tube, limit, now);
@@ -246,7 +246,7 @@ impl Engine {
     ) {
         let tags_key = self.enter(job, JobState::Reserved).tags_key();
         self.store.put_in_reserved(job, client, ready_since, now);
-        self.store.changes.push_reservation(job);
+        self.effects.changes.push_reservation(job);
         if let Some(tags_key) = tags_key {
             self.cons.count_reserved(tags_key, &self.store.jobs);
         }
@@ -260,9 +260,9 @@ impl Engine {
         let (from, bytes) = (self.store.jobs.get(job).tube, self.store.body_bytes(job));
         self.store.tubes[from].body_bytes -= bytes;
         self.store.tubes[to].body_bytes += bytes;
-        // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store) =>
+        // mutant idp-key-stays-in-the-old-tube: self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects) =>
         //     self.store.jobs.get_mut(job).tube = to
-        self.idps.set_tube(job, to, now, &mut self.store);
+        self.idps.set_tube(job, to, now, &mut self.store, &mut self.effects);
     }
 
     /// Deletes a job in any state. The caller removes its tube if nothing names it any more.
@@ -291,7 +291,7 @@ impl Engine {
         // mutant rule-max-bytes-counts-deleted-bodies: removed
         record.body_bytes -= body_bytes;
         self.store.totals.deletes += 1;
-        self.store.changes.push(match kept {
+        self.effects.changes.push(match kept {
             None => Change::Deleted(job, id),
             Some(key) => Change::DeletedKeepingKey(job, key),
         });
@@ -346,7 +346,7 @@ impl Engine {
             None => self.bury_reserved(job, limit, now),
             to => self.transfer(job, To::Ready, to, Some(Change::Moved(job)), limit, now),
         }
-        self.store.remove_if_unreferenced(from);
+        self.store.remove_if_unreferenced(from, &mut self.effects.changes);
     }
 
     /// The tube of dead letters of this name, which is created if it does not exist. `None` if it cannot get the job.
@@ -388,10 +388,10 @@ impl Engine {
     /// Releases the jobs that a group has held. It has no members any more.
     #[cold]
     pub(super) fn end_group(&mut self, gone: LastGone, now: Time) {
-        let group = self.groups.end(gone, &mut self.store);
+        let group = self.groups.end(gone, &self.store, &mut self.effects);
         self.with_quota(FollowUp::Releases, |engine, limit| {
             if !engine.continue_free_held(group, limit, now) {
-                engine.store.work.push_back(Work::FreeHeld { group });
+                engine.effects.work.push_back(Work::FreeHeld { group });
             }
         });
     }
@@ -430,14 +430,20 @@ impl Engine {
         let Some(Ended { awaited, is_short }) = self.job_waits.end(job, end) else { return };
         self.with_quota(FollowUp::Answers, |engine, limit| {
             if !is_short || !engine.continue_answering(awaited, limit) {
-                engine.store.work.push_back(Work::Answer { awaited });
+                engine.effects.work.push_back(Work::Answer { awaited });
             }
         });
     }
 
     /// Answers clients that wait for a job that has ended, up to the limit. Returns true if all of them are answered.
     pub(super) fn continue_answering(&mut self, awaited: AwaitedKey, limit: Limit) -> bool {
-        self.job_waits.continue_answering(awaited, limit, &mut self.store, &mut self.budget)
+        self.job_waits.continue_answering(
+            awaited,
+            limit,
+            &mut self.store,
+            &mut self.effects,
+            &mut self.budget,
+        )
     }
 
     /// Gives the client the recovered reservation of the job with this id, if it has one.

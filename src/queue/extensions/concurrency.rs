@@ -18,6 +18,7 @@
 
 use crate::bodies::Bodies;
 use crate::intrusive::{Heap, Links, List, NIL, Table, intrusive, pair};
+use crate::queue::effects::Effects;
 use crate::queue::long_work::Work;
 use crate::queue::store::Store;
 use crate::queue::store::containers::ReadyJob;
@@ -324,14 +325,28 @@ impl ConKeys {
     /// Shuts the lanes of full keys whose heads are the most urgent jobs of the tube, up to the limit. If there are more, the tube
     /// is not reservable until background work has shut them.
     #[inline]
-    pub fn shut_full(&mut self, tube: TubeSlot, limit: Limit, store: &mut Store, budget: &mut Budget) {
+    pub fn shut_full(
+        &mut self,
+        tube: TubeSlot,
+        limit: Limit,
+        store: &mut Store,
+        effects: &mut Effects,
+        budget: &mut Budget,
+    ) {
         if !self.loose.is_empty() {
-            self.shut_full_of(tube, limit, store, budget);
+            self.shut_full_of(tube, limit, store, effects, budget);
         }
     }
 
     #[cold]
-    fn shut_full_of(&mut self, tube: TubeSlot, limit: Limit, store: &mut Store, budget: &mut Budget) {
+    fn shut_full_of(
+        &mut self,
+        tube: TubeSlot,
+        limit: Limit,
+        store: &mut Store,
+        effects: &mut Effects,
+        budget: &mut Budget,
+    ) {
         if store.tubes[tube].shutting {
             return;
         }
@@ -339,7 +354,7 @@ impl ConKeys {
             store.tubes[tube].ready.min().map(JobKey).filter(|&job| self.is_at_limit(job, &store.jobs))
         {
             if !budget.spend(Cost::STEP, limit) {
-                self.shut_later(tube, store);
+                self.shut_later(tube, store, effects);
                 break;
             }
             let con = store.jobs.con_of(job).expect("a job at its limit has a key");
@@ -358,9 +373,10 @@ impl ConKeys {
         client: ClientSlot,
         limit: Limit,
         store: &mut Store,
+        effects: &mut Effects,
         budget: &mut Budget,
     ) -> bool {
-        self.loose.is_empty() || self.shut_full_watched(client, limit, store, budget)
+        self.loose.is_empty() || self.shut_full_watched(client, limit, store, effects, budget)
     }
 
     #[cold]
@@ -369,6 +385,7 @@ impl ConKeys {
         client: ClientSlot,
         limit: Limit,
         store: &mut Store,
+        effects: &mut Effects,
         budget: &mut Budget,
     ) -> bool {
         if store.clients[client].is_wide() {
@@ -377,7 +394,7 @@ impl ConKeys {
         // Bounded by NARROW_WATCH_MAX: the watches of a narrow client.
         for watched in store.clients[client].watches.clone() {
             if store.tubes[watched.tube].in_reservable {
-                self.shut_full_of(watched.tube, limit, store, budget);
+                self.shut_full_of(watched.tube, limit, store, effects, budget);
             }
         }
         true
@@ -398,11 +415,11 @@ impl ConKeys {
         true
     }
 
-    fn shut_later(&mut self, tube: TubeSlot, store: &mut Store) {
+    fn shut_later(&mut self, tube: TubeSlot, store: &mut Store, effects: &mut Effects) {
         store.tubes[tube].pins += 1;
         store.tubes.set_shutting(tube, true);
         self.shutting += 1;
-        store.work.push_back(Work::Shut { tube: store.tubes.key(tube) });
+        effects.work.push_back(Work::Shut { tube: store.tubes.key(tube) });
     }
 
     /// Opens the next lane of a key that may not be full any more, up to the limit. Returns its tube, whose jobs are to be assigned. If
@@ -412,6 +429,7 @@ impl ConKeys {
         con: ConSlot,
         limit: Limit,
         store: &mut Store,
+        effects: &mut Effects,
         budget: &mut Budget,
     ) -> Option<TubeSlot> {
         let shut = if self.may_open(con) { self.table[con.0].shut.min() } else { None };
@@ -421,7 +439,7 @@ impl ConKeys {
         };
         if !budget.spend(Cost::STEP, limit) {
             self.table[con.0].is_reopening = true;
-            store.work.push_back(Work::Reopen { con });
+            effects.work.push_back(Work::Reopen { con });
             return None;
         }
         let tube = self.lanes[lane].tube;
@@ -437,14 +455,21 @@ impl ConKeys {
     }
 
     /// Continues [`Work::Shut`]. Clients that wait are to get the jobs that it has looked for.
-    pub fn continue_shut(&mut self, tube: TubeSlot, limit: Limit, store: &mut Store, budget: &mut Budget) {
+    pub fn continue_shut(
+        &mut self,
+        tube: TubeSlot,
+        limit: Limit,
+        store: &mut Store,
+        effects: &mut Effects,
+        budget: &mut Budget,
+    ) {
         store.tubes.set_shutting(tube, false);
         self.shutting -= 1;
-        self.shut_full_of(tube, limit, store, budget);
+        self.shut_full_of(tube, limit, store, effects, budget);
     }
 
     // Bounded by its caller: a test.
-    pub fn check(&self, store: &Store) {
+    pub fn check(&self, store: &Store, effects: &Effects) {
         let Self { table, lanes, .. } = self;
         table.check(0);
         lanes.check(0);
@@ -471,7 +496,7 @@ impl ConKeys {
             assert!(self.is_full(con) || key.shut.is_empty() || key.is_reopening, "no lane is shut in vain");
             let is_queued = |work: &Work| matches!(work, Work::Reopen { con: queued } if *queued == con);
             assert_eq!(
-                store.work.iter().filter(|work| is_queued(work)).count(),
+                effects.work.iter().filter(|work| is_queued(work)).count(),
                 usize::from(key.is_reopening)
             );
             assert!(key.is_reopening || !key.jobs.is_empty(), "a key without jobs is removed");

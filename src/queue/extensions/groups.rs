@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::bodies::Bodies;
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive, pair};
-use crate::queue::effects::Change;
+use crate::queue::effects::{Change, Effects};
 use crate::queue::long_work::Work;
 use crate::queue::store::Store;
 use crate::queue::store::job::{JobState, JobTags};
@@ -131,12 +131,12 @@ impl Groups {
     }
 
     /// Ends a group without members. The jobs that it has held are [released](Self::next_released) then.
-    pub fn end(&mut self, LastGone(group): LastGone, store: &mut Store) -> GroupSlot {
+    pub fn end(&mut self, LastGone(group): LastGone, store: &Store, effects: &mut Effects) -> GroupSlot {
         self.table.hide(group.0);
         let record = &self.table[group.0];
         if !record.waiting.is_empty() {
             // mutant grp-end-not-logged: removed
-            store.changes.push(Change::GroupDone(record.name(&store.bodies).as_bytes().into()));
+            effects.changes.push(Change::GroupDone(record.name(&store.bodies).as_bytes().into()));
         }
         group
     }
@@ -198,9 +198,9 @@ impl Groups {
         Some((group.name(&store.bodies), group.members.iter().sum()))
     }
 
-    pub fn done<'a>(&self, store: &'a Store) -> impl Iterator<Item = TubeName<'a>> {
+    pub fn done<'a>(&self, store: &'a Store, effects: &'a Effects) -> impl Iterator<Item = TubeName<'a>> {
         // Bounded by its caller: an iterator, for recovery.
-        store.work.iter().filter_map(|work| match work {
+        effects.work.iter().filter_map(|work| match work {
             Work::FreeHeld { group } => Some(self.table[group.0].name(&store.bodies)),
             _ => None,
         })
@@ -212,6 +212,7 @@ impl Groups {
         &mut self,
         jobs: impl Iterator<Item = JobKey>,
         store: &mut Store,
+        effects: &mut Effects,
     ) -> Vec<(JobKey, GroupSlot)> {
         let mut done: BTreeMap<Box<[u8]>, GroupSlot> = BTreeMap::new();
         let with_groups = jobs.map(|job| {
@@ -227,7 +228,7 @@ impl Groups {
             (job, group)
         });
         let with_groups = with_groups.collect();
-        done.into_values().for_each(|group| store.work.push_back(Work::FreeHeld { group }));
+        done.into_values().for_each(|group| effects.work.push_back(Work::FreeHeld { group }));
         with_groups
     }
 
@@ -283,13 +284,13 @@ impl Groups {
 
     /// Asserts that groups, their members and the jobs that wait for them agree.
     // Bounded by its caller: a test.
-    pub fn check(&self, store: &Store) {
+    pub fn check(&self, store: &Store, effects: &Effects) {
         let Self { table, holds, dependencies } = self;
         table.check(table.iter().filter(|(_, group)| group.is_done()).count());
         holds.check();
         dependencies.check(0);
         let releasing = |group: GroupSlot| {
-            store
+            effects
                 .work
                 .iter()
                 .filter(|work| matches!(work, Work::FreeHeld { group: at } if *at == group))

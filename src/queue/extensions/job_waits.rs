@@ -6,7 +6,7 @@
 //! background work.
 
 use crate::intrusive::{Links, List, NIL, Pages, Table, intrusive};
-use crate::queue::effects::Notice;
+use crate::queue::effects::{Effects, Notice};
 use crate::queue::long_work::{ANSWER, Work};
 use crate::queue::store::Store;
 use crate::time::Time;
@@ -134,11 +134,17 @@ impl JobWaits {
     }
 
     /// Ends the wait of the client for the end of a job, and tells it how the job has ended, or that it has not.
-    pub fn answer(&mut self, client: ClientSlot, store: &mut Store, budget: &mut Budget) {
+    pub fn answer(
+        &mut self,
+        client: ClientSlot,
+        store: &mut Store,
+        effects: &mut Effects,
+        budget: &mut Budget,
+    ) {
         budget.charge(ANSWER);
         let end = self.stop(client, store);
         let conn = store.clients[client].conn;
-        store.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
+        effects.notices.push_back(end.map_or(Notice::TimedOut(conn), |end| Notice::JobEnded(conn, end)));
     }
 
     pub fn continue_answering(
@@ -146,13 +152,14 @@ impl JobWaits {
         awaited: AwaitedKey,
         limit: Limit,
         store: &mut Store,
+        effects: &mut Effects,
         budget: &mut Budget,
     ) -> bool {
         while let Some(wait) = self.awaited[awaited.0].waits.front() {
             if !budget.spend(Cost::STEP, limit) {
                 return false;
             }
-            self.answer(self.waits[wait].client, store, budget);
+            self.answer(self.waits[wait].client, store, effects, budget);
         }
         self.awaited.remove_hidden(awaited.0);
         true
@@ -160,8 +167,8 @@ impl JobWaits {
 
     /// Asserts that every record and every link is right.
     // Bounded by its caller: a test.
-    pub fn check(&self, store: &Store) {
-        let answering = store.work.iter().filter_map(|work| match work {
+    pub fn check(&self, store: &Store, effects: &Effects) {
+        let answering = effects.work.iter().filter_map(|work| match work {
             Work::Answer { awaited } => Some(*awaited),
             _ => None,
         });

@@ -1,4 +1,4 @@
-//! The records of the queue: what clients, tubes and jobs are, what every transition counts, and what calls lead to.
+//! The records of the queue: what clients, tubes and jobs are, and what every transition counts.
 
 pub mod client;
 pub mod containers;
@@ -12,8 +12,6 @@ pub mod tube;
 pub mod tube_order;
 pub mod watched_bits;
 
-use std::collections::VecDeque;
-
 use self::client::{Clients, NARROW_WATCH_MAX};
 use self::job::{JobState, JobTags, Jobs};
 use self::latency::{LatencyKind, QueueLatency};
@@ -21,14 +19,14 @@ use self::names::store_text;
 use self::timers::Timers;
 use self::tube::{Tube, Tubes};
 use crate::bodies::Bodies;
-use crate::queue::effects::{Change, Changes, Notice};
-use crate::queue::long_work::{LogRoom, WorkQueue};
+use crate::queue::effects::{Change, Changes};
+use crate::queue::long_work::LogRoom;
 use crate::time::Time;
 use crate::values::ids::{ClientKey, ClientSlot, JobId, JobKey, TagsKey, TubeSlot, WatchKey};
 use crate::values::tags::Tags;
 use crate::values::tube_name::TubeName;
 
-/// Jobs, tubes and clients, and what calls lead to. Every part of the queue may read and change it.
+/// Jobs, tubes and clients, which every part of the queue may read and change.
 pub struct Store {
     pub jobs: Jobs,
     pub tubes: Tubes,
@@ -43,11 +41,6 @@ pub struct Store {
     pub next_id: u64,
     /// The smallest number that the next burial may have: see [`put_in_buried`](Self::put_in_buried).
     pub burials: u64,
-
-    // What calls lead to.
-    pub changes: Changes,
-    pub notices: VecDeque<Notice>,
-    pub work: WorkQueue,
 }
 
 /// Counts of the whole queue, updated by every transition.
@@ -129,9 +122,6 @@ impl Store {
             default_tube,
             next_id: 1,
             burials: 0,
-            changes: Changes::default(),
-            notices: VecDeque::new(),
-            work: WorkQueue::default(),
         }
     }
 
@@ -191,11 +181,11 @@ impl Store {
     }
 
     /// Removes a tube that nothing refers to any more.
-    pub fn remove_if_unreferenced(&mut self, key: TubeSlot) {
+    pub fn remove_if_unreferenced(&mut self, key: TubeSlot, changes: &mut Changes) {
         let tube = &self.tubes[key];
         if key != self.default_tube && !tube.is_referenced() {
             if tube.pause.is_some() {
-                self.changes.push(Change::PausedGone(tube.name().as_bytes().into()));
+                changes.push(Change::PausedGone(tube.name().as_bytes().into()));
             }
             // mutant timer-of-a-tube-that-is-gone: removed
             self.timers.remove(tube.timer);
@@ -204,13 +194,13 @@ impl Store {
     }
 
     /// Ends a piece of work that names the tube.
-    pub fn unpin(&mut self, tube: TubeSlot) {
+    pub fn unpin(&mut self, tube: TubeSlot, changes: &mut Changes) {
         self.tubes[tube].pins -= 1;
-        self.remove_if_unreferenced(tube);
+        self.remove_if_unreferenced(tube, changes);
     }
 
     /// Removes a watch of a client that does not wait.
-    pub fn unwatch(&mut self, watch: WatchKey) {
+    pub fn unwatch(&mut self, watch: WatchKey, changes: &mut Changes) {
         let record = &self.clients.watches[watch.0];
         let (client, tube) = (record.client, record.tube);
         assert!(!self.clients[client].is_waiting(), "a client that waits sends no command");
@@ -230,7 +220,7 @@ impl Store {
         record.watching -= 1;
         let name_length = record.name().as_bytes().len();
         self.clients[client].name_lengths -= name_length;
-        self.remove_if_unreferenced(tube);
+        self.remove_if_unreferenced(tube, changes);
     }
 
     fn remove_wide_watch(&mut self, watch: WatchKey) {

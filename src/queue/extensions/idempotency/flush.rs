@@ -2,7 +2,7 @@
 
 use super::{IdpKey, IdpKeys, Owner, names};
 use crate::bodies::Bodies;
-use crate::queue::effects::Change;
+use crate::queue::effects::{Change, Effects};
 use crate::queue::store::Store;
 use crate::queue::store::names::text_bytes;
 use crate::values::budget::{Budget, Cost, Limit};
@@ -61,6 +61,7 @@ impl IdpKeys {
         flush: &mut KeyFlush,
         limit: Limit,
         store: &mut Store,
+        effects: &mut Effects,
         budget: &mut Budget,
     ) -> bool {
         while flush.next < flush.slots_end {
@@ -70,7 +71,7 @@ impl IdpKeys {
             budget.charge(Cost::STEP);
             if self.is_flushed_by(flush, IdpSlot(flush.next), &store.bodies) {
                 budget.charge(FORGET);
-                self.forget_flushed(IdpSlot(flush.next), store);
+                self.forget_flushed(IdpSlot(flush.next), store, effects);
                 flush.flushed += 1;
             }
             flush.next += 1;
@@ -86,10 +87,10 @@ impl IdpKeys {
         self.table.get(slot.0).is_some_and(is_it)
     }
 
-    fn forget_flushed(&mut self, slot: IdpSlot, store: &mut Store) {
+    fn forget_flushed(&mut self, slot: IdpSlot, store: &mut Store, effects: &mut Effects) {
         let (id, kept) = self.remove_kept(slot);
         let name = kept.text(&store.bodies).into();
         kept.free(&mut store.bodies);
-        store.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
+        effects.changes.push(Change::KeyFlushed(slot, Box::new(FlushedKey { id, name })));
     }
 }

@@ -11,7 +11,7 @@ use self::share::KeyShare;
 pub use self::share::{KEPT_KEY_BYTES, KEPT_KEY_LOG_BYTES, KeyStats, kept_key_bytes};
 use crate::bodies::Bodies;
 use crate::intrusive::{Heap, Links, Table, intrusive};
-use crate::queue::effects::Change;
+use crate::queue::effects::{Change, Effects};
 use crate::queue::store::Store;
 use crate::queue::store::job::JobState;
 use crate::queue::store::names::{Name, named};
@@ -160,6 +160,7 @@ impl IdpKeys {
         tags_key: TagsKey,
         now: Time,
         store: &mut Store,
+        effects: &mut Effects,
     ) -> Option<First> {
         let idp = store.jobs.tags[tags_key.0].tags(&store.bodies).idp()?;
         let slot = self.find(store.tubes[tube].name(), idp.key, &store.bodies)?;
@@ -167,7 +168,7 @@ impl IdpKeys {
             Owner::Job { job, .. } => Some(First::Job(job)),
             Owner::Deleted(Deleted { id, until, .. }) if until > now => Some(First::Deleted(id)),
             Owner::Deleted(_) => {
-                self.forget(slot, store);
+                self.forget(slot, store, effects);
                 None
             }
         }
@@ -229,14 +230,21 @@ impl IdpKeys {
     }
 
     /// Sets the tube of a job, where its key must be [free](Self::is_free_for). The key moves with the job.
-    pub fn set_tube(&mut self, job: JobKey, to: TubeSlot, now: Time, store: &mut Store) {
+    pub fn set_tube(
+        &mut self,
+        job: JobKey,
+        to: TubeSlot,
+        now: Time,
+        store: &mut Store,
+        effects: &mut Effects,
+    ) {
         let key = store.jobs.idp_of(job);
         if let Some(slot) = key {
             let kept =
                 self.find(store.tubes[to].name(), self.table[slot.0].key(&store.bodies), &store.bodies);
             if let Some(kept) = kept {
                 assert!(self.table[kept].deleted().until <= now, "the key is free");
-                self.forget(kept, store);
+                self.forget(kept, store, effects);
             }
             let key = self.remove(slot.0);
             key.name.free(&mut store.bodies);
@@ -277,37 +285,44 @@ impl IdpKeys {
     /// Forgets kept keys whose time is over or that pass the share, and keeps none for longer than its time to live from now
     /// on.
     // Bounded by recovery: no client is connected.
-    pub fn settle(&mut self, now: Time, store: &mut Store) {
+    pub fn settle(&mut self, now: Time, store: &mut Store, effects: &mut Effects) {
         let slots: Vec<u32> = self.table.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             let Owner::Deleted(mut deleted) = self.table[slot].owner else { continue };
             if deleted.until <= now {
-                self.forget(slot, store);
+                self.forget(slot, store, effects);
             } else {
                 deleted.until = deleted.until.min(now + Span::from_secs(deleted.ttl));
                 self.kept.remove(&mut self.table, slot);
                 self.keep(slot, deleted, &mut store.timers);
             }
         }
-        self.drop_beyond_share(store);
+        self.drop_beyond_share(store, effects);
     }
 
     /// Forgets keys whose time is over, up to the limit.
-    pub fn handle_timer(&mut self, now: Time, limit: Limit, store: &mut Store, budget: &mut Budget) {
+    pub fn handle_timer(
+        &mut self,
+        now: Time,
+        limit: Limit,
+        store: &mut Store,
+        effects: &mut Effects,
+        budget: &mut Budget,
+    ) {
         while let Some(first) = self.kept.min() {
             let until = self.table[first].deleted().until;
             if until > now || budget.is_reached(limit) {
                 return store.timers.arm(self.timer, until);
             }
             budget.charge(Cost::STEP);
-            self.forget(first, store);
+            self.forget(first, store, effects);
         }
     }
 
-    fn forget(&mut self, slot: u32, store: &mut Store) {
+    fn forget(&mut self, slot: u32, store: &mut Store, effects: &mut Effects) {
         let (_, name) = self.remove_kept(IdpSlot(slot));
         name.free(&mut store.bodies);
-        store.changes.push(Change::KeyForgotten(IdpSlot(slot)));
+        effects.changes.push(Change::KeyForgotten(IdpSlot(slot)));
     }
 
     // Bounded by its caller: a test.

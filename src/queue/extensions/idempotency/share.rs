@@ -5,6 +5,7 @@
 
 use super::{IdpKey, IdpKeys, Owner};
 use crate::intrusive::Ranked;
+use crate::queue::effects::Effects;
 use crate::queue::store::Store;
 use crate::queue::store::names::allocated_bytes;
 use crate::time::Time;
@@ -166,7 +167,7 @@ impl IdpKeys {
 
     /// Drops kept keys beyond the share. Those that would be forgotten first stay.
     // Bounded by recovery: no client is connected.
-    pub(super) fn drop_beyond_share(&mut self, store: &mut Store) {
+    pub(super) fn drop_beyond_share(&mut self, store: &mut Store, effects: &mut Effects) {
         let KeyShare { bytes_max, kept_bytes, .. } = self.share;
         if kept_bytes <= bytes_max {
             return;
@@ -179,7 +180,7 @@ impl IdpKeys {
             kept_bytes += bytes_of_name(self.table[slot].name.len());
             if kept_bytes > bytes_max {
                 self.share.drops += 1;
-                self.forget(slot, store);
+                self.forget(slot, store, effects);
             }
         }
     }
