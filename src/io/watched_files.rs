@@ -15,7 +15,7 @@ use super::bell::Bell;
 use super::certificate::{CertificateFiles, CertificateNames};
 use super::socket::text_of;
 use super::users_file::{UsersError, UsersFile};
-use crate::server::{Service, Users};
+use crate::server::{Certificate, Change, Service, Users};
 use crate::time::Time;
 
 /// How often the files are looked at: one stat(2) for each.
@@ -40,7 +40,7 @@ pub struct WatchedFiles {
 #[derive(Debug)]
 pub(super) struct FileWatch<I> {
     requests: SyncSender<Request>,
-    changes: Receiver<Change<I>>,
+    changes: Receiver<FileChange<I>>,
 }
 
 /// What the thread is to do.
@@ -54,7 +54,7 @@ enum Request {
 
 /// The content of files that have changed.
 #[derive(Debug)]
-enum Change<I> {
+enum FileChange<I> {
     Users(PathBuf, Result<Users, UsersError>),
     Certificate(Result<I, String>),
 }
@@ -122,7 +122,7 @@ impl WatchedFiles {
     }
 
     /// Looks at all files, and reads those that have changed. One that is refused is read again when it changes again.
-    fn look<S: Service>(&mut self) -> Vec<Change<S::Identity>> {
+    fn look<I: Certificate>(&mut self) -> Vec<FileChange<I>> {
         let mut changes = Vec::new();
         let mut is_certificate_new = false;
         for file in &mut self.files {
@@ -130,18 +130,20 @@ impl WatchedFiles {
             if present != file.seen {
                 file.seen = present;
                 match file.kind {
-                    WatchedKind::Users => changes.push(Change::Users(file.path.clone(), file.read_users())),
+                    WatchedKind::Users => {
+                        changes.push(FileChange::Users(file.path.clone(), file.read_users()));
+                    }
                     WatchedKind::Certificate => is_certificate_new = true,
                 }
             }
         }
         if is_certificate_new {
-            changes.extend(self.read_certificate::<S>().map(Change::Certificate));
+            changes.extend(self.read_certificate().map(FileChange::Certificate));
         }
         changes
     }
 
-    fn read_certificate<S: Service>(&mut self) -> Option<Result<S::Identity, String>> {
+    fn read_certificate<I: Certificate>(&mut self) -> Option<Result<I, String>> {
         let (files, names) = self.certificate.as_ref()?;
         let read = files.read();
         if read.as_ref().is_err_and(|(_, error)| error.is_temporary()) {
@@ -152,7 +154,7 @@ impl WatchedFiles {
             warn!("{warning}");
         }
         let read = read.map_err(|(part, error)| (Some(part), error.to_string()));
-        let identity = read.and_then(|files| S::read_identity(&files));
+        let identity = read.and_then(|files| I::from_pem(&files));
         Some(identity.map_err(|(part, problem)| match part {
             Some(part) => format!("{}: {problem}", names.of(part)),
             None => problem,
@@ -182,13 +184,13 @@ pub(super) fn log_no_thread(error: &io::Error) {
     );
 }
 
-impl<I: Send + 'static> FileWatch<I> {
+impl<I: Certificate> FileWatch<I> {
     /// Starts the thread. It rings the bell when there is a change.
-    pub(super) fn start<S: Service<Identity = I>>(files: WatchedFiles, bell: Bell) -> io::Result<Self> {
+    pub(super) fn start(files: WatchedFiles, bell: Bell) -> io::Result<Self> {
         let (requests, queued) = mpsc::sync_channel(REQUESTS_MAX);
         // The thread waits until the event loop has taken a change.
         let (sender, changes) = mpsc::sync_channel(1);
-        let run = move || watch::<S>(files, &queued, &sender, &bell);
+        let run = move || watch(files, &queued, &sender, &bell);
         thread::Builder::new().name("files".to_owned()).spawn(run)?;
         Ok(Self { requests, changes })
     }
@@ -202,20 +204,22 @@ impl<I: Send + 'static> FileWatch<I> {
     pub(super) fn apply(&self, now: Time, service: &mut impl Service<Identity = I>) {
         while let Ok(change) = self.changes.try_recv() {
             match change {
-                Change::Users(path, Ok(users)) => {
+                FileChange::Users(path, Ok(users)) => {
                     info!("{}: the users have changed", path.display());
-                    if let Some(earlier) = service.replace_users(users) {
+                    if let Some(earlier) = service.change(now, Change::Users(Some(users))) {
                         let _ = self.requests.try_send(Request::Free(earlier));
                     }
                 }
-                Change::Users(path, Err(error)) => {
+                FileChange::Users(path, Err(error)) => {
                     warn!(
                         "the users stay as they were: {}: {error}. The file is read again when it changes",
                         path.display()
                     );
-                    service.users_refused();
+                    service.change(now, Change::Users(None));
                 }
-                Change::Certificate(identity) => service.replace_certificate(now, identity),
+                FileChange::Certificate(identity) => {
+                    service.change(now, Change::Certificate(identity));
+                }
             }
         }
     }
@@ -228,14 +232,14 @@ impl<I: Send + 'static> FileWatch<I> {
     }
 }
 
-fn watch<S: Service>(
+fn watch<I: Certificate>(
     mut files: WatchedFiles,
     requests: &Receiver<Request>,
-    changes: &SyncSender<Change<S::Identity>>,
+    changes: &SyncSender<FileChange<I>>,
     bell: &Bell,
 ) {
     loop {
-        for change in files.look::<S>() {
+        for change in files.look() {
             if changes.send(change).is_err() {
                 return;
             }

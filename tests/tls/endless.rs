@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use beanring::server::{Effect, Event, Peer, Protocol, Server, Service};
+use beanring::server::{Effect, Entry, Event, Peer, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::transport::{HANDSHAKE_TIME, Transport};
 use beanring::values::ids::ConnId;
@@ -153,8 +153,7 @@ fn transport() -> (Transport<Server>, &'static ClientConfig) {
 
 /// Has a client connect and finish its handshake. Returns its connection, and what seals its records.
 fn shake_hands(transport: &mut Transport<Server>, config: &ClientConfig) -> (ConnId, Sealer) {
-    let conn = transport.accept(Protocol::Beanstalk);
-    transport.begin_tls(START, conn, Peer::unknown().origin);
+    let conn = transport.accept(START, Protocol::Beanstalk, Entry::Tls(Peer::unknown()));
     let mut forger = Forger::new(config);
     transport.handle(START, Event::Received { conn, bytes: &forger.output() });
     while transport.next_effect().is_some() {}
@@ -422,11 +421,8 @@ fn close(transport: &mut Transport<Server>) {
 #[test]
 fn handshakes_that_wait_for_their_turn_leave_nothing_behind() {
     let (mut transport, _) = transport();
-    let connections = [(); 3].map(|()| {
-        let conn = transport.accept(Protocol::Beanstalk);
-        transport.begin_tls(START, conn, Peer::unknown().origin);
-        conn
-    });
+    let connections =
+        [(); 3].map(|()| transport.accept(START, Protocol::Beanstalk, Entry::Tls(Peer::unknown())));
     // The beginning of a ClientHello: one has its turn at once, and the others wait.
     for conn in connections {
         transport.handle(START, Event::Received { conn, bytes: b"\x16\x03\x01\x02\x00\x01" });

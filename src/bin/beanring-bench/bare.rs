@@ -14,7 +14,7 @@ use beanring::io::host::ProcessFiles;
 use beanring::io::signal::Signals;
 use beanring::io::socket::{Address, Listener};
 use beanring::io::watched_files::WatchedFiles;
-use beanring::server::{Effect, Event, Priced, Protocol, Service};
+use beanring::server::{ConnNames, Effect, Entry, Event, Priced, Protocol, Service};
 use beanring::time::Time;
 use beanring::values::budget::Budget;
 use beanring::values::ids::ConnId;
@@ -85,7 +85,7 @@ struct Session {
 impl Service for Bare {
     type Identity = Infallible;
 
-    fn accept(&mut self, _: Protocol) -> ConnId {
+    fn accept(&mut self, _: Time, _: Protocol, _: Entry) -> ConnId {
         self.generation += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sessions.push(Session::default());
@@ -95,8 +95,8 @@ impl Service for Bare {
         ConnId { slot, generation: self.generation }
     }
 
-    fn number(&self, conn: ConnId) -> u64 {
-        conn.to_u64()
+    fn names(&self, conn: ConnId) -> ConnNames<'_> {
+        ConnNames { number: conn.to_u64(), ..ConnNames::default() }
     }
 
     fn budget(&mut self) -> &mut Budget {
@@ -115,6 +115,8 @@ impl Service for Bare {
             Event::Closed { conn } => self.free.push(conn.slot),
             Event::ReceivedDirect { .. }
             | Event::InputEnding { .. }
+            | Event::Peer { .. }
+            | Event::Certified { .. }
             | Event::Stop
             | Event::Log(_)
             | Event::OuterMemory(_)
@@ -262,7 +264,7 @@ mod tests {
     /// Returns the stand-in's replies to the pieces.
     fn answers(pieces: &[&str]) -> String {
         let mut bare = Bare::default();
-        let conn = bare.accept(Protocol::Beanstalk);
+        let conn = bare.accept(Time::ZERO, Protocol::Beanstalk, Entry::Plain(None));
         let mut all = Vec::new();
         for piece in pieces {
             handle(&mut bare, Time::ZERO, Event::Received { conn, bytes: piece.as_bytes() });

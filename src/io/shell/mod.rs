@@ -29,7 +29,9 @@ use super::socket::{AcceptError, Listener, ListenerKind, peer, peer_name, text_w
 use super::wal_files::Disk;
 use super::watched_files::{self, FileWatch, WatchedFiles};
 use super::{Database, DriverError, Exit, Resources};
-use crate::server::{ClientAct, Effect, Event, IoVecs, Protocol, ServerRole, Service, handle};
+use crate::server::{
+    Change, ClientAct, Effect, Entry, Event, IoVecs, Protocol, ServerRole, Service, Status, handle,
+};
 use crate::time::{Span, Time};
 #[cfg(any(feature = "replicate", feature = "uring"))]
 use crate::values::account::Account;
@@ -122,7 +124,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
         let counts = Rc::new(Counts::new(process));
         #[cfg(any(feature = "replicate", feature = "uring"))]
         let account = server.account();
-        server.show_counts(counts.clone());
+        server.change(Time::ZERO, Change::Counts(counts.clone()));
         let spares = disk.as_ref().map(Disk::reserve);
         let mut shell = Self {
             server,
@@ -199,23 +201,18 @@ impl<S: Service, C: Connection> Shell<S, C> {
     pub fn register(&mut self, listener: usize, fd: &OwnedFd) -> ConnId {
         let ListenerKind { protocol, has_tls, is_proxied, is_forwarded } =
             self.listeners[listener].listener.kind();
-        let conn = self.server.accept(protocol);
         let peer = || peer(fd.as_raw_fd());
-        if is_forwarded {
-            self.server.begin_forwarded(self.now, conn, peer().origin);
+        let entry = if is_forwarded {
+            Entry::Forwarded(peer().origin)
         } else if is_proxied {
-            self.server.begin_proxied(self.now, conn, has_tls, peer());
-        } else if has_tls || protocol == Protocol::Http {
-            let peer = peer();
-            let origin = peer.origin;
-            if protocol == Protocol::Http {
-                self.server.set_peer(self.now, conn, peer);
-            }
-            if has_tls {
-                self.server.begin_tls(self.now, conn, origin);
-            }
-        }
-        self.log.opened(self.server.number(conn), fd.as_raw_fd(), protocol);
+            Entry::Proxied { has_tls, balancer: peer() }
+        } else if has_tls {
+            Entry::Tls(peer())
+        } else {
+            Entry::Plain((protocol == Protocol::Http).then(peer))
+        };
+        let conn = self.server.accept(self.now, protocol, entry);
+        self.log.opened(self.server.names(conn).number, fd.as_raw_fd(), protocol);
         self.admission.opened(protocol, fd.as_raw_fd(), self.now);
         conn
     }
@@ -248,21 +245,22 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn log_close(&mut self, conn: ConnId) {
-        let (number, input) = (self.server.number(conn), *self.input(conn));
+        let (number, input) = (self.server.names(conn).number, *self.input(conn));
         self.log.closed(number, input);
     }
 
     fn log_client(&mut self, conn: ConnId, act: ClientAct) {
         self.server.budget().charge_arrival(Cost::LOG_LINE);
-        let (number, fd) = (self.server.number(conn), self.connection(conn).fd());
+        let fd = self.connection(conn).fd();
+        let names = self.server.names(conn);
         let peer = || {
-            let peer = self.server.peer_name(conn).map_or_else(|| peer_name(fd), str::to_owned);
-            match self.server.user_name(conn) {
+            let peer = names.peer.map_or_else(|| peer_name(fd), str::to_owned);
+            match names.user {
                 Some(user) => format!("{peer} (user {user})"),
                 None => peer,
             }
         };
-        self.log.acted(self.now, number, &peer, act);
+        self.log.acted(self.now, names.number, &peer, act);
     }
 
     /// Reports memory that the driver has allocated for itself.
@@ -297,7 +295,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     }
 
     fn read_signal(&mut self) -> nix::Result<Option<Signal>> {
-        self.signals.read(self.server.is_draining())
+        self.signals.read(self.server.status().is_draining)
     }
 
     pub fn is_accept_paused(&self, listener: usize) -> bool {
@@ -328,7 +326,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             Some(shared) => Bell::share(shared),
             None => Bell::new().and_then(|own| Bell::share(self.file_bell.insert(own).as_fd())),
         };
-        let watch = bell.and_then(|bell| FileWatch::start::<S>(files, bell));
+        let watch = bell.and_then(|bell| FileWatch::start(files, bell));
         self.file_watch = watch.inspect_err(watched_files::log_no_thread).ok();
     }
 
@@ -354,7 +352,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
     pub fn is_done(&self) -> bool {
         match self.run_state {
             RunState::Running | RunState::Holding => false,
-            RunState::Stopping { .. } => self.server.is_settled(),
+            RunState::Stopping { .. } => self.server.status().is_settled,
             RunState::Failed => true,
         }
     }
@@ -369,7 +367,10 @@ impl<S: Service, C: Connection> Shell<S, C> {
             let Some(fd) = connection.open_fd() else { continue };
             self.server.budget().charge_arrival(Cost::SOCKET_LOOK);
             if lost_peers.is_lost(fd, since) && lost_peers::reset(fd).is_ok() {
-                debug!(conn = self.server.number(conn), "reset: the machine of the peer does not answer");
+                debug!(
+                    conn = self.server.names(conn).number,
+                    "reset: the machine of the peer does not answer"
+                );
                 self.counts.kept().lost_peers += 1;
             }
         }
@@ -382,7 +383,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             self.run_state = RunState::Stopping { restarts };
         }
         self.handle(Event::Stop);
-        if !was_stopping && !self.server.is_settled() {
+        if !was_stopping && !self.server.status().is_settled {
             let place = if self.database.is_some() { "in the database" } else { "on disk" };
             info!("waiting until the job log is {place}");
         }
@@ -403,7 +404,8 @@ impl<S: Service, C: Connection> Shell<S, C> {
             watch.end();
         }
         result?;
-        if let Some(why) = self.server.failure() {
+        let Status { role, failure, .. } = self.server.status();
+        if let Some(why) = failure {
             return Err(DriverError::Server(text_without_number(&why)));
         }
         let lock = disk.map(Disk::end);
@@ -411,7 +413,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
             return Ok(Exit::Stopped);
         }
         let listeners: Vec<Listener> = listeners.into_iter().map(|watched| watched.listener).collect();
-        if let ServerRole::Ended(end) = self.server.role() {
+        if let ServerRole::Ended(end) = role {
             warn!("{end}: all connections are closed, and this server becomes a standby");
             return Ok(Exit::Fenced(listeners));
         }
@@ -642,7 +644,7 @@ pub trait Backend {
     fn fail(&mut self, conn: ConnId, errno: Errno) {
         let shell = self.shell();
         shell.counts.kept().lost_peers += u64::from(lost_peers::is_loss(errno));
-        shell.log.broke(shell.now, shell.server.number(conn), errno);
+        shell.log.broke(shell.now, shell.server.names(conn).number, errno);
         self.hang_up(conn);
     }
 }

@@ -5,7 +5,7 @@ use std::mem;
 
 use beanring::io::wal_files::recover;
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Peer, PeerKind, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Entry, Event, Peer, PeerKind, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::values::ids::ConnId;
 use beanring::wal::{Durability, LogReply, LogRequest, WalConfig};
@@ -98,10 +98,7 @@ impl Stepped {
     }
 
     fn accept(&mut self, protocol: Protocol, peer: Option<Peer>) -> usize {
-        let conn = self.server.accept(protocol);
-        if let Some(peer) = peer {
-            self.server.set_peer(self.now, conn, peer);
-        }
+        let conn = self.server.accept(self.now, protocol, Entry::Plain(peer));
         self.ends.push(End { conn, received: Vec::new(), is_paused: false });
         self.ends.len() - 1
     }

@@ -2,7 +2,7 @@
 
 use beanring::io::wal_files::{RecoveryError, Storage, recover};
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Protocol, Server, handle};
+use beanring::server::{Config, Effect, Entry, Event, Protocol, Server, handle};
 use beanring::time::{Span, Time};
 use beanring::wal::segment::HEADER_BYTES;
 use beanring::wal::{Durability, LogReply, LogRequest, WalConfig, is_full};
@@ -192,8 +192,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        self.server.set_now(self.now);
-        let conn = self.server.accept(Protocol::Beanstalk);
+        let conn = self.server.accept(self.now, Protocol::Beanstalk, Entry::Plain(None));
         let clients = self.server.server().engine().clients();
         let key =
             clients.iter().find(|(_, client)| client.conn == conn).expect("the client is in the queue").0;
@@ -413,11 +412,11 @@ impl World {
             if self.has_failed {
                 return self.restart(Crash::Killed, &mut Random::new(0));
             }
-            if self.server.is_settled() && !self.disk.is_busy() {
+            if self.server.status().is_settled && !self.disk.is_busy() {
                 break;
             }
         }
-        assert!(self.server.is_settled(), "a stop ends");
+        assert!(self.server.status().is_settled, "a stop ends");
         let is_synced = self.setting.durability != Some(Durability::Never);
         let crash = if is_synced { Crash::PowerLoss } else { Crash::Killed };
         self.start_again(crash, Promise::All, &mut Random::new(0));

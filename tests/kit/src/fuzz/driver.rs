@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanring::queue::Engine;
-use beanring::server::{Config, Effect, Event, Protocol, Server, Service};
+use beanring::server::{Config, Effect, Entry, Event, Protocol, Server, Service};
 use beanring::time::{Span, Time};
 use beanring::wal::{self, DiskOperation, Durability, LogReply, LogRequest};
 
@@ -82,7 +82,7 @@ impl Driver {
     }
 
     pub fn connect(&mut self) -> usize {
-        let conn = self.server.accept(Protocol::Beanstalk);
+        let conn = self.server.accept(self.now, Protocol::Beanstalk, Entry::Plain(None));
         let before = self.numbers.insert(conn.to_u64(), self.ends.len());
         assert!(before.is_none(), "the name of a connection is new");
         self.ends.push(End {
