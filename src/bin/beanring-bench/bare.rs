@@ -91,8 +91,9 @@ impl Service for Bare {
             self.sessions.push(Session::default());
             self.sessions.len() as u32 - 1
         });
-        self.sessions[slot as usize] = Session { generation: self.generation, ..Session::default() };
-        ConnId { slot, generation: self.generation }
+        let conn = ConnId::client(slot, self.generation);
+        self.sessions[slot as usize] = Session { generation: conn.generation, ..Session::default() };
+        conn
     }
 
     fn names(&self, conn: ConnId) -> ConnNames<'_> {

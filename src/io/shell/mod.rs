@@ -223,9 +223,12 @@ impl<S: Service, C: Connection> Shell<S, C> {
         self.allocated(self.connections.bytes() - bytes_before);
     }
 
-    /// Counts a connection whose descriptor was closed.
-    pub fn descriptor_closed(&mut self, protocol: Protocol) {
+    /// Ends the record of a connection, and with it its descriptor if that is open. No request on it is in flight.
+    pub fn closed(&mut self, conn: ConnId) {
+        drop(self.connections.remove(conn));
+        let protocol = if conn.is_http() { Protocol::Http } else { Protocol::Beanstalk };
         self.admission.closed(protocol, self.now);
+        self.handle(Event::Closed { conn });
     }
 
     /// Whether the multishot receives of all connections could fill a quarter of the memory limit before the server pauses them.

@@ -44,7 +44,7 @@ use super::ring_error::RingError;
 use super::shell::{Backend, InputState, Shell};
 use super::socket::AcceptError;
 use super::{DriverError, Exit, Resources, retry_for_locked_memory};
-use crate::server::{Event, Service};
+use crate::server::Service;
 use crate::time::{Span, Time};
 use crate::values::ids::ConnId;
 use crate::values::limits::EVENTS_MAX;
@@ -198,10 +198,7 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
         if connection.notifications > 0 {
             return connection.shut();
         }
-        let protocol = connection.protocol;
-        drop(self.shell.connections.remove(conn));
-        self.shell.descriptor_closed(protocol);
-        self.shell.handle(Event::Closed { conn });
+        self.shell.closed(conn);
     }
 }
 
@@ -249,11 +246,8 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
     }
 
     fn admit(&mut self, listener: usize, fd: OwnedFd) {
-        let protocol = self.shell.listeners[listener].listener.protocol();
         let conn = self.shell.register(listener, &fd);
-        let mut connection = Connection::new(fd, protocol);
-        connection.untouched = Some(listener as u16);
-        self.shell.insert(conn, connection);
+        self.shell.insert(conn, Connection::new(fd, listener as u16));
         let grown = self.self_check.make_room(self.shell.connections.slots());
         self.shell.allocated(grown);
         self.receive_if_wanted(conn);
