@@ -423,8 +423,13 @@ impl Ring for FakeRing {
         0
     }
 
-    fn watch_listener(&mut self, number: u32, fd: RawFd) {
-        self.request(Token::Listener(number), fd, Work::WatchListener);
+    fn watch(&mut self, token: Token, fd: RawFd) {
+        let work = match token {
+            Token::Listener(_) => Work::WatchListener,
+            Token::Watch(_) => Work::Watch,
+            _ => Work::Wait,
+        };
+        self.request(token, fd, work);
     }
 
     fn accept(&mut self, _: &Listener) -> Result<OwnedFd, AcceptError> {
@@ -469,18 +474,6 @@ impl Ring for FakeRing {
 
     fn is_remote(&self, fd: RawFd) -> bool {
         self.sockets[&fd].is_remote
-    }
-
-    fn watch(&mut self, slot: u32, fd: RawFd) {
-        self.request(Token::Watch(slot), fd, Work::Watch);
-    }
-
-    fn watch_signals(&mut self, fd: RawFd) {
-        self.request(Token::Signals, fd, Work::Wait);
-    }
-
-    fn watch_disk(&mut self, fd: RawFd) {
-        self.request(Token::Disk, fd, Work::Wait);
     }
 
     unsafe fn write(&mut self, _: RawFd, _: u64, _: &[u8]) {

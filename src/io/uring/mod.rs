@@ -180,12 +180,12 @@ impl<S: Service, R: Ring> UringDriver<S, R> {
     }
 
     fn watch_signals(&mut self) {
-        self.ring.watch_signals(self.shell.signals.as_fd().as_raw_fd());
+        self.ring.watch(Token::Signals, self.shell.signals.as_fd().as_raw_fd());
     }
 
     fn watch_disk(&mut self) {
         let fd = self.shell.outcome_fd().expect("another thread reports something").as_raw_fd();
-        self.ring.watch_disk(fd);
+        self.ring.watch(Token::Disk, fd);
     }
 
     /// Closes a connection without requests in flight, if the server wants it closed.
@@ -256,7 +256,7 @@ impl<S: Service, R: Ring> Backend for UringDriver<S, R> {
 
     fn watch_listener(&mut self, listener: usize) -> nix::Result<()> {
         let fd = self.shell.listeners[listener].listener.as_fd().as_raw_fd();
-        self.ring.watch_listener(listener as u32, fd);
+        self.ring.watch(Token::Listener(listener as u32), fd);
         Ok(())
     }
 
