@@ -263,7 +263,7 @@ impl<S: Service, C: Connection> Shell<S, C> {
                 None => peer,
             }
         };
-        self.log.acted(self.now, names.number, &peer, act);
+        self.log.acted(self.now, names.number, peer, act);
     }
 
     /// Reports memory that the driver has allocated for itself.
@@ -289,12 +289,6 @@ impl<S: Service, C: Connection> Shell<S, C> {
     #[cfg(all(test, feature = "uring"))]
     pub const fn ignore_system_clock(&mut self) {
         self.next_clock_look = Time::from_nanos(u64::MAX);
-    }
-
-    /// Whether a connection broke for a reason that was logged as a warning.
-    #[cfg(all(test, feature = "uring"))]
-    pub const fn has_warned(&self) -> bool {
-        self.log.has_warned
     }
 
     fn read_signal(&mut self) -> nix::Result<Option<Signal>> {
