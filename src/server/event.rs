@@ -50,7 +50,7 @@ pub enum Event<'a> {
     Drain,
     /// The process is to end (SIGTERM): the server syncs the job log.
     Stop,
-    /// The place of the job log has answered a [`Service::log_request`](super::Service::log_request).
+    /// The place of the job log has answered a [`Service::poll_log_request`](super::Service::poll_log_request).
     Log(LogReply),
     /// The memory that the driver has allocated for itself has changed: its size in bytes.
     OuterMemory(u64),
@@ -107,7 +107,7 @@ pub enum Effect {
     Close(ConnId),
     /// Log what this client has done, with its address.
     LogClient(ConnId, ClientAct),
-    /// Begin the requests of [`Service::log_request`](super::Service::log_request), until it returns none.
+    /// Begin the requests of [`Service::poll_log_request`](super::Service::poll_log_request), until it returns none.
     Log,
     /// The server cannot continue: send what can be sent at once, and stop. The [`Status`](super::Status) says why: its failure, or its role if
     /// the term of a leader has ended.

@@ -174,7 +174,7 @@ impl Service for Server {
         }
     }
 
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         // It alone is moved: the others would be copied.
         if matches!(event.event(), Event::Log(_)) {
             let Event::Log(reply) = event.into_event() else { unreachable!("it is one") };
@@ -226,7 +226,7 @@ impl Service for Server {
         self.iterate(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         self.core.effects.pop_front()
     }
 
@@ -249,7 +249,7 @@ impl Service for Server {
         }
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
         let request = self.core.log.next_request(&mut self.core.engine, now);
         let is_in_files = self.core.log.replica().is_none();
         if is_in_files && self.core.log.wal().is_some_and(|wal| wal.failure().is_some()) {

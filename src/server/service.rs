@@ -85,7 +85,7 @@ impl<'a> Priced<'a> {
 #[inline(always)]
 pub fn handle<S: Service + ?Sized>(service: &mut S, now: Time, event: Event<'_>) {
     service.budget().charge_arrival(event.cost());
-    service.take(now, Priced(event));
+    service.handle_event(now, Priced(event));
 }
 
 /// What an accepted connection begins with.
@@ -161,10 +161,10 @@ impl Default for Status {
 /// A server as a driver sees it: [`Server`](super::Server), or the no-op baseline, which shows what a driver costs by itself.
 ///
 /// Inputs: [`accept`](Self::accept), [`handle`], [`change`](Self::change) and [`turn`](Self::turn). After each of
-/// them the driver carries out [`next_effect`](Self::next_effect) until there is none.
+/// them the driver carries out [`poll_effect`](Self::poll_effect) until there is none.
 ///
 /// Outputs: [`direct`](Self::direct) is the place for the next receive, [`outgoing`](Self::outgoing) the output to send, and
-/// [`log_request`](Self::log_request) what to ask the place of the job log next. The driver calls `turn` once per batch of events, and no later than
+/// [`poll_log_request`](Self::poll_log_request) what to ask the place of the job log next. The driver calls `turn` once per batch of events, and no later than
 /// [`next_deadline`](Self::next_deadline).
 ///
 /// Getters: [`names`](Self::names) for log lines, and [`status`](Self::status).
@@ -179,7 +179,7 @@ pub trait Service {
     fn accept(&mut self, now: Time, protocol: Protocol, entry: Entry) -> ConnId;
 
     /// Does what an event leads to. Drivers call [`handle`].
-    fn take(&mut self, now: Time, event: Priced<'_>);
+    fn handle_event(&mut self, now: Time, event: Priced<'_>);
 
     /// Takes a change. Returns the users of before if there are others now: they take long to free.
     fn change(&mut self, _now: Time, _change: Change<Self::Identity>) -> Option<Users>
@@ -193,7 +193,7 @@ pub trait Service {
     fn turn(&mut self, now: Time);
 
     /// The next effect to carry out.
-    fn next_effect(&mut self) -> Option<Effect>;
+    fn poll_effect(&mut self) -> Option<Effect>;
 
     /// When [`turn`](Self::turn) must be called next if nothing else happens: at once while work is left. Valid after the effects
     /// are carried out, since a send may make work.
@@ -207,7 +207,7 @@ pub trait Service {
     fn outgoing<'a>(&'a mut self, conn: ConnId, slices: &mut Vec<IoSlice<'a>>);
 
     /// The next request to the place of the job log, to be begun now. [`Event::Log`] reports how it ended.
-    fn log_request(&mut self, _now: Time) -> Option<LogRequest> {
+    fn poll_log_request(&mut self, _now: Time) -> Option<LogRequest> {
         None
     }
 

@@ -72,11 +72,11 @@ impl<S: Service> Service for Link<S> {
     }
 
     #[inline]
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         if self.is_unused() && !matches!(event.event(), Event::OuterMemory(_)) {
-            self.inner().take(now, event);
+            self.inner().handle_event(now, event);
         } else {
-            self.0.take(now, event);
+            self.0.handle_event(now, event);
         }
     }
 
@@ -91,8 +91,8 @@ impl<S: Service> Service for Link<S> {
         self.0.turn(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
-        self.0.next_effect()
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.0.poll_effect()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -107,8 +107,8 @@ impl<S: Service> Service for Link<S> {
         self.0.outgoing(conn, slices);
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.inner().log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.inner().poll_log_request(now)
     }
 
     fn names(&self, conn: ConnId) -> ConnNames<'_> {

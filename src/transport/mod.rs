@@ -317,7 +317,7 @@ impl<S: Service> Service for Transport<S> {
         }
     }
 
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         self.now = now;
         match event.event().conn() {
             Some(conn) if self.sessions.has(conn) => self.handle_session(conn, event.event()),
@@ -327,7 +327,7 @@ impl<S: Service> Service for Transport<S> {
                     self.proxied.remove(conn);
                     self.count_headers();
                 }
-                self.server.take(now, event);
+                self.server.handle_event(now, event);
             }
         }
     }
@@ -361,13 +361,13 @@ impl<S: Service> Service for Transport<S> {
         self.server.turn(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         // Bounded by Budget::is_full: the effects of one event, and encryption until an iteration is full.
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);
             }
-            if let Some(effect) = self.server.next_effect() {
+            if let Some(effect) = self.server.poll_effect() {
                 if self.sessions.is_empty() {
                     return Some(effect);
                 }
@@ -420,8 +420,8 @@ impl<S: Service> Service for Transport<S> {
         slices.extend((!unsent.is_empty()).then(|| IoSlice::new(unsent)));
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.server.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.poll_log_request(now)
     }
 
     fn names(&self, conn: ConnId) -> ConnNames<'_> {

@@ -194,7 +194,7 @@ fn bodies_that_arrive_in_one_iteration_do_not_take_the_place_of_refused_ones_twi
     for _ in 0..8 {
         for &conn in &conns {
             server.handle(Time::ZERO, Event::Received { conn, bytes: &piece });
-            while server.next_effect().is_some() {}
+            while server.poll_effect().is_some() {}
             highest = highest.max(server.memory_bytes());
             if server.budget().is_full() {
                 // As any driver does.

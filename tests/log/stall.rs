@@ -303,9 +303,9 @@ fn the_next_write_begins_before_replies_leave() {
     end_operation(&mut server);
     assert!(!server.disk.is_busy(), "the second put waits for the write of the first");
     let (now, server) = (server.now, &mut server.server);
-    assert!(matches!(server.next_effect(), Some(Effect::Log)));
-    assert!(matches!(server.log_request(now), Some(LogRequest::Files(DiskOperation::Write { .. }))));
-    let Some(Effect::Send(conn)) = server.next_effect() else { panic!("no reply") };
+    assert!(matches!(server.poll_effect(), Some(Effect::Log)));
+    assert!(matches!(server.poll_log_request(now), Some(LogRequest::Files(DiskOperation::Write { .. }))));
+    let Some(Effect::Send(conn)) = server.poll_effect() else { panic!("no reply") };
     assert_eq!(server.names(conn).number, 1, "the first client gets it");
 }
 

@@ -156,7 +156,7 @@ fn shake_hands(transport: &mut Transport<Server>, config: &ClientConfig) -> (Con
     let conn = transport.accept(START, Protocol::Beanstalk, Entry::Tls(Peer::unknown()));
     let mut forger = Forger::new(config);
     transport.handle(START, Event::Received { conn, bytes: &forger.output() });
-    while transport.next_effect().is_some() {}
+    while transport.poll_effect().is_some() {}
     let bytes = VecDeque::from(outgoing(transport, conn));
     transport.handle(START, Event::Sent { conn, bytes: bytes.len() });
     let mut flight = forger.flight(bytes);
@@ -172,7 +172,7 @@ fn iterate(transport: &mut Transport<Server>, now: Time, conns: &[ConnId]) -> (V
     let (mut closed, mut sent) = (Vec::new(), 0);
     transport.turn(now);
     loop {
-        while let Some(effect) = transport.next_effect() {
+        while let Some(effect) = transport.poll_effect() {
             closed.extend(if let Effect::Close(conn) = effect { Some(conn) } else { None });
         }
         let before = sent;
@@ -341,7 +341,7 @@ fn flood(name: &str, mut record: impl FnMut(&mut Sealer, usize) -> Vec<u8>) -> u
             && let Some((conn, bytes)) = input.pop_front()
         {
             transport.handle(START, Event::Received { conn, bytes: &bytes });
-            while transport.next_effect().is_some() {}
+            while transport.poll_effect().is_some() {}
         }
         sent += iterate(&mut transport, START, &conns).1;
         longest = longest.max(thread_cpu_time() - begun);
@@ -394,7 +394,7 @@ fn a_connection_that_lacks_the_end_of_a_record_is_not_paused() {
     open.transport.handle(open.now, Event::Received { conn: open.conn, bytes: first });
     let mut pauses = Vec::new();
     while open.transport.next_deadline() == Some(Time::ZERO) {
-        while let Some(effect) = open.transport.next_effect() {
+        while let Some(effect) = open.transport.poll_effect() {
             pauses.extend(matches!(effect, Effect::Pause(_) | Effect::Resume(_)).then_some(effect));
         }
         open.transport.turn(open.now);
@@ -410,7 +410,7 @@ fn a_connection_that_lacks_the_end_of_a_record_is_not_paused() {
 
 /// Closes what the server wants closed.
 fn close(transport: &mut Transport<Server>) {
-    while let Some(effect) = transport.next_effect() {
+    while let Some(effect) = transport.poll_effect() {
         if let Effect::Close(conn) = effect {
             transport.handle(START, Event::Closed { conn });
         }

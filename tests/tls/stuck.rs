@@ -73,7 +73,7 @@ impl Place {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             self.is_closed |= effect == Effect::Close(self.conn);
         }
     }

@@ -104,7 +104,7 @@ impl Service for Bare {
         &mut self.budget
     }
 
-    fn take(&mut self, _: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, _: Time, event: Priced<'_>) {
         match event.into_event() {
             Event::Received { conn, bytes } => self.received(conn, bytes),
             Event::Sent { conn, bytes } => self.session(conn).sent += bytes,
@@ -130,7 +130,7 @@ impl Service for Bare {
         self.budget.begin_iteration();
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop()
     }
 
@@ -269,7 +269,7 @@ mod tests {
         let mut all = Vec::new();
         for piece in pieces {
             handle(&mut bare, Time::ZERO, Event::Received { conn, bytes: piece.as_bytes() });
-            while let Some(effect) = bare.next_effect() {
+            while let Some(effect) = bare.poll_effect() {
                 assert_eq!(effect, Effect::Send(conn));
                 loop {
                     let mut slices = Vec::new();

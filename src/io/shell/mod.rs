@@ -462,7 +462,7 @@ pub trait Backend {
 
     /// Carries out the effects of the server, and the effects of what that leads to.
     fn carry_out(&mut self) {
-        while let Some(effect) = self.shell().server.next_effect() {
+        while let Some(effect) = self.shell().server.poll_effect() {
             match effect {
                 Effect::Send(conn) => self.send(conn),
                 Effect::Pause(conn) => self.pause(conn),
@@ -482,7 +482,7 @@ pub trait Backend {
     fn begin_log_requests(&mut self) {
         loop {
             let shell = self.shell();
-            match shell.server.log_request(shell.now) {
+            match shell.server.poll_log_request(shell.now) {
                 None => return,
                 Some(LogRequest::Database(request)) => {
                     shell.database.as_mut().expect("the job log is in a database").begin(*request);

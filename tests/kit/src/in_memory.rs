@@ -291,7 +291,7 @@ impl<S: UnderTest> InMemoryServer<S> {
     /// Carries out all effects. Returns whether there was one.
     fn carry_out(&mut self) -> bool {
         let mut had_effect = false;
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             had_effect = true;
             let conn = match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => conn,

@@ -341,11 +341,11 @@ impl<S: Service> Service for Measured<S> {
         self.server().accept(now, protocol, entry)
     }
 
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         self.is_stopping |= matches!(event.event(), Event::Stop);
         self.now.set(now);
         if let Some(server) = &mut self.server {
-            server.take(now, event);
+            server.handle_event(now, event);
         }
     }
 
@@ -369,8 +369,8 @@ impl<S: Service> Service for Measured<S> {
         }
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
-        self.server.as_mut()?.next_effect()
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.server.as_mut()?.poll_effect()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -389,8 +389,8 @@ impl<S: Service> Service for Measured<S> {
         }
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.server.as_mut()?.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.as_mut()?.poll_log_request(now)
     }
 
     fn names(&self, conn: ConnId) -> ConnNames<'_> {

@@ -198,7 +198,7 @@ impl Stepped {
     /// Carries out all effects. Returns whether one of them was progress: the server may ask again and again for a disk that is full.
     fn carry_out(&mut self) -> bool {
         let mut is_progress = false;
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Send(conn) => {
                     let end = self.end(conn);
@@ -216,7 +216,7 @@ impl Stepped {
                     is_progress = true;
                 }
                 Effect::Log => {
-                    while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                    while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                         self.disk.begin(operation);
                         is_progress = true;
                     }

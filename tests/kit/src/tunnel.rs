@@ -142,7 +142,7 @@ impl Tunnel {
     /// Carries out the effects of the transport. Returns whether there was one.
     fn carry_out(&mut self) -> bool {
         let mut had_effect = false;
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             had_effect = true;
             match effect {
                 Effect::Send(conn) => self.end(conn).link.apply(&effect),
@@ -361,7 +361,7 @@ impl Service for Tunnel {
         conn
     }
 
-    fn take(&mut self, now: Time, event: Priced<'_>) {
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
         self.now = now;
         match event.event() {
             Event::Received { conn, .. }
@@ -370,7 +370,7 @@ impl Service for Tunnel {
             | Event::Sent { conn, .. }
             | Event::HungUp { conn }
             | Event::Closed { conn } => self.handle_end(*conn, event.event()),
-            _ => self.transport.take(now, event),
+            _ => self.transport.handle_event(now, event),
         }
         self.exchange();
     }
@@ -385,7 +385,7 @@ impl Service for Tunnel {
         self.exchange();
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
@@ -405,8 +405,8 @@ impl Service for Tunnel {
         slices.extend((!unsent.is_empty()).then(|| IoSlice::new(unsent)));
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.transport.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.transport.poll_log_request(now)
     }
 
     fn names(&self, conn: ConnId) -> ConnNames<'_> {

@@ -26,8 +26,8 @@ impl Service for Unmetered {
         self.server.accept(now, protocol, entry)
     }
 
-    fn take(&mut self, now: Time, event: Priced<'_>) {
-        self.server.take(now, event);
+    fn handle_event(&mut self, now: Time, event: Priced<'_>) {
+        self.server.handle_event(now, event);
     }
 
     fn change(&mut self, now: Time, change: Change<Infallible>) -> Option<Users> {
@@ -38,8 +38,8 @@ impl Service for Unmetered {
         self.server.turn(now);
     }
 
-    fn next_effect(&mut self) -> Option<Effect> {
-        self.server.next_effect()
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.server.poll_effect()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -54,8 +54,8 @@ impl Service for Unmetered {
         self.server.outgoing(conn, slices);
     }
 
-    fn log_request(&mut self, now: Time) -> Option<LogRequest> {
-        self.server.log_request(now)
+    fn poll_log_request(&mut self, now: Time) -> Option<LogRequest> {
+        self.server.poll_log_request(now)
     }
 
     fn names(&self, conn: ConnId) -> ConnNames<'_> {

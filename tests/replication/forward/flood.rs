@@ -38,7 +38,7 @@ impl Leader {
 
     fn receive(&mut self, conn: ConnId, bytes: &[u8]) {
         handle(&mut self.0, NOW, Event::Received { conn, bytes });
-        while self.0.next_effect().is_some() {}
+        while self.0.poll_effect().is_some() {}
     }
 
     fn is_busy(&self) -> bool {
@@ -50,7 +50,7 @@ impl Leader {
         let mut all: Vec<Vec<u8>> = vec![Vec::new(); conns.len()];
         self.0.turn(NOW);
         loop {
-            while self.0.next_effect().is_some() {}
+            while self.0.poll_effect().is_some() {}
             let mut has_sent = false;
             for (&conn, sent) in conns.iter().zip(&mut all) {
                 let bytes = outgoing(&mut self.0, conn);

@@ -259,7 +259,7 @@ fn a_client_of_the_wrong_kind_is_told_from_a_wrong_secret() {
         let inbound = Inbound { has_tls, ..Inbound::default() };
         let bytes = header(ClientAddress::Unix, inbound, shown);
         transport.handle(Time::ZERO, Event::Received { conn, bytes: &bytes });
-        let effects = std::iter::from_fn(|| transport.next_effect());
+        let effects = std::iter::from_fn(|| transport.poll_effect());
         let acts = effects.filter_map(|effect| match effect {
             Effect::LogClient(_, act) => Some(act),
             _ => None,

@@ -68,7 +68,7 @@ impl<S: Service> Leader<S> {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.service.next_effect() {
+        while let Some(effect) = self.service.poll_effect() {
             if let Effect::Close(conn) = effect {
                 self.closed.insert(conn);
                 handle(&mut self.service, self.now, Event::Closed { conn });

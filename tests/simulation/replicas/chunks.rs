@@ -67,10 +67,10 @@ impl Rig {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Log => {
-                    while let Some(LogRequest::Database(request)) = self.server.log_request(self.now) {
+                    while let Some(LogRequest::Database(request)) = self.server.poll_log_request(self.now) {
                         self.begin(*request);
                     }
                 }

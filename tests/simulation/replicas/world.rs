@@ -453,7 +453,7 @@ impl World {
                 return;
             }
             let Some(server) = &mut self.hosts[host].server else { return };
-            let Some(effect) = server.next_effect() else {
+            let Some(effect) = server.poll_effect() else {
                 if !std::mem::take(&mut has_turn) {
                     break;
                 }
@@ -522,7 +522,7 @@ impl World {
         match effect {
             Effect::Log => {
                 while let Some(asked) =
-                    self.hosts[host].server.as_mut().and_then(|server| server.log_request(now))
+                    self.hosts[host].server.as_mut().and_then(|server| server.poll_log_request(now))
                 {
                     let LogRequest::Database(request) = asked else { panic!("{asked:?}") };
                     self.begin(host, *request);

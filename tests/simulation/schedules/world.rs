@@ -227,11 +227,11 @@ impl World {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Send(conn) => self.received.extend(send_all(&mut self.server, conn, self.now)),
                 Effect::Log => {
-                    while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                    while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                         self.disk.begin(operation);
                     }
                 }

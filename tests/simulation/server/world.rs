@@ -278,7 +278,7 @@ impl World {
                 self.checker.observed(step);
             }
             self.checker.learn_keys(self.server.server().engine());
-            let Some(effect) = self.server.next_effect() else { return };
+            let Some(effect) = self.server.poll_effect() else { return };
             self.carry_out(effect);
         }
     }
@@ -291,7 +291,7 @@ impl World {
                 link.close(&mut *self.server, self.now);
             }
             Effect::Log => {
-                while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                     if !self.disk.is_busy() {
                         self.disk_due = self.now + DISK_SPAN;
                     }

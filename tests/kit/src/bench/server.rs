@@ -81,9 +81,9 @@ impl Rig {
     }
 
     fn carry_out(&mut self, conn: ConnId) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             if effect == Effect::Log {
-                while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+                while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
                     self.server.handle(self.now, Event::Log(LogReply::Files(success(operation))));
                 }
             } else {

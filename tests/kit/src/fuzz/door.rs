@@ -292,7 +292,7 @@ impl Door {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             match effect {
                 Effect::Send(conn) | Effect::Pause(conn) | Effect::Resume(conn) | Effect::Close(conn) => {
                     let gate = self.gates.iter_mut().find(|gate| gate.link.conn == conn);

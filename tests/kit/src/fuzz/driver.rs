@@ -271,7 +271,7 @@ impl Driver {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Close(conn) => {
                     // The server closes a connection at last that has replies left which its client does not read.
@@ -292,7 +292,7 @@ impl Driver {
 
     fn begin_disk(&mut self) {
         let disk = self.disk.as_mut().expect("only a log asks for the disk");
-        while let Some(LogRequest::Files(operation)) = self.server.log_request(self.now) {
+        while let Some(LogRequest::Files(operation)) = self.server.poll_log_request(self.now) {
             disk.under_way.push_back(operation);
         }
         assert!(disk.under_way.len() <= 3, "one of each kind is under way");

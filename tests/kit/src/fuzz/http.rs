@@ -268,7 +268,7 @@ impl Watched {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.server.next_effect() {
+        while let Some(effect) = self.server.poll_effect() {
             match effect {
                 Effect::Send(conn) if conn == self.client => {
                     send_all(&mut self.server, conn, self.now);

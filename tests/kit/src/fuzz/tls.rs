@@ -223,7 +223,7 @@ impl Attack {
     }
 
     fn carry_out(&mut self) {
-        while let Some(effect) = self.transport.next_effect() {
+        while let Some(effect) = self.transport.poll_effect() {
             if let Effect::Send(_) | Effect::Pause(_) | Effect::Resume(_) | Effect::Close(_) = effect {
                 self.link.apply(&effect);
                 self.link.close(&mut self.transport, self.now);
